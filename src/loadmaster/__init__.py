@@ -1,0 +1,51 @@
+"""Loadmaster plans neural networks onto accelerators: which core runs each layer, which memory holds each tensor, and at which address.
+
+>>> import loadmaster as lm
+>>> plan = lm.plan([lm.load("onnx:squeezenet")], lm.target("edge-npu"))
+>>> lm.verify(plan)
+()
+
+Names are loaded on first use, so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from loadmaster.errors import LoadmasterError as LoadmasterError
+    from loadmaster.frontends import load as load
+    from loadmaster.graph import Graph as Graph
+    from loadmaster.plan import Plan as Plan
+    from loadmaster.planner import plan as plan
+    from loadmaster.target import Target as Target
+    from loadmaster.targets import target as target
+    from loadmaster.verify import Violation as Violation
+    from loadmaster.verify import verify as verify
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Graph": "loadmaster.graph",
+    "LoadmasterError": "loadmaster.errors",
+    "Plan": "loadmaster.plan",
+    "Target": "loadmaster.target",
+    "Violation": "loadmaster.verify",
+    "load": "loadmaster.frontends",
+    "plan": "loadmaster.planner",
+    "target": "loadmaster.targets",
+    "verify": "loadmaster.verify",
+}
+
+__all__ = ["Graph", "LoadmasterError", "Plan", "Target", "Violation", "load", "plan", "target", "verify"]  # noqa: F822
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'loadmaster' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

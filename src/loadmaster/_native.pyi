@@ -1,0 +1,24 @@
+"""Hot kernels in C++; the interpreter lock is released while they run. Malformed arrays raise ValueError."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+def replay(
+    duration: NDArray[np.float64],
+    demand: NDArray[np.float64],
+    resource: NDArray[np.int32],
+    resources: int,
+    order: NDArray[np.int64],
+    first: NDArray[np.int64],
+    next: NDArray[np.int64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], int]:
+    """Start and end of every task, event times, link use from each event on (events x links), and how many tasks completed."""
+
+def dispatch(
+    priority: NDArray[np.float64],
+    duration: NDArray[np.float64],
+    demand: NDArray[np.float64],
+    first: NDArray[np.int64],
+    next: NDArray[np.int64],
+) -> tuple[NDArray[np.int32], NDArray[np.int64], float]:
+    """Core of every task, tasks in the order in which they were started, and the makespan in seconds."""

@@ -1,0 +1,29 @@
+"""Errors a user can act on: each message is one line that names what is at fault and what to do."""
+
+
+class LoadmasterError(Exception):
+    """Base of every error that Loadmaster raises on purpose."""
+
+
+class UnitError(LoadmasterError):
+    """A quantity could not be read: no number, or a unit of the wrong kind."""
+
+
+class ModelError(LoadmasterError):
+    """A network file could not be understood."""
+
+
+class TargetError(LoadmasterError):
+    """A hardware description is missing, malformed or contradictory."""
+
+
+class CapacityError(LoadmasterError):
+    """Something cannot fit in a memory that has to hold it."""
+
+
+class PlanError(LoadmasterError):
+    """A plan file is not a plan, or a plan cannot be built."""
+
+
+class OutputError(LoadmasterError):
+    """A result could not be written."""

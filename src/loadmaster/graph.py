@@ -1,0 +1,160 @@
+"""One network as the planner sees it: operators in execution order, tensors, loop bounds and aliases.
+
+Frontends produce a :class:`Graph`; nothing after them knows a file format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class TensorKind(StrEnum):
+    """Where a tensor's bytes come from."""
+
+    WEIGHT = "weight"
+    """Constant: an initialiser, a constant node, or folded from them."""
+    INPUT = "input"
+    """Supplied by the caller for every inference."""
+    ACTIVATION = "activation"
+    """Computed by an operator."""
+
+
+class OpClass(StrEnum):
+    """What kind of work an operator is, as far as planning cares."""
+
+    PRODUCT = "product"
+    """Multiply-accumulate loops: convolutions, matrix products, attention, recurrent cells."""
+    ELEMENTWISE = "elementwise"
+    """Each output element needs the matching input elements only: can be fused into a producer."""
+    REDUCTION = "reduction"
+    """Pooling, normalisation, softmax, reductions: arithmetic, but no multiply-accumulate array."""
+    MOVEMENT = "movement"
+    """Copies bytes to other places: transpose, concatenate, gather, pad."""
+    VIEW = "view"
+    """Renames bytes: costs nothing, the output aliases the first input."""
+    SHAPE = "shape"
+    """Known at planning time: costs nothing, its output is a constant."""
+    CONTROL_FLOW = "control-flow"
+    """Holds subgraphs that are counted but not planned."""
+    UNKNOWN = "unknown"
+    """Not understood: planned with its true bytes and no arithmetic, and named in the summary."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A named array.
+
+    ``bytes`` is the storage it occupies, at the precision that is planned for. A view's ``alias_of`` names the tensor that owns
+    its storage (never itself a view).
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+    kind: TensorKind
+    alias_of: str | None = None
+
+    @property
+    def storage(self) -> str:
+        """Name of the tensor that owns the bytes."""
+        return self.alias_of or self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """An operator's use of one tensor: ``bytes`` that it touches at least once (a lookup touches few rows of a table)."""
+
+    tensor: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoopNest:
+    """One multiply-accumulate loop nest in convolution terms; a matrix product has ``x = r = s = 1``, ``y`` rows.
+
+    ``groups`` independent products, each ``batch`` x ``k`` output channels x ``c`` input channels (both per group) x ``y`` x ``x``
+    output positions x ``r`` x ``s`` taps. ``repeats`` counts runs that must follow one another with the same weight
+    operand (the steps of a recurrent cell). ``input``, ``weight`` and ``output`` name the operands; an empty name is a value that never leaves the core.
+    """
+
+    k: int
+    c: int
+    y: int = 1
+    x: int = 1
+    r: int = 1
+    s: int = 1
+    groups: int = 1
+    batch: int = 1
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    repeats: int = 1
+    input: str = ""
+    weight: str = ""
+    output: str = ""
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates, padding included."""
+        return self.groups * self.batch * self.k * self.c * self.y * self.x * self.r * self.s * self.repeats
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operator.
+
+    ``reads`` and ``writes`` list its operands in the file's order (optional ones that are absent, and constants that only say a
+    shape, are left out). ``elements`` counts scalar operations outside the loop nests. ``bits`` is the width of the arithmetic.
+    """
+
+    name: str
+    kind: str
+    op_class: OpClass
+    reads: tuple[Access, ...]
+    writes: tuple[Access, ...]
+    nests: tuple[LoopNest, ...] = ()
+    elements: int = 0
+    bits: int = 32
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of all its loop nests."""
+        return sum(nest.macs for nest in self.nests)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One network: ``ops`` in an order in which they can run, tensors by name, and what was not understood.
+
+    ``subgraph_ops`` counts the operators inside control-flow bodies, by kind; ``notes`` are one-line remarks for the summary.
+    """
+
+    name: str
+    source: str
+    precision: str
+    ops: tuple[Op, ...]
+    tensors: Mapping[str, Tensor]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    subgraph_ops: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of one inference of the whole batch."""
+        return sum(op.macs for op in self.ops)
+
+    @property
+    def unknown_ops(self) -> dict[str, int]:
+        """How many operators of each kind were not understood."""
+        counts: dict[str, int] = {}
+        for op in self.ops:
+            if op.op_class is OpClass.UNKNOWN:
+                counts[op.kind] = counts.get(op.kind, 0) + 1
+        return counts
+
+    def bytes_of(self, kind: TensorKind) -> int:
+        """Bytes of all storage of one kind, each alias counted once."""
+        return sum(t.bytes for t in self.tensors.values() if t.kind is kind and t.alias_of is None)

@@ -1,0 +1,46 @@
+"""``--set dram.bandwidth="8 GB/s"``: replace one field of a target document by its dotted path."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+from loadmaster.errors import TargetError
+
+
+def apply_override(document: dict[str, Any], override: str, label: str) -> None:
+    """Apply ``"PATH=VALUE"`` to a parsed target file, in place; whether the field is known is for the schema to say."""
+    path, separator, text = override.partition("=")
+    keys = [key.strip() for key in path.split(".")]
+    if not separator or not all(keys):
+        raise TargetError(f"--set {override!r}: write PATH=VALUE, such as dram.bandwidth=8GB/s")
+    place: Any = document
+    for depth, key in enumerate(keys[:-1]):
+        place = _descend(place, key, f"{label}: --set {override!r}", ".".join(keys[:depth]))
+    if not isinstance(place, dict):
+        raise TargetError(f"{label}: --set {override!r}: {'.'.join(keys[:-1])} has no fields")
+    if len(keys) == 1 and isinstance(document.get(keys[0], {}), dict | list):
+        raise TargetError(f"{label}: --set {override!r}: {keys[0]} is a table: name one of its fields, such as {keys[0]}.capacity")
+    place[keys[-1]] = _value(text.strip())
+
+
+def _descend(place: Any, key: str, where: str, parent: str) -> Any:
+    if isinstance(place, dict) and key in place:
+        return place[key]
+    if isinstance(place, list):
+        names = [entry.get("name", str(i)) if isinstance(entry, dict) else str(i) for i, entry in enumerate(place)]
+        if key in names:
+            return place[names.index(key)]
+        if key.isdecimal() and int(key) < len(place):
+            return place[int(key)]
+        raise TargetError(f"{where}: {parent} has no {key!r}: there are {', '.join(map(str, names))}")
+    known = ", ".join(name for name, value in place.items() if isinstance(value, dict | list)) if isinstance(place, dict) else "none"
+    raise TargetError(f"{where}: there is no table {key!r}: there are {known}")
+
+
+def _value(text: str) -> Any:
+    """A TOML value where the text is one (numbers, booleans, quoted text), else the text itself: units need no quotes."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

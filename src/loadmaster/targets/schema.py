@@ -1,0 +1,168 @@
+"""What a target file may say, checked with every error reported at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from loadmaster.errors import TargetError, UnitError
+from loadmaster.target import CopyEngine, Core, Memory, Style, Target
+from loadmaster.units import parse_bandwidth, parse_bytes, parse_flops, parse_frequency
+
+_BITS = {"int8": 8, "fp16": 16, "fp32": 32}
+
+
+def _unit(parse: Callable[[Any], Any]) -> BeforeValidator:
+    def read(value: Any) -> Any:
+        try:
+            return parse(value)
+        except UnitError as error:
+            raise ValueError(str(error)) from None
+
+    return BeforeValidator(read)
+
+
+_Bytes = Annotated[int, _unit(parse_bytes)]
+_Bandwidth = Annotated[float, _unit(parse_bandwidth)]
+_Frequency = Annotated[float, _unit(parse_frequency)]
+_Flops = Annotated[float, _unit(parse_flops)]
+_Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$", max_length=40)]
+_Size = Annotated[int, Field(ge=1, le=2**20, strict=True)]
+_Rate = Annotated[float, Field(gt=0, le=2**20, allow_inf_nan=False)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _MemoryTable(_Table):
+    role: Literal["main", "fast"]
+    capacity: _Bytes
+    bandwidth: _Bandwidth | None = None
+    read_bandwidth: _Bandwidth | None = None
+    write_bandwidth: _Bandwidth | None = None
+    in_place: bool = True
+    alignment: Annotated[_Bytes, Field(ge=1)] = 64
+
+    @model_validator(mode="after")
+    def _one_way_to_say_bandwidth(self) -> _MemoryTable:
+        both = self.read_bandwidth is not None and self.write_bandwidth is not None
+        neither = self.read_bandwidth is None and self.write_bandwidth is None
+        if not (both if self.bandwidth is None else neither):
+            raise ValueError("give either bandwidth, or read_bandwidth and write_bandwidth")
+        return self
+
+    def memory(self, name: str) -> Memory:
+        read, write = self.read_bandwidth or self.bandwidth, self.write_bandwidth or self.bandwidth
+        assert read is not None
+        assert write is not None
+        return Memory(name, self.capacity, read, write, self.in_place, self.alignment)
+
+
+class _CoreTable(_Table):
+    name: _Name
+    style: Style
+    count: Annotated[int, Field(ge=1, le=1024, strict=True)] = 1
+    rows: _Size = 1
+    columns: _Size = 1
+    clock: _Frequency | None = None
+    peak: _Flops | None = None
+    lanes: _Size | None = None
+    buffer: _Bytes = 0
+    macs_per_cycle: dict[Literal["int8", "fp16", "fp32"], _Rate] = {"int8": 1.0, "fp16": 1.0, "fp32": 1.0}
+
+    @model_validator(mode="after")
+    def _style_has_its_fields(self) -> _CoreTable:
+        if self.style is Style.ROOFLINE:
+            if self.peak is None or self.clock is not None:
+                raise ValueError("a roofline core takes peak (FLOP/s) and no clock")
+        elif self.clock is None or self.peak is not None:
+            raise ValueError(f"a {self.style} core takes clock, rows and columns, and no peak")
+        elif self.buffer == 0:
+            raise ValueError(f"a {self.style} core needs a private buffer: give buffer")
+        if missing := set(_BITS) - set(self.macs_per_cycle):
+            raise ValueError(f"macs_per_cycle lacks {', '.join(sorted(missing))}")
+        return self
+
+    def cores(self) -> list[Core]:
+        # A roofline core does peak / 2 multiply-accumulates a second: one a "cycle" of a clock that fast.
+        clock = self.clock if self.clock is not None else (self.peak or 0.0) / 2
+        rates = {_BITS[name]: rate for name, rate in sorted(self.macs_per_cycle.items(), key=lambda item: _BITS[item[0]])}
+        names = [self.name] if self.count == 1 else [f"{self.name}{i}" for i in range(self.count)]
+        lanes = self.lanes or self.columns
+        return [Core(name, self.style, self.rows, self.columns, clock, rates, lanes, self.buffer) for name in names]
+
+
+class _CopyTable(_Table):
+    to_fast: _Bandwidth
+    to_main: _Bandwidth
+    asynchronous_to_fast: _Bandwidth | None = None
+    asynchronous_to_main: _Bandwidth | None = None
+
+    def engine(self) -> CopyEngine:
+        return CopyEngine(
+            self.to_fast, self.to_main, self.asynchronous_to_fast or self.to_fast, self.asynchronous_to_main or self.to_main
+        )
+
+
+class _TargetFile(_Table):
+    name: Annotated[str, Field(min_length=1, max_length=80)]
+    description: Annotated[str, Field(max_length=400)] = ""
+    cores: Annotated[list[_CoreTable], Field(min_length=1, max_length=64)]
+    copy_engine: Annotated[_CopyTable | None, Field(alias="copy")] = None
+    memories: dict[_Name, _MemoryTable]
+
+
+_RESERVED = ("name", "description", "cores", "copy")
+
+
+def build_target(document: dict[str, Any], label: str) -> Target:
+    """Check a parsed target file and build the target; ``label`` names the file in errors."""
+    known = {key: value for key, value in document.items() if key in _RESERVED}
+    memories = {key: value for key, value in document.items() if key not in _RESERVED}
+    try:
+        file = _TargetFile.model_validate({**known, "memories": memories})
+    except ValidationError as error:
+        raise TargetError("; ".join(_lines(error, label))) from None
+    return _assemble(file, label)
+
+
+def _lines(error: ValidationError, label: str) -> list[str]:
+    """One clause per error, with its dotted path in the file."""
+    clauses = []
+    for detail in error.errors(include_url=False):
+        keys = [str(key) for key in detail["loc"] if key != "[key]"]
+        path = ".".join(keys[1:] if keys[:1] == ["memories"] else keys)
+        message = detail["msg"].removeprefix("Value error, ")
+        clauses.append(f"{label}: {path or 'file'}: {message[:1].lower() + message[1:]}")
+    return clauses
+
+
+def _assemble(file: _TargetFile, label: str) -> Target:
+    cores = tuple(core for table in file.cores for core in table.cores())
+    # A fast memory of no bytes is a machine without one; `--set scratchpad.capacity=8MiB` gives it one.
+    by_role = {
+        role: [t.memory(name) for name, t in file.memories.items() if t.role == role and (role == "main" or t.capacity)]
+        for role in ("main", "fast")
+    }
+    main, fast = by_role["main"], by_role["fast"]
+    names = [core.name for core in cores] + list(file.memories)
+    problems = [f"the name {name!r} is used twice" for name in sorted({n for n in names if names.count(n) > 1})]
+    if len(main) != 1:
+        problems.append(f"exactly one memory must have role = \"main\", not {len(main)}")
+    if len(fast) > 1:
+        problems.append(f"at most one memory may have role = \"fast\", not {len(fast)}")
+    if fast and not fast[0].in_place:
+        problems.append(f"{fast[0].name}.in_place: cores must be able to use the fast memory in place")
+    problems += [f"{m.name}.capacity: must be more than zero" for m in main if m.capacity == 0]
+    if main and not main[0].in_place:
+        if not fast or file.copy_engine is None:
+            problems.append(f"{main[0].name}.in_place = false needs a fast memory and a [copy] table")
+        if len(cores) > 1:
+            problems.append(f"{main[0].name}.in_place = false is planned for a single core, and there are {len(cores)}")
+    if problems:
+        raise TargetError("; ".join(f"{label}: {problem}" for problem in problems))
+    copy = file.copy_engine.engine() if file.copy_engine else None
+    return Target(file.name, file.description, cores, main[0], fast[0] if fast else None, copy)

@@ -1,0 +1,86 @@
+#include "fluid.hpp"
+#include "kernels.hpp"
+
+#include <queue>
+#include <utility>
+
+namespace loadmaster {
+
+namespace {
+
+// Ready tasks, highest priority first, ties by index.
+using Ready = std::priority_queue<std::pair<double, std::int64_t>>;
+
+struct Choice {
+    std::int32_t core;
+    double finish;
+};
+
+// The core on which a task would finish first, given when each core is expected to be free.
+Choice earliest_finish(const double *duration, const std::vector<double> &free_at) {
+    Choice best{0, free_at[0] + duration[0]};
+    for (std::int32_t core = 1; core < static_cast<std::int32_t>(free_at.size()); ++core)
+        if (free_at[core] + duration[core] < best.finish) best = {core, free_at[core] + duration[core]};
+    return best;
+}
+
+}  // namespace
+
+Dispatch dispatch(std::span<const double> priority, std::span<const double> duration, std::span<const double> demand,
+                  std::size_t links, std::int32_t cores, const Successors &successors) {
+    const std::int64_t tasks = successors.tasks();
+    Dispatch result;
+    result.core.assign(tasks, -1);
+    result.order.reserve(tasks);
+    std::vector<std::int64_t> waiting = successors.predecessor_counts();
+    Ready ready;
+    for (std::int64_t task = 0; task < tasks; ++task)
+        if (waiting[task] == 0) ready.emplace(priority[task], -task);
+
+    Fluid fluid(links);
+    std::vector<Running> finished;
+    std::vector<char> busy(cores, 0);
+    std::vector<double> free_at(cores, 0.0);
+    std::vector<std::pair<double, std::int64_t>> held;
+    double now = 0;
+    for (;;) {
+        std::fill(free_at.begin(), free_at.end(), now);
+        for (const Running &run : fluid.running()) free_at[run.resource] = now + run.remaining / run.speed;
+        std::int32_t idle = cores - static_cast<std::int32_t>(fluid.running().size());
+        // A task that would rather wait for a busy core books it, so that the tasks after it see it as taken. Looking at a few
+        // tasks per core bounds the work of an event; when nothing runs, the first task looked at always starts.
+        held.clear();
+        for (std::int32_t looks = 4 * cores; looks > 0 && idle > 0 && !ready.empty(); --looks) {
+            const auto item = ready.top();
+            ready.pop();
+            const std::int64_t task = -item.second;
+            const Choice choice = earliest_finish(&duration[task * cores], free_at);
+            free_at[choice.core] = choice.finish;
+            if (busy[choice.core]) {
+                held.push_back(item);
+                continue;
+            }
+            busy[choice.core] = 1;
+            --idle;
+            result.core[task] = choice.core;
+            result.order.push_back(task);
+            const std::int64_t cell = task * cores + choice.core;
+            fluid.add(task, choice.core, duration[cell], &demand[cell * links]);
+        }
+        for (const auto &item : held) ready.push(item);
+        if (fluid.empty()) break;
+        fluid.share();
+        const double step = fluid.until_next_end();
+        now += step;
+        fluid.advance(step, finished);
+        for (const Running &run : finished) {
+            busy[run.resource] = 0;
+            for (std::int64_t i = successors.first[run.task]; i < successors.first[run.task + 1]; ++i)
+                if (--waiting[successors.next[i]] == 0) ready.emplace(priority[successors.next[i]], -successors.next[i]);
+        }
+    }
+    result.makespan = now;
+    return result;
+}
+
+}  // namespace loadmaster

@@ -1,0 +1,42 @@
+// The kernels, as functions of plain arrays; module.cpp binds them to Python.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace loadmaster {
+
+// A task graph in compressed rows: successors of task t are next[first[t]] .. next[first[t + 1] - 1].
+struct Successors {
+    std::span<const std::int64_t> first, next;
+    std::int64_t tasks() const { return static_cast<std::int64_t>(first.size()) - 1; }
+    std::vector<std::int64_t> predecessor_counts() const {
+        std::vector<std::int64_t> counts(first.size() - 1, 0);
+        for (std::int64_t task : next) ++counts[task];
+        return counts;
+    }
+};
+
+struct Replay {
+    std::vector<double> start, end;   // of every task; NaN where it never ran
+    std::vector<double> time, used;   // events, and the share of each link in use from there on (events x links)
+    std::int64_t completed = 0;
+};
+
+// Run every task on its given resource, each resource in the order in which its tasks appear in `order`.
+Replay replay(std::span<const double> duration, std::span<const double> demand, std::size_t links,
+              std::span<const std::int32_t> resource, std::int32_t resources, std::span<const std::int64_t> order,
+              const Successors &successors);
+
+struct Dispatch {
+    std::vector<std::int32_t> core;
+    std::vector<std::int64_t> order;  // tasks in the order in which they were started
+    double makespan = 0;
+};
+
+// List scheduling: whenever a core is idle, start the ready task of highest priority whose earliest finish is there.
+Dispatch dispatch(std::span<const double> priority, std::span<const double> duration, std::span<const double> demand,
+                  std::size_t links, std::int32_t cores, const Successors &successors);
+
+}  // namespace loadmaster
