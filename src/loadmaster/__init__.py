@@ -38,7 +38,7 @@ _HOMES = {
     "verify": "loadmaster.verify",
 }
 
-__all__ = ["Graph", "LoadmasterError", "Plan", "Target", "Violation", "load", "plan", "target", "verify"]  # noqa: F822
+__all__ = ["Graph", "LoadmasterError", "Plan", "Target", "Violation", "load", "plan", "target", "verify"]
 
 
 def __getattr__(name: str) -> Any:

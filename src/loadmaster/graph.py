@@ -75,9 +75,10 @@ class Access:
 class LoopNest:
     """One multiply-accumulate loop nest in convolution terms; a matrix product has ``x = r = s = 1``, ``y`` rows.
 
-    ``groups`` independent products, each ``batch`` x ``k`` output channels x ``c`` input channels (both per group) x ``y`` x ``x``
-    output positions x ``r`` x ``s`` taps. ``repeats`` counts runs that must follow one another with the same weight
-    operand (the steps of a recurrent cell). ``input``, ``weight`` and ``output`` name the operands; an empty name is a value that never leaves the core.
+    ``groups`` independent products, each ``batch`` x ``k`` output channels x ``c`` input channels (both per group) x
+    ``y`` x ``x`` output positions x ``r`` x ``s`` taps. ``repeats`` counts runs that must follow one another with the
+    same weight operand (the steps of a recurrent cell). ``input``, ``weight`` and ``output`` name the operands; an
+    empty name is a value that never leaves the core.
     """
 
     k: int
@@ -128,6 +129,7 @@ class Op:
 class Graph:
     """One network: ``ops`` in an order in which they can run, tensors by name, and what was not understood.
 
+    ``batch`` is the leading dimension of the first input.
     ``subgraph_ops`` counts the operators inside control-flow bodies, by kind; ``notes`` are one-line remarks for the summary.
     """
 
@@ -138,6 +140,7 @@ class Graph:
     tensors: Mapping[str, Tensor]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    batch: int = 1
     subgraph_ops: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 

@@ -105,9 +105,10 @@ class Workload:
 class JobTable:
     """What every job costs on every core, operand by operand; memory is O(operands x cores).
 
-    ``compute[j, c]`` is the arithmetic time in seconds of job ``j`` on core ``c`` when all operands are at hand. Row ``i`` of the operand arrays belongs
-    to job ``operand_job[i]`` and tensor instance ``operand_tensor[i]`` (rows are sorted by job, reads before writes):
-    ``moved[i, c]`` bytes cross the core's port, refills included, and ``tile[i, c]`` bytes of the private buffer hold it.
+    ``compute[j, c]`` is the arithmetic time in seconds of job ``j`` on core ``c`` when all operands are at hand. Row
+    ``i`` of the operand arrays belongs to job ``operand_job[i]`` and tensor instance ``operand_tensor[i]`` (rows are
+    sorted by job, reads before writes): ``moved[i, c]`` bytes cross the core's port, refills included, and ``tile[i,
+    c]`` bytes of the private buffer hold it.
     """
 
     compute: NDArray[np.float64]

@@ -145,7 +145,8 @@ class Metrics:
 class Plan:
     """Which core runs each job and when, where every tensor lives, and when it moves.
 
-    Times are the simulator's estimates. ``status`` is ``optimal`` when the makespan meets the bound in integer picoseconds, else ``feasible``.
+    Times are the simulator's estimates. ``status`` is ``optimal`` when the makespan meets the bound in integer
+    picoseconds, else ``feasible``.
     """
 
     version: int

@@ -24,7 +24,7 @@ from loadmaster.plan import SCHEMA_VERSION, Plan, PlannedTransfer
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema, ErrorDetails, SchemaValidator
 
-_KEYS = {(PlannedTransfer, "source"): "from", (PlannedTransfer, "destination"): "to"}
+_KEYS: dict[tuple[Any, str], str] = {(PlannedTransfer, "source"): "from", (PlannedTransfer, "destination"): "to"}
 _LEVELS = {"target": 2, "links": 2, "metrics": 2}
 """How many levels below a top-level key get lines of their own; one if not listed."""
 _LARGEST = 2**63 - 1
@@ -68,7 +68,8 @@ def read_plan(path: Path) -> Plan:
 def plan_to_text(plan: Plan) -> str:
     """JSON text of a plan, one record per line; the same plan gives the same text."""
     data = _writer(Plan)(plan)
-    return _expanded(data, lambda key: _LEVELS.get(key, 1), "")[0] + "\n"
+    lines = [f" {_compact(key)}: {_layout(value, _LEVELS.get(key, 1), ' ')}" for key, value in data.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def plan_from_text(text: str, name: str) -> Plan:
@@ -157,17 +158,15 @@ def _summary(errors: list[ErrorDetails]) -> str:
     return "; ".join(shown) + (f"; and {more} more" if more > 0 else "")
 
 
-def _expanded(value: Any, levels: Callable[[str], int], margin: str) -> list[str]:
-    """One text: a container with every item on a line of its own, as many levels down as ``levels`` grants the item's key."""
+def _layout(value: Any, levels: int, margin: str) -> str:
+    """JSON text in which every item of the first ``levels`` levels has a line of its own."""
+    if levels == 0 or not value or not isinstance(value, dict | list):
+        return _compact(value)
     inner = margin + " "
-    is_object = isinstance(value, dict)
-    lines = []
-    for key, item in value.items() if is_object else enumerate(value):
-        depth = levels(key) if is_object else levels("")
-        text = _expanded(item, lambda _, left=depth - 1: left, inner)[0] if depth > 0 and item and isinstance(item, dict | list) else _compact(item)
-        lines.append(f"{inner}{_compact(key)}: {text}" if is_object else inner + text)
-    opening, closing = "{}" if is_object else "[]"
-    return [f"{opening}\n" + ",\n".join(lines) + f"\n{margin}{closing}"]
+    if isinstance(value, dict):
+        lines = [f"{inner}{_compact(key)}: {_layout(item, levels - 1, inner)}" for key, item in value.items()]
+        return "{\n" + ",\n".join(lines) + f"\n{margin}}}"
+    return "[\n" + ",\n".join(inner + _layout(item, levels - 1, inner) for item in value) + f"\n{margin}]"
 
 
 _compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
@@ -175,7 +174,7 @@ _compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 @cache
 def _writer(kind: Any) -> Callable[[Any], Any]:
-    """Function that turns values of a type into what JSON knows; numbers become plain ints and floats, so that equal plans are written alike."""
+    """Function that turns values of a type into JSON data; numbers become plain ints and floats, so that equal plans are written alike."""
     if is_dataclass(kind):
         columns = [(_KEYS.get((kind, name), name), name, _writer(hint)) for name, hint in get_type_hints(kind).items()]
         return lambda record: {key: write(getattr(record, name)) for key, name, write in columns}

@@ -37,8 +37,9 @@ class Memory:
 class Core:
     """One processing core.
 
-    ``rows`` x ``columns`` multiply-accumulate elements at ``clock`` hertz, each doing ``macs_per_cycle[bits]`` multiply-accumulates a cycle;
-    ``lanes`` scalar operations a cycle for everything else; ``buffer`` bytes of private memory (0: none that a plan manages).
+    ``rows`` x ``columns`` multiply-accumulate elements at ``clock`` hertz, each doing ``macs_per_cycle[bits]``
+    multiply-accumulates a cycle; ``lanes`` scalar operations a cycle for everything else; ``buffer`` bytes of private
+    memory (0: none that a plan manages).
     """
 
     name: str

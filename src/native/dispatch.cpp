@@ -37,7 +37,7 @@ Dispatch dispatch(std::span<const double> priority, std::span<const double> dura
     for (std::int64_t task = 0; task < tasks; ++task)
         if (waiting[task] == 0) ready.emplace(priority[task], -task);
 
-    Fluid fluid(links);
+    Fluid fluid(links, links);
     std::vector<Running> finished;
     std::vector<char> busy(cores, 0);
     std::vector<double> free_at(cores, 0.0);

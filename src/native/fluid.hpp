@@ -18,11 +18,12 @@ struct Running {
     double speed;
 };
 
+// A demand vector has a column per link, then columns that are metered but never hold anything back.
 // If the demands on a link sum to S > 1, every task that uses the link progresses at 1 / S of full speed;
 // a task on several links is held back by the busiest of them. Spare bandwidth speeds nothing up.
 class Fluid {
   public:
-    explicit Fluid(std::size_t links) : load_(links), used_(links) {}
+    Fluid(std::size_t links, std::size_t columns) : load_(links), used_(columns) {}
 
     void add(std::int64_t task, std::int32_t resource, double seconds, const double *demand) {
         running_.push_back({task, resource, seconds, demand, 1.0});
@@ -30,7 +31,7 @@ class Fluid {
 
     bool empty() const { return running_.empty(); }
     const std::vector<Running> &running() const { return running_; }
-    // Share of each link's time in use until the next event; valid after `share`.
+    // What is used of each column until the next event (of a link: the share of its time); valid after `share`.
     const std::vector<double> &used() const { return used_; }
 
     void share() {
@@ -43,7 +44,7 @@ class Fluid {
             for (std::size_t link = 0; link < load_.size(); ++link)
                 if (run.demand[link] > 0.0) busiest = std::max(busiest, load_[link]);
             run.speed = 1.0 / busiest;
-            for (std::size_t link = 0; link < load_.size(); ++link) used_[link] += run.demand[link] * run.speed;
+            for (std::size_t column = 0; column < used_.size(); ++column) used_[column] += run.demand[column] * run.speed;
         }
     }
 

@@ -20,12 +20,13 @@ struct Successors {
 
 struct Replay {
     std::vector<double> start, end;   // of every task; NaN where it never ran
-    std::vector<double> time, used;   // events, and the share of each link in use from there on (events x links)
+    std::vector<double> time, used;   // events, and what is used of each column from there on (events x columns)
     std::int64_t completed = 0;
 };
 
 // Run every task on its given resource, each resource in the order in which its tasks appear in `order`.
-Replay replay(std::span<const double> duration, std::span<const double> demand, std::size_t links,
+// Only the first `links` of a demand's `columns` hold tasks back.
+Replay replay(std::span<const double> duration, std::span<const double> demand, std::size_t links, std::size_t columns,
               std::span<const std::int32_t> resource, std::int32_t resources, std::span<const std::int64_t> order,
               const Successors &successors);
 

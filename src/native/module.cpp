@@ -53,13 +53,14 @@ nb::object to_numpy(std::vector<T> &&values, std::initializer_list<std::size_t> 
     return nb::cast(nb::ndarray<nb::numpy, T>(data, shape, capsule));
 }
 
-nb::object py_replay(const Array<double, 1> &duration, const Array<double, 2> &demand, const Array<std::int32_t, 1> &resource,
-                     std::int32_t resources, const Array<std::int64_t, 1> &order, const Array<std::int64_t, 1> &first,
+nb::object py_replay(const Array<double, 1> &duration, const Array<double, 2> &demand, std::size_t links,
+                     const Array<std::int32_t, 1> &resource, std::int32_t resources, const Array<std::int64_t, 1> &order, const Array<std::int64_t, 1> &first,
                      const Array<std::int64_t, 1> &next) {
-    const std::size_t tasks = duration.size(), links = demand.shape(1);
+    const std::size_t tasks = duration.size(), columns = demand.shape(1);
     const Successors successors = successors_of(first, next);
     require(demand.shape(0) == tasks && resource.size() == tasks && order.size() == tasks && first.size() == tasks + 1,
             "replay: arrays of different lengths");
+    require(links <= columns, "links: more than the columns of demand");
     require_finite(view(duration), "duration: must be finite and not negative");
     require_finite(view(demand), "demand: must be finite and not negative");
     require_below(view(resource), resources, "resource: out of range");
@@ -69,11 +70,11 @@ nb::object py_replay(const Array<double, 1> &duration, const Array<double, 2> &d
     Replay result;
     {
         nb::gil_scoped_release release;
-        result = replay(view(duration), view(demand), links, view(resource), resources, view(order), successors);
+        result = replay(view(duration), view(demand), links, columns, view(resource), resources, view(order), successors);
     }
     const std::size_t events = result.time.size();
     return nb::make_tuple(to_numpy(std::move(result.start), {tasks}), to_numpy(std::move(result.end), {tasks}),
-                          to_numpy(std::move(result.time), {events}), to_numpy(std::move(result.used), {events, links}),
+                          to_numpy(std::move(result.time), {events}), to_numpy(std::move(result.used), {events, columns}),
                           result.completed);
 }
 
@@ -99,7 +100,7 @@ nb::object py_dispatch(const Array<double, 1> &priority, const Array<double, 2> 
 }  // namespace
 
 NB_MODULE(_native, module) {
-    module.def("replay", &py_replay, nb::arg("duration"), nb::arg("demand"), nb::arg("resource"), nb::arg("resources"),
-               nb::arg("order"), nb::arg("first"), nb::arg("next"));
+    module.def("replay", &py_replay, nb::arg("duration"), nb::arg("demand"), nb::arg("links"), nb::arg("resource"),
+               nb::arg("resources"), nb::arg("order"), nb::arg("first"), nb::arg("next"));
     module.def("dispatch", &py_dispatch, nb::arg("priority"), nb::arg("duration"), nb::arg("demand"), nb::arg("first"), nb::arg("next"));
 }

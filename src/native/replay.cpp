@@ -5,7 +5,7 @@
 
 namespace loadmaster {
 
-Replay replay(std::span<const double> duration, std::span<const double> demand, std::size_t links,
+Replay replay(std::span<const double> duration, std::span<const double> demand, std::size_t links, std::size_t columns,
               std::span<const std::int32_t> resource, std::int32_t resources, std::span<const std::int64_t> order,
               const Successors &successors) {
     const std::size_t tasks = duration.size();
@@ -19,7 +19,7 @@ Replay replay(std::span<const double> duration, std::span<const double> demand, 
     std::vector<char> busy(resources, 0);
     std::vector<std::int64_t> waiting = successors.predecessor_counts();
 
-    Fluid fluid(links);
+    Fluid fluid(links, columns);
     std::vector<Running> finished;
     double now = 0;
     for (;;) {
@@ -28,7 +28,7 @@ Replay replay(std::span<const double> duration, std::span<const double> demand, 
             const std::int64_t task = queue[r][head[r]++];
             busy[r] = 1;
             result.start[task] = now;
-            fluid.add(task, r, duration[task], &demand[task * links]);
+            fluid.add(task, r, duration[task], &demand[task * columns]);
         }
         fluid.share();
         result.time.push_back(now);

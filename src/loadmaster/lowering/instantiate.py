@@ -163,5 +163,3 @@ def _roles(nests: Sequence[LoopNest], access: Access) -> list[tuple[Role, int]]:
     roles = [(Role.INPUT, i) for i, nest in enumerate(nests) if nest.input == access.tensor]
     roles += [(Role.WEIGHT, i) for i, nest in enumerate(nests) if nest.weight == access.tensor]
     return roles or [(Role.ONCE, -1)]
-
-

@@ -102,9 +102,7 @@ class _CopyTable(_Table):
     asynchronous_to_main: _Bandwidth | None = None
 
     def engine(self) -> CopyEngine:
-        return CopyEngine(
-            self.to_fast, self.to_main, self.asynchronous_to_fast or self.to_fast, self.asynchronous_to_main or self.to_main
-        )
+        return CopyEngine(self.to_fast, self.to_main, self.asynchronous_to_fast or self.to_fast, self.asynchronous_to_main or self.to_main)
 
 
 class _TargetFile(_Table):
@@ -151,9 +149,9 @@ def _assemble(file: _TargetFile, label: str) -> Target:
     names = [core.name for core in cores] + list(file.memories)
     problems = [f"the name {name!r} is used twice" for name in sorted({n for n in names if names.count(n) > 1})]
     if len(main) != 1:
-        problems.append(f"exactly one memory must have role = \"main\", not {len(main)}")
+        problems.append(f'exactly one memory must have role = "main", not {len(main)}')
     if len(fast) > 1:
-        problems.append(f"at most one memory may have role = \"fast\", not {len(fast)}")
+        problems.append(f'at most one memory may have role = "fast", not {len(fast)}')
     if fast and not fast[0].in_place:
         problems.append(f"{fast[0].name}.in_place: cores must be able to use the fast memory in place")
     problems += [f"{m.name}.capacity: must be more than zero" for m in main if m.capacity == 0]

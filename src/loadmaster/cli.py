@@ -1,0 +1,239 @@
+"""The ``loadmaster`` command: parse, call, print. Results go to standard output, everything else to standard error.
+
+Only what every call needs is imported at the top: ``--help`` must answer at once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from loadmaster.errors import LoadmasterError, ModelError, OutputError
+
+if TYPE_CHECKING:
+    from loadmaster.graph import Graph
+    from loadmaster.plan import Plan
+    from loadmaster.verify import Violation
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Plans neural networks onto accelerators: which core runs each layer and when, which memory holds each tensor, "
+    "and at which address.",
+)
+
+Models = Annotated[
+    list[str], typer.Argument(metavar="MODEL...", help="`.onnx` or `.onnx.gz` files, or `onnx:NAME` (resnet50, vgg19, ...).")
+]
+Batch = Annotated[int | None, typer.Option(min=1, metavar="N", help="Leading dimension of the networks' inputs.")]
+Dim = Annotated[list[str] | None, typer.Option(metavar="NAME=N", help="Size of a symbolic dimension, or of `INPUT.AXIS`. May be repeated.")]
+Precision = Annotated[str | None, typer.Option(metavar="int8|fp16|fp32", help="Plan floating-point tensors at this width.")]
+Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on standard output.")]
+
+
+@app.command("plan")
+def plan_command(
+    models: Models,
+    target: Annotated[str, typer.Option(metavar="NAME|FILE.toml", help="A bundled target (`loadmaster targets`) or a file.")],
+    batch: Batch = None,
+    dim: Dim = None,
+    precision: Precision = None,
+    mini_batches: Annotated[int, typer.Option(min=1, metavar="N", help="Instances of every network; they share its weights.")] = 1,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help='Override a field of the target: `dram.bandwidth="8 GB/s"`.')
+    ] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(min=0.0, metavar="S", help="Stop the search over schedules after so many seconds.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Same input and seed, same plan.")] = 0,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where plan.json, report.html and trace.pftrace go.")] = Path("loadmaster-plan"),
+    as_json: Json = False,
+) -> None:
+    """Plan networks together on a target, check the plan, and write plan.json, report.html and trace.pftrace.
+
+    Example: `loadmaster plan onnx:resnet50 bert.onnx --target edge-npu --precision int8 --set dram.bandwidth="8 GB/s" --out plan`
+    """
+    from loadmaster.planner import plan
+    from loadmaster.progress import LateProgress
+    from loadmaster.targets import target as read_target
+    from loadmaster.verify import verify
+
+    _require_writable(out)
+    machine = read_target(target, overrides or ())
+    with LateProgress() as progress:
+        progress("reading", 0.0)
+        graphs = _load(models, batch, dim, precision)
+        started, started_cpu = time.perf_counter(), time.process_time()
+        result = plan(graphs, machine, mini_batches=mini_batches, seed=seed, time_limit=time_limit, progress=progress)
+        seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - started_cpu
+        progress("verifying", 0.0)
+        violations = verify(result)
+        progress("writing", 0.0)
+        files = [result.save(out / "plan.json"), *result.report(out)]
+    if as_json:
+        _print_json(_summary_json(result, seconds, cpu_seconds, files, violations))
+    else:
+        _print_summary(result, seconds, cpu_seconds, files)
+    if violations:
+        _print_violations(violations)
+        raise typer.Exit(1)
+
+
+@app.command("verify")
+def verify_command(plan: Annotated[Path, typer.Argument(metavar="PLAN.json")], as_json: Json = False) -> None:
+    """Check a plan file with code that shares nothing with the planner; exit code 1 if it does not hold.
+
+    Example: `loadmaster verify plan/plan.json`
+    """
+    from loadmaster.plan import Plan
+    from loadmaster.verify import verify
+
+    checked = Plan.load(plan)
+    violations = verify(checked)
+    if as_json:
+        _print_json({"valid": not violations, "violations": [{"rule": v.rule, "message": v.message} for v in violations]})
+    elif not violations:
+        counts = f"{len(checked.jobs)} jobs, {len(checked.allocations)} allocations, {len(checked.transfers)} transfers"
+        typer.echo(f"{plan}: the plan holds ({counts})")
+    if violations:
+        _print_violations(violations)
+        raise typer.Exit(1)
+
+
+@app.command("targets")
+def targets_command(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Print this target's TOML, to start one's own from.")] = None,
+) -> None:
+    """List the bundled targets, one line each, or print the TOML of one.
+
+    Example: `loadmaster targets edge-npu > my-npu.toml`
+    """
+    from loadmaster.targets import bundled, bundled_text, target
+
+    if name is not None:
+        typer.echo(bundled_text(name), nl=False)
+        return
+    width = max(len(known) for known in bundled())
+    for known in bundled():
+        typer.echo(f"{known:{width}}  {target(known).description}")
+
+
+@app.command("inspect")
+def inspect_command(
+    model: Annotated[str, typer.Argument(metavar="MODEL")],
+    batch: Batch = None,
+    dim: Dim = None,
+    precision: Precision = None,
+    as_json: Json = False,
+) -> None:
+    """Show what was read of a network: operators by kind, MACs, bytes of weights and activations, and what was not understood.
+
+    Example: `loadmaster inspect onnx:resnet50 --batch 8`
+    """
+    from loadmaster.report.inspection import inspection, inspection_json
+
+    graph = _load([model], batch, dim, precision)[0]
+    if as_json:
+        _print_json(inspection_json(graph))
+    else:
+        from rich.console import Console
+
+        Console().print(inspection(graph))
+
+
+def _load(models: list[str], batch: int | None, dim: list[str] | None, precision: str | None) -> list[Graph]:
+    from loadmaster.frontends import load
+
+    return [load(model, batch=batch, dims=_dims(dim or []), precision=precision) for model in models]
+
+
+def _dims(options: list[str]) -> dict[str, int]:
+    sizes = {}
+    for option in options:
+        name, _, size = option.rpartition("=")
+        if not name or not size.strip().isascii() or not size.strip().isdecimal() or int(size) < 1:
+            raise ModelError(f"--dim {option!r}: write NAME=N with a whole number of at least 1, such as sequence=128")
+        sizes[name.strip()] = int(size)
+    return sizes
+
+
+def _require_writable(directory: Path) -> None:
+    """Find out before the work, not after it."""
+    from tempfile import TemporaryFile
+
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise OutputError(f"--out {directory}: cannot be written: {error.strerror}") from None
+
+
+def _summary_json(plan: Plan, seconds: float, cpu_seconds: float, files: list[Path], violations: tuple[Violation, ...]) -> dict[str, Any]:
+    metrics = plan.metrics
+    return {
+        "status": plan.status,
+        "makespan": metrics.makespan.value,
+        "lower_bound": metrics.makespan.lower_bound,
+        "throughput": metrics.throughput.value,
+        "inferences_per_second": metrics.inferences_per_second.value,
+        "traffic_bytes": int(metrics.traffic[plan.target.main.name].value),
+        "links": {name: {"bytes": int(cost.value), "lower_bound": int(cost.lower_bound)} for name, cost in metrics.traffic.items()},
+        "memories": {
+            name: {"peak": use.peak, "lower_bound": use.lower_bound, "capacity": use.capacity} for name, use in metrics.memory.items()
+        },
+        "utilisation": {name: rate.value for name, rate in metrics.utilisation.items()},
+        "jobs": len(plan.jobs),
+        "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
+        "seed": plan.seed,
+        "estimated": True,
+        "violations": len(violations),
+        "notes": list(plan.notes),
+        "files": [str(file) for file in files],
+    }
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    typer.echo(json.dumps(value, indent=2, allow_nan=False))
+
+
+def _print_summary(plan: Plan, seconds: float, cpu_seconds: float, files: list[Path]) -> None:
+    from rich.console import Console
+
+    from loadmaster.report.terminal import summary
+
+    Console().print(summary(plan, seconds=seconds, cpu_seconds=cpu_seconds))
+    for file in files:
+        typer.echo(f"wrote {file}")
+
+
+def _print_violations(violations: tuple[Violation, ...]) -> None:
+    for violation in violations:
+        typer.echo(f"{violation.rule}: {violation.message}", err=True)
+    typer.echo(f"the plan does not hold: {len(violations)} violations", err=True)
+
+
+def main() -> NoReturn:
+    """Run the command line; a deliberate error is one line on standard error and exit code 2."""
+    try:
+        app(standalone_mode=True)
+    except LoadmasterError as error:
+        message = " ".join(str(error).split())
+        typer.echo(f"loadmaster: {message}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        typer.echo("loadmaster: interrupted before there was a plan", err=True)
+        sys.exit(130)
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

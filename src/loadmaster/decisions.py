@@ -1,0 +1,71 @@
+"""What the engines decide: a schedule, a placement and a packing. Jobs and tensors are indices into the workload."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Which core runs each job and in which order.
+
+    ``core[j]`` is the core of job ``j``; each core runs its jobs in the order in which they appear in ``order``. ``makespan`` in seconds is
+    the mapper's own estimate; ``interrupted`` says that a time limit or Ctrl-C ended the search early.
+    """
+
+    core: NDArray[np.int32]
+    order: NDArray[np.int64]
+    makespan: float
+    samples: int
+    interrupted: bool = False
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A tensor's copy between main and fast memory, a task of its own: after some tasks, before some jobs."""
+
+    tensor: int
+    to_fast: bool
+    after: tuple[int, ...]
+    before: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Residence:
+    """A stay of a tensor in the main (0) or fast (1) memory.
+
+    It lasts from the start of task ``writer`` (-1: from the beginning) until the last of ``users`` ends, or to the end of
+    the plan if the tensor must be found there afterwards. Tasks are jobs, then copies.
+    """
+
+    tensor: int
+    memory: int
+    writer: int
+    users: tuple[int, ...]
+    to_the_end: bool = False
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where each tensor is read from and written to (by tensor), the copies between, and the stays that result."""
+
+    read_fast: NDArray[np.bool_]
+    write_fast: NDArray[np.bool_]
+    write_main: NDArray[np.bool_]
+    copies: tuple[Copy, ...]
+    residences: tuple[Residence, ...]
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Offsets in one memory, -1 where a buffer found no place.
+
+    ``peak`` is the highest address used, ``load`` the most bytes alive at once.
+    """
+
+    offsets: NDArray[np.int64]
+    peak: int
+    load: int

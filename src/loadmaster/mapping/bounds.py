@@ -1,0 +1,175 @@
+"""What no plan of these jobs can be faster than."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.job import Job, JobTable, Role, TensorInstance
+from loadmaster.mapping.search import upward_rank
+from loadmaster.target import Target
+
+_WEIGHT_BITS = 30
+_CUTS = 60
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class MakespanBound:
+    """``picoseconds`` that any plan takes, what says so, and the bytes that must cross the main memory's link."""
+
+    picoseconds: int
+    limit: str
+    main_bytes: int
+
+
+def makespan_bound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, target: Target) -> MakespanBound:
+    """The larger of two bounds: the critical path, and a linear program over work and traffic.
+
+    The program lets jobs be cut freely over cores, and every access to an activation choose its memory; but each core
+    and each link has only the makespan's time. Weights and inputs cross the main link once, however often they are
+    used, and outputs once. Instead of the program its dual is solved, over one multiplier per resource: any multipliers
+    give a valid bound, so those that the solver finds are trusted for nothing and the bound is evaluated with them in
+    integers. O(jobs x cores) time and memory.
+    """
+    needs = _needs(jobs, tensors, table, target)
+    path = max(upward_rank(jobs, [int(least) for least in needs.core.min(axis=1)]), default=0)
+    bounds = [(path, "critical path"), (_evaluate(needs, _main_only(needs)), f"traffic of {target.main.name}")]
+    bounds.append((_evaluate(needs, _best_multipliers(needs)), "work and traffic"))
+    value, limit = max(bounds, key=lambda bound: bound[0])
+    return MakespanBound(value, limit, needs.main_bytes)
+
+
+@dataclass(frozen=True)
+class _Needs:
+    """What the jobs need at least of each resource, in picoseconds.
+
+    ``core[j, c]``; ``link[l][j, c, d]`` for the accesses of job ``j`` to activations were they all in memory ``l``, in direction ``d``
+    (read, write); ``fixed`` on the main link whatever is decided. All bytes of one direction have the same ratio of link times,
+    so a job's cheapest link per direction is the cheapest of every access.
+    """
+
+    core: Ints
+    link: list[Ints]
+    fixed: int
+    main_bytes: int
+
+
+def _needs(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, target: Target) -> _Needs:
+    t, write = table.operand_tensor, table.operand_write
+    activation = np.array([tensor.kind == "activation" for tensor in tensors])
+    output = np.array([tensor.is_output for tensor in tensors])
+    sizes = np.array([tensor.bytes for tensor in tensors], dtype=np.int64)
+    # An output's write goes to main memory: it is among the fixed traffic and not free to choose.
+    free = activation[t] & ~(write & output[t])
+    link = []
+    for memory in target.memories:
+        seconds = np.zeros((*table.compute.shape, 2))
+        for direction, bandwidth in enumerate((memory.read_bandwidth, memory.write_bandwidth)):
+            rows = free & (write == bool(direction))
+            np.add.at(seconds[:, :, direction], table.operand_job[rows], table.moved[rows] / bandwidth)
+        link.append(np.floor(seconds * 1e12).astype(np.int64))
+    inbound, outbound = _compulsory_inbound(jobs, tensors), int(sizes[activation & output].sum())
+    fixed = int((inbound / target.main.read_bandwidth + outbound / target.main.write_bandwidth) * 1e12)
+    inside = 0 if target.fast else int(table.moved[free].min(axis=1).sum())
+    whole = np.zeros_like(table.compute)
+    np.add.at(whole, table.operand_job, table.moved.astype(np.float64))
+    together = sum(max(memory.read_bandwidth, memory.write_bandwidth) for memory in target.memories)
+    # A job lasts a whole number of picoseconds (see job_times), so rounding up is sound here; a millionth of one guards the product.
+    core = np.ceil(np.maximum(table.compute, whole / together) * 1e12 - 1e-6).astype(np.int64)
+    return _Needs(core, link, fixed, inbound + outbound + inside)
+
+
+def _compulsory_inbound(jobs: Sequence[Job], tensors: Sequence[TensorInstance]) -> int:
+    """Bytes of weights and inputs that some job touches, each counted once; tiles of one operator touch different parts of a weight."""
+    touched: dict[tuple[str, str, int, str], int] = {}
+    for job in jobs:
+        for operand in job.reads:
+            if operand.role is Role.WEIGHT and job.tiles > 1:
+                key = (operand.tensor, job.network, job.mini_batch, job.operators[0])
+                touched[key] = touched.get(key, 0) + operand.bytes
+            else:
+                key = (operand.tensor, "", 0, "")
+                touched[key] = max(touched.get(key, 0), operand.bytes)
+    largest: dict[str, int] = {}
+    for (tensor, *_), size in touched.items():
+        largest[tensor] = max(largest.get(tensor, 0), size)
+    return sum(min(tensor.bytes, largest.get(tensor.name, 0)) for tensor in tensors if tensor.kind != "activation")
+
+
+def _main_only(needs: _Needs) -> list[int]:
+    """All weight on the main link."""
+    return [0] * needs.core.shape[1] + [1] + [0] * (len(needs.link) - 1)
+
+
+def _evaluate(needs: _Needs, weights: list[int]) -> int:
+    """The bound for integer multipliers: a makespan T gives every resource T, so sum(w) T >= sum over jobs of the least weighted use."""
+    cores = needs.core.shape[1]
+    cost = needs.core.astype(object) * np.array(weights[:cores], dtype=object)
+    traffic = [link.astype(object) * weight for link, weight in zip(needs.link, weights[cores:], strict=True)]
+    cheapest = traffic[0] if len(traffic) == 1 else np.minimum(traffic[0], traffic[1])
+    total = int((cost + cheapest.sum(axis=2)).min(axis=1).sum()) + weights[cores] * needs.fixed
+    return total // max(1, sum(weights))
+
+
+def _best_multipliers(needs: _Needs) -> list[int]:
+    """Maximise the bound over multipliers by cutting planes (Kelley, 1960): each assignment of jobs to resources is a cut.
+
+    Cores with equal columns share a multiplier, so that the program has a handful of variables however many jobs there are.
+    """
+    import highspy
+
+    cores = needs.core.shape[1]
+    kinds = [int(np.flatnonzero((needs.core == needs.core[:, [c]]).all(axis=0))[0]) for c in range(cores)]
+    columns = sorted(set(kinds))
+    multiplicity = np.array([kinds.count(column) for column in columns] + [1] * len(needs.link), dtype=np.float64)
+    solver = highspy.Highs()
+    solver.silent()
+    variables = len(multiplicity)
+    infinity = highspy.kHighsInf
+    for _ in range(variables):
+        solver.addVar(0.0, 1.0)
+    solver.addVar(-infinity, infinity)
+    solver.changeColCost(variables, -1.0)
+    solver.addRow(1.0, 1.0, variables, np.arange(variables, dtype=np.int32), multiplicity)
+    weights = np.full(variables, 1.0 / multiplicity.sum())
+    best, best_value = weights, -1.0
+    scale = max(1.0, float(needs.core.sum(dtype=np.float64)), float(needs.fixed))
+    for _ in range(_CUTS):
+        use = _least_use(needs, columns, weights)
+        value = float(weights @ use)
+        if value > best_value:
+            best, best_value = weights, value
+        row = np.append(-use / scale, 1.0)
+        solver.addRow(-infinity, 0.0, variables + 1, np.arange(variables + 1, dtype=np.int32), row)
+        solver.run()
+        solution = np.array(solver.getSolution().col_value)
+        weights = np.clip(solution[:variables], 0.0, 1.0)
+        if solution[variables] * scale <= best_value * (1 + 1e-6):
+            break
+    integers = np.rint(best * 2**_WEIGHT_BITS).astype(np.int64)
+    per_core = [int(integers[columns.index(kind)]) for kind in kinds]
+    return [*per_core, *(int(w) for w in integers[len(columns) :])]
+
+
+def _least_use(needs: _Needs, columns: list[int], weights: Floats) -> Floats:
+    """Use of every resource when each job takes its cheapest core and each access its cheapest link."""
+    core = needs.core[:, columns].astype(np.float64)
+    links = [link[:, columns].astype(np.float64) for link in needs.link]
+    prices = weights[len(columns) :]
+    on_main = np.ones(links[0].shape, dtype=bool) if len(links) == 1 else links[0] * prices[0] <= links[1] * prices[1]
+    shares = [np.where(on_main, links[0], 0.0)] + [np.where(on_main, 0.0, link) for link in links[1:]]
+    traffic = [share.sum(axis=2) for share in shares]
+    cost = core * weights[: len(columns)] + sum(price * link for price, link in zip(prices, traffic, strict=True))
+    choice = cost.argmin(axis=1)
+    jobs = np.arange(len(core))
+    use = np.zeros(len(weights))
+    np.add.at(use, choice, core[jobs, choice])
+    use[len(columns) :] = [link[jobs, choice].sum() for link in traffic]
+    use[len(columns)] += needs.fixed
+    return use

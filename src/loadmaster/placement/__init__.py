@@ -1,0 +1,6 @@
+"""Which memory each tensor lives in, and when it is copied."""
+
+from loadmaster.placement.resident import keep_resident, optimistic, resident, saved_seconds
+from loadmaster.placement.staged import stage_copies
+
+__all__ = ["keep_resident", "optimistic", "resident", "saved_seconds", "stage_copies"]

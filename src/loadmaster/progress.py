@@ -1,0 +1,45 @@
+"""A progress line on standard error for work that turns out to take long."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+_PATIENCE = 1.0
+"""Seconds before anything is shown."""
+
+
+class LateProgress:
+    """Call it with a stage and the share done.
+
+    The first call after a second brings up a progress line; leaving the context removes it.
+    """
+
+    def __enter__(self) -> LateProgress:
+        self._started = time.monotonic()
+        self._bar: Progress | None = None
+        return self
+
+    def __call__(self, stage: str, share: float) -> None:
+        """Show ``stage`` as ``share`` done, between 0 and 1."""
+        if self._bar is None and time.monotonic() - self._started > _PATIENCE:
+            self._show()
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], description=stage, completed=share)
+
+    def _show(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._bar.add_task("", total=1.0)
+        self._bar.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()

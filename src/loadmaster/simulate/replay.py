@@ -1,0 +1,92 @@
+"""When every task starts and ends, given its resource, its order and where its operands are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster import _native
+from loadmaster.decisions import Placement, Schedule
+from loadmaster.errors import PlanError
+from loadmaster.job import Job, TensorInstance
+from loadmaster.successors import successors
+from loadmaster.target import Target
+from loadmaster.timing import JobTimes
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Start and end of every task (jobs, then copies) in integer picoseconds, and use of the links.
+
+    From ``time[i]`` picoseconds to ``time[i + 1]``, ``load[i, l]`` of link ``l``'s time is in use, for ``rate[i, l]`` bytes/s.
+    """
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    time: NDArray[np.int64]
+    load: NDArray[np.float64]
+    rate: NDArray[np.float64]
+
+    @property
+    def makespan(self) -> int:
+        """End of the last task, in picoseconds."""
+        return int(self.end.max(initial=0))
+
+
+def replay(
+    jobs: Sequence[Job], tensors: Sequence[TensorInstance], times: JobTimes, target: Target, schedule: Schedule, placement: Placement
+) -> Timeline:
+    """Simulate a schedule and a placement.
+
+    A task starts when its resource is free, the tasks before it on that resource have started, and all it waits for has ended. Tasks that
+    run together share each link as :mod:`loadmaster.mapping` describes. Copies run one at a time, in the order given.
+    O(tasks x cores x links) time.
+    """
+    chosen = np.arange(len(jobs)), schedule.core
+    links = len(target.memories)
+    duration = times.duration[chosen]
+    demand = np.concatenate([times.demand[chosen], times.rate[chosen]], axis=1)
+    resource = schedule.core
+    order = schedule.order
+    edges = [(before, after) for after, job in enumerate(jobs) for before in job.after]
+    if placement.copies:
+        copy_duration, copy_demand = _copy_times(tensors, target, placement)
+        copy_index = len(jobs) + np.arange(len(placement.copies))
+        duration, demand = np.append(duration, copy_duration), np.concatenate([demand, copy_demand])
+        resource = np.append(resource, np.full(len(copy_index), len(target.cores), dtype=np.int32))
+        order = np.append(order, copy_index)
+        for index, copy in zip(copy_index.tolist(), placement.copies, strict=True):
+            edges += [(task, index) for task in copy.after] + [(index, task) for task in copy.before]
+    first, following = successors(edges, len(duration))
+    start, end, time, used, completed = _native.replay(
+        duration, np.ascontiguousarray(demand), links, resource, len(target.cores) + 1, order, first, following
+    )
+    if completed < len(duration):
+        stuck = int(np.flatnonzero(np.isnan(end))[0])
+        raise PlanError(f"the order of jobs contradicts their dependencies: task {stuck} can never start")
+    # Rounding keeps every order between times, so nothing that held before can fail after.
+    return Timeline(_picoseconds(start), _picoseconds(end), _picoseconds(time), used[:, :links], used[:, links:])
+
+
+def _copy_times(tensors: Sequence[TensorInstance], target: Target, placement: Placement) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Seconds and link demands of every copy, at the copy engine's asynchronous bandwidth."""
+    assert target.copy is not None
+    assert target.fast is not None
+    rows = []
+    for copy in placement.copies:
+        size = tensors[copy.tensor].bytes
+        if copy.to_fast:
+            engine, main, fast = target.copy.asynchronous_to_fast, target.main.read_bandwidth, target.fast.write_bandwidth
+        else:
+            engine, main, fast = target.copy.asynchronous_to_main, target.main.write_bandwidth, target.fast.read_bandwidth
+        seconds = max(size / min(engine, main, fast), 1e-12)
+        rows.append((seconds, size / main / seconds, size / fast / seconds, size / seconds, size / seconds))
+    table = np.array(rows)
+    return table[:, 0], table[:, 1:]
+
+
+def _picoseconds(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.rint(seconds * 1e12).astype(np.int64)

@@ -1,0 +1,51 @@
+"""How long a job takes, given where its operands are: the one place that turns bytes over links into seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.job import JobTable
+from loadmaster.target import Target
+
+PICOSECOND = 1e-12
+
+
+@dataclass(frozen=True)
+class JobTimes:
+    """What each job does to time and links on each core, when it runs alone.
+
+    It lasts ``duration[j, c]`` seconds and uses ``demand[j, c, l]`` of link ``l``'s time, for ``rate[j, c, l]`` bytes/s.
+    Links are the main memory's, then the fast memory's if there is one.
+    """
+
+    duration: NDArray[np.float64]
+    demand: NDArray[np.float64]
+    rate: NDArray[np.float64]
+
+
+def job_times(
+    table: JobTable, target: Target, read_fast: NDArray[np.bool_], write_fast: NDArray[np.bool_], write_main: NDArray[np.bool_]
+) -> JobTimes:
+    """Times of all jobs for tensors that are read from the fast memory (else main) and written to the fast, the main, or both.
+
+    Arithmetic and transfers overlap: a job lasts as long as the slowest of them, in whole picoseconds and
+    at least one. O(operands x cores).
+    """
+    t, write = table.operand_tensor, table.operand_write
+    uses_fast = np.where(write, write_fast[t], read_fast[t])
+    uses_main = np.where(write, write_main[t], ~read_fast[t])
+    seconds, volumes = [], []
+    for memory, used in zip(target.memories, (uses_main, uses_fast), strict=False):
+        per_byte = np.where(write, 1.0 / memory.write_bandwidth, 1.0 / memory.read_bandwidth) * used
+        link, volume = np.zeros_like(table.compute), np.zeros_like(table.compute)
+        np.add.at(link, table.operand_job, table.moved * per_byte[:, None])
+        np.add.at(volume, table.operand_job, np.where(used[:, None], table.moved, 0))
+        seconds.append(link)
+        volumes.append(volume)
+    links = np.stack(seconds, axis=2)
+    picoseconds = np.maximum(table.compute, links.max(axis=2)) / PICOSECOND
+    duration = np.maximum(1.0, np.ceil(picoseconds - 1e-6)) * PICOSECOND
+    return JobTimes(duration, links / duration[:, :, None], np.stack(volumes, axis=2) / duration[:, :, None])
