@@ -133,7 +133,7 @@ def _lines(error: ValidationError, label: str) -> list[str]:
     for detail in error.errors(include_url=False):
         keys = [str(key) for key in detail["loc"] if key != "[key]"]
         path = ".".join(keys[1:] if keys[:1] == ["memories"] else keys)
-        message = detail["msg"].removeprefix("Value error, ")
+        message = "there is no such field" if detail["type"] == "extra_forbidden" else detail["msg"].removeprefix("Value error, ")
         clauses.append(f"{label}: {path or 'file'}: {message[:1].lower() + message[1:]}")
     return clauses
 

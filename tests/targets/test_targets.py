@@ -1,0 +1,149 @@
+"""Target files: the bundled ones are what they say, broken ones are refused with every error at once."""
+
+from pathlib import Path
+
+import pytest
+
+from loadmaster.errors import TargetError
+from loadmaster.target import Style
+from loadmaster.targets import bundled, bundled_text, target
+
+MINIMAL = """
+name = "tiny"
+[dram]
+role = "main"
+capacity = "1 MiB"
+bandwidth = "1 GB/s"
+[[cores]]
+name = "core"
+style = "output-stationary"
+rows = 2
+columns = 2
+clock = "1 MHz"
+buffer = "4 KiB"
+"""
+
+
+def test_edge_npu_is_as_documented() -> None:
+    npu = target("edge-npu")
+    assert [core.name for core in npu.cores] == ["ws0", "ws1", "ws2", "lb"]
+    assert [core.style for core in npu.cores] == [Style.WEIGHT_STATIONARY] * 3 + [Style.ROW_STATIONARY]
+    assert all((core.rows, core.columns, core.clock, core.buffer) == (32, 64, 1e9, 128 * 1024) for core in npu.cores)
+    assert npu.cores[0].macs_per_cycle == {8: 1.0, 16: 0.5, 32: 0.25}
+    assert (npu.main.capacity, npu.main.read_bandwidth) == (4 * 2**30, 34e9)
+    assert npu.fast is not None
+    assert (npu.fast.capacity, npu.fast.read_bandwidth) == (8 * 2**20, 128e9)
+
+
+@pytest.mark.parametrize(
+    ("name", "cores", "low_bandwidth", "bandwidth"),
+    [("m3e-s1", 4, 0, 16e9), ("m3e-s2", 4, 1, 16e9), ("m3e-s3", 8, 0, 256e9), ("m3e-s4", 8, 1, 256e9), ("m3e-s5", 8, 2, 256e9), ("m3e-s6", 16, 2, 256e9)],
+)
+def test_m3e_settings_have_the_papers_cores(name: str, cores: int, low_bandwidth: int, bandwidth: float) -> None:
+    setting = target(name)
+    assert len(setting.cores) == cores
+    assert sum(core.style is Style.ROW_STATIONARY for core in setting.cores) == low_bandwidth
+    assert all(core.buffer == (146 if core.rows == 32 else 512) * 1024 for core in setting.cores)
+    assert setting.main.read_bandwidth == bandwidth
+    assert setting.fast is None
+
+
+def test_a_scratchpad_can_be_given_to_an_m3e_setting() -> None:
+    fast = target("m3e-s2", ["scratchpad.capacity=8MiB"]).fast
+    assert fast is not None
+    assert (fast.capacity, fast.read_bandwidth) == (8 * 2**20, 256e9)
+
+
+def test_two_tier_targets_state_their_bandwidths() -> None:
+    server, gpu = target("optane-server"), target("gpu-pcie")
+    assert (server.main.read_bandwidth, server.main.write_bandwidth) == (39e9, 14e9)
+    assert server.copy is not None
+    assert (server.copy.to_fast, server.copy.to_main, server.copy.asynchronous_to_fast, server.copy.asynchronous_to_main) == (29e9, 12e9, 2e9, 2.5e9)
+    assert not gpu.main.in_place
+
+
+@pytest.mark.parametrize("name", bundled())
+def test_every_bundled_target_can_be_printed_and_read_back(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(bundled_text(name))
+    assert target(file) == target(name)
+    assert target(name).description
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [("dram.bandwidth=8 GB/s", 8e9), ("dram.bandwidth='8 GB/s'", 8e9), ("dram.bandwidth=8000000000", 8e9)],
+)
+def test_overrides_take_units_with_and_without_quotes(override: str, expected: float) -> None:
+    assert target("edge-npu", [override]).main.read_bandwidth == expected
+
+
+def test_a_core_can_be_overridden_by_name_or_position() -> None:
+    assert target("edge-npu", ["cores.lb.rows=8"]).cores[-1].rows == 8
+    assert target("edge-npu", ["cores.0.rows=8"]).cores[0].rows == 8
+    assert len(target("edge-npu", ["cores.ws.count=5"]).cores) == 6
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("dram.bandwith=3", "dram.bandwith"),
+        ("nvram.capacity=1", "no table 'nvram': there are dram, scratchpad, cores"),
+        ("cores.9.rows=1", "cores has no '9': there are ws, lb"),
+        ("dram=3", "dram is a table"),
+        ("dram.capacity", "PATH=VALUE"),
+        ("cores.0.rows=0", "cores.0.rows"),
+        ("cores.0.style=magic", "cores.0.style"),
+        ("dram.capacity=0", "dram.capacity"),
+        ("dram.capacity=9 EiB", "dram.capacity"),
+        ("dram.bandwidth=nan", "dram.bandwidth"),
+        ("cores.0.macs_per_cycle.int8=inf", "cores.0.macs_per_cycle.int8"),
+    ],
+)
+def test_a_bad_override_says_where_and_what_there_is(override: str, message: str) -> None:
+    with pytest.raises(TargetError, match=message):
+        target("edge-npu", [override])
+
+
+def test_all_errors_of_a_file_come_at_once_with_their_paths(tmp_path: Path) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text(MINIMAL.replace('"1 MiB"', '"1 MHz"').replace("rows = 2", "rows = -2").replace('"4 KiB"', '"0"'))
+    with pytest.raises(TargetError) as caught:
+        target(file)
+    for path in ("dram.capacity", "cores.0.rows"):
+        assert path in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("[dram]", "[core]"), "'core' is used twice"),
+        (('role = "main"', 'role = "fast"'), "exactly one memory must have role"),
+        (('bandwidth = "1 GB/s"', ""), "give either bandwidth, or read_bandwidth and write_bandwidth"),
+        (('bandwidth = "1 GB/s"', 'bandwidth = "1 GB/s"\nin_place = false'), "needs a fast memory and a"),
+        (('clock = "1 MHz"', ""), "takes clock"),
+        (('buffer = "4 KiB"', ""), "needs a private buffer"),
+        (("[[cores]]", "[cores"), "not valid TOML"),
+    ],
+)
+def test_a_contradictory_file_is_refused(change: tuple[str, str], message: str, tmp_path: Path) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text(MINIMAL.replace(*change))
+    with pytest.raises(TargetError, match=message):
+        target(file)
+
+
+@pytest.mark.parametrize("source", ["no-such-target", "missing.toml", "."])
+def test_what_is_no_target_is_refused_in_one_line(source: str, tmp_path: Path) -> None:
+    with pytest.raises(TargetError) as caught:
+        target(source)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_directory_and_binary_rubbish_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "folder.toml").mkdir()
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    for name in ("folder.toml", "binary.toml"):
+        with pytest.raises(TargetError, match=name):
+            target(tmp_path / name)
