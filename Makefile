@@ -1,14 +1,14 @@
 # Everything a newcomer needs: `make demo` and `make test` set up a virtual environment in .venv on first use.
 PYTHON ?= python3
 BIN := .venv/bin
-NATIVE := $(wildcard src/native/*) CMakeLists.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint clean always
 
 demo: .venv/installed
 	$(BIN)/loadmaster plan onnx:resnet50 fixtures/bert-base.onnx.gz --target edge-npu --out demo-plan
 
-test: .venv/installed-dev lint
+test: lint
 	$(BIN)/python -m pytest -n 2
 
 lint: .venv/installed-dev
@@ -16,17 +16,21 @@ lint: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-.venv/bin/python:
-	$(PYTHON) -m venv .venv
-
-# The package is installed in place, so only its metadata and its native code ask for another install.
-.venv/installed: pyproject.toml $(NATIVE) | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+# The package is installed in place: editing Python needs no new install, but native code and new modules do.
+.venv/installed: pyproject.toml CMakeLists.txt $(wildcard src/native/*) .venv/modules
+	$(PIP) --editable .
 	touch $@
 
 .venv/installed-dev: .venv/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	$(PIP) --editable ".[dev]"
 	touch $@
+
+.venv/modules: always | .venv/bin/python
+	@find src/loadmaster -name '*.py' | sort > $@.new
+	@cmp --silent $@.new $@ || cp $@.new $@
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
 
 clean:
 	rm -rf .venv build demo-plan

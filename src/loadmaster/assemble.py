@@ -57,6 +57,7 @@ def assemble(
 ) -> Plan:
     """Build the plan of decisions that have been made and simulated. Linear in operands, but for sorting."""
     writer = _Writer(workload, table, target, schedule, placement, timeline, packed)
+    jobs = tuple(writer.jobs())
     transfers = (*writer.streams(), *writer.copies())
     allocations = (*writer.shared_allocations(), *writer.private_allocations())
     return Plan(
@@ -67,11 +68,11 @@ def assemble(
         target=target,
         networks=workload.networks,
         tensors=tuple(writer.tensors()),
-        jobs=tuple(writer.jobs()),
+        jobs=jobs,
         allocations=allocations,
         transfers=transfers,
         links=writer.links(),
-        metrics=writer.metrics(bound, transfers, allocations),
+        metrics=writer.metrics(bound, jobs, transfers, allocations),
         notes=(*_network_notes(workload), *workload.notes, *notes, f"the makespan's lower bound comes from: {bound.limit}"),
     )
 
@@ -264,7 +265,13 @@ class _Writer:
             curves[memory.name] = tuple(segments)
         return curves
 
-    def metrics(self, bound: MakespanBound, transfers: Sequence[PlannedTransfer], allocations: Sequence[PlannedAllocation]) -> Metrics:
+    def metrics(
+        self,
+        bound: MakespanBound,
+        jobs: Sequence[PlannedJob],
+        transfers: Sequence[PlannedTransfer],
+        allocations: Sequence[PlannedAllocation],
+    ) -> Metrics:
         makespan, least = _seconds(self._timeline.makespan), _seconds(bound.picoseconds)
         flops = 2 * sum(network.macs * network.mini_batches for network in self._workload.networks)
         inferences = sum(network.batch * network.mini_batches for network in self._workload.networks)
@@ -272,17 +279,16 @@ class _Writer:
             makespan=Cost(makespan, least),
             throughput=Rate(flops / makespan, flops / max(least, 1e-12)),
             inferences_per_second=Rate(inferences / makespan, inferences / max(least, 1e-12)),
-            utilisation=self._utilisation(makespan, least),
+            utilisation=self._utilisation(jobs, makespan, least),
             traffic=self._traffic(bound, transfers),
             memory=self._memory_use(allocations),
         )
 
-    def _utilisation(self, makespan: float, least: float) -> dict[str, Rate]:
-        busy = np.zeros(len(self._target.cores))
-        jobs = np.arange(len(self._workload.jobs))
-        np.add.at(busy, self._schedule.core, self._table.compute[jobs, self._schedule.core])
-        rates = [(float(b) / makespan, min(1.0, float(b) / max(least, 1e-12))) for b in busy]
-        return {core.name: Rate(value, max(value, limit)) for core, (value, limit) in zip(self._target.cores, rates, strict=True)}
+    def _utilisation(self, jobs: Sequence[PlannedJob], makespan: float, least: float) -> dict[str, Rate]:
+        busy = {core.name: 0.0 for core in self._target.cores}
+        for job in jobs:
+            busy[job.core] += job.compute
+        return {name: Rate(b / makespan, max(b / makespan, min(1.0, b / max(least, 1e-12)))) for name, b in busy.items()}
 
     def _traffic(self, bound: MakespanBound, transfers: Sequence[PlannedTransfer]) -> dict[str, Cost]:
         total = dict.fromkeys((memory.name for memory in self._target.memories), 0)

@@ -204,7 +204,8 @@ def _schema(kind: Any) -> CoreSchema:
         int: core.int_schema(strict=True, ge=0, le=_LARGEST),
         float: core.float_schema(strict=True, ge=0, allow_inf_nan=False),
         bool: core.bool_schema(strict=True),
-        str: core.str_schema(strict=True),
+        # With a limit on the length pydantic looks at the characters, and refuses halves of surrogate pairs.
+        str: core.str_schema(strict=True, max_length=_LARGEST),
     }
     if kind in simple:
         return simple[kind]

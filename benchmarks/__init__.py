@@ -1,0 +1,1 @@
+"""Benchmarks: ``python -m benchmarks.NAME``. Each prints its own figures; none asserts a time."""
