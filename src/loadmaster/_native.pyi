@@ -6,13 +6,17 @@ from numpy.typing import NDArray
 def replay(
     duration: NDArray[np.float64],
     demand: NDArray[np.float64],
+    links: int,
     resource: NDArray[np.int32],
     resources: int,
     order: NDArray[np.int64],
     first: NDArray[np.int64],
     next: NDArray[np.int64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], int]:
-    """Start and end of every task, event times, link use from each event on (events x links), and how many tasks completed."""
+    """Start and end of every task, event times, use of every demand column from each event on, and how many tasks completed.
+
+    Only the first ``links`` columns of ``demand`` hold tasks back; the others are metered.
+    """
 
 def dispatch(
     priority: NDArray[np.float64],

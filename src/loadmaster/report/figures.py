@@ -1,0 +1,151 @@
+"""The figures of a plan, row by row, for the page and the terminal alike."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from loadmaster.plan import MemoryUse, Plan, PlannedAllocation, PlannedTransfer, Rate
+from loadmaster.report.text import printable, shortened
+from loadmaster.report.timeline import Steps, bytes_alive
+from loadmaster.target import Core, Memory
+from loadmaster.units import format_bandwidth, format_bytes
+
+ESTIMATES = "Times and traffic are estimates of an analytical model, not measurements."
+
+
+@dataclass(frozen=True)
+class CoreFigures:
+    """What a core does over the makespan; shares are of the makespan."""
+
+    core: Core
+    jobs: int
+    busy: float
+    compute: Rate
+
+
+@dataclass(frozen=True)
+class BufferFigures:
+    """How full a core's private buffer gets."""
+
+    core: Core
+    use: MemoryUse
+    mean: float
+    fullest: str
+
+
+def title(plan: Plan) -> str:
+    """The networks and the target."""
+    names = [printable(network.name) for network in plan.networks]
+    return f"{shortened(names) or 'no network'} on {printable(plan.target.name)}"
+
+
+def verdict(plan: Plan) -> str:
+    """What the status claims."""
+    if plan.status == "optimal":
+        return "optimal: the makespan meets its lower bound"
+    return f"{printable(plan.status)}: no plan can be shorter than the lower bound; whether one is shorter than this is not known"
+
+
+def core_figures(plan: Plan) -> list[CoreFigures]:
+    """One row per core, in the target's order."""
+    makespan = plan.metrics.makespan.value
+    count: dict[str, int] = defaultdict(int)
+    busy: dict[str, float] = defaultdict(float)
+    compute: dict[str, float] = defaultdict(float)
+    for job in plan.jobs:
+        count[job.core] += 1
+        busy[job.core] += job.end - job.start
+        compute[job.core] += job.compute
+    rows = []
+    for core in plan.target.cores:
+        share = compute[core.name] / makespan if makespan else 0.0
+        rate = plan.metrics.utilisation.get(core.name, Rate(share, 1.0))
+        rows.append(CoreFigures(core, count[core.name], busy[core.name] / makespan if makespan else 0.0, rate))
+    return rows
+
+
+def time_by_kind(plan: Plan) -> list[tuple[str, int, float]]:
+    """Each kind of operator, its jobs, and its share of the time that cores are busy; largest share first."""
+    count: dict[str, int] = defaultdict(int)
+    spent: dict[str, float] = defaultdict(float)
+    for job in plan.jobs:
+        count[job.kind] += 1
+        spent[job.kind] += job.end - job.start
+    total = sum(spent.values()) or 1.0
+    return sorted(((kind, count[kind], spent[kind] / total) for kind in count), key=lambda row: (-row[2], row[0]))
+
+
+def allocations_of(plan: Plan, memory: str) -> list[PlannedAllocation]:
+    """What a memory, or the private buffer of the core of that name, holds."""
+    return [a for a in plan.allocations if a.memory == memory]
+
+
+def memory_use(plan: Plan, memory: str, capacity: int) -> MemoryUse:
+    """The plan's own figures of a memory; counted from its allocations if it has none."""
+    if memory in plan.metrics.memory:
+        return plan.metrics.memory[memory]
+    mine = allocations_of(plan, memory)
+    return MemoryUse(max((a.offset + a.bytes for a in mine), default=0), int(max(bytes_alive(mine).values, default=0)), capacity)
+
+
+def buffer_figures(plan: Plan) -> list[BufferFigures]:
+    """One row per core that has a private buffer; ``fullest`` is the first job during which most of it is in use."""
+    rows = []
+    for core in plan.target.cores:
+        if core.buffer:
+            alive = bytes_alive(allocations_of(plan, core.name))
+            use = memory_use(plan, core.name, core.buffer)
+            rows.append(BufferFigures(core, use, alive.mean(plan.metrics.makespan.value), _fullest_job(plan, core, alive)))
+    return rows
+
+
+def _fullest_job(plan: Plan, core: Core, alive: Steps) -> str:
+    if not alive.values:
+        return ""
+    instant = alive.peak_instant()
+    return next((job.name for job in plan.jobs if job.core == core.name and job.start <= instant < job.end), "")
+
+
+def copies(plan: Plan) -> list[PlannedTransfer]:
+    """Copies between memories, by start."""
+    return sorted((t for t in plan.transfers if not t.job), key=lambda t: (t.start, t.end, t.name))
+
+
+def places(plan: Plan) -> list[str]:
+    """Everything that bytes move between: shared memories, then cores."""
+    return [m.name for m in plan.target.memories] + [c.name for c in plan.target.cores]
+
+
+def traffic_matrix(plan: Plan) -> dict[tuple[str, str], int]:
+    """Bytes moved from one place to another over the whole plan."""
+    moved: dict[tuple[str, str], int] = defaultdict(int)
+    for transfer in plan.transfers:
+        moved[transfer.source, transfer.destination] += transfer.bytes
+    return dict(moved)
+
+
+def link_text(memory: Memory) -> str:
+    """The bandwidth of a memory's link."""
+    if memory.read_bandwidth == memory.write_bandwidth:
+        return format_bandwidth(memory.read_bandwidth)
+    return f"{format_bandwidth(memory.read_bandwidth)} read, {format_bandwidth(memory.write_bandwidth)} write"
+
+
+def memory_text(memory: Memory) -> str:
+    """``"dram 4.00 GiB at 34.0 GB/s"``."""
+    return f"{printable(memory.name)} {format_bytes(memory.capacity)} at {link_text(memory)}"
+
+
+def core_groups(plan: Plan) -> str:
+    """``"3 weight-stationary 32x32 at 1.00 GHz, 1 row-stationary ..."``."""
+    groups: dict[str, int] = defaultdict(int)
+    for core in plan.target.cores:
+        groups[f"{core.style} {core.rows}x{core.columns} at {core.clock / 1e9:.3g} GHz"] += 1
+    return ", ".join(f"{count} {group}" for group, count in groups.items())
+
+
+def operators_of(names: Sequence[str]) -> str:
+    """The operators fused into a job, the first few by name."""
+    return shortened([printable(name) for name in names])

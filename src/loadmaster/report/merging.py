@@ -1,0 +1,43 @@
+"""Keeps charts drawable: a browser that has to redraw tens of thousands of shapes while somebody pans is of no use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+
+MAX_SHAPES = 10_000
+"""Most rectangles in one chart; a screen has no more than a few thousand columns to show them in."""
+
+
+def merge_neighbours(lanes: Sequence[int], starts: Sequence[float], ends: Sequence[float], limit: int) -> list[range]:
+    """Join neighbours on a lane until at most ``limit`` groups are left, always the pair that spans the shortest time.
+
+    The items are sorted by lane and start; each group is a range of their indices. What is long stays by itself, and no group is longer
+    than it must be. Lanes are never joined: with more lanes than ``limit`` as many groups as lanes remain.
+    """
+    count = len(starts)
+    stop = [i + 1 for i in range(count)]
+    left = [i - 1 for i in range(count)]
+    heap = [(ends[i + 1] - starts[i], i, i + 1, i + 2) for i in range(count - 1) if lanes[i] == lanes[i + 1]]
+    heapify(heap)
+    for _ in range(max(0, count - limit)):
+        pair = _shortest_pair(heap, stop)
+        if pair is None:
+            break
+        first, middle, last = pair
+        stop[first], stop[middle] = last, 0
+        if last < count:
+            left[last] = first
+        for group in (first, left[first]):
+            if group >= 0 and (follower := stop[group]) < count and lanes[group] == lanes[follower]:
+                heappush(heap, (ends[stop[follower] - 1] - starts[group], group, follower, stop[follower]))
+    return [range(i, stop[i]) for i in range(count) if stop[i]]
+
+
+def _shortest_pair(heap: list[tuple[float, int, int, int]], stop: Sequence[int]) -> tuple[int, int, int] | None:
+    """The next pair of groups, [first, middle) and [middle, last), that both still exist."""
+    while heap:
+        _, first, middle, last = heappop(heap)
+        if stop[first] == middle and stop[middle] == last:
+            return first, middle, last
+    return None

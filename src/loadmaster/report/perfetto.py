@@ -1,0 +1,158 @@
+"""The plan as a Perfetto trace: a process for the machine, a track per core, one for copies, counters for links and memories.
+
+Perfetto counts in whole nanoseconds: times are rounded to the nearest one, which keeps their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket, TrackDescriptor, TrackEvent
+
+from loadmaster.plan import Plan, PlannedJob, PlannedTransfer
+from loadmaster.report import figures
+from loadmaster.report.timeline import Steps, bytes_alive, outline
+
+MACHINE = 1
+"""Identifier of the machine's track, its process and the only packet sequence."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A named stretch of time, in nanoseconds, with what is known about it."""
+
+    start: int
+    end: int
+    name: str
+    facts: tuple[tuple[str, str | int | float], ...]
+
+
+@dataclass
+class Writer:
+    """Appends to a trace, and numbers its tracks."""
+
+    trace: Trace = field(default_factory=Trace)
+    tracks: int = MACHINE
+
+    def packet(self) -> TracePacket:
+        """A new packet of the sequence; the first says that nothing came before."""
+        first = not self.trace.packet
+        packet = self.trace.packet.add()
+        packet.trusted_packet_sequence_id = MACHINE
+        if first:
+            packet.sequence_flags = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
+        return packet
+
+    def machine(self, name: str) -> None:
+        """The process above all tracks, which stay in the order in which they are written."""
+        track = self.packet().track_descriptor
+        track.uuid = MACHINE
+        track.process.pid = MACHINE
+        track.process.process_name = name
+        track.child_ordering = TrackDescriptor.EXPLICIT
+
+    def track(self, name: str) -> TrackDescriptor:
+        """A new track of the machine."""
+        self.tracks += 1
+        track = self.packet().track_descriptor
+        track.uuid = self.tracks
+        track.parent_uuid = MACHINE
+        track.name = name
+        track.sibling_order_rank = self.tracks
+        return track
+
+    def slices(self, name: str, slices: Iterable[Slice]) -> None:
+        """A track with slices that neither overlap nor nest; slices that would are put on further tracks of the same kind."""
+        for number, row in enumerate(rows(slices)):
+            track = self.track(name if number == 0 else f"{name} ({number + 1})")
+            for item in row:
+                self._slice(track.uuid, item)
+
+    def counter(self, name: str, unit: str, steps: Steps) -> None:
+        """A track with an amount over time."""
+        track = self.track(name)
+        track.counter.unit_name = unit
+        for instant, value in zip(steps.times, steps.values, strict=True):
+            event = self._event(track.uuid, nanoseconds(instant), TrackEvent.TYPE_COUNTER)
+            if isinstance(value, int):
+                event.counter_value = value
+            else:
+                event.double_counter_value = value
+
+    def _slice(self, track: int, item: Slice) -> None:
+        event = self._event(track, item.start, TrackEvent.TYPE_SLICE_BEGIN)
+        event.name = item.name
+        for name, value in item.facts:
+            fact = event.debug_annotations.add()
+            fact.name = name
+            if isinstance(value, str):
+                fact.string_value = value
+            elif isinstance(value, int):
+                fact.int_value = value
+            else:
+                fact.double_value = value
+        self._event(track, item.end, TrackEvent.TYPE_SLICE_END)
+
+    def _event(self, track: int, instant: int, kind: TrackEvent.Type.ValueType) -> TrackEvent:
+        packet = self.packet()
+        packet.timestamp = instant
+        event = packet.track_event
+        event.type = kind
+        event.track_uuid = track
+        return event
+
+
+def render_trace(plan: Plan) -> bytes:
+    """The bytes of a ``.pftrace`` file; the same plan gives the same bytes."""
+    writer = Writer()
+    writer.machine(figures.title(plan))
+    for core in plan.target.cores:
+        writer.slices(core.name, (job_slice(job) for job in plan.jobs if job.core == core.name))
+    if moves := figures.copies(plan):
+        writer.slices("copies", map(copy_slice, moves))
+    for memory in plan.target.memories:
+        rate = outline(plan.links.get(memory.name, ()), lambda segment: segment.bytes_per_second / 1e9)
+        writer.counter(f"{memory.name} link", "GB/s", rate)
+    for memory in plan.target.memories:
+        writer.counter(f"{memory.name} in use", "B", bytes_alive(figures.allocations_of(plan, memory.name)))
+    return bytes(writer.trace.SerializeToString(deterministic=True))
+
+
+def nanoseconds(seconds: float) -> int:
+    """Nearest whole nanosecond; never out of order, because rounding is monotone."""
+    return round(seconds * 1e9)
+
+
+def rows(slices: Iterable[Slice]) -> Iterator[Sequence[Slice]]:
+    """The slices by start, on as few rows as it takes for none to overlap another."""
+    filled: list[list[Slice]] = []
+    for item in sorted(slices, key=lambda s: (s.start, s.end)):
+        row = next((row for row in filled if row[-1].end <= item.start), None)
+        if row is None:
+            filled.append([item])
+        else:
+            row.append(item)
+    return iter(filled or [[]])
+
+
+def job_slice(job: PlannedJob) -> Slice:
+    """A job with what a reader asks of it first."""
+    facts = (
+        ("network", job.network),
+        ("mini_batch", job.mini_batch),
+        ("kind", job.kind),
+        ("operators", ", ".join(job.operators)),
+        ("macs", job.macs),
+        ("compute_ns", job.compute * 1e9),
+        ("stall_ns", max(0.0, job.end - job.start - job.compute) * 1e9),
+        ("read_bytes", sum(operand.bytes for operand in job.reads)),
+        ("written_bytes", sum(operand.bytes for operand in job.writes)),
+    )
+    return Slice(nanoseconds(job.start), nanoseconds(job.end), job.name, facts)
+
+
+def copy_slice(move: PlannedTransfer) -> Slice:
+    """A copy between memories."""
+    facts = (("tensor", move.tensor), ("from", move.source), ("to", move.destination), ("bytes", move.bytes))
+    return Slice(nanoseconds(move.start), nanoseconds(move.end), f"{move.source} to {move.destination}: {move.tensor}", facts)

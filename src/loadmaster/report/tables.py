@@ -1,0 +1,188 @@
+"""The tables of the page, as plain markup: they can be read, searched and copied without any script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from loadmaster.plan import Plan, PlannedAllocation
+from loadmaster.report import figures
+from loadmaster.report.colours import network_colours
+from loadmaster.report.text import NOTHING, Html, comma, excess, percent, plural, shortfall, to_html
+from loadmaster.report.timeline import TimeUnit, alive_at, bytes_alive
+from loadmaster.target import Memory
+from loadmaster.units import format_bytes, format_count, format_rate, format_seconds
+
+PEAK_ROWS = 30
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
+    """A table; columns whose name starts with ``>`` hold figures and are set flush right."""
+    classes = [' class="figure"' if column.startswith(">") else "" for column in columns]
+    heads = "".join(f"<th{c}>{to_html(column.removeprefix('>'))}</th>" for c, column in zip(classes, columns, strict=True))
+    lines = "".join(f"<tr>{''.join(f'<td{c}>{to_html(cell)}</td>' for c, cell in zip(classes, row, strict=True))}</tr>\n" for row in rows)
+    return Html(f'<div class="wide"><table><thead><tr>{heads}</tr></thead>\n<tbody>\n{lines}</tbody></table></div>')
+
+
+def card(name: str, value: str, detail: str) -> Html:
+    """One headline figure."""
+    return Html(f"<div class=card><h3>{to_html(name)}</h3><p class=value>{to_html(value)}</p><p>{to_html(detail)}</p></div>")
+
+
+def headline(plan: Plan) -> Html:
+    """Makespan, throughput, inferences per second and what is claimed about them."""
+    m = plan.metrics
+    span, rate, inferences = m.makespan, m.throughput, m.inferences_per_second
+    cards = (
+        card("Makespan", format_seconds(span.value), f"lower bound {format_seconds(span.lower_bound)}, {excess(span)}"),
+        card(
+            "Throughput",
+            format_rate(rate.value, "FLOP/s"),
+            f"upper bound {format_rate(rate.upper_bound, 'FLOP/s')}, {shortfall(rate)}",
+        ),
+        card(
+            "Inferences per second",
+            format_count(inferences.value),
+            f"upper bound {format_count(inferences.upper_bound)}, {shortfall(inferences)}",
+        ),
+        card("Status", plan.status, f"seed {plan.seed}, {plural(len(plan.jobs), 'job')}, {plan.producer}"),
+    )
+    return Html(f"<div class=cards>{''.join(cards)}</div>")
+
+
+def notes(plan: Plan) -> Html:
+    """What the planner has to say about the plan."""
+    lines = plan.notes
+    return Html(f"<ul class=notes>{''.join(f'<li>{to_html(line)}</li>' for line in lines)}</ul>" if lines else "")
+
+
+def networks(plan: Plan) -> Html:
+    """What was planned, with the colour that each network has in the charts."""
+    colours = network_colours(plan)
+    rows = (
+        (
+            Html(f'<i class=swatch style="background:{colours[n.name]}"></i>{to_html(n.name)}'),
+            n.source,
+            f"{len(n.operators):,}",
+            format_count(n.macs),
+            n.precision,
+            n.batch,
+            n.mini_batches,
+            comma(sorted(set(n.unknown))),
+        )
+        for n in plan.networks
+    )
+    columns = ("Network", "Source", ">Operators", ">MACs", "Precision", ">Batch", ">Mini-batches", "Unknown operators")
+    remarks = "".join(f"<li>{to_html(n.name)}: {to_html(note)}</li>" for n in plan.networks for note in n.notes)
+    return Html(table(columns, rows) + (f"<ul class=notes>{remarks}</ul>" if remarks else ""))
+
+
+def memories(plan: Plan) -> Html:
+    """Traffic and space of each shared memory against their bounds."""
+
+    def row(memory: Memory) -> tuple[object, ...]:
+        traffic = plan.metrics.traffic.get(memory.name)
+        use = figures.memory_use(plan, memory.name, memory.capacity)
+        moved = (format_bytes(traffic.value), format_bytes(traffic.lower_bound), excess(traffic)) if traffic else (NOTHING,) * 3
+        space = (format_bytes(use.peak), format_bytes(use.lower_bound), format_bytes(use.capacity))
+        return (memory.name, figures.link_text(memory), *moved, *space, meter(use.peak / use.capacity if use.capacity else 0.0))
+
+    columns = ("Memory", "Link", ">Traffic", ">Compulsory", ">Distance", ">Peak", ">Lower bound", ">Capacity", "Peak of capacity")
+    return table(columns, map(row, plan.target.memories))
+
+
+def meter(share: float) -> Html:
+    """A share as a small bar and as text."""
+    width = 100 * min(1.0, max(0.0, share))
+    return Html(f'<span class=meter><i style="width:{width:.1f}%"></i></span><span class=share>{to_html(percent(share))}</span>')
+
+
+def cores(plan: Plan) -> Html:
+    """What each core does over the makespan."""
+    rows = (
+        (
+            r.core.name,
+            r.core.style,
+            f"{r.core.rows} x {r.core.columns}",
+            f"{r.jobs:,}",
+            meter(r.busy),
+            meter(r.compute.value),
+            percent(r.compute.upper_bound),
+        )
+        for r in figures.core_figures(plan)
+    )
+    return table(("Core", "Dataflow", "Array", ">Jobs", "Busy", "Computing", ">Computing at most"), rows)
+
+
+def buffers(plan: Plan) -> Html:
+    """How full each private buffer gets."""
+    rows = (
+        (
+            r.core.name,
+            format_bytes(r.core.buffer),
+            format_bytes(r.use.peak),
+            meter(r.use.peak / r.core.buffer),
+            meter(r.mean / r.core.buffer),
+            r.fullest or NOTHING,
+        )
+        for r in figures.buffer_figures(plan)
+    )
+    return table(("Core", ">Buffer", ">Peak", "Peak of buffer", "Mean over the makespan", "Fullest during"), rows)
+
+
+def peak(plan: Plan, memory: Memory, unit: TimeUnit) -> Html:
+    """What is in use at the instant at which a memory holds most."""
+    mine = figures.allocations_of(plan, memory.name)
+    alive = bytes_alive(mine)
+    instant = alive.peak_instant()
+    live = alive_at(mine, instant)
+    if not live:
+        return Html(f"<p>Nothing is ever kept in {to_html(memory.name)}.</p>")
+    rest = live[PEAK_ROWS:]
+    held = f"At {unit.text(instant)}, {plural(len(live), 'buffer')} hold {format_bytes(sum(a.bytes for a in live))} of {memory.name}."
+    more = f"{plural(len(rest), 'smaller buffer')} with {format_bytes(sum(a.bytes for a in rest))} in all are not listed." if rest else ""
+    below = f"<p class=hint>{to_html(more)}</p>" if more else ""
+    return Html(f"<p>{to_html(held)}</p>{_buffer_rows(plan, live[:PEAK_ROWS], unit)}{below}")
+
+
+def _buffer_rows(plan: Plan, live: Sequence[PlannedAllocation], unit: TimeUnit) -> Html:
+    tensors = {tensor.name: tensor for tensor in plan.tensors}
+    rows = (
+        (
+            a.tensor,
+            t.network,
+            t.kind,
+            format_bytes(a.bytes),
+            f"{a.offset:,}",
+            unit.span(a.start, a.end),
+            t.producer or "there from the start",
+        )
+        for a in live
+        for t in [tensors[a.tensor]]
+    )
+    return table(("Tensor", "Network", "Kind", ">Size", ">Address", ">Lifetime", "Producer"), rows)
+
+
+def traffic(plan: Plan) -> Html:
+    """Bytes moved from each place (rows) to each other (columns), deeper the more."""
+    moved = figures.traffic_matrix(plan)
+    senders = [p for p in figures.places(plan) if any(source == p for source, _ in moved)]
+    receivers = [p for p in figures.places(plan) if any(destination == p for _, destination in moved)]
+    most = max(moved.values(), default=1) or 1
+    rows = [
+        (
+            source,
+            *(_shaded(moved.get((source, to), 0), most) for to in receivers),
+            format_bytes(sum(moved.get((source, to), 0) for to in receivers)),
+        )
+        for source in senders
+    ]
+    totals = [format_bytes(sum(moved.get((source, to), 0) for source in senders)) for to in receivers]
+    total = format_bytes(sum(moved.values()))
+    return table(("From \\ to", *(f">{name}" for name in receivers), ">Total"), [*rows, ("Total", *totals, total)])
+
+
+def _shaded(count: int, most: int) -> Html:
+    """A cell of the traffic matrix."""
+    if not count:
+        return Html(f"<span class=none>{NOTHING}</span>")
+    return Html(f'<span class=heat style="--heat:{count / most:.3f}">{format_bytes(count)}</span>')

@@ -1,0 +1,121 @@
+"""The summary that the command line prints, compact enough for one screen and plain enough for a log file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from loadmaster.plan import Plan
+from loadmaster.report import figures
+from loadmaster.report.text import clipped, excess, percent, plural, printable, shortened, shortfall
+from loadmaster.units import format_bytes, format_count, format_rate, format_seconds
+
+KINDS_SHOWN = 8
+CORES_SHOWN = 16
+HALF_WIDTH = 16
+"""Of a name in one of two tables that stand side by side in 80 columns."""
+
+
+def summary(plan: Plan, *, seconds: float, cpu_seconds: float) -> Group:
+    """What was planned, how good it is, and what it rests on.
+
+    Parameters
+    ----------
+    plan : Plan
+        The finished plan.
+    seconds, cpu_seconds : float
+        What planning took, by the clock and in processor time.
+    """
+    parts: list[RenderableType] = [_configuration(plan), _networks(plan), _totals(plan), _memories(plan)]
+    parts += [_side_by_side(_cores(plan), _kinds(plan)), _closing(plan, seconds, cpu_seconds)]
+    return Group(*parts)
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """A table without lines; columns whose name starts with ``>`` hold figures and are set flush right."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
+    for column in columns:
+        figure = column.startswith(">")
+        table.add_column(Text(column.removeprefix(">")), justify="right" if figure else "left", no_wrap=True, overflow="ellipsis")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
+
+
+def _side_by_side(*tables: Table) -> Table:
+    grid = Table.grid(padding=(0, 3, 0, 0))
+    grid.add_row(*tables)
+    return grid
+
+
+def _name(name: str, width: int = 24) -> str:
+    return clipped(printable(name), width)
+
+
+def _configuration(plan: Plan) -> Text:
+    memories = ", ".join(figures.memory_text(memory) for memory in plan.target.memories)
+    return Text(f"{printable(plan.target.name)}: {figures.core_groups(plan)}; {memories}\n")
+
+
+def _networks(plan: Plan) -> Table:
+    columns = ("Network", ">Operators", ">MACs", "Precision", ">Batch", ">Mini-batches")
+    return _table(
+        columns,
+        (
+            (_name(n.name), f"{len(n.operators):,}", format_count(n.macs), n.precision, str(n.batch), str(n.mini_batches))
+            for n in plan.networks
+        ),
+    )
+
+
+def _totals(plan: Plan) -> Table:
+    m = plan.metrics
+    rates = (("Throughput", m.throughput, "FLOP/s"), ("Inferences", m.inferences_per_second, "/s"))
+    rows = [("Makespan", format_seconds(m.makespan.value), format_seconds(m.makespan.lower_bound), excess(m.makespan))]
+    rows += [(name, format_rate(r.value, unit), format_rate(r.upper_bound, unit), shortfall(r)) for name, r, unit in rates]
+    rows += [(f"Traffic {_name(k)}", format_bytes(c.value), format_bytes(c.lower_bound), excess(c)) for k, c in m.traffic.items()]
+    return _table(("\nEstimate", ">\nValue", ">\nBound", "\nDistance"), rows)
+
+
+def _memories(plan: Plan) -> Table:
+    uses = ((m.name, figures.memory_use(plan, m.name, m.capacity)) for m in plan.target.memories)
+    rows = (
+        (
+            _name(name),
+            format_bytes(u.peak),
+            format_bytes(u.lower_bound),
+            format_bytes(u.capacity),
+            percent(u.peak / u.capacity if u.capacity else 0.0),
+        )
+        for name, u in uses
+    )
+    return _table(("\nMemory", ">\nPeak", ">\nLower bound", ">\nCapacity", ">\nUsed"), rows)
+
+
+def _cores(plan: Plan) -> Table:
+    rows = figures.core_figures(plan)
+    lines = [(_name(r.core.name, HALF_WIDTH), f"{r.jobs:,}", percent(r.busy), percent(r.compute.value)) for r in rows[:CORES_SHOWN]]
+    if rest := rows[CORES_SHOWN:]:
+        lines.append((f"{len(rest)} more", f"{sum(r.jobs for r in rest):,}", "", ""))
+    return _table(("\nCore", ">\nJobs", ">\nBusy", ">\nComputing"), lines)
+
+
+def _kinds(plan: Plan) -> Table:
+    kinds = figures.time_by_kind(plan)
+    lines = [(_name(kind, HALF_WIDTH), f"{count:,}", percent(share)) for kind, count, share in kinds[:KINDS_SHOWN]]
+    if rest := kinds[KINDS_SHOWN:]:
+        lines.append((f"{len(rest)} more", f"{sum(count for _, count, _ in rest):,}", percent(sum(share for *_, share in rest))))
+    return _table(("\nOperator", ">\nJobs", ">\nOf time"), lines)
+
+
+def _closing(plan: Plan, seconds: float, cpu_seconds: float) -> Text:
+    """Status, notes, what planning took, and what the figures are worth."""
+    unknown = [f"{n.name}: unknown operators {shortened(sorted(set(n.unknown)))}" for n in plan.networks if n.unknown]
+    notes = [*plan.notes, *unknown, *(f"{n.name}: {note}" for n in plan.networks for note in n.notes)]
+    spent = f"{format_seconds(seconds)} ({format_seconds(cpu_seconds)} of processor time)"
+    took = f"Planned {plural(len(plan.jobs), 'job')} in {spent}, seed {plan.seed}."
+    lines = [f"Note: {printable(note)}" for note in dict.fromkeys(notes)]
+    return Text("\n".join(("", *lines, f"Status {figures.verdict(plan)}.", took, figures.ESTIMATES)))

@@ -1,0 +1,131 @@
+"""The command line: one JSON object, one line per mistake, exit codes, nothing half-written."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+
+
+def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"NO_COLOR": "1", "COLUMNS": "100"}
+    command = [sys.executable, "-m", "loadmaster", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, check=False)
+
+
+def refused(result: subprocess.CompletedProcess[str], *words: str) -> None:
+    """Exit code 2, nothing on standard output, one line on standard error that holds all words."""
+    assert result.returncode == 2, result.stderr
+    assert result.stdout == ""
+    assert len(result.stderr.strip().splitlines()) == 1, result.stderr
+    for word in words:
+        assert word in result.stderr, result.stderr
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
+    out = tmp_path_factory.mktemp("plans") / "new" / "folder"
+    return run("plan", "onnx:squeezenet", "--target", "edge-npu", "--out", out, "--seed", "5", "--json"), out
+
+
+def test_plan_prints_exactly_one_json_object_with_what_is_promised(planned) -> None:
+    result, out = planned
+    assert result.returncode == 0, result.stderr
+    summary = json.loads(result.stdout)
+    for key in ("status", "makespan", "lower_bound", "throughput", "traffic_bytes", "seconds", "cpu_seconds", "seed", "files"):
+        assert key in summary
+    assert summary["seed"] == 5
+    assert summary["memories"]["scratchpad"].keys() >= {"peak", "capacity"}
+    assert 0 < summary["lower_bound"] <= summary["makespan"]
+    assert summary["violations"] == 0
+    assert sorted(Path(file).name for file in summary["files"]) == ["plan.json", "report.html", "trace.pftrace"]
+    assert sorted(path.name for path in out.iterdir()) == ["plan.json", "report.html", "trace.pftrace"]
+
+
+def test_a_written_plan_verifies_and_a_broken_one_does_not(planned, tmp_path: Path) -> None:
+    _, out = planned
+    good = run("verify", out / "plan.json")
+    assert good.returncode == 0
+    assert "the plan holds" in good.stdout
+    data = json.loads((out / "plan.json").read_text())
+    data["jobs"] = data["jobs"][1:]
+    broken = tmp_path / "broken.json"
+    broken.write_text(json.dumps(data))
+    bad = run("verify", broken)
+    assert bad.returncode == 1
+    assert "does not hold" in bad.stderr
+    as_json = run("verify", broken, "--json")
+    assert as_json.returncode == 1
+    assert json.loads(as_json.stdout)["valid"] is False
+
+
+def test_the_summary_says_what_was_planned_and_that_figures_are_estimates(tmp_path: Path) -> None:
+    result = run("plan", "onnx:squeezenet", "--target", "m3e-s1", "--out", tmp_path)
+    assert result.returncode == 0, result.stderr
+    for words in ("squeezenet", "Makespan", "dram", "estimates", "report.html"):
+        assert words in result.stdout
+    assert result.stderr == ""
+
+
+def test_targets_lists_one_line_each_and_prints_the_toml_of_one() -> None:
+    lines = run("targets").stdout.splitlines()
+    assert {line.split()[0] for line in lines} >= {"edge-npu", "m3e-s1", "m3e-s6", "optane-server", "gpu-pcie"}
+    assert '[[cores]]\nname = "ws"' in run("targets", "edge-npu").stdout
+
+
+def test_inspect_shows_operators_macs_and_bytes() -> None:
+    result = run("inspect", "onnx:resnet50", "--json", "--precision", "int8", "--batch", "2")
+    report = json.loads(result.stdout)
+    assert report["macs"] == pytest.approx(2 * 4.09e9, rel=0.01)
+    assert report["weight_bytes"] == pytest.approx(25.6e6, rel=0.01)
+    assert report["operators"]["Conv"]["count"] == 53
+    assert report["not_understood"] == {}
+    assert "Conv" in run("inspect", "onnx:resnet50").stdout
+
+
+@pytest.mark.parametrize("command", [["plan"], ["verify"], ["targets"], ["inspect"]])
+def test_every_command_has_an_example_in_its_help(command: list[str]) -> None:
+    assert "Example:" in run(*command, "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["plan", "missing.onnx", "--target", "edge-npu"], ["missing.onnx"]),
+        (["plan", "onnx:nothing", "--target", "edge-npu"], ["onnx:nothing", "resnet50"]),
+        (["plan", "onnx:squeezenet", "--target", "no-such"], ["no-such", "edge-npu"]),
+        (["plan", "onnx:squeezenet", "--target", "edge-npu", "--set", "dram.speed=3"], ["dram.speed"]),
+        (["plan", "onnx:squeezenet", "--target", "edge-npu", "--dim", "batch"], ["--dim", "NAME=N"]),
+        (["plan", "onnx:squeezenet", "--target", "edge-npu", "--dim", "batch=0"], ["--dim", "at least 1"]),
+        (["plan", "onnx:squeezenet", "--target", "edge-npu", "--precision", "int7"], ["int7", "int8"]),
+        (["plan", "onnx:vgg19", "--target", "edge-npu", "--set", "dram.capacity=1MiB"], ["dram", "required", "available", "in excess"]),
+        (["plan", "onnx:vgg19", "--target", "gpu-pcie", "--set", "hbm.capacity=1MiB"], ["hbm", "required", "available", "in excess"]),
+        (["verify", "missing.json"], ["missing.json"]),
+        (["targets", "no-such"], ["no-such"]),
+        (["inspect", "README.md"], ["README.md"]),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str], words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("not a network")
+    out = ["--out", str(tmp_path / "out")] if arguments[0] == "plan" else []
+    refused(run(*arguments, *out, cwd=tmp_path), *words)
+    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+
+
+def test_an_unwritable_out_is_found_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    refused(run("plan", "onnx:squeezenet", "--target", "edge-npu", "--out", tmp_path / "file"), "--out", "file")
+    refused(run("plan", "onnx:squeezenet", "--target", "edge-npu", "--out", tmp_path / "file" / "below"), "--out", "below")
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = "import sys; sys.argv = ['loadmaster', '--help']\nfrom loadmaster.cli import app\n"
+    code += "try:\n    app()\nexcept SystemExit:\n    pass\n"
+    code += "print([m for m in ('numpy', 'onnx', 'pydantic', 'bokeh', 'highspy', 'perfetto') if m in sys.modules], file=sys.stderr)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.stderr.strip().splitlines()[-1] == "[]"

@@ -1,0 +1,105 @@
+"""The page in a real browser: it draws, asks for nothing, complains about nothing, and runs nothing that a name says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import CHARTS, chromium, console_errors, in_shadow, open_page, outside_requests
+
+from loadmaster.plan import Plan
+from loadmaster.report.html import render_page
+
+HOSTILE = "$$x^2$$<img src=x onerror='window.hacked = 1'><script>window.hacked = 1</script></script>\x1b[31m@name{safe}&amp;"
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with chromium(tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
+
+
+def written(plan: Plan, directory: Path) -> Path:
+    page = directory / "report.html"
+    page.write_text(render_page(plan), "utf-8")
+    return page
+
+
+def test_draws_every_chart_without_a_network(driver: Any, plan: Plan, tmp_path: Path) -> None:
+    """A schedule, two links and two memory maps; no console error, no request outside."""
+    open_page(driver, written(plan, tmp_path))
+    sizes = driver.execute_script(in_shadow("return all('canvas').map(c => [c.width, c.height])"))
+    assert sum(width > 500 and height > 100 for width, height in sizes) >= 5
+    assert console_errors(driver) == []
+    assert outside_requests(driver) == []
+
+
+def test_time_axes_line_up_and_move_together(driver: Any, plan: Plan, tmp_path: Path) -> None:
+    """All charts have the same frame and the same range; the wheel zooms all with Ctrl and scrolls without."""
+    from selenium.webdriver import ActionChains, Keys
+    from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
+
+    open_page(driver, written(plan, tmp_path))
+    frames = driver.execute_script(CHARTS + "return charts.map(v => [v.frame.bbox.left, v.frame.bbox.right])")
+    assert len({tuple(frame) for frame in frames}) == 1
+    ends = CHARTS + "return charts.map(v => v.model.x_range.end)"
+    before = driver.execute_script(ends)
+    chart = driver.find_element("id", "chart0")
+    wheel = ScrollOrigin.from_element(chart)
+    ActionChains(driver).scroll_from_origin(wheel, 0, -100).perform()
+    assert driver.execute_script(ends) == before
+    ActionChains(driver).key_down(Keys.CONTROL).scroll_from_origin(wheel, 0, -100).key_up(Keys.CONTROL).perform()
+    after = driver.execute_script(ends)
+    assert after[0] < before[0]
+    assert len(set(after)) == 1
+    driver.execute_script(in_shadow("return all('[title=Reset]')[1]")).click()
+    assert driver.execute_script(ends) == before
+
+
+def test_legend_hides_a_network_in_every_chart(driver: Any, plan: Plan, tmp_path: Path) -> None:
+    open_page(driver, written(plan, tmp_path))
+    count = CHARTS + "return charts.flatMap(v => v.model.renderers).filter(r => !r.visible).length"
+    assert driver.execute_script(count) == 0
+    driver.execute_script(CHARTS + "charts[0].model.renderers[0].visible = false")
+    assert driver.execute_script(count) == 3
+
+
+def test_hostile_names_stay_text(driver: Any, plan: Plan, rename_plan: Callable[..., Plan], tmp_path: Path) -> None:
+    """Markup in names is shown, not run, in tables, titles, ticks, legends and tooltips, and nothing is fetched for it."""
+    renamed = rename_plan(plan, HOSTILE, HOSTILE + "tensor")
+    spare = replace(plan.target.cores[0], name=HOSTILE)
+    target = replace(plan.target, main=replace(plan.target.main, name=HOSTILE), cores=(*plan.target.cores, spare))
+    open_page(driver, written(replace(renamed, target=target), tmp_path))
+    for chart in (0, 4):
+        hover_first(driver, chart)
+    shown = driver.execute_script(in_shadow("return all('.bk-Tooltip').map(e => e.shadowRoot ? e.shadowRoot.textContent : e.textContent)"))
+    assert any("<script>window.hacked" in text for text in shown)
+    assert driver.execute_script("return window.hacked") is None
+    assert driver.execute_script(in_shadow("return all('img[src=x]').length")) == 0
+    assert console_errors(driver) == []
+    assert outside_requests(driver) == []
+
+
+def hover_first(driver: Any, chart: int) -> None:
+    """Move the mouse over the first rectangle of a chart's first network."""
+    from selenium.webdriver import ActionChains
+
+    element = driver.find_element("id", f"chart{chart}")
+    driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+    x, y = driver.execute_script(
+        CHARTS
+        + """
+        const v = charts[arguments[0]], d = v.model.renderers[0].data_source.data
+        const f = v.frame, x = f.x_scale.compute((d.left[0] + d.right[0]) / 2), y = f.y_scale.compute((d.top[0] + d.bottom[0]) / 2)
+        const box = v.el.getBoundingClientRect(), outer = arguments[1].getBoundingClientRect()
+        return [x + box.left - outer.left - outer.width / 2, y + box.top - outer.top - outer.height / 2]
+        """,
+        chart,
+        element,
+    )
+    ActionChains(driver).move_to_element_with_offset(element, round(x), round(y)).perform()
+    time.sleep(0.2)

@@ -1,0 +1,238 @@
+"""The page as text: what it says, that it says it again, and that it stays usable when there is too much to say."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loadmaster.errors import OutputError
+from loadmaster.plan import Cost, Plan
+from loadmaster.report import write_report
+from loadmaster.report.html import render_page
+from loadmaster.report.merging import MAX_SHAPES
+from loadmaster.report.perfetto import render_trace
+from loadmaster.target import Memory
+
+NOTES = ("the search stopped at its time limit",)
+
+
+def charts(page: str) -> dict[str, Any]:
+    """The data of the charts in a page."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+def models(value: Any) -> Iterator[dict[str, Any]]:
+    """All Bokeh models in the data."""
+    if isinstance(value, dict):
+        if value.get("type") == "object":
+            yield value
+        value = list(value.values())
+    if isinstance(value, list):
+        for part in value:
+            yield from models(part)
+
+
+def objects(value: Any, name: str) -> list[dict[str, Any]]:
+    """The Bokeh models of one type."""
+    return [model for model in models(value) if model["name"] == name]
+
+
+def rectangles(page: str) -> list[int]:
+    """How many rectangles each chart of a page draws."""
+    data = charts(page)
+    known = {model["id"]: model for model in models(data)}
+    return [
+        sum(len(column) for renderer in attributes(figure, known)["renderers"] for column in left_sides(renderer, known))
+        for figure in objects(data["docs"]["plan"], "Figure")
+    ]
+
+
+def attributes(model: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+    """A model's attributes, wherever in the data it is written out."""
+    found: dict[str, Any] = known[model["id"]]["attributes"]
+    return found
+
+
+def left_sides(renderer: dict[str, Any], known: dict[str, Any]) -> list[list[float]]:
+    """The left sides of a renderer's rectangles, if that is what it draws."""
+    data = attributes(attributes(renderer, known)["data_source"], known)["data"]
+    return [column for name, column in data["entries"] if name == "left"]
+
+
+def without_library(page: str) -> str:
+    """The page less Bokeh's own code."""
+    return re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def page(make_plan: Callable[..., Plan]) -> str:
+    return render_page(make_plan(notes=NOTES))
+
+
+def test_writes_both_files_and_nothing_else(plan: Plan, tmp_path: Path) -> None:
+    paths = write_report(plan, tmp_path / "new" / "place")
+    assert [path.name for path in paths] == ["report.html", "trace.pftrace"]
+    assert sorted(paths) == sorted((tmp_path / "new" / "place").iterdir())
+    assert all(path.stat().st_size > 1_000 for path in paths)
+
+
+def test_unwritable_place_is_named_and_left_alone(plan: Plan, tmp_path: Path) -> None:
+    """A directory in the way of a file, and a file in the way of the directory."""
+    (tmp_path / "report.html").mkdir()
+    with pytest.raises(OutputError, match=r"report\.html"):
+        write_report(plan, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="file: cannot make this directory"):
+        write_report(plan, tmp_path / "file")
+
+
+def test_same_plan_same_bytes_in_any_process(page: str, make_plan: Callable[..., Plan], tmp_path: Path) -> None:
+    """Again in this process, where Bokeh has counted on, and in another, where sets have another order."""
+    assert render_page(make_plan(notes=NOTES)) == page
+    code = f"import conftest, sys, pathlib; conftest.build_plan(notes={NOTES}).report(pathlib.Path(sys.argv[1]))"
+    places = [str(Path(__file__).parent), *sys.path]
+    environment = os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(places)}
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=environment, check=True)
+    assert (tmp_path / "report.html").read_text("utf-8") == page
+    assert (tmp_path / "trace.pftrace").read_bytes() == render_trace(make_plan(notes=NOTES))
+
+
+def test_says_what_was_planned_and_that_times_are_estimates(page: str, plan: Plan) -> None:
+    text = without_library(page)
+    assert "<h1>resnet50, mobilenet_v2 on edge-npu</h1>" in text
+    assert "Times and traffic are estimates of an analytical model" in text
+    for said in (
+        "the search stopped at its time limit",
+        "781 us",
+        "lower bound 711 us, 9.9 % above",
+        "FLOP/s",
+        "feasible",
+        "seed 7",
+        "GridSample",
+        "61.3 % above",
+    ):
+        assert said in text
+
+
+def test_one_chart_for_the_schedule_each_link_and_each_memory(page: str) -> None:
+    """They share one range, and have a lane for each core and one for copies."""
+    data = charts(page)
+    figures = objects(data, "Figure")
+    assert len(figures) == 5
+    assert len({figure["attributes"]["x_range"]["id"] for figure in figures}) == 1
+    labels = dict(figures[0]["attributes"]["left"][0]["attributes"]["major_label_overrides"]["entries"])
+    assert list(labels.values()) == ["ws0", "ws1", "ws2", "rs0", "copy to scratchpad"]
+
+
+def test_every_job_and_buffer_is_a_rectangle(page: str, plan: Plan) -> None:
+    copies = sum(not transfer.job for transfer in plan.transfers)
+    shared = [sum(a.memory == memory.name for a in plan.allocations) for memory in plan.target.memories]
+    links = [len(plan.links[memory.name]) for memory in plan.target.memories]
+    assert rectangles(page) == [len(plan.jobs) + copies, *links, *shared]
+
+
+def test_too_many_shapes_are_merged_and_the_page_says_so(large_plan: Plan) -> None:
+    """A viewer must neither die of 20,000 jobs nor hide any of them in silence."""
+    page = render_page(large_plan)
+    assert max(rectangles(page)) == MAX_SHAPES
+    text = without_library(page)
+    assert "More than 10,000 rectangles would make this chart unusable" in text
+    assert re.search(r"the [\d,]+ shortest jobs and copies are drawn as [\d,]+ grey rectangles", text)
+    assert re.search(r"dram holds more than 10,000 buffers over time: the [\d,]+ smallest buffers", text)
+    assert "the shortest are averaged to 10,000" in text
+    assert len(page) < 12e6
+
+
+def test_nothing_is_lost_in_merging(large_plan: Plan) -> None:
+    """Jobs that are drawn by themselves and jobs in grey rectangles make up the plan."""
+    from loadmaster.report.schedule import blocks, lanes
+
+    rows = lanes(large_plan)
+    shapes = blocks(rows, 3_000)
+    assert len(shapes) == 3_000
+    assert sorted(item.name for b in shapes for item in b.items) == sorted(item.name for row in rows for item in row.items)
+
+
+def test_names_are_escaped(plan: Plan, rename_plan: Callable[..., Plan]) -> None:
+    hostile = "<script>alert('x')</script>\"&$$x$$\u202e"
+    page = render_page(rename_plan(plan, hostile, hostile + "[tensor]"))
+    text = without_library(page)
+    assert "alert" in text
+    assert "<script>alert" not in page
+    assert "\u202e" not in page
+    assert "&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;&quot;&amp;" in text
+    assert "$$" not in json.dumps(objects(charts(page), "LegendItem"))
+
+
+def test_names_with_dollar_signs_are_not_taken_for_tex(plan: Plan) -> None:
+    """Bokeh would show such a title or tick as a formula, or rather its source text."""
+    target = replace(plan.target, main=replace(plan.target.main, name="$$m$$"), cores=(replace(plan.target.cores[0], name="\\(c\\)"),))
+    data = charts(render_page(replace(plan, target=target)))
+    drawn = json.dumps([objects(data, name) for name in ("Title", "LinearAxis", "Label")])
+    assert "$\\u200b$m$\\u200b$" in drawn
+    assert "$$" not in drawn
+    assert "\\\\(" not in drawn
+
+
+def test_capacity_far_above_the_peak_is_named_not_drawn(page: str) -> None:
+    """A map of DRAM up to 4 GiB would show an empty chart; that of the nearly full scratchpad goes up to its capacity."""
+    dram, scratchpad = objects(charts(page), "Figure")[3:]
+    assert dram["attributes"]["title"]["attributes"]["text"] == "dram: peak 6.38 MiB, lower bound 5.82 MiB, capacity 4.00 GiB"
+    assert [label["attributes"]["text"] for label in objects(dram, "Label")] == ["peak 6.38 MiB", "lower bound 5.82 MiB"]
+    assert dram["attributes"]["y_range"]["attributes"]["end"] < 8
+    assert "capacity 4.00 MiB" in [label["attributes"]["text"] for label in objects(scratchpad, "Label")]
+
+
+def test_link_with_two_bandwidths_shows_its_load(plan: Plan) -> None:
+    """Bytes per second have no single limit where reading and writing differ; the share of the link's time has."""
+    main = Memory("dram", 4 * 2**30, 34e9, 17e9)
+    page = render_page(replace(plan, target=replace(plan.target, main=main)))
+    link = objects(charts(page), "Figure")[1]
+    assert "load (%)" in json.dumps(link)
+    assert "34.0 GB/s read, 17.0 GB/s write" in page
+
+
+def test_tables_of_traffic_and_peak(page: str, plan: Plan) -> None:
+    """The matrix adds up to all transfers, and no more than thirty buffers are listed for a peak."""
+    total = sum(transfer.bytes for transfer in plan.transfers) / 2**20
+    assert f"{total:.1f} MiB</td></tr>" in page
+    section = page.split("<h2>At the peak of dram</h2>")[1].split("</section>")[0]
+    assert section.count("<tr>") - 1 <= 30
+    assert "buffers hold 5.82 MiB of dram" in section
+
+
+def test_peak_table_says_how_many_it_leaves_out(make_plan: Callable[..., Plan]) -> None:
+    page = render_page(make_plan({"wide": 60}))
+    section = page.split("<h2>At the peak of dram</h2>")[1].split("</section>")[0]
+    assert section.count("<tr>") == 31
+    assert re.search(r"\d+ smaller buffers with [\d.]+ MiB in all are not listed", section)
+
+
+def test_empty_and_optimal_plans_have_a_page(make_plan: Callable[..., Plan], plan: Plan) -> None:
+    empty = make_plan({})
+    assert "Nothing is ever kept in dram" in render_page(empty)
+    span = plan.metrics.makespan.value
+    best = render_page(replace(plan, status="optimal", metrics=replace(plan.metrics, makespan=Cost(span, span))))
+    assert "at the bound" in best
+    assert "the makespan meets its lower bound" in best
+
+
+def test_nothing_in_the_page_points_outside(page: str) -> None:
+    """No link, image, font or style from elsewhere, and a policy that forbids them."""
+    text = without_library(page)
+    assert "default-src 'none'" in text
+    assert not re.search(r"(src|href)\s*=\s*[\"']?(https?:)?//", text)
+    assert len(page) < 2e6

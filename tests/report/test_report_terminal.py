@@ -1,0 +1,73 @@
+"""The summary in the terminal: compact, plain in a log file, and deaf to markup in names."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from loadmaster.plan import Plan
+from loadmaster.report.terminal import summary
+
+
+def printed(plan: Plan, width: int = 80, **options: object) -> str:
+    """What the summary looks like in a log file."""
+    out = io.StringIO()
+    Console(file=out, width=width, **options).print(summary(plan, seconds=1.5, cpu_seconds=2.25))  # type: ignore[arg-type]
+    return out.getvalue()
+
+
+def test_says_it_all_on_one_screen(plan: Plan) -> None:
+    text = printed(plan)
+    assert len(text.splitlines()) <= 40
+    for said in ("edge-npu", "3 weight-stationary 32x32", "resnet50", "Makespan", "781 us", "9.9 % above", "Traffic dram", "scratchpad"):
+        assert said in text
+    assert "Planned 60 jobs in 1.50 s (2.25 s of processor time), seed 7." in text
+    assert "unknown operators GridSample" in text
+    assert "estimates of an analytical model" in text
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_no_line_is_too_wide_and_no_figure_is_cut(plan: Plan, width: int) -> None:
+    text = printed(plan, width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+
+
+def test_long_names_do_not_break_the_columns(plan: Plan, rename_plan: Callable[..., Plan]) -> None:
+    """Both ends of a name stay, because generated names differ at the end."""
+    text = printed(rename_plan(plan, "a" * 70 + "_head", "t"))
+    row = next(line for line in text.splitlines() if line.startswith("aaaa"))
+    assert "..." in row
+    assert "_head" in row
+    assert "int8" in row
+
+
+def test_plain_text_without_a_terminal(plan: Plan) -> None:
+    """No colour codes, and nothing that an ASCII log cannot hold."""
+    text = printed(plan)
+    assert "\x1b" not in text
+    assert text.isascii()
+
+
+def test_markup_and_control_codes_in_names_are_text(plan: Plan, rename_plan: Callable[..., Plan]) -> None:
+    text = printed(rename_plan(plan, "net[red]x[/nope]\x1b[31m", "t"), force_terminal=True)
+    assert "net[red]x[/nope]" in text
+    assert "\x1b[31m" not in text
+    noted = printed(replace(plan, notes=("tensor [0] of [/bold] \x1b]0;title\x07",)))
+    assert "tensor [0] of [/bold]" in noted
+    assert "\x1b" not in noted
+
+
+def test_only_the_largest_kinds_are_listed(plan: Plan) -> None:
+    jobs = tuple(replace(job, kind=f"Kind{i % 12}") for i, job in enumerate(plan.jobs))
+    text = printed(replace(plan, jobs=jobs))
+    assert "4 more" in text
+    assert sum(line.count("Kind") for line in text.splitlines()) == 8
+
+
+def test_empty_plans_have_a_summary(make_plan: Callable[..., Plan]) -> None:
+    assert "no bound" in printed(make_plan({}))
