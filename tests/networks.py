@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from loadmaster.graph import Access, Graph, LoopNest, Op, OpClass, Tensor, TensorKind
+from loadmaster.hardware import CopyEngine, Core, Memory, Style, Target
 from loadmaster.job import Job, NetworkInfo, Operand, TensorInstance, Workload
-from loadmaster.target import CopyEngine, Core, Memory, Style, Target
 
 RATES = {8: 1.0, 16: 0.5, 32: 0.25}
 

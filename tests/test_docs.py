@@ -17,7 +17,9 @@ NOT_HERE = ("make ", "pip install ")
 
 
 def blocks(language: str) -> list:
-    found = [(page, body) for page in PAGES for body in re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)]
+    found = [
+        (page, body) for page in PAGES for body in re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    ]
     return [pytest.param(body, id=f"{page.name}-{number}") for number, (page, body) in enumerate(found)]
 
 

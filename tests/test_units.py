@@ -10,7 +10,15 @@ from loadmaster.errors import UnitError
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("8 MiB", 8 * 2**20), ("8MiB", 8 * 2**20), ("11 GB", 11 * 10**9), ("1.5 TB", 1_500_000_000_000), ("0.5KiB", 512), (4096, 4096), ("1e3", 1000)],
+    [
+        ("8 MiB", 8 * 2**20),
+        ("8MiB", 8 * 2**20),
+        ("11 GB", 11 * 10**9),
+        ("1.5 TB", 1_500_000_000_000),
+        ("0.5KiB", 512),
+        (4096, 4096),
+        ("1e3", 1000),
+    ],
 )
 def test_bytes_take_decimal_and_binary_units(text: str | int, expected: int) -> None:
     assert units.parse_bytes(text) == expected

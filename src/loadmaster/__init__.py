@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     from loadmaster.errors import LoadmasterError as LoadmasterError
     from loadmaster.frontends import load as load
     from loadmaster.graph import Graph as Graph
-    from loadmaster.plan import Plan as Plan
+    from loadmaster.hardware import Target as Target
     from loadmaster.planner import plan as plan
-    from loadmaster.target import Target as Target
+    from loadmaster.plans import Plan as Plan
     from loadmaster.targets import target as target
-    from loadmaster.verify import Violation as Violation
-    from loadmaster.verify import verify as verify
+    from loadmaster.verification import Violation as Violation
+    from loadmaster.verification import verify as verify
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Graph": "loadmaster.graph",
     "LoadmasterError": "loadmaster.errors",
-    "Plan": "loadmaster.plan",
-    "Target": "loadmaster.target",
-    "Violation": "loadmaster.verify",
+    "Plan": "loadmaster.plans",
+    "Target": "loadmaster.hardware",
+    "Violation": "loadmaster.verification",
     "load": "loadmaster.frontends",
     "plan": "loadmaster.planner",
     "target": "loadmaster.targets",
-    "verify": "loadmaster.verify",
+    "verify": "loadmaster.verification",
 }
 
 __all__ = ["Graph", "LoadmasterError", "Plan", "Target", "Violation", "load", "plan", "target", "verify"]

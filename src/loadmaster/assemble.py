@@ -10,9 +10,10 @@ import numpy as np
 import loadmaster
 from loadmaster.allocation import reuse_pairs
 from loadmaster.decisions import Placement, Residence, Schedule
+from loadmaster.hardware import Target
 from loadmaster.job import JobTable, Workload
 from loadmaster.mapping.bounds import MakespanBound
-from loadmaster.plan import (
+from loadmaster.plans import (
     PICOSECONDS,
     SCHEMA_VERSION,
     Cost,
@@ -28,7 +29,6 @@ from loadmaster.plan import (
     Rate,
 )
 from loadmaster.simulate import Timeline
-from loadmaster.target import Target
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from loadmaster.errors import LoadmasterError, ModelError, OutputError
 
 if TYPE_CHECKING:
     from loadmaster.graph import Graph
-    from loadmaster.plan import Plan
-    from loadmaster.verify import Violation
+    from loadmaster.plans import Plan
+    from loadmaster.verification import Violation
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -63,7 +63,7 @@ def plan_command(
     from loadmaster.planner import plan
     from loadmaster.progress import LateProgress
     from loadmaster.targets import target as read_target
-    from loadmaster.verify import verify
+    from loadmaster.verification import verify
 
     _require_writable(out)
     machine = read_target(target, overrides or ())
@@ -92,8 +92,8 @@ def verify_command(plan: Annotated[Path, typer.Argument(metavar="PLAN.json")], a
 
     Example: `loadmaster verify plan/plan.json`
     """
-    from loadmaster.plan import Plan
-    from loadmaster.verify import verify
+    from loadmaster.plans import Plan
+    from loadmaster.verification import verify
 
     checked = Plan.load(plan)
     violations = verify(checked)

@@ -1,8 +1,8 @@
 """Plan files: versioned JSON, one record per line, so that people can read, grep, compare and break them by hand.
 
-The layout follows the records of :mod:`loadmaster.plan` field by field; a transfer's ``source`` and ``destination`` are written as
+The layout follows the records of :mod:`loadmaster.plans` field by field; a transfer's ``source`` and ``destination`` are written as
 ``from`` and ``to``. Reading checks everything that a type can say (names of fields, kinds and ranges of values); whether the plan
-holds is for :mod:`loadmaster.verify` to say.
+holds is for :mod:`loadmaster.verification` to say.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from loadmaster.errors import OutputError, PlanError
-from loadmaster.plan import SCHEMA_VERSION, Plan, PlannedTransfer
+from loadmaster.plans import SCHEMA_VERSION, Plan, PlannedTransfer
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema, ErrorDetails, SchemaValidator

@@ -15,13 +15,13 @@ from loadmaster.cost import job_table
 from loadmaster.decisions import Placement, Residence, Schedule
 from loadmaster.errors import CapacityError
 from loadmaster.graph import Graph
+from loadmaster.hardware import Memory, Target
 from loadmaster.job import JobTable, Workload
 from loadmaster.lowering import lower
 from loadmaster.mapping import makespan_bound, map_jobs
 from loadmaster.placement import keep_resident, optimistic, resident, saved_seconds, stage_copies
-from loadmaster.plan import Plan
+from loadmaster.plans import Plan
 from loadmaster.simulate import Timeline, replay
-from loadmaster.target import Memory, Target
 from loadmaster.timing import JobTimes, job_times
 from loadmaster.units import format_bytes
 

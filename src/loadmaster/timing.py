@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from loadmaster.hardware import Target
 from loadmaster.job import JobTable
-from loadmaster.target import Target
 
 PICOSECOND = 1e-12
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import RATES, residual_chain
 
 from loadmaster.cost import job_table
 from loadmaster.errors import TargetError
 from loadmaster.graph import LoopNest
+from loadmaster.hardware import Core, Memory, Style, Target
 from loadmaster.job import Job, JobTable, NetworkInfo, Operand, Role, TensorInstance, Workload
 from loadmaster.lowering import lower
-from loadmaster.target import Core, Memory, Style, Target
+from networks import RATES, residual_chain
 
 
 def machine(style: Style, rows: int = 8, columns: int = 16, buffer: int = 8192) -> Target:
@@ -160,5 +160,5 @@ def test_rows_are_sorted_by_job_with_reads_before_writes() -> None:
 
 def test_a_buffer_too_small_for_any_tile_is_an_error_that_names_core_and_job() -> None:
     nest = LoopNest(k=8, c=8, y=8, x=8, r=7, s=7)
-    with pytest.raises(TargetError, match="core core.*job j"):
+    with pytest.raises(TargetError, match=r"core core.*job j"):
         job_table(one_job(nest, *operand_bytes(nest)), machine(Style.WEIGHT_STATIONARY, buffer=64))

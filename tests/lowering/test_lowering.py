@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from networks import GraphBuilder, npu, residual_chain
 
 from loadmaster.errors import PlanError
 from loadmaster.graph import LoopNest, OpClass, TensorKind
@@ -11,6 +10,7 @@ from loadmaster.job import Role
 from loadmaster.lowering import lower
 from loadmaster.lowering.fuse import fuse
 from loadmaster.lowering.split import WHOLE, Split, choose_split
+from networks import GraphBuilder, npu, residual_chain
 
 
 def start(name: str = "net") -> GraphBuilder:

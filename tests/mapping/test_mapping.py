@@ -6,19 +6,19 @@ import time
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import npu, residual_chain, workload
 
 from loadmaster import _native
 from loadmaster.cost import job_table
 from loadmaster.decisions import Schedule
+from loadmaster.hardware import Target
 from loadmaster.lowering import lower
 from loadmaster.mapping import makespan_bound, map_jobs
 from loadmaster.mapping.search import upward_rank
 from loadmaster.placement import resident
 from loadmaster.simulate import replay
 from loadmaster.successors import successors
-from loadmaster.target import Target
 from loadmaster.timing import JobTimes, job_times
+from networks import npu, residual_chain, workload
 
 
 def times_of(jobs, machine: Target, in_fast=None) -> JobTimes:

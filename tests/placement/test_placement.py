@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import npu, residual_chain, staged_machine, workload
 
 from loadmaster.cost import job_table
 from loadmaster.errors import CapacityError
@@ -13,6 +12,7 @@ from loadmaster.mapping import map_jobs
 from loadmaster.placement import keep_resident, resident, stage_copies
 from loadmaster.simulate import replay
 from loadmaster.timing import job_times
+from networks import npu, residual_chain, staged_machine, workload
 
 
 def mapped(machine, graph=None):

@@ -11,8 +11,9 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from loadmaster.hardware import CopyEngine, Core, Memory, Style, Target
 from loadmaster.job import NetworkInfo
-from loadmaster.plan import (
+from loadmaster.plans import (
     Cost,
     LinkSegment,
     MemoryUse,
@@ -25,7 +26,6 @@ from loadmaster.plan import (
     PlannedTransfer,
     Rate,
 )
-from loadmaster.target import CopyEngine, Core, Memory, Style, Target
 
 Reads = Iterable[tuple[str, str, int]]
 

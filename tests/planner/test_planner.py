@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import GraphBuilder, npu, residual_chain, staged_machine
 
 import loadmaster as lm
 from loadmaster.errors import CapacityError, TargetError
 from loadmaster.graph import OpClass, TensorKind
+from loadmaster.lowering import lower
 from loadmaster.targets import bundled
+from networks import GraphBuilder, npu, residual_chain, staged_machine
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 SHIPPED = ["resnet50", "densenet121", "inception_v1", "inception_v2", "shufflenet", "squeezenet", "vgg19", "bvlc_alexnet", "zfnet512"]
@@ -51,10 +52,12 @@ def test_every_plan_of_random_networks_holds(a, b, cores: int, scratchpad: int, 
 def test_every_plan_with_copies_holds_or_says_what_does_not_fit(graph, hbm: int, mini_batches: int) -> None:
     try:
         plan = lm.plan([graph], staged_machine(hbm), mini_batches=mini_batches, samples=2)
-    except CapacityError as error:
-        assert "required" in str(error) or "packing" in str(error)
-        return
-    assert lm.verify(plan) == ()
+    except CapacityError:
+        # Refusing is right only if some job's operands exceed the memory, or come so close that packing may fail.
+        jobs = lower([graph], staged_machine(hbm)).jobs
+        assert max(sum(-(-operand.bytes // 64) * 64 for operand in (*job.reads, *job.writes)) for job in jobs) > hbm / 2
+    else:
+        assert lm.verify(plan) == ()
 
 
 @pytest.mark.parametrize("name", SHIPPED)

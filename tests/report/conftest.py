@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from loadmaster.hardware import CopyEngine, Core, Memory, Style, Target
 from loadmaster.job import NetworkInfo
-from loadmaster.plan import (
+from loadmaster.plans import (
     SCHEMA_VERSION,
     Cost,
     LinkSegment,
@@ -26,7 +27,6 @@ from loadmaster.plan import (
     PlannedTransfer,
     Rate,
 )
-from loadmaster.target import CopyEngine, Core, Memory, Style, Target
 
 KINDS = ("Conv", "Conv", "Conv", "DepthwiseConv", "MatMul", "Softmax", "MaxPool", "Add")
 SHAPES = {"resnet50": 15, "mobilenet_v2": 15}

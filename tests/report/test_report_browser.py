@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from browser import CHARTS, chromium, console_errors, in_shadow, open_page, outside_requests
 
-from loadmaster.plan import Plan
+from loadmaster.plans import Plan
 from loadmaster.report.html import render_page
 
 HOSTILE = "$$x^2$$<img src=x onerror='window.hacked = 1'><script>window.hacked = 1</script></script>\x1b[31m@name{safe}&amp;"

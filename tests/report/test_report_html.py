@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from loadmaster.errors import OutputError
-from loadmaster.plan import Cost, Plan
+from loadmaster.hardware import Memory
+from loadmaster.plans import Cost, Plan
 from loadmaster.report import write_report
 from loadmaster.report.html import render_page
 from loadmaster.report.merging import MAX_SHAPES
 from loadmaster.report.perfetto import render_trace
-from loadmaster.target import Memory
 
 NOTES = ("the search stopped at its time limit",)
 

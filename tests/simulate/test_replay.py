@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import npu, workload
 
 from loadmaster import _native
 from loadmaster.cost import job_table
@@ -16,6 +15,7 @@ from loadmaster.placement import resident
 from loadmaster.simulate import replay
 from loadmaster.successors import successors
 from loadmaster.timing import job_times
+from networks import npu, workload
 
 
 def run(duration, demand, resource, order, edges, links=None):
@@ -125,7 +125,16 @@ def test_an_order_against_the_dependencies_is_refused_not_waited_for() -> None:
     ],
 )
 def test_malformed_arrays_are_refused_before_the_kernel_runs(change, message) -> None:
-    arrays = {"duration": [1.0], "demand": [[0.5]], "links": 1, "resource": [0], "resources": 1, "order": [0], "first": [0, 0], "next": []} | change
+    arrays = {
+        "duration": [1.0],
+        "demand": [[0.5]],
+        "links": 1,
+        "resource": [0],
+        "resources": 1,
+        "order": [0],
+        "first": [0, 0],
+        "next": [],
+    } | change
     types = {"duration": float, "demand": float, "resource": np.int32, "order": np.int64, "first": np.int64, "next": np.int64}
     arguments = {name: np.array(value, dtype=types[name]) if name in types else value for name, value in arrays.items()}
     with pytest.raises(ValueError, match=message):

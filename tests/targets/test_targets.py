@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from loadmaster.errors import TargetError
-from loadmaster.target import Style
+from loadmaster.hardware import Style
 from loadmaster.targets import bundled, bundled_text, target
 
 MINIMAL = """
@@ -37,7 +37,14 @@ def test_edge_npu_is_as_documented() -> None:
 
 @pytest.mark.parametrize(
     ("name", "cores", "low_bandwidth", "bandwidth"),
-    [("m3e-s1", 4, 0, 16e9), ("m3e-s2", 4, 1, 16e9), ("m3e-s3", 8, 0, 256e9), ("m3e-s4", 8, 1, 256e9), ("m3e-s5", 8, 2, 256e9), ("m3e-s6", 16, 2, 256e9)],
+    [
+        ("m3e-s1", 4, 0, 16e9),
+        ("m3e-s2", 4, 1, 16e9),
+        ("m3e-s3", 8, 0, 256e9),
+        ("m3e-s4", 8, 1, 256e9),
+        ("m3e-s5", 8, 2, 256e9),
+        ("m3e-s6", 16, 2, 256e9),
+    ],
 )
 def test_m3e_settings_have_the_papers_cores(name: str, cores: int, low_bandwidth: int, bandwidth: float) -> None:
     setting = target(name)
@@ -58,7 +65,12 @@ def test_two_tier_targets_state_their_bandwidths() -> None:
     server, gpu = target("optane-server"), target("gpu-pcie")
     assert (server.main.read_bandwidth, server.main.write_bandwidth) == (39e9, 14e9)
     assert server.copy is not None
-    assert (server.copy.to_fast, server.copy.to_main, server.copy.asynchronous_to_fast, server.copy.asynchronous_to_main) == (29e9, 12e9, 2e9, 2.5e9)
+    assert (server.copy.to_fast, server.copy.to_main, server.copy.asynchronous_to_fast, server.copy.asynchronous_to_main) == (
+        29e9,
+        12e9,
+        2e9,
+        2.5e9,
+    )
     assert not gpu.main.in_place
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadmaster.cost.nests import NestTable
-from loadmaster.target import Core, Style
+from loadmaster.hardware import Core, Style
 
 Floats = NDArray[np.float64]
 

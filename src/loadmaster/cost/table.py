@@ -11,8 +11,8 @@ from loadmaster.cost.cycles import array_cycles
 from loadmaster.cost.nests import NestTable, nest_table
 from loadmaster.cost.tiling import Tiling, best_tiling
 from loadmaster.errors import TargetError
+from loadmaster.hardware import Core, Target
 from loadmaster.job import Job, JobTable, Role, Workload
-from loadmaster.target import Core, Target
 
 _WIDTHS = (8, 16, 32)
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from loadmaster.errors import PlanError
 from loadmaster.graph import Access, Graph, LoopNest, TensorKind
+from loadmaster.hardware import Target
 from loadmaster.job import Job, NetworkInfo, Operand, Role, TensorInstance, Workload
 from loadmaster.lowering.fuse import FusedOp, fuse
 from loadmaster.lowering.split import WHOLE, Split, choose_split
-from loadmaster.target import Target
 
 
 def lower(graphs: Sequence[Graph], target: Target, *, mini_batches: int = 1) -> Workload:

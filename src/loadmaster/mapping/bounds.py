@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from loadmaster.hardware import Target
 from loadmaster.job import Job, JobTable, Role, TensorInstance
 from loadmaster.mapping.search import upward_rank
-from loadmaster.target import Target
 
 _WEIGHT_BITS = 30
 _CUTS = 60
@@ -74,7 +74,7 @@ def _needs(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTab
             rows = free & (write == bool(direction))
             np.add.at(seconds[:, :, direction], table.operand_job[rows], table.moved[rows] / bandwidth)
         link.append(np.floor(seconds * 1e12).astype(np.int64))
-    inbound, outbound = _compulsory_inbound(jobs, tensors), int(sizes[activation & output].sum())
+    inbound, outbound = _compulsory_inbound(jobs, tensors, target.main.in_place), int(sizes[activation & output].sum())
     fixed = int((inbound / target.main.read_bandwidth + outbound / target.main.write_bandwidth) * 1e12)
     inside = 0 if target.fast else int(table.moved[free].min(axis=1).sum())
     whole = np.zeros_like(table.compute)
@@ -85,8 +85,15 @@ def _needs(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTab
     return _Needs(core, link, fixed, inbound + outbound + inside)
 
 
-def _compulsory_inbound(jobs: Sequence[Job], tensors: Sequence[TensorInstance]) -> int:
-    """Bytes of weights and inputs that some job touches, each counted once; tiles of one operator touch different parts of a weight."""
+def _compulsory_inbound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], in_place: bool) -> int:
+    """Bytes of weights and inputs that must come in, each counted once: all of them where they are copied, else what jobs touch.
+
+    Tiles of one operator touch different parts of a weight.
+    """
+    outside = [tensor for tensor in tensors if tensor.kind != "activation"]
+    if not in_place:
+        read = {operand.tensor for job in jobs for operand in job.reads}
+        return sum(tensor.bytes for tensor in outside if tensor.name in read)
     touched: dict[tuple[str, str, int, str], int] = {}
     for job in jobs:
         for operand in job.reads:
@@ -99,7 +106,7 @@ def _compulsory_inbound(jobs: Sequence[Job], tensors: Sequence[TensorInstance]) 
     largest: dict[str, int] = {}
     for (tensor, *_), size in touched.items():
         largest[tensor] = max(largest.get(tensor, 0), size)
-    return sum(min(tensor.bytes, largest.get(tensor.name, 0)) for tensor in tensors if tensor.kind != "activation")
+    return sum(min(tensor.bytes, largest.get(tensor.name, 0)) for tensor in outside)
 
 
 def _main_only(needs: _Needs) -> list[int]:

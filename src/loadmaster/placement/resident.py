@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadmaster.decisions import Placement, Residence, Schedule
+from loadmaster.hardware import Target
 from loadmaster.job import Job, JobTable, TensorInstance
 from loadmaster.placement.occupancy import Occupancy
 from loadmaster.placement.uses import readers
 from loadmaster.simulate import Timeline
-from loadmaster.target import Target
 
 Mask = NDArray[np.bool_]
 

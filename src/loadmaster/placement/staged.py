@@ -10,10 +10,10 @@ import numpy as np
 
 from loadmaster.decisions import Copy, Placement, Residence
 from loadmaster.errors import CapacityError
+from loadmaster.hardware import Memory
 from loadmaster.job import Job, TensorInstance
 from loadmaster.placement.occupancy import Occupancy
 from loadmaster.placement.uses import readers
-from loadmaster.target import Memory
 from loadmaster.units import format_bytes
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from loadmaster.errors import OutputError
 
 if TYPE_CHECKING:
-    from loadmaster.plan import Plan
+    from loadmaster.plans import Plan
 
 __all__ = ["write_report"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadmaster.plan import Plan
+from loadmaster.plans import Plan
 
 PALETTE = (
     "#0072b2",

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from loadmaster.plan import MemoryUse, Plan, PlannedAllocation, PlannedTransfer, Rate
+from loadmaster.hardware import Core, Memory
+from loadmaster.plans import MemoryUse, Plan, PlannedAllocation, PlannedTransfer, Rate
 from loadmaster.report.text import printable, shortened
 from loadmaster.report.timeline import Steps, bytes_alive
-from loadmaster.target import Core, Memory
 from loadmaster.units import format_bandwidth, format_bytes
 
 ESTIMATES = "Times and traffic are estimates of an analytical model, not measurements."

@@ -12,7 +12,7 @@ from bokeh.document import Document
 from bokeh.plotting import figure
 from bokeh.resources import Resources
 
-from loadmaster.plan import Plan
+from loadmaster.plans import Plan
 from loadmaster.report import figures, tables
 from loadmaster.report.bandwidth import draw_link
 from loadmaster.report.charts import Canvas, canvas

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket, TrackDescriptor, TrackEvent
 
-from loadmaster.plan import Plan, PlannedJob, PlannedTransfer
+from loadmaster.plans import Plan, PlannedJob, PlannedTransfer
 from loadmaster.report import figures
 from loadmaster.report.timeline import Steps, bytes_alive, outline
 

@@ -10,7 +10,7 @@ from bokeh.models import FixedTicker, Range1d
 from bokeh.models.annotations import Legend, LegendItem
 from bokeh.plotting import figure
 
-from loadmaster.plan import Plan, PlannedJob, PlannedOperand, PlannedTransfer
+from loadmaster.plans import Plan, PlannedJob, PlannedOperand, PlannedTransfer
 from loadmaster.report import figures
 from loadmaster.report.charts import FONT, INK, Canvas, chart, hover, rectangles
 from loadmaster.report.colours import COPY, MERGED

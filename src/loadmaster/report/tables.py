@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from loadmaster.plan import Plan, PlannedAllocation
+from loadmaster.hardware import Memory
+from loadmaster.plans import Plan, PlannedAllocation
 from loadmaster.report import figures
 from loadmaster.report.colours import network_colours
 from loadmaster.report.text import NOTHING, Html, comma, excess, percent, plural, shortfall, to_html
 from loadmaster.report.timeline import TimeUnit, alive_at, bytes_alive
-from loadmaster.target import Memory
 from loadmaster.units import format_bytes, format_count, format_rate, format_seconds
 
 PEAK_ROWS = 30

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from loadmaster.plan import Plan
+from loadmaster.plans import Plan
 from loadmaster.report import figures
 from loadmaster.report.text import clipped, excess, percent, plural, printable, shortened, shortfall
 from loadmaster.units import format_bytes, format_count, format_rate, format_seconds

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from loadmaster import _native
 from loadmaster.decisions import Placement, Schedule
 from loadmaster.errors import PlanError
+from loadmaster.hardware import Target
 from loadmaster.job import Job, TensorInstance
 from loadmaster.successors import successors
-from loadmaster.target import Target
 from loadmaster.timing import JobTimes
 
 

@@ -1,4 +1,4 @@
-"""The bundled hardware descriptions, and how a description file becomes a :class:`~loadmaster.target.Target`."""
+"""The bundled hardware descriptions, and how a description file becomes a :class:`~loadmaster.hardware.Target`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from loadmaster.errors import TargetError
-from loadmaster.target import Target
+from loadmaster.hardware import Target
 
 _LARGEST_FILE = 2**20
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from loadmaster.errors import TargetError, UnitError
-from loadmaster.target import CopyEngine, Core, Memory, Style, Target
+from loadmaster.hardware import CopyEngine, Core, Memory, Style, Target
 from loadmaster.units import parse_bandwidth, parse_bytes, parse_flops, parse_frequency
 
 _BITS = {"int8": 8, "fp16": 16, "fp32": 32}

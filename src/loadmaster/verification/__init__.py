@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from loadmaster.plan import Plan
-from loadmaster.verify import figures, memory, movement, order, records
-from loadmaster.verify.facts import Facts
+from loadmaster.plans import Plan
+from loadmaster.verification import figures, memory, movement, order, records
+from loadmaster.verification.facts import Facts
 
 _SHOWN = 20
 _COUNTED = 10_000

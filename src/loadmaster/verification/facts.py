@@ -13,8 +13,8 @@ from functools import cached_property
 from itertools import chain, pairwise
 from typing import NamedTuple
 
-from loadmaster.plan import PICOSECONDS, Plan, PlannedJob, PlannedTensor, PlannedTransfer
-from loadmaster.target import Memory
+from loadmaster.hardware import Memory
+from loadmaster.plans import PICOSECONDS, Plan, PlannedJob, PlannedTensor, PlannedTransfer
 from loadmaster.units import format_seconds
 
 NOWHERE = -1

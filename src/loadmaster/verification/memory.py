@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import pairwise
 
-from loadmaster.plan import PlannedAllocation
+from loadmaster.plans import PlannedAllocation
 from loadmaster.units import format_bytes
-from loadmaster.verify.facts import NOWHERE, Facts, span, when
+from loadmaster.verification.facts import NOWHERE, Facts, span, when
 
 
 def sizes(facts: Facts) -> Iterator[str]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
+from loadmaster.hardware import Target
 from loadmaster.job import NetworkInfo
-from loadmaster.target import Target
 
 SCHEMA_VERSION = 1
 PICOSECONDS = 10**12

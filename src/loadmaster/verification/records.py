@@ -8,9 +8,9 @@ from dataclasses import fields
 from itertools import chain, pairwise
 from typing import Any
 
-from loadmaster.plan import PICOSECONDS, Plan, PlannedTransfer
+from loadmaster.plans import PICOSECONDS, Plan, PlannedTransfer
 from loadmaster.units import format_seconds
-from loadmaster.verify.facts import Facts, ps, span, transfer_label
+from loadmaster.verification.facts import Facts, ps, span, transfer_label
 
 _LARGEST = 2**63
 _LARGEST_FLOAT = 1e100

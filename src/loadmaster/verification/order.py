@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from loadmaster.verify.facts import NOWHERE, Facts, when
+from loadmaster.verification.facts import NOWHERE, Facts, when
 
 
 def orders(facts: Facts) -> Iterator[str]:

@@ -6,9 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
-from loadmaster.plan import PICOSECONDS, Rate
+from loadmaster.plans import PICOSECONDS, Rate
 from loadmaster.units import format_rate
-from loadmaster.verify.facts import Facts, ps, when
+from loadmaster.verification.facts import Facts, ps, when
 
 
 def makespan(facts: Facts) -> Iterator[str]:
