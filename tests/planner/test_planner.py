@@ -120,7 +120,7 @@ def test_a_main_memory_too_small_says_how_much_too_small() -> None:
 
 
 def test_a_fast_memory_too_small_for_a_job_that_needs_it_says_which_job() -> None:
-    with pytest.raises(CapacityError, match="job chain/Conv_a0 needs all its operands in hbm"):
+    with pytest.raises(CapacityError, match="job chain/Conv_b0 needs all its operands in hbm"):
         lm.plan([residual_chain(2)], staged_machine(1000))
 
 
