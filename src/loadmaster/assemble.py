@@ -9,10 +9,9 @@ import numpy as np
 
 import loadmaster
 from loadmaster.allocation import reuse_pairs
-from loadmaster.decisions import Placement, Residence, Schedule
+from loadmaster.decisions import MakespanBound, Placement, Residence, Schedule, Timeline
 from loadmaster.hardware import Target
 from loadmaster.job import JobTable, Workload
-from loadmaster.mapping.bounds import MakespanBound
 from loadmaster.plans import (
     PICOSECONDS,
     SCHEMA_VERSION,
@@ -28,7 +27,6 @@ from loadmaster.plans import (
     PlannedTransfer,
     Rate,
 )
-from loadmaster.simulate import Timeline
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What the engines decide: a schedule, a placement and a packing. Jobs and tensors are indices into the workload."""
+"""What the engines find: a schedule, a placement, a timeline, a packing, a bound. Jobs and tensors are indices into the workload."""
 
 from __future__ import annotations
 
@@ -69,3 +69,31 @@ class Packing:
     offsets: NDArray[np.int64]
     peak: int
     load: int
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Start and end of every task (jobs, then copies) in integer picoseconds, and use of the links.
+
+    From ``time[i]`` picoseconds to ``time[i + 1]``, ``load[i, l]`` of link ``l``'s time is in use, for ``rate[i, l]`` bytes/s.
+    """
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    time: NDArray[np.int64]
+    load: NDArray[np.float64]
+    rate: NDArray[np.float64]
+
+    @property
+    def makespan(self) -> int:
+        """End of the last task, in picoseconds."""
+        return int(self.end.max(initial=0))
+
+
+@dataclass(frozen=True)
+class MakespanBound:
+    """``picoseconds`` that any plan takes, what says so, and the bytes that must cross the main memory's link."""
+
+    picoseconds: int
+    limit: str
+    main_bytes: int

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from loadmaster.allocation import pack
 from loadmaster.assemble import Packed, assemble
 from loadmaster.cost import job_table
-from loadmaster.decisions import Placement, Residence, Schedule
+from loadmaster.decisions import Placement, Residence, Schedule, Timeline
 from loadmaster.errors import CapacityError
 from loadmaster.graph import Graph
 from loadmaster.hardware import Memory, Target
@@ -21,7 +21,7 @@ from loadmaster.lowering import lower
 from loadmaster.mapping import makespan_bound, map_jobs
 from loadmaster.placement import keep_resident, optimistic, resident, saved_seconds, stage_copies
 from loadmaster.plans import Plan
-from loadmaster.simulate import Timeline, replay
+from loadmaster.simulate import replay
 from loadmaster.timing import JobTimes, job_times
 from loadmaster.units import format_bytes
 

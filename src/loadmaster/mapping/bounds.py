@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from loadmaster.decisions import MakespanBound
 from loadmaster.hardware import Target
 from loadmaster.job import Job, JobTable, Role, TensorInstance
 from loadmaster.mapping.search import upward_rank
@@ -17,15 +18,6 @@ _CUTS = 60
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class MakespanBound:
-    """``picoseconds`` that any plan takes, what says so, and the bytes that must cross the main memory's link."""
-
-    picoseconds: int
-    limit: str
-    main_bytes: int
 
 
 def makespan_bound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, target: Target) -> MakespanBound:

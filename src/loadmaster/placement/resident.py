@@ -7,12 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from loadmaster.decisions import Placement, Residence, Schedule
+from loadmaster.decisions import Placement, Residence, Schedule, Timeline
 from loadmaster.hardware import Target
 from loadmaster.job import Job, JobTable, TensorInstance
 from loadmaster.placement.occupancy import Occupancy
 from loadmaster.placement.uses import readers
-from loadmaster.simulate import Timeline
 
 Mask = NDArray[np.bool_]
 

@@ -1,5 +1,5 @@
 """Replays decisions event by event: cores and copy engine in order, links shared. What the planner optimises against."""
 
-from loadmaster.simulate.replay import Timeline, replay
+from loadmaster.simulate.replay import replay
 
-__all__ = ["Timeline", "replay"]
+__all__ = ["replay"]

@@ -3,37 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loadmaster import _native
-from loadmaster.decisions import Placement, Schedule
+from loadmaster.decisions import Placement, Schedule, Timeline
 from loadmaster.errors import PlanError
 from loadmaster.hardware import Target
 from loadmaster.job import Job, TensorInstance
 from loadmaster.successors import successors
 from loadmaster.timing import JobTimes
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """Start and end of every task (jobs, then copies) in integer picoseconds, and use of the links.
-
-    From ``time[i]`` picoseconds to ``time[i + 1]``, ``load[i, l]`` of link ``l``'s time is in use, for ``rate[i, l]`` bytes/s.
-    """
-
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    time: NDArray[np.int64]
-    load: NDArray[np.float64]
-    rate: NDArray[np.float64]
-
-    @property
-    def makespan(self) -> int:
-        """End of the last task, in picoseconds."""
-        return int(self.end.max(initial=0))
 
 
 def replay(
