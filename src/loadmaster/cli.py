@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Plans neural networks onto accelerators: which core runs each layer and when, which memory holds each tensor, "
     "and at which address.",
