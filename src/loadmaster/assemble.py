@@ -9,7 +9,7 @@ import numpy as np
 
 import loadmaster
 from loadmaster.allocation import reuse_pairs
-from loadmaster.decisions import MakespanBound, Placement, Residence, Schedule, Timeline
+from loadmaster.decisions import MakespanBound, Residence, Solution
 from loadmaster.hardware import Target
 from loadmaster.job import JobTable, Workload
 from loadmaster.plans import (
@@ -29,39 +29,18 @@ from loadmaster.plans import (
 )
 
 
-@dataclass(frozen=True)
-class Packed:
-    """Stays in one memory with their times in picoseconds, offsets and sizes in bytes, and the most bytes alive at once."""
-
-    residences: tuple[Residence, ...]
-    start: list[int]
-    end: list[int]
-    offsets: list[int]
-    sizes: list[int]
-    load: int
-
-
 def assemble(
-    workload: Workload,
-    table: JobTable,
-    target: Target,
-    schedule: Schedule,
-    placement: Placement,
-    timeline: Timeline,
-    packed: Sequence[Packed],
-    bound: MakespanBound,
-    seed: int,
-    notes: Sequence[str],
+    workload: Workload, table: JobTable, target: Target, solution: Solution, bound: MakespanBound, seed: int, notes: Sequence[str]
 ) -> Plan:
     """Build the plan of decisions that have been made and simulated. Linear in operands, but for sorting."""
-    writer = _Writer(workload, table, target, schedule, placement, timeline, packed)
+    writer = _Writer(workload, table, target, solution)
     jobs = tuple(writer.jobs())
     transfers = (*writer.streams(), *writer.copies())
     allocations = (*writer.shared_allocations(), *writer.private_allocations())
     return Plan(
         version=SCHEMA_VERSION,
         producer=f"loadmaster {loadmaster.__version__}",
-        status="optimal" if timeline.makespan <= bound.picoseconds else "feasible",
+        status="optimal" if solution.timeline.makespan <= bound.picoseconds else "feasible",
         seed=seed,
         target=target,
         networks=workload.networks,
@@ -71,7 +50,7 @@ def assemble(
         transfers=transfers,
         links=writer.links(),
         metrics=writer.metrics(bound, jobs, transfers, allocations),
-        notes=(*_network_notes(workload), *workload.notes, *notes, f"the makespan's lower bound comes from: {bound.limit}"),
+        notes=(*_network_notes(workload), *notes, f"the makespan's lower bound comes from: {bound.limit}"),
     )
 
 
@@ -99,22 +78,15 @@ class _Access:
 class _Writer:
     """Turns one set of decisions into the parts of a plan."""
 
-    def __init__(
-        self,
-        workload: Workload,
-        table: JobTable,
-        target: Target,
-        schedule: Schedule,
-        placement: Placement,
-        timeline: Timeline,
-        packed: Sequence[Packed],
-    ) -> None:
+    def __init__(self, workload: Workload, table: JobTable, target: Target, solution: Solution) -> None:
         self._workload, self._table, self._target = workload, table, target
-        self._schedule, self._placement, self._timeline, self._packed = schedule, placement, timeline, packed
+        self._schedule, self._placement = solution.schedule, solution.placement
+        self._timeline, self._packed = solution.timeline, solution.packed
         self._accesses = self._collect_accesses()
         self._after = self._collect_after()
         # In order of time, so that a reader finds things where they happen.
-        self._by_time = sorted(range(len(workload.jobs)), key=lambda j: (timeline.start[j], timeline.end[j], schedule.core[j], j))
+        start, end, core = self._timeline.start, self._timeline.end, self._schedule.core
+        self._by_time = sorted(range(len(workload.jobs)), key=lambda j: (start[j], end[j], core[j], j))
 
     def _collect_accesses(self) -> list[list[_Access]]:
         accesses: list[dict[tuple[int, bool], _Access]] = [{} for _ in self._workload.jobs]

@@ -97,3 +97,25 @@ class MakespanBound:
     picoseconds: int
     limit: str
     main_bytes: int
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Stays in one memory with their times in picoseconds, offsets and sizes in bytes, and the most bytes alive at once."""
+
+    residences: tuple[Residence, ...]
+    start: list[int]
+    end: list[int]
+    offsets: list[int]
+    sizes: list[int]
+    load: int
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Decisions that fit together: simulated, with an address for everything; ``packed`` is by memory, main first."""
+
+    schedule: Schedule
+    placement: Placement
+    timeline: Timeline
+    packed: tuple[Packed, ...]

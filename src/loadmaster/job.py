@@ -93,7 +93,6 @@ class Workload:
     networks: tuple[NetworkInfo, ...]
     jobs: tuple[Job, ...]
     tensors: tuple[TensorInstance, ...]
-    notes: tuple[str, ...] = ()
 
     @cached_property
     def tensor_index(self) -> dict[str, int]:

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadmaster.allocation import pack
-from loadmaster.assemble import Packed, assemble
+from loadmaster.assemble import assemble
 from loadmaster.cost import job_table
-from loadmaster.decisions import Placement, Residence, Schedule, Timeline
+from loadmaster.decisions import Packed, Placement, Residence, Schedule, Solution, Timeline
 from loadmaster.errors import CapacityError
 from loadmaster.graph import Graph
 from loadmaster.hardware import Memory, Target
@@ -81,19 +81,11 @@ def plan(
     report("costing", 0.0)
     table = job_table(workload, target)
     planner = _Planner(workload, table, target, seed, samples, deadline, report)
-    best = min(planner.candidates(), key=lambda candidate: (candidate.timeline.makespan, -candidate.placement.read_fast.sum()))
+    best = planner.best()
     report("bounding", 0.0)
     bound = makespan_bound(workload.jobs, workload.tensors, table, target)
     report("assembling", 0.0)
-    return assemble(workload, table, target, best.schedule, best.placement, best.timeline, best.packed, bound, seed, planner.notes())
-
-
-@dataclass(frozen=True)
-class _Candidate:
-    schedule: Schedule
-    placement: Placement
-    timeline: Timeline
-    packed: tuple[Packed, ...]
+    return assemble(workload, table, target, best, bound, seed, planner.notes())
 
 
 @dataclass
@@ -107,7 +99,21 @@ class _Planner:
     report: Progress
     interrupted: bool = False
 
-    def candidates(self) -> Iterator[_Candidate]:
+    def best(self) -> Solution:
+        """The fastest complete plan; of equals, the one with most on chip. Ctrl-C ends the search once there is one."""
+        best: Solution | None = None
+        try:
+            for candidate in self.candidates():
+                if best is None or _rank(candidate) < _rank(best):
+                    best = candidate
+        except KeyboardInterrupt:
+            self.interrupted = True
+            if best is None:
+                raise
+        assert best is not None
+        return best
+
+    def candidates(self) -> Iterator[Solution]:
         """Complete plans, each with what the one before taught."""
         if not self.target.main.in_place:
             yield self._staged()
@@ -149,7 +155,7 @@ class _Planner:
     def _replay(self, schedule: Schedule, placement: Placement) -> Timeline:
         return replay(self.workload.jobs, self.workload.tensors, self._times(placement), self.target, schedule, placement)
 
-    def _settle(self, schedule: Schedule, in_fast: Mask) -> _Candidate:
+    def _settle(self, schedule: Schedule, in_fast: Mask) -> Solution:
         """Send to main memory what finds no address in the fast one, until all the rest does."""
         self.report("allocating", 0.0)
         value = saved_seconds(self.workload.tensors, self.table, self.target, schedule)
@@ -159,11 +165,11 @@ class _Planner:
             packed = self._pack(placement, timeline, value)
             homeless = {r.tensor for part in packed[1:] for r, offset in zip(part.residences, part.offsets, strict=True) if offset < 0}
             if not homeless:
-                return _Candidate(schedule, placement, timeline, packed)
+                return Solution(schedule, placement, timeline, packed)
             in_fast = in_fast.copy()
             in_fast[list(homeless)] = False
 
-    def _staged(self) -> _Candidate:
+    def _staged(self) -> Solution:
         """Bring every operand to the fast memory; fill less of it if a full one cannot be packed."""
         assert self.target.fast is not None
         jobs, tensors = self.workload.jobs, self.workload.tensors
@@ -173,7 +179,7 @@ class _Planner:
             timeline = self._replay(schedule, placement)
             packed = self._pack(placement, timeline, None)
             if min(packed[1].offsets, default=0) >= 0:
-                return _Candidate(schedule, placement, timeline, packed)
+                return Solution(schedule, placement, timeline, packed)
         raise CapacityError(f"{self.target.fast.name}: operands fit by size, but no packing without gaps was found: enlarge its capacity")
 
     def _pack(self, placement: Placement, timeline: Timeline, value: NDArray[np.float64] | None) -> tuple[Packed, ...]:
@@ -209,6 +215,10 @@ class _Planner:
         if self.interrupted:
             notes.append("the search over schedules was stopped early, by a time limit or an interrupt: this is the best plan so far")
         return notes
+
+
+def _rank(solution: Solution) -> tuple[int, int]:
+    return solution.timeline.makespan, -int(solution.placement.read_fast.sum())
 
 
 def _end_of(residence: Residence, timeline: Timeline) -> int:
