@@ -13,7 +13,6 @@ from loadmaster.decisions import MakespanBound, Residence, Solution
 from loadmaster.hardware import Target
 from loadmaster.job import JobTable, Workload
 from loadmaster.plans import (
-    PICOSECONDS,
     SCHEMA_VERSION,
     Cost,
     LinkSegment,
@@ -27,6 +26,7 @@ from loadmaster.plans import (
     PlannedTransfer,
     Rate,
 )
+from loadmaster.units import PICOSECONDS
 
 
 def assemble(
@@ -141,7 +141,9 @@ class _Writer:
     def tensors(self) -> Iterator[PlannedTensor]:
         for tensor in self._workload.tensors:
             producer = self._workload.jobs[tensor.producer].name if tensor.producer >= 0 else ""
-            yield PlannedTensor(tensor.name, tensor.network, tensor.bytes, tensor.kind, tensor.is_output, producer)
+            yield PlannedTensor(
+                tensor.name, tensor.network, tensor.storage, tensor.mini_batch, tensor.bytes, tensor.kind, tensor.is_output, producer
+            )
 
     def jobs(self) -> Iterator[PlannedJob]:
         for index in self._by_time:
@@ -247,8 +249,8 @@ class _Writer:
         inferences = sum(network.batch * network.mini_batches for network in self._workload.networks)
         return Metrics(
             makespan=Cost(makespan, least),
-            throughput=Rate(flops / makespan, flops / max(least, 1e-12)),
-            inferences_per_second=Rate(inferences / makespan, inferences / max(least, 1e-12)),
+            throughput=Rate(flops / makespan, flops / least),
+            inferences_per_second=Rate(inferences / makespan, inferences / least),
             utilisation=self._utilisation(jobs, makespan, least),
             traffic=self._traffic(bound, transfers),
             memory=self._memory_use(allocations),
@@ -258,7 +260,7 @@ class _Writer:
         busy = {core.name: 0.0 for core in self._target.cores}
         for job in jobs:
             busy[job.core] += job.compute
-        return {name: Rate(b / makespan, max(b / makespan, min(1.0, b / max(least, 1e-12)))) for name, b in busy.items()}
+        return {name: Rate(b / makespan, max(b / makespan, min(1.0, b / least))) for name, b in busy.items()}
 
     def _traffic(self, bound: MakespanBound, transfers: Sequence[PlannedTransfer]) -> dict[str, Cost]:
         total = dict.fromkeys((memory.name for memory in self._target.memories), 0)
@@ -267,7 +269,7 @@ class _Writer:
                 if end in total:
                     total[end] += transfer.bytes
         main = self._target.main.name
-        return {name: Cost(size, min(size, bound.main_bytes) if name == main else 0) for name, size in total.items()}
+        return {name: Cost(size, bound.main_bytes if name == main else 0) for name, size in total.items()}
 
     def _memory_use(self, allocations: Sequence[PlannedAllocation]) -> dict[str, MemoryUse]:
         peak: dict[str, int] = {}

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Style(StrEnum):
-    """How a core maps loops onto its arithmetic (see :mod:`loadmaster.cost.dataflow`)."""
+    """How a core maps loops onto its arithmetic (see :mod:`loadmaster.cost.cycles`)."""
 
     WEIGHT_STATIONARY = "weight-stationary"
     OUTPUT_STATIONARY = "output-stationary"

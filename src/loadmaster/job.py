@@ -34,10 +34,15 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class TensorInstance:
-    """A tensor of one mini-batch (or a weight, shared by all): ``producer`` is the index of the job that writes it, -1 for none."""
+    """A tensor of one mini-batch, or a tile of it; a weight is shared by all mini-batches and says 0.
+
+    ``storage`` is its name in the network, and ``producer`` the index of the job that writes it, -1 for none.
+    """
 
     name: str
     network: str
+    storage: str
+    mini_batch: int
     bytes: int
     kind: str
     is_output: bool = False
@@ -71,9 +76,22 @@ class Job:
         return sum(nest.macs for nest in self.nests)
 
 
+@dataclass(frozen=True, slots=True)
+class OperatorInfo:
+    """An operator that some job must cover, and the tensors, by their names in the network, that it reads and writes."""
+
+    name: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class NetworkInfo:
-    """What a plan keeps of a network: where it came from, what must be covered, and what was not understood."""
+    """What a plan keeps of a network: where it came from, its data flow, and what was not understood.
+
+    ``operators`` are those that cost something, views resolved; ``outputs`` are tensors, by their names in the network.
+    ``batch`` is the leading dimension of the first input.
+    """
 
     name: str
     source: str
@@ -81,7 +99,8 @@ class NetworkInfo:
     mini_batches: int
     batch: int
     macs: int
-    operators: tuple[str, ...]
+    operators: tuple[OperatorInfo, ...]
+    outputs: tuple[str, ...]
     unknown: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 

@@ -141,7 +141,7 @@ class _Planner:
     def _map(self, in_fast: Mask, stage: str) -> Schedule:
         times = self._times(resident(self.workload.jobs, self.workload.tensors, in_fast))
 
-        def progress(done: int, total: int, _: float) -> None:
+        def progress(done: int, total: int, _: int) -> None:
             self.report(stage, done / total)
 
         samples = 1 if self.interrupted else self.samples

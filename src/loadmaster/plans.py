@@ -14,7 +14,6 @@ from loadmaster.hardware import Target
 from loadmaster.job import NetworkInfo
 
 SCHEMA_VERSION = 1
-PICOSECONDS = 10**12
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +43,15 @@ class MemoryUse:
 
 @dataclass(frozen=True, slots=True)
 class PlannedTensor:
-    """A tensor instance; ``producer`` is the name of the job that writes it, empty if it exists from the start."""
+    """A tensor of one mini-batch, or a tile of it; a weight is shared by all mini-batches and says 0.
+
+    ``storage`` is its name in the network; ``producer`` is the name of the job that writes it, empty if it exists from the start.
+    """
 
     name: str
     network: str
+    storage: str
+    mini_batch: int
     bytes: int
     kind: str
     is_output: bool

@@ -7,21 +7,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from loadmaster.errors import PlanError
 from loadmaster.hardware import Target
 from loadmaster.job import JobTable
+from loadmaster.units import PICOSECONDS
 
-PICOSECOND = 1e-12
+_LONGEST = 2.0**53
 
 
 @dataclass(frozen=True)
 class JobTimes:
     """What each job does to time and links on each core, when it runs alone.
 
-    It lasts ``duration[j, c]`` seconds and uses ``demand[j, c, l]`` of link ``l``'s time, for ``rate[j, c, l]`` bytes/s.
+    It lasts ``duration[j, c]`` picoseconds and uses ``demand[j, c, l]`` of link ``l``'s time, for ``rate[j, c, l]`` bytes/s.
     Links are the main memory's, then the fast memory's if there is one.
     """
 
-    duration: NDArray[np.float64]
+    duration: NDArray[np.int64]
     demand: NDArray[np.float64]
     rate: NDArray[np.float64]
 
@@ -46,6 +48,18 @@ def job_times(
         seconds.append(link)
         volumes.append(volume)
     links = np.stack(seconds, axis=2)
-    picoseconds = np.maximum(table.compute, links.max(axis=2)) / PICOSECOND
-    duration = np.maximum(1.0, np.ceil(picoseconds - 1e-6)) * PICOSECOND
-    return JobTimes(duration, links / duration[:, :, None], np.stack(volumes, axis=2) / duration[:, :, None])
+    duration = whole_picoseconds(np.maximum(table.compute, links.max(axis=2)))
+    seconds_each = duration[:, :, None] / PICOSECONDS
+    return JobTimes(duration, links / seconds_each, np.stack(volumes, axis=2) / seconds_each)
+
+
+def whole_picoseconds(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Seconds in whole picoseconds, rounded up, at least one; a millionth of a picosecond is taken for rounding.
+
+    Raises :class:`~loadmaster.errors.PlanError` where the sum of the longest of every row leaves what double precision counts exactly.
+    """
+    if not float(seconds.max(axis=-1).sum()) * PICOSECONDS < _LONGEST:
+        raise PlanError(
+            "this work takes longer than 2.5 hours one job after another, the most that is planned: check bandwidths and clocks"
+        )
+    return np.maximum(1, np.ceil(seconds * PICOSECONDS - 1e-6).astype(np.int64))

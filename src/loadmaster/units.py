@@ -1,4 +1,4 @@
-"""Quantities with units: ``"8 MiB"``, ``"34 GB/s"``, ``"1 GHz"``, ``"50%"`` in; readable text out."""
+"""Quantities with units: ``"8 MiB"``, ``"34 GB/s"``, ``"1 GHz"`` in; readable text out."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import re
 from decimal import Decimal, InvalidOperation
 
 from loadmaster.errors import UnitError
+
+PICOSECONDS = 10**12
+"""In a second. Plans count time in whole picoseconds."""
 
 _DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
@@ -53,16 +56,6 @@ def parse_frequency(text: str | int | float) -> float:
 def parse_flops(text: str | int | float) -> float:
     """Floating-point operations per second, from ``"13 TFLOP/s"``; more than zero."""
     return _positive(_quantity(text, "FLOP/s", _DECIMAL, "an arithmetic rate", "13 TFLOP/s"), text)
-
-
-def parse_fraction(text: str | int | float) -> float:
-    """A share between 0 and 1, from ``"50%"`` or ``0.5``."""
-    stripped = str(text).strip()
-    value = _quantity(stripped.removesuffix("%"), "", {"": 1}, "a share", "50%")
-    value = value / 100 if stripped.endswith("%") else value
-    if value > 1:
-        raise UnitError(f"{text!r} is more than the whole")
-    return float(value)
 
 
 def _positive(value: Decimal, text: str | int | float) -> float:

@@ -17,16 +17,18 @@ struct Choice {
 };
 
 // The core on which a task would finish first, given when each core is expected to be free.
-Choice earliest_finish(const double *duration, const std::vector<double> &free_at) {
-    Choice best{0, free_at[0] + duration[0]};
-    for (std::int32_t core = 1; core < static_cast<std::int32_t>(free_at.size()); ++core)
-        if (free_at[core] + duration[core] < best.finish) best = {core, free_at[core] + duration[core]};
+Choice earliest_finish(const std::int64_t *duration, const std::vector<double> &free_at) {
+    Choice best{0, free_at[0] + static_cast<double>(duration[0])};
+    for (std::int32_t core = 1; core < static_cast<std::int32_t>(free_at.size()); ++core) {
+        const double finish = free_at[core] + static_cast<double>(duration[core]);
+        if (finish < best.finish) best = {core, finish};
+    }
     return best;
 }
 
 }  // namespace
 
-Dispatch dispatch(std::span<const double> priority, std::span<const double> duration, std::span<const double> demand,
+Dispatch dispatch(std::span<const double> priority, std::span<const std::int64_t> duration, std::span<const double> demand,
                   std::size_t links, std::int32_t cores, const Successors &successors) {
     const std::int64_t tasks = successors.tasks();
     Dispatch result;
@@ -42,10 +44,10 @@ Dispatch dispatch(std::span<const double> priority, std::span<const double> dura
     std::vector<char> busy(cores, 0);
     std::vector<double> free_at(cores, 0.0);
     std::vector<std::pair<double, std::int64_t>> held;
-    double now = 0;
+    std::int64_t now = 0;
     for (;;) {
-        std::fill(free_at.begin(), free_at.end(), now);
-        for (const Running &run : fluid.running()) free_at[run.resource] = now + run.remaining / run.speed;
+        std::fill(free_at.begin(), free_at.end(), static_cast<double>(now));
+        for (const Running &run : fluid.running()) free_at[run.resource] += run.remaining / run.speed;
         std::int32_t idle = cores - static_cast<std::int32_t>(fluid.running().size());
         // A task that would rather wait for a busy core books it, so that the tasks after it see it as taken. Looking at a few
         // tasks per core bounds the work of an event; when nothing runs, the first task looked at always starts.
@@ -70,7 +72,7 @@ Dispatch dispatch(std::span<const double> priority, std::span<const double> dura
         for (const auto &item : held) ready.push(item);
         if (fluid.empty()) break;
         fluid.share();
-        const double step = fluid.until_next_end();
+        const std::int64_t step = fluid.until_next_end();
         now += step;
         fluid.advance(step, finished);
         for (const Running &run : finished) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -9,7 +10,7 @@
 
 namespace loadmaster {
 
-// A task occupies its resource until `remaining` seconds of work at full speed are done.
+// A task occupies its resource until `remaining` picoseconds of work at full speed are done.
 struct Running {
     std::int64_t task;
     std::int32_t resource;
@@ -21,12 +22,15 @@ struct Running {
 // A demand vector has a column per link, then columns that are metered but never hold anything back.
 // If the demands on a link sum to S > 1, every task that uses the link progresses at 1 / S of full speed;
 // a task on several links is held back by the busiest of them. Spare bandwidth speeds nothing up.
+//
+// Time passes in whole picoseconds, rounded up at every event: a task never ends before its work is done, and where
+// nothing is shared the arithmetic is exact.
 class Fluid {
   public:
     Fluid(std::size_t links, std::size_t columns) : load_(links), used_(columns) {}
 
-    void add(std::int64_t task, std::int32_t resource, double seconds, const double *demand) {
-        running_.push_back({task, resource, seconds, demand, 1.0});
+    void add(std::int64_t task, std::int32_t resource, std::int64_t picoseconds, const double *demand) {
+        running_.push_back({task, resource, static_cast<double>(picoseconds), demand, 1.0});
     }
 
     bool empty() const { return running_.empty(); }
@@ -48,29 +52,28 @@ class Fluid {
         }
     }
 
-    // Seconds until the first task ends, at the speeds of the last `share`.
-    double until_next_end() const {
+    // Whole picoseconds until the first task ends, at the speeds of the last `share`.
+    std::int64_t until_next_end() const {
         double step = std::numeric_limits<double>::infinity();
         for (const Running &run : running_) step = std::min(step, run.remaining / run.speed);
-        return step;
+        return static_cast<std::int64_t>(std::ceil(step - kRounding));
     }
 
-    // Let `step` seconds pass; tasks that are done go to `finished`, in the order in which they were started.
-    void advance(double step, std::vector<Running> &finished) {
+    // Let `step` picoseconds pass; tasks that are done go to `finished`, in the order in which they were started.
+    void advance(std::int64_t step, std::vector<Running> &finished) {
         finished.clear();
         std::size_t kept = 0;
         for (Running &run : running_) {
-            // The task that sets the step must end whatever rounding says: compare times, not differences.
-            const bool ends = run.remaining / run.speed <= step * (1 + kSlack);
-            run.remaining = std::max(0.0, run.remaining - step * run.speed);
-            if (ends) finished.push_back(run);
+            run.remaining -= static_cast<double>(step) * run.speed;
+            if (run.remaining <= kRounding) finished.push_back(run);
             else running_[kept++] = run;
         }
         running_.resize(kept);
     }
 
   private:
-    static constexpr double kSlack = 1e-12;
+    // Picoseconds that floating point may leave of work that is done.
+    static constexpr double kRounding = 1e-6;
     std::vector<Running> running_;
     std::vector<double> load_, used_;
 };

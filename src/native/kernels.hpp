@@ -19,25 +19,26 @@ struct Successors {
 };
 
 struct Replay {
-    std::vector<double> start, end;   // of every task; NaN where it never ran
-    std::vector<double> time, used;   // events, and what is used of each column from there on (events x columns)
+    std::vector<std::int64_t> start, end;  // of every task, in picoseconds; -1 where it never ran
+    std::vector<std::int64_t> time;        // of every event
+    std::vector<double> used;              // what is used of each column from there on (events x columns)
     std::int64_t completed = 0;
 };
 
 // Run every task on its given resource, each resource in the order in which its tasks appear in `order`.
 // Only the first `links` of a demand's `columns` hold tasks back.
-Replay replay(std::span<const double> duration, std::span<const double> demand, std::size_t links, std::size_t columns,
+Replay replay(std::span<const std::int64_t> duration, std::span<const double> demand, std::size_t links, std::size_t columns,
               std::span<const std::int32_t> resource, std::int32_t resources, std::span<const std::int64_t> order,
               const Successors &successors);
 
 struct Dispatch {
     std::vector<std::int32_t> core;
     std::vector<std::int64_t> order;  // tasks in the order in which they were started
-    double makespan = 0;
+    std::int64_t makespan = 0;
 };
 
 // List scheduling: whenever a core is idle, start the ready task of highest priority whose earliest finish is there.
-Dispatch dispatch(std::span<const double> priority, std::span<const double> duration, std::span<const double> demand,
+Dispatch dispatch(std::span<const double> priority, std::span<const std::int64_t> duration, std::span<const double> demand,
                   std::size_t links, std::int32_t cores, const Successors &successors);
 
 }  // namespace loadmaster

@@ -30,6 +30,12 @@ void require_finite(std::span<const double> values, const char *what) {
     for (double value : values) require(std::isfinite(value) && value >= 0, what);
 }
 
+// Sums of durations stay exact in double precision: no makespan is longer than the work of all tasks, one after another.
+void require_durations(std::span<const std::int64_t> picoseconds) {
+    constexpr std::int64_t kLargest = std::int64_t{1} << 53;
+    for (std::int64_t value : picoseconds) require(value >= 0 && value < kLargest, "duration: must lie between 0 and 2^53 picoseconds");
+}
+
 template <typename T>
 void require_below(std::span<const T> values, std::int64_t limit, const char *what) {
     for (T value : values) require(value >= 0 && value < limit, what);
@@ -53,7 +59,7 @@ nb::object to_numpy(std::vector<T> &&values, std::initializer_list<std::size_t> 
     return nb::cast(nb::ndarray<nb::numpy, T>(data, shape, capsule));
 }
 
-nb::object py_replay(const Array<double, 1> &duration, const Array<double, 2> &demand, std::size_t links,
+nb::object py_replay(const Array<std::int64_t, 1> &duration, const Array<double, 2> &demand, std::size_t links,
                      const Array<std::int32_t, 1> &resource, std::int32_t resources, const Array<std::int64_t, 1> &order, const Array<std::int64_t, 1> &first,
                      const Array<std::int64_t, 1> &next) {
     const std::size_t tasks = duration.size(), columns = demand.shape(1);
@@ -61,7 +67,7 @@ nb::object py_replay(const Array<double, 1> &duration, const Array<double, 2> &d
     require(demand.shape(0) == tasks && resource.size() == tasks && order.size() == tasks && first.size() == tasks + 1,
             "replay: arrays of different lengths");
     require(links <= columns, "links: more than the columns of demand");
-    require_finite(view(duration), "duration: must be finite and not negative");
+    require_durations(view(duration));
     require_finite(view(demand), "demand: must be finite and not negative");
     require_below(view(resource), resources, "resource: out of range");
     std::vector<char> seen(tasks, 0);
@@ -78,14 +84,14 @@ nb::object py_replay(const Array<double, 1> &duration, const Array<double, 2> &d
                           result.completed);
 }
 
-nb::object py_dispatch(const Array<double, 1> &priority, const Array<double, 2> &duration, const Array<double, 3> &demand,
+nb::object py_dispatch(const Array<double, 1> &priority, const Array<std::int64_t, 2> &duration, const Array<double, 3> &demand,
                        const Array<std::int64_t, 1> &first, const Array<std::int64_t, 1> &next) {
     const std::size_t tasks = priority.size(), cores = duration.shape(1), links = demand.shape(2);
     const Successors successors = successors_of(first, next);
     require(duration.shape(0) == tasks && demand.shape(0) == tasks && demand.shape(1) == cores && first.size() == tasks + 1,
             "dispatch: arrays of different lengths");
     require(cores >= 1, "dispatch: needs a core");
-    require_finite(view(duration), "duration: must be finite and not negative");
+    require_durations(view(duration));
     require_finite(view(demand), "demand: must be finite and not negative");
     for (double value : view(priority)) require(!std::isnan(value), "priority: must be a number");
     Dispatch result;

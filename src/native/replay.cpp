@@ -1,16 +1,14 @@
 #include "fluid.hpp"
 #include "kernels.hpp"
 
-#include <limits>
-
 namespace loadmaster {
 
-Replay replay(std::span<const double> duration, std::span<const double> demand, std::size_t links, std::size_t columns,
+Replay replay(std::span<const std::int64_t> duration, std::span<const double> demand, std::size_t links, std::size_t columns,
               std::span<const std::int32_t> resource, std::int32_t resources, std::span<const std::int64_t> order,
               const Successors &successors) {
     const std::size_t tasks = duration.size();
     Replay result;
-    result.start.assign(tasks, std::numeric_limits<double>::quiet_NaN());
+    result.start.assign(tasks, -1);
     result.end = result.start;
 
     std::vector<std::vector<std::int64_t>> queue(resources);
@@ -21,7 +19,7 @@ Replay replay(std::span<const double> duration, std::span<const double> demand, 
 
     Fluid fluid(links, columns);
     std::vector<Running> finished;
-    double now = 0;
+    std::int64_t now = 0;
     for (;;) {
         for (std::int32_t r = 0; r < resources; ++r) {
             if (busy[r] || head[r] == queue[r].size() || waiting[queue[r][head[r]]] > 0) continue;
@@ -34,7 +32,7 @@ Replay replay(std::span<const double> duration, std::span<const double> demand, 
         result.time.push_back(now);
         result.used.insert(result.used.end(), fluid.used().begin(), fluid.used().end());
         if (fluid.empty()) break;
-        const double step = fluid.until_next_end();
+        const std::int64_t step = fluid.until_next_end();
         now += step;
         fluid.advance(step, finished);
         for (const Running &run : finished) {

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from loadmaster.errors import PlanError
-from loadmaster.graph import Access, Graph, LoopNest, TensorKind
+from loadmaster.graph import Access, Graph, LoopNest, Op, TensorKind
 from loadmaster.hardware import Target
-from loadmaster.job import Job, NetworkInfo, Operand, Role, TensorInstance, Workload
+from loadmaster.job import Job, NetworkInfo, Operand, OperatorInfo, Role, TensorInstance, Workload
 from loadmaster.lowering.fuse import FusedOp, fuse
 from loadmaster.lowering.split import WHOLE, Split, choose_split
 
@@ -67,14 +67,24 @@ class _Builder:
         splits = [choose_split(f, self._capacity) if self._capacity else WHOLE for f in fused]
         for mini_batch in range(mini_batches):
             _MiniBatch(self, graph, name, mini_batch, mini_batches).add(fused, splits)
-        operators = tuple(op.name for f in fused for op in f.ops)
+        operators = tuple(_operator_info(graph, op) for f in fused for op in f.ops)
+        outputs = tuple(dict.fromkeys(graph.tensors[output].storage for output in graph.outputs))
         unknown = tuple(f"{kind} x{count}" if count > 1 else kind for kind, count in sorted(graph.unknown_ops.items()))
         notes = list(graph.notes)
         if graph.subgraph_ops:
             counts = ", ".join(f"{kind} x{count}" for kind, count in sorted(graph.subgraph_ops.items()))
             notes.append(f"operators inside control flow are not planned: {counts}")
-        info = NetworkInfo(name, graph.source, graph.precision, mini_batches, graph.batch, graph.macs, operators, unknown, tuple(notes))
+        info = NetworkInfo(
+            name, graph.source, graph.precision, mini_batches, graph.batch, graph.macs, operators, outputs, unknown, tuple(notes)
+        )
         self.networks.append(info)
+
+
+def _operator_info(graph: Graph, op: Op) -> OperatorInfo:
+    def storages(accesses: tuple[Access, ...]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(graph.tensors[access.tensor].storage for access in accesses if access.bytes))
+
+    return OperatorInfo(op.name, storages(op.reads), storages(op.writes))
 
 
 class _MiniBatch:
@@ -110,7 +120,8 @@ class _MiniBatch:
             weight = tensor.kind is TensorKind.WEIGHT
             name = f"{self._network}/{storage}" if weight else f"{self._prefix}/{storage}"
             is_output = storage in self._outputs
-            instance = TensorInstance(name, self._network, tensor.bytes, str(tensor.kind), is_output)
+            mini_batch = 0 if weight else self._mini_batch
+            instance = TensorInstance(name, self._network, storage, mini_batch, tensor.bytes, str(tensor.kind), is_output)
             self._builder.tensors.setdefault(name, instance)
             self._instances[storage] = [name]
         return self._instances[storage]
@@ -133,7 +144,10 @@ class _MiniBatch:
             size = split.share(self._graph.tensors[access.tensor].bytes, tile)
             name = self._part(access.tensor, split, tile)
             is_output = access.tensor in self._outputs
-            self._builder.tensors[name] = TensorInstance(name, self._network, size, str(TensorKind.ACTIVATION), is_output, job)
+            instance = TensorInstance(
+                name, self._network, access.tensor, self._mini_batch, size, str(TensorKind.ACTIVATION), is_output, job
+            )
+            self._builder.tensors[name] = instance
             nest = next((i for i, nest in enumerate(group.nests) if nest.output == access.tensor), -1)
             operands.append(Operand(name, size, Role.OUTPUT if nest >= 0 else Role.ONCE, nest))
         return operands

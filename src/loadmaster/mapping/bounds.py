@@ -12,6 +12,8 @@ from loadmaster.decisions import MakespanBound
 from loadmaster.hardware import Target
 from loadmaster.job import Job, JobTable, Role, TensorInstance
 from loadmaster.mapping.search import upward_rank
+from loadmaster.timing import whole_picoseconds
+from loadmaster.units import PICOSECONDS
 
 _WEIGHT_BITS = 30
 _CUTS = 60
@@ -65,15 +67,15 @@ def _needs(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTab
         for direction, bandwidth in enumerate((memory.read_bandwidth, memory.write_bandwidth)):
             rows = free & (write == bool(direction))
             np.add.at(seconds[:, :, direction], table.operand_job[rows], table.moved[rows] / bandwidth)
-        link.append(np.floor(seconds * 1e12).astype(np.int64))
+        link.append(np.floor(seconds * PICOSECONDS).astype(np.int64))
     inbound, outbound = _compulsory_inbound(jobs, tensors, target.main.in_place), int(sizes[activation & output].sum())
-    fixed = int((inbound / target.main.read_bandwidth + outbound / target.main.write_bandwidth) * 1e12)
+    fixed = int((inbound / target.main.read_bandwidth + outbound / target.main.write_bandwidth) * PICOSECONDS)
     inside = 0 if target.fast else int(table.moved[free].min(axis=1).sum())
     whole = np.zeros_like(table.compute)
     np.add.at(whole, table.operand_job, table.moved.astype(np.float64))
     together = sum(max(memory.read_bandwidth, memory.write_bandwidth) for memory in target.memories)
-    # A job lasts a whole number of picoseconds (see job_times), so rounding up is sound here; a millionth of one guards the product.
-    core = np.ceil(np.maximum(table.compute, whole / together) * 1e12 - 1e-6).astype(np.int64)
+    # A job lasts a whole number of picoseconds, so rounding up is sound here.
+    core = whole_picoseconds(np.maximum(table.compute, whole / together))
     return _Needs(core, link, fixed, inbound + outbound + inside)
 
 

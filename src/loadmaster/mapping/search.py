@@ -17,8 +17,8 @@ from loadmaster.timing import JobTimes
 
 _Number = TypeVar("_Number", int, float)
 
-Progress = Callable[[int, int, float], None]
-"""Called with samples done, samples in all, and the best makespan in seconds."""
+Progress = Callable[[int, int, int], None]
+"""Called with samples done, samples in all, and the best makespan in picoseconds."""
 
 
 def map_jobs(
@@ -39,10 +39,10 @@ def map_jobs(
     """
     first, following = successors([(before, after) for after, job in enumerate(jobs) for before in job.after], len(jobs))
 
-    def evaluate(priority: NDArray[np.float64]) -> tuple[NDArray[np.int32], NDArray[np.int64], float]:
+    def evaluate(priority: NDArray[np.float64]) -> tuple[NDArray[np.int32], NDArray[np.int64], int]:
         return _native.dispatch(priority, times.duration, times.demand, first, following)
 
-    best = np.array(upward_rank(jobs, times.duration.min(axis=1).tolist()))
+    best = np.array(upward_rank(jobs, times.duration.min(axis=1).tolist()), dtype=np.float64)
     core, order, makespan = evaluate(best)
     generator = np.random.default_rng(seed)
     done, interrupted = 1, False

@@ -13,7 +13,8 @@ from loadmaster.errors import PlanError
 from loadmaster.hardware import Target
 from loadmaster.job import Job, TensorInstance
 from loadmaster.successors import successors
-from loadmaster.timing import JobTimes
+from loadmaster.timing import JobTimes, whole_picoseconds
+from loadmaster.units import PICOSECONDS
 
 
 def replay(
@@ -45,14 +46,13 @@ def replay(
         duration, np.ascontiguousarray(demand), links, resource, len(target.cores) + 1, order, first, following
     )
     if completed < len(duration):
-        stuck = int(np.flatnonzero(np.isnan(end))[0])
+        stuck = int(np.flatnonzero(end < 0)[0])
         raise PlanError(f"the order of jobs contradicts their dependencies: task {stuck} can never start")
-    # Rounding keeps every order between times, so nothing that held before can fail after.
-    return Timeline(_picoseconds(start), _picoseconds(end), _picoseconds(time), used[:, :links], used[:, links:])
+    return Timeline(start, end, time, used[:, :links], used[:, links:])
 
 
-def _copy_times(tensors: Sequence[TensorInstance], target: Target, placement: Placement) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Seconds and link demands of every copy, at the copy engine's asynchronous bandwidth."""
+def _copy_times(tensors: Sequence[TensorInstance], target: Target, placement: Placement) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Picoseconds, link demands and rates of every copy, at the copy engine's asynchronous bandwidth."""
     assert target.copy is not None
     assert target.fast is not None
     rows = []
@@ -62,11 +62,7 @@ def _copy_times(tensors: Sequence[TensorInstance], target: Target, placement: Pl
             engine, main, fast = target.copy.asynchronous_to_fast, target.main.read_bandwidth, target.fast.write_bandwidth
         else:
             engine, main, fast = target.copy.asynchronous_to_main, target.main.write_bandwidth, target.fast.read_bandwidth
-        seconds = max(size / min(engine, main, fast), 1e-12)
-        rows.append((seconds, size / main / seconds, size / fast / seconds, size / seconds, size / seconds))
+        rows.append((size / min(engine, main, fast), size / main, size / fast, size, size))
     table = np.array(rows)
-    return table[:, 0], table[:, 1:]
-
-
-def _picoseconds(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
-    return np.rint(seconds * 1e12).astype(np.int64)
+    duration = whole_picoseconds(table[:, :1])[:, 0]
+    return duration, table[:, 1:] / (duration[:, None] / PICOSECONDS)

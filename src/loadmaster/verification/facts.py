@@ -14,8 +14,8 @@ from itertools import chain, pairwise
 from typing import NamedTuple
 
 from loadmaster.hardware import Memory
-from loadmaster.plans import PICOSECONDS, Plan, PlannedJob, PlannedTensor, PlannedTransfer
-from loadmaster.units import format_seconds
+from loadmaster.plans import Plan, PlannedJob, PlannedTensor, PlannedTransfer
+from loadmaster.units import PICOSECONDS, format_seconds
 
 NOWHERE = -1
 

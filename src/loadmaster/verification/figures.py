@@ -6,8 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
-from loadmaster.plans import PICOSECONDS, Rate
-from loadmaster.units import format_rate
+from loadmaster.plans import Rate
+from loadmaster.units import PICOSECONDS, format_rate
 from loadmaster.verification.facts import Facts, ps, when
 
 

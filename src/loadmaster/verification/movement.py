@@ -9,8 +9,8 @@ from heapq import heappop, heappush, heapreplace
 from itertools import pairwise
 
 from loadmaster.hardware import Memory
-from loadmaster.plans import PICOSECONDS, PlannedTransfer
-from loadmaster.units import format_bytes
+from loadmaster.plans import PlannedTransfer
+from loadmaster.units import PICOSECONDS, format_bytes
 from loadmaster.verification.facts import Facts, ps, span, transfer_label, when
 
 Need = tuple[int, int, float, PlannedTransfer]

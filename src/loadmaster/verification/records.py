@@ -8,8 +8,8 @@ from dataclasses import fields
 from itertools import chain, pairwise
 from typing import Any
 
-from loadmaster.plans import PICOSECONDS, Plan, PlannedTransfer
-from loadmaster.units import format_seconds
+from loadmaster.plans import Plan, PlannedTransfer
+from loadmaster.units import PICOSECONDS, format_seconds
 from loadmaster.verification.facts import Facts, ps, span, transfer_label
 
 _LARGEST = 2**63
@@ -105,7 +105,7 @@ def completeness(facts: Facts) -> Iterator[str]:
     for network in facts.plan.networks:
         here = batches[network.name]
         for batch in sorted(here):
-            yield from _covered(f"network {network.name!r}, mini-batch {batch}", network.operators, done[network.name, batch])
+            yield from _covered(f"network {network.name!r}, mini-batch {batch}", tuple(operator.name for operator in network.operators), done[network.name, batch])
         if network.operators and len(here) < network.mini_batches:
             missing = next(batch for batch in range(network.mini_batches) if batch not in here)
             yield f"network {network.name!r}: no job does mini-batch {missing} of {network.mini_batches}"
