@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from loadmaster.graph import Access, Graph, LoopNest, Op, OpClass, Tensor, TensorKind
 from loadmaster.hardware import CopyEngine, Core, Memory, Style, Target
-from loadmaster.job import Job, NetworkInfo, Operand, TensorInstance, Workload
+from loadmaster.job import Job, NetworkInfo, Operand, OperatorInfo, TensorInstance, Workload
 
 RATES = {8: 1.0, 16: 0.5, 32: 0.25}
 
 
 class GraphBuilder:
-    """Adds operators one by one; tensors are int8 and shaped (channels, height, width)."""
+    """Adds operators one by one; tensors are int8 and shaped (1, channels, height, width), the 1 left out."""
 
     def __init__(self, name: str = "net") -> None:
         self.name = name
@@ -18,6 +18,7 @@ class GraphBuilder:
         self.tensors: dict[str, Tensor] = {}
 
     def tensor(self, name: str, shape: tuple[int, ...], kind: TensorKind = TensorKind.ACTIVATION, alias_of: str | None = None) -> str:
+        shape = (1, *shape) if len(shape) == 3 else shape
         size = 1
         for extent in shape:
             size *= extent
@@ -25,7 +26,7 @@ class GraphBuilder:
         return name
 
     def conv(self, output: str, source: str, channels: int, kernel: int = 3) -> str:
-        c, y, x = self.tensors[source].shape
+        _, c, y, x = self.tensors[source].shape
         weight = self.tensor(f"{output}.w", (channels, c, kernel, kernel), TensorKind.WEIGHT)
         self.tensor(output, (channels, y, x))
         nest = LoopNest(k=channels, c=c, y=y, x=x, r=kernel, s=kernel, input=source, weight=weight, output=output)
@@ -74,10 +75,14 @@ def staged_machine(hbm: int) -> Target:
 
 def workload(after: list[tuple[int, ...]]) -> Workload:
     """Jobs that each write one tensor of 64 bytes and read those of the jobs they come after."""
-    tensors = tuple(TensorInstance(f"t{i}", "net", 64, "activation", not any(i in a for a in after), i) for i in range(len(after)))
+    tensors = tuple(
+        TensorInstance(f"t{i}", "net", f"t{i}", 0, 64, "activation", not any(i in a for a in after), i) for i in range(len(after))
+    )
     jobs = tuple(
         Job(f"j{i}", "net", 0, "Op", (f"op{i}",), (), 0, 8, tuple(Operand(f"t{a}", 64) for a in own), (Operand(f"t{i}", 64),), own)
         for i, own in enumerate(after)
     )
-    info = NetworkInfo("net", "by hand", "int8", 1, 1, 0, tuple(f"op{i}" for i in range(len(after))))
+    operators = tuple(OperatorInfo(f"op{i}", tuple(f"t{a}" for a in own), (f"t{i}",)) for i, own in enumerate(after))
+    outputs = tuple(tensor.name for tensor in tensors if tensor.is_output)
+    info = NetworkInfo("net", "by hand", "int8", 1, 1, 0, operators, outputs)
     return Workload((info,), jobs, tensors)

@@ -31,8 +31,6 @@ def test_bytes_take_decimal_and_binary_units(text: str | int, expected: int) -> 
         (units.parse_bandwidth, "1 MiB/s", 2.0**20),
         (units.parse_frequency, "1 GHz", 1e9),
         (units.parse_flops, "2.3 TFLOP/s", 2.3e12),
-        (units.parse_fraction, "50%", 0.5),
-        (units.parse_fraction, 0.25, 0.25),
     ],
 )
 def test_each_kind_of_quantity_reads_its_own_unit(parse, text, expected) -> None:
@@ -49,11 +47,6 @@ def test_what_is_not_a_number_of_bytes_is_refused_by_name(text) -> None:
 def test_rates_must_be_positive(parse) -> None:
     with pytest.raises(UnitError, match="more than zero"):
         parse(0)
-
-
-def test_more_than_the_whole_is_no_share() -> None:
-    with pytest.raises(UnitError, match="whole"):
-        units.parse_fraction("101%")
 
 
 @given(st.integers(0, 2**62))

@@ -13,7 +13,8 @@ def replay(
     first: NDArray[np.int64],
     next: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], int]:
-    """Start and end of every task (-1: never ran) and event times, in picoseconds, use of every demand column from each event on, and how many tasks completed.
+    """Start and end of every task (-1: never ran) and time of every event, in picoseconds; use of every demand column from
+    each event on; and how many tasks completed.
 
     Only the first ``links`` columns of ``demand`` hold tasks back; the others are metered.
     """

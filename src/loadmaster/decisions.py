@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 class Schedule:
     """Which core runs each job and in which order.
 
-    ``core[j]`` is the core of job ``j``; each core runs its jobs in the order in which they appear in ``order``. ``makespan`` in picoseconds is
-    the mapper's own estimate; ``interrupted`` says that a time limit or Ctrl-C ended the search early.
+    ``core[j]`` is the core of job ``j``; each core runs its jobs in the order in which they appear in ``order``.
+    ``makespan`` in picoseconds is the mapper's own estimate; ``interrupted`` says that a time limit or Ctrl-C ended the
+    search early.
     """
 
     core: NDArray[np.int32]

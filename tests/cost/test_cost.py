@@ -11,7 +11,7 @@ from loadmaster.cost import job_table
 from loadmaster.errors import TargetError
 from loadmaster.graph import LoopNest
 from loadmaster.hardware import Core, Memory, Style, Target
-from loadmaster.job import Job, JobTable, NetworkInfo, Operand, Role, TensorInstance, Workload
+from loadmaster.job import Job, JobTable, NetworkInfo, Operand, OperatorInfo, Role, TensorInstance, Workload
 from loadmaster.lowering import lower
 from networks import RATES, residual_chain
 
@@ -23,11 +23,11 @@ def machine(style: Style, rows: int = 8, columns: int = 16, buffer: int = 8192) 
 
 def one_job(nest: LoopNest, input_bytes: int, weight_bytes: int, output_bytes: int, extra: int = 0, bits: int = 8) -> Workload:
     sizes = {"i": input_bytes, "w": weight_bytes, "o": output_bytes, "e": extra}
-    tensors = tuple(TensorInstance(name, "n", size, "activation") for name, size in sizes.items() if size)
+    tensors = tuple(TensorInstance(name, "n", name, 0, size, "activation") for name, size in sizes.items() if size)
     reads = [Operand("i", input_bytes, Role.INPUT, 0), Operand("w", weight_bytes, Role.WEIGHT, 0)]
     reads += [Operand("e", extra)] if extra else []
     job = Job("j", "n", 0, "Conv", ("op",), (nest,), 0, bits, tuple(reads), (Operand("o", output_bytes, Role.OUTPUT, 0),), ())
-    return Workload((NetworkInfo("n", "", "int8", 1, 1, nest.macs, ("op",)),), (job,), tensors)
+    return Workload((NetworkInfo("n", "", "int8", 1, 1, nest.macs, (OperatorInfo("op", (), ()),), ()),), (job,), tensors)
 
 
 def costs(workload: Workload, target: Target) -> tuple[float, list[int], list[int]]:

@@ -103,7 +103,7 @@ def test_every_operator_is_in_exactly_one_job_of_each_mini_batch() -> None:
     workload = lower([residual_chain(3)], npu(), mini_batches=2)
     for mini_batch in range(2):
         operators = [name for job in workload.jobs if job.mini_batch == mini_batch for name in job.operators]
-        assert sorted(operators) == sorted(workload.networks[0].operators)
+        assert sorted(operators) == sorted(operator.name for operator in workload.networks[0].operators)
 
 
 def test_networks_of_one_name_are_told_apart() -> None:
@@ -138,6 +138,33 @@ def test_an_operator_larger_than_the_scratchpad_is_cut_over_its_output_channels(
     after = next(job for job in workload.jobs if job.operators[0] == "Conv_next")
     assert {workload.jobs[b].name for b in after.after} >= {job.name for job in tiles}
     assert sum(operand.bytes for operand in after.reads if operand.role is Role.INPUT) == 64 * 64
+
+
+def test_a_tile_reads_all_of_what_is_broadcast_over_channels_and_its_share_of_what_is_not() -> None:
+    build = start()
+    build.tensor("mask", (1, 8, 8), TensorKind.INPUT)
+    build.tensor("scale", (64, 1, 1), TensorKind.WEIGHT)
+    build.conv("conv", "x", 64)
+    build.elementwise("masked", "conv", "mask")
+    build.elementwise("scaled", "masked", "scale")
+    tiles = lower([build.graph("scaled")], npu(scratchpad=4096)).jobs
+    assert len(tiles) > 1
+    read = {name: [o.bytes for job in tiles for o in job.reads if o.tensor == f"net/{name}"] for name in ("mask", "scale", "x")}
+    assert read["mask"] == [64] * len(tiles)
+    assert read["x"] == [256] * len(tiles)
+    assert sum(read["scale"]) == 64
+
+
+def test_a_tile_reads_only_the_parts_of_a_split_tensor_that_hold_its_channels() -> None:
+    build = start()
+    build.tensor("y", (4, 8, 8), TensorKind.INPUT)
+    build.conv("left", "x", 64)
+    build.elementwise("sum", build.conv("right", "y", 64), "left")
+    jobs = lower([build.graph("sum")], npu(scratchpad=6000)).jobs
+    first = next(job for job in jobs if job.operators[0] == "Conv_right")
+    assert first.tiles > 1
+    assert len([o for o in first.reads if o.tensor.startswith("net/left[")]) == 1
+    assert sum(o.bytes for job in jobs for o in job.reads if o.tensor.startswith("net/left[")) == 64 * 64
 
 
 def test_an_operator_whose_input_alone_is_too_large_is_left_whole() -> None:

@@ -51,7 +51,7 @@ def test_the_mappers_estimate_is_what_the_simulator_finds(jobs, cores: int) -> N
     schedule = map_jobs(jobs.jobs, times, samples=3, seed=0)
     placement = resident(jobs.jobs, jobs.tensors, np.zeros(len(jobs.tensors), dtype=bool))
     timeline = replay(jobs.jobs, jobs.tensors, times, machine, schedule, placement)
-    assert abs(timeline.makespan - schedule.makespan * 1e12) <= 1 + 1e-9 * timeline.makespan
+    assert timeline.makespan == schedule.makespan
 
 
 @given(st.integers(1, 2), st.integers(1, 2), st.integers(0, 1), st.sampled_from([0, 3000, 10**6]))
@@ -62,7 +62,7 @@ def test_no_assignment_order_or_placement_beats_the_bound(blocks: int, cores: in
     bound = makespan_bound(jobs.jobs, jobs.tensors, job_table(jobs, machine), machine)
     order = np.arange(len(jobs.jobs))
     for assignment in itertools.product(range(cores), repeat=len(jobs.jobs)):
-        schedule = Schedule(np.array(assignment, dtype=np.int32), order, 0.0, 1)
+        schedule = Schedule(np.array(assignment, dtype=np.int32), order, 0, 1)
         for everywhere in (False, True) if scratchpad else (False,):
             in_fast = np.array([everywhere and t.kind == "activation" for t in jobs.tensors])
             placement = resident(jobs.jobs, jobs.tensors, in_fast)
@@ -75,7 +75,7 @@ def test_the_bound_is_met_where_one_core_does_everything_back_to_back() -> None:
     jobs = lower([residual_chain(3)], machine)
     table = job_table(jobs, machine)
     schedule = map_jobs(jobs.jobs, times_of(jobs, machine), samples=1, seed=0)
-    assert makespan_bound(jobs.jobs, jobs.tensors, table, machine).picoseconds >= 0.99 * schedule.makespan * 1e12
+    assert makespan_bound(jobs.jobs, jobs.tensors, table, machine).picoseconds >= 0.99 * schedule.makespan
 
 
 def test_weights_that_mini_batches_share_count_once_in_the_bound() -> None:
@@ -91,10 +91,10 @@ def test_upward_rank_is_the_longest_way_to_the_end() -> None:
 
 
 def test_a_job_waits_for_a_busy_core_that_would_finish_it_sooner() -> None:
-    duration = np.array([[1.0, 100.0], [1.0, 100.0]])
+    duration = np.array([[1, 100], [1, 100]])
     core, _, makespan = _native.dispatch(np.array([2.0, 1.0]), duration, np.zeros((2, 2, 1)), *successors([], 2))
     assert core.tolist() == [0, 0]
-    assert makespan == 2.0
+    assert makespan == 2
 
 
 def test_the_search_is_never_worse_than_its_start_and_repeats_itself() -> None:

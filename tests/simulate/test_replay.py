@@ -1,6 +1,7 @@
 """The event engine, against a slow reference in exact fractions and against cases done by hand."""
 
 from fractions import Fraction
+from math import ceil
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ def run(duration, demand, resource, order, edges, links=None):
     demand = np.array(demand, dtype=float)
     first, following = successors(edges, len(duration))
     return _native.replay(
-        np.array(duration, dtype=float),
+        np.array(duration, dtype=np.int64),
         demand,
         demand.shape[1] if links is None else links,
         np.array(resource, dtype=np.int32),
@@ -34,7 +35,7 @@ def run(duration, demand, resource, order, edges, links=None):
 
 
 def reference(duration, demand, resource, order, edges):
-    """The same rules, one event at a time, in fractions."""
+    """The same rules, one event at a time, in fractions; time passes in whole steps, rounded up."""
     tasks = len(duration)
     queues = {r: [t for t in order if resource[t] == r] for r in set(resource)}
     waiting = {t: {a for a, b in edges if b == t} for t in range(tasks)}
@@ -48,11 +49,11 @@ def reference(duration, demand, resource, order, edges):
             return [start.get(t) for t in range(tasks)], [end.get(t) for t in range(tasks)]
         sums = [sum((Fraction(demand[t][link]) for t in running), Fraction(0)) for link in range(len(demand[0]))]
         speed = {t: min([Fraction(1)] + [1 / s for link, s in enumerate(sums) if demand[t][link] > 0 and s > 1]) for t in running}
-        step = min(left / speed[t] for t, left in running.items())
+        step = ceil(min(left / speed[t] for t, left in running.items()))
         now += step
         for task in list(running):
             running[task] -= step * speed[task]
-            if running[task] == 0:
+            if running[task] <= 0:
                 del running[task]
                 done.add(task)
                 end[task] = now
@@ -61,7 +62,7 @@ def reference(duration, demand, resource, order, edges):
 @st.composite
 def problems(draw):
     tasks, links, cores = draw(st.integers(1, 9)), draw(st.integers(1, 2)), draw(st.integers(1, 3))
-    quantity = st.sampled_from([0, 1, 2, 3, 5, 0.5, 0.25, 1000])
+    quantity = st.sampled_from([0, 1, 2, 3, 5, 1000, 10**6, 10**12 + 1])
     share = st.sampled_from([0, 0.25, 0.5, 1, 1.5])
     duration = [draw(quantity) for _ in range(tasks)]
     demand = [[draw(share) for _ in range(links)] for _ in range(tasks)]
@@ -75,8 +76,10 @@ def problems(draw):
 def test_the_engine_agrees_with_exact_fractions(problem) -> None:
     start, end, *_ = run(*problem)
     expected_start, expected_end = reference(*problem)
-    assert start == pytest.approx([float(s) for s in expected_start], rel=1e-9, abs=1e-9)
-    assert end == pytest.approx([float(e) for e in expected_end], rel=1e-9, abs=1e-9)
+    # Where an event falls on a whole picosecond, floating point may take it for the next.
+    assert start.tolist() == pytest.approx([int(s) for s in expected_start], abs=len(start))
+    assert end.tolist() == pytest.approx([int(e) for e in expected_end], abs=len(end))
+    assert (end - start >= np.array(problem[0])).all()
 
 
 @given(problems())
@@ -86,7 +89,10 @@ def test_no_link_carries_more_than_it_can_and_all_work_is_carried(problem) -> No
     _, _, time, used, _ = run(*problem)
     assert (used <= 1 + 1e-9).all()
     carried = (np.diff(time)[:, None] * used[:-1]).sum(axis=0)
-    assert carried == pytest.approx((np.array(duration)[:, None] * np.array(demand)).sum(axis=0), rel=1e-6, abs=1e-9)
+    work = (np.array(duration)[:, None] * np.array(demand)).sum(axis=0)
+    # Every event is rounded up by less than a picosecond, for which the curve runs on.
+    assert (carried >= work * (1 - 1e-9) - 1e-6).all()
+    assert (carried <= work * (1 + 1e-9) + len(time)).all()
 
 
 def test_tasks_slow_each_other_down_only_on_links_that_they_share() -> None:
@@ -113,15 +119,15 @@ def test_an_order_against_the_dependencies_is_refused_not_waited_for() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"duration": [np.nan]}, "duration"),
-        ({"duration": [-1.0]}, "duration"),
+        ({"duration": [2**53]}, "duration"),
+        ({"duration": [-1]}, "duration"),
         ({"demand": [[np.inf]]}, "demand"),
         ({"resource": [3], "resources": 1}, "resource"),
         ({"order": [1]}, "order"),
         ({"first": [0, 1], "next": [5]}, "next"),
         ({"first": [0, 7]}, "first"),
         ({"links": 2}, "links"),
-        ({"duration": [1.0, 2.0]}, "lengths"),
+        ({"duration": [1, 2]}, "lengths"),
     ],
 )
 def test_malformed_arrays_are_refused_before_the_kernel_runs(change, message) -> None:
@@ -135,7 +141,7 @@ def test_malformed_arrays_are_refused_before_the_kernel_runs(change, message) ->
         "first": [0, 0],
         "next": [],
     } | change
-    types = {"duration": float, "demand": float, "resource": np.int32, "order": np.int64, "first": np.int64, "next": np.int64}
+    types = {"duration": np.int64, "demand": float, "resource": np.int32, "order": np.int64, "first": np.int64, "next": np.int64}
     arguments = {name: np.array(value, dtype=types[name]) if name in types else value for name, value in arrays.items()}
     with pytest.raises(ValueError, match=message):
         _native.replay(**arguments)

@@ -98,6 +98,7 @@ class _MiniBatch:
         self._prefix = network if mini_batches == 1 else f"{network}#{mini_batch}"
         self._outputs = {graph.tensors[name].storage for name in graph.outputs}
         self._instances: dict[str, list[str]] = {}
+        self._splits: dict[str, Split] = {}
 
     def add(self, fused: Sequence[FusedOp], splits: Sequence[Split]) -> None:
         for group, split in zip(fused, splits, strict=True):
@@ -108,6 +109,7 @@ class _MiniBatch:
                 self._builder.jobs.append(self._job(group, split, tile, reads[tile], writes))
             for access in group.writes:
                 self._instances[access.tensor] = [self._part(access.tensor, split, tile) for tile in range(split.tiles)]
+                self._splits[access.tensor] = split
 
     def _part(self, storage: str, split: Split, tile: int) -> str:
         name = f"{self._prefix}/{storage}"
@@ -129,14 +131,22 @@ class _MiniBatch:
     def _reads(self, group: FusedOp, split: Split, tile: int) -> list[Operand]:
         operands: list[Operand] = []
         for access in group.reads:
-            parts = self._source(access.tensor)
-            total = sum(self._builder.tensors[part].bytes for part in parts)
+            shares = self._shares(access, split, tile, divides=split.tiles > 1 and access.tensor in group.by_channel)
             for role, nest in _roles(group.nests, access):
-                touched = access.bytes if role is Role.INPUT else split.share(access.bytes, tile)
-                for part in parts:
-                    size = -(-touched * self._builder.tensors[part].bytes // total)
-                    operands.append(Operand(part, max(1, size), role, nest))
+                operands += [Operand(part, size, role, nest) for part, size in shares if size]
         return operands
+
+    def _shares(self, access: Access, split: Split, tile: int, *, divides: bool) -> list[tuple[str, int]]:
+        """Instances that a tile reads of a tensor, and the bytes of each."""
+        parts = self._source(access.tensor)
+        source = self._splits.get(access.tensor, WHOLE)
+        if divides and source.channels == split.channels:
+            # Cut along the same channels: only the parts that hold the tile's own.
+            each = access.bytes // split.channels
+            return [(part, each * split.overlap(tile, source, i)) for i, part in enumerate(parts)]
+        touched = split.share(access.bytes, tile) if divides and len(parts) == 1 else access.bytes
+        total = sum(self._builder.tensors[part].bytes for part in parts)
+        return [(part, -(-touched * self._builder.tensors[part].bytes // total)) for part in parts]
 
     def _writes(self, group: FusedOp, split: Split, tile: int, job: int) -> list[Operand]:
         operands = []

@@ -18,12 +18,22 @@ class Split:
 
     def part(self, tile: int) -> int:
         """Channels of one tile."""
-        return self.channels * (tile + 1) // self.tiles - self.channels * tile // self.tiles
+        first, last = self.range(tile)
+        return last - first
 
     def share(self, size: int, tile: int) -> int:
         """Bytes of ``size`` that belong to one tile; the tiles' shares add up to ``size``."""
-        before = self.channels * tile // self.tiles
-        return size * (before + self.part(tile)) // self.channels - size * before // self.channels
+        first, last = self.range(tile)
+        return size * last // self.channels - size * first // self.channels
+
+    def range(self, tile: int) -> tuple[int, int]:
+        """First channel of a tile, and the first of the next."""
+        return self.channels * tile // self.tiles, self.channels * (tile + 1) // self.tiles
+
+    def overlap(self, tile: int, other: Split, part: int) -> int:
+        """Channels that a tile shares with a part of another split of the same channels."""
+        (first, last), (begin, end) = self.range(tile), other.range(part)
+        return max(0, min(last, end) - max(first, begin))
 
 
 WHOLE = Split(1, 1)
@@ -32,14 +42,14 @@ WHOLE = Split(1, 1)
 def choose_split(fused: FusedOp, capacity: int) -> Split:
     """The fewest tiles whose working set fits into ``capacity`` bytes; :data:`WHOLE` if none is needed, or none can help.
 
-    A tile reads all of the input and its share of everything else. Only a single ungrouped, non-recurrent loop nest can be cut,
-    and only if the results are as large as its output, channel by channel.
+    A tile reads its share of what divides by channel and all of everything else. Only a single ungrouped, non-recurrent loop
+    nest can be cut, and only if its results have as many bytes for every channel.
     """
     total = sum(access.bytes for access in (*fused.reads, *fused.writes))
     if total <= capacity or len(fused.nests) != 1:
         return WHOLE
     nest = fused.nests[0]
-    whole = sum(access.bytes for access in fused.reads if access.tensor == nest.input)
+    whole = sum(access.bytes for access in fused.reads if access.tensor not in fused.by_channel)
     shared = total - whole
     if nest.groups != 1 or nest.repeats != 1 or nest.k < 2 or not nest.output or whole >= capacity:
         return WHOLE
