@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,9 +14,9 @@ from loadmaster.allocation import pack
 from loadmaster.assemble import assemble
 from loadmaster.cost import job_table
 from loadmaster.decisions import Packed, Placement, Residence, Schedule, Solution, Timeline
-from loadmaster.errors import CapacityError
+from loadmaster.errors import CapacityError, PlanError
 from loadmaster.graph import Graph
-from loadmaster.hardware import Memory, Target
+from loadmaster.hardware import Target
 from loadmaster.job import JobTable, Workload
 from loadmaster.lowering import lower
 from loadmaster.mapping import makespan_bound, map_jobs
@@ -29,6 +30,7 @@ SAMPLES = 128
 """Schedules evaluated per round."""
 _ROUNDS = 3
 _MARGINS = (1.0, 0.98, 0.95, 0.9, 0.8, 0.65, 0.5)
+_MOST_OPERATORS = 1_000_000
 
 Progress = Callable[[str, float], None]
 """Called with what is being done and the share of it that is done."""
@@ -65,7 +67,8 @@ def plan(
     samples : int
         Schedules evaluated per round; the budget that decides the answer.
     time_limit : float, optional
-        Seconds after which the search over schedules stops where it is; the plan's notes then say so, as they do after Ctrl-C.
+        Seconds after which the search stops where it is; the plan's notes then say so, as they do after Ctrl-C. What follows
+        the search is not cut short.
     progress : callable, optional
         Called with the stage and the share of it that is done.
 
@@ -74,6 +77,7 @@ def plan(
     CapacityError
         If main memory cannot hold the networks, or a machine that must copy operands cannot hold those of one job.
     """
+    _check_arguments(graphs, target, mini_batches, seed)
     deadline = None if time_limit is None else time.monotonic() + time_limit
     report = progress or (lambda stage, share: None)
     report("lowering", 0.0)
@@ -88,6 +92,35 @@ def plan(
     return assemble(workload, table, target, best, bound, seed, planner.notes())
 
 
+def _check_arguments(graphs: Sequence[Graph], target: Target, mini_batches: int, seed: int) -> None:
+    """Refuse what would only fail later, and obscurely."""
+    if not isinstance(target, Target):
+        raise PlanError("target must be a Target: read it with loadmaster.target(NAME or FILE)")
+    if isinstance(graphs, Graph) or not all(isinstance(graph, Graph) for graph in graphs):
+        raise PlanError("networks must be a list of graphs: read each with loadmaster.load(FILE)")
+    if not 0 <= seed < 2**63:
+        raise PlanError(f"seed must lie between 0 and 2^63, and is {seed}")
+    if not target.main.in_place and (target.fast is None or target.copy is None or len(target.cores) > 1):
+        raise PlanError(f"{target.name}: a machine that must copy operands needs a fast memory, a copy engine and a single core")
+    jobs = sum(len(graph.ops) for graph in graphs) * mini_batches
+    if jobs > _MOST_OPERATORS:
+        raise PlanError(f"{jobs} operators in all mini-batches are more than the {_MOST_OPERATORS} that are planned at once: plan fewer")
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """Decisions with addresses in the fast memory, if they use it; main memory is packed for the best one only."""
+
+    schedule: Schedule
+    placement: Placement
+    timeline: Timeline
+    packed: Packed | None
+
+    @property
+    def makespan(self) -> int:
+        return self.timeline.makespan
+
+
 @dataclass
 class _Planner:
     workload: Workload
@@ -100,40 +133,48 @@ class _Planner:
     interrupted: bool = False
 
     def best(self) -> Solution:
-        """The fastest complete plan; of equals, the one with most on chip. Ctrl-C ends the search once there is one."""
-        best: Solution | None = None
+        """The fastest complete plan; of equals, the one with most on chip. Ctrl-C or the deadline ends the search once there is one."""
+        if not self.target.main.in_place:
+            return self._staged()
+        best = self._candidate(self._map(self._nowhere(), "mapping"), self._nowhere(), None)
+        assert best is not None
         try:
-            for candidate in self.candidates():
-                if best is None or _rank(candidate) < _rank(best):
-                    best = candidate
+            for candidate in self._with_residents(best.makespan):
+                best = min(best, candidate, key=lambda c: (c.makespan, -int(c.placement.read_fast.sum())))
         except KeyboardInterrupt:
             self.interrupted = True
-            if best is None:
-                raise
-        assert best is not None
-        return best
+        self.report("allocating", 0.0)
+        return self._complete(best)
 
-    def candidates(self) -> Iterator[Solution]:
-        """Complete plans, each with what the one before taught."""
-        if not self.target.main.in_place:
-            yield self._staged()
-            return
-        nowhere = np.zeros(len(self.workload.tensors), dtype=np.bool_)
-        yield self._settle(self._map(nowhere, "mapping"), nowhere)
+    def _nowhere(self) -> Mask:
+        return np.zeros(len(self.workload.tensors), dtype=np.bool_)
+
+    def _with_residents(self, limit: int) -> Iterator[_Candidate]:
+        """Plans that use the fast memory and take no longer than ``limit``, each with what the one before taught."""
         if self.target.fast is None:
             return
         hoped = optimistic(self.workload.tensors, self.target.fast.capacity)
         for number in range(_ROUNDS):
             schedule = self._map(hoped, f"mapping, round {number + 1} of {_ROUNDS}")
             timeline = self._replay(schedule, resident(self.workload.jobs, self.workload.tensors, hoped))
-            candidate = self._settle(schedule, self._choose(schedule, timeline))
-            yield candidate
             # Residents chosen for hoped-for times are chosen again for the times that came of it.
-            candidate = self._settle(schedule, self._choose(schedule, candidate.timeline))
-            yield candidate
-            if self.interrupted or np.array_equal(candidate.placement.read_fast, hoped):
+            for _ in range(2):
+                candidate = self._candidate(schedule, self._choose(schedule, timeline), limit)
+                if candidate is None:
+                    return
+                yield candidate
+                if self._late():
+                    return
+                limit, timeline = min(limit, candidate.makespan), candidate.timeline
+                chosen = candidate.placement.read_fast
+            if np.array_equal(chosen, hoped):
                 return
-            hoped = candidate.placement.read_fast
+            hoped = chosen
+
+    def _late(self) -> bool:
+        """Whether the search should end where it is."""
+        self.interrupted |= self.deadline is not None and time.monotonic() > self.deadline
+        return self.interrupted
 
     def _choose(self, schedule: Schedule, timeline: Timeline) -> Mask:
         return keep_resident(self.workload.jobs, self.workload.tensors, self.table, self.target, schedule, timeline)
@@ -155,43 +196,50 @@ class _Planner:
     def _replay(self, schedule: Schedule, placement: Placement) -> Timeline:
         return replay(self.workload.jobs, self.workload.tensors, self._times(placement), self.target, schedule, placement)
 
-    def _settle(self, schedule: Schedule, in_fast: Mask) -> Solution:
-        """Send to main memory what finds no address in the fast one, until all the rest does."""
+    def _candidate(self, schedule: Schedule, in_fast: Mask, limit: int | None) -> _Candidate | None:
+        """Send to main memory what finds no address in the fast one, until all the rest does; None once it takes longer than ``limit``."""
         self.report("allocating", 0.0)
         value = saved_seconds(self.workload.tensors, self.table, self.target, schedule)
         while True:
             placement = resident(self.workload.jobs, self.workload.tensors, in_fast)
             timeline = self._replay(schedule, placement)
-            packed = self._pack(placement, timeline, value)
-            homeless = {r.tensor for part in packed[1:] for r, offset in zip(part.residences, part.offsets, strict=True) if offset < 0}
+            if limit is not None and timeline.makespan > limit:
+                return None
+            if not in_fast.any() or self.target.fast is None:
+                return _Candidate(schedule, placement, timeline, None)
+            packed = self._pack(1, placement, timeline, value)
+            homeless = [r.tensor for r, offset in zip(packed.residences, packed.offsets, strict=True) if offset < 0]
             if not homeless:
-                return Solution(schedule, placement, timeline, packed)
+                return _Candidate(schedule, placement, timeline, packed)
             in_fast = in_fast.copy()
-            in_fast[list(homeless)] = False
+            in_fast[homeless] = False
+
+    def _complete(self, candidate: _Candidate) -> Solution:
+        """Give everything in main memory its address too."""
+        main = self._pack(0, candidate.placement, candidate.timeline, None)
+        if min(main.offsets, default=0) < 0:
+            self._explain_main(main)
+        packed: tuple[Packed, ...] = (main,)
+        if self.target.fast is not None:
+            packed = (main, candidate.packed or self._pack(1, candidate.placement, candidate.timeline, None))
+        return Solution(candidate.schedule, candidate.placement, candidate.timeline, packed)
 
     def _staged(self) -> Solution:
-        """Bring every operand to the fast memory; fill less of it if a full one cannot be packed."""
+        """Bring every operand to the fast memory; fill less of it, then wait for copies back, if it cannot be packed."""
         assert self.target.fast is not None
         jobs, tensors = self.workload.jobs, self.workload.tensors
         schedule = self._map(np.ones(len(tensors), dtype=np.bool_), "mapping")
-        for margin in _MARGINS:
-            placement = stage_copies(jobs, tensors, schedule.order.tolist(), self.target.fast, margin=margin)
+        for wait, margin in itertools.product((False, True), _MARGINS):
+            placement = stage_copies(jobs, tensors, schedule.order.tolist(), self.target.fast, margin=margin, wait_for_copies_back=wait)
             timeline = self._replay(schedule, placement)
-            packed = self._pack(placement, timeline, None)
-            if min(packed[1].offsets, default=0) >= 0:
-                return Solution(schedule, placement, timeline, packed)
+            packed = self._pack(1, placement, timeline, None)
+            if min(packed.offsets, default=0) >= 0:
+                return self._complete(_Candidate(schedule, placement, timeline, packed))
         raise CapacityError(f"{self.target.fast.name}: operands fit by size, but no packing without gaps was found: enlarge its capacity")
 
-    def _pack(self, placement: Placement, timeline: Timeline, value: NDArray[np.float64] | None) -> tuple[Packed, ...]:
-        packed = []
-        for index, memory in enumerate(self.target.memories):
-            residences = [r for r in placement.residences if r.memory == index]
-            packed.append(self._pack_memory(memory, residences, timeline, value))
-        if min(packed[0].offsets, default=0) < 0:
-            self._explain_main(packed[0])
-        return tuple(packed)
-
-    def _pack_memory(self, memory: Memory, residences: list[Residence], timeline: Timeline, value: NDArray[np.float64] | None) -> Packed:
+    def _pack(self, memory_index: int, placement: Placement, timeline: Timeline, value: NDArray[np.float64] | None) -> Packed:
+        memory = self.target.memories[memory_index]
+        residences = [r for r in placement.residences if r.memory == memory_index]
         sizes = np.array([self.workload.tensors[r.tensor].bytes for r in residences], dtype=np.int64)
         start = np.array([timeline.start[r.writer] if r.writer >= 0 else 0 for r in residences], dtype=np.int64)
         end = np.array([_end_of(r, timeline) for r in residences], dtype=np.int64)
@@ -213,12 +261,8 @@ class _Planner:
         """What a reader of the plan should know about how it came to be."""
         notes = list(_streaming_notes(self.workload, self.target))
         if self.interrupted:
-            notes.append("the search over schedules was stopped early, by a time limit or an interrupt: this is the best plan so far")
+            notes.append("the search was stopped early, by a time limit or an interrupt: this is the best plan so far")
         return notes
-
-
-def _rank(solution: Solution) -> tuple[int, int]:
-    return solution.timeline.makespan, -int(solution.placement.read_fast.sum())
 
 
 def _end_of(residence: Residence, timeline: Timeline) -> int:

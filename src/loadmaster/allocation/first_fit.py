@@ -9,8 +9,7 @@ from loadmaster.decisions import Packing
 
 Ints = NDArray[np.int64]
 
-_ENOUGH_TRIES = 5_000
-"""Buffers up to which all orders are tried; beyond, the first alone."""
+_FAR = np.iinfo(np.int64).max
 
 
 def pack(start: Ints, end: Ints, size: Ints, *, capacity: int, alignment: int, value: NDArray[np.float64] | None = None) -> Packing:
@@ -18,31 +17,29 @@ def pack(start: Ints, end: Ints, size: Ints, *, capacity: int, alignment: int, v
 
     Buffers are alive over [start, end), an empty lifetime counting as an instant, and take ``size`` bytes each at a
     multiple of ``alignment``. Each order places one buffer after another at its lowest free gap: longest-lived first,
-    largest first (TensorFlow Lite), largest area, earliest. The order that loses least ``value`` (by default bytes),
-    then reaches the lowest peak, wins; a buffer that fits nowhere gets -1. O(n^2) time in vectorised steps, O(n)
-    memory.
+    largest first (TensorFlow Lite), largest area, earliest. The first order that places everything wins, else the one
+    that loses least ``value`` (by default bytes); a buffer that fits nowhere gets -1. O(n^2) time in vectorised steps,
+    O(n) memory.
     """
     end = np.maximum(end, start + 1)
     worth = size.astype(np.float64) if value is None else value
     rounded = -(-size // alignment) * alignment
-    load = _load(start, end, size)
-    best: tuple[float, int] | None = None
-    offsets = np.full(len(size), -1, dtype=np.int64)
+    least, offsets = np.inf, np.full(len(size), -1, dtype=np.int64)
     for order in _orders(start, end, size):
         candidate = _place(order, start, end, rounded, size, capacity)
         lost = float(worth[candidate < 0].sum())
-        peak = int((candidate + size)[candidate >= 0].max(initial=0))
-        if best is None or (lost, peak) < best:
-            best, offsets = (lost, peak), candidate
-        if lost == 0 and peak <= load:
+        if lost < least:
+            least, offsets = lost, candidate
+        if (candidate >= 0).all():
             break
-    return Packing(offsets, best[1] if best else 0, load)
+    placed = offsets >= 0
+    return Packing(offsets, int((offsets + size)[placed].max(initial=0)), _load(start, end, size))
 
 
 def _orders(start: Ints, end: Ints, size: Ints) -> list[Ints]:
     length, index = end - start, np.arange(len(size))
     keys = [(index, -size, -length), (index, -length, -size), (index, -(size.astype(np.float64) * length)), (index, -size, start)]
-    return [np.lexsort(key) for key in (keys if len(size) <= _ENOUGH_TRIES else keys[:1])]
+    return [np.lexsort(key) for key in keys]
 
 
 def _place(order: Ints, start: Ints, end: Ints, rounded: Ints, size: Ints, capacity: int) -> Ints:
@@ -72,7 +69,7 @@ def _lowest_gap(low: Ints, high: Ints, size: int) -> int:
         return 0
     reach = np.maximum.accumulate(high)
     floor = np.concatenate([[0], reach])
-    room = np.concatenate([low, [np.iinfo(np.int64).max]]) - floor
+    room = np.concatenate([low, [_FAR]]) - floor
     return int(floor[int(np.argmax(room >= size))])
 
 

@@ -90,6 +90,7 @@ class _Column:
         self.tx = np.ceil(x / np.maximum(1.0, halving / 2.0 ** np.ceil(np.log2(y))))
         self.tk = np.ceil(self.k / 2.0 ** np.arange(_HALVINGS).reshape(1, 1, -1))
         self.positions = np.ceil(y / self.ty) * np.ceil(x / self.tx)
+        self.groups, self.images = groups, groups * batch
         self.channels = np.ceil(self.k / self.tk)
         self.position_share = self.ty * self.tx / (y * x)
         self.channel_share = self.tk / self.k
@@ -113,9 +114,9 @@ def _weights_stay(t: _Column) -> Tiling:
     return Tiling(
         input_times=t.halo * t.channels,
         weight_times=np.where(t.channels > 1, t.repeats, 1.0),
-        input_tile=_doubled(t.group_input * t.input_share, t.positions),
+        input_tile=_doubled(t.group_input * t.input_share, t.positions * t.images),
         weight_tile=stay,
-        output_tile=_doubled(t.group_output * t.position_share * t.channel_share, t.positions * t.channels),
+        output_tile=_doubled(t.group_output * t.position_share * t.channel_share, t.positions * t.channels * t.images),
     )
 
 
@@ -124,8 +125,8 @@ def _input_stays(t: _Column) -> Tiling:
         input_times=t.halo,
         weight_times=t.positions * t.batch * t.repeats,
         input_tile=t.group_input * t.input_share,
-        weight_tile=_doubled(t.group_weight * t.channel_share, t.channels),
-        output_tile=_doubled(t.group_output * t.position_share * t.channel_share, t.positions * t.channels),
+        weight_tile=_doubled(t.group_weight * t.channel_share, t.channels * t.groups),
+        output_tile=_doubled(t.group_output * t.position_share * t.channel_share, t.positions * t.channels * t.images),
     )
 
 

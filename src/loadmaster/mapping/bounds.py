@@ -9,13 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadmaster.decisions import MakespanBound
-from loadmaster.hardware import Target
+from loadmaster.hardware import Memory, Target
 from loadmaster.job import Job, JobTable, Role, TensorInstance
 from loadmaster.mapping.search import upward_rank
 from loadmaster.timing import whole_picoseconds
 from loadmaster.units import PICOSECONDS
 
 _WEIGHT_BITS = 30
+_FINE = 64
+"""Parts of a picosecond in which needs are counted, so that rounding each down loses little of their sum."""
 _CUTS = 60
 
 Ints = NDArray[np.int64]
@@ -27,12 +29,12 @@ def makespan_bound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table
 
     The program lets jobs be cut freely over cores, and every access to an activation choose its memory; but each core
     and each link has only the makespan's time. Weights and inputs cross the main link once, however often they are
-    used, and outputs once. Instead of the program its dual is solved, over one multiplier per resource: any multipliers
-    give a valid bound, so those that the solver finds are trusted for nothing and the bound is evaluated with them in
-    integers. O(jobs x cores) time and memory.
+    used, and outputs once; an activation larger than the fast memory crosses it at every use. Instead of the program
+    its dual is solved, over one multiplier per resource: any multipliers give a valid bound, so those that the solver
+    finds are trusted for nothing and the bound is evaluated with them in integers. O(jobs x cores) time and memory.
     """
     needs = _needs(jobs, tensors, table, target)
-    path = max(upward_rank(jobs, [int(least) for least in needs.core.min(axis=1)]), default=0)
+    path = max(upward_rank(jobs, [int(least) // _FINE for least in needs.core.min(axis=1)]), default=0)
     bounds = [(path, "critical path"), (_evaluate(needs, _main_only(needs)), f"traffic of {target.main.name}")]
     bounds.append((_evaluate(needs, _best_multipliers(needs)), "work and traffic"))
     value, limit = max(bounds, key=lambda bound: bound[0])
@@ -41,15 +43,17 @@ def makespan_bound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table
 
 @dataclass(frozen=True)
 class _Needs:
-    """What the jobs need at least of each resource, in picoseconds.
+    """What the jobs need at least of each resource, in 1/64 of a picosecond.
 
-    ``core[j, c]``; ``link[l][j, c, d]`` for the accesses of job ``j`` to activations were they all in memory ``l``, in direction ``d``
-    (read, write); ``fixed`` on the main link whatever is decided. All bytes of one direction have the same ratio of link times,
+    ``core[j, c]``; ``link[l][j, c, d]`` for the accesses of job ``j`` to activations that may lie anywhere, were they all
+    in memory ``l``, in direction ``d`` (read, write); ``forced[j, c]`` on the main link for those that no fast memory can
+    hold; ``fixed`` on the main link whatever is decided. All bytes of one direction have the same ratio of link times,
     so a job's cheapest link per direction is the cheapest of every access.
     """
 
     core: Ints
     link: list[Ints]
+    forced: Ints
     fixed: int
     main_bytes: int
 
@@ -60,23 +64,34 @@ def _needs(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTab
     output = np.array([tensor.is_output for tensor in tensors])
     sizes = np.array([tensor.bytes for tensor in tensors], dtype=np.int64)
     # An output's write goes to main memory: it is among the fixed traffic and not free to choose.
-    free = activation[t] & ~(write & output[t])
-    link = []
-    for memory in target.memories:
-        seconds = np.zeros((*table.compute.shape, 2))
-        for direction, bandwidth in enumerate((memory.read_bandwidth, memory.write_bandwidth)):
-            rows = free & (write == bool(direction))
-            np.add.at(seconds[:, :, direction], table.operand_job[rows], table.moved[rows] / bandwidth)
-        link.append(np.floor(seconds * PICOSECONDS).astype(np.int64))
+    accesses = activation[t] & ~(write & output[t])
+    room = target.fast.capacity if target.fast else 0
+    free = accesses & ((sizes <= room) | (not target.main.in_place))[t]
+    link = [_link_time(table, memory, free) for memory in target.memories]
+    forced = _link_time(table, target.main, accesses & ~free).sum(axis=2)
     inbound, outbound = _compulsory_inbound(jobs, tensors, target.main.in_place), int(sizes[activation & output].sum())
-    fixed = int((inbound / target.main.read_bandwidth + outbound / target.main.write_bandwidth) * PICOSECONDS)
-    inside = 0 if target.fast else int(table.moved[free].min(axis=1).sum())
+    fixed = int(_fine(np.array(inbound / target.main.read_bandwidth + outbound / target.main.write_bandwidth)))
     whole = np.zeros_like(table.compute)
     np.add.at(whole, table.operand_job, table.moved.astype(np.float64))
     together = sum(max(memory.read_bandwidth, memory.write_bandwidth) for memory in target.memories)
     # A job lasts a whole number of picoseconds, so rounding up is sound here.
-    core = whole_picoseconds(np.maximum(table.compute, whole / together))
-    return _Needs(core, link, fixed, inbound + outbound + inside)
+    core = whole_picoseconds(np.maximum(table.compute, whole / together)) * _FINE
+    inside = int(table.moved[accesses & ~free].min(axis=1).sum())
+    return _Needs(core, link, forced, fixed, inbound + outbound + inside)
+
+
+def _link_time(table: JobTable, memory: Memory, rows: NDArray[np.bool_]) -> Ints:
+    """Time of a memory's link that some operands of every job need on every core, by direction."""
+    seconds = np.zeros((*table.compute.shape, 2))
+    for direction, bandwidth in enumerate((memory.read_bandwidth, memory.write_bandwidth)):
+        chosen = rows & (table.operand_write == bool(direction))
+        np.add.at(seconds[:, :, direction], table.operand_job[chosen], table.moved[chosen] / bandwidth)
+    return _fine(seconds)
+
+
+def _fine(seconds: Floats) -> Ints:
+    """Seconds in the unit of needs, rounded down by at least what floating point may have added."""
+    return np.floor(seconds * (PICOSECONDS * _FINE) * (1 - 1e-14)).astype(np.int64)
 
 
 def _compulsory_inbound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], in_place: bool) -> int:
@@ -114,8 +129,10 @@ def _evaluate(needs: _Needs, weights: list[int]) -> int:
     cost = needs.core.astype(object) * np.array(weights[:cores], dtype=object)
     traffic = [link.astype(object) * weight for link, weight in zip(needs.link, weights[cores:], strict=True)]
     cheapest = traffic[0] if len(traffic) == 1 else np.minimum(traffic[0], traffic[1])
-    total = int((cost + cheapest.sum(axis=2)).min(axis=1).sum()) + weights[cores] * needs.fixed
-    return total // max(1, sum(weights))
+    forced = needs.forced.astype(object) * weights[cores]
+    total = int((cost + forced + cheapest.sum(axis=2)).min(axis=1).sum()) + weights[cores] * needs.fixed
+    # A makespan is a whole number of picoseconds: the next one is a bound too.
+    return -(-total // max(1, sum(weights) * _FINE))
 
 
 def _best_multipliers(needs: _Needs) -> list[int]:
@@ -166,6 +183,7 @@ def _least_use(needs: _Needs, columns: list[int], weights: Floats) -> Floats:
     on_main = np.ones(links[0].shape, dtype=bool) if len(links) == 1 else links[0] * prices[0] <= links[1] * prices[1]
     shares = [np.where(on_main, links[0], 0.0)] + [np.where(on_main, 0.0, link) for link in links[1:]]
     traffic = [share.sum(axis=2) for share in shares]
+    traffic[0] += needs.forced[:, columns]
     cost = core * weights[: len(columns)] + sum(price * link for price, link in zip(prices, traffic, strict=True))
     choice = cost.argmin(axis=1)
     jobs = np.arange(len(core))

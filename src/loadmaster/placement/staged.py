@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -21,7 +21,9 @@ from loadmaster.units import format_bytes
 class _Stay:
     """A tensor in fast memory for a run of uses: over positions [first, last] of the order, from its producer or from a copy.
 
-    ``written_back`` is the first position at which main memory may hold the tensor; a copy starts at position ``copied_from``.
+    ``written_back`` is the first position at which main memory may hold the tensor; a copy starts at position
+    ``copied_from``. ``copy`` is the task that brings it, or that takes it back if the stay began with the producer; -1
+    for none.
     """
 
     tensor: int
@@ -29,6 +31,7 @@ class _Stay:
     produced: bool
     written_back: int = 0
     copied_from: int = 0
+    copy: int = -1
 
     @property
     def first(self) -> int:
@@ -37,7 +40,13 @@ class _Stay:
 
 
 def stage_copies(
-    jobs: Sequence[Job], tensors: Sequence[TensorInstance], order: Sequence[int], fast: Memory, *, margin: float = 1.0
+    jobs: Sequence[Job],
+    tensors: Sequence[TensorInstance],
+    order: Sequence[int],
+    fast: Memory,
+    *,
+    margin: float = 1.0,
+    wait_for_copies_back: bool = False,
 ) -> Placement:
     """Decide what stays in fast memory between uses, what goes back to main memory, and how early each copy may start.
 
@@ -60,7 +69,7 @@ def stage_copies(
         size = _rounded(tensors[stay.tensor].bytes, fast.alignment)
         stay.copied_from = max(stay.written_back, occupancy.earliest(stay.first, size))
         occupancy.add(stay.copied_from, stay.first, size)
-    return _placement(tensors, order, stays, len(jobs))
+    return _Writer(tensors, order, stays, len(jobs)).placement(wait_for_copies_back)
 
 
 def _rounded(size: int, alignment: int) -> int:
@@ -113,49 +122,47 @@ def _keep_between_uses(
     return stays
 
 
-def _placement(tensors: Sequence[TensorInstance], order: Sequence[int], stays: list[_Stay], jobs: int) -> Placement:
-    """Number the copies, in the order in which the copy engine makes them, and say what waits for what."""
-    by_tensor: dict[int, list[_Stay]] = {}
-    for stay in stays:
-        by_tensor.setdefault(stay.tensor, []).append(stay)
-    outward = {t: own[0] for t, own in by_tensor.items() if own[0].produced and (len(own) > 1 or tensors[t].is_output)}
-    inward = [stay for stay in stays if not stay.produced]
-    # A copy out is due when its producer has run; a copy in, when its space is free.
-    plan = [(order[stay.first], stay.first + 1, 0, t, stay) for t, stay in outward.items()]
-    plan += [(-1, stay.copied_from, 1, stay.tensor, stay) for stay in inward]
-    plan.sort(key=lambda item: (item[1], item[2], item[4].first, item[3]))
-    number = {(item[2], id(item[4])): jobs + i for i, item in enumerate(plan)}
-    copies = []
-    for _, due, into, t, stay in plan:
-        after = [order[due - 1]] if due else []
-        if into and t in outward:
-            after.append(number[0, id(outward[t])])
-        before = tuple(order[at] for at in stay.uses[:1]) if into else ()
-        copies.append(Copy(t, bool(into), tuple(dict.fromkeys(after)), before))
-    return _with_residences(tensors, order, by_tensor, outward, number, copies)
+class _Writer:
+    """Numbers the copies, in the order in which the copy engine makes them, and says what waits for what."""
 
+    def __init__(self, tensors: Sequence[TensorInstance], order: Sequence[int], stays: list[_Stay], jobs: int) -> None:
+        self._tensors, self._order = tensors, order
+        self._of_tensor: dict[int, list[_Stay]] = {}
+        for stay in stays:
+            self._of_tensor.setdefault(stay.tensor, []).append(stay)
+        # A copy back is due when its producer has run; a copy in, when its space is free.
+        back = [(own[0].first + 1, 0, own[0]) for own in self._of_tensor.values() if self._goes_back(own)]
+        inward = [(stay.copied_from, 1, stay) for stay in stays if not stay.produced]
+        self._plan = sorted(back + inward, key=lambda item: (item[0], item[1], item[2].first, item[2].tensor))
+        for number, (_, _, stay) in enumerate(self._plan):
+            stay.copy = jobs + number
 
-def _with_residences(
-    tensors: Sequence[TensorInstance],
-    order: Sequence[int],
-    by_tensor: dict[int, list[_Stay]],
-    outward: dict[int, _Stay],
-    number: dict[tuple[int, int], int],
-    copies: list[Copy],
-) -> Placement:
-    residences = []
-    for t, own in sorted(by_tensor.items()):
-        copied_out = number[0, id(outward[t])] if t in outward else None
-        for stay in own:
-            writer = tensors[t].producer if stay.produced else number[1, id(stay)]
-            users = [order[at] for at in stay.uses[1 if stay.produced else 0 :]]
-            if stay.produced and copied_out is not None:
-                users.append(copied_out)
-            residences.append(Residence(t, 1, writer, tuple(users)))
-        inward = tuple(number[1, id(stay)] for stay in own if not stay.produced)
-        if tensors[t].producer < 0:
-            residences.append(Residence(t, 0, -1, inward, tensors[t].kind == "weight" or tensors[t].is_output))
-        elif copied_out is not None:
-            residences.append(Residence(t, 0, copied_out, inward, tensors[t].is_output))
-    everywhere = np.ones(len(tensors), dtype=np.bool_)
-    return Placement(everywhere, everywhere, ~everywhere, tuple(copies), tuple(residences))
+    def _goes_back(self, own: list[_Stay]) -> bool:
+        return own[0].produced and (len(own) > 1 or self._tensors[own[0].tensor].is_output)
+
+    def placement(self, wait_for_copies_back: bool) -> Placement:
+        copies = []
+        for due, into, stay in self._plan:
+            after = [self._order[due - 1]] if due else []
+            first = self._of_tensor[stay.tensor][0]
+            if into and first.produced:
+                after.append(first.copy)
+            before = [self._order[stay.first]] if into else list(self._order[due : due + 1]) * wait_for_copies_back
+            copies.append(Copy(stay.tensor, bool(into), tuple(dict.fromkeys(after)), tuple(before)))
+        everywhere = np.ones(len(self._tensors), dtype=np.bool_)
+        return Placement(everywhere, everywhere, ~everywhere, tuple(copies), tuple(self._residences()))
+
+    def _residences(self) -> Iterator[Residence]:
+        for t, own in sorted(self._of_tensor.items()):
+            tensor, inward = self._tensors[t], tuple(stay.copy for stay in own if not stay.produced)
+            for stay in own:
+                jobs = tuple(self._order[at] for at in stay.uses)
+                if stay.produced:
+                    back = (stay.copy,) if self._goes_back(own) else ()
+                    yield Residence(t, 1, jobs[0], jobs[1:] + back)
+                else:
+                    yield Residence(t, 1, stay.copy, jobs)
+            if tensor.producer < 0:
+                yield Residence(t, 0, -1, inward, tensor.kind == "weight" or tensor.is_output)
+            elif self._goes_back(own):
+                yield Residence(t, 0, own[0].copy, inward, tensor.is_output)
