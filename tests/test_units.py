@@ -31,6 +31,9 @@ def test_bytes_take_decimal_and_binary_units(text: str | int, expected: int) -> 
         (units.parse_bandwidth, "1 MiB/s", 2.0**20),
         (units.parse_frequency, "1 GHz", 1e9),
         (units.parse_flops, "2.3 TFLOP/s", 2.3e12),
+        (units.parse_seconds, "5", 5.0),
+        (units.parse_seconds, "200 ms", 0.2),
+        (units.parse_seconds, "2 min", 120.0),
     ],
 )
 def test_each_kind_of_quantity_reads_its_own_unit(parse, text, expected) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from loadmaster.errors import LoadmasterError, ModelError, OutputError
+from loadmaster.errors import LoadmasterError, ModelError
 
 if TYPE_CHECKING:
     from loadmaster.graph import Graph
@@ -28,6 +28,9 @@ app = typer.Typer(
     help="Plans neural networks onto accelerators: which core runs each layer and when, which memory holds each tensor, "
     "and at which address.",
 )
+
+# What typer raises for a command line that it cannot parse; it exports the subclass only.
+_UsageError: Any = typer.BadParameter.__mro__[1]
 
 Models = Annotated[
     list[str], typer.Argument(metavar="MODEL...", help="`.onnx` or `.onnx.gz` files, or `onnx:NAME` (resnet50, vgg19, ...).")
@@ -49,34 +52,39 @@ def plan_command(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help='Override a field of the target: `dram.bandwidth="8 GB/s"`.')
     ] = None,
-    time_limit: Annotated[
-        float | None, typer.Option(min=0.0, metavar="S", help="Stop the search over schedules after so many seconds.")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Same input and seed, same plan.")] = 0,
+    time_limit: Annotated[str | None, typer.Option(metavar="S", help="Stop the search after so long, such as `5` or `2 min`.")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, metavar="N", help="Same input and seed, same plan.")] = 0,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where plan.json, report.html and trace.pftrace go.")] = Path("loadmaster-plan"),
     as_json: Json = False,
 ) -> None:
-    """Plan networks together on a target, check the plan, and write plan.json, report.html and trace.pftrace.
+    """Plan networks on a target, check the plan, write a report.
+
+    Networks are planned together. The plan is checked by code that shares nothing with the planner, and plan.json, report.html and
+    trace.pftrace are written. Ctrl-C ends the search and keeps the best plan so far.
 
     Example: `loadmaster plan onnx:resnet50 bert.onnx --target edge-npu --precision int8 --set dram.bandwidth="8 GB/s" --out plan`
     """
+    from loadmaster.output import output_directory
     from loadmaster.planner import plan
     from loadmaster.progress import LateProgress
     from loadmaster.targets import target as read_target
+    from loadmaster.units import parse_seconds
     from loadmaster.verification import verify
 
-    _require_writable(out)
     machine = read_target(target, overrides or ())
-    with LateProgress() as progress:
+    limit = None if time_limit is None else parse_seconds(time_limit)
+    with output_directory(out) as place, LateProgress() as progress:
         progress("reading", 0.0)
         graphs = _load(models, batch, dim, precision)
         started, started_cpu = time.perf_counter(), time.process_time()
-        result = plan(graphs, machine, mini_batches=mini_batches, seed=seed, time_limit=time_limit, progress=progress)
+        result = plan(graphs, machine, mini_batches=mini_batches, seed=seed, time_limit=limit, progress=progress)
         seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - started_cpu
         progress("verifying", 0.0)
         violations = verify(result)
         progress("writing", 0.0)
-        files = [result.save(out / "plan.json"), *result.report(out)]
+        result.save(place.draft / "plan.json")
+        result.report(place.draft)
+        files = place.publish()
     if as_json:
         _print_json(_summary_json(result, seconds, cpu_seconds, files, violations))
     else:
@@ -88,7 +96,9 @@ def plan_command(
 
 @app.command("verify")
 def verify_command(plan: Annotated[Path, typer.Argument(metavar="PLAN.json")], as_json: Json = False) -> None:
-    """Check a plan file with code that shares nothing with the planner; exit code 1 if it does not hold.
+    """Check a plan file; exit code 1 if it does not hold.
+
+    The checks share no code with the planner.
 
     Example: `loadmaster verify plan/plan.json`
     """
@@ -111,7 +121,7 @@ def verify_command(plan: Annotated[Path, typer.Argument(metavar="PLAN.json")], a
 def targets_command(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Print this target's TOML, to start one's own from.")] = None,
 ) -> None:
-    """List the bundled targets, one line each, or print the TOML of one.
+    """List the bundled targets, or print the TOML of one.
 
     Example: `loadmaster targets edge-npu > my-npu.toml`
     """
@@ -133,7 +143,9 @@ def inspect_command(
     precision: Precision = None,
     as_json: Json = False,
 ) -> None:
-    """Show what was read of a network: operators by kind, MACs, bytes of weights and activations, and what was not understood.
+    """Show what was read of a network.
+
+    Operators by kind, multiply-accumulates, bytes of weights and activations, and what was not understood.
 
     Example: `loadmaster inspect onnx:resnet50 --batch 8`
     """
@@ -162,18 +174,6 @@ def _dims(options: list[str]) -> dict[str, int]:
             raise ModelError(f"--dim {option!r}: write NAME=N with a whole number of at least 1, such as sequence=128")
         sizes[name.strip()] = int(size)
     return sizes
-
-
-def _require_writable(directory: Path) -> None:
-    """Find out before the work, not after it."""
-    from tempfile import TemporaryFile
-
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=directory):
-            pass
-    except OSError as error:
-        raise OutputError(f"--out {directory}: cannot be written: {error.strerror}") from None
 
 
 def _summary_json(plan: Plan, seconds: float, cpu_seconds: float, files: list[Path], violations: tuple[Violation, ...]) -> dict[str, Any]:
@@ -222,17 +222,23 @@ def _print_violations(violations: tuple[Violation, ...]) -> None:
 
 
 def main() -> NoReturn:
-    """Run the command line; a deliberate error is one line on standard error and exit code 2."""
+    """Run the command line; any mistake is one line on standard error and exit code 2."""
     try:
-        app(standalone_mode=True)
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except LoadmasterError as error:
-        message = " ".join(str(error).split())
-        typer.echo(f"loadmaster: {message}", err=True)
-        sys.exit(2)
+        code = _refuse(str(error))
+    except _UsageError as error:
+        code = _refuse(f"{error.format_message()} (see --help)")
     except KeyboardInterrupt:
-        typer.echo("loadmaster: interrupted before there was a plan", err=True)
-        sys.exit(130)
-    sys.exit(0)
+        code = 130
+    if code == 130:
+        typer.echo("loadmaster: interrupted", err=True)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _refuse(message: str) -> int:
+    typer.echo(f"loadmaster: {' '.join(message.split())}", err=True)
+    return 2
 
 
 if __name__ == "__main__":

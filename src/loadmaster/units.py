@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 
 from loadmaster.errors import UnitError
@@ -13,11 +14,12 @@ PICOSECONDS = 10**12
 
 _DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+_FRACTIONS = {"": Decimal(1), "m": Decimal("1e-3"), "u": Decimal("1e-6"), "n": Decimal("1e-9")}
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([^\s\d].*?)?\s*")
 _LARGEST = 2**62
 
 
-def _quantity(text: str | float, unit: str, prefixes: dict[str, int], what: str, example: str) -> Decimal:
+def _quantity(text: str | float, unit: str, prefixes: Mapping[str, int | Decimal], what: str, example: str) -> Decimal:
     """Number of base units in ``text``; a bare number is taken to be in base units."""
     match = _QUANTITY.fullmatch(str(text))
     if isinstance(text, bool) or match is None:
@@ -51,6 +53,14 @@ def parse_bandwidth(text: str | int | float) -> float:
 def parse_frequency(text: str | int | float) -> float:
     """Hertz, from ``"1 GHz"``; more than zero."""
     return _positive(_quantity(text, "Hz", _DECIMAL, "a frequency", "1 GHz"), text)
+
+
+def parse_seconds(text: str | int | float) -> float:
+    """Seconds, from ``"5 s"``, ``"200 ms"``, ``"2 min"`` or a number."""
+    stripped = str(text).strip()
+    minutes = stripped.endswith("min")
+    value = _quantity(stripped.removesuffix("min") if minutes else text, "" if minutes else "s", _FRACTIONS, "a time", "5 s")
+    return float(value) * (60 if minutes else 1)
 
 
 def parse_flops(text: str | int | float) -> float:

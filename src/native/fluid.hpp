@@ -35,12 +35,11 @@ class Fluid {
 
     bool empty() const { return running_.empty(); }
     const std::vector<Running> &running() const { return running_; }
-    // What is used of each column until the next event (of a link: the share of its time); valid after `share`.
+    // What is used of each column over the next step (of a link: the share of its time); valid after `meter`.
     const std::vector<double> &used() const { return used_; }
 
     void share() {
         std::fill(load_.begin(), load_.end(), 0.0);
-        std::fill(used_.begin(), used_.end(), 0.0);
         for (const Running &run : running_)
             for (std::size_t link = 0; link < load_.size(); ++link) load_[link] += run.demand[link];
         for (Running &run : running_) {
@@ -48,7 +47,16 @@ class Fluid {
             for (std::size_t link = 0; link < load_.size(); ++link)
                 if (run.demand[link] > 0.0) busiest = std::max(busiest, load_[link]);
             run.speed = 1.0 / busiest;
-            for (std::size_t column = 0; column < used_.size(); ++column) used_[column] += run.demand[column] * run.speed;
+        }
+    }
+
+    // Average use over a step. A task that ends within its last picosecond uses less than its speed: all adds up exactly.
+    void meter(std::int64_t step) {
+        std::fill(used_.begin(), used_.end(), 0.0);
+        if (step == 0) return;
+        for (const Running &run : running_) {
+            const double progress = std::min(run.speed, run.remaining / static_cast<double>(step));
+            for (std::size_t column = 0; column < used_.size(); ++column) used_[column] += run.demand[column] * progress;
         }
     }
 

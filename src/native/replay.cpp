@@ -29,10 +29,11 @@ Replay replay(std::span<const std::int64_t> duration, std::span<const double> de
             fluid.add(task, r, duration[task], &demand[task * columns]);
         }
         fluid.share();
+        const std::int64_t step = fluid.empty() ? 0 : fluid.until_next_end();
+        fluid.meter(step);
         result.time.push_back(now);
         result.used.insert(result.used.end(), fluid.used().begin(), fluid.used().end());
         if (fluid.empty()) break;
-        const std::int64_t step = fluid.until_next_end();
         now += step;
         fluid.advance(step, finished);
         for (const Running &run : finished) {

@@ -102,6 +102,12 @@ def test_every_command_has_an_example_in_its_help(command: list[str]) -> None:
         (["plan", "onnx:squeezenet", "--target", "edge-npu", "--dim", "batch"], ["--dim", "NAME=N"]),
         (["plan", "onnx:squeezenet", "--target", "edge-npu", "--dim", "batch=0"], ["--dim", "at least 1"]),
         (["plan", "onnx:squeezenet", "--target", "edge-npu", "--precision", "int7"], ["int7", "int8"]),
+        (["plan", "onnx:squeezenet"], ["--target"]),
+        (["plan", "onnx:squeezenet", "--target", "edge-npu", "--batch", "0"], ["--batch"]),
+        (["plan", "onnx:squeezenet", "--target", "edge-npu", "--time-limit", "5 parsecs"], ["parsecs"]),
+        (["plan", "onnx:squeezenet", "--target", "edge-npu", "--seed", str(2**64)], ["--seed"]),
+        (["plan", "onnx:squeezenet", "--target", "edge-npu", "--set", "dram.bandwidth=1 B/s"], ["hours"]),
+        (["no-such-command"], ["no-such-command"]),
         (["plan", "onnx:vgg19", "--target", "edge-npu", "--set", "dram.capacity=1MiB"], ["dram", "required", "available", "in excess"]),
         (["plan", "onnx:vgg19", "--target", "gpu-pcie", "--set", "hbm.capacity=1MiB"], ["hbm", "required", "available", "in excess"]),
         (["verify", "missing.json"], ["missing.json"]),
@@ -113,7 +119,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str], words: list
     (tmp_path / "README.md").write_text("not a network")
     out = ["--out", str(tmp_path / "out")] if arguments[0] == "plan" else []
     refused(run(*arguments, *out, cwd=tmp_path), *words)
-    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_unwritable_out_is_found_before_the_work(tmp_path: Path) -> None:
@@ -129,3 +135,23 @@ def test_help_imports_nothing_heavy() -> None:
     code += "print([m for m in ('numpy', 'onnx', 'pydantic', 'bokeh', 'highspy', 'perfetto') if m in sys.modules], file=sys.stderr)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.stderr.strip().splitlines()[-1] == "[]"
+
+
+def test_if_one_file_cannot_be_written_none_is(tmp_path: Path) -> None:
+    (tmp_path / "out" / "report.html").mkdir(parents=True)
+    refused(run("plan", "onnx:squeezenet", "--target", "edge-npu", "--out", tmp_path / "out"), "report.html")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["report.html"]
+
+
+def test_an_interrupt_while_reading_says_so_and_leaves_nothing(tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    code = f"""import sys
+from loadmaster import cli, frontends
+def interrupt(*arguments, **options): raise KeyboardInterrupt
+frontends.load = interrupt
+sys.argv = ["loadmaster", "plan", "x.onnx", "--target", "edge-npu", "--out", {out!r}]
+cli.main()"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 130
+    assert result.stderr.strip() == "loadmaster: interrupted"
+    assert not (tmp_path / "out").exists()

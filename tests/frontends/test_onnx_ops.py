@@ -171,7 +171,7 @@ def test_a_quantised_file_stores_and_calculates_in_eight_bits(tmp_path: Path):
     tensors, conv = graph.tensors, only(graph, "Conv")
     assert (tensors["xd"].alias_of, tensors["xd"].bytes, tensors["wd"].alias_of, tensors["wd"].kind) == ("xq", 288, "wq", TensorKind.WEIGHT)
     assert (conv.bits, reads(conv), graph.precision) == (8, {"xd": 288, "wd": 128}, "int8")
-    assert (tensors["c"].bytes, tensors["cq"].bytes, tensors["y"].bytes) == (4 * 576, 576, 576)
+    assert (tensors["c"].bytes, tensors["cq"].bytes, tensors["y"].bytes) == (4 * 576, 576, 4 * 576)
 
 
 def test_a_weight_quantised_in_the_file_is_planned_as_its_quantised_bytes(tmp_path: Path):

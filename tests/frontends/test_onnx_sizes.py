@@ -173,3 +173,18 @@ def test_operators_have_unique_names(tmp_path: Path):
     graph = graph_of(tmp_path, nodes, {"x": (4,)}, ["y"])
     assert [op.name for op in graph.ops] == ["n", "n_1", "Relu_2", "Abs_3"]
     assert graph.notes == ("1 operators share their names with others in the file and got a number appended",)
+
+
+def test_an_output_leaves_in_the_type_that_it_declares_though_a_quantised_one_could_be_aliased(tmp_path: Path):
+    nodes = [node("Relu", ["x"], "q"), node("DequantizeLinear", ["q", "scale"], "real"), node("Reshape", ["real", "to"], "flat")]
+    constants = [constant("scale", 0.1, np.float32), constant("to", [-1])]
+    inside = graph_of(tmp_path, [*nodes, node("Relu", ["flat"], "y")], [info("x", (1, 10), TensorProto.INT8)], ["y"], constants)
+    assert inside.tensors["flat"].storage == "q"
+    outside = graph_of(tmp_path, nodes, [info("x", (1, 10), TensorProto.INT8)], ["flat"], constants)
+    assert (outside.tensors["flat"].alias_of, outside.tensors["flat"].bytes) == (None, 40)
+    assert outside.ops[-1].op_class is OpClass.ELEMENTWISE
+
+
+def test_a_convolution_whose_channels_do_not_fit_its_weights_is_refused(tmp_path: Path):
+    with pytest.raises(ModelError, match="3 channels"):
+        graph_of(tmp_path, [node("Conv", ["x", "w"], "y")], {"x": (1, 3, 8, 8)}, ["y"], {"w": (8, 4, 3, 3)})

@@ -5,14 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import loadmaster as lm
 from loadmaster.cost import job_table
 from loadmaster.errors import CapacityError
+from loadmaster.graph import OpClass, TensorKind
 from loadmaster.lowering import lower
 from loadmaster.mapping import map_jobs
 from loadmaster.placement import keep_resident, resident, stage_copies
 from loadmaster.simulate import replay
 from loadmaster.timing import job_times
-from networks import npu, residual_chain, staged_machine, workload
+from networks import GraphBuilder, npu, residual_chain, staged_machine, workload
 
 
 def mapped(machine, graph=None):
@@ -100,3 +102,16 @@ def test_each_weight_is_copied_in_once_where_all_fit() -> None:
     assert sorted(inward) == [i for i, t in enumerate(jobs.tensors) if t.producer < 0]
     assert all(copy.after == () for copy in placement.copies if copy.to_fast)
     assert [jobs.tensors[copy.tensor].is_output for copy in placement.copies if not copy.to_fast] == [True]
+
+
+def test_outputs_on_their_way_out_are_waited_for_where_there_is_no_other_room() -> None:
+    """Two jobs read one input and write an output each; with room for one output at a time, the second waits for the first's copy."""
+    build = GraphBuilder()
+    build.tensor("x", (100,), TensorKind.INPUT)
+    for name in ("a", "b"):
+        build.tensor(name, (1920,))
+        build.op("Widen", OpClass.MOVEMENT, ["x"], name)
+    plan = lm.plan([build.graph("a", "b")], staged_machine(2048), samples=1)
+    assert lm.verify(plan) == ()
+    with pytest.raises(CapacityError):
+        lm.plan([build.graph("a", "b")], staged_machine(1984), samples=1)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import loadmaster as lm
-from loadmaster.errors import CapacityError, TargetError
+from loadmaster.errors import CapacityError, PlanError, TargetError
 from loadmaster.graph import OpClass, TensorKind
 from loadmaster.lowering import lower
 from loadmaster.targets import bundled
@@ -159,3 +159,38 @@ def test_optimal_is_claimed_where_the_bound_is_met() -> None:
     plan = lm.plan([build.graph("y")], fast)
     assert plan.status == "optimal"
     assert plan.metrics.makespan.value == plan.metrics.makespan.lower_bound
+
+
+@pytest.mark.parametrize("clock", [933e6, 1.3e9])
+def test_makespans_of_a_minute_are_exact_to_the_picosecond(clock: float) -> None:
+    """One core does everything: the bound is met exactly, however many times are added up."""
+    machine = npu(cores=1, scratchpad=0, buffer=2**20)
+    core, main = replace(machine.cores[0], clock=clock), replace(machine.main, capacity=2**30, read_bandwidth=1e14, write_bandwidth=1e14)
+    slow = replace(machine, cores=(core,), main=main)
+    plan = lm.plan([residual_chain(3, channels=256, size=56)], slow, mini_batches=60, samples=1)
+    assert plan.metrics.makespan.value > 5
+    assert plan.status == "optimal"
+    assert lm.verify(plan) == ()
+
+
+def test_work_of_hours_is_refused_before_it_overflows() -> None:
+    with pytest.raises(PlanError, match=r"2\.5 hours"):
+        lm.plan([lm.load("onnx:resnet50")], lm.target("edge-npu", ["dram.bandwidth=1 B/s"]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([residual_chain(1)], "edge-npu", {}), "target must be a Target"),
+        ((residual_chain(1), npu(), {}), "list of graphs"),
+        ((["x.onnx"], npu(), {}), "list of graphs"),
+        (([residual_chain(1)], npu(), {"seed": -1}), "seed"),
+        (([residual_chain(1)], npu(), {"seed": 2**63}), "seed"),
+        (([residual_chain(1)], npu(), {"mini_batches": 10**6}), "more than"),
+        (([residual_chain(1)], replace(npu(), main=replace(npu().main, in_place=False)), {}), "single core"),
+    ],
+)
+def test_misuse_is_a_clear_error(arguments, message: str) -> None:
+    graphs, machine, options = arguments
+    with pytest.raises(PlanError, match=message):
+        lm.plan(graphs, machine, **options)

@@ -103,6 +103,7 @@ def test_a_core_can_be_overridden_by_name_or_position() -> None:
         ("nvram.capacity=1", "no table 'nvram': there are dram, scratchpad, cores"),
         ("cores.9.rows=1", "cores has no '9': there are ws, lb"),
         ("dram=3", "dram is a table"),
+        ("speed=3", "speed: there is no such field"),
         ("dram.capacity", "PATH=VALUE"),
         ("cores.0.rows=0", "cores.0.rows"),
         ("cores.0.style=magic", "cores.0.style"),
@@ -125,6 +126,13 @@ def test_all_errors_of_a_file_come_at_once_with_their_paths(tmp_path: Path) -> N
     for path in ("dram.capacity", "cores.0.rows"):
         assert path in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_all_errors_of_overrides_come_at_once() -> None:
+    with pytest.raises(TargetError) as caught:
+        target("edge-npu", ["dram.bandwidth=-1", "cores.ws.rows=0", "cores.zz.rows=1"])
+    for part in ("dram.bandwidth", "cores.0.rows", "'zz'"):
+        assert part in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def build_graph(
     noted = {item.name: item.type for item in (*graph.value_info, *graph.output) if item.type.WhichOneof("value")}
     shapes = Shapes({item.domain: item.version for item in model.opset_import}, sizes, noted)
     needed = frozenset(name for node in graph.node for name in dependencies(node)) | {item.name for item in graph.output}
-    walk = Walk(shapes, precision, needed)
+    walk = Walk(shapes, precision, needed, frozenset(item.name for item in graph.output))
     for item in inputs:
         tensor = item.type.sparse_tensor_type if item.type.HasField("sparse_tensor_type") else item.type.tensor_type
         walk.add_input(item.name, dtype_name(tensor.elem_type, item.name), input_shapes[item.name])

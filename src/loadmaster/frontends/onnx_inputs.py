@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -142,7 +143,7 @@ def _complaints(inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, tupl
         label = repr(dim.dim_param) if dim.dim_param else str(axis)
         state = f"is {dim.dim_value}" if dim.HasField("dim_value") else "is unknown"
         by_batch = axis == 0 and (name == lead or not dim.dim_param)
-        advice = f"give --dim {option}=N" + (" or --batch N" if by_batch else "")
+        advice = f"give --dim {shlex.quote(f'{option}=N')}" + (" or --batch N" if by_batch else "")
         sentences.setdefault(option, f"dimension {label} of input {name!r} {state}: {advice}")
     return list(sentences.values())
 

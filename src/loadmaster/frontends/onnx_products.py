@@ -38,6 +38,9 @@ def convolution(node: Node, data: int, weight: int, positions: Shape) -> LoopNes
     """Nest of a convolution whose weight is laid out (K, C / groups, taps...)."""
     filters = node.shape(weight)
     groups = node.attrs.get("group", 1)
+    if groups < 1 or node.shape(data)[1] != filters[1] * groups or filters[0] % groups:
+        channels = f"{node.shape(data)[1]} channels, weights of shape {list(filters)} and {groups} groups"
+        raise ModelError(f"its input of {channels} do not fit together: the file is damaged, export it again")
     (y, x), (r, s) = _folded(positions), _folded(filters[2:])
     return LoopNest(
         k=filters[0] // groups,

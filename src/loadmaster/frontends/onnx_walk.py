@@ -59,6 +59,7 @@ class Walk:
     shapes: Shapes
     precision: str | None
     needed: frozenset[str]
+    delivered: frozenset[str]
     values: dict[str, Value] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     subgraph_ops: Counter[str] = field(default_factory=Counter)
@@ -98,10 +99,15 @@ class Walk:
         work = self._work(node, bool(subgraphs(proto)))
         if work.op_class is OpClass.VIEW:
             node = replace(node, outputs=(_alias(node), *(None for _ in node.outputs[1:])))
-        if work.op_class is OpClass.MOVEMENT:
+        if work.op_class is OpClass.MOVEMENT and not self._converts(node):
             node = replace(node, outputs=tuple(_moved(node, value) for value in node.outputs))
         self.values.update((value.name, value) for value in node.outputs if value)
         self.steps.append(Step(node, work, outer))
+
+    def _converts(self, node: Node) -> bool:
+        """Whether a result leaves the network in the type that it declares while its bytes are of another: quantised, say."""
+        first, source = node.outputs[0] if node.outputs else None, node.optional(0)
+        return first is not None and source is not None and first.name in self.delivered and first.stored != source.stored
 
     def _constant(self, proto: onnx.NodeProto) -> Value:
         """A constant's value, in whichever of its attributes it is."""
@@ -156,7 +162,7 @@ class Walk:
         if constant and (first is None or first.integers() is not None):
             return Work(OpClass.SHAPE)
         if is_view(node):
-            return Work(OpClass.VIEW)
+            return Work(OpClass.ELEMENTWISE, elements=node.result.count) if self._converts(node) else Work(OpClass.VIEW)
         if constant:
             return Work(OpClass.SHAPE)
         if has_bodies:

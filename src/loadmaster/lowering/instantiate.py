@@ -69,7 +69,7 @@ class _Builder:
             _MiniBatch(self, graph, name, mini_batch, mini_batches).add(fused, splits)
         operators = tuple(_operator_info(graph, op) for f in fused for op in f.ops)
         outputs = tuple(dict.fromkeys(graph.tensors[output].storage for output in graph.outputs))
-        unknown = tuple(f"{kind} x{count}" if count > 1 else kind for kind, count in sorted(graph.unknown_ops.items()))
+        unknown = tuple(f"{kind[:60]} x{count}" if count > 1 else kind[:60] for kind, count in sorted(graph.unknown_ops.items()))
         notes = list(graph.notes)
         if graph.subgraph_ops:
             counts = ", ".join(f"{kind} x{count}" for kind, count in sorted(graph.subgraph_ops.items()))

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from loadmaster.plans import Plan
 from loadmaster.report import figures
-from loadmaster.report.text import clipped, excess, percent, plural, printable, shortened, shortfall
+from loadmaster.report.text import clipped, excess, percent, plural, printable, shortfall
 from loadmaster.units import format_bytes, format_count, format_rate, format_seconds
 
 KINDS_SHOWN = 8
@@ -113,9 +113,7 @@ def _kinds(plan: Plan) -> Table:
 
 def _closing(plan: Plan, seconds: float, cpu_seconds: float) -> Text:
     """Status, notes, what planning took, and what the figures are worth."""
-    unknown = [f"{n.name}: unknown operators {shortened(sorted(set(n.unknown)))}" for n in plan.networks if n.unknown]
-    notes = [*plan.notes, *unknown, *(f"{n.name}: {note}" for n in plan.networks for note in n.notes)]
     spent = f"{format_seconds(seconds)} ({format_seconds(cpu_seconds)} of processor time)"
     took = f"Planned {plural(len(plan.jobs), 'job')} in {spent}, seed {plan.seed}."
-    lines = [f"Note: {printable(note)}" for note in dict.fromkeys(notes)]
+    lines = [f"Note: {printable(note)}" for note in plan.notes]
     return Text("\n".join(("", *lines, f"Status {figures.verdict(plan)}.", took, figures.ESTIMATES)))

@@ -47,9 +47,19 @@ def target(source: str | Path, overrides: Iterable[str] = ()) -> Target:
 
     label = str(source)
     document = _parse(_text(source), label)
+    problems = []
     for override in overrides:
-        apply_override(document, override, label)
-    return build_target(document, label)
+        try:
+            apply_override(document, override, label)
+        except TargetError as error:
+            problems.append(str(error))
+    try:
+        target = build_target(document, label)
+    except TargetError as error:
+        problems.append(str(error))
+    if problems:
+        raise TargetError("; ".join(problems))
+    return target
 
 
 def _text(source: str | Path) -> str:

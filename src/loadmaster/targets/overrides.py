@@ -19,7 +19,7 @@ def apply_override(document: dict[str, Any], override: str, label: str) -> None:
         place = _descend(place, key, f"{label}: --set {override!r}", ".".join(keys[:depth]))
     if not isinstance(place, dict):
         raise TargetError(f"{label}: --set {override!r}: {'.'.join(keys[:-1])} has no fields")
-    if len(keys) == 1 and isinstance(document.get(keys[0], {}), dict | list):
+    if len(keys) == 1 and isinstance(document.get(keys[0]), dict | list):
         raise TargetError(f"{label}: --set {override!r}: {keys[0]} is a table: name one of its fields, such as {keys[0]}.capacity")
     place[keys[-1]] = _value(text.strip())
 

@@ -118,8 +118,9 @@ _RESERVED = ("name", "description", "cores", "copy")
 
 def build_target(document: dict[str, Any], label: str) -> Target:
     """Check a parsed target file and build the target; ``label`` names the file in errors."""
-    known = {key: value for key, value in document.items() if key in _RESERVED}
-    memories = {key: value for key, value in document.items() if key not in _RESERVED}
+    # A value that is no table is no memory: left among the known fields, it is refused as one that there is not.
+    memories = {key: value for key, value in document.items() if key not in _RESERVED and isinstance(value, dict)}
+    known = {key: value for key, value in document.items() if key not in memories}
     try:
         file = _TargetFile.model_validate({**known, "memories": memories})
     except ValidationError as error:
