@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from loadmaster.hardware import CopyEngine, Core, Memory, Style, Target
-from loadmaster.job import NetworkInfo
+from loadmaster.job import NetworkInfo, OperatorInfo
 from loadmaster.plans import (
     Cost,
     LinkSegment,
@@ -28,6 +28,7 @@ from loadmaster.plans import (
 )
 
 Reads = Iterable[tuple[str, str, int]]
+Operators = dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
 
 
 def us(microseconds: float) -> float:
@@ -36,7 +37,10 @@ def us(microseconds: float) -> float:
 
 
 def tensor(name: str, size: int, producer: str = "", kind: str = "activation", is_output: bool = False) -> PlannedTensor:
-    return PlannedTensor(name, name.split("/")[0], size, kind, is_output, producer)
+    """A tensor called ``network/storage@mini-batch``, or ``network/storage#tile`` of the first mini-batch."""
+    network, _, rest = name.partition("/")
+    storage, _, batch = rest.split("#")[0].partition("@")
+    return PlannedTensor(name, network, storage, int(batch or 0), size, kind, is_output, producer)
 
 
 def job(
@@ -83,6 +87,17 @@ def streams(jobs: Iterable[PlannedJob]) -> tuple[PlannedTransfer, ...]:
     return (*reads, *(PlannedTransfer(x.tensor, j.core, x.memory, x.bytes, j.start, j.end, j.name) for j in jobs for x in j.writes))
 
 
+def tiles(target: Target, jobs: Iterable[PlannedJob]) -> tuple[PlannedAllocation, ...]:
+    """A tile of up to 300 bytes for every operand, one above the other, in the buffers of cores that have one."""
+    managed = {core.name for core in target.cores if core.buffer}
+    return tuple(
+        PlannedAllocation(x.tensor, j.core, 300 * i, max(1, min(300, x.bytes)), j.start, j.end)
+        for j in jobs
+        if j.core in managed
+        for i, x in enumerate({x.tensor: x for x in (*j.reads, *j.writes)}.values())
+    )
+
+
 def finished(plan: Plan) -> Plan:
     """The plan with the curves and figures that follow from its records."""
     links = {memory.name: curve(memory, plan.transfers) for memory in plan.target.memories}
@@ -97,15 +112,20 @@ def finished(plan: Plan) -> Plan:
         inferences_per_second=Rate(inferences / makespan, 2 * inferences / makespan),
         utilisation={core: Rate(value, 1.0) for core, value in busy.items()},
         traffic={name: Cost(float(value), value / 2) for name, value in moved.items()},
-        memory={memory.name: memory_use(memory, plan.allocations) for memory in plan.target.memories},
+        memory={name: memory_use(name, capacity, plan.allocations) for name, capacity in capacities(plan.target).items()},
     )
     return replace(plan, links=links, metrics=metrics)
 
 
-def memory_use(memory: Memory, allocations: Iterable[PlannedAllocation]) -> MemoryUse:
-    here = [a for a in allocations if a.memory == memory.name]
+def capacities(target: Target) -> dict[str, int]:
+    """Bytes of the shared memories and of the buffers that are managed."""
+    return {m.name: m.capacity for m in target.memories} | {c.name: c.buffer for c in target.cores if c.buffer}
+
+
+def memory_use(name: str, capacity: int, allocations: Iterable[PlannedAllocation]) -> MemoryUse:
+    here = [a for a in allocations if a.memory == name]
     alive = [sum(a.bytes for a in here if a.start <= moment < a.end) for moment in {a.start for a in here}]
-    return MemoryUse(max(a.offset + a.bytes for a in here), max(alive), memory.capacity)
+    return MemoryUse(max((a.offset + a.bytes for a in here), default=0), max(alive, default=0), capacity)
 
 
 def curve(memory: Memory, transfers: Iterable[PlannedTransfer]) -> tuple[LinkSegment, ...]:
@@ -123,8 +143,9 @@ def curve(memory: Memory, transfers: Iterable[PlannedTransfer]) -> tuple[LinkSeg
     return tuple(segments)
 
 
-def network(name: str, mini_batches: int, macs: int, operators: tuple[str, ...]) -> NetworkInfo:
-    return NetworkInfo(name, f"{name}.onnx", "int8", mini_batches, 1, macs, operators, notes=("a remark",))
+def network(name: str, mini_batches: int, macs: int, operators: Operators, outputs: tuple[str, ...]) -> NetworkInfo:
+    infos = tuple(OperatorInfo(operator, *flow) for operator, flow in operators.items())
+    return NetworkInfo(name, f"{name}.onnx", "int8", mini_batches, 1, macs, infos, outputs, notes=("a remark",))
 
 
 def unfinished(target: Target, **records: Any) -> Plan:
@@ -187,12 +208,13 @@ def shared_plan() -> Plan:
         place("aux/y#1", "dram", 8704, 500, 20, 40),
         place("net/h@0", "scratchpad", 0, 4096, 0, 20),
         place("net/h@1", "scratchpad", 0, 4096, 20, 40),
-        place("net/w", "a", 0, 1024, 0, 10),
-        place("net/x@0", "a", 1024, 300, 0, 5),
-        place("net/x@0", "a", 1324, 300, 2, 10),
-        place("net/h@1", "b", 0, 4096, 30, 40),
+        *tiles(target, jobs),
+        place("net/x@0", "a", 900, 300, 2, 9),
     )
-    networks = (network("net", 2, 2000, ("conv", "fc")), network("aux", 1, 2000, ("pool",)))
+    networks = (
+        network("net", 2, 2000, {"conv": (("x", "w"), ("h",)), "fc": (("h",), ("y",))}, ("y",)),
+        network("aux", 1, 2000, {"pool": (("x",), ("y",))}, ("y",)),
+    )
     return finished(
         unfinished(target, networks=networks, tensors=tensors, jobs=jobs, allocations=allocations, transfers=streams(jobs), notes=("fine",))
     )
@@ -242,7 +264,8 @@ def copying_plan() -> Plan:
         place("n/h", "hbm", 1024, 1024, 30, 45),
         place("n/z", "hbm", 3072, 1024, 35, 50),
     )
-    networks = (network("n", 1, 3000, ("p", "q", "s")),)
+    operators = {"p": (("x", "w"), ("h",)), "q": (("w",), ("y",)), "s": (("h", "y"), ("z",))}
+    networks = (network("n", 1, 3000, operators, ("z",)),)
     return finished(
         unfinished(target, networks=networks, tensors=tensors, jobs=jobs, allocations=allocations, transfers=(*streams(jobs), *copies))
     )
@@ -254,9 +277,8 @@ def long_plan(length: int, extra_reads: int = 0) -> Plan:
     ``extra_reads`` splits the read of each job's operand into that many more transfers.
     """
     plan = shared_plan()
-    names = [f"net/op@{i}" for i in range(length)]
-    halves = [("scratchpad", i % 2 * 4096) for i in range(length)]
-    jobs, tensors, allocations = [], [tensor("net/in", 64, kind="input")], [place("net/in", "dram", 0, 64, 0, 1 * 10)]
+    names = [f"net/op{i}@0" for i in range(length)]
+    jobs, tensors, allocations = [], [tensor("net/in", 64, kind="input")], [place("net/in", "dram", 0, 64, 0, 10)]
     for i, name in enumerate(names):
         read = (f"net/t{i - 1}", "scratchpad", 4096) if i else ("net/in", "dram", 64)
         last = i == length - 1
@@ -264,33 +286,51 @@ def long_plan(length: int, extra_reads: int = 0) -> Plan:
         after = tuple(names[max(0, i - 2) : i])
         jobs.append(job(name, "ab"[i % 2], 10 * i, 10 * i + 10, [read], [write], after))
         tensors.append(tensor(f"net/t{i}", 4096, name, is_output=last))
-        memory, offset = ("dram", 64) if last else halves[i]
+        memory, offset = ("dram", 64) if last else ("scratchpad", i % 2 * 4096)
         allocations.append(place(f"net/t{i}", memory, offset, 4096, 10 * i, 10 * i + (10 if last else 20)))
     transfers = [
         replace(t, bytes=share)
         for t in streams(jobs)
         for share in ((t.bytes - extra_reads, *[1] * extra_reads) if t.source == "scratchpad" else (t.bytes,))
     ]
-    makespan = us(10 * length)
-    rate = Rate(2000 * length / makespan, 1e18)
-    traffic = {m.name: sum(t.bytes for t in transfers if m.name in (t.source, t.destination)) for m in plan.target.memories}
-    metrics = Metrics(
-        makespan=Cost(makespan, makespan),
-        throughput=rate,
-        inferences_per_second=Rate(length / makespan, 1e18),
-        utilisation={c: Rate(sum(j.compute for j in jobs if j.core == c) / makespan, 1.0) for c in "ab"},
-        traffic={name: Cost(float(value), 0.0) for name, value in traffic.items()},
-        memory={"dram": MemoryUse(4160, 4096, 1 << 20), "scratchpad": MemoryUse(8192, 8192, 8192)},
-    )
-    links = {name: (LinkSegment(0.0, makespan, value / makespan, 0.5),) for name, value in traffic.items()}
-    return replace(
+    operators: Operators = {f"op{i}": ((f"t{i - 1}" if i else "in",), (f"t{i}",)) for i in range(length)}
+    traffic = {"dram": 64 + 4096, "scratchpad": 8192 * (length - 1)}
+    plan = replace(
         plan,
         status="optimal",
-        networks=(network("net", length, 1000, ("op",)),),
+        networks=(network("net", 1, 1000 * length, operators, (f"t{length - 1}",)),),
         tensors=tuple(tensors),
         jobs=tuple(jobs),
-        allocations=tuple(allocations),
+        allocations=(*allocations, *tiles(plan.target, jobs)),
         transfers=tuple(transfers),
-        links=links,
-        metrics=metrics,
+        links={memory.name: chain_curve(memory, jobs) for memory in plan.target.memories},
+    )
+    return replace(plan, metrics=chain_metrics(plan, traffic))
+
+
+def chain_curve(memory: Memory, jobs: Iterable[PlannedJob]) -> tuple[LinkSegment, ...]:
+    """Use of a link by jobs that follow one another; :func:`curve` does the same in quadratic time."""
+    segments = []
+    for j in jobs:
+        reads = sum(x.bytes for x in j.reads if x.memory == memory.name) / (j.end - j.start)
+        writes = sum(x.bytes for x in j.writes if x.memory == memory.name) / (j.end - j.start)
+        if reads or writes:
+            load = reads / memory.read_bandwidth + writes / memory.write_bandwidth
+            segments.append(LinkSegment(j.start, j.end, reads + writes, load))
+    return tuple(segments)
+
+
+def chain_metrics(plan: Plan, traffic: dict[str, int]) -> Metrics:
+    """Figures of :func:`long_plan`; :func:`finished` works them out in quadratic time."""
+    makespan, jobs = plan.jobs[-1].end, plan.jobs
+    # The first job's input is the one small tile.
+    peaks = {"dram": 4160, "scratchpad": min(len(jobs) - 1, 2) * 4096, "a": 600, "b": 600 if len(jobs) > 1 else 0}
+    alive = peaks | {"dram": 4096 if len(jobs) > 1 else 4160, "a": 600 if len(jobs) > 2 else 364}
+    return Metrics(
+        makespan=Cost(makespan, makespan),
+        throughput=Rate(2000 * len(jobs) / makespan, 1e18),
+        inferences_per_second=Rate(1 / makespan, 1e18),
+        utilisation={c: Rate(sum(j.compute for j in jobs if j.core == c) / makespan, 1.0) for c in "ab"},
+        traffic={name: Cost(float(value), 0.0) for name, value in traffic.items()},
+        memory={name: MemoryUse(peaks[name], alive[name], size) for name, size in capacities(plan.target).items()},
     )

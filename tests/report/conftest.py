@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from loadmaster.hardware import CopyEngine, Core, Memory, Style, Target
-from loadmaster.job import NetworkInfo
+from loadmaster.job import NetworkInfo, OperatorInfo
 from loadmaster.plans import (
     SCHEMA_VERSION,
     Cost,
@@ -58,7 +58,9 @@ class Builder:
     transfers: list[PlannedTransfer] = field(default_factory=list)
 
     def tensor(self, name: str, network: str, size: int, kind: str, producer: str, at: float) -> str:
-        self.tensors.setdefault(name, PlannedTensor(name, network, size, kind, False, producer))
+        storage, _, batch = name.removeprefix(f"{network}/").partition("#")
+        mini_batch = int(batch.removesuffix(".out") or 0)
+        self.tensors.setdefault(name, PlannedTensor(name, network, storage, mini_batch, size, kind, False, producer))
         self.born.setdefault(name, at)
         self.home.setdefault(name, "dram" if kind == "weight" or size > 600_000 else "scratchpad")
         return name
@@ -170,6 +172,7 @@ def metrics(builder: Builder, allocations: tuple[PlannedAllocation, ...]) -> Met
     rate = sum(2 * job.macs for job in jobs) / makespan if makespan else 0.0
     busy = {c.name: sum(j.compute for j in jobs if j.core == c.name) / makespan if makespan else 0.0 for c in target.cores}
     names = [m.name for m in target.memories]
+    capacities = {m.name: m.capacity for m in target.memories} | {c.name: c.buffer for c in target.cores}
     traffic = {n: sum(t.bytes for t in builder.transfers if n in (t.source, t.destination)) for n in names}
     return Metrics(
         makespan=Cost(makespan, makespan * 0.91),
@@ -177,7 +180,7 @@ def metrics(builder: Builder, allocations: tuple[PlannedAllocation, ...]) -> Met
         inferences_per_second=Rate(4 / makespan if makespan else 0.0, 4 / makespan / 0.91 if makespan else 0.0),
         utilisation={n: Rate(value, min(1.0, value / 0.91)) for n, value in busy.items()},
         traffic={n: Cost(value, value * 0.62) for n, value in traffic.items()},
-        memory={m.name: memory_use(allocations, m.name, m.capacity) for m in target.memories},
+        memory={name: memory_use(allocations, name, capacity) for name, capacity in capacities.items()},
     )
 
 
@@ -214,9 +217,17 @@ def build_plan(layers: dict[str, int] | None = None, mini_batches: int = 2, note
 def network_info(builder: Builder, name: str, mini_batches: int) -> NetworkInfo:
     """What the plan keeps of one of the networks."""
     jobs = [job for job in builder.jobs if job.network == name and job.mini_batch == 0]
-    operators = tuple(op for job in jobs for op in job.operators)
+    operators = tuple(operator_info(builder, job, op) for job in jobs for op in job.operators)
+    outputs = (builder.tensors[jobs[-1].writes[0].tensor].storage,) if jobs else ()
     unknown = ("GridSample",) if name == "mobilenet_v2" else ()
-    return NetworkInfo(name, f"{name}.onnx", "int8", mini_batches, 1, sum(j.macs for j in jobs), operators, unknown)
+    return NetworkInfo(name, f"{name}.onnx", "int8", mini_batches, 1, sum(j.macs for j in jobs), operators, outputs, unknown)
+
+
+def operator_info(builder: Builder, job: PlannedJob, name: str) -> OperatorInfo:
+    """What one of a job's operators reads and writes: the first has all operands."""
+    first = name == job.operators[0]
+    reads, writes = (tuple(builder.tensors[x.tensor].storage for x in part if first) for part in (job.reads, job.writes))
+    return OperatorInfo(name, reads, writes)
 
 
 def rename(plan: Plan, network: str, tensor: str) -> Plan:

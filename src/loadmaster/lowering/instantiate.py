@@ -68,7 +68,10 @@ class _Builder:
         for mini_batch in range(mini_batches):
             _MiniBatch(self, graph, name, mini_batch, mini_batches).add(fused, splits)
         operators = tuple(_operator_info(graph, op) for f in fused for op in f.ops)
-        outputs = tuple(dict.fromkeys(graph.tensors[output].storage for output in graph.outputs))
+        # An output that no job touches is known at planning time, or is an input or a constant passed through: there is nothing to plan.
+        touched = {storage for operator in operators for storage in (*operator.reads, *operator.writes)}
+        delivered = dict.fromkeys(graph.tensors[output].storage for output in graph.outputs)
+        outputs = tuple(storage for storage in delivered if storage in touched)
         unknown = tuple(f"{kind[:60]} x{count}" if count > 1 else kind[:60] for kind, count in sorted(graph.unknown_ops.items()))
         notes = list(graph.notes)
         if graph.subgraph_ops:

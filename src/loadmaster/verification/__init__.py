@@ -1,7 +1,7 @@
 """The judge of finished plans: naive checks that share nothing with the engines that make them.
 
 Nothing here may import more than the nouns (the plan, the target, units), and every check works from the plan's own records. Each is
-a sweep in O(n log n), but for reachability in the order, which is O(edges x steps / 64).
+a sweep in O(n log n), but for reachability in the order of what is not ordered plainly, which is O(edges x steps / 64).
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from itertools import islice
 
 from loadmaster.plans import Plan
-from loadmaster.verification import figures, memory, movement, order, records
+from loadmaster.verification import curves, dataflow, figures, memory, movement, order, records
 from loadmaster.verification.facts import Facts
 
 _SHOWN = 20
 _COUNTED = 10_000
+_LONGEST = 1000
 
 Check = Callable[[Facts], Iterator[str]]
 
@@ -28,6 +29,8 @@ RULES: tuple[dict[str, Check], ...] = (
         "complete": records.completeness,
         "producer": records.producers,
         "core": records.cores,
+        "compute": records.compute,
+        "dataflow": dataflow.dataflow,
         "size": memory.sizes,
         "capacity": memory.capacities,
         "alignment": memory.alignments,
@@ -47,7 +50,7 @@ RULES: tuple[dict[str, Check], ...] = (
         "stream": movement.streams,
         "copy": movement.copies,
         "bandwidth": movement.bandwidths,
-        "curve": movement.curves,
+        "curve": curves.curves,
         "makespan": figures.makespan,
         "status": figures.status,
         "work": figures.work,
@@ -70,6 +73,9 @@ class Violation:
 def verify(plan: Plan) -> tuple[Violation, ...]:
     """Check that a plan holds.
 
+    What lower bounds of times and traffic say is taken on trust, and with it the word ``optimal``: they are only checked to be on the
+    right side of the value. To prove them takes every job's cost on every core, which a plan does not hold.
+
     Parameters
     ----------
     plan
@@ -89,7 +95,13 @@ def verify(plan: Plan) -> tuple[Violation, ...]:
 
 
 def _violations(rule: str, messages: Iterator[str]) -> Iterator[Violation]:
-    yield from (Violation(rule, message) for message in islice(messages, _SHOWN))
+    yield from (Violation(rule, _line(message)) for message in islice(messages, _SHOWN))
     more = sum(1 for _ in islice(messages, _COUNTED))
     if more:
         yield Violation(rule, f"and {more} more" if more < _COUNTED else f"and at least {more} more")
+
+
+def _line(message: str) -> str:
+    """One printable line of bearable length, whatever memories and cores are called."""
+    shown = message if message.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message)
+    return shown if len(shown) <= _LONGEST else shown[: _LONGEST - 3] + "..."

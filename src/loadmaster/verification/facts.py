@@ -18,6 +18,7 @@ from loadmaster.plans import Plan, PlannedJob, PlannedTensor, PlannedTransfer
 from loadmaster.units import PICOSECONDS, format_seconds
 
 NOWHERE = -1
+_LONGEST_NAME = 120
 
 
 class Step(NamedTuple):
@@ -49,6 +50,13 @@ def when(picoseconds: float) -> str:
     return format_seconds(picoseconds / PICOSECONDS)
 
 
+def quoted(name: str) -> str:
+    """A name in quotes and on one line, without its middle if it is very long."""
+    if len(name) > _LONGEST_NAME:
+        name = f"{name[: _LONGEST_NAME - 43]}...{name[-40:]}"
+    return repr(name)
+
+
 def span(start: float, end: float) -> str:
     """Readable half-open interval of two times in seconds."""
     return f"[{format_seconds(start)}, {format_seconds(end)})"
@@ -57,8 +65,8 @@ def span(start: float, end: float) -> str:
 def transfer_label(transfer: PlannedTransfer) -> str:
     """What messages call a transfer."""
     if transfer.name:
-        return f"copy {transfer.name!r}"
-    return f"the transfer of {transfer.tensor!r} from {transfer.source} to {transfer.destination} for job {transfer.job!r}"
+        return f"copy {quoted(transfer.name)}"
+    return f"the transfer of {quoted(transfer.tensor)} from {transfer.source} to {transfer.destination} for job {quoted(transfer.job)}"
 
 
 @dataclass(frozen=True)
@@ -101,8 +109,8 @@ class Facts:
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """All jobs, in the plan's order, then all copies."""
-        jobs = [Step(f"job {job.name!r}", ps(job.start), ps(job.end), job.after) for job in self.plan.jobs]
-        return (*jobs, *(Step(f"copy {copy.name!r}", ps(copy.start), ps(copy.end), copy.after) for copy in self.copies))
+        jobs = [Step(f"job {quoted(job.name)}", ps(job.start), ps(job.end), job.after) for job in self.plan.jobs]
+        return (*jobs, *(Step(f"copy {quoted(copy.name)}", ps(copy.start), ps(copy.end), copy.after) for copy in self.copies))
 
     @cached_property
     def step_of(self) -> dict[str, int]:
@@ -118,6 +126,11 @@ class Facts:
         return {core: sorted(order, key=lambda i: (self.steps[i].start, self.steps[i].end, i)) for core, order in orders.items()}
 
     @cached_property
+    def core_places(self) -> dict[int, int]:
+        """For every job, how many run before it on its core."""
+        return {step: place for order in self.core_orders.values() for place, step in enumerate(order)}
+
+    @cached_property
     def predecessors(self) -> list[list[int]]:
         """For every step, the steps that its ``after`` names and the step before it on its core."""
         before = [[self.step_of[name] for name in step.after] for step in self.steps]
@@ -125,6 +138,11 @@ class Facts:
             for first, second in pairwise(order):
                 before[second].append(first)
         return before
+
+    @cached_property
+    def direct(self) -> list[frozenset[int]]:
+        """The same as sets."""
+        return [frozenset(before) for before in self.predecessors]
 
     @cached_property
     def topological(self) -> list[int]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from loadmaster.plans import Rate
 from loadmaster.units import PICOSECONDS, format_rate
-from loadmaster.verification.facts import Facts, ps, when
+from loadmaster.verification.facts import Facts, ps, quoted, when
 
 
 def makespan(facts: Facts) -> Iterator[str]:
@@ -24,7 +24,7 @@ def status(facts: Facts) -> Iterator[str]:
     """A plan is feasible, or optimal if the makespan in whole picoseconds meets its bound."""
     plan = facts.plan
     if plan.status not in ("optimal", "feasible"):
-        yield f"the status {plan.status!r} is neither 'optimal' nor 'feasible'"
+        yield f"the status {quoted(plan.status)} is neither 'optimal' nor 'feasible'"
     least = _least(plan.metrics.makespan.lower_bound)
     if plan.status == "optimal" and ps(plan.metrics.makespan.value) > least:
         yield f"the plan is said to be optimal, but its makespan is {when(ps(plan.metrics.makespan.value) - least)} above its bound"
@@ -38,7 +38,7 @@ def work(facts: Facts) -> Iterator[str]:
     for network in facts.plan.networks:
         due = network.macs * network.mini_batches
         if done[network.name] != due:
-            yield f"the jobs of network {network.name!r} do {done[network.name]} multiply-accumulates, the network has {due}"
+            yield f"the jobs of network {quoted(network.name)} do {done[network.name]} multiply-accumulates, the network has {due}"
 
 
 def rates(facts: Facts) -> Iterator[str]:

@@ -6,11 +6,11 @@ from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from loadmaster.plans import PlannedAllocation
 from loadmaster.units import format_bytes
-from loadmaster.verification.facts import NOWHERE, Facts, span, when
+from loadmaster.verification.facts import NOWHERE, Facts, quoted, span, when
 
 
 def sizes(facts: Facts) -> Iterator[str]:
@@ -60,11 +60,17 @@ def doubles(facts: Facts) -> Iterator[str]:
         for first, second in pairwise(group if memory in facts.memories else ()):
             if facts.spans[first][1] > facts.spans[second][0]:
                 offsets = " and ".join(str(facts.plan.allocations[i].offset) for i in (first, second))
-                yield f"tensor {tensor!r} is at two places of {memory} at {when(facts.spans[second][0])}: offsets {offsets}"
+                yield f"tensor {quoted(tensor)} is at two places of {memory} at {when(facts.spans[second][0])}: offsets {offsets}"
 
 
 def tiles(facts: Facts) -> Iterator[str]:
-    """What lies in a private buffer is an operand of a job that its core runs at that time."""
+    """While a job runs, its core's buffer holds a tile of each operand, and nothing but operands of jobs that the core runs then."""
+    yield from _idle_tiles(facts)
+    yield from _missing_tiles(facts)
+
+
+def _idle_tiles(facts: Facts) -> Iterator[str]:
+    """Tiles that no job needs."""
     uses: dict[tuple[str, str], list[int]] = defaultdict(list)
     for core, order in facts.core_orders.items():
         for i in order:
@@ -75,12 +81,31 @@ def tiles(facts: Facts) -> Iterator[str]:
             yield f"{_label(allocation)} is of no use: no job on that core has the tensor as an operand at that time"
 
 
+def _missing_tiles(facts: Facts) -> Iterator[str]:
+    """Operands without a tile that lasts as long as the job; buffers of no bytes have none."""
+    # Of the tiles of one tensor, by start: the latest end up to each.
+    ends = {
+        key: list(accumulate((facts.spans[i][1] for i in group), max))
+        for key, group in facts.places.items()
+        if key[1] not in facts.memories
+    }
+    starts = {key: [facts.spans[i][0] for i in facts.places[key]] for key in ends}
+    for core in facts.plan.target.cores:
+        for i in facts.core_orders.get(core.name, ()) if core.buffer else ():
+            job, step = facts.plan.jobs[i], facts.steps[i]
+            for tensor in dict.fromkeys(operand.tensor for operand in (*job.reads, *job.writes)):
+                key = (tensor, core.name)
+                at = bisect_right(starts.get(key, []), step.start) - 1
+                if at < 0 or ends[key][at] < step.end:
+                    yield f"{step.label} has no tile of {quoted(tensor)} in {core.name} over {span(job.start, job.end)}"
+
+
 def inputs(facts: Facts) -> Iterator[str]:
     """Tensors that no job produces lie in main memory from time 0."""
     main = facts.plan.target.main.name
     for tensor in facts.plan.tensors:
         if not tensor.producer and facts.place(tensor.name, main, 0, 0) == NOWHERE:
-            yield f"tensor {tensor.name!r} has no producer and is not in {main} at the start"
+            yield f"tensor {quoted(tensor.name)} has no producer and is not in {main} at the start"
 
 
 def outputs(facts: Facts) -> Iterator[str]:
@@ -91,9 +116,9 @@ def outputs(facts: Facts) -> Iterator[str]:
             continue
         place = facts.place(tensor.name, main, facts.makespan, facts.makespan)
         if place == NOWHERE:
-            yield f"output {tensor.name!r} is not in {main} at the end, {when(facts.makespan)}"
+            yield f"output {quoted(tensor.name)} is not in {main} at the end, {when(facts.makespan)}"
         elif not facts.initial(place) and not facts.deliveries.get(place):
-            yield f"output {tensor.name!r} has a place in {main} at the end, but nothing writes it there"
+            yield f"output {quoted(tensor.name)} has a place in {main} at the end, but nothing writes it there"
 
 
 def residence(facts: Facts) -> Iterator[str]:
@@ -103,7 +128,7 @@ def residence(facts: Facts) -> Iterator[str]:
             step = facts.steps[access.step]
             does = "writes" if access.writes else "reads"
             yield (
-                f"{step.label} {does} {access.tensor!r} in {access.memory} over [{when(step.start)}, {when(step.end)}), "
+                f"{step.label} {does} {quoted(access.tensor)} in {access.memory} over [{when(step.start)}, {when(step.end)}), "
                 "but no allocation holds the tensor there all that time"
             )
 
@@ -117,7 +142,7 @@ def arrival(facts: Facts) -> Iterator[str]:
         ends = [facts.steps[delivery].end for delivery in facts.deliveries.get(access.place, ())]
         if not any(end <= step.start for end in ends):
             reason = f"it is there only from {when(min(ends))} on" if ends else "nothing puts it there"
-            yield f"{step.label} reads {access.tensor!r} from {access.memory} at {when(step.start)}, but {reason}"
+            yield f"{step.label} reads {quoted(access.tensor)} from {access.memory} at {when(step.start)}, but {reason}"
 
 
 def in_place(facts: Facts) -> Iterator[str]:
@@ -125,11 +150,11 @@ def in_place(facts: Facts) -> Iterator[str]:
     barred = {memory.name for memory in facts.memories.values() if not memory.in_place}
     for access in facts.accesses:
         if access.memory in barred and access.step < len(facts.plan.jobs):
-            yield f"{facts.steps[access.step].label} uses {access.tensor!r} in {access.memory}, where cores cannot use operands"
+            yield f"{facts.steps[access.step].label} uses {quoted(access.tensor)} in {access.memory}, where cores cannot use operands"
 
 
 def _label(allocation: PlannedAllocation) -> str:
-    return f"the allocation of {allocation.tensor!r} in {allocation.memory} over {span(allocation.start, allocation.end)}"
+    return f"the allocation of {quoted(allocation.tensor)} in {allocation.memory} over {span(allocation.start, allocation.end)}"
 
 
 def _collisions(facts: Facts, group: Iterable[int]) -> Iterator[str]:

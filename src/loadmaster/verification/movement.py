@@ -10,8 +10,8 @@ from itertools import pairwise
 
 from loadmaster.hardware import Memory
 from loadmaster.plans import PlannedTransfer
-from loadmaster.units import PICOSECONDS, format_bytes
-from loadmaster.verification.facts import Facts, ps, span, transfer_label, when
+from loadmaster.units import PICOSECONDS
+from loadmaster.verification.facts import Facts, ps, quoted, span, transfer_label, when
 
 Need = tuple[int, int, float, PlannedTransfer]
 """Picoseconds of a link's time (third) that a transfer needs between its start and its end."""
@@ -22,11 +22,11 @@ def operands(facts: Facts) -> Iterator[str]:
     for job in facts.plan.jobs:
         for operand in job.reads:
             if operand.bytes == 0:
-                yield f"job {job.name!r} reads no bytes of {operand.tensor!r}"
+                yield f"job {quoted(job.name)} reads no bytes of {quoted(operand.tensor)}"
         for operand in job.writes:
             whole = facts.tensors[operand.tensor].bytes
             if operand.bytes < whole:
-                yield f"job {job.name!r} writes {operand.bytes} of the {whole} bytes of {operand.tensor!r}"
+                yield f"job {quoted(job.name)} writes {operand.bytes} of the {whole} bytes of {quoted(operand.tensor)}"
 
 
 def streams(facts: Facts) -> Iterator[str]:
@@ -41,28 +41,34 @@ def streams(facts: Facts) -> Iterator[str]:
     for transfer in facts.plan.transfers:
         if transfer.job:
             moved[transfer.job, transfer.tensor, transfer.source, transfer.destination] += transfer.bytes
-            job = facts.jobs[transfer.job]
-            if ps(transfer.start) < ps(job.start) or ps(transfer.end) > ps(job.end):
+            step = facts.steps[facts.step_of[transfer.job]]
+            if ps(transfer.start) < step.start or ps(transfer.end) > step.end:
+                job = facts.jobs[transfer.job]
                 yield f"{transfer_label(transfer)} lasts over {span(transfer.start, transfer.end)}, the job over {span(job.start, job.end)}"
     for key in dict.fromkeys((*due, *moved)):
         if due[key] != moved[key]:
             name, tensor, source, destination = key
-            yield f"job {name!r} needs {due[key]} bytes of {tensor!r} from {source} to {destination}, transfers move {moved[key]}"
+            way = f"{quoted(tensor)} from {source} to {destination}"
+            yield f"job {quoted(name)} needs {due[key]} bytes of {way}, transfers move {moved[key]}"
 
 
 def copies(facts: Facts) -> Iterator[str]:
-    """Copies take whole tensors from one shared memory to the other, no faster than the copy engine can."""
+    """Copies take whole tensors from one shared memory to the other, one after the other and no faster than the copy engine can."""
     for copy in facts.copies:
         label, whole = transfer_label(copy), facts.tensors[copy.tensor].bytes
         if copy.source == copy.destination or not {copy.source, copy.destination} <= set(facts.memories):
             yield f"{label} goes from {copy.source} to {copy.destination}, not between main and fast memory"
             continue
         if copy.bytes != whole:
-            yield f"{label} moves {copy.bytes} of the {whole} bytes of {copy.tensor!r}"
+            yield f"{label} moves {copy.bytes} of the {whole} bytes of {quoted(copy.tensor)}"
         least = _engine_seconds(facts, copy) * PICOSECONDS
         # Each end of the copy may have been rounded by half a picosecond.
         if ps(copy.end) - ps(copy.start) + 1 < least * (1 - 1e-9):
             yield f"{label} takes {when(ps(copy.end) - ps(copy.start))}, the copy engine needs {when(least)}"
+    for one, two in pairwise(sorted(facts.copies, key=lambda copy: (ps(copy.start), ps(copy.end)))):
+        if ps(two.start) < ps(one.end):
+            spans = f"{span(one.start, one.end)} and {transfer_label(two)} over {span(two.start, two.end)}"
+            yield f"the copy engine makes {transfer_label(one)} over {spans}"
 
 
 def bandwidths(facts: Facts) -> Iterator[str]:
@@ -76,23 +82,6 @@ def bandwidths(facts: Facts) -> Iterator[str]:
         needs = sorted(_needs(facts, memory), key=lambda need: need[:3])
         for late, transfer in _late(needs, facts.makespan * 1e-9):
             yield f"the link of {memory.name} is {when(late)} late with {transfer_label(transfer)}, which ends at {when(ps(transfer.end))}"
-
-
-def curves(facts: Facts) -> Iterator[str]:
-    """Curves of link use are in order, never above the whole link, and add up to the bytes that the transfers move."""
-    for name, segments in facts.plan.links.items():
-        for one, two in pairwise(segments):
-            if ps(one.end) > ps(two.start):
-                yield f"the curve of link {name} has {span(one.start, one.end)} before {span(two.start, two.end)}"
-        for segment in segments:
-            if segment.load > 1 + 1e-9:
-                yield f"the curve of link {name} has a load of {segment.load:.9g} over {span(segment.start, segment.end)}"
-        area = math.fsum((segment.end - segment.start) * segment.bytes_per_second for segment in segments)
-        total = sum(transfer.bytes for transfer in facts.plan.transfers if name in (transfer.source, transfer.destination))
-        # Both ends of a segment are rounded to a picosecond, which is all that a short one may be off by.
-        rounding = math.fsum(segment.bytes_per_second for segment in segments) / PICOSECONDS
-        if not math.isclose(area, total, rel_tol=1e-6, abs_tol=rounding):
-            yield f"the curve of link {name} adds up to {format_bytes(area)}, its transfers to {format_bytes(total)}"
 
 
 def _engine_seconds(facts: Facts, copy: PlannedTransfer) -> float:

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from loadmaster.verification.facts import NOWHERE, Facts, when
+from loadmaster.verification.facts import NOWHERE, Facts, quoted, when
 
 
 def orders(facts: Facts) -> Iterator[str]:
@@ -44,7 +44,7 @@ def dependencies(facts: Facts) -> Iterator[str]:
     for access, sources in needs:
         if sources and all((source, access.step) in missing for source in sources):
             reader, source = facts.steps[access.step].label, facts.steps[sources[0]].label
-            yield f"{reader} reads {access.tensor!r}, but nothing makes it wait for {source} that puts it in {access.memory}"
+            yield f"{reader} reads {quoted(access.tensor)}, but nothing makes it wait for {source} that puts it in {access.memory}"
 
 
 def races(facts: Facts) -> Iterator[str]:
@@ -68,40 +68,50 @@ def races(facts: Facts) -> Iterator[str]:
         for writer in sorted(writer for writer in writers[two] if (user, writer) in missing):
             earlier, later = facts.plan.allocations[one], facts.plan.allocations[two]
             yield (
-                f"{facts.steps[writer].label} writes {later.tensor!r} over {earlier.tensor!r} in {later.memory} at offset {later.offset}, "
-                f"but nothing makes it wait for {facts.steps[user].label}, which uses {earlier.tensor!r}"
+                f"{facts.steps[writer].label} writes {quoted(later.tensor)} over {quoted(earlier.tensor)} in {later.memory} "
+                f"at offset {later.offset}, "
+                f"but nothing makes it wait for {facts.steps[user].label}, which uses {quoted(earlier.tensor)}"
             )
 
 
 def _unordered(facts: Facts, pairs: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
     """Those (before, after) pairs of steps of which the first is no ancestor of the second.
 
-    Ancestors are bits of one integer per step, by position in a topological order, kept while a follower still needs them:
-    O(edges x steps / 64). Nothing is said if the order has a cycle, which :func:`cycles` reports.
+    Most pairs run on one core or are named by ``after``. For the rest, a bit of one integer per step says whether the first of a pair
+    is its ancestor, kept while a follower still needs it: O(edges x such firsts / 64). Nothing is said if the order has a
+    cycle, which :func:`cycles` reports.
     """
     if len(facts.topological) < len(facts.steps):
         return set()
     asked = defaultdict(set)
     for before, after in pairs:
-        asked[after].add(before)
-    position = {step: i for i, step in enumerate(facts.topological)}
+        if not _plainly_ordered(facts, before, after):
+            asked[after].add(before)
+    bits = {before: 1 << i for i, before in enumerate(sorted(set().union(*asked.values())))}
     followers = [0] * len(facts.steps)
     for predecessors in facts.predecessors:
         for predecessor in predecessors:
             followers[predecessor] += 1
     missing = set()
     lines: dict[int, int] = {}
-    for step in facts.topological:
+    for step in facts.topological if asked else ():
         ancestors = 0
         for predecessor in facts.predecessors[step]:
             ancestors |= lines[predecessor]
             followers[predecessor] -= 1
             if not followers[predecessor]:
                 del lines[predecessor]
-        missing |= {(before, step) for before in asked[step] if not ancestors >> position[before] & 1}
+        missing |= {(before, step) for before in asked[step] if not ancestors & bits[before]}
         if followers[step]:
-            lines[step] = ancestors | 1 << position[step]
+            lines[step] = ancestors | bits.get(step, 0)
     return missing
+
+
+def _plainly_ordered(facts: Facts, before: int, after: int) -> bool:
+    """Whether a step waits for another by name, or comes later on the same core; no step comes before itself."""
+    jobs, places = facts.plan.jobs, facts.core_places
+    same_core = max(before, after) < len(jobs) and jobs[before].core == jobs[after].core
+    return (same_core and places[before] < places[after]) or before in facts.direct[after]
 
 
 def _last_users(facts: Facts, users: Iterable[int]) -> list[int]:

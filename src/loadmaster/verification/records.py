@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import fields
 from itertools import chain, pairwise
 from typing import Any
 
 from loadmaster.plans import Plan, PlannedTransfer
 from loadmaster.units import PICOSECONDS, format_seconds
-from loadmaster.verification.facts import Facts, ps, span, transfer_label
+from loadmaster.verification.facts import Facts, ps, quoted, span, transfer_label, when
 
 _LARGEST = 2**63
 _LARGEST_FLOAT = 1e100
@@ -32,6 +33,10 @@ def numbers(facts: Facts) -> Iterator[str]:
         for name in ("read_bandwidth", "write_bandwidth", "alignment"):
             if getattr(memory, name) == 0:
                 yield f"{name} of {_label(memory)} is 0"
+    for core in facts.plan.target.cores:
+        for bits, rate in core.macs_per_cycle.items():
+            if not 0 <= rate < _LARGEST_FLOAT:
+                yield f"macs_per_cycle of {_label(core)} at {bits!s:.40} bits is {rate!s:.40}, outside [0, {_LARGEST_FLOAT:.2g})"
 
 
 def names(facts: Facts) -> Iterator[str]:
@@ -49,7 +54,7 @@ def names(facts: Facts) -> Iterator[str]:
             if not name:
                 yield f"a {what} has no name"
             elif count > 1:
-                yield f"{count} times a {what} is called {name!r}"
+                yield f"{count} times a {what} is called {quoted(name)}"
 
 
 def references(facts: Facts) -> Iterator[str]:
@@ -58,26 +63,23 @@ def references(facts: Facts) -> Iterator[str]:
     networks = {network.name for network in plan.networks}
     cores = {core.name for core in plan.target.cores}
     for tensor in plan.tensors:
-        yield from _unknown(f"tensor {tensor.name!r}", "network", [tensor.network], networks)
-        yield from _unknown(f"tensor {tensor.name!r}", "producer", [tensor.producer] if tensor.producer else [], facts.jobs)
+        yield from _unknown(tensor, "network", (tensor.network,), networks)
+        yield from _unknown(tensor, "producer", (tensor.producer,) if tensor.producer else (), facts.jobs)
     for job in plan.jobs:
         operands = (*job.reads, *job.writes)
-        label = f"job {job.name!r}"
-        yield from _unknown(label, "network", [job.network], networks)
-        yield from _unknown(label, "core", [job.core], cores)
-        yield from _unknown(label, "tensor", (operand.tensor for operand in operands), facts.tensors)
-        yield from _unknown(label, "shared memory", (operand.memory for operand in operands), facts.memories)
-        yield from _unknown(label, "job or copy", job.after, facts.step_of)
+        yield from _unknown(job, "network", (job.network,), networks)
+        yield from _unknown(job, "core", (job.core,), cores)
+        yield from _unknown(job, "tensor", [operand.tensor for operand in operands], facts.tensors)
+        yield from _unknown(job, "shared memory", [operand.memory for operand in operands], facts.memories)
+        yield from _unknown(job, "job or copy", job.after, facts.step_of)
     for allocation in plan.allocations:
-        label = f"an allocation from {format_seconds(allocation.start)} on"
-        yield from _unknown(label, "tensor", [allocation.tensor], facts.tensors)
-        yield from _unknown(label, "memory", [allocation.memory], facts.capacities)
+        yield from _unknown(allocation, "tensor", (allocation.tensor,), facts.tensors)
+        yield from _unknown(allocation, "memory", (allocation.memory,), facts.capacities)
     for transfer in plan.transfers:
-        label = transfer_label(transfer)
-        yield from _unknown(label, "tensor", [transfer.tensor], facts.tensors)
-        yield from _unknown(label, "memory or core", (transfer.source, transfer.destination), facts.capacities)
-        yield from _unknown(label, "job", [transfer.job] if transfer.job else [], facts.jobs)
-        yield from _unknown(label, "job or copy", transfer.after, facts.step_of)
+        yield from _unknown(transfer, "tensor", (transfer.tensor,), facts.tensors)
+        yield from _unknown(transfer, "memory or core", (transfer.source, transfer.destination), facts.capacities)
+        yield from _unknown(transfer, "job", (transfer.job,) if transfer.job else (), facts.jobs)
+        yield from _unknown(transfer, "job or copy", transfer.after, facts.step_of)
     yield from _keys(facts, cores)
 
 
@@ -90,7 +92,22 @@ def times(facts: Facts) -> Iterator[str]:
             yield f"{_label(record)} ends at {format_seconds(record.end)}, before it starts at {format_seconds(record.start)}"
     for job in plan.jobs:
         if ps(job.end) - ps(job.start) < ps(job.compute):
-            yield f"job {job.name!r} runs over {span(job.start, job.end)}, less than its {format_seconds(job.compute)} of arithmetic"
+            yield f"job {quoted(job.name)} runs over {span(job.start, job.end)}, less than its {format_seconds(job.compute)} of arithmetic"
+
+
+def compute(facts: Facts) -> Iterator[str]:
+    """No core does more multiply-accumulates in its arithmetic time than its whole array could; two picoseconds may go in rounding."""
+    rates = {
+        core.name: core.rows * core.columns * max(core.macs_per_cycle.values(), default=0.0) * core.clock
+        for core in facts.plan.target.cores
+    }
+    for job in facts.plan.jobs:
+        if not job.macs:
+            continue
+        least = job.macs / rates[job.core] * PICOSECONDS if rates[job.core] else math.inf
+        if ps(job.compute) + 2 < least * (1 - 1e-9):
+            takes = f"{format_seconds(job.compute)} of arithmetic for {job.macs} multiply-accumulates"
+            yield f"job {quoted(job.name)} takes {takes}, its core {job.core} needs {when(least) if least < math.inf else 'for ever'}"
 
 
 def completeness(facts: Facts) -> Iterator[str]:
@@ -105,11 +122,15 @@ def completeness(facts: Facts) -> Iterator[str]:
     for network in facts.plan.networks:
         here = batches[network.name]
         for batch in sorted(here):
-            yield from _covered(f"network {network.name!r}, mini-batch {batch}", tuple(operator.name for operator in network.operators), done[network.name, batch])
+            yield from _covered(
+                f"network {quoted(network.name)}, mini-batch {batch}",
+                tuple(operator.name for operator in network.operators),
+                done[network.name, batch],
+            )
         if network.operators and len(here) < network.mini_batches:
             missing = next(batch for batch in range(network.mini_batches) if batch not in here)
-            yield f"network {network.name!r}: no job does mini-batch {missing} of {network.mini_batches}"
-        yield from (f"network {network.name!r} has no mini-batch {batch}" for batch in here if batch >= network.mini_batches)
+            yield f"network {quoted(network.name)}: no job does mini-batch {missing} of {network.mini_batches}"
+        yield from (f"network {quoted(network.name)} has no mini-batch {batch}" for batch in here if batch >= network.mini_batches)
 
 
 def producers(facts: Facts) -> Iterator[str]:
@@ -117,11 +138,13 @@ def producers(facts: Facts) -> Iterator[str]:
     written = {(operand.tensor, job.name) for job in facts.plan.jobs for operand in job.writes}
     for tensor in facts.plan.tensors:
         if tensor.producer and (tensor.name, tensor.producer) not in written:
-            yield f"job {tensor.producer!r} is to produce tensor {tensor.name!r} but does not write it"
+            yield f"job {quoted(tensor.producer)} is to produce tensor {quoted(tensor.name)} but does not write it"
     for name, job in sorted(written):
         producer = facts.tensors[name].producer
         if producer != job:
-            yield f"job {job!r} writes tensor {name!r}, which " + (f"job {producer!r} produces" if producer else "exists from the start")
+            yield f"job {quoted(job)} writes tensor {quoted(name)}, which " + (
+                f"job {quoted(producer)} produces" if producer else "exists from the start"
+            )
 
 
 def cores(facts: Facts) -> Iterator[str]:
@@ -131,7 +154,7 @@ def cores(facts: Facts) -> Iterator[str]:
             one, two = facts.plan.jobs[first], facts.plan.jobs[second]
             if facts.steps[second].start < facts.steps[first].end:
                 first_span, second_span = span(one.start, one.end), span(two.start, two.end)
-                yield f"core {core} runs job {one.name!r} over {first_span} and job {two.name!r} over {second_span}"
+                yield f"core {core} runs job {quoted(one.name)} over {first_span} and job {quoted(two.name)} over {second_span}"
 
 
 def _records(plan: Plan) -> Iterator[Any]:
@@ -163,24 +186,28 @@ def _label(record: Any) -> str:
     kind = type(record).__name__.removeprefix("Planned").lower()
     if isinstance(record, PlannedTransfer):
         return transfer_label(record)
+    if isinstance(record, str):
+        return record
     if hasattr(record, "tensor"):
-        return f"the {kind} of {record.tensor!r} in {record.memory}"
-    return f"{kind} {record.name!r}" if hasattr(record, "name") else f"the {kind} record"
+        return f"the {kind} of {quoted(record.tensor)} in {record.memory}"
+    return f"{kind} {quoted(record.name)}" if hasattr(record, "name") else f"the {kind} record"
 
 
-def _unknown(label: str, what: str, mentioned: Iterable[str], known: Container[str]) -> Iterator[str]:
-    yield from (f"{label} names the {what} {name!r}, which the plan does not have" for name in mentioned if name not in known)
+def _unknown(record: Any, what: str, mentioned: Iterable[str], known: Container[str]) -> Sequence[str]:
+    """What to say of the names that a record mentions and nothing has; almost always nothing, so that no label is made in vain."""
+    return [f"{_label(record)} names the {what} {quoted(name)}, which the plan does not have" for name in mentioned if name not in known]
 
 
 def _keys(facts: Facts, cores: set[str]) -> Iterator[str]:
-    """Curves and figures are there for every shared memory and core, and for nothing else; those of private buffers are optional."""
+    """Curves and figures are there for every shared memory and core, and for nothing else; those of cores without a buffer are optional."""
     metrics = facts.plan.metrics
     shared = set(facts.memories)
+    managed = shared | {core.name for core in facts.plan.target.cores if core.buffer}
     for what, present, needed, allowed in (
         ("links", facts.plan.links, shared, shared),
         ("metrics.traffic", metrics.traffic, shared, shared),
         ("metrics.utilisation", metrics.utilisation, cores, cores),
-        ("metrics.memory", metrics.memory, shared, shared | cores),
+        ("metrics.memory", metrics.memory, managed, shared | cores),
     ):
         yield from _unknown(what, "memory or core", present, allowed)
         yield from (f"{what} has no entry for {name}" for name in sorted(needed - set(present)))
@@ -191,8 +218,10 @@ def _covered(where: str, operators: tuple[str, ...], done: dict[str, list[tuple[
     for operator in operators:
         parts = sorted(done.get(operator, ()))
         if not parts:
-            yield f"{where}: no job does operator {operator!r}"
+            yield f"{where}: no job does operator {quoted(operator)}"
         elif parts[0][1] != len(parts) or parts != [(tile, len(parts)) for tile in range(len(parts))]:
             found = ", ".join(f"{tile} of {tiles}" for tile, tiles in parts[:4])
-            yield f"{where}: operator {operator!r} is not done once: its jobs are the tiles {found}" + (", ..." if len(parts) > 4 else "")
-    yield from (f"{where}: jobs do operator {name!r}, which the network does not have" for name in sorted(set(done) - set(operators)))
+            yield f"{where}: operator {quoted(operator)} is not done once: its jobs are the tiles {found}" + (
+                ", ..." if len(parts) > 4 else ""
+            )
+    yield from (f"{where}: jobs do operator {quoted(name)}, which the network does not have" for name in sorted(set(done) - set(operators)))
