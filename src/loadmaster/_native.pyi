@@ -117,7 +117,5 @@ def minimise_exact(
 ) -> tuple[str, NDArray[np.int64], int, int, int, bool]:
     """The smallest peak: status, offsets, peak, proven lower bound, nodes, interrupted; anytime. Arguments as for ``fit_exact``."""
 
-def allocate_small(
-    lower: NDArray[np.int64], upper: NDArray[np.int64], size: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], int, int, bool]:
+def allocate_small(lower: NDArray[np.int64], upper: NDArray[np.int64], size: NDArray[np.int64]) -> tuple[NDArray[np.int64], int, int, bool]:
     """Plain buffers (no alignment, pins or gaps), as fast as a call allows: offsets, peak, lower bound, proven optimal."""
