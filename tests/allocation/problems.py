@@ -1,7 +1,7 @@
 """Random problems whose optimum often exceeds the load bound, and a brute force to compare with."""
 
 from dataclasses import replace
-from itertools import permutations
+from functools import cache
 
 import numpy as np
 from hypothesis import strategies as st
@@ -47,6 +47,7 @@ def pinned(found: list[lm.Buffer], draw) -> list[lm.Buffer]:
     return found
 
 
+@cache
 def rectangles(buffer: lm.Buffer) -> list[tuple[int, int, int, int]]:
     """Instants and bytes, one instant each."""
     cells = []
@@ -59,6 +60,8 @@ def rectangles(buffer: lm.Buffer) -> list[tuple[int, int, int, int]]:
 
 
 def clash(one: lm.Buffer, at: int, other: lm.Buffer, there: int) -> bool:
+    if one.upper <= other.lower or other.upper <= one.lower or at + one.size <= there or there + other.size <= at:
+        return False
     return any(
         a == c and at + low < there + last and there + first < at + high
         for a, _, low, high in rectangles(one)
@@ -69,19 +72,21 @@ def clash(one: lm.Buffer, at: int, other: lm.Buffer, there: int) -> bool:
 def lowest_peak(buffers: list[lm.Buffer]) -> int:
     """Smallest peak by trying all orders, each buffer at its lowest place; pins first."""
     solid = [b for b in buffers if b.size and b.upper > b.lower]
-    fixed = [(b, b.offset) for b in solid if b.offset is not None]
-    free = [b for b in solid if b.offset is None]
-    best = 10**9
-    for order in permutations(free):
-        placed = list(fixed)
-        for buffer in order:
-            at = 0
-            while any(clash(buffer, at, other, there) for other, there in placed):
-                at += buffer.alignment
-            placed.append((buffer, at))
-            if at + buffer.size >= best:
-                break
-        best = min(best, max((at + b.size for b, at in placed), default=0)) if len(placed) == len(solid) else best
+    placed = [(b, b.offset) for b in solid if b.offset is not None]
+    reached = max((at + b.size for b, at in placed), default=0)
+    return _lowest([b for b in solid if b.offset is None], placed, reached, 10**9)
+
+
+def _lowest(free: list[lm.Buffer], placed: list[tuple[lm.Buffer, int]], reached: int, best: int) -> int:
+    if not free:
+        return min(best, reached)
+    for buffer in free:
+        at = 0
+        while any(clash(buffer, at, other, there) for other, there in placed):
+            at += buffer.alignment
+        if max(reached, at + buffer.size) < best:
+            rest = [b for b in free if b is not buffer]
+            best = _lowest(rest, [*placed, (buffer, at)], max(reached, at + buffer.size), best)
     return best
 
 

@@ -38,9 +38,20 @@ def test_proofs_agree_with_brute_force(name: str, buffers: list[lm.Buffer]) -> N
     answer_holds(buffers, answer)
     best = lowest_peak(buffers)
     event(f"optimum above the load: {best > load(buffers)}")
-    assert answer.status == "optimal"
-    assert answer.peak == best
-    assert answer.certificate == EXHAUSTED or isinstance(answer.certificate, Load)
+    assert answer.peak == best if answer.status == "optimal" else windowed(buffers) and answer.peak >= best
+    assert answer.certificate == EXHAUSTED or isinstance(answer.certificate, Load) or answer.status == "feasible"
+
+
+def test_a_proof_is_an_exhausted_search_or_a_load() -> None:
+    buffers = [lm.Buffer("a", 0, 4, 5, alignment=4), lm.Buffer("b", 0, 4, 5, alignment=3)]
+    answer = lm.allocate(buffers)
+    assert (answer.status, answer.peak, answer.certificate) == ("optimal", 11, EXHAUSTED)
+    assert lm.allocate(buffers[:1]).certificate == Load(5, 0, ("a",))
+
+
+def windowed(buffers: list[lm.Buffer]) -> bool:
+    """With windows the search does not look everywhere, and claims nothing."""
+    return "windows" in problem_of(buffers).features
 
 
 def load(buffers: list[lm.Buffer]) -> int:
@@ -55,6 +66,9 @@ def test_fit_is_decided_and_infeasibility_is_explained(buffers: list[lm.Buffer],
     answer = lm.allocate(buffers, capacity)
     answer_holds(buffers, answer)
     best = lowest_peak(buffers)
+    if answer.status == "unknown":
+        assert windowed(buffers)
+        return
     assert (answer.offsets is not None) == (best <= capacity)
     if best <= capacity:
         return
@@ -74,8 +88,8 @@ def test_fit_is_decided_and_infeasibility_is_explained(buffers: list[lm.Buffer],
 def test_cp_sat_agrees_with_exact(buffers: list[lm.Buffer]) -> None:
     mine, theirs = lm.allocate(buffers, strategy="exact"), lm.allocate(buffers, strategy="cp-sat")
     answer_holds(buffers, theirs)
-    assert mine.status == theirs.status == "optimal"
-    assert mine.peak == theirs.peak
+    assert theirs.status == "optimal"
+    assert mine.peak == theirs.peak if mine.status == "optimal" else windowed(buffers) and mine.peak >= theirs.peak
 
 
 @pytest.mark.parametrize("name", EVERY)

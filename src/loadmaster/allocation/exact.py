@@ -7,11 +7,14 @@ from loadmaster.allocation.search import Search, Strategy
 
 NODES = 4_000_000
 """Default budget."""
+_NODES_WITH_WINDOWS = 20_000
+"""The same where the search cannot complete a proof."""
 
 
 def run(search: Search) -> None:
-    """Search from scratch."""
-    native.exact(search, NODES if search.deadline is None else -1)
+    """Search from scratch, or from the best so far."""
+    budget = _NODES_WITH_WINDOWS if "windows" in search.problem.features else NODES
+    native.exact(search, budget if search.deadline is None else -1)
 
 
 STRATEGY = Strategy("exact", native.HONOURS, run)
