@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -56,6 +57,9 @@ class Infeasibility:
         return f"{self.kind}: {self.required} bytes required{at}, {self.available} available, {self.excess} in excess: {shown}"
 
 
+Certificate = Load | Infeasibility | str
+
+
 @dataclass(frozen=True, eq=False)
 class Allocation:
     """Where each buffer goes.
@@ -71,8 +75,8 @@ class Allocation:
         Highest address in use, in bytes; None without a packing.
     lower_bound
         Bytes that any packing needs, proven.
-    certificate
-        What proves ``optimal`` or ``infeasible``: the load at an instant, ``"exhausted search"``, or why nothing fits.
+    proof
+        The certificate, or what computes it when it is asked for.
     interrupted
         A time limit or an interrupt ended the search; without one the answer is the same on every machine.
     seconds, cpu_seconds
@@ -90,6 +94,11 @@ class Allocation:
     seed: int
     seconds: float
     cpu_seconds: float
-    certificate: Load | Infeasibility | str | None = None
+    proof: Certificate | Callable[[], Load] | None = None
     interrupted: bool = False
     counters: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What proves ``optimal`` or ``infeasible``: the load at an instant, ``"exhausted search"``, or why nothing fits."""
+        return self.proof() if callable(self.proof) else self.proof

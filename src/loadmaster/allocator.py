@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from loadmaster.allocation.registry import require
 from loadmaster.allocation.registry import strategy as lookup
 from loadmaster.allocation.search import Search
 from loadmaster.allocations import EXHAUSTED, Allocation, Infeasibility, Load, Status
+from loadmaster.at_once import allocate_at_once
 from loadmaster.buffer_rules import check, problem_of
 from loadmaster.buffers import Buffer, Problem
 from loadmaster.errors import AllocationError, LoadmasterError
@@ -62,15 +63,49 @@ def allocate(
     AllocationError
         If the problem is malformed, or asks for what the strategy cannot honour.
     """
+    if type(buffers) is tuple and strategy == "auto" and alignment is None and time_limit is None and not demands:
+        quick = allocate_at_once(buffers, capacity, seed, threads)
+        if quick is not None:
+            return quick
     problem = aligned(problem_of(buffers, **demands), alignment)
     _check_limits(capacity, time_limit, seed, threads)
     wall, cpu = time.perf_counter(), time.process_time()
-    reduced = reduce(problem)
     deadline = None if time_limit is None else wall + time_limit
-    search = Search(reduced.problem, load_bound(reduced.problem), capacity, seed, threads, deadline)
-    _run(search, strategy)
-    answer = _answer(problem, reduced, search, strategy)
+    lowest_open: int | None = None
+    for part, ceiling in _below_reserved(problem, capacity):
+        reduced = reduce(part)
+        search = Search(reduced.problem, load_bound(reduced.problem), capacity if ceiling is None else ceiling, seed, threads, deadline)
+        search.capacity = None if capacity is None else search.capacity
+        if ceiling is None or search.bound.bytes <= ceiling:
+            _run(search, strategy)
+        lower = max(search.bound.bytes, search.floor if reduced.exact else 0)
+        limit = capacity if ceiling is None else ceiling
+        if limit is None or (search.peak is not None and search.peak <= limit):
+            break
+        if lower <= limit:
+            lowest_open = lower if lowest_open is None else min(lower, lowest_open)
+    answer = _answer(problem, reduced, search, strategy, capacity, lower if lowest_open is None else min(lower, lowest_open))
     return replace(answer, seconds=time.perf_counter() - wall, cpu_seconds=time.process_time() - cpu)
+
+
+def _below_reserved(problem: Problem, capacity: int | None) -> Iterator[tuple[Problem, int | None]]:
+    """Cases by the reserved ranges that the packing reaches beyond: the problem with these, and what it must end within, if anything.
+
+    Nothing lies across a reserved range, so a packing ends below one or above it.
+    """
+    passed: list[tuple[int, int]] = []
+    for low, high in sorted(span for span in problem.reserved if span[0] < span[1]):
+        if passed and low <= passed[-1][1]:
+            passed[-1] = (passed[-1][0], max(high, passed[-1][1]))
+        else:
+            passed.append((low, high))
+    for count, (low, _) in enumerate(passed):
+        if capacity is not None and low >= capacity:
+            break
+        yield replace(problem, reserved=tuple(passed[:count])), low
+    within = tuple(span for span in passed if capacity is None or span[1] <= capacity)
+    if capacity is None or all(span[0] >= capacity or span in within for span in passed):
+        yield replace(problem, reserved=within), capacity
 
 
 def aligned(problem: Problem, alignment: int | None) -> Problem:
@@ -107,11 +142,10 @@ def _run(search: Search, name: str) -> None:
         search.interrupted = True
 
 
-def _answer(problem: Problem, reduced: Reduced, search: Search, name: str) -> Allocation:
+def _answer(problem: Problem, reduced: Reduced, search: Search, name: str, capacity: int | None, lower: int) -> Allocation:
     """Put together what was found and what is proven of it."""
-    bound, capacity = search.bound, None if search.capacity is None else int(search.capacity)
-    fits = search.offsets is not None and (capacity is None or (search.peak or 0) <= capacity)
-    lower = max(bound.bytes, search.floor if reduced.exact else 0)
+    bound = search.bound
+    fits = search.offsets is not None and (search.capacity is None or (search.peak or 0) <= search.capacity)
     status: Status
     certificate: Load | Infeasibility | str | None = None
     offsets = None
@@ -121,8 +155,8 @@ def _answer(problem: Problem, reduced: Reduced, search: Search, name: str) -> Al
         _verify(problem, offsets, capacity, name)
         status = "optimal" if search.peak == lower else "feasible"
         certificate = None if status == "feasible" else (bound if search.peak == bound.bytes else EXHAUSTED)
-    elif capacity is not None and lower > capacity:
-        status, certificate = "infeasible", explain(search.problem, bound, capacity)
+    elif search.capacity is not None and lower > search.capacity:
+        status, certificate = "infeasible", explain(search.problem, bound, search.capacity)
         lower = max(lower, certificate.required)
     else:
         status = "unknown"

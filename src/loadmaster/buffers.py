@@ -159,6 +159,15 @@ class Problem:
         split = np.array(rows, dtype=np.int64).reshape(-1, 5).T
         return Parts(*(np.concatenate(pair) for pair in zip(plain, split, strict=True)))
 
+    @cached_property
+    def sections(self) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+        """Parts sorted by owner, without the owner but with where each one's parts begin: first, lower, upper, low, high."""
+        parts = self.parts
+        order = np.argsort(parts.owner, kind="stable")
+        first = np.searchsorted(parts.owner[order], np.arange(len(self) + 1)).astype(np.int64)
+        lower, upper, low, high = (np.ascontiguousarray(column[order], dtype=np.int64) for column in parts[1:])
+        return first, lower, upper, low, high
+
     def _split(self, buffer: int) -> list[tuple[int, int, int, int, int]]:
         """Parts of one buffer with gaps, in time order."""
         rows, now, size = [], int(self.lower[buffer]), int(self.size[buffer])

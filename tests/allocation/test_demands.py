@@ -52,6 +52,16 @@ def test_reserved_ranges_stay_free() -> None:
     assert len(answer.offsets) == 3
 
 
+def test_ranges_beyond_the_packing_cost_nothing() -> None:
+    far = lm.allocate(three(), reserved=((1000, 2000), (20, 30)))
+    assert (far.status, far.peak) == ("optimal", 20)
+    assert lm.allocate(three(), 20, reserved=((25, 40),)).status == "optimal"
+    tight = lm.allocate(three(), 25, reserved=((15, 40),))
+    assert tight.status == "infeasible"
+    with pytest.raises(AllocationError, match="touches the reserved range 3-9"):
+        lm.allocate([lm.Buffer("a", 0, 4, 5, offset=0)], reserved=((3, 9),))
+
+
 def test_several_lifetimes_leave_the_time_between_to_others() -> None:
     buffers = [lm.Buffer.during("twice", [(0, 3), (6, 9)], 10), lm.Buffer("between", 3, 6, 10)]
     assert lm.allocate(buffers).peak == 10

@@ -36,10 +36,7 @@ def _timeline(search: Search) -> None:
     native.greedy(search)
     if search.done or search.expired():
         return
-    search.offer(native.in_order(search.problem, best_fit.order(search.problem), best_fit=True))
-    if search.done:
-        return
-    exact.run(search)
+    _run_each(search, [best_fit.run, exact.run])
     if len(search.problem) <= _LARGE and search.problem.features <= telamalloc.STRATEGY.honours:
         _run_each(search, [telamalloc.run])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from loadmaster.allocation.placing import place, tightest
+from loadmaster.allocation.placing import place
 from loadmaster.allocation.search import Search, Strategy
 from loadmaster.buffers import Ints, Problem
 
@@ -12,9 +12,7 @@ from loadmaster.buffers import Ints, Problem
 def run(search: Search) -> None:
     """Place once."""
     problem = search.problem
-    offsets = place(problem, order(problem).tolist(), tightest)
-    if offsets is not None:
-        search.offer(offsets)
+    search.offer(place(problem, order(problem), best_fit=True))
 
 
 def order(problem: Problem) -> Ints:

@@ -19,9 +19,7 @@ _LARGEST = 2**50
 def run(search: Search) -> None:
     """Build the model, start from greedy, and solve."""
     solver_library = _library()
-    first = place(search.problem, next(orders(search.problem)).tolist())
-    if first is not None:
-        search.offer(first)
+    search.offer(place(search.problem, next(orders(search.problem))))
     if search.done:
         return
     model, offsets = _model(solver_library, search)

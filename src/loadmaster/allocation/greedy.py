@@ -24,11 +24,8 @@ def run(search: Search) -> None:
     for number, order in enumerate(orders(search.problem)):
         if search.done or (number and (search.expired() or len(search.problem) > _ORDERS_BELOW)):
             break
-        ceiling = None if search.peak is None else search.peak - 1
-        offsets = place(search.problem, order.tolist(), ceiling=ceiling)
+        search.offer(place(search.problem, order))
         search.count("orders")
-        if offsets is not None:
-            search.offer(offsets)
 
 
 def orders(problem: Problem) -> Iterator[Ints]:

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import numpy as np
 
+from loadmaster.allocation import native
 from loadmaster.allocation.greedy import orders
 from loadmaster.allocation.placing import place
 from loadmaster.allocation.search import Search, Strategy, peak_of
 from loadmaster.buffers import Ints
 
-_WORK = 400_000
+_WORK = 4_000_000
 """Buffers placed, over all samples: the default budget."""
+_SLOW_WORK = 40_000
+"""The same where native code cannot do the placing."""
 
 
 def run(search: Search) -> None:
     """Start from the best greedy order; then move a culprit and keep what is no worse."""
     problem, random = search.problem, np.random.default_rng(search.seed)
     order, peak, offsets = _start(search)
-    for _ in range(max(1, _WORK // max(len(problem), 1))):
+    work = _WORK if problem.features <= native.HONOURS else _SLOW_WORK
+    for _ in range(max(1, work // max(len(problem), 1))):
         if search.done or search.expired():
             return
         candidate = _moved(order, offsets, search, random)
         search.count("samples")
-        found = place(problem, candidate.tolist(), ceiling=peak)
-        if found is not None:
+        found = place(problem, candidate)
+        if peak_of(problem, found) <= peak:
             order, offsets, peak = candidate, found, peak_of(problem, found)
             search.offer(found)
 
@@ -31,11 +35,11 @@ def run(search: Search) -> None:
 def _start(search: Search) -> tuple[Ints, int, Ints]:
     best: tuple[int, Ints, Ints] | None = None
     for order in orders(search.problem):
-        offsets = place(search.problem, order.tolist(), ceiling=None if best is None else best[0] - 1)
+        offsets = place(search.problem, order)
         search.count("samples")
-        if offsets is not None:
+        search.offer(offsets)
+        if best is None or peak_of(search.problem, offsets) < best[0]:
             best = (peak_of(search.problem, offsets), order, offsets)
-            search.offer(offsets)
         if search.done or search.expired():
             break
     assert best is not None

@@ -21,11 +21,7 @@ Columns = tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]
 
 def columns(problem: Problem) -> Columns:
     """Sizes, alignments, pins, and the sections of every buffer, one buffer after the other."""
-    parts = problem.parts
-    order = np.argsort(parts.owner, kind="stable")
-    first = np.searchsorted(parts.owner[order], np.arange(len(problem) + 1)).astype(np.int64)
-    spans = (np.ascontiguousarray(column[order], dtype=np.int64) for column in parts[1:])
-    begin, end, low, high = spans
+    first, begin, end, low, high = problem.sections
     size, alignment, pin = (np.ascontiguousarray(column) for column in (problem.size, problem.alignment, problem.pin))
     return size, alignment, pin, first, begin, end, low, high
 

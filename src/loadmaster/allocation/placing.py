@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from loadmaster.allocation import native
 from loadmaster.buffers import Ints, Problem
 
 _FAR = np.int64(2**62)
@@ -24,14 +25,14 @@ def tightest(start: Ints, room: Ints) -> int:
     return int(np.argmin(np.where(room >= 0, room, _FAR)))
 
 
-def place(problem: Problem, order: Iterable[int], choose: Choice = lowest, ceiling: int | None = None) -> Ints | None:
-    """Place pinned buffers, then the others in ``order``.
+def place(problem: Problem, order: Ints, *, best_fit: bool = False) -> Ints:
+    """Place pinned buffers, then the others in ``order``, each at its lowest gap or in its tightest.
 
-    Returns
-    -------
-    offsets, or None as soon as a buffer would end above ``ceiling``. O(n) in vectorised steps for each buffer, O(n) memory.
+    In native code; where buffers conflict by pairs, in O(n) vectorised steps for each buffer.
     """
-    return Placer(problem).run(order, choose, ceiling)
+    if problem.features <= native.HONOURS:
+        return native.in_order(problem, order, best_fit)
+    return Placer(problem).run(order.tolist(), tightest if best_fit else lowest)
 
 
 class Placer:
@@ -48,8 +49,8 @@ class Placer:
         self._count = 0
         self._lower, self._upper, self._low, self._high, self._owner = (np.zeros(size, dtype=np.int64) for _ in range(5))
 
-    def run(self, order: Iterable[int], choose: Choice, ceiling: int | None) -> Ints | None:
-        """Place everything; None where the ceiling is too low."""
+    def run(self, order: Iterable[int], choose: Choice) -> Ints:
+        """Place everything."""
         problem = self._problem
         pinned = problem.pin >= 0
         for buffer in np.flatnonzero(pinned).tolist():
@@ -57,10 +58,7 @@ class Placer:
         for buffer in order:
             if pinned[buffer]:
                 continue
-            offset = self.find(buffer, choose)
-            if ceiling is not None and offset + int(problem.size[buffer]) > ceiling:
-                return None
-            self.put(buffer, offset)
+            self.put(buffer, self.find(buffer, choose))
         return self.offsets
 
     def put(self, buffer: int, offset: int) -> None:

@@ -11,11 +11,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from loadmaster.allocation import best_fit
 from loadmaster.allocation.greedy import crowding
-from loadmaster.allocation.placing import place, tightest
+from loadmaster.allocation.placing import place
 from loadmaster.allocation.search import Search, Strategy
 from loadmaster.allocation.skyline import Conflict, Skyline
 from loadmaster.buffers import Ints, Problem
+from loadmaster.errors import AllocationError
+
+_MOST = 5_000
+"""Its skyline holds a cell for every buffer and section."""
 
 _PHASES = (0.95, 0.8, 0.5)
 """Shares of the highest load; buffers that meet as much of it are placed in one phase."""
@@ -180,9 +185,9 @@ class TelaMalloc:
 def run(search: Search, options: Options | None = None) -> None:
     """Find any packing; then ask for less: first the bound, then ever closer to the best so far."""
     problem = search.problem
-    first = place(problem, np.lexsort((-problem.size, problem.lower)).tolist(), tightest)
-    if first is not None:
-        search.offer(first)
+    if len(problem) > _MOST:
+        raise AllocationError(f"strategy 'telamalloc' takes up to {_MOST} buffers, not {len(problem)}: use auto")
+    search.offer(place(problem, best_fit.order(problem), best_fit=True))
     low = search.bound.bytes if search.capacity is None else search.capacity
     failures = 0
     while not search.done and search.peak is not None and not search.expired() and failures < 8:
