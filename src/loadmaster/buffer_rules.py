@@ -203,12 +203,12 @@ def _check_groups(problem: Problem) -> None:
 
 def _check_pins(problem: Problem, place: Where) -> None:
     """No two pinned buffers may claim one byte at one instant."""
-    for low, high in problem.reserved:
-        inside = problem.solid & (problem.pin >= 0) & (problem.pin < high) & (problem.pin + problem.size > low)
+    for begin, end in problem.reserved:
+        inside = problem.solid & (problem.pin >= 0) & (problem.pin < end) & (problem.pin + problem.size > begin)
         if inside.any():
             buffer = int(np.flatnonzero(inside)[0])
             at = int(problem.pin[buffer])
-            raise AllocationError(f"{place(buffer, 'offset')} is {at}, which touches the reserved range {low}-{high}: move one")
+            raise AllocationError(f"{place(buffer, 'offset')} is {at}, which touches the reserved range {begin}-{end}: move one")
     if problem.conflicts is not None or problem.aliases or len(problem.in_place) or not (problem.pin >= 0).any():
         return
     owner, lower, upper, low, high = problem.parts
