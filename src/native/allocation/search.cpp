@@ -118,15 +118,43 @@ FailedStates::Key Search::key_of(const Part &part, Int base, std::int32_t last) 
     return key;
 }
 
-// Puts on `candidates_` who may come next. Returns the lowest top of an unplaced buffer: at or above it nothing may start.
-Search::Int Search::find_candidates(const Part &part, Int base, std::int32_t last) {
+// Whoever was passed over waits for a neighbour that comes no lower than `base`, and below its own top: else it could have stayed
+// where it is. So it lies at least the smallest size above `base`. False if it waits in vain, or if a slot is too full for that.
+bool Search::supported(const Part &part, Int base, std::int32_t last, Int top) const {
+    Int smallest = kPlaced;
+    for (std::int32_t i = part.from; i < part.to; ++i) smallest = std::min(smallest, model_.size[order_[i]]);
+    const auto soonest = [&](std::int32_t b) { return passed_over(b, base, last) ? base + smallest : lowest_[b]; };
+    for (std::int32_t i = part.from; i < part.to; ++i) {
+        const std::int32_t b = order_[i];
+        if (!passed_over(b, base, last)) continue;
+        const Int before = std::min(top, lowest_[b] + model_.size[b]);
+        const auto lifts = [&](std::int32_t other) { return lowest_[other] < kPlaced && soonest(other) < before; };
+        if (std::none_of(model_.neighbour.begin() + model_.near_first[b], model_.neighbour.begin() + model_.near_first[b + 1], lifts)) return false;
+    }
+    if (!has(kSections)) return true;
+    for (std::int32_t s = part.slot_from; s < part.slot_to; ++s) {
+        if (bottom_[s] > base || base + smallest + unplaced_[s] <= capacity_) continue;
+        Int lowest = kPlaced;
+        for (std::int32_t k = model_.slot_first[s]; k < model_.slot_first[s + 1]; ++k) {
+            const std::int32_t b = model_.slot_buffer[k];
+            if (lowest_[b] < kPlaced) lowest = std::min(lowest, soonest(b));
+        }
+        if (lowest + unplaced_[s] > capacity_) return false;
+    }
+    return true;
+}
+
+// Puts on `candidates_` who may come next: nobody, if there is no hope.
+void Search::find_candidates(const Part &part, Int base, std::int32_t last) {
     Int top = kPlaced;
+    // Where an unplaced buffer would fit whole, nothing may start: it could sink there.
     for (std::int32_t i = part.from; i < part.to; ++i) top = std::min(top, lowest_[order_[i]] + model_.size[order_[i]]);
     if (!has(kDominance) || model_.windows) top = kPlaced;
     // Nor may it start where a slot could not hold what is still to come above it.
     if (has(kSections) && has(kMonotonic) && !model_.windows)
         for (std::int32_t s = part.slot_from; s < part.slot_to; ++s)
             if (unplaced_[s] > 0) top = std::min(top, capacity_ - unplaced_[s] + 1);
+    if (has(kSupport) && !model_.windows && !supported(part, base, last, top)) return;
     for (std::int32_t i = part.from; i < part.to; ++i) {
         const std::int32_t b = order_[i];
         // Whoever was passed over must not come until something lifts it: it would leave room below itself.
@@ -135,7 +163,6 @@ Search::Int Search::find_candidates(const Part &part, Int base, std::int32_t las
         const Int at = align_up(std::max(lowest_[b], base), model_.alignment[b]);
         if (at < top && at + model_.size[b] <= capacity_ && (model_.pin[b] < 0 || at == model_.pin[b])) candidates_.push_back({at, rank_[b], b});
     }
-    return top;
 }
 
 Outcome Search::solve(const Part &part, Int base, std::int32_t last) {

@@ -75,7 +75,8 @@ class Search {
     void unplace(std::int32_t buffer, std::size_t mark);
     bool slots_hold(const Part &part, Int base);
     bool refresh(std::int32_t slot);
-    Int find_candidates(const Part &part, Int base, std::int32_t last);
+    void find_candidates(const Part &part, Int base, std::int32_t last);
+    bool supported(const Part &part, Int base, std::int32_t last, Int top) const;
     FailedStates::Key key_of(const Part &part, Int base, std::int32_t last) const;
     bool passed_over(std::int32_t buffer, Int base, std::int32_t last) const { return lowest_[buffer] < base || (lowest_[buffer] == base && rank_[buffer] < last); }
 
