@@ -176,35 +176,51 @@ bool pins_clash(const Buffers &buffers, const Timeline &time) {
     return false;
 }
 
+// By size class if there are any (of equal width, or above and below a share of the largest size), then by start; else by a product of
+// powers. Most sets are hard where the load is highest; where it
+// is the same everywhere (sliding windows), packing as time goes by is better.
 struct Order {
     const char *name;
-    double contention, size, length, start;  // exponents
+    double contention, size, length;  // exponents
+    double classes = 0, split = 0;
+    bool by_start = false, best_fit = false;
 };
 
-constexpr std::array<Order, 9> kOrders{{
-    {"contention^8 x size", 8, 1, 0, 0},
-    {"size", 0, 1, 0, 0},
-    {"area", 0, 1, 1, 0},
-    {"contention^2 x size", 2, 1, 0, 0},
-    {"contention^4 x size", 4, 1, 0, 0},
-    {"contention^6 x size", 6, 1, 0, 0},
-    {"contention x size", 1, 1, 0, 0},
-    {"length", 0, 1e-3, 1, 0},
-    {"start", 0, 0, 0, 1},
+constexpr std::array<Order, 13> kOrders{{
+    {"contention^8 x size", 8, 1, 0},
+    {"size", 0, 1, 0},
+    {"area", 0, 1, 1},
+    {"size in 8 classes, then start", 0, 0, 0, 8, 0, true},
+    {"large ones first, then start", 0, 0, 0, 0, 0.2, true},
+    {"contention^2 x size", 2, 1, 0},
+    {"contention^4 x size", 4, 1, 0},
+    {"contention^6 x size", 6, 1, 0},
+    {"large ones first, then start, tightest gap", 0, 0, 0, 0, 0.2, true, true},
+    {"start", 0, 0, 0, 0, 0, true},
+    {"start, tightest gap", 0, 0, 0, 0, 0, true, true},
+    {"contention x size", 1, 1, 0},
+    {"length", 0, 1e-3, 1},
 }};
 
 std::vector<std::int64_t> sorted(const Buffers &buffers, const Timeline &time, const Order &order) {
-    std::vector<double> key(buffers.count());
+    std::vector<std::pair<double, double>> key(buffers.count());
     const double bound = static_cast<double>(std::max<std::int64_t>(time.load(), 1));
+    double largest = 1;
+    for (std::int64_t size : buffers.size) largest = std::max(largest, static_cast<double>(size));
     for (std::int64_t b = 0; b < buffers.count(); ++b) {
         if (time.sections(b).empty()) continue;
-        key[b] = order.start ? -static_cast<double>(time.sections(b)[0].begin)
-                             : order.contention * std::log(static_cast<double>(time.contention(b)) / bound) +
-                                   order.size * std::log(static_cast<double>(buffers.size[b])) + order.length * std::log(time.length(b));
+        const double size = static_cast<double>(buffers.size[b]);
+        if (order.by_start) {
+            const double level = order.split > 0 ? (size > order.split * largest ? 1 : 0) : std::floor(order.classes * size / largest);
+            key[b] = {-level, static_cast<double>(time.sections(b)[0].begin)};
+        } else {
+            const double contention = static_cast<double>(time.contention(b)) / bound;
+            key[b].first = -(order.contention * std::log(contention) + order.size * std::log(size) + order.length * std::log(time.length(b)));
+        }
     }
     std::vector<std::int64_t> index(buffers.count());
     std::iota(index.begin(), index.end(), 0);
-    std::sort(index.begin(), index.end(), [&](std::int64_t a, std::int64_t b) { return key[a] != key[b] ? key[a] > key[b] : a < b; });
+    std::sort(index.begin(), index.end(), [&](std::int64_t a, std::int64_t b) { return key[a] != key[b] ? key[a] < key[b] : a < b; });
     return index;
 }
 
@@ -235,18 +251,18 @@ Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint
     const Timeline time(buffers);
     Greedy best;
     if (pins_clash(buffers, time)) return best;
-    const auto attempt = [&](const char *name, const std::vector<std::int64_t> &order) {
+    const auto attempt = [&](const char *name, const std::vector<std::int64_t> &order, bool best_fit) {
         const std::int64_t limit = !best.packed ? std::numeric_limits<std::int64_t>::max() : best.peak - 1;
-        Greedy greedy = buffers.count() <= kFew ? run<List>(buffers, time, order, false, limit) : run<Tree>(buffers, time, order, false, limit);
+        Greedy greedy = buffers.count() <= kFew ? run<List>(buffers, time, order, best_fit, limit) : run<Tree>(buffers, time, order, best_fit, limit);
         if (!greedy.packed) return;
         best = std::move(greedy);
         best.order = name;
     };
     const auto done = [&] { return best.packed && (best.peak <= enough || !budget.look()); };
-    if (!hint.empty()) attempt("hint", by_hint(hint));
+    if (!hint.empty()) attempt("hint", by_hint(hint), false);
     for (const Order &order : kOrders) {
         if (done()) break;
-        attempt(order.name, sorted(buffers, time, order));
+        attempt(order.name, sorted(buffers, time, order), order.best_fit);
     }
     return best;
 }

@@ -54,6 +54,7 @@ bool Search::refresh(std::int32_t slot) {
     for (std::int32_t k = witness; k < model_.slot_first[slot + 1]; ++k) {
         const Int at = lowest_[model_.slot_buffer[k]] + model_.slot_low[k];
         if (at < lowest) lowest = at, witness = k;
+        if (at <= bottom_[slot]) break;  // lowest places only rise
     }
     undo_.push_back({~slot, witness_[slot], bottom_[slot]});
     bottom_[slot] = lowest;
