@@ -18,6 +18,8 @@ from loadmaster.buffers import Problem
 
 _LARGE = 2_000
 """Buffers beyond which strategies that visit all pairs are left out."""
+_HUGE = 50_000
+"""Buffers beyond which exact search has no chance."""
 _NO_PAIRS = np.empty((0, 2), dtype=np.int64)
 
 
@@ -36,7 +38,7 @@ def _timeline(search: Search) -> None:
     native.greedy(search)
     if search.done or search.expired():
         return
-    _run_each(search, [best_fit.run, exact.run])
+    _run_each(search, [best_fit.run] if len(search.problem) > _HUGE else [best_fit.run, exact.run])
     if len(search.problem) <= _LARGE and search.problem.features <= telamalloc.STRATEGY.honours:
         _run_each(search, [telamalloc.run])
 

@@ -18,6 +18,10 @@ Piece = tuple[int, int, int, int, int]
 """Owner, first instant, instant after the last, first byte, byte after the last: absolute addresses."""
 
 
+_MANY = 64
+"""Deaths at one instant from which the list of the living is written anew."""
+
+
 def broken_rules(problem: Problem, offsets: Ints, capacity: int | None = None) -> Iterator[tuple[str, str]]:
     """Rule and message for everything that is wrong with a packing; a buffer at a negative offset counts as not placed."""
     if len(offsets) != len(problem):
@@ -81,20 +85,34 @@ def _pieces(problem: Problem, offsets: list[int]) -> Iterator[Piece]:
 
 def _sweep(pieces: list[Piece]) -> Iterator[tuple[int, int, int]]:
     """Overlapping pairs, at most one for each piece: live address ranges are kept sorted, so neighbours are enough."""
-    events = [(piece[1], 1, number) for number, piece in enumerate(pieces)] + [(piece[2], 0, number) for number, piece in enumerate(pieces)]
+    births: dict[int, list[int]] = {}
+    deaths: dict[int, list[int]] = {}
+    for number, piece in enumerate(pieces):
+        births.setdefault(piece[1], []).append(number)
+        deaths.setdefault(piece[2], []).append(number)
     live: list[tuple[int, int]] = []
-    for instant, starts, number in sorted(events):
-        owner, _, _, first, last = pieces[number]
-        at = bisect_left(live, (first, number))
-        if not starts:
-            if at < len(live) and live[at] == (first, number):
-                del live[at]
-            continue
-        below = at > 0 and pieces[live[at - 1][1]][4] > first
-        if below or (at < len(live) and live[at][0] < last):
-            yield pieces[live[at - 1 if below else at][1]][0], owner, instant
-        else:
-            live.insert(at, (first, number))
+    for instant in sorted(births.keys() | deaths.keys()):
+        _remove(live, [(pieces[number][3], number) for number in deaths.get(instant, ())])
+        for number in sorted(births.get(instant, ()), key=lambda number: pieces[number][3]):
+            owner, _, _, first, last = pieces[number]
+            at = bisect_left(live, (first, number))
+            below = at > 0 and pieces[live[at - 1][1]][4] > first
+            if below or (at < len(live) and live[at][0] < last):
+                yield pieces[live[at - 1 if below else at][1]][0], owner, instant
+            else:
+                live.insert(at, (first, number))
+
+
+def _remove(live: list[tuple[int, int]], dead: list[tuple[int, int]]) -> None:
+    """Take out ranges, of which those that overlapped were never in."""
+    if len(dead) > _MANY:
+        gone = set(dead)
+        live[:] = [item for item in live if item not in gone]
+        return
+    for item in dead:
+        at = bisect_left(live, item)
+        if at < len(live) and live[at] == item:
+            del live[at]
 
 
 def _pairs(problem: Problem, offsets: Ints, pieces: list[Piece]) -> Iterator[tuple[int, int, int]]:
