@@ -6,7 +6,8 @@
 #include "search.hpp"
 
 #include <algorithm>
-#include <array>
+#include <limits>
+#include <utility>
 
 namespace loadmaster::allocation {
 
@@ -14,7 +15,8 @@ namespace {
 
 constexpr std::int64_t kMostPairs = 8'000'000;  // of buffers alive together that the search is prepared to list
 constexpr std::int64_t kFirstNodes = 1000;      // of an attempt; grows by half every kRound attempts
-constexpr std::int64_t kRound = 6;
+constexpr std::int64_t kRound = 6;               // as many as there are pure orders
+constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 
 // One capacity after another on the same model: attempts are numbered through, so that no order is tried twice in the same way.
 class Restarts {
@@ -22,22 +24,18 @@ class Restarts {
     Restarts(const Model &model, const Settings &settings, Budget &budget)
         : model_(model), settings_(settings), budget_(budget), search_(model, settings.rules, budget) {}
 
-    // `units`: capacity. Stops after about `nodes` nodes.
+    // `units`: capacity. Stops after `nodes` nodes. A capacity that is new gets the pure orders first; after that every perturbation is new.
     Outcome run(std::int64_t units, std::int64_t nodes) {
-        const std::int64_t until = nodes > std::numeric_limits<std::int64_t>::max() - budget_.nodes() ? std::numeric_limits<std::int64_t>::max() : budget_.nodes() + nodes;
+        const std::int64_t until = nodes > kNoLimit - budget_.nodes() ? kNoLimit : budget_.nodes() + nodes;
         std::int64_t limit = kFirstNodes;
-        for (std::int64_t attempt = 0;; ++attempt) {
+        std::int64_t pure = std::exchange(last_units_, units) == units ? kRound : 0;
+        for (std::int64_t tried = 1;; ++tried) {
             const std::int64_t left = until - budget_.nodes();
             if (left <= 0 || budget_.spent()) return Outcome::aborted;
-            const Outcome outcome = search_.run(units, rank_of_attempt(model_, first_ + attempt, settings_.seed), std::min(limit, left));
+            const std::int64_t attempt = pure < kRound ? pure++ : kRound + perturbed_++;
+            const Outcome outcome = search_.run(units, rank_of_attempt(model_, attempt, settings_.seed), std::min(limit, left));
             if (outcome != Outcome::aborted) return outcome;
-            if (attempt % kRound == kRound - 1) {
-                limit += limit / 2;
-                if (nodes != std::numeric_limits<std::int64_t>::max() && until - budget_.nodes() < limit) {
-                    first_ += attempt + 1;
-                    return Outcome::aborted;
-                }
-            }
+            if (tried % kRound == 0) limit += limit / 2;
         }
     }
     std::vector<std::int64_t> offsets(const Buffers &buffers) const {
@@ -52,7 +50,7 @@ class Restarts {
     const Settings settings_;
     Budget &budget_;
     Search search_;
-    std::int64_t first_ = 0;
+    std::int64_t perturbed_ = 0, last_units_ = -1;
 };
 
 Model model_for(const Buffers &buffers, const Settings &settings) {
@@ -103,40 +101,67 @@ Answer fit(const Buffers &buffers, std::span<const std::int64_t> hint, std::int6
     const Model model = model_for(buffers, settings);
     if (model.count < 0) return answer;
     Restarts restarts(model, settings, budget);
-    const Outcome outcome = restarts.run(capacity / model.unit, std::numeric_limits<std::int64_t>::max());
+    const Outcome outcome = restarts.run(capacity / model.unit, kNoLimit);
     if (outcome == Outcome::solved) improve(answer, buffers, restarts.offsets(buffers));
     // With windows the search does not look everywhere.
     if (outcome == Outcome::failed && !model.windows) answer.status = Status::infeasible;
     return answer;
 }
 
+namespace {
+
+// Two ends towards each other: turns at the lowest capacity that may still do (met, it is a proof; exhausted, a better bound), and turns
+// below the best known, in steps that double with success and halve without.
+class Descent {
+  public:
+    Descent(const Buffers &buffers, const Model &model, const Settings &settings, Budget &budget, Answer &answer)
+        : buffers_(buffers), model_(model), budget_(budget), answer_(answer), restarts_(model, settings, budget) {
+        lowest_ = (answer.bound + model.unit - 1) / model.unit;
+        step_ = std::max<std::int64_t>(1, (known() - lowest_) / 4);
+    }
+    void run() {
+        for (std::int64_t nodes = 8 * kRound * kFirstNodes; open();) {
+            attempt(lowest_, nodes);
+            for (bool better = true; open() && better;) {
+                better = attempt(std::max(lowest_, known() - step_), nodes) == Outcome::solved;
+                if (better) step_ *= 2;
+            }
+            if (step_ == 1) nodes += nodes / 2;
+            step_ = std::max<std::int64_t>(1, step_ / 2);
+        }
+        if (!model_.windows) answer_.bound = std::max(answer_.bound, std::min(lowest_, known()) * model_.unit);
+        if (lowest_ > model_.total && answer_.status == Status::unknown) answer_.status = Status::infeasible;
+    }
+
+  private:
+    std::int64_t known() const { return answer_.status == Status::feasible ? answer_.peak / model_.unit : model_.total + 1; }
+    bool open() const { return lowest_ < known() && !budget_.spent() && !stuck_; }
+    Outcome attempt(std::int64_t units, std::int64_t nodes) {
+        if (!open()) return Outcome::aborted;
+        const Outcome outcome = restarts_.run(units, nodes);
+        if (outcome == Outcome::solved) improve(answer_, buffers_, restarts_.offsets(buffers_));
+        // With windows the search does not look everywhere: that it is through says nothing.
+        if (outcome == Outcome::failed && model_.windows) stuck_ = true;
+        if (outcome == Outcome::failed && !model_.windows) lowest_ = units + 1;
+        return outcome;
+    }
+    const Buffers &buffers_;
+    const Model &model_;
+    Budget &budget_;
+    Answer &answer_;
+    Restarts restarts_;
+    std::int64_t lowest_, step_;
+    bool stuck_ = false;
+};
+
+}  // namespace
+
 Answer minimise(const Buffers &buffers, std::span<const std::int64_t> hint, const Settings &settings, Budget &budget) {
     Answer answer = start(buffers, hint, 0, budget);
     const auto settled = [&] { return answer.status == Status::feasible && answer.peak == answer.bound; };
-    const Model model = settled() ? Model{} : model_for(buffers, settings);
-    if (!settled() && model.count > 0) {
-        Restarts restarts(model, settings, budget);
-        const auto known = [&] { return answer.status == Status::feasible ? answer.peak / model.unit : model.total + 1; };
-        std::int64_t lowest = (answer.bound + model.unit - 1) / model.unit;  // no packing is known to be impossible from here on
-        // A capacity below the best known, by a share of what is open: far jumps first, then the last step, with growing effort.
-        constexpr std::array<double, 5> kShares{0.5, 0.0, 0.8, 0.25, 1.0};
-        bool complete = true;
-        std::int64_t nodes = 6 * kFirstNodes;
-        while (lowest < known() && !budget.spent() && complete) {
-            bool better = false;
-            for (double share : kShares) {
-                const std::int64_t open = known() - 1 - lowest;
-                if (open < 0 || budget.spent()) break;
-                const std::int64_t units = lowest + static_cast<std::int64_t>(static_cast<double>(open) * share);
-                const Outcome outcome = restarts.run(units, nodes);
-                if (outcome == Outcome::solved) better |= improve(answer, buffers, restarts.offsets(buffers));
-                if (outcome == Outcome::failed && model.windows) complete = false;
-                if (outcome == Outcome::failed && !model.windows) lowest = units + 1;
-            }
-            if (!better) nodes *= 2;
-        }
-        if (!model.windows) answer.bound = std::max(answer.bound, std::min(lowest, known()) * model.unit);
-        if (lowest > model.total && answer.status == Status::unknown) answer.status = Status::infeasible;
+    if (!settled()) {
+        const Model model = model_for(buffers, settings);
+        if (model.count > 0) Descent(buffers, model, settings, budget, answer).run();
     }
     if (settled()) answer.status = Status::optimal;
     return answer;
