@@ -14,9 +14,16 @@ namespace loadmaster::allocation {
 namespace {
 
 constexpr std::int64_t kMostPairs = 8'000'000;  // of buffers alive together that the search is prepared to list
-constexpr std::int64_t kFirstNodes = 1000;      // of an attempt; grows by half every kRound attempts
+constexpr std::int64_t kFirstNodes = 1000;      // of an attempt, times `luby` of the round
 constexpr std::int64_t kRound = 6;               // as many as there are pure orders
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
+
+// 1 1 2 1 1 2 4 ...: within a logarithm of the best restarts, whatever the distribution of search times (Luby, Sinclair, Zuckerman 1993).
+std::int64_t luby(std::int64_t i) {
+    std::int64_t power = 1;
+    while (2 * power - 1 < i) power *= 2;
+    return 2 * power - 1 == i ? power : luby(i - power + 1);
+}
 
 // One capacity after another on the same model: attempts are numbered through, so that no order is tried twice in the same way.
 class Restarts {
@@ -35,7 +42,7 @@ class Restarts {
             const std::int64_t attempt = pure < kRound ? pure++ : kRound + perturbed_++;
             const Outcome outcome = search_.run(units, rank_of_attempt(model_, attempt, settings_.seed), std::min(limit, left));
             if (outcome != Outcome::aborted) return outcome;
-            if (tried % kRound == 0) limit += limit / 2;
+            if (tried % kRound == 0) limit = kFirstNodes * luby(tried / kRound + 1);
         }
     }
     std::vector<std::int64_t> offsets(const Buffers &buffers) const {
