@@ -32,7 +32,8 @@ def dispatch(
 #   first[n + 1]: the sections of buffer i are first[i] .. first[i + 1] - 1,
 #   begin[m], end[m]: the half-open lifetime of each section; sections of one buffer may not overlap; an empty one counts for nothing,
 #   low[m], high[m]: the bytes of the buffer that are in use during the section: 0 <= low <= high <= size.
-# Buffers that never use a byte get their pin or 0 and count for no peak; a pin overrides the alignment. The peak is the largest offset + size. Sums of size and alignment above 2^62 raise OverflowError.
+# Buffers that never use a byte get their pin or 0 and count for no peak; a pin overrides the alignment.
+# The peak is the largest offset + size. Sums of size and alignment above 2^62 raise OverflowError.
 # `status` is "optimal", "feasible", "infeasible" or "unknown"; the first and third are exhausted searches or a met load bound.
 
 def load_bound(
@@ -96,7 +97,8 @@ def fit_exact(
 
     ``hint`` is empty or an offset per buffer (-1: none); ``nodes`` < 0 is no limit; ``seconds`` may be ``inf``; ``rules`` is -1 for all
     inference rules, or a sum of bits: 1 section inference, 2 dominance, 4 monotonic floor, 8 decomposition, 16 identical buffers,
-    32 memory of failed states, 64 support of passed-over buffers, 128 preprocessing. Status is "feasible", "infeasible" or "unknown" (offsets all -1).
+    32 memory of failed states, 64 support of passed-over buffers, 128 preprocessing.
+    Status is "feasible", "infeasible" or "unknown" (offsets all -1).
     ``interrupted`` says that a signal such as Ctrl-C came: its exception is cleared, raise it again if you like.
     """
 
