@@ -58,6 +58,12 @@ def allocate(
     **demands
         ``reserved``, ``aliases``, ``in_place``, ``conflicts``: see `Problem`.
 
+    Returns
+    -------
+    Allocation
+        Offsets, peak and lower bound in bytes, a status, and what proves it. Memory grows with n log n but for ``telamalloc``, and for
+        pairs that are alive together in ``exact`` and ``cp-sat``.
+
     Raises
     ------
     AllocationError

@@ -37,6 +37,31 @@ def test_an_alias_group_takes_no_more_than_what_is_alive_of_it() -> None:
     holds(buffers, answer, aliases=((0, 1),))
 
 
+rows = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 6), st.integers(1, 9)), min_size=2, max_size=8)
+
+
+@given(rows, st.data())
+@settings(deadline=None, max_examples=60)
+def test_any_aliases_and_reserved_ranges_are_kept(rows, data) -> None:
+    buffers = [lm.Buffer(str(i), lower, lower + length, size) for i, (lower, length, size) in enumerate(rows)]
+    members = data.draw(st.lists(st.integers(0, len(rows) - 1), unique=True, min_size=2, max_size=4))
+    low = data.draw(st.integers(0, 20))
+    demands = {"aliases": (tuple(members),), "reserved": ((low, low + data.draw(st.integers(0, 9))),)}
+    answer = lm.allocate(buffers, **demands)
+    holds(buffers, answer, **demands)
+    assert answer.lower_bound <= answer.peak
+
+
+@given(rows, st.data())
+@settings(deadline=None, max_examples=60)
+def test_in_place_pairs_never_cost_anything(rows, data) -> None:
+    buffers = [lm.Buffer(str(i), lower, lower + length, size) for i, (lower, length, size) in enumerate(rows)]
+    pairs = [(i, i + 1) for i in range(len(rows) - 1) if data.draw(st.booleans())]
+    answer = lm.allocate(buffers, in_place=pairs)
+    holds(buffers, answer, in_place=pairs)
+    assert answer.lower_bound <= answer.peak <= lm.allocate(buffers).peak
+
+
 def test_in_place_pairs_may_share_and_need_not() -> None:
     answer = lm.allocate(three(), in_place=[(0, 1)])
     holds(three(), answer, in_place=[(0, 1)])

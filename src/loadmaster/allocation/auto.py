@@ -38,9 +38,16 @@ def _timeline(search: Search) -> None:
     native.greedy(search)
     if search.done or search.expired():
         return
-    _run_each(search, [best_fit.run] if len(search.problem) > _HUGE else [best_fit.run, exact.run])
-    if len(search.problem) <= _LARGE and search.problem.features <= telamalloc.STRATEGY.honours:
+    _run_each(search, [best_fit.run])
+    small = len(search.problem) <= _LARGE
+    if small:
+        _run_each(search, [greedy.run])
+    if len(search.problem) <= _HUGE:
+        _run_each(search, [exact.run])
+    if small and search.problem.features <= telamalloc.STRATEGY.honours:
         _run_each(search, [telamalloc.run])
+    if small:
+        _run_each(search, [local_search.run])
 
 
 def _run_each(search: Search, runs: Sequence[Callable[[Search], None]]) -> None:

@@ -10,8 +10,10 @@ from loadmaster.allocation.placing import place
 from loadmaster.allocation.search import Search, Strategy, peak_of
 from loadmaster.buffers import Ints
 
-_WORK = 4_000_000
+_WORK = 1_000_000
 """Buffers placed, over all samples: the default budget."""
+_PER_PAIR = 16
+"""Samples at most for every pair of buffers: small sets have few orders."""
 _SLOW_WORK = 40_000
 """The same where native code cannot do the placing."""
 
@@ -21,7 +23,7 @@ def run(search: Search) -> None:
     problem, random = search.problem, np.random.default_rng(search.seed)
     order, peak, offsets = _start(search)
     work = _WORK if problem.features <= native.HONOURS else _SLOW_WORK
-    for _ in range(max(1, work // max(len(problem), 1))):
+    for _ in range(min(work // len(problem) + 1, _PER_PAIR * len(problem) ** 2)):
         if search.done or search.expired():
             return
         candidate = _moved(order, offsets, search, random)

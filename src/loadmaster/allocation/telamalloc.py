@@ -58,7 +58,7 @@ class Options:
     prioritise: bool = True
     unstick: bool = True
     patience: int = 64
-    steps: int = 4_000
+    steps: int = 1_000
 
 
 @dataclass

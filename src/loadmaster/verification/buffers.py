@@ -60,7 +60,7 @@ def _shared(problem: Problem, offsets: Ints) -> Iterator[tuple[str, str]]:
 def _reserved(problem: Problem, pieces: list[Piece]) -> Iterator[tuple[str, str]]:
     for low, high in problem.reserved:
         for owner, _, _, first, last in pieces:
-            if first < high and low < last:
+            if low < high and first < high and low < last:
                 yield "reserved", f"buffer {problem.name(owner)!r} at {first}-{last} touches the reserved range {low}-{high}"
 
 
