@@ -124,10 +124,10 @@ class Descent {
     Descent(const Buffers &buffers, const Model &model, const Settings &settings, Budget &budget, Answer &answer)
         : buffers_(buffers), model_(model), budget_(budget), answer_(answer), restarts_(model, settings, budget) {
         lowest_ = (answer.bound + model.unit - 1) / model.unit;
-        step_ = std::max<std::int64_t>(1, (known() - lowest_) / 4);
+        step_ = std::max<std::int64_t>(1, (known() - lowest_) / 2);
     }
     void run() {
-        for (std::int64_t nodes = 8 * kRound * kFirstNodes; open();) {
+        for (std::int64_t nodes = 2 * kRound * kFirstNodes; open();) {
             attempt(lowest_, nodes);
             for (bool better = true; open() && better;) {
                 better = attempt(std::max(lowest_, known() - step_), nodes) == Outcome::solved;
