@@ -10,8 +10,6 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import combinations, pairwise
 
-import numpy as np
-
 from loadmaster.buffers import Ints, Problem
 
 Piece = tuple[int, int, int, int, int]
@@ -38,17 +36,16 @@ def broken_rules(problem: Problem, offsets: Ints, capacity: int | None = None) -
 
 
 def _each_buffer(problem: Problem, offsets: Ints, capacity: int | None) -> Iterator[tuple[str, str]]:
-    for i in np.flatnonzero(offsets < 0).tolist():
-        yield "complete", f"buffer {problem.name(i)!r} has no offset"
-    for i in np.flatnonzero((offsets % problem.alignment != 0) & (offsets >= 0)).tolist():
-        yield "alignment", f"buffer {problem.name(i)!r} is at {offsets[i]}, not a multiple of {problem.alignment[i]}"
-    for i in np.flatnonzero((problem.pin >= 0) & (problem.pin != offsets)).tolist():
-        yield "pin", f"buffer {problem.name(i)!r} is at {offsets[i]}, not where it is pinned ({problem.pin[i]})"
-    if capacity is None:
-        return
-    space = (problem.size > 0) & (problem.upper > problem.lower)
-    for i in np.flatnonzero((offsets > capacity - problem.size) & space).tolist():
-        yield "capacity", f"buffer {problem.name(i)!r} ends at {offsets[i] + problem.size[i]}, past the capacity of {capacity}"
+    columns = (problem.lower, problem.upper, problem.size, problem.alignment, problem.pin, offsets)
+    for i, (lower, upper, size, alignment, pin, at) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        if at < 0:
+            yield "complete", f"buffer {problem.name(i)!r} has no offset"
+        elif at % alignment:
+            yield "alignment", f"buffer {problem.name(i)!r} is at {at}, not a multiple of {alignment}"
+        if pin >= 0 and pin != at:
+            yield "pin", f"buffer {problem.name(i)!r} is at {at}, not where it is pinned ({pin})"
+        if capacity is not None and size > 0 and upper > lower and at + size > capacity:
+            yield "capacity", f"buffer {problem.name(i)!r} ends at {at + size}, past the capacity of {capacity}"
 
 
 def _shared(problem: Problem, offsets: Ints) -> Iterator[tuple[str, str]]:
