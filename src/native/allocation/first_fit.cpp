@@ -188,6 +188,7 @@ struct Order {
 
 constexpr std::array<Order, 13> kOrders{{
     {"contention^8 x size", 8, 1, 0},
+    {"start, tightest gap", 0, 0, 0, 0, 0, true, true},
     {"size", 0, 1, 0},
     {"area", 0, 1, 1},
     {"size in 8 classes, then start", 0, 0, 0, 8, 0, true},
@@ -197,7 +198,6 @@ constexpr std::array<Order, 13> kOrders{{
     {"contention^6 x size", 6, 1, 0},
     {"large ones first, then start, tightest gap", 0, 0, 0, 0, 0.2, true, true},
     {"start", 0, 0, 0, 0, 0, true},
-    {"start, tightest gap", 0, 0, 0, 0, 0, true, true},
     {"contention x size", 1, 1, 0},
     {"length", 0, 1e-3, 1},
 }};
