@@ -17,7 +17,7 @@ lint: .venv/installed-dev
 	$(BIN)/mypy
 
 # The package is installed in place: editing Python needs no new install, but native code and new modules do.
-.venv/installed: pyproject.toml CMakeLists.txt $(wildcard src/native/*) .venv/modules
+.venv/installed: pyproject.toml CMakeLists.txt $(wildcard src/native/* src/native/*/*) .venv/modules
 	$(PIP) --editable .
 	touch $@
 

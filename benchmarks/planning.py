@@ -96,6 +96,7 @@ def report(title: str, runs: list[dict[str, float]]) -> None:
     """One line per stage, most time first, and the sum."""
     print(f"\n{title}: median of {len(runs)}")
     medians = {stage: statistics.median(run.get(stage, 0.0) for run in runs) for stage in runs[0]}
+    medians["import"] = runs[0]["import"]  # only the first run has anything to import
     parts = {stage: seconds for stage, seconds in medians.items() if stage != "plan: all stages"}
     for stage, seconds in sorted(parts.items(), key=lambda item: -item[1]):
         print(f"  {stage:28} {seconds:8.3f} s")

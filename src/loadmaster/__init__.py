@@ -14,6 +14,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from loadmaster.allocations import Allocation as Allocation
+    from loadmaster.allocator import allocate as allocate
+    from loadmaster.buffers import Buffer as Buffer
+    from loadmaster.buffers import Problem as Problem
+    from loadmaster.buffers_csv import read_buffers as read_buffers
+    from loadmaster.buffers_csv import write_buffers as write_buffers
     from loadmaster.errors import LoadmasterError as LoadmasterError
     from loadmaster.frontends import load as load
     from loadmaster.graph import Graph as Graph
@@ -23,22 +29,47 @@ if TYPE_CHECKING:
     from loadmaster.targets import target as target
     from loadmaster.verification import Violation as Violation
     from loadmaster.verification import verify as verify
+    from loadmaster.verification import verify_buffers as verify_buffers
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Allocation": "loadmaster.allocations",
+    "Buffer": "loadmaster.buffers",
     "Graph": "loadmaster.graph",
     "LoadmasterError": "loadmaster.errors",
     "Plan": "loadmaster.plans",
+    "Problem": "loadmaster.buffers",
     "Target": "loadmaster.hardware",
     "Violation": "loadmaster.verification",
+    "allocate": "loadmaster.allocator",
     "load": "loadmaster.frontends",
     "plan": "loadmaster.planner",
+    "read_buffers": "loadmaster.buffers_csv",
     "target": "loadmaster.targets",
     "verify": "loadmaster.verification",
+    "verify_buffers": "loadmaster.verification",
+    "write_buffers": "loadmaster.buffers_csv",
 }
 
-__all__ = ["Graph", "LoadmasterError", "Plan", "Target", "Violation", "load", "plan", "target", "verify"]
+__all__ = [
+    "Allocation",
+    "Buffer",
+    "Graph",
+    "LoadmasterError",
+    "Plan",
+    "Problem",
+    "Target",
+    "Violation",
+    "allocate",
+    "load",
+    "plan",
+    "read_buffers",
+    "target",
+    "verify",
+    "verify_buffers",
+    "write_buffers",
+]
 
 
 def __getattr__(name: str) -> Any:

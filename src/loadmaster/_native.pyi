@@ -27,3 +27,98 @@ def dispatch(
     next: NDArray[np.int64],
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], int]:
     """Core of every task, tasks in the order in which they were started, and the makespan. Durations are picoseconds."""
+
+# Allocation. A set of n buffers is eight int64 arrays, always in this order:
+#   size[n], alignment[n] (at least 1), pin[n] (fixed offset, or -1),
+#   first[n + 1]: the sections of buffer i are first[i] .. first[i + 1] - 1,
+#   begin[m], end[m]: the half-open lifetime of each section; sections of one buffer may not overlap; an empty one counts for nothing,
+#   low[m], high[m]: the bytes of the buffer that are in use during the section: 0 <= low <= high <= size.
+# Buffers that never use a byte get their pin or 0 and count for no peak; a pin overrides the alignment.
+# The peak is the largest offset + size. Sums of size and alignment above 2^62 raise OverflowError.
+# `status` is "optimal", "feasible", "infeasible" or "unknown"; the first and third are exhausted searches or a met load bound.
+
+def load_bound(
+    size: NDArray[np.int64],
+    first: NDArray[np.int64],
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+    low: NDArray[np.int64],
+    high: NDArray[np.int64],
+) -> tuple[int, int]:
+    """Most bytes in use at once, and the first instant at which they are (0, 0 if there is nothing)."""
+
+def place_in_order(
+    size: NDArray[np.int64],
+    alignment: NDArray[np.int64],
+    pin: NDArray[np.int64],
+    first: NDArray[np.int64],
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+    low: NDArray[np.int64],
+    high: NDArray[np.int64],
+    order: NDArray[np.int64],
+    best_fit: bool,
+) -> tuple[NDArray[np.int64], int]:
+    """Each buffer in turn at its lowest gap (or its tightest), pinned ones first whatever the order: offsets and peak."""
+
+def allocate_greedy(
+    size: NDArray[np.int64],
+    alignment: NDArray[np.int64],
+    pin: NDArray[np.int64],
+    first: NDArray[np.int64],
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+    low: NDArray[np.int64],
+    high: NDArray[np.int64],
+    hint: NDArray[np.int64],
+    seconds: float,
+) -> tuple[str, NDArray[np.int64], int, int, str]:
+    """The best of a family of first-fit orders: status, offsets, peak, lower bound, name of the order.
+
+    Stops at the load bound or after ``seconds``, never before the first order is through.
+    """
+
+def fit_exact(
+    size: NDArray[np.int64],
+    alignment: NDArray[np.int64],
+    pin: NDArray[np.int64],
+    first: NDArray[np.int64],
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+    low: NDArray[np.int64],
+    high: NDArray[np.int64],
+    hint: NDArray[np.int64],
+    capacity: int,
+    nodes: int,
+    seconds: float,
+    seed: int,
+    rules: int,
+) -> tuple[str, NDArray[np.int64], int, int, int, bool]:
+    """Any packing within ``capacity``: status, offsets, peak, lower bound, nodes, interrupted.
+
+    ``hint`` is empty or an offset per buffer (-1: none); ``nodes`` < 0 is no limit; ``seconds`` may be ``inf``; ``rules`` is -1 for all
+    inference rules, or a sum of bits: 1 section inference, 2 dominance, 4 monotonic floor, 8 decomposition, 16 identical buffers,
+    32 memory of failed states, 64 support of passed-over buffers, 128 preprocessing.
+    Status is "feasible", "infeasible" or "unknown" (offsets all -1).
+    ``interrupted`` says that a signal such as Ctrl-C came: its exception is cleared, raise it again if you like.
+    """
+
+def minimise_exact(
+    size: NDArray[np.int64],
+    alignment: NDArray[np.int64],
+    pin: NDArray[np.int64],
+    first: NDArray[np.int64],
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+    low: NDArray[np.int64],
+    high: NDArray[np.int64],
+    hint: NDArray[np.int64],
+    nodes: int,
+    seconds: float,
+    seed: int,
+    rules: int,
+) -> tuple[str, NDArray[np.int64], int, int, int, bool]:
+    """The smallest peak: status, offsets, peak, proven lower bound, nodes, interrupted; anytime. Arguments as for ``fit_exact``."""
+
+def allocate_small(lower: NDArray[np.int64], upper: NDArray[np.int64], size: NDArray[np.int64]) -> tuple[NDArray[np.int64], int, int, bool]:
+    """Plain buffers (no alignment, pins or gaps), as fast as a call allows: offsets, peak, lower bound, proven optimal."""

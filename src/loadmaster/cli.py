@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from loadmaster.errors import LoadmasterError, ModelError
+from loadmaster.errors import LoadmasterError, ModelError, OutputError, PlanError
 
 if TYPE_CHECKING:
+    from loadmaster.allocations import Allocation
     from loadmaster.graph import Graph
     from loadmaster.plans import Plan
     from loadmaster.verification import Violation
@@ -90,31 +91,106 @@ def plan_command(
     else:
         _print_summary(result, seconds, cpu_seconds, files)
     if violations:
-        _print_violations(violations)
+        _print_violations(violations, "plan")
+        raise typer.Exit(1)
+
+
+@app.command("allocate")
+def allocate_command(
+    buffers: Annotated[Path, typer.Argument(metavar="BUFFERS.csv", help="Columns id, lower, upper (or end, inclusive), size, and more.")],
+    capacity: Annotated[
+        str | None, typer.Option(metavar="BYTES", help="Find any packing that fits, such as `1MiB`. Without it, the lowest peak.")
+    ] = None,
+    alignment: Annotated[str | None, typer.Option(metavar="BYTES", help="Every offset is a multiple of it.")] = None,
+    strategy: Annotated[
+        str, typer.Option(metavar="NAME", help="auto, best-fit, greedy, telamalloc, exact, local-search or cp-sat.")
+    ] = "auto",
+    time_limit: Annotated[
+        str | None, typer.Option(metavar="S", help="Stop after so long, such as `5` or `200 ms`, with the best so far.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, metavar="N", help="Same input and seed, same packing.")] = 0,
+    threads: Annotated[int, typer.Option(min=1, metavar="N", help="Use up to so many threads.")] = 1,
+    output: Annotated[Path | None, typer.Option(metavar="OUT.csv", help="Where the buffers go, with their offsets.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Give buffers with known lifetimes addresses in one memory.
+
+    Exit code 1 if they do not fit, or no packing was found.
+
+    Example: `loadmaster allocate buffers.csv --capacity 1MiB --output packed.csv`
+    """
+    from loadmaster.allocator import aligned, allocate
+    from loadmaster.buffers_csv import read_buffers, write_buffers
+    from loadmaster.units import parse_bytes, parse_seconds
+
+    limit = None if time_limit is None else parse_seconds(time_limit)
+    room, step = (None if text is None else parse_bytes(text) for text in (capacity, alignment))
+    if output is not None:
+        _require_writable(output.parent, "--output")
+    problem = aligned(read_buffers(buffers), step)
+    answer = allocate(problem, room, strategy=strategy, time_limit=limit, seed=seed, threads=threads)
+    if output is not None and answer.offsets is not None:
+        write_buffers(output, problem, answer.offsets)
+    if as_json:
+        _print_json(_allocation_json(answer, len(problem)))
+    else:
+        from rich.console import Console
+
+        from loadmaster.report.packing import packing_summary
+
+        Console().print(packing_summary(problem, answer))
+        if output is not None and answer.offsets is not None:
+            typer.echo(f"wrote {output}")
+    if answer.offsets is None:
         raise typer.Exit(1)
 
 
 @app.command("verify")
-def verify_command(plan: Annotated[Path, typer.Argument(metavar="PLAN.json")], as_json: Json = False) -> None:
-    """Check a plan file; exit code 1 if it does not hold.
+def verify_command(
+    plan: Annotated[Path | None, typer.Argument(metavar="[PLAN.json]", help="A plan; or give --buffers.")] = None,
+    buffers: Annotated[Path | None, typer.Option(metavar="OUT.csv", help="Buffers with their offsets, instead of a plan.")] = None,
+    capacity: Annotated[str | None, typer.Option(metavar="BYTES", help="With --buffers: what every buffer must end within.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Check a plan file, or the offsets of buffers; exit code 1 if it does not hold.
 
-    The checks share no code with the planner.
+    The checks share no code with the planner or the allocator.
 
-    Example: `loadmaster verify plan/plan.json`
+    Example: `loadmaster verify plan/plan.json`, or `loadmaster verify --buffers packed.csv --capacity 1MiB`
     """
-    from loadmaster.plans import Plan
-    from loadmaster.verification import verify
-
-    checked = Plan.load(plan)
-    violations = verify(checked)
+    if (plan is None) == (buffers is None):
+        raise PlanError("verify: give either PLAN.json or --buffers OUT.csv")
+    if plan is not None and capacity is not None:
+        raise PlanError("verify: --capacity belongs to --buffers: a plan names its own memories")
+    source = plan or buffers
+    assert source is not None
+    what, counts, violations = ("plan", *_check_plan(source)) if plan else ("packing", *_check_packing(source, capacity))
     if as_json:
         _print_json({"valid": not violations, "violations": [{"rule": v.rule, "message": v.message} for v in violations]})
     elif not violations:
-        counts = f"{len(checked.jobs)} jobs, {len(checked.allocations)} allocations, {len(checked.transfers)} transfers"
-        typer.echo(f"{plan}: the plan holds ({counts})")
+        typer.echo(f"{source}: the {what} holds ({counts})")
     if violations:
-        _print_violations(violations)
+        _print_violations(violations, what)
         raise typer.Exit(1)
+
+
+def _check_plan(file: Path) -> tuple[str, tuple[Violation, ...]]:
+    from loadmaster.plans import Plan
+    from loadmaster.verification import verify
+
+    plan = Plan.load(file)
+    return f"{len(plan.jobs)} jobs, {len(plan.allocations)} allocations, {len(plan.transfers)} transfers", verify(plan)
+
+
+def _check_packing(file: Path, capacity: str | None) -> tuple[str, tuple[Violation, ...]]:
+    from loadmaster.buffers_csv import read_solution
+    from loadmaster.units import parse_bytes
+    from loadmaster.verification import verify_buffers
+
+    problem, offsets = read_solution(file)
+    violations = verify_buffers(problem, offsets, None if capacity is None else parse_bytes(capacity))
+    peak = int((offsets + problem.size)[problem.solid].max(initial=0))
+    return f"{len(problem)} buffers, peak {peak}", violations
 
 
 @app.command("targets")
@@ -176,6 +252,18 @@ def _dims(options: list[str]) -> dict[str, int]:
     return sizes
 
 
+def _require_writable(directory: Path, option: str = "--out") -> None:
+    """Find out before the work, not after it."""
+    from tempfile import TemporaryFile
+
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise OutputError(f"{option} {directory}: cannot be written: {error.strerror}") from None
+
+
 def _summary_json(plan: Plan, seconds: float, cpu_seconds: float, files: list[Path], violations: tuple[Violation, ...]) -> dict[str, Any]:
     metrics = plan.metrics
     return {
@@ -201,6 +289,16 @@ def _summary_json(plan: Plan, seconds: float, cpu_seconds: float, files: list[Pa
     }
 
 
+def _allocation_json(answer: Allocation, buffers: int) -> dict[str, Any]:
+    from dataclasses import asdict, is_dataclass
+
+    kept = ("status", "peak", "lower_bound", "capacity", "seconds", "cpu_seconds", "strategy", "seed", "interrupted", "counters")
+    proof = answer.certificate
+    shown: dict[str, Any] = {name: getattr(answer, name) for name in kept} | {"buffers": buffers}
+    key = "reason" if answer.status == "infeasible" else "certificate"
+    return shown | {key: asdict(proof) if is_dataclass(proof) and not isinstance(proof, type) else proof}
+
+
 def _print_json(value: dict[str, Any]) -> None:
     typer.echo(json.dumps(value, indent=2, allow_nan=False))
 
@@ -215,10 +313,10 @@ def _print_summary(plan: Plan, seconds: float, cpu_seconds: float, files: list[P
         typer.echo(f"wrote {file}")
 
 
-def _print_violations(violations: tuple[Violation, ...]) -> None:
+def _print_violations(violations: tuple[Violation, ...], what: str) -> None:
     for violation in violations:
         typer.echo(f"{violation.rule}: {violation.message}", err=True)
-    typer.echo(f"the plan does not hold: {len(violations)} violations", err=True)
+    typer.echo(f"the {what} does not hold: {len(violations)} violations", err=True)
 
 
 def main() -> NoReturn:

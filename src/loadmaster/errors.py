@@ -27,3 +27,7 @@ class PlanError(LoadmasterError):
 
 class OutputError(LoadmasterError):
     """A result could not be written."""
+
+
+class AllocationError(LoadmasterError):
+    """A set of buffers is malformed or contradictory, or a strategy cannot honour what it asks for."""

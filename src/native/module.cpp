@@ -1,30 +1,15 @@
 // Python bindings: arrays in, arrays out, the interpreter lock released. Arguments are checked here, so that no kernel reads out of bounds.
+#include "arguments.hpp"
 #include "kernels.hpp"
 
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-
 #include <cmath>
-#include <memory>
-#include <stdexcept>
-#include <string>
 
 namespace nb = nanobind;
 using namespace loadmaster;
 
+void bind_allocation(nb::module_ &module);  // allocation_module.cpp
+
 namespace {
-
-template <typename T, int Dimensions>
-using Array = nb::ndarray<const T, nb::ndim<Dimensions>, nb::c_contig, nb::device::cpu>;
-
-template <typename AnyArray>
-auto view(const AnyArray &array) {
-    return std::span(array.data(), array.size());
-}
-
-void require(bool holds, const char *what) {
-    if (!holds) throw std::invalid_argument(what);
-}
 
 void require_finite(std::span<const double> values, const char *what) {
     for (double value : values) require(std::isfinite(value) && value >= 0, what);
@@ -48,15 +33,6 @@ Successors successors_of(const Array<std::int64_t, 1> &first, const Array<std::i
     require(first.data()[first.size() - 1] == static_cast<std::int64_t>(next.size()), "first: must end with the length of next");
     require_below(successors.next, successors.tasks(), "next: names no task");
     return successors;
-}
-
-// Hands a vector to numpy without copying it.
-template <typename T>
-nb::object to_numpy(std::vector<T> &&values, std::initializer_list<std::size_t> shape) {
-    auto owner = std::make_unique<std::vector<T>>(std::move(values));
-    T *data = owner->data();
-    nb::capsule capsule(owner.release(), [](void *held) noexcept { delete static_cast<std::vector<T> *>(held); });
-    return nb::cast(nb::ndarray<nb::numpy, T>(data, shape, capsule));
 }
 
 nb::object py_replay(const Array<std::int64_t, 1> &duration, const Array<double, 2> &demand, std::size_t links,
@@ -109,4 +85,5 @@ NB_MODULE(_native, module) {
     module.def("replay", &py_replay, nb::arg("duration"), nb::arg("demand"), nb::arg("links"), nb::arg("resource"),
                nb::arg("resources"), nb::arg("order"), nb::arg("first"), nb::arg("next"));
     module.def("dispatch", &py_dispatch, nb::arg("priority"), nb::arg("duration"), nb::arg("demand"), nb::arg("first"), nb::arg("next"));
+    bind_allocation(module);
 }

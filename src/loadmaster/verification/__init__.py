@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from loadmaster.buffers import Ints, Problem
 from loadmaster.plans import Plan
 from loadmaster.verification import curves, dataflow, figures, memory, movement, order, records
+from loadmaster.verification.buffers import broken_rules
 from loadmaster.verification.facts import Facts
 
 _SHOWN = 20
@@ -92,6 +94,11 @@ def verify(plan: Plan) -> tuple[Violation, ...]:
         if found := tuple(violation for rule, check in stage.items() for violation in _violations(rule, check(facts))):
             return found
     return ()
+
+
+def verify_buffers(problem: Problem, offsets: Ints, capacity: int | None = None) -> tuple[Violation, ...]:
+    """Check that offsets solve a packing problem: what is wrong with them, at most 20 violations; empty if they do."""
+    return tuple(Violation(rule, message) for rule, message in islice(broken_rules(problem, offsets, capacity), _SHOWN))
 
 
 def _violations(rule: str, messages: Iterator[str]) -> Iterator[Violation]:

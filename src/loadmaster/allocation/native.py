@@ -1,0 +1,103 @@
+"""Problems as the native core takes them, and its answers as strategies want them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from loadmaster import _native
+from loadmaster.allocation.search import Search
+from loadmaster.buffers import Ints, Problem
+
+HONOURS = frozenset({"alignment", "pins", "gaps", "windows"})
+"""What the native core can do beyond lifetimes and sizes."""
+
+_NO_HINT = np.empty(0, dtype=np.int64)
+_ALL_RULES = -1
+_FOR_PROOF = 255 - 32
+"""All rules but the memory of failed states, which knows them by a hash: fast, but two states could share one."""
+
+Columns = tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]
+
+
+def columns(problem: Problem) -> Columns:
+    """Sizes, alignments, pins, and the sections of every buffer, one buffer after the other."""
+    first, begin, end, low, high = problem.sections
+    size, alignment, pin = (np.ascontiguousarray(column) for column in (problem.size, problem.alignment, problem.pin))
+    return size, alignment, pin, first, begin, end, low, high
+
+
+def greedy(search: Search) -> None:
+    """Offer the best of the native family of first-fit orders."""
+    hint = search.problem.hint if (search.problem.hint >= 0).any() else _NO_HINT
+    answer = _native.allocate_greedy(*columns(search.problem), hint, _seconds(search))
+    search.offer(answer[1])
+    search.expired()
+
+
+def in_order(problem: Problem, order: Ints, best_fit: bool = False) -> Ints:
+    """Offsets when buffers are placed one after another, each at its lowest gap or its tightest."""
+    return _native.place_in_order(*columns(problem), np.ascontiguousarray(order, dtype=np.int64), best_fit)[0]
+
+
+def exact(search: Search, nodes: int) -> None:
+    """Search until a packing is good enough, nothing is left to try, or the nodes are spent.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If one came; what was found is kept.
+    """
+    problem = search.problem
+    start = search.offsets if search.offsets is not None else problem.hint if (problem.hint >= 0).any() else _NO_HINT
+    if search.capacity is None:
+        arguments = (start, nodes, _seconds(search), search.seed, _ALL_RULES)
+        status, offsets, _, lower, spent, interrupted = _native.minimise_exact(*columns(problem), *arguments)
+    else:
+        limits = (start, search.capacity, nodes, _seconds(search), search.seed, _ALL_RULES)
+        status, offsets, _, lower, spent, interrupted = _native.fit_exact(*columns(problem), *limits)
+        lower = search.capacity + 1 if status == "infeasible" else lower
+    search.count("nodes", spent)
+    if status in ("optimal", "feasible"):
+        search.offer(offsets)
+    if orderly(problem) and lower > max(search.floor, search.bound.bytes) and _confirmed(search, lower - 1, nodes):
+        search.floor = lower
+    search.expired()
+    if interrupted:
+        raise KeyboardInterrupt
+
+
+def _confirmed(search: Search, capacity: int, nodes: int) -> bool:
+    """Whether a search that remembers nothing by a hash finds no packing within ``capacity`` either."""
+    answer = _native.fit_exact(*columns(search.problem), _NO_HINT, capacity, nodes, _seconds(search), search.seed, _FOR_PROOF)
+    search.count("nodes", answer[4])
+    return answer[0] == "infeasible"
+
+
+def fits(problem: Problem, capacity: int, nodes: int) -> bool | None:
+    """Whether a packing within a capacity exists; None if the nodes did not suffice to tell."""
+    if problem.features - HONOURS or not orderly(problem):
+        return None
+    status = _native.fit_exact(*columns(problem), _NO_HINT, capacity, nodes, math.inf, 0, _FOR_PROOF)[0]
+    return {"feasible": True, "optimal": True, "infeasible": False}.get(status)
+
+
+def lowest_peak(problem: Problem, nodes: int) -> int | None:
+    """Smallest peak, if it can be proven with so many nodes."""
+    status, _, peak, *_ = _native.minimise_exact(*columns(problem), _NO_HINT, nodes, math.inf, 0, _FOR_PROOF)
+    return peak if status == "optimal" else None
+
+
+def orderly(problem: Problem) -> bool:
+    """Whether of two buffers that are alive together one must lie above the other throughout.
+
+    The search decides who is above once for each pair. Where windows leave a buffer's low bytes free, two buffers could lie above one
+    another in turn, and an exhausted search has not seen that.
+    """
+    return bool((problem.gaps.low == 0).all())
+
+
+def _seconds(search: Search) -> float:
+    remaining = search.remaining()
+    return math.inf if remaining is None else remaining

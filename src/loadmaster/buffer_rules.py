@@ -1,0 +1,224 @@
+"""What makes a packing problem well formed, and the way from records and arrays to a checked `Problem`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.buffers import FREE, NO_GAPS, Buffer, Gaps, Ints, Problem
+from loadmaster.errors import AllocationError
+
+LARGEST = 2**62
+"""Addresses and instants stay below this, so that sums of two fit 64 bits."""
+
+Where = Callable[[int, str], str]
+"""Names a buffer and one of its fields in an error."""
+
+
+def problem_of(buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | NDArray[Any], **demands: Any) -> Problem:
+    """Make a checked problem of records or arrays.
+
+    Parameters
+    ----------
+    buffers
+        `Buffer` records; or three integer arrays (lower, upper, size), also as one array of shape (n, 3); or a mapping of arrays that
+        may add ``alignment``, ``pin``, ``hint`` and ``ids``; or a problem, which is taken as it is.
+    **demands
+        Further fields of `Problem`: ``reserved``, ``aliases``, ``in_place``, ``conflicts``.
+
+    Raises
+    ------
+    AllocationError
+        If anything is malformed. The message names the buffer and the field.
+    """
+    if isinstance(buffers, Problem):
+        return buffers
+    if isinstance(buffers, Mapping):
+        columns, ids, gaps = dict(buffers), buffers.get("ids"), NO_GAPS
+    elif len(buffers) and all(isinstance(buffer, Buffer) for buffer in buffers):
+        columns, ids, gaps = _columns_of(list(buffers)), tuple(str(buffer.id) for buffer in buffers), _gaps_of(list(buffers))
+    else:
+        columns, ids, gaps = _three(buffers), None, NO_GAPS
+    problem = from_columns(columns, None if ids is None else tuple(map(str, ids)), gaps, demands)
+    check(problem)
+    return problem
+
+
+def from_columns(columns: Mapping[str, Any], ids: tuple[str, ...] | None, gaps: Gaps, demands: Mapping[str, Any]) -> Problem:
+    """Fill in what is absent and see to it that columns are whole numbers of one length."""
+    missing = [name for name in ("lower", "upper", "size") if name not in columns]
+    if missing:
+        raise AllocationError(f"buffers: {missing[0]!r} is missing: give lower, upper and size")
+    size = whole(columns["size"], "size")
+    filled: dict[str, Any] = {name: whole(columns[name], name) for name in ("lower", "upper")}
+    for name, default in (("alignment", 1), ("pin", FREE), ("hint", FREE)):
+        filled[name] = whole(columns[name], name) if name in columns else np.full(len(size), default, dtype=np.int64)
+    for name, column in [*filled.items(), ("ids", ids)]:
+        if column is not None and len(column) != len(size):
+            raise AllocationError(f"buffers: {name!r} has {len(column)} entries and 'size' has {len(size)}: give as many of each")
+    more = dict(demands)
+    for pairs in ("in_place", "conflicts"):
+        if more.get(pairs) is not None:
+            more[pairs] = whole(np.asarray(more[pairs]).reshape(-1), pairs).reshape(-1, 2)
+    return Problem(size=size, **filled, ids=ids, gaps=gaps, **more)
+
+
+def whole(values: Any, name: str) -> Ints:
+    """One-dimensional int64 array; anything that is not a whole number below 2^62 is an error."""
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise AllocationError(f"buffers: {name!r} must be a list of whole numbers, not an array of shape {array.shape}")
+    if (array.dtype.kind in "iu" and array.dtype.itemsize < 8) or array.dtype == np.int64 or not len(array):
+        return np.ascontiguousarray(array, dtype=np.int64)
+    for at, value in enumerate(array.tolist()):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise AllocationError(f"buffer {at}: {name} is {value!r}: write a whole number")
+        if abs(value) >= LARGEST:
+            raise AllocationError(f"buffer {at}: {name} is {value}, which is 2^62 or more: scale the problem down")
+    return array.astype(np.int64)
+
+
+def _three(buffers: Any) -> dict[str, Any]:
+    if isinstance(buffers, np.ndarray) and buffers.ndim == 2 and buffers.shape[1] == 3:
+        buffers = tuple(buffers.T)
+    if len(buffers) == 0:
+        buffers = ([], [], [])
+    if len(buffers) != 3 or any(isinstance(column, str | int | float | Buffer) for column in buffers):
+        raise AllocationError("buffers: give Buffer records, or three arrays (lower, upper, size)")
+    return dict(zip(("lower", "upper", "size"), buffers, strict=True))
+
+
+def _columns_of(buffers: Sequence[Buffer]) -> dict[str, Any]:
+    def addresses(field: str) -> list[Any]:
+        values = [getattr(buffer, field) for buffer in buffers]
+        if bad := [at for at, value in enumerate(values) if isinstance(value, int) and value < 0]:
+            raise AllocationError(f"buffer {buffers[bad[0]].id!r}: {field} is {values[bad[0]]}: an address is at least 0")
+        return [FREE if value is None else value for value in values]
+
+    columns: dict[str, Any] = {name: [getattr(buffer, name) for buffer in buffers] for name in ("lower", "upper", "size", "alignment")}
+    return columns | {"pin": addresses("offset"), "hint": addresses("hint")}
+
+
+def _gaps_of(buffers: Sequence[Buffer]) -> Gaps:
+    rows = [
+        (owner, gap.lower, gap.upper, *((0, 0) if gap.window is None else gap.window))
+        for owner, buffer in enumerate(buffers)
+        for gap in buffer.gaps
+    ]
+    return gaps_from(rows) if rows else NO_GAPS
+
+
+def gaps_from(rows: Sequence[tuple[int, ...]]) -> Gaps:
+    """Columns of rows (owner, lower, upper, low, high)."""
+    return Gaps(*(whole(list(column), "gaps") for column in zip(*rows, strict=True)))
+
+
+def check(problem: Problem, where: Where | None = None) -> None:
+    """Raise for the first thing that is wrong with a problem; O(n log n)."""
+    place = where or (lambda buffer, field: f"buffer {problem.name(buffer)!r}: {field}")
+    for wrong, field, what in _faults(problem):
+        if wrong.any():
+            buffer = int(np.flatnonzero(wrong)[0])
+            values = {name: int(getattr(problem, name)[buffer]) for name in ("lower", "upper", "size", "alignment", "pin", "hint")}
+            raise AllocationError(f"{place(buffer, field)} {what.format(**values)}")
+    _check_sums(problem)
+    _check_ids(problem, place)
+    _check_gaps(problem, place)
+    _check_groups(problem)
+    _check_pins(problem, place)
+
+
+def _faults(problem: Problem) -> Iterator[tuple[NDArray[np.bool_], str, str]]:
+    far = "is {%s}, which is 2^62 or more: scale the problem down"
+    for field in ("lower", "upper", "size", "alignment", "pin", "hint"):
+        yield getattr(problem, field) >= LARGEST, field, far % field
+    yield problem.lower < 0, "lower", "is {lower}: an instant is at least 0"
+    yield problem.upper < problem.lower, "upper", "is {upper}, before lower ({lower}): swap the two"
+    yield problem.size < 0, "size", "is {size}: a size is at least 0"
+    yield problem.alignment < 1, "alignment", "is {alignment}: an alignment is at least 1"
+    yield problem.pin < FREE, "offset", "is {pin}: an address is at least 0"
+    yield problem.hint < FREE, "hint", "is {hint}: an address is at least 0"
+    off = (problem.pin >= 0) & (problem.pin % np.maximum(problem.alignment, 1) != 0)
+    yield off, "offset", "is {pin}, not a multiple of its alignment ({alignment}): move the pin or relax the alignment"
+
+
+def _check_sums(problem: Problem) -> None:
+    """Every packing that an engine may try must have addresses below 2^62."""
+    if not len(problem):
+        return
+    highest = max(int(problem.pin.max()), int(problem.hint.max()), *(high for _, high in problem.reserved), 0)
+    widest = int(problem.size.max()) + int(problem.alignment.max())
+    if highest + widest * (len(problem) + 1) < LARGEST:
+        return
+    total = highest + sum(problem.size.tolist()) + sum(problem.alignment.tolist())
+    if total >= LARGEST:
+        raise AllocationError(f"buffers: the sizes add up to {total} bytes with alignments and pins, 2^62 or more: scale them down")
+
+
+def _check_ids(problem: Problem, place: Where) -> None:
+    if problem.ids is None or len(set(problem.ids)) == len(problem.ids):
+        return
+    seen: dict[str, int] = {}
+    for buffer, name in enumerate(problem.ids):
+        if name in seen:
+            raise AllocationError(f"{place(buffer, 'id')} is taken already, by buffer number {seen[name] + 1}: give each buffer its own")
+        seen[name] = buffer
+
+
+def _check_gaps(problem: Problem, place: Where) -> None:
+    last: dict[int, int] = {}
+    order = np.lexsort((problem.gaps.lower, problem.gaps.owner))
+    for owner, lower, upper, low, high in zip(*(column[order].tolist() for column in problem.gaps), strict=True):
+        begin, end, size = int(problem.lower[owner]), int(problem.upper[owner]), int(problem.size[owner])
+        spot = f"{place(owner, 'gaps')} has {lower}-{upper}"
+        if not begin <= lower <= upper <= end:
+            raise AllocationError(f"{spot}, which is not within its lifetime {begin}-{end}: shorten the gap")
+        if lower < last.get(owner, lower):
+            raise AllocationError(f"{spot}, which overlaps the gap before it: join the two")
+        if not 0 <= low <= high <= size:
+            raise AllocationError(f"{spot}@{low}:{high}, which is not within its {size} bytes: shorten the window")
+        last[owner] = upper
+
+
+def _check_groups(problem: Problem) -> None:
+    for low, high in problem.reserved:
+        if not 0 <= low <= high < LARGEST:
+            raise AllocationError(f"reserved range {low}-{high}: it must not be reversed and must lie between 0 and 2^62")
+    grouped = [member for group in problem.aliases for member in group]
+    pairs = [problem.in_place, *([] if problem.conflicts is None else [problem.conflicts])]
+    for member in [*grouped, *(int(i) for block in pairs for i in block.reshape(-1))]:
+        if not 0 <= member < len(problem):
+            raise AllocationError(f"buffer {member} of an alias group or a pair does not exist: there are {len(problem)}")
+    if len(set(grouped)) < len(grouped):
+        raise AllocationError("aliases: a buffer is in two groups: join the groups")
+    for group in problem.aliases:
+        pins = {int(problem.pin[member]) for member in group} - {FREE}
+        if len(pins) > 1:
+            names = ", ".join(repr(problem.name(member)) for member in group)
+            raise AllocationError(f"aliases: {names} must share an address but are pinned to {sorted(pins)}: keep one pin")
+
+
+def _check_pins(problem: Problem, place: Where) -> None:
+    """No two pinned buffers may claim one byte at one instant."""
+    for begin, end in problem.reserved:
+        inside = problem.solid & (problem.pin >= 0) & (problem.pin < end) & (problem.pin + problem.size > begin)
+        if inside.any():
+            buffer = int(np.flatnonzero(inside)[0])
+            at = int(problem.pin[buffer])
+            raise AllocationError(f"{place(buffer, 'offset')} is {at}, which touches the reserved range {begin}-{end}: move one")
+    if problem.conflicts is not None or problem.aliases or len(problem.in_place) or not (problem.pin >= 0).any():
+        return
+    owner, lower, upper, low, high = problem.parts
+    pinned = np.flatnonzero(problem.pin[owner] >= 0)
+    base = problem.pin[owner]
+    live: list[int] = []
+    for part in pinned[np.argsort(lower[pinned], kind="stable")].tolist():
+        live = [other for other in live if upper[other] > lower[part]]
+        for other in live:
+            if base[part] + low[part] < base[other] + high[other] and base[other] + low[other] < base[part] + high[part]:
+                both = f"is {base[part]}, and buffer {problem.name(int(owner[other]))!r} is pinned to {base[other]}"
+                raise AllocationError(f"{place(int(owner[part]), 'offset')} {both}: they overlap at instant {lower[part]}: move one")
+        live.append(part)

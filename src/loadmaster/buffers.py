@@ -1,0 +1,232 @@
+"""A packing problem: buffers that are alive for a while and need addresses in one memory.
+
+`Buffer` is one buffer as a record; `Problem` is all of them as arrays, which every engine works on. Lifetimes are half-open
+[lower, upper) in any unit of time; sizes and addresses are bytes. A buffer of size zero or with an empty lifetime takes no space
+and conflicts with nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+FREE = -1
+"""Stands for "no pin" and "no hint" in arrays."""
+
+_NONE = np.empty(0, dtype=np.int64)
+_NO_PAIRS = np.empty((0, 2), dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Instants [lower, upper) at which a buffer is absent, or occupies only the bytes [window[0], window[1]) of itself."""
+
+    lower: int
+    upper: int
+    window: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """One buffer: alive over [lower, upper) but for its gaps, ``size`` bytes at a multiple of ``alignment``.
+
+    ``offset`` pins it to an address; ``hint`` is an address to start from, which binds nobody.
+    """
+
+    id: str
+    lower: int
+    upper: int
+    size: int
+    alignment: int = 1
+    offset: int | None = None
+    hint: int | None = None
+    gaps: tuple[Gap, ...] = ()
+
+    @classmethod
+    def during(cls, id: str, lifetimes: Iterable[tuple[int, int]], size: int, **more: int) -> Buffer:
+        """Make a buffer that is alive in several lifetimes, at one address in all of them."""
+        spans = sorted(lifetimes)
+        gaps = tuple(Gap(first[1], second[0]) for first, second in itertools.pairwise(spans) if first[1] < second[0])
+        return cls(id, spans[0][0], spans[-1][1], size, gaps=gaps, **more)
+
+
+class Gaps(NamedTuple):
+    """All gaps of a problem, a row each: of buffer ``owner`` at [lower, upper), where [low, high) stays occupied (empty: nothing)."""
+
+    owner: Ints
+    lower: Ints
+    upper: Ints
+    low: Ints
+    high: Ints
+
+
+class Parts(NamedTuple):
+    """What buffers occupy, as rectangles: ``owner`` at [lower, upper) takes the bytes [low, high) from its offset on."""
+
+    owner: Ints
+    lower: Ints
+    upper: Ints
+    low: Ints
+    high: Ints
+
+
+NO_GAPS = Gaps(_NONE, _NONE, _NONE, _NONE, _NONE)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Buffers as arrays, in the order in which they were given.
+
+    Attributes
+    ----------
+    lower, upper, size, alignment
+        One whole number per buffer.
+    pin, hint
+        Addresses, or -1.
+    ids
+        Names, or None: then the position is the name.
+    gaps
+        The gaps of all buffers.
+    reserved
+        Address ranges [low, high) that no buffer may touch at any time.
+    aliases
+        Groups of buffers that must share their offset; where two of a group are alive together they share their bytes.
+    in_place
+        Pairs that may share their offset instead of being apart.
+    conflicts
+        Pairs that must be apart, a row each, instead of those whose lifetimes overlap: for buffers without a common clock.
+    """
+
+    lower: Ints
+    upper: Ints
+    size: Ints
+    alignment: Ints
+    pin: Ints
+    hint: Ints
+    ids: tuple[str, ...] | None = None
+    gaps: Gaps = NO_GAPS
+    reserved: tuple[tuple[int, int], ...] = ()
+    aliases: tuple[tuple[int, ...], ...] = ()
+    in_place: Ints = field(default_factory=lambda: _NO_PAIRS)
+    conflicts: Ints | None = None
+
+    def __len__(self) -> int:
+        return len(self.size)
+
+    def name(self, buffer: int) -> str:
+        """Id of a buffer."""
+        return self.ids[buffer] if self.ids is not None else str(buffer)
+
+    @cached_property
+    def solid(self) -> NDArray[np.bool_]:
+        """Which buffers take space at all."""
+        return (self.size > 0) & (self.upper > self.lower)
+
+    @cached_property
+    def features(self) -> frozenset[str]:
+        """What the problem asks for beyond lifetimes and sizes."""
+        present = {
+            "alignment": bool((self.alignment != 1).any()),
+            "pins": bool((self.pin >= 0).any()),
+            "gaps": bool(len(self.gaps.owner)),
+            "windows": bool((self.gaps.high > self.gaps.low).any()),
+            "reserved ranges": bool(self.reserved),
+            "aliases": bool(self.aliases),
+            "in-place pairs": bool(len(self.in_place)),
+            "conflict pairs": self.conflicts is not None,
+        }
+        return frozenset(name for name, there in present.items() if there)
+
+    @cached_property
+    def parts(self) -> Parts:
+        """The rectangles that buffers occupy; O(n + gaps log gaps)."""
+        gaps = self.gaps
+        whole = self.solid.copy()
+        whole[gaps.owner] = False
+        index = np.flatnonzero(whole)
+        plain = Parts(index, self.lower[index], self.upper[index], np.zeros(len(index), dtype=np.int64), self.size[index])
+        if not len(gaps.owner):
+            return plain
+        rows = [row for buffer in np.unique(gaps.owner) if self.solid[buffer] for row in self._split(int(buffer))]
+        split = np.array(rows, dtype=np.int64).reshape(-1, 5).T
+        return Parts(*(np.concatenate(pair) for pair in zip(plain, split, strict=True)))
+
+    @cached_property
+    def sections(self) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+        """Parts sorted by owner, without the owner but with where each one's parts begin: first, lower, upper, low, high."""
+        parts = self.parts
+        order = np.argsort(parts.owner, kind="stable")
+        first = np.searchsorted(parts.owner[order], np.arange(len(self) + 1)).astype(np.int64)
+        lower, upper, low, high = (np.ascontiguousarray(column[order], dtype=np.int64) for column in parts[1:])
+        return first, lower, upper, low, high
+
+    def _split(self, buffer: int) -> list[tuple[int, int, int, int, int]]:
+        """Parts of one buffer with gaps, in time order."""
+        rows, now, size = [], int(self.lower[buffer]), int(self.size[buffer])
+        mine = np.flatnonzero(self.gaps.owner == buffer) if len(self.gaps.owner) < 64 else self._gaps_of[buffer]
+        for at in mine[np.argsort(self.gaps.lower[mine], kind="stable")]:
+            lower, upper, low, high = (int(column[at]) for column in self.gaps[1:])
+            rows += [(buffer, now, lower, 0, size)] if now < lower else []
+            rows += [(buffer, lower, upper, low, high)] if low < high and lower < upper else []
+            now = max(now, upper)
+        end = int(self.upper[buffer])
+        return rows + ([(buffer, now, end, 0, size)] if now < end else [])
+
+    @cached_property
+    def _gaps_of(self) -> dict[int, Ints]:
+        order = np.argsort(self.gaps.owner, kind="stable")
+        owners, first = np.unique(self.gaps.owner[order], return_index=True)
+        return dict(zip(owners.tolist(), np.split(order, first[1:]), strict=True))
+
+    def only(self, keep: Ints) -> Problem:
+        """The problem of some buffers, given by index, under the same demands."""
+        place = np.full(len(self), -1, dtype=np.int64)
+        place[keep] = np.arange(len(keep))
+        gapped = place[self.gaps.owner] >= 0
+        gaps = Gaps(place[self.gaps.owner[gapped]], *(column[gapped] for column in self.gaps[1:]))
+        aliases = tuple(tuple(int(place[i]) for i in group if place[i] >= 0) for group in self.aliases)
+        return replace(
+            self,
+            **{name: getattr(self, name)[keep] for name in ("lower", "upper", "size", "alignment", "pin", "hint")},
+            ids=tuple(self.name(int(i)) for i in keep),
+            gaps=gaps,
+            aliases=tuple(group for group in aliases if len(group) > 1),
+            in_place=_pairs_among(place, self.in_place),
+            conflicts=None if self.conflicts is None else _pairs_among(place, self.conflicts),
+        )
+
+
+def _pairs_among(place: Ints, pairs: Ints) -> Ints:
+    renamed = place[pairs]
+    return renamed[(renamed >= 0).all(axis=1)]
+
+
+def conflicts_of_order(count: int, before: Sequence[tuple[int, int]] | Ints) -> Ints:
+    """Pairs of buffers that may be alive together under a partial order.
+
+    Parameters
+    ----------
+    count
+        Number of buffers.
+    before
+        Pairs (i, j): buffer ``i`` is dead before ``j`` is born, on whatever core. The order's transitive closure is taken.
+
+    Returns
+    -------
+    array of shape (pairs, 2)
+        Every pair that the order leaves open. O(count^3 / 64) time and O(count^2) memory.
+    """
+    reach = np.zeros((count, count), dtype=bool)
+    pairs = np.asarray(before, dtype=np.int64).reshape(-1, 2)
+    reach[pairs[:, 0], pairs[:, 1]] = True
+    for middle in range(count):
+        reach[reach[:, middle]] |= reach[middle]
+    return np.argwhere(np.triu(~(reach | reach.T), k=1)).astype(np.int64)

@@ -1,0 +1,61 @@
+"""The answer to a packing problem in the terminal: a table, and a coarse map of the memory over time."""
+
+from __future__ import annotations
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from loadmaster.allocations import Allocation, Load
+from loadmaster.buffers import Ints, Problem
+from loadmaster.units import format_bytes, format_seconds
+
+_COLUMNS, _ROWS = 64, 10
+_MAPPED = 50_000
+"""Buffers up to which a map is drawn."""
+
+
+def packing_summary(problem: Problem, answer: Allocation) -> RenderableType:
+    """Table of what was found and proven, and a map if there is a packing."""
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    for name, value in _rows(problem, answer):
+        table.add_row(name, value)
+    if answer.offsets is None or not answer.peak or len(problem) > _MAPPED:
+        return table
+    return Group(table, Text(), _map(problem, answer.offsets, answer.peak))
+
+
+def _rows(problem: Problem, answer: Allocation) -> list[tuple[str, str]]:
+    rows = [("Status", answer.status + (" (stopped early)" if answer.interrupted else "")), ("Buffers", f"{len(problem)}")]
+    if answer.peak is not None:
+        over = f", {answer.peak / answer.lower_bound - 1:.2%} over the bound" if answer.peak > answer.lower_bound else ""
+        rows.append(("Peak", f"{answer.peak} ({format_bytes(answer.peak)}{over})"))
+    rows.append(("Lower bound", f"{answer.lower_bound} ({format_bytes(answer.lower_bound)})"))
+    if answer.capacity is not None:
+        rows.append(("Capacity", f"{answer.capacity} ({format_bytes(answer.capacity)})"))
+    if isinstance(answer.certificate, Load):
+        where = f"{len(answer.certificate.buffers)} buffers at instant {answer.certificate.instant}"
+        rows.append(("Proof", f"{answer.certificate.bytes} bytes needed by {where}"))
+    elif answer.certificate is not None:
+        rows.append(("Proof" if isinstance(answer.certificate, str) else "Reason", str(answer.certificate)))
+    took = f"{format_seconds(answer.seconds)} ({format_seconds(answer.cpu_seconds)} of CPU)"
+    return [*rows, ("Strategy", f"{answer.strategy}, seed {answer.seed}"), ("Took", took)]
+
+
+def _map(problem: Problem, offsets: Ints, peak: int) -> Text:
+    """Time to the right, addresses upwards; a darker cell is fuller."""
+    parts = problem.parts
+    low, high = offsets[parts.owner] + parts.low, offsets[parts.owner] + parts.high
+    begin, end = int(parts.lower.min()), int(parts.upper.max())
+    columns, instants = np.arange(_COLUMNS), begin + (np.arange(_COLUMNS) + 0.5) * (end - begin) / _COLUMNS
+    height = peak / _ROWS
+    full = np.zeros((_ROWS, _COLUMNS))
+    for column, instant in zip(columns.tolist(), instants.tolist(), strict=True):
+        alive = (parts.lower <= instant) & (parts.upper > instant)
+        for row in range(_ROWS):
+            covered = np.minimum(high[alive], (row + 1) * height) - np.maximum(low[alive], row * height)
+            full[row, column] = np.maximum(covered, 0).sum() / height
+    shades = " .:-=+*#%@"
+    lines = ["".join(shades[min(9, int(share * 9.999))] for share in line) for line in full[::-1]]
+    return Text("\n".join(f"|{line}|" for line in lines) + f"\nFrom instant {begin} to {end}, from address 0 (below) to {peak}.")

@@ -1,0 +1,270 @@
+#include "first_fit.hpp"
+
+#include "model.hpp"
+#include "occupancy.hpp"
+#include "timeline.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace loadmaster::allocation {
+
+namespace {
+
+constexpr std::int64_t kFew = 1500;  // buffers up to which a plain list of what is placed beats the tree
+
+// Offsets strictly between `above` and `below` are forbidden.
+struct Forbidden {
+    std::int64_t above, below;
+};
+
+// The lowest aligned offset outside all intervals, or with `best_fit` the lowest one in the tightest gap.
+std::int64_t choose(std::vector<Forbidden> &taken, std::int64_t alignment, bool best_fit) {
+    std::sort(taken.begin(), taken.end(), [](const Forbidden &a, const Forbidden &b) { return a.above < b.above; });
+    std::int64_t at = 0, best = -1, tightest = std::numeric_limits<std::int64_t>::max();
+    for (const Forbidden &next : taken) {
+        if (next.above >= at) {
+            if (!best_fit) return at;
+            if (next.above - at < tightest) tightest = next.above - at, best = at;
+        }
+        if (next.below > at) at = align_up(next.below, alignment);
+    }
+    return best >= 0 ? best : at;
+}
+
+// What is placed, in a plain list.
+class List {
+  public:
+    explicit List(const Timeline &time) : time_(time) {}
+    std::int64_t place(const Buffers &buffers, std::int64_t b, bool best_fit) {
+        if (simple(b) && !best_fit) return lowest(buffers, b);
+        taken_.clear();
+        for (const Section &mine : time_.sections(b))
+            for (const Entry &entry : placed_)
+                if (entry.begin < mine.end && mine.begin < entry.end) taken_.push_back({entry.low - mine.high, entry.high - mine.low});
+        return choose(taken_, buffers.alignment[b], best_fit);
+    }
+    void take(std::int64_t b, std::int64_t at) {
+        for (const Section &mine : time_.sections(b)) {
+            const Entry entry{at + mine.low, at + mine.high, mine.begin, mine.end};
+            placed_.insert(std::upper_bound(placed_.begin(), placed_.end(), entry, [](const Entry &a, const Entry &c) { return a.low < c.low; }), entry);
+        }
+    }
+
+  private:
+    struct Entry {
+        std::int64_t low, high;
+        std::int32_t begin, end;
+    };
+    bool simple(std::int64_t b) const { return time_.sections(b).size() == 1 && time_.sections(b)[0].low == 0; }
+    std::int64_t lowest(const Buffers &buffers, std::int64_t b) const {
+        const Section mine = time_.sections(b)[0];
+        std::int64_t at = 0;
+        for (const Entry &entry : placed_) {
+            if (entry.begin >= mine.end || mine.begin >= entry.end || entry.high <= at) continue;
+            if (entry.low >= at + mine.high) break;
+            at = align_up(entry.high, buffers.alignment[b]);
+        }
+        return at;
+    }
+    const Timeline &time_;
+    std::vector<Entry> placed_;
+    std::vector<Forbidden> taken_;
+};
+
+// What is placed, in a tree over time.
+class Tree {
+  public:
+    explicit Tree(const Timeline &time) : time_(time), occupancy_(time.slots()) {}
+    std::int64_t place(const Buffers &buffers, std::int64_t b, bool best_fit) {
+        cursors_.clear();
+        for (const Section &mine : time_.sections(b))
+            occupancy_.during(mine.begin, mine.end, [&](const std::vector<Range> &ranges) {
+                cursors_.push_back({ranges.data(), ranges.data() + ranges.size(), mine.low, mine.high});
+            });
+        std::int64_t best = -1, tightest = std::numeric_limits<std::int64_t>::max();
+        for (std::int64_t at = 0;;) {
+            at = lowest_from(at, buffers.alignment[b]);
+            if (!best_fit) return at;
+            // The last offset of this gap; beyond all ranges, none.
+            std::int64_t end = std::numeric_limits<std::int64_t>::max();
+            for (const Cursor &cursor : cursors_)
+                if (cursor.next != cursor.end) end = std::min(end, cursor.next->low - cursor.high);
+            if (end == std::numeric_limits<std::int64_t>::max()) return best >= 0 ? best : at;
+            if (end - at < tightest) tightest = end - at, best = at;
+            at = align_up(end + 1, buffers.alignment[b]);
+        }
+    }
+    void take(std::int64_t b, std::int64_t at) {
+        for (const Section &mine : time_.sections(b)) occupancy_.take(mine.begin, mine.end, at + mine.low, at + mine.high);
+    }
+
+  private:
+    struct Cursor {
+        const Range *next, *end;
+        std::int64_t low, high;
+    };
+    // Goes round the cursors until all agree.
+    std::int64_t lowest_from(std::int64_t at, std::int64_t alignment) {
+        std::size_t agreed = 0, count = cursors_.size();
+        for (std::size_t i = 0; agreed < count; i = i + 1 == count ? 0 : i + 1) {
+            Cursor &cursor = cursors_[i];
+            skip(cursor, at);
+            if (cursor.next != cursor.end && cursor.next->low - cursor.high < at) {
+                at = align_up(cursor.next->high - cursor.low, alignment);
+                ++cursor.next;
+                agreed = 0;
+                // Ranges that leave too little room between them go in one run.
+                while (cursor.next != cursor.end && cursor.next->low - cursor.high < at) at = std::max(at, align_up((cursor.next++)->high - cursor.low, alignment));
+            }
+            ++agreed;
+        }
+        return at;
+    }
+    static void skip(Cursor &cursor, std::int64_t at) {
+        std::ptrdiff_t step = 1;
+        const auto below = [&](const Range &range) { return range.high - cursor.low <= at; };
+        if (cursor.next == cursor.end || !below(*cursor.next)) return;
+        while (step < cursor.end - cursor.next && below(cursor.next[step])) cursor.next += step, step *= 2;
+        const Range *limit = cursor.next + std::min(step, cursor.end - cursor.next);
+        cursor.next = std::partition_point(cursor.next, limit, below);
+    }
+    const Timeline &time_;
+    Occupancy occupancy_;
+    std::vector<Cursor> cursors_;
+};
+
+template <typename Placed>
+Greedy run(const Buffers &buffers, const Timeline &time, std::span<const std::int64_t> order, bool best_fit, std::int64_t limit) {
+    Placed placed(time);
+    Greedy result;
+    result.packed = true;
+    result.offset.assign(buffers.count(), 0);
+    const auto settle = [&](std::int64_t b, std::int64_t at) {
+        result.offset[b] = at;
+        result.peak = std::max(result.peak, at + buffers.size[b]);
+        placed.take(b, at);
+        return result.peak <= limit;
+    };
+    for (std::int64_t b = 0; b < buffers.count(); ++b)
+        if (buffers.pin[b] >= 0) {
+            result.offset[b] = buffers.pin[b];
+            if (!time.sections(b).empty() && !settle(b, buffers.pin[b])) return {};
+        }
+    for (std::int64_t b : order)
+        if (buffers.pin[b] < 0 && !time.sections(b).empty() && !settle(b, placed.place(buffers, b, best_fit))) return {};
+    return result;
+}
+
+// Pinned buffers that overlap: nothing can be done about them.
+bool pins_clash(const Buffers &buffers, const Timeline &time) {
+    struct Pinned {
+        std::int32_t begin, end;
+        std::int64_t low, high;
+    };
+    std::vector<Pinned> all;
+    for (std::int64_t b = 0; b < buffers.count(); ++b)
+        if (buffers.pin[b] >= 0)
+            for (const Section &s : time.sections(b)) all.push_back({s.begin, s.end, buffers.pin[b] + s.low, buffers.pin[b] + s.high});
+    std::sort(all.begin(), all.end(), [](const Pinned &a, const Pinned &b) { return a.begin < b.begin; });
+    for (std::size_t i = 0; i < all.size(); ++i)
+        for (std::size_t j = i + 1; j < all.size() && all[j].begin < all[i].end; ++j)
+            if (all[i].low < all[j].high && all[j].low < all[i].high) return true;
+    return false;
+}
+
+// By size class if there are any (of equal width, or above and below a share of the largest size), then by start; else by a product of
+// powers. Most sets are hard where the load is highest; where it
+// is the same everywhere (sliding windows), packing as time goes by is better.
+struct Order {
+    const char *name;
+    double contention, size, length;  // exponents
+    double classes = 0, split = 0;
+    bool by_start = false, best_fit = false;
+};
+
+constexpr std::array<Order, 13> kOrders{{
+    {"contention^8 x size", 8, 1, 0},
+    {"start, tightest gap", 0, 0, 0, 0, 0, true, true},
+    {"size", 0, 1, 0},
+    {"area", 0, 1, 1},
+    {"size in 8 classes, then start", 0, 0, 0, 8, 0, true},
+    {"large ones first, then start", 0, 0, 0, 0, 0.2, true},
+    {"contention^2 x size", 2, 1, 0},
+    {"contention^4 x size", 4, 1, 0},
+    {"contention^6 x size", 6, 1, 0},
+    {"large ones first, then start, tightest gap", 0, 0, 0, 0, 0.2, true, true},
+    {"start", 0, 0, 0, 0, 0, true},
+    {"contention x size", 1, 1, 0},
+    {"length", 0, 1e-3, 1},
+}};
+
+std::vector<std::int64_t> sorted(const Buffers &buffers, const Timeline &time, const Order &order) {
+    std::vector<std::pair<double, double>> key(buffers.count());
+    const double bound = static_cast<double>(std::max<std::int64_t>(time.load(), 1));
+    double largest = 1;
+    for (std::int64_t size : buffers.size) largest = std::max(largest, static_cast<double>(size));
+    for (std::int64_t b = 0; b < buffers.count(); ++b) {
+        if (time.sections(b).empty()) continue;
+        const double size = static_cast<double>(buffers.size[b]);
+        if (order.by_start) {
+            const double level = order.split > 0 ? (size > order.split * largest ? 1 : 0) : std::floor(order.classes * size / largest);
+            key[b] = {-level, static_cast<double>(time.sections(b)[0].begin)};
+        } else {
+            const double contention = static_cast<double>(time.contention(b)) / bound;
+            key[b].first = -(order.contention * std::log(contention) + order.size * std::log(size) + order.length * std::log(time.length(b)));
+        }
+    }
+    std::vector<std::int64_t> index(buffers.count());
+    std::iota(index.begin(), index.end(), 0);
+    std::sort(index.begin(), index.end(), [&](std::int64_t a, std::int64_t b) { return key[a] != key[b] ? key[a] < key[b] : a < b; });
+    return index;
+}
+
+std::vector<std::int64_t> by_hint(std::span<const std::int64_t> hint) {
+    std::vector<std::int64_t> index(hint.size());
+    std::iota(index.begin(), index.end(), 0);
+    const auto key = [&](std::int64_t b) { return hint[b] < 0 ? std::numeric_limits<std::int64_t>::max() : hint[b]; };
+    std::stable_sort(index.begin(), index.end(), [&](std::int64_t a, std::int64_t b) { return key(a) < key(b); });
+    return index;
+}
+
+}  // namespace
+
+std::int64_t simple_bound(const Buffers &buffers) {
+    std::int64_t bound = load_bound(buffers).bytes;
+    for (std::int64_t b = 0; b < buffers.count(); ++b)
+        if (buffers.matters(b)) bound = std::max(bound, buffers.size[b] + std::max<std::int64_t>(buffers.pin[b], 0));
+    return bound;
+}
+
+Greedy place_in_order(const Buffers &buffers, std::span<const std::int64_t> order, bool best_fit, std::int64_t limit) {
+    const Timeline time(buffers);
+    if (pins_clash(buffers, time)) return {};
+    return buffers.count() <= kFew ? run<List>(buffers, time, order, best_fit, limit) : run<Tree>(buffers, time, order, best_fit, limit);
+}
+
+Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint, std::int64_t enough, Budget &budget) {
+    const Timeline time(buffers);
+    Greedy best;
+    if (pins_clash(buffers, time)) return best;
+    const auto attempt = [&](const char *name, const std::vector<std::int64_t> &order, bool best_fit) {
+        const std::int64_t limit = !best.packed ? std::numeric_limits<std::int64_t>::max() : best.peak - 1;
+        Greedy greedy = buffers.count() <= kFew ? run<List>(buffers, time, order, best_fit, limit) : run<Tree>(buffers, time, order, best_fit, limit);
+        if (!greedy.packed) return;
+        best = std::move(greedy);
+        best.order = name;
+    };
+    const auto done = [&] { return best.packed && (best.peak <= enough || !budget.look()); };
+    if (!hint.empty()) attempt("hint", by_hint(hint), false);
+    for (const Order &order : kOrders) {
+        if (done()) break;
+        attempt(order.name, sorted(buffers, time, order), order.best_fit);
+    }
+    return best;
+}
+
+}  // namespace loadmaster::allocation

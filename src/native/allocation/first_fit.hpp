@@ -1,0 +1,31 @@
+// First-fit and best-fit in a given order, for a few buffers or for millions.
+#pragma once
+
+#include "buffers.hpp"
+#include "budget.hpp"
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace loadmaster::allocation {
+
+struct Greedy {
+    bool packed = false;  // not if pinned buffers overlap, or a limit was exceeded
+    std::vector<std::int64_t> offset;
+    std::int64_t peak = 0;
+    std::string order;
+};
+
+// Each buffer in turn at its lowest gap (or its tightest), pinned ones first whatever the order. Stops, with an empty answer, once a
+// top exceeds `limit`.
+Greedy place_in_order(const Buffers &buffers, std::span<const std::int64_t> order, bool best_fit, std::int64_t limit);
+
+// The best of a family of orders. Stops at a peak of `enough` or once the budget is spent, never before the first order is through.
+Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint, std::int64_t enough, Budget &budget);
+
+// Load, and the highest pinned top and the largest size: no peak is below.
+std::int64_t simple_bound(const Buffers &buffers);
+
+}  // namespace loadmaster::allocation

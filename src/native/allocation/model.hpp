@@ -1,0 +1,46 @@
+// The problem as the search wants it: time cut into slots with a constant live set, bytes divided by what divides them all.
+#pragma once
+
+#include "buffers.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace loadmaster::allocation {
+
+// Units of bytes are exact: with all sizes, pins, windows and alignments multiples of it, every offset that a buffer gets by resting
+// on another one is, too.
+std::int64_t common_unit(const Buffers &buffers);
+
+struct Span {
+    std::int32_t begin, end;  // slots
+    std::int64_t low, high;   // units in use
+};
+
+struct Model {
+    std::int32_t count = 0, slots = 0;
+    std::int64_t unit = 1;
+    std::int64_t total = 0;             // no packing needs more units than this
+    std::int64_t load = 0;              // lower bound on the peak, in units: load, largest size, highest pinned top
+    bool windows = false;               // some section uses part of its buffer only
+    std::vector<std::int64_t> buffer;   // index of each among the caller's buffers
+    std::vector<std::int64_t> size, alignment, pin;
+    std::vector<std::int32_t> first;    // of `spans`
+    std::vector<Span> spans;
+    std::vector<std::int32_t> hull_begin, hull_end;
+    std::vector<double> length;         // of the lifetime, in the caller's time
+    std::vector<std::int64_t> contention;  // highest load during the lifetime, in units
+    std::vector<std::int32_t> twin;     // the identical buffer before this one, or -1
+    // Who is in a slot.
+    std::vector<std::int32_t> slot_first, slot_buffer;
+    std::vector<std::int64_t> slot_low;
+    // Who is alive together: `neighbour` must start `rise` above `b`'s offset if it lies above `b`.
+    std::vector<std::int64_t> near_first;
+    std::vector<std::int32_t> neighbour;
+    std::vector<std::int64_t> rise;
+};
+
+// `pairs_limit`: give up (count = -1) rather than hold more than so many overlapping pairs.
+Model make_model(const Buffers &buffers, bool preprocess, bool find_twins, std::int64_t pairs_limit);
+
+}  // namespace loadmaster::allocation

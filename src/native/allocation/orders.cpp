@@ -1,0 +1,44 @@
+#include "orders.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+namespace loadmaster::allocation {
+
+namespace {
+
+constexpr std::int64_t kKinds = 6;
+
+double key_of(const Model &model, std::int32_t b, std::int64_t kind) {
+    const double slots = model.hull_end[b] - model.hull_begin[b], length = model.length[b];
+    const double size = static_cast<double>(model.size[b]), contention = static_cast<double>(model.contention[b]);
+    switch (kind) {
+        case 0: return slots * (1 + 1e-6 * size / contention);
+        case 1: return size * slots;
+        case 2: return length;
+        case 3: return contention * slots * slots;
+        case 4: return slots * slots * size;
+        default: return slots * contention;
+    }
+}
+
+}  // namespace
+
+std::vector<std::int32_t> rank_of_attempt(const Model &model, std::int64_t attempt, std::uint64_t seed) {
+    constexpr std::array<double, 4> kNoise{0.1, 0.2, 0.05, 0.4};
+    Random random(seed * 0x2545f4914f6cdd1dULL + static_cast<std::uint64_t>(attempt));
+    const double noise = attempt < kKinds ? 0 : kNoise[static_cast<std::size_t>(attempt / kKinds) % kNoise.size()];
+    std::vector<double> key(model.count);
+    for (std::int32_t b = 0; b < model.count; ++b) {
+        key[b] = model.twin[b] >= 0 ? key[model.twin[b]] : key_of(model, b, attempt % kKinds) * (1 + noise * (2 * random.uniform() - 1));
+    }
+    std::vector<std::int32_t> order(model.count), rank(model.count);
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) { return key[a] > key[b]; });
+    for (std::int32_t i = 0; i < model.count; ++i) rank[order[i]] = i;
+    return rank;
+}
+
+}  // namespace loadmaster::allocation

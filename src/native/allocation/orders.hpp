@@ -1,0 +1,30 @@
+// Orders in which buffers are preferred, and seeded perturbations of them.
+#pragma once
+
+#include "model.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace loadmaster::allocation {
+
+// A small generator whose values are the same everywhere (splitmix64).
+class Random {
+  public:
+    explicit Random(std::uint64_t seed) : state_(seed) {}
+    std::uint64_t next() {
+        std::uint64_t z = (state_ += 0x9e3779b97f4a7c15ULL);
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+        return z ^ (z >> 31);
+    }
+    double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
+
+  private:
+    std::uint64_t state_;
+};
+
+// The rank of every buffer in the `attempt`-th order of a search: pure orders first, then perturbed ones, for ever.
+std::vector<std::int32_t> rank_of_attempt(const Model &model, std::int64_t attempt, std::uint64_t seed);
+
+}  // namespace loadmaster::allocation

@@ -1,0 +1,177 @@
+#include "solver.hpp"
+
+#include "first_fit.hpp"
+#include "model.hpp"
+#include "orders.hpp"
+#include "search.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace loadmaster::allocation {
+
+namespace {
+
+constexpr std::int64_t kMostPairs = 8'000'000;  // of buffers alive together that the search is prepared to list
+constexpr std::int64_t kFirstNodes = 1000;      // of an attempt, times `luby` of the round
+constexpr std::int64_t kRound = 6;               // as many as there are pure orders
+constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
+
+// 1 1 2 1 1 2 4 ...: within a logarithm of the best restarts, whatever the distribution of search times (Luby, Sinclair, Zuckerman 1993).
+std::int64_t luby(std::int64_t i) {
+    std::int64_t power = 1;
+    while (2 * power - 1 < i) power *= 2;
+    return 2 * power - 1 == i ? power : luby(i - power + 1);
+}
+
+// One capacity after another on the same model: attempts are numbered through, so that no order is tried twice in the same way.
+class Restarts {
+  public:
+    Restarts(const Model &model, const Settings &settings, Budget &budget)
+        : model_(model), settings_(settings), budget_(budget), search_(model, settings.rules, budget) {}
+
+    // `units`: capacity. Stops after `nodes` nodes. A capacity that is new gets the pure orders first; after that every perturbation is new.
+    Outcome run(std::int64_t units, std::int64_t nodes) {
+        const std::int64_t until = nodes > kNoLimit - budget_.nodes() ? kNoLimit : budget_.nodes() + nodes;
+        std::int64_t limit = kFirstNodes;
+        std::int64_t pure = std::exchange(last_units_, units) == units ? kRound : 0;
+        for (std::int64_t tried = 1;; ++tried) {
+            const std::int64_t left = until - budget_.nodes();
+            if (left <= 0 || budget_.spent()) return Outcome::aborted;
+            const std::int64_t attempt = pure < kRound ? pure++ : kRound + perturbed_++;
+            const Outcome outcome = search_.run(units, rank_of_attempt(model_, attempt, settings_.seed), std::min(limit, left));
+            if (outcome != Outcome::aborted) return outcome;
+            if (tried % kRound == 0) limit = kFirstNodes * luby(tried / kRound + 1);
+        }
+    }
+    std::vector<std::int64_t> offsets(const Buffers &buffers) const {
+        std::vector<std::int64_t> offset(buffers.count());
+        for (std::int64_t b = 0; b < buffers.count(); ++b) offset[b] = std::max<std::int64_t>(buffers.pin[b], 0);
+        for (std::int32_t i = 0; i < model_.count; ++i) offset[model_.buffer[i]] = search_.offsets()[i] * model_.unit;
+        return offset;
+    }
+
+  private:
+    const Model &model_;
+    const Settings settings_;
+    Budget &budget_;
+    Search search_;
+    std::int64_t perturbed_ = 0, last_units_ = -1;
+};
+
+Model model_for(const Buffers &buffers, const Settings &settings) {
+    return make_model(buffers, settings.rules & kPreprocessing, settings.rules & kTwins, kMostPairs);
+}
+
+// A better packing replaces the answer's.
+bool improve(Answer &answer, const Buffers &buffers, std::vector<std::int64_t> &&offset) {
+    const std::int64_t peak = peak_of(buffers, offset);
+    if (answer.status != Status::unknown && peak >= answer.peak) return false;
+    answer.peak = peak;
+    answer.offset = std::move(offset);
+    answer.status = Status::feasible;
+    return true;
+}
+
+Answer start(const Buffers &buffers, std::span<const std::int64_t> hint, std::int64_t enough, Budget &budget) {
+    Answer answer;
+    answer.bound = simple_bound(buffers);
+    const Greedy greedy = best_first_fit(buffers, hint, std::max(enough, answer.bound), budget);
+    answer.offset.assign(buffers.count(), -1);
+    if (greedy.packed) improve(answer, buffers, std::vector<std::int64_t>(greedy.offset));
+    return answer;
+}
+
+}  // namespace
+
+std::int64_t peak_of(const Buffers &buffers, std::span<const std::int64_t> offset) {
+    std::int64_t peak = 0;
+    for (std::int64_t b = 0; b < buffers.count(); ++b)
+        if (buffers.matters(b)) peak = std::max(peak, offset[b] + buffers.size[b]);
+    return peak;
+}
+
+Answer fit(const Buffers &buffers, std::span<const std::int64_t> hint, std::int64_t capacity, const Settings &settings, Budget &budget) {
+    Answer answer;
+    answer.bound = simple_bound(buffers);
+    answer.offset.assign(buffers.count(), -1);
+    if (answer.bound > capacity) {
+        answer.status = Status::infeasible;
+        return answer;
+    }
+    answer = start(buffers, hint, capacity, budget);
+    if (answer.status == Status::feasible && answer.peak <= capacity) return answer;
+    answer.status = Status::unknown;
+    answer.peak = 0;
+    answer.offset.assign(buffers.count(), -1);
+    const Model model = model_for(buffers, settings);
+    if (model.count < 0) return answer;
+    Restarts restarts(model, settings, budget);
+    const Outcome outcome = restarts.run(capacity / model.unit, kNoLimit);
+    if (outcome == Outcome::solved) improve(answer, buffers, restarts.offsets(buffers));
+    // With windows the search does not look everywhere.
+    if (outcome == Outcome::failed && !model.windows) answer.status = Status::infeasible;
+    return answer;
+}
+
+namespace {
+
+// Two ends towards each other: turns at the lowest capacity that may still do (met, it is a proof; exhausted, a better bound), and turns
+// below the best known, in steps that double with success and halve without.
+class Descent {
+  public:
+    Descent(const Buffers &buffers, const Model &model, const Settings &settings, Budget &budget, Answer &answer)
+        : buffers_(buffers), model_(model), budget_(budget), answer_(answer), restarts_(model, settings, budget) {
+        lowest_ = (answer.bound + model.unit - 1) / model.unit;
+        step_ = std::max<std::int64_t>(1, (known() - lowest_) / 2);
+    }
+    void run() {
+        for (std::int64_t nodes = 2 * kRound * kFirstNodes; open();) {
+            attempt(lowest_, nodes);
+            for (bool better = true; open() && better;) {
+                better = attempt(std::max(lowest_, known() - step_), nodes) == Outcome::solved;
+                if (better) step_ *= 2;
+            }
+            if (step_ == 1) nodes += nodes / 2;
+            step_ = std::max<std::int64_t>(1, step_ / 2);
+        }
+        if (!model_.windows) answer_.bound = std::max(answer_.bound, std::min(lowest_, known()) * model_.unit);
+        if (lowest_ > model_.total && answer_.status == Status::unknown) answer_.status = Status::infeasible;
+    }
+
+  private:
+    std::int64_t known() const { return answer_.status == Status::feasible ? answer_.peak / model_.unit : model_.total + 1; }
+    bool open() const { return lowest_ < known() && !budget_.spent() && !stuck_; }
+    Outcome attempt(std::int64_t units, std::int64_t nodes) {
+        if (!open()) return Outcome::aborted;
+        const Outcome outcome = restarts_.run(units, nodes);
+        if (outcome == Outcome::solved) improve(answer_, buffers_, restarts_.offsets(buffers_));
+        // With windows the search does not look everywhere: that it is through says nothing.
+        if (outcome == Outcome::failed && model_.windows) stuck_ = true;
+        if (outcome == Outcome::failed && !model_.windows) lowest_ = units + 1;
+        return outcome;
+    }
+    const Buffers &buffers_;
+    const Model &model_;
+    Budget &budget_;
+    Answer &answer_;
+    Restarts restarts_;
+    std::int64_t lowest_, step_;
+    bool stuck_ = false;
+};
+
+}  // namespace
+
+Answer minimise(const Buffers &buffers, std::span<const std::int64_t> hint, const Settings &settings, Budget &budget) {
+    Answer answer = start(buffers, hint, 0, budget);
+    const auto settled = [&] { return answer.status == Status::feasible && answer.peak == answer.bound; };
+    if (!settled()) {
+        const Model model = model_for(buffers, settings);
+        if (model.count > 0) Descent(buffers, model, settings, budget, answer).run();
+    }
+    if (settled()) answer.status = Status::optimal;
+    return answer;
+}
+
+}  // namespace loadmaster::allocation

@@ -1,0 +1,38 @@
+// What all bindings share: array types, checks, and vectors handed to numpy without a copy.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+namespace loadmaster {
+
+template <typename T, int Dimensions>
+using Array = nanobind::ndarray<const T, nanobind::ndim<Dimensions>, nanobind::c_contig, nanobind::device::cpu>;
+
+template <typename AnyArray>
+auto view(const AnyArray &array) {
+    return std::span(array.data(), array.size());
+}
+
+inline void require(bool holds, const char *what) {
+    if (!holds) throw std::invalid_argument(what);
+}
+
+// Hands a vector to numpy without copying it.
+template <typename T>
+nanobind::object to_numpy(std::vector<T> &&values, std::initializer_list<std::size_t> shape) {
+    auto owner = std::make_unique<std::vector<T>>(std::move(values));
+    T *data = owner->data();
+    nanobind::capsule capsule(owner.release(), [](void *held) noexcept { delete static_cast<std::vector<T> *>(held); });
+    return nanobind::cast(nanobind::ndarray<nanobind::numpy, T>(data, shape, capsule));
+}
+
+}  // namespace loadmaster

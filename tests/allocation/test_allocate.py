@@ -1,0 +1,161 @@
+"""Every strategy against brute force and against each other: valid, and optimal or infeasible only where that is true."""
+
+import importlib.util
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+from problems import columns, lowest_peak, records
+
+import loadmaster as lm
+from loadmaster.allocation.registry import NAMES
+from loadmaster.allocations import EXHAUSTED, Load
+from loadmaster.buffer_rules import problem_of
+from loadmaster.errors import AllocationError
+
+rivals = pytest.mark.skipif(importlib.util.find_spec("ortools") is None, reason="OR-Tools is not installed")
+EVERY = [pytest.param(name, marks=rivals if name == "cp-sat" else ()) for name in NAMES]
+plain = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 6), st.integers(1, 9)), min_size=1, max_size=10)
+slow = settings(deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def answer_holds(buffers, answer: lm.Allocation) -> None:
+    if answer.offsets is None:
+        assert answer.peak is None
+        return
+    assert lm.verify_buffers(problem_of(buffers), answer.offsets, answer.capacity) == ()
+    assert answer.lower_bound <= answer.peak
+    assert (answer.status == "optimal") == (answer.peak == answer.lower_bound)
+
+
+@pytest.mark.parametrize("name", ["auto", "exact"])
+@given(records())
+@settings(slow, max_examples=150)
+def test_proofs_agree_with_brute_force(name: str, buffers: list[lm.Buffer]) -> None:
+    answer = lm.allocate(buffers, strategy=name)
+    answer_holds(buffers, answer)
+    best = lowest_peak(buffers)
+    event(f"optimum above the load: {best > load(buffers)}")
+    assert answer.peak == best if answer.status == "optimal" else windowed(buffers) and answer.peak >= best
+    assert answer.certificate == EXHAUSTED or isinstance(answer.certificate, Load) or answer.status == "feasible"
+
+
+def test_a_proof_is_an_exhausted_search_or_a_load() -> None:
+    buffers = [lm.Buffer("a", 0, 4, 5, alignment=4), lm.Buffer("b", 0, 4, 5, alignment=3)]
+    answer = lm.allocate(buffers)
+    assert (answer.status, answer.peak, answer.certificate) == ("optimal", 11, EXHAUSTED)
+    assert lm.allocate(buffers[:1]).certificate == Load(5, 0, ("a",))
+
+
+def windowed(buffers: list[lm.Buffer]) -> bool:
+    """With windows the search does not look everywhere, and claims nothing."""
+    return "windows" in problem_of(buffers).features
+
+
+def load(buffers: list[lm.Buffer]) -> int:
+    parts = problem_of(buffers).parts
+    instants = range(int(parts.upper.max(initial=0)))
+    return max((int((parts.high - parts.low)[(parts.lower <= t) & (t < parts.upper)].sum()) for t in instants), default=0)
+
+
+@given(records(), st.integers(0, 24))
+@settings(slow, max_examples=150)
+def test_fit_is_decided_and_infeasibility_is_explained(buffers: list[lm.Buffer], capacity: int) -> None:
+    answer = lm.allocate(buffers, capacity)
+    answer_holds(buffers, answer)
+    best = lowest_peak(buffers)
+    if answer.status == "unknown":
+        assert windowed(buffers)
+        return
+    assert (answer.offsets is not None) == (best <= capacity)
+    if best <= capacity:
+        return
+    reason = answer.certificate
+    assert answer.status == "infeasible"
+    assert reason.required - reason.available == reason.excess > 0
+    assert capacity < reason.required <= best
+    core = [buffer for buffer in buffers if buffer.id in reason.buffers]
+    assert lowest_peak(core) > capacity
+    if reason.irreducible:
+        assert all(lowest_peak([b for b in core if b is not one]) <= capacity for one in core)
+
+
+@rivals
+@given(records(most=12))
+@settings(slow, max_examples=40)
+def test_cp_sat_agrees_with_exact(buffers: list[lm.Buffer]) -> None:
+    mine, theirs = lm.allocate(buffers, strategy="exact"), lm.allocate(buffers, strategy="cp-sat")
+    answer_holds(buffers, theirs)
+    assert theirs.status == "optimal"
+    assert mine.peak == theirs.peak if mine.status == "optimal" else windowed(buffers) and mine.peak >= theirs.peak
+
+
+@pytest.mark.parametrize("name", EVERY)
+@given(plain)
+@settings(slow, max_examples=25)
+def test_every_strategy_makes_valid_packings_that_auto_is_never_worse_than(name: str, rows) -> None:
+    buffers = columns([(lower, lower + length, size) for lower, length, size in rows])
+    answer = lm.allocate(buffers, strategy=name)
+    answer_holds(buffers, answer)
+    assert lm.allocate(buffers).peak <= answer.peak
+
+
+@given(records(), st.integers(2, 1000), st.integers(2, 1000))
+@settings(slow, max_examples=50)
+def test_scaling_bytes_scales_the_peak_and_dilating_time_changes_nothing(buffers: list[lm.Buffer], bytes_: int, time: int) -> None:
+    problem = problem_of(buffers)
+    gaps = problem.gaps
+    scaled = replace(
+        problem,
+        size=problem.size * bytes_,
+        alignment=problem.alignment * bytes_,
+        pin=np.where(problem.pin < 0, -1, problem.pin * bytes_),
+        lower=problem.lower * time,
+        upper=problem.upper * time,
+        gaps=gaps._replace(lower=gaps.lower * time, upper=gaps.upper * time, low=gaps.low * bytes_, high=gaps.high * bytes_),
+    )
+    assert lm.allocate(scaled).peak == lm.allocate(problem).peak * bytes_
+
+
+@given(records(), st.randoms(use_true_random=False))
+@settings(slow, max_examples=50)
+def test_the_order_of_buffers_does_not_matter(buffers: list[lm.Buffer], random) -> None:
+    shuffled = random.sample(buffers, len(buffers))
+    assert lm.allocate(shuffled).peak == lm.allocate(buffers).peak
+
+
+@given(records())
+@settings(slow, max_examples=50)
+def test_one_buffer_more_never_lowers_bound_or_peak(buffers: list[lm.Buffer]) -> None:
+    if windowed(buffers):
+        return
+    for name in ("lower_bound", "peak"):
+        assert getattr(lm.allocate(buffers[:-1]), name) <= getattr(lm.allocate(buffers), name)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_same_seed_gives_the_same_answer(name: str) -> None:
+    random = np.random.default_rng(1)
+    lower = random.integers(0, 40, 30)
+    buffers = (lower, lower + random.integers(1, 15, 30), random.integers(1, 50, 30))
+    first, second = (lm.allocate(buffers, strategy=name, seed=3) for _ in range(2))
+    assert first.offsets.tolist() == second.offsets.tolist()
+    assert not first.interrupted
+
+
+def test_what_a_strategy_cannot_honour_it_refuses_by_name() -> None:
+    buffers = [lm.Buffer("a", 0, 9, 4), lm.Buffer("b", 0, 9, 4)]
+    with pytest.raises(AllocationError, match=r"'exact' cannot honour conflict pairs: use auto or best-fit"):
+        lm.allocate(buffers, strategy="exact", conflicts=[(0, 1)])
+    with pytest.raises(AllocationError, match=r"'best' is not known: use auto, best-fit"):
+        lm.allocate(buffers, strategy="best")
+
+
+def test_a_time_limit_of_nothing_still_gives_a_packing_and_says_that_it_stopped() -> None:
+    random = np.random.default_rng(0)
+    lower = random.integers(0, 400, 300)
+    answer = lm.allocate((lower, lower + random.integers(1, 150, 300), random.integers(1, 5000, 300) * 7), time_limit=0.0)
+    assert answer.offsets is not None
+    assert answer.interrupted or answer.status == "optimal"

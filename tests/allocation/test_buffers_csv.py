@@ -1,0 +1,92 @@
+"""MiniMalloc's CSV: all columns in any order, errors that name their place, files that appear whole."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from problems import records
+
+import loadmaster as lm
+from loadmaster.buffer_rules import problem_of
+from loadmaster.buffers_csv import format_buffers, parse_buffers, read_solution
+from loadmaster.errors import AllocationError, OutputError
+
+
+def same(one: lm.Problem, other: lm.Problem) -> bool:
+    names = ("lower", "upper", "size", "alignment", "pin", "hint")
+    numbers = all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
+    return numbers and one.ids == other.ids and all(map(np.array_equal, one.gaps, other.gaps))
+
+
+@given(records())
+@settings(deadline=None, max_examples=100)
+def test_what_is_written_is_read_again(buffers: list[lm.Buffer]) -> None:
+    if buffers:
+        problem = problem_of(buffers)
+        assert same(parse_buffers(format_buffers(problem)), problem)
+
+
+def test_columns_come_in_any_order_under_all_their_names() -> None:
+    text = "size, gaps,end,hint,begin,alignment,offset,buffer_id\n8,2-3 5-5@0:4,9,16,1,4,,x\n4,,3,,2,,8,y\n"
+    problem = parse_buffers(text)
+    assert problem.ids == ("x", "y")
+    assert problem.upper.tolist() == [10, 4]
+    assert problem.alignment.tolist() == [4, 1]
+    assert problem.pin.tolist() == [-1, 8]
+    assert problem.hint.tolist() == [16, -1]
+    assert [column.tolist() for column in problem.gaps] == [[0, 0], [2, 5], [4, 6], [0, 0], [0, 4]]
+
+
+def test_the_plain_and_the_careful_path_agree() -> None:
+    rows = [f"b{i},{i},{i + 3},{i * 7 + 1}" for i in range(50)]
+    plain = parse_buffers("id,lower,upper,size\n" + "\n".join(rows))
+    quoted = parse_buffers("id,lower,upper,size\r\n" + "\r\n\r\n".join(f'"{row.split(",")[0]}",' + row.split(",", 1)[1] for row in rows))
+    assert same(plain, quoted)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "f.csv:1: is empty"),
+        ("id,lower,upper\n", "f.csv:1: column 'size' is missing"),
+        ("id,lower,upper,end,size\n", "f.csv:1: give either 'upper'"),
+        ("id,lower,size\n", "f.csv:1: give either 'upper'"),
+        ("id,lower,upper,size,colour\n", "f.csv:1: column 'colour' is not known"),
+        ("id,lower,upper,size,size\n", "f.csv:1: column 'size' is there twice"),
+        ("id,lower,upper,size\na,0,1\n", "f.csv:2: has 3 cells"),
+        ("id,lower,upper,size\na,0,1,4,5\n", "f.csv:2: has 5 cells"),
+        ("id,lower,upper,size\n\na,0,1,nan\n", "f.csv:3:4: size is 'nan'"),
+        ("id,lower,upper,size\na,0,1,1.0\n", "f.csv:2:4: size is '1.0'"),
+        ("id,lower,upper,size\na,0,1,\n", "f.csv:2:4: size is ''"),
+        ("id,lower,upper,size\na,0,1,99999999999999999999\n", "f.csv:2:4: size is 99999999999999999999, which is 2\\^62"),
+        ("id,lower,upper,size\na,0,1,4\na,0,1,4\n", "f.csv:3:1: id of buffer 'a' is taken already"),
+        ("id,lower,upper,size\na,0,1,4\nb,7,1,4\n", "f.csv:3:3: upper of buffer 'b' is 1, before lower"),
+        ("id,lower,end,size\na,0,1,4\nb,7,1,4\n", "f.csv:3:3: end of buffer 'b'"),
+        ("id,lower,upper,size,gaps\na,0,9,4,2:3\n", "f.csv:2:5: gaps of buffer 'a' has '2:3'"),
+        ("id,lower,upper,size,gaps\na,0,9,4,2-12\n", "f.csv:2:5: gaps of buffer 'a' has 2-12"),
+        ("id,lower,upper,size,alignment\na,0,9,4,0\n", "f.csv:2:5: alignment of buffer 'a' is 0"),
+    ],
+)
+def test_errors_name_line_and_column(text: str, words: str) -> None:
+    with pytest.raises(AllocationError, match=words):
+        parse_buffers(text, "f.csv")
+
+
+def test_a_solution_is_read_apart_from_its_offsets(tmp_path: Path) -> None:
+    problem = problem_of([lm.Buffer("a", 0, 4, 8), lm.Buffer("b", 2, 6, 8)])
+    file = lm.write_buffers(tmp_path / "out.csv", problem, np.array([0, 4]))
+    read, offsets = read_solution(file)
+    assert offsets.tolist() == [0, 4]
+    assert [v.rule for v in lm.verify_buffers(read, offsets)] == ["overlap"]
+    with pytest.raises(AllocationError, match="column 'offset' is missing"):
+        read_solution(lm.write_buffers(tmp_path / "problem.csv", problem))
+
+
+def test_a_file_that_cannot_be_written_or_read_is_named(tmp_path: Path) -> None:
+    problem = problem_of([lm.Buffer("a", 0, 4, 8)])
+    with pytest.raises(OutputError, match="gone"):
+        lm.write_buffers(tmp_path / "gone" / "out.csv", problem)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(AllocationError, match=r"none\.csv: cannot be read"):
+        lm.read_buffers(tmp_path / "none.csv")

@@ -1,0 +1,187 @@
+"""What users may ask for beyond lifetimes: aliases, in-place pairs, reserved ranges, gaps, conflicts without a clock."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import loadmaster as lm
+from loadmaster.allocations import Infeasibility
+from loadmaster.buffer_rules import problem_of
+from loadmaster.buffers import Gap, conflicts_of_order
+from loadmaster.errors import AllocationError
+
+
+def three() -> list[lm.Buffer]:
+    return [lm.Buffer("a", 0, 4, 10), lm.Buffer("b", 2, 6, 10), lm.Buffer("c", 5, 9, 10)]
+
+
+def holds(buffers: list[lm.Buffer], answer: lm.Allocation, **demands) -> None:
+    assert lm.verify_buffers(problem_of(buffers, **demands), answer.offsets) == ()
+
+
+def test_aliases_share_their_address_even_while_both_are_alive() -> None:
+    apart, shared = lm.allocate(three()), lm.allocate(three(), aliases=((0, 1),))
+    assert apart.peak == 20
+    assert shared.offsets[0] == shared.offsets[1]
+    assert shared.peak == 20
+    assert lm.allocate(three()[:2], aliases=((0, 1),)).peak == 10
+    holds(three(), shared, aliases=((0, 1),))
+
+
+def test_an_alias_group_takes_no_more_than_what_is_alive_of_it() -> None:
+    buffers = [lm.Buffer("small", 0, 9, 2), lm.Buffer("large", 0, 3, 10), lm.Buffer("later", 3, 9, 8)]
+    answer = lm.allocate(buffers, aliases=((0, 1),))
+    assert answer.status == "optimal"
+    assert answer.peak == 10
+    holds(buffers, answer, aliases=((0, 1),))
+
+
+rows = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 6), st.integers(1, 9)), min_size=2, max_size=8)
+
+
+@given(rows, st.data())
+@settings(deadline=None, max_examples=60)
+def test_any_aliases_and_reserved_ranges_are_kept(rows, data) -> None:
+    buffers = [lm.Buffer(str(i), lower, lower + length, size) for i, (lower, length, size) in enumerate(rows)]
+    members = data.draw(st.lists(st.integers(0, len(rows) - 1), unique=True, min_size=2, max_size=4))
+    low = data.draw(st.integers(0, 20))
+    demands = {"aliases": (tuple(members),), "reserved": ((low, low + data.draw(st.integers(0, 9))),)}
+    answer = lm.allocate(buffers, **demands)
+    holds(buffers, answer, **demands)
+    assert answer.lower_bound <= answer.peak
+
+
+@given(rows, st.data())
+@settings(deadline=None, max_examples=60)
+def test_in_place_pairs_never_cost_anything(rows, data) -> None:
+    buffers = [lm.Buffer(str(i), lower, lower + length, size) for i, (lower, length, size) in enumerate(rows)]
+    pairs = [(i, i + 1) for i in range(len(rows) - 1) if data.draw(st.booleans())]
+    answer = lm.allocate(buffers, in_place=pairs)
+    holds(buffers, answer, in_place=pairs)
+    assert answer.lower_bound <= answer.peak <= lm.allocate(buffers).peak
+
+
+def test_in_place_pairs_may_share_and_need_not() -> None:
+    answer = lm.allocate(three(), in_place=[(0, 1)])
+    holds(three(), answer, in_place=[(0, 1)])
+    assert lm.allocate(three()[:2], in_place=[(0, 1)]).peak == 10
+    assert answer.peak == 20
+
+
+def test_reserved_ranges_stay_free() -> None:
+    answer = lm.allocate(three(), reserved=((5, 12),))
+    holds(three(), answer, reserved=((5, 12),))
+    assert answer.status == "optimal"
+    assert answer.peak == 32
+    assert len(answer.offsets) == 3
+
+
+def test_ranges_beyond_the_packing_cost_nothing() -> None:
+    far = lm.allocate(three(), reserved=((1000, 2000), (20, 30)))
+    assert (far.status, far.peak) == ("optimal", 20)
+    assert lm.allocate(three(), 20, reserved=((25, 40),)).status == "optimal"
+    tight = lm.allocate(three(), 25, reserved=((15, 40),))
+    assert tight.status == "infeasible"
+    with pytest.raises(AllocationError, match="touches the reserved range 3-9"):
+        lm.allocate([lm.Buffer("a", 0, 4, 5, offset=0)], reserved=((3, 9),))
+
+
+def test_several_lifetimes_leave_the_time_between_to_others() -> None:
+    buffers = [lm.Buffer.during("twice", [(0, 3), (6, 9)], 10), lm.Buffer("between", 3, 6, 10)]
+    assert lm.allocate(buffers).peak == 10
+
+
+def test_a_window_keeps_only_its_bytes() -> None:
+    buffers = [lm.Buffer("a", 0, 10, 8, gaps=(Gap(2, 8, (0, 2)),)), lm.Buffer("b", 3, 7, 6)]
+    answer = lm.allocate(buffers)
+    assert answer.peak == 8
+    holds(buffers, answer)
+
+
+@given(st.lists(st.integers(1, 9), min_size=2, max_size=6), st.data())
+@settings(deadline=None, max_examples=50)
+def test_buffers_without_a_common_clock_are_apart_unless_ordered(sizes: list[int], data) -> None:
+    count = len(sizes)
+    pairs = [(i, j) for i in range(count) for j in range(i + 1, count) if data.draw(st.booleans())]
+    conflicts = conflicts_of_order(count, pairs)
+    buffers = [lm.Buffer(str(i), 0, 1, size) for i, size in enumerate(sizes)]
+    answer = lm.allocate(buffers, conflicts=conflicts)
+    for i, j in conflicts.tolist():
+        assert answer.offsets[i] + sizes[i] <= answer.offsets[j] or answer.offsets[j] + sizes[j] <= answer.offsets[i]
+    assert answer.lower_bound <= answer.peak
+    if len(pairs) == count * (count - 1) // 2:
+        assert answer.peak == max(sizes)
+
+
+def test_alignment_applies_to_all_and_is_named_as_the_reason() -> None:
+    buffers = [lm.Buffer("a", 0, 4, 5), lm.Buffer("b", 0, 4, 5)]
+    answer = lm.allocate(buffers, 12, alignment=8)
+    assert answer.status == "infeasible"
+    assert isinstance(answer.certificate, Infeasibility)
+    assert answer.certificate.kind == "alignment"
+    assert answer.certificate.required == 13
+    assert lm.allocate(buffers, alignment=8).peak == 13
+
+
+def test_pins_are_kept_and_named_as_the_reason() -> None:
+    buffers = [lm.Buffer("a", 0, 4, 5, offset=3), lm.Buffer("b", 0, 4, 5)]
+    assert lm.allocate(buffers).offsets.tolist() == [3, 8]
+    reason = lm.allocate(buffers, 10).certificate
+    assert (reason.kind, reason.required, reason.excess, set(reason.buffers)) == ("pins", 13, 3, {"a", "b"})
+    assert reason.irreducible
+
+
+def test_load_names_the_instant_and_no_more_buffers_than_it_takes() -> None:
+    buffers = [lm.Buffer("small", 0, 9, 1), lm.Buffer("big", 2, 5, 60), lm.Buffer("other", 4, 9, 50)]
+    reason = lm.allocate(buffers, 100).certificate
+    assert (reason.kind, reason.instant, reason.required, reason.buffers) == ("load", 4, 111, ("big", "other"))
+
+
+def test_a_hint_is_a_start_and_binds_nobody() -> None:
+    buffers = [lm.Buffer("a", 0, 4, 5, hint=100), lm.Buffer("b", 0, 4, 5, hint=0)]
+    assert lm.allocate(buffers).peak == 10
+
+
+@pytest.mark.parametrize(
+    ("buffers", "words"),
+    [
+        ([lm.Buffer("x", 0, 1, 1), lm.Buffer("x", 0, 1, 1)], "'x': id is taken already"),
+        ([lm.Buffer("x", 5, 1, 1)], "'x': upper is 1, before lower"),
+        ([lm.Buffer("x", -1, 1, 1)], "'x': lower is -1"),
+        ([lm.Buffer("x", 0, 1, -1)], "'x': size is -1"),
+        ([lm.Buffer("x", 0, 1, 1.5)], "size is 1.5: write a whole number"),
+        ([lm.Buffer("x", 0, 1, float("nan"))], "size is nan"),
+        ([lm.Buffer("x", 0, 1, 2**62)], "2\\^62"),
+        ([lm.Buffer("x", 0, 1, 2**70)], "2\\^62"),
+        ([lm.Buffer("x", 0, 1, 2**61), lm.Buffer("y", 0, 1, 2**61)], "add up to"),
+        ([lm.Buffer("x", 0, 1, 1, alignment=0)], "'x': alignment is 0"),
+        ([lm.Buffer("x", 0, 1, 1, alignment=4, offset=2)], "'x': offset is 2, not a multiple"),
+        ([lm.Buffer("x", 0, 1, 1, offset=-5)], "'x': offset is -5"),
+        ([lm.Buffer("x", 0, 2, 4, offset=0), lm.Buffer("y", 1, 2, 4, offset=3)], "'y': offset is 3, and buffer 'x' is pinned to 0"),
+        ([lm.Buffer("x", 2, 6, 1, gaps=(Gap(1, 3),))], "'x': gaps has 1-3, which is not within its lifetime 2-6"),
+        ([lm.Buffer("x", 2, 6, 1, gaps=(Gap(3, 5), Gap(4, 6)))], "overlaps the gap before"),
+        ([lm.Buffer("x", 2, 6, 4, gaps=(Gap(3, 5, (2, 8)),))], "not within its 4 bytes"),
+        ((np.array([0]), np.array([1]), np.array([1.0])), "size is 1.0: write a whole number"),
+        ((np.array([0]), np.array([1, 2]), np.array([1])), "'upper' has 2 entries"),
+        ("nonsense", "give Buffer records"),
+    ],
+)
+def test_malformed_problems_are_refused_by_name(buffers, words: str) -> None:
+    with pytest.raises(AllocationError, match=words):
+        lm.allocate(buffers)
+
+
+def test_nothing_and_what_takes_no_space_need_no_bytes() -> None:
+    assert lm.allocate([]).peak == 0
+    assert lm.allocate(([], [], [])).status == "optimal"
+    answer = lm.allocate([lm.Buffer("empty", 3, 3, 50), lm.Buffer("nothing", 0, 9, 0), lm.Buffer("pinned", 4, 4, 9, offset=64)], 0)
+    assert answer.status == "optimal"
+    assert answer.peak == 0
+    assert answer.offsets.tolist() == [0, 0, 64]
+
+
+def test_sizes_near_the_limit_are_exact() -> None:
+    big = 2**60
+    answer = lm.allocate([lm.Buffer("x", 0, 2, big), lm.Buffer("y", 1, 3, big + 1)])
+    assert (answer.status, answer.peak) == ("optimal", 2 * big + 1)

@@ -1,0 +1,249 @@
+"""The native kernels: against brute force, rules on and off, and hostile arrays."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loadmaster import _native
+
+NONE = np.zeros(0, dtype=np.int64)
+RULES = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+def ints(values) -> np.ndarray:
+    return np.array(list(values), dtype=np.int64)
+
+
+class Problem:
+    """Buffers as (size, alignment, pin, sections), a section being (begin, end, low, high)."""
+
+    def __init__(self, buffers) -> None:
+        self.buffers = buffers
+        sections = [section for *_, mine in buffers for section in mine]
+        first = np.cumsum([0] + [len(mine) for *_, mine in buffers])
+        columns = [ints(s[k] for s in sections) for k in range(4)]
+        self.arrays = [
+            ints(b[0] for b in buffers),
+            ints(b[1] for b in buffers),
+            ints(b[2] for b in buffers),
+            first.astype(np.int64),
+            *columns,
+        ]
+
+    def clash(self, i: int, at: int, j: int, other: int) -> bool:
+        return any(
+            b < e2 and b2 < e and at + low < other + high2 and other + low2 < at + high
+            for b, e, low, high in self.buffers[i][3]
+            for b2, e2, low2, high2 in self.buffers[j][3]
+            if b < e and b2 < e2 and low < high and low2 < high2
+        )
+
+    def alive(self, i: int) -> bool:
+        return any(b < e and low < high for b, e, low, high in self.buffers[i][3])
+
+    def valid(self, offsets) -> bool:
+        n = len(self.buffers)
+        return all(
+            o >= 0 and (pin == o if pin >= 0 else o % a == 0) for o, (_, a, pin, _) in zip(offsets, self.buffers, strict=True)
+        ) and not any(self.clash(i, offsets[i], j, offsets[j]) for i in range(n) for j in range(i))
+
+    def peak(self, offsets) -> int:
+        return max((int(o) + b[0] for i, (o, b) in enumerate(zip(offsets, self.buffers, strict=True)) if self.alive(i)), default=0)
+
+    def optimum(self, most: int) -> int | None:
+        """The smallest peak up to ``most``, by trying every offset."""
+        alive = [i for i in range(len(self.buffers)) if self.alive(i)]
+        alive.sort(key=lambda i: (self.buffers[i][2] < 0, -self.buffers[i][0]))
+        best = None
+        chosen: dict[int, int] = {}
+
+        def place(k: int, peak: int) -> None:
+            nonlocal best
+            limit = most if best is None else best - 1
+            if peak > limit:
+                return
+            if k == len(alive):
+                best = peak
+                return
+            i = alive[k]
+            size, alignment, pin, _ = self.buffers[i]
+            for at in [pin] if pin >= 0 else range(0, limit - size + 1, alignment):
+                if not any(self.clash(i, at, j, other) for j, other in chosen.items()):
+                    chosen[i] = at
+                    place(k + 1, max(peak, at + size))
+                    del chosen[i]
+
+        place(0, 0)
+        return best
+
+    def minimise(self, rules: int = -1, seed: int = 0, nodes: int = 200_000):
+        return _native.minimise_exact(*self.arrays, NONE, nodes, math.inf, seed, rules)
+
+    def fit(self, capacity: int, rules: int = -1, seed: int = 0, nodes: int = 200_000):
+        return _native.fit_exact(*self.arrays, NONE, capacity, nodes, math.inf, seed, rules)
+
+
+def plain(rows) -> Problem:
+    """Buffers (lower, upper, size)."""
+    return Problem([(size, 1, -1, [(lower, upper, 0, size)]) for lower, upper, size in rows])
+
+
+@st.composite
+def sections(draw, size: int, windows: bool):
+    cuts = sorted(draw(st.lists(st.integers(0, 8), min_size=2, max_size=6 if draw(st.booleans()) else 2)))
+    mine = []
+    for begin, end in itertools.pairwise(cuts):
+        if len(mine) and draw(st.booleans()):
+            continue
+        low, high = 0, size
+        if windows and draw(st.booleans()):
+            low = draw(st.integers(0, size))
+            high = draw(st.integers(low, size))
+        mine.append((begin, end, low, high))
+    return mine
+
+
+@st.composite
+def problems(draw, windows: bool = False, most: int = 6):
+    pins = draw(st.sampled_from([0, 0, 1, 2]))
+    buffers = []
+    for index in range(draw(st.integers(1, most))):
+        size = draw(st.integers(1, 6))
+        alignment = draw(st.sampled_from([1, 1, 2, 3, 4, 8]))
+        pin = draw(st.integers(0, 8)) if index < pins else -1
+        buffers.append((size, 1 if pin >= 0 else alignment, pin, draw(sections(size, windows))))
+    return Problem(buffers)
+
+
+@given(problems())
+@settings(max_examples=400, deadline=None)
+def test_minimise_agrees_with_brute_force(problem: Problem) -> None:
+    best = problem.optimum(60)
+    status, offsets, peak, bound, _, _ = problem.minimise()
+    if best is None:
+        assert status == "infeasible"
+        assert (offsets == -1).all()
+        return
+    assert status == "optimal"
+    assert peak == bound == best == problem.peak(offsets)
+    assert problem.valid(offsets)
+
+
+@given(problems(), st.integers(0, 20), st.sampled_from(RULES))
+@settings(max_examples=300, deadline=None)
+def test_fit_agrees_with_brute_force_with_any_rule_off(problem: Problem, capacity: int, rule: int) -> None:
+    fits = problem.optimum(capacity) is not None
+    for rules in (-1, 255 - rule, rule, 0):
+        status, offsets, peak, _, _, _ = problem.fit(capacity, rules)
+        assert status == ("feasible" if fits else "infeasible"), rules
+        if fits:
+            assert problem.valid(offsets)
+            assert peak == problem.peak(offsets) <= capacity
+
+
+@given(problems(windows=True, most=5))
+@settings(max_examples=300, deadline=None)
+def test_windows_are_respected_and_no_claim_is_false(problem: Problem) -> None:
+    best = problem.optimum(40)
+    status, offsets, peak, bound, _, _ = problem.minimise()
+    assert status != "infeasible" or best is None
+    if status != "infeasible" and best is not None:
+        assert problem.valid(offsets)
+        assert bound <= best <= peak == problem.peak(offsets)
+        assert (status == "optimal") == (bound == peak)
+
+
+@given(problems(windows=True, most=8), st.booleans(), st.randoms())
+@settings(max_examples=200, deadline=None)
+def test_any_order_gives_a_valid_packing(problem: Problem, best_fit: bool, random) -> None:
+    order = list(range(len(problem.buffers)))
+    random.shuffle(order)
+    pinned = [i for i, b in enumerate(problem.buffers) if b[2] >= 0]
+    if any(problem.clash(i, problem.buffers[i][2], j, problem.buffers[j][2]) for i in pinned for j in pinned if j < i):
+        with pytest.raises(ValueError, match="overlap"):
+            _native.place_in_order(*problem.arrays, ints(order), best_fit)
+        return
+    offsets, peak = _native.place_in_order(*problem.arrays, ints(order), best_fit)
+    assert problem.valid(offsets)
+    assert peak == problem.peak(offsets)
+
+
+rows = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5), st.integers(0, 9)), max_size=30)
+
+
+@given(rows)
+@settings(max_examples=200, deadline=None)
+def test_small_calls_give_valid_packings(triples) -> None:
+    table = [(lower, lower + length, size) for lower, length, size in triples]
+    lower, upper, size = (ints(row[k] for row in table) for k in range(3))
+    offsets, peak, bound, proven = _native.allocate_small(lower, upper, size)
+    problem = plain(table)
+    assert problem.valid(offsets)
+    assert bound <= peak == problem.peak(offsets)
+    assert proven == (peak == bound)
+
+
+@given(rows)
+@settings(max_examples=100, deadline=None)
+def test_the_optimum_survives_shuffling_shifting_scaling_and_turning_time_round(triples) -> None:
+    table = [(lower, lower + length, size) for lower, length, size in triples][:12]
+    status, _, peak, bound, _, _ = plain(table).minimise()
+    for other, factor in (
+        (table[::-1], 1),
+        ([(lower + 1000, upper + 1000, size) for lower, upper, size in table], 1),
+        ([(-upper, -lower, size) for lower, upper, size in table], 1),
+        ([(lower, upper, 7 * size) for lower, upper, size in table], 7),
+    ):
+        changed = plain(other).minimise()
+        if status == changed[0] == "optimal":
+            assert (changed[2], changed[3]) == (factor * peak, factor * bound)
+
+
+def test_nothing_at_all() -> None:
+    nothing = plain([])
+    assert nothing.minimise()[0] == "optimal"
+    assert nothing.fit(0)[0] == "feasible"
+    assert _native.allocate_small(NONE, NONE, NONE)[1:] == (0, 0, True)
+    assert plain([(3, 3, 5), (0, 4, 0)]).minimise()[2:4] == (0, 0)
+
+
+def test_sizes_near_two_to_the_62() -> None:
+    half = 2**61
+    assert plain([(0, 2, half), (1, 3, half)]).minimise()[2] == 2**62
+    with pytest.raises(OverflowError, match="2\\^62"):
+        plain([(0, 2, half), (1, 3, half + 1)]).minimise()
+    with pytest.raises(OverflowError, match="2\\^62"):
+        _native.allocate_small(ints([0, 1]), ints([2, 3]), ints([2**62, 1]))
+
+
+@pytest.mark.parametrize(
+    ("which", "value", "match"),
+    [(0, -1, "size"), (1, 0, "alignment"), (2, -2, "pin"), (3, 1, "first"), (4, 99, "begin"), (6, -1, "low"), (7, 99, "high")],
+)
+def test_malformed_arrays_are_refused(which: int, value: int, match: str) -> None:
+    problem = plain([(0, 2, 4), (1, 3, 5)])
+    problem.arrays[which][0] = value
+    with pytest.raises(ValueError, match=match):
+        problem.minimise()
+
+
+def test_a_hundred_thousand_identical_buffers() -> None:
+    count = 100_000
+    lower, upper, size = np.zeros(count, dtype=np.int64), np.full(count, 5, dtype=np.int64), np.full(count, 3, dtype=np.int64)
+    offsets, peak, _, proven = _native.allocate_small(lower, upper, size)
+    assert proven
+    assert peak == 3 * count
+    assert np.array_equal(np.sort(offsets), 3 * np.arange(count))
+
+
+def test_the_same_seed_gives_the_same_answer() -> None:
+    random = np.random.default_rng(7)
+    lower = random.integers(0, 60, 80)
+    problem = plain(zip(lower.tolist(), (lower + random.integers(1, 30, 80)).tolist(), random.integers(1, 50, 80).tolist(), strict=True))
+    one, two = problem.minimise(seed=5, nodes=3000), problem.minimise(seed=5, nodes=3000)
+    assert np.array_equal(one[1], two[1])
+    assert one[2:] == two[2:]

@@ -1,0 +1,80 @@
+"""`loadmaster allocate` and `verify --buffers`: one JSON object, exit codes, whole files."""
+
+import json
+from pathlib import Path
+
+import pytest
+from test_cli import refused, run
+
+BUFFERS = "id,lower,upper,size\na,0,4,600\nb,2,6,300\nc,5,9,800\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "buffers.csv"
+    path.write_text(BUFFERS)
+    return path
+
+
+def test_allocate_prints_exactly_one_json_object_with_what_is_promised(file: Path) -> None:
+    result = run("allocate", file, "--json", "--seed", "7", "--threads", "2")
+    assert result.returncode == 0, result.stderr
+    answer = json.loads(result.stdout)
+    promised = {"status", "peak", "lower_bound", "capacity", "seconds", "cpu_seconds", "strategy", "seed", "buffers"}
+    assert answer.keys() >= promised
+    assert (answer["status"], answer["peak"], answer["lower_bound"], answer["capacity"]) == ("optimal", 1100, 1100, None)
+    assert (answer["strategy"], answer["seed"], answer["buffers"]) == ("auto", 7, 3)
+    assert answer["certificate"]["buffers"] == ["b", "c"]
+
+
+def test_what_is_written_verifies_and_keeps_its_alignment(file: Path) -> None:
+    out = file.with_name("out.csv")
+    result = run("allocate", file, "--capacity", "2KiB", "--alignment", "256", "--output", out)
+    assert result.returncode == 0, result.stderr
+    assert "wrote" in result.stdout
+    assert run("verify", "--buffers", out, "--capacity", "2KiB").returncode == 0
+    small = run("verify", "--buffers", out, "--capacity", "1000", "--json")
+    assert small.returncode == 1
+    assert json.loads(small.stdout)["violations"][0]["rule"] == "capacity"
+    out.write_text(out.read_text().replace(",256,", ",999,"))
+    assert "alignment" in run("verify", "--buffers", out).stderr
+    assert sorted(path.name for path in file.parent.iterdir()) == ["buffers.csv", "out.csv"]
+
+
+def test_what_does_not_fit_is_exit_code_1_with_a_reason(file: Path) -> None:
+    out = file.with_name("out.csv")
+    result = run("allocate", file, "--capacity", "1000", "--output", out, "--json")
+    assert result.returncode == 1
+    reason = json.loads(result.stdout)["reason"]
+    assert (reason["kind"], reason["required"], reason["available"], reason["excess"], reason["instant"]) == ("load", 1100, 1000, 100, 5)
+    assert not out.exists()
+    assert "100 in excess" in " ".join(run("allocate", file, "--capacity", "1000").stdout.split())
+
+
+def test_people_get_a_table_and_a_map(file: Path) -> None:
+    text = run("allocate", file).stdout
+    for words in ("optimal", "1100", "2 buffers at instant 5", "From instant 0 to 9"):
+        assert words in text
+
+
+def test_every_command_has_an_example_in_its_help() -> None:
+    assert "Example:" in run("allocate", "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["allocate", "missing.csv"], ["missing.csv", "cannot be read"]),
+        (["allocate", "bad.csv"], ["bad.csv:3:4", "size"]),
+        (["allocate", "buffers.csv", "--capacity", "huge"], ["huge", "8 MiB"]),
+        (["allocate", "buffers.csv", "--alignment", "0"], ["alignment", "at least 1"]),
+        (["allocate", "buffers.csv", "--strategy", "magic"], ["magic", "best-fit"]),
+        (["allocate", "buffers.csv", "--output", "bad.csv/out.csv"], ["--output"]),
+        (["verify"], ["PLAN.json", "--buffers"]),
+        (["verify", "plan.json", "--buffers", "buffers.csv"], ["PLAN.json", "--buffers"]),
+        (["verify", "--buffers", "buffers.csv"], ["buffers.csv:1", "'offset' is missing"]),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str], words: list[str], file: Path) -> None:
+    file.with_name("bad.csv").write_text("id,lower,upper,size\na,0,1,2\nb,0,1,x\n")
+    refused(run(*arguments, cwd=file.parent), *words)
