@@ -214,7 +214,7 @@ nb::object py_allocate_small(const Ints &lower, const Ints &upper, const Ints &s
         small = size.size() > kMany ? place_many(lower, upper, size) : allocate_small(view(lower), view(upper), view(size));
         if (small.peak > small.bound && size.size() <= kSmall) {
             Answer answer = search_small(lower, upper, size);
-            small.bound = std::max(small.bound, answer.bound);
+            // The search is in a hurry and proves nothing: only the load bound does.
             if (answer.peak < small.peak) small.peak = answer.peak, small.offset = std::move(answer.offset);
         }
     }

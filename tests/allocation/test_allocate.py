@@ -159,3 +159,11 @@ def test_a_time_limit_of_nothing_still_gives_a_packing_and_says_that_it_stopped(
     answer = lm.allocate((lower, lower + random.integers(1, 150, 300), random.integers(1, 5000, 300) * 7), time_limit=0.0)
     assert answer.offsets is not None
     assert answer.interrupted or answer.status == "optimal"
+
+
+def test_aligned_buffers_that_fit_are_not_called_infeasible() -> None:
+    """Found by fuzzing: the support rule cuts off every packing of these within 22 bytes."""
+    rows = [(5, 10, 9, 4), (6, 7, 4, 1), (4, 6, 2, 8), (4, 6, 3, 1), (7, 8, 5, 1), (4, 6, 4, 1), (2, 6, 2, 8)]
+    buffers = [lm.Buffer(f"b{i}", lower, upper, size, alignment=alignment) for i, (lower, upper, size, alignment) in enumerate(rows)]
+    assert lm.allocate(buffers, 22).status == "feasible"
+    assert lm.allocate(buffers).peak == 22
