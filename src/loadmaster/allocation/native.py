@@ -65,11 +65,25 @@ def exact(search: Search, nodes: int) -> None:
     search.count("nodes", spent)
     if status in ("optimal", "feasible"):
         search.offer(offsets)
-    if orderly(problem) and lower > max(search.floor, search.bound.bytes) and _confirmed(search, lower - 1, nodes):
-        search.floor = lower
+    if orderly(problem) and lower > max(search.floor, search.bound.bytes):
+        if _confirmed(search, lower - 1, nodes):
+            search.floor = lower
+        elif search.capacity is None and not search.expired():
+            # The quick search passed something over: look again, slowly.
+            _minimise_for_proof(search, nodes)
     search.expired()
     if interrupted:
         raise KeyboardInterrupt
+
+
+def _minimise_for_proof(search: Search, nodes: int) -> None:
+    start = _NO_HINT if search.offsets is None else search.offsets
+    arguments = (start, nodes, _seconds(search), search.seed, _FOR_PROOF)
+    status, offsets, _, lower, spent, _ = _native.minimise_exact(*columns(search.problem), *arguments)
+    search.count("nodes", spent)
+    if status in ("optimal", "feasible"):
+        search.offer(offsets)
+    search.floor = max(search.floor, lower)
 
 
 def _confirmed(search: Search, capacity: int, nodes: int) -> bool:
