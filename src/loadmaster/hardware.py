@@ -32,6 +32,10 @@ class Memory:
     in_place: bool = True
     alignment: int = 64
 
+    def padded(self, size: int) -> int:
+        """Bytes that a buffer of ``size`` takes where the next one must be aligned too."""
+        return -(-size // self.alignment) * self.alignment
+
 
 @dataclass(frozen=True)
 class Core:

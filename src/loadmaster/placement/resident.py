@@ -38,7 +38,7 @@ def keep_resident(
     finish = {t: max(int(timeline.end[reader]) for reader in users[t]) for t in candidates}
     instants = np.unique(np.array([*begin.values(), *finish.values()], dtype=np.int64))
     occupancy = Occupancy(len(instants), target.fast.capacity)
-    room = {t: -(-tensors[t].bytes // target.fast.alignment) * target.fast.alignment for t in candidates}
+    room = {t: target.fast.padded(tensors[t].bytes) for t in candidates}
     chosen = np.zeros(len(tensors), dtype=np.bool_)
     for t in sorted(candidates, key=lambda t: (-saved[t] / (tensors[t].bytes * max(1, finish[t] - begin[t])), t)):
         first, last = (int(i) for i in np.searchsorted(instants, (begin[t], finish[t])))

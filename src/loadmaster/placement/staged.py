@@ -63,42 +63,43 @@ def stage_copies(
     position = {job: at for at, job in enumerate(order)}
     uses = [sorted(position[j] for j in users) for users in readers(jobs, tensors)]
     occupancy = Occupancy(len(order), int(fast.capacity * margin))
-    _require_operands(jobs, tensors, order, uses, occupancy, fast)
-    stays = _keep_between_uses(tensors, position, uses, occupancy, fast.alignment)
+    _require_operands(jobs, tensors, position, uses, occupancy, fast)
+    stays = _keep_between_uses(tensors, position, uses, occupancy, fast)
     for stay in sorted((s for s in stays if not s.produced), key=lambda s: (s.first, s.tensor)):
-        size = _rounded(tensors[stay.tensor].bytes, fast.alignment)
+        size = fast.padded(tensors[stay.tensor].bytes)
         stay.copied_from = max(stay.written_back, occupancy.earliest(stay.first, size))
         occupancy.add(stay.copied_from, stay.first, size)
     return _Writer(tensors, order, stays, len(jobs)).placement(wait_for_copies_back)
 
 
-def _rounded(size: int, alignment: int) -> int:
-    return -(-size // alignment) * alignment
-
-
 def _require_operands(
-    jobs: Sequence[Job], tensors: Sequence[TensorInstance], order: Sequence[int], uses: list[list[int]], occupancy: Occupancy, fast: Memory
+    jobs: Sequence[Job],
+    tensors: Sequence[TensorInstance],
+    position: dict[int, int],
+    uses: list[list[int]],
+    occupancy: Occupancy,
+    fast: Memory,
 ) -> None:
     """Take the space of every job's operands at its position."""
     for t, positions in enumerate(uses):
         for at in positions:
-            occupancy.add(at, at + 1, _rounded(tensors[t].bytes, fast.alignment))
-    place = {job: at for at, job in enumerate(order)}
+            occupancy.add(at, at + 1, fast.padded(tensors[t].bytes))
     for tensor in tensors:
         if tensor.producer >= 0:
-            occupancy.add(place[tensor.producer], place[tensor.producer] + 1, _rounded(tensor.bytes, fast.alignment))
+            occupancy.add(position[tensor.producer], position[tensor.producer] + 1, fast.padded(tensor.bytes))
     worst = int(np.argmax(occupancy.used))
     required = int(occupancy.used[worst])
     if required > fast.capacity:
+        job = next(jobs[index] for index, at in position.items() if at == worst)
         raise CapacityError(
-            f"job {jobs[order[worst]].name} needs all its operands in {fast.name}: {format_bytes(required)} required, "
+            f"job {job.name} needs all its operands in {fast.name}: {format_bytes(required)} required, "
             f"{format_bytes(fast.capacity)} available, {format_bytes(required - fast.capacity)} in excess: "
             f"use a smaller batch, a lower precision, or a larger {fast.name}.capacity"
         )
 
 
 def _keep_between_uses(
-    tensors: Sequence[TensorInstance], position: dict[int, int], uses: list[list[int]], occupancy: Occupancy, alignment: int
+    tensors: Sequence[TensorInstance], position: dict[int, int], uses: list[list[int]], occupancy: Occupancy, fast: Memory
 ) -> list[_Stay]:
     gaps = []
     events = []
@@ -108,7 +109,7 @@ def _keep_between_uses(
         gaps += [(later - earlier, t, i) for i, (earlier, later) in enumerate(pairwise(own))]
     kept: set[tuple[int, int]] = set()
     for _, t, i in sorted(gaps):
-        first, last, size = events[t][i] + 1, events[t][i + 1], _rounded(tensors[t].bytes, alignment)
+        first, last, size = events[t][i] + 1, events[t][i + 1], fast.padded(tensors[t].bytes)
         if first >= last or occupancy.fits(first, last, size):
             occupancy.add(first, last, size)
             kept.add((t, i))
