@@ -93,13 +93,13 @@ def fit_exact(
     seconds: float,
     seed: int,
     rules: int,
+    threads: int,
 ) -> tuple[str, NDArray[np.int64], int, int, int, bool]:
     """Any packing within ``capacity``: status, offsets, peak, lower bound, nodes, interrupted.
 
     ``hint`` is empty or an offset per buffer (-1: none); ``nodes`` < 0 is no limit; ``seconds`` may be ``inf``; ``rules`` is -1 for all
-    inference rules, or a sum of bits: 1 section inference, 2 dominance, 4 monotonic floor, 8 decomposition, 16 identical buffers,
-    32 memory of failed states, 64 support of passed-over buffers, 128 preprocessing. Rule 64 finds packings sooner and can
-    pass over all optimal ones: with it, "infeasible" and "optimal" are no proof.
+    inference rules, or a sum of bits: 1 section inference, 2 dominance, 4 levels, 8 decomposition, 16 identical buffers, 32 memory of
+    failed states, 64 buffers alive throughout, 128 preprocessing. The answer is the same with any number of ``threads``.
     Status is "feasible", "infeasible" or "unknown" (offsets all -1).
     ``interrupted`` says that a signal such as Ctrl-C came: its exception is cleared, raise it again if you like.
     """
@@ -118,6 +118,7 @@ def minimise_exact(
     seconds: float,
     seed: int,
     rules: int,
+    threads: int,
 ) -> tuple[str, NDArray[np.int64], int, int, int, bool]:
     """The smallest peak: status, offsets, peak, proven lower bound, nodes, interrupted; anytime. Arguments as for ``fit_exact``."""
 

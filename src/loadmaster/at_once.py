@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from loadmaster import _native
 from loadmaster.allocation.bounds import load_bound
-from loadmaster.allocations import Allocation
+from loadmaster.allocations import EXHAUSTED, Allocation
 from loadmaster.buffer_rules import LARGEST, problem_of
 
 _MOST = 128
@@ -37,7 +37,7 @@ def allocate_at_once(buffers: tuple[Any, ...], capacity: int | None, seed: int, 
     if not proven or (capacity is not None and peak > capacity) or not 0 < peak < LARGEST or not _holds(lower, upper, size, offsets, peak):
         return None
     seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
-    proof = (lambda: load_bound(problem_of((lower, upper, size)))) if peak == bound else None
+    proof = (lambda: load_bound(problem_of((lower, upper, size)))) if peak == bound else EXHAUSTED
     return Allocation("optimal", offsets, peak, peak, capacity, "auto", seed, seconds, cpu_seconds, proof)
 
 

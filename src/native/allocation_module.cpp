@@ -3,6 +3,7 @@
 #include "allocation/buffers.hpp"
 #include "allocation/first_fit.hpp"
 #include "allocation/small.hpp"
+#include "allocation/rules.hpp"
 #include "allocation/solver.hpp"
 #include "arguments.hpp"
 
@@ -139,29 +140,31 @@ nb::object py_allocate_greedy(const Ints &size, const Ints &alignment, const Int
 
 nb::object py_fit_exact(const Ints &size, const Ints &alignment, const Ints &pin, const Ints &first, const Ints &begin, const Ints &end,
                         const Ints &low, const Ints &high, const Ints &hint, std::int64_t capacity, std::int64_t nodes, double seconds,
-                        std::uint64_t seed, std::int64_t rules) {
+                        std::uint64_t seed, std::int64_t rules, std::int64_t threads) {
     const Buffers buffers = checked({view(size), view(alignment), view(pin), view(first), view(begin), view(end), view(low), view(high)});
     require(capacity >= 0, "capacity: must not be negative");
     const auto hints = checked_hint(hint, buffers);
+    require(threads >= 1, "threads: must be at least 1");
     Budget budget = budget_of(nodes, seconds);
     Answer answer;
     {
         nb::gil_scoped_release release;
-        answer = fit(buffers, hints, std::min(capacity, kMost), {seed, rules}, budget);
+        answer = fit(buffers, hints, std::min(capacity, kMost), {seed, rules, threads}, budget);
     }
     return answer_of(std::move(answer), budget);
 }
 
 nb::object py_minimise_exact(const Ints &size, const Ints &alignment, const Ints &pin, const Ints &first, const Ints &begin, const Ints &end,
                              const Ints &low, const Ints &high, const Ints &hint, std::int64_t nodes, double seconds, std::uint64_t seed,
-                             std::int64_t rules) {
+                             std::int64_t rules, std::int64_t threads) {
     const Buffers buffers = checked({view(size), view(alignment), view(pin), view(first), view(begin), view(end), view(low), view(high)});
     const auto hints = checked_hint(hint, buffers);
+    require(threads >= 1, "threads: must be at least 1");
     Budget budget = budget_of(nodes, seconds);
     Answer answer;
     {
         nb::gil_scoped_release release;
-        answer = minimise(buffers, hints, {seed, rules}, budget);
+        answer = minimise(buffers, hints, {seed, rules, threads}, budget);
     }
     return answer_of(std::move(answer), budget);
 }
@@ -185,7 +188,7 @@ struct PlainArrays {
 Answer search_small(const Ints &lower, const Ints &upper, const Ints &size) {
     const PlainArrays arrays(size.size());
     Budget budget(kSmallNodes, std::numeric_limits<double>::infinity(), nullptr);
-    return minimise(arrays.buffers(lower, upper, size), {}, {0, -1}, budget);
+    return minimise(arrays.buffers(lower, upper, size), {}, {0, kAllRules, 1}, budget);
 }
 
 Small place_many(const Ints &lower, const Ints &upper, const Ints &size) {
@@ -209,16 +212,17 @@ nb::object py_allocate_small(const Ints &lower, const Ints &upper, const Ints &s
         add_bytes(sum, size.data()[i]);
     }
     Small small;
+    bool proven = false;
     {
         nb::gil_scoped_release release;
         small = size.size() > kMany ? place_many(lower, upper, size) : allocate_small(view(lower), view(upper), view(size));
         if (small.peak > small.bound && size.size() <= kSmall) {
             Answer answer = search_small(lower, upper, size);
-            // The search is in a hurry and proves nothing: only the load bound does.
+            proven = answer.status == Status::optimal;
             if (answer.peak < small.peak) small.peak = answer.peak, small.offset = std::move(answer.offset);
         }
     }
-    return nb::make_tuple(to_numpy(std::move(small.offset), {size.size()}), small.peak, small.bound, small.peak == small.bound);
+    return nb::make_tuple(to_numpy(std::move(small.offset), {size.size()}), small.peak, small.bound, proven || small.peak == small.bound);
 }
 
 }  // namespace
@@ -231,9 +235,9 @@ void bind_allocation(nb::module_ &module) {
                nb::arg("end"), nb::arg("low"), nb::arg("high"), nb::arg("hint"), nb::arg("seconds"));
     module.def("fit_exact", &py_fit_exact, nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("first"), nb::arg("begin"), nb::arg("end"),
                nb::arg("low"), nb::arg("high"), nb::arg("hint"), nb::arg("capacity"), nb::arg("nodes"), nb::arg("seconds"), nb::arg("seed"),
-               nb::arg("rules"));
+               nb::arg("rules"), nb::arg("threads"));
     module.def("minimise_exact", &py_minimise_exact, nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("first"), nb::arg("begin"),
                nb::arg("end"), nb::arg("low"), nb::arg("high"), nb::arg("hint"), nb::arg("nodes"), nb::arg("seconds"), nb::arg("seed"),
-               nb::arg("rules"));
+               nb::arg("rules"), nb::arg("threads"));
     module.def("allocate_small", &py_allocate_small, nb::arg("lower"), nb::arg("upper"), nb::arg("size"));
 }
