@@ -122,5 +122,10 @@ def minimise_exact(
 ) -> tuple[str, NDArray[np.int64], int, int, int, bool]:
     """The smallest peak: status, offsets, peak, proven lower bound, nodes, interrupted; anytime. Arguments as for ``fit_exact``."""
 
-def allocate_small(lower: NDArray[np.int64], upper: NDArray[np.int64], size: NDArray[np.int64]) -> tuple[NDArray[np.int64], int, int, bool]:
-    """Plain buffers (no alignment, pins or gaps), as fast as a call allows: offsets, peak, lower bound, proven optimal."""
+def packing_holds(
+    lower: NDArray[np.int64], upper: NDArray[np.int64], size: NDArray[np.int64], offset: NDArray[np.int64], peak: int
+) -> bool:
+    """Whether no two plain buffers overlap and the highest top is ``peak``: compares all pairs and shares nothing with the solvers."""
+
+def allocate_small(lower: NDArray[np.int64], upper: NDArray[np.int64], size: NDArray[np.int64]) -> tuple[NDArray[np.int64], int, int]:
+    """Plain buffers (no alignment, pins or gaps; 4,096 at most), as fast as a call allows: offsets, peak, load bound."""

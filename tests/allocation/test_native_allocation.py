@@ -181,11 +181,11 @@ rows = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5), st.integers(0, 9
 def test_small_calls_give_valid_packings(triples) -> None:
     table = [(lower, lower + length, size) for lower, length, size in triples]
     lower, upper, size = (ints(row[k] for row in table) for k in range(3))
-    offsets, peak, bound, proven = _native.allocate_small(lower, upper, size)
+    offsets, peak, bound = _native.allocate_small(lower, upper, size)
     problem = plain(table)
     assert problem.valid(offsets)
     assert bound <= peak == problem.peak(offsets)
-    assert proven == (peak == bound)
+    assert _native.packing_holds(lower, upper, size, offsets, peak)
 
 
 @given(rows)
@@ -208,7 +208,7 @@ def test_nothing_at_all() -> None:
     nothing = plain([])
     assert nothing.minimise()[0] == "optimal"
     assert nothing.fit(0)[0] == "feasible"
-    assert _native.allocate_small(NONE, NONE, NONE)[1:] == (0, 0, True)
+    assert _native.allocate_small(NONE, NONE, NONE)[1:] == (0, 0)
     assert plain([(3, 3, 5), (0, 4, 0)]).minimise()[2:4] == (0, 0)
 
 
@@ -232,13 +232,31 @@ def test_malformed_arrays_are_refused(which: int, value: int, match: str) -> Non
         problem.minimise()
 
 
-def test_a_hundred_thousand_identical_buffers() -> None:
-    count = 100_000
-    lower, upper, size = np.zeros(count, dtype=np.int64), np.full(count, 5, dtype=np.int64), np.full(count, 3, dtype=np.int64)
-    offsets, peak, _, proven = _native.allocate_small(lower, upper, size)
-    assert proven
-    assert peak == 3 * count
-    assert np.array_equal(np.sort(offsets), 3 * np.arange(count))
+@given(rows, st.data())
+@settings(max_examples=200, deadline=None)
+def test_the_quick_check_of_packings_finds_every_overlap(triples, data) -> None:
+    table = [(lower, lower + length, size) for lower, length, size in triples][:8]
+    lower, upper, size = (ints(row[k] for row in table) for k in range(3))
+    offsets = ints(data.draw(st.lists(st.integers(0, 20), min_size=len(table), max_size=len(table))))
+    top = max((offsets + size)[(size > 0) & (lower < upper)].tolist(), default=0)
+    assert _native.packing_holds(lower, upper, size, offsets, top) == plain(table).valid(offsets)
+    assert not _native.packing_holds(lower, upper, size, offsets, top + 1)
+
+
+@pytest.mark.parametrize("threads", [2, 3, 8])
+def test_threads_do_not_change_the_answer(threads: int) -> None:
+    random = np.random.default_rng(3)
+    lower = random.integers(0, 60, 120)
+    problem = plain(zip(lower.tolist(), (lower + random.integers(5, 50, 120)).tolist(), random.integers(1, 90, 120).tolist(), strict=True))
+    one = _native.minimise_exact(*problem.arrays, NONE, 60_000, math.inf, 5, -1, 1)
+    many = _native.minimise_exact(*problem.arrays, NONE, 60_000, math.inf, 5, -1, threads)
+    assert np.array_equal(one[1], many[1])
+    assert one[2:] == many[2:]
+    below = one[2] - 1
+    once = _native.fit_exact(*problem.arrays, NONE, below, 60_000, math.inf, 5, -1, 1)
+    again = _native.fit_exact(*problem.arrays, NONE, below, 60_000, math.inf, 5, -1, threads)
+    assert once[0] == again[0]
+    assert once[4] == again[4]
 
 
 def test_the_same_seed_gives_the_same_answer() -> None:

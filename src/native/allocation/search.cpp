@@ -142,7 +142,7 @@ bool Search::raise(std::int32_t slot, Int to, const Part &part) {
 bool Search::leaves_hole(std::int32_t slot) const {
     for (std::int32_t k = model_.slot_first[slot]; k < model_.slot_first[slot + 1]; ++k) {
         const std::int32_t b = model_.slot_buffer[k];
-        if (lowest_[b] == kPlaced || model_.pin[b] >= 0) continue;
+        if (lowest_[b] == kPlaced || model_.pin[b] >= 0 || top_[slot] + model_.size[b] > floor_[slot]) continue;
         Int hole = 0, ceiling = kPlaced;
         for (std::int32_t i = model_.first[b]; i < model_.first[b + 1]; ++i)
             for (std::int32_t s = model_.spans[i].begin; s < model_.spans[i].end; ++s) {
