@@ -13,9 +13,13 @@ namespace loadmaster::allocation {
 namespace {
 
 constexpr std::int64_t kMostPairs = 8'000'000;  // of buffers alive together that the search is prepared to list
+constexpr std::int64_t kDeepest = 15'000;  // buffers: the search recurses once for each, and stacks are 8 MiB
 constexpr std::int64_t kTurn = 12'000;  // nodes of the first turns of a descent
 
 Model model_for(const Buffers &buffers, const Settings &settings) {
+    Model none;
+    none.count = -1;
+    if (buffers.count() > kDeepest) return none;
     return make_model(buffers, settings.rules & kPreprocessing, settings.rules & kTwins, kMostPairs);
 }
 
@@ -62,11 +66,21 @@ Answer fit(const Buffers &buffers, std::span<const std::int64_t> hint, std::int6
     answer.offset.assign(buffers.count(), -1);
     const Model model = model_for(buffers, settings);
     if (model.count < 0) return answer;
-    Restarts restarts(model, settings, budget);
-    const Outcome outcome = restarts.run(capacity / model.unit, budget.left());
-    if (outcome == Outcome::solved) improve(answer, buffers, restarts.offsets(buffers));
-    // With windows the search does not look everywhere.
-    if (outcome == Outcome::failed && !model.windows) answer.status = Status::infeasible;
+    // Turns at the capacity and at the load bound: with no room for mistakes they show at once, and a packing found there fits as well.
+    const std::int64_t most = capacity / model.unit, least = (answer.bound + model.unit - 1) / model.unit;
+    Restarts wide(model, settings, budget), tight(model, settings, budget);
+    bool open = least < most;
+    for (std::int64_t nodes = kTurn / 6; !budget.spent(); nodes *= 2) {
+        const Outcome outcome = wide.run(most, open ? nodes : budget.left());
+        if (outcome == Outcome::solved) improve(answer, buffers, wide.offsets(buffers));
+        // With windows the search does not look everywhere.
+        if (outcome == Outcome::failed && !model.windows) answer.status = Status::infeasible;
+        if (outcome != Outcome::aborted || !open || budget.spent()) break;
+        const Outcome below = tight.run(least, nodes);
+        if (below == Outcome::solved) improve(answer, buffers, tight.offsets(buffers));
+        if (below == Outcome::solved) break;
+        open = below == Outcome::aborted;
+    }
     return answer;
 }
 
