@@ -1,7 +1,10 @@
 #include "first_fit.hpp"
 
+#include "at_scale.hpp"
 #include "model.hpp"
 #include "occupancy.hpp"
+#include "plain.hpp"
+#include "sweep.hpp"
 #include "timeline.hpp"
 
 #include <algorithm>
@@ -224,6 +227,13 @@ std::vector<std::int64_t> sorted(const Buffers &buffers, const Timeline &time, c
     return index;
 }
 
+std::int64_t highest(const Buffers &buffers, std::span<const std::int64_t> offset) {
+    std::int64_t peak = 0;
+    for (std::int64_t b = 0; b < buffers.count(); ++b)
+        if (buffers.matters(b)) peak = std::max(peak, offset[b] + buffers.size[b]);
+    return peak;
+}
+
 std::vector<std::int64_t> by_hint(std::span<const std::int64_t> hint) {
     std::vector<std::int64_t> index(hint.size());
     std::iota(index.begin(), index.end(), 0);
@@ -259,7 +269,13 @@ Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint
         best.order = name;
     };
     const auto done = [&] { return best.packed && (best.peak <= enough || !budget.look()); };
+    const auto found = [&](const char *name, std::vector<std::int64_t> &&offset) {
+        const std::int64_t peak = highest(buffers, offset);
+        if (!best.packed || peak < best.peak) best = {true, std::move(offset), peak, name};
+        return !done();
+    };
     if (!hint.empty()) attempt("hint", by_hint(hint), false);
+    if (buffers.count() > kFew && !done()) pack_at_scale(buffers, simple_bound(buffers), budget, found);
     for (const Order &order : kOrders) {
         if (done()) break;
         attempt(order.name, sorted(buffers, time, order), order.best_fit);
