@@ -6,14 +6,15 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
+#include <limits>
 
 namespace loadmaster::allocation {
 
 namespace {
 
-constexpr std::int64_t kGaps = 150'000'000;     // to look at in all sweeps
-constexpr std::int64_t kNeighbours = 6'000'000;  // to look at in one repair
+constexpr std::int64_t kGaps = 130'000'000;      // to look at in all sweeps
+constexpr std::int64_t kNeighbours = 10'000'000; // to look at in all topping up and squeezing, and in each repair
+constexpr double kStrip = 0.0035;                // of the bound, above the ceiling: where what was left out may go
 
 struct Attempt {
     double share;  // of the bound, above it: the ceiling
@@ -21,8 +22,11 @@ struct Attempt {
     bool backwards;
 };
 
-constexpr std::array<Attempt, 4> kSweeps{{{0.004, 10, false}, {0.004, 10, true}, {0.001, 3, false}, {0.01, 1, false}}};
-constexpr std::array<double, 4> kRepairs{0.01, 0.005, 0.0025, 0.001};
+constexpr double kHopeless = 0.03;               // a peak so far above the bound after two sweeps: more will not help
+
+// The first ones for lifetimes of all lengths, the others for lifetimes alike.
+constexpr std::array<Attempt, 9> kSweeps{{{0.005, 30, true}, {0.003, 3, false}, {0.005, 30, false}, {0.001, 3, false}, {0.001, 3, true}, {0.003, 3, true}, {0.004, 10, false}, {0.004, 3, true}, {0, 10, false}}};
+constexpr std::array<double, 4> kRepairs{0.0095, 0.005, 0.002, 0.001};
 
 std::int64_t above(std::int64_t bound, double share) { return bound + static_cast<std::int64_t>(share * static_cast<double>(bound)); }
 
@@ -32,29 +36,43 @@ void pack_at_scale(const Buffers &buffers, std::int64_t bound, Budget &budget, c
     if (!Plain::possible(buffers)) return;
     const Plain plain(buffers, false), mirrored(buffers, true);
     const Company company(plain);
+    std::int64_t lowest = std::numeric_limits<std::int64_t>::max();
     const auto offer = [&](const char *name, const std::vector<std::int64_t> &offset) {
+        std::int64_t peak = 0;
         std::vector<std::int64_t> whole(buffers.count(), 0);
         for (std::int32_t b = 0; b < plain.count(); ++b) whole[plain.buffer[b]] = offset[b];
+        for (std::int32_t b = 0; b < plain.count(); ++b) peak = std::max(peak, offset[b] + plain.size[b]);
+        lowest = std::min(lowest, peak);
         return found(name, std::move(whole)) && budget.look();
     };
-    std::int64_t gaps = kGaps;
+    const auto leave_out = [&](std::vector<std::int64_t> &offset, std::int64_t ceiling) {
+        for (std::int32_t b = 0; b < plain.count(); ++b)
+            if (offset[b] + plain.size[b] > ceiling) offset[b] = -1;
+    };
+    std::int64_t gaps = kGaps, neighbours = kNeighbours;
+    int swept = 0;
     for (const Attempt &attempt : kSweeps) {
         std::vector<std::int64_t> offset = sweep(attempt.backwards ? mirrored : plain, above(bound, attempt.share), attempt.affinity, gaps, budget);
         if (offset.empty()) break;
-        top_up(plain, company, offset);
+        if (!top_up(plain, company, offset, neighbours, budget)) break;
         if (!offer("sweep", offset)) return;
+        leave_out(offset, above(bound, attempt.share + kStrip));
+        squeeze_in(plain, company, offset, above(bound, attempt.share + kStrip), neighbours, budget);
+        if (!top_up(plain, company, offset, neighbours, budget)) break;
+        if (!offer("sweep", offset)) return;
+        if (++swept == 2 && lowest > above(bound, kHopeless)) break;
     }
     std::vector<std::int64_t> offset;
     for (double share : kRepairs) {
         const std::int64_t ceiling = above(bound, share);
+        if (ceiling >= lowest) continue;
         if (offset.empty()) {
             gaps = kGaps;
-            offset = sweep(plain, ceiling, 1, gaps, budget);
+            offset = sweep(plain, above(bound, share / 2), 1, gaps, budget);
             if (offset.empty()) return;
         }
-        for (std::int32_t b = 0; b < plain.count(); ++b)
-            if (offset[b] + plain.size[b] > ceiling) offset[b] = -1;
-        std::int64_t neighbours = kNeighbours;
+        leave_out(offset, ceiling);
+        neighbours = kNeighbours;
         if (!repair(plain, company, offset, ceiling, neighbours, budget)) return;
         if (!offer("sweep and repair", offset)) return;
     }

@@ -10,6 +10,7 @@ namespace loadmaster::allocation {
 namespace {
 
 constexpr double kHeavier = 1.5;
+constexpr std::size_t kTries = 100, kMostOut = 12;  // places tried for a buffer, and others to be put out there
 
 struct Neighbour {
     std::int64_t low, high;
@@ -47,6 +48,24 @@ class Repair {
         }
         return true;
     }
+    void squeeze_in(std::int64_t ceiling, std::int64_t &work, Budget &budget) {
+        for (std::int32_t b : largest_first())
+            if (work >= 0 && budget.look()) squeeze(b, ceiling, true, work);
+    }
+    bool top_up(std::int64_t &work, Budget &budget) {
+        for (std::int32_t b : largest_first()) {
+            offset_[b] = lowest(b);
+            work -= static_cast<std::int64_t>(near_.size()) + 1;
+            if (work < 0 || !budget.look()) return false;
+        }
+        return true;
+    }
+  private:
+    std::vector<std::int32_t> largest_first() const {
+        std::vector<std::int32_t> out = left_out(plain_, offset_);
+        std::sort(out.begin(), out.end(), [&](std::int32_t a, std::int32_t b) { return plain_.size[a] != plain_.size[b] ? plain_.size[a] > plain_.size[b] : a < b; });
+        return out;
+    }
     std::int64_t lowest(std::int32_t b) {
         meet(b);
         std::int64_t at = 0;
@@ -57,7 +76,43 @@ class Repair {
         return at;
     }
 
-  private:
+    // Into a gap, or where all those in the way find a gap elsewhere.
+    bool squeeze(std::int32_t b, std::int64_t ceiling, bool may_put_out, std::int64_t &work) {
+        const std::int64_t gap = lowest(b);
+        work -= static_cast<std::int64_t>(near_.size()) + 1;
+        if (gap + plain_.size[b] <= ceiling) {
+            move(b, gap);
+            return true;
+        }
+        if (!may_put_out || work < 0) return false;
+        cheapest(b, ceiling);
+        std::vector<std::pair<double, std::int64_t>> places = std::move(places_);
+        std::vector<Neighbour> near = near_;
+        const std::size_t tries = std::min(places.size(), kTries);
+        std::partial_sort(places.begin(), places.begin() + static_cast<std::ptrdiff_t>(tries), places.end());
+        const std::size_t mark = moves_.size();
+        bool settled = false;
+        for (std::size_t i = 0; i < tries && !settled && work >= 0; ++i) {
+            const std::int64_t at = places[i].second;
+            std::vector<std::int32_t> out;
+            for (const Neighbour &other : near)
+                if (other.low < at + plain_.size[b] && at < other.high) out.push_back(other.buffer);
+            if (out.size() > kMostOut) continue;
+            move(b, at);
+            for (std::int32_t other : out) move(other, -1);
+            std::sort(out.begin(), out.end(), [&](std::int32_t a, std::int32_t c) { return plain_.size[a] != plain_.size[c] ? plain_.size[a] > plain_.size[c] : a < c; });
+            settled = std::all_of(out.begin(), out.end(), [&](std::int32_t other) { return squeeze(other, ceiling, false, work); });
+            if (!settled) undo(mark);
+        }
+        return settled;
+    }
+    void move(std::int32_t b, std::int64_t at) {
+        moves_.emplace_back(b, offset_[b]);
+        offset_[b] = at;
+    }
+    void undo(std::size_t mark) {
+        for (; moves_.size() > mark; moves_.pop_back()) offset_[moves_.back().first] = moves_.back().second;
+    }
     // Whoever is placed and alive together with a buffer, in order of address.
     void meet(std::int32_t b) {
         near_.clear();
@@ -69,6 +124,7 @@ class Repair {
     // The offset at which the buffers in the way weigh least: the lowest one, or next to some neighbour.
     std::int64_t cheapest(std::int32_t b, std::int64_t ceiling) {
         const std::int64_t size = plain_.size[b], alignment = plain_.alignment[b], highest = ceiling - size;
+        places_.clear();
         if (highest < 0) return -1;
         tops_.resize(near_.size());
         std::iota(tops_.begin(), tops_.end(), 0);
@@ -81,6 +137,7 @@ class Repair {
             while (under < near_.size() && near_[under].low < at + size) cost += weight_[near_[under++].buffer];
             while (over < tops_.size() && near_[tops_[over]].high <= at) cost -= weight_[near_[tops_[over++]].buffer];
             if (under == over) cost = 0;
+            places_.emplace_back(cost, at);
             if (cost < least) least = cost, best = at;
         };
         consider(0);
@@ -100,6 +157,8 @@ class Repair {
     std::vector<double> weight_;
     std::vector<Neighbour> near_;
     std::vector<std::int32_t> tops_;
+    std::vector<std::pair<double, std::int64_t>> places_;
+    std::vector<std::pair<std::int32_t, std::int64_t>> moves_;  // who moved, and from where
 };
 
 }  // namespace
@@ -108,11 +167,12 @@ bool repair(const Plain &plain, const Company &company, std::vector<std::int64_t
     return Repair(plain, company, offset).run(ceiling, work, budget);
 }
 
-void top_up(const Plain &plain, const Company &company, std::vector<std::int64_t> &offset) {
-    std::vector<std::int32_t> out = left_out(plain, offset);
-    std::sort(out.begin(), out.end(), [&](std::int32_t a, std::int32_t b) { return plain.size[a] != plain.size[b] ? plain.size[a] > plain.size[b] : a < b; });
-    Repair last(plain, company, offset);
-    for (std::int32_t b : out) offset[b] = last.lowest(b);
+void squeeze_in(const Plain &plain, const Company &company, std::vector<std::int64_t> &offset, std::int64_t ceiling, std::int64_t &work, Budget &budget) {
+    Repair(plain, company, offset).squeeze_in(ceiling, work, budget);
+}
+
+bool top_up(const Plain &plain, const Company &company, std::vector<std::int64_t> &offset, std::int64_t &work, Budget &budget) {
+    return Repair(plain, company, offset).top_up(work, budget);
 }
 
 }  // namespace loadmaster::allocation

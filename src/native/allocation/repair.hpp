@@ -14,7 +14,10 @@ namespace loadmaster::allocation {
 // `work`, the number of neighbours to look at, is spent first.
 bool repair(const Plain &plain, const Company &company, std::vector<std::int64_t> &offset, std::int64_t ceiling, std::int64_t &work, Budget &budget);
 
-// Puts them at their lowest gap, however high, the largest first.
-void top_up(const Plain &plain, const Company &company, std::vector<std::int64_t> &offset);
+// Puts each below the ceiling if it finds a gap, or a place where everybody in the way finds one elsewhere; else leaves it out.
+void squeeze_in(const Plain &plain, const Company &company, std::vector<std::int64_t> &offset, std::int64_t ceiling, std::int64_t &work, Budget &budget);
+
+// Puts them at their lowest gap, however high, the largest first; false if budget or work is spent first.
+bool top_up(const Plain &plain, const Company &company, std::vector<std::int64_t> &offset, std::int64_t &work, Budget &budget);
 
 }  // namespace loadmaster::allocation

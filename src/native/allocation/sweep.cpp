@@ -11,8 +11,8 @@ namespace loadmaster::allocation {
 namespace {
 
 constexpr std::int32_t kFloor = -1, kCeiling = -2;
-constexpr double kFarthest = 4;       // what unlike ends of life count at most, in lifetimes
-constexpr double kOutlived = 2;       // a neighbour that lives longer leaves a hole in between
+constexpr double kFarthest = 16;      // what unlike ends of life count at most, in lifetimes
+constexpr double kOutlived = 4;       // a neighbour that lives longer leaves a hole in between
 constexpr std::int32_t kGlance = 256;  // births between two looks at the clock
 
 struct Gap {
@@ -66,6 +66,35 @@ class Sweep {
             }
         }
         if (chosen < gaps_.size()) take(b, chosen, at);
+        else make_room(b);
+    }
+    // Leaves out smaller ones instead, if those of some stretch of addresses are smaller together.
+    void make_room(std::int32_t b) {
+        std::int64_t least = plain_.size[b];
+        std::size_t chosen = gaps_.size();
+        for (std::size_t i = 0; i < gaps_.size(); ++i) {
+            std::int64_t cost = 0, high = gaps_[i].high;
+            std::int32_t next = gaps_[i].above;
+            for (std::size_t j = i + 1; cost < least && high - align_up(gaps_[i].low, plain_.alignment[b]) < plain_.size[b];) {
+                if (next == kCeiling) {
+                    cost = least;
+                    break;
+                }
+                cost += plain_.size[next];
+                high += plain_.size[next];
+                next = above_[next];
+                if (j < gaps_.size() && gaps_[j].low == high) high = gaps_[j++].high;
+            }
+            if (cost < least) least = cost, chosen = i;
+        }
+        if (chosen == gaps_.size()) return;
+        const std::int64_t at = align_up(gaps_[chosen].low, plain_.alignment[b]);
+        while (gaps_[chosen].high - at < plain_.size[b]) {
+            const std::int32_t out = gaps_[chosen].above;
+            release(out);
+            offset_[out] = -1;
+        }
+        take(b, chosen, at);
     }
     void take(std::int32_t b, std::size_t chosen, std::int64_t at) {
         const Gap gap = gaps_[chosen];
