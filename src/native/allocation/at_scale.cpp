@@ -12,7 +12,7 @@ namespace loadmaster::allocation {
 
 namespace {
 
-constexpr std::int64_t kGaps = 130'000'000;      // to look at in all sweeps
+constexpr std::int64_t kGaps = 70'000'000;       // to look at in all sweeps
 constexpr std::int64_t kNeighbours = 10'000'000; // to look at in all topping up and squeezing, and in each repair
 constexpr double kStrip = 0.0035;                // of the bound, above the ceiling: where what was left out may go
 
@@ -26,7 +26,7 @@ constexpr double kHopeless = 0.03;               // a peak so far above the boun
 
 // The first ones for lifetimes of all lengths, the others for lifetimes alike.
 constexpr std::array<Attempt, 9> kSweeps{{{0.005, 30, true}, {0.003, 3, false}, {0.005, 30, false}, {0.001, 3, false}, {0.001, 3, true}, {0.003, 3, true}, {0.004, 10, false}, {0.004, 3, true}, {0, 10, false}}};
-constexpr std::array<double, 4> kRepairs{0.0095, 0.005, 0.002, 0.001};
+constexpr double kRepair = 0.0095;  // of the bound, above it: the ceiling of the repair
 
 std::int64_t above(std::int64_t bound, double share) { return bound + static_cast<std::int64_t>(share * static_cast<double>(bound)); }
 
@@ -62,20 +62,11 @@ void pack_at_scale(const Buffers &buffers, std::int64_t bound, Budget &budget, c
         if (!offer("sweep", offset)) return;
         if (++swept == 2 && lowest > above(bound, kHopeless)) break;
     }
-    std::vector<std::int64_t> offset;
-    for (double share : kRepairs) {
-        const std::int64_t ceiling = above(bound, share);
-        if (ceiling >= lowest) continue;
-        if (offset.empty()) {
-            gaps = kGaps;
-            offset = sweep(plain, above(bound, share / 2), 1, gaps, budget);
-            if (offset.empty()) return;
-        }
-        leave_out(offset, ceiling);
-        neighbours = kNeighbours;
-        if (!repair(plain, company, offset, ceiling, neighbours, budget)) return;
-        if (!offer("sweep and repair", offset)) return;
-    }
+    const std::int64_t ceiling = above(bound, kRepair);
+    if (lowest <= ceiling) return;
+    gaps = kGaps, neighbours = kNeighbours;
+    std::vector<std::int64_t> offset = sweep(plain, above(bound, kRepair / 2), 1, gaps, budget);
+    if (!offset.empty() && repair(plain, company, offset, ceiling, neighbours, budget)) offer("sweep and repair", offset);
 }
 
 }  // namespace loadmaster::allocation

@@ -153,7 +153,7 @@ class Allowance {
     bool permits(std::int64_t looks) { return looks <= kLooks && (++placed_ % kGlance != 0 || budget_.look()); }
 
   private:
-    static constexpr std::int64_t kLooks = 1'500'000, kGlance = 256;
+    static constexpr std::int64_t kLooks = 5'000'000, kGlance = 256;
     Budget &budget_;
     std::int64_t placed_ = 0;
 };
