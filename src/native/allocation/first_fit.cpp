@@ -147,9 +147,9 @@ class Tree {
 };
 
 // What one order may cost once there is some packing: looks into the tree, and time.
-class Allowance {
+class Patience {
   public:
-    explicit Allowance(Budget &budget) : budget_(budget) {}
+    explicit Patience(Budget &budget) : budget_(budget) {}
     bool permits(std::int64_t looks) { return looks <= kLooks && (++placed_ % kGlance != 0 || budget_.look()); }
 
   private:
@@ -159,7 +159,7 @@ class Allowance {
 };
 
 template <typename Placed>
-Greedy run(const Buffers &buffers, const Timeline &time, std::span<const std::int64_t> order, bool best_fit, std::int64_t limit, Allowance *allowance = nullptr) {
+Greedy run(const Buffers &buffers, const Timeline &time, std::span<const std::int64_t> order, bool best_fit, std::int64_t limit, Patience *patience = nullptr) {
     Placed placed(time);
     Greedy result;
     result.packed = true;
@@ -168,7 +168,7 @@ Greedy run(const Buffers &buffers, const Timeline &time, std::span<const std::in
         result.offset[b] = at;
         result.peak = std::max(result.peak, at + buffers.size[b]);
         placed.take(b, at);
-        return result.peak <= limit && (!allowance || allowance->permits(placed.looks()));
+        return result.peak <= limit && (!patience || patience->permits(placed.looks()));
     };
     for (std::int64_t b = 0; b < buffers.count(); ++b)
         if (buffers.pin[b] >= 0) {
@@ -303,8 +303,8 @@ Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint
     if (pins_clash(buffers, time)) return best;
     const auto attempt = [&](const char *name, const std::vector<std::int64_t> &order, bool best_fit) {
         const std::int64_t limit = !best.packed ? std::numeric_limits<std::int64_t>::max() : best.peak - 1;
-        Allowance allowance(budget);
-        Allowance *const some = best.packed ? &allowance : nullptr;
+        Patience patience(budget);
+        Patience *const some = best.packed ? &patience : nullptr;
         Greedy greedy = buffers.count() <= kFew ? run<List>(buffers, time, order, best_fit, limit, some) : run<Tree>(buffers, time, order, best_fit, limit, some);
         if (!greedy.packed) return;
         best = std::move(greedy);
