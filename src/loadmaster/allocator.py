@@ -166,10 +166,19 @@ def _answer(problem: Problem, reduced: Reduced, search: Search, name: str, capac
         lower = max(lower, certificate.required)
     else:
         status = "unknown"
+    if problem.conflicts is not None:
+        certificate = _without_instant(certificate)
     peak = search.peak if fits else None
     return Allocation(
         status, offsets, peak, lower, capacity, name, search.seed, 0.0, 0.0, certificate, search.interrupted, dict(search.counters)
     )
+
+
+def _without_instant(certificate: Load | Infeasibility | str | None) -> Load | Infeasibility | str | None:
+    """Without a common clock there is no instant to name."""
+    if isinstance(certificate, Infeasibility):
+        return replace(certificate, instant=None)
+    return replace(certificate, instant=0) if isinstance(certificate, Load) else certificate
 
 
 def _verify(problem: Problem, offsets: NDArray[np.int64], capacity: int | None, name: str) -> None:

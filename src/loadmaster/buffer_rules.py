@@ -118,7 +118,7 @@ def gaps_from(rows: Sequence[tuple[int, ...]]) -> Gaps:
 
 def check(problem: Problem, where: Where | None = None) -> None:
     """Raise for the first thing that is wrong with a problem; O(n log n)."""
-    place = where or (lambda buffer, field: f"buffer {problem.name(buffer)!r}: {field}")
+    place = where or _named(problem)
     for wrong, field, what in _faults(problem):
         if wrong.any():
             buffer = int(np.flatnonzero(wrong)[0])
@@ -128,7 +128,11 @@ def check(problem: Problem, where: Where | None = None) -> None:
     _check_ids(problem, place)
     _check_gaps(problem, place)
     _check_groups(problem)
-    _check_pins(problem, place)
+    check_pins(problem, place)
+
+
+def _named(problem: Problem) -> Where:
+    return lambda buffer, field: f"buffer {problem.name(buffer)!r}: {field}"
 
 
 def _faults(problem: Problem) -> Iterator[tuple[NDArray[np.bool_], str, str]]:
@@ -199,17 +203,41 @@ def _check_groups(problem: Problem) -> None:
         if len(pins) > 1:
             names = ", ".join(repr(problem.name(member)) for member in group)
             raise AllocationError(f"aliases: {names} must share an address but are pinned to {sorted(pins)}: keep one pin")
+        crooked = [member for member in group for pin in pins if pin % int(problem.alignment[member])]
+        if crooked:
+            step, name = int(problem.alignment[crooked[0]]), problem.name(crooked[0])
+            at = f"is pinned to {pins.pop()}, not a multiple of {step}, the alignment of {name!r}"
+            raise AllocationError(f"aliases: an address that {name!r} must share {at}: move the pin or relax the alignment")
 
 
-def _check_pins(problem: Problem, place: Where) -> None:
-    """No two pinned buffers may claim one byte at one instant."""
+def check_pins(problem: Problem, where: Where | None = None) -> None:
+    """No two pinned buffers may claim one byte at one instant, unless they share their address or may."""
+    place = where or _named(problem)
     for begin, end in problem.reserved:
-        inside = problem.solid & (problem.pin >= 0) & (problem.pin < end) & (problem.pin + problem.size > begin)
+        inside = problem.solid & (problem.pin >= 0) & (problem.pin < end) & (problem.pin + problem.size > begin) & (begin < end)
         if inside.any():
             buffer = int(np.flatnonzero(inside)[0])
             at = int(problem.pin[buffer])
             raise AllocationError(f"{place(buffer, 'offset')} is {at}, which touches the reserved range {begin}-{end}: move one")
-    if problem.conflicts is not None or problem.aliases or len(problem.in_place) or not (problem.pin >= 0).any():
+    if not (problem.pin >= 0).any():
+        return
+    group = {member: number for number, members in enumerate(problem.aliases) for member in members}
+    in_place = set(map(frozenset, problem.in_place.tolist()))
+    for one, other, when in _pinned_together(problem):
+        a, b = int(problem.pin[one]), int(problem.pin[other])
+        if group.get(one, -1) != group.get(other, -2) and not (a == b and frozenset((one, other)) in in_place):
+            both = f"is {a}, and buffer {problem.name(other)!r} is pinned to {b}"
+            raise AllocationError(f"{place(one, 'offset')} {both}: they overlap{when}: move one")
+
+
+def _pinned_together(problem: Problem) -> Iterator[tuple[int, int, str]]:
+    """Pairs of pinned buffers that share bytes and must be apart, and when."""
+    if problem.conflicts is not None:
+        one, other = problem.conflicts.T
+        pin, top = problem.pin, problem.pin + problem.size
+        clash = (pin[one] >= 0) & (pin[other] >= 0) & (pin[one] < top[other]) & (pin[other] < top[one])
+        clash &= problem.solid[one] & problem.solid[other]
+        yield from ((a, b, "") for a, b in problem.conflicts[clash].tolist())
         return
     owner, lower, upper, low, high = problem.parts
     pinned = np.flatnonzero(problem.pin[owner] >= 0)
@@ -219,6 +247,5 @@ def _check_pins(problem: Problem, place: Where) -> None:
         live = [other for other in live if upper[other] > lower[part]]
         for other in live:
             if base[part] + low[part] < base[other] + high[other] and base[other] + low[other] < base[part] + high[part]:
-                both = f"is {base[part]}, and buffer {problem.name(int(owner[other]))!r} is pinned to {base[other]}"
-                raise AllocationError(f"{place(int(owner[part]), 'offset')} {both}: they overlap at instant {lower[part]}: move one")
+                yield int(owner[part]), int(owner[other]), f" at instant {lower[part]}"
         live.append(part)

@@ -168,6 +168,19 @@ class Problem:
         lower, upper, low, high = (np.ascontiguousarray(column[order], dtype=np.int64) for column in parts[1:])
         return first, lower, upper, low, high
 
+    def meet(self, one: int, other: int) -> bool:
+        """Whether two buffers are alive together, or conflict, so that they must be apart."""
+        if self.conflicts is not None:
+            return (min(one, other), max(one, other)) in self._conflicting
+        first, lower, upper, *_ = self.sections
+        mine, theirs = (range(int(first[buffer]), int(first[buffer + 1])) for buffer in (one, other))
+        return any(lower[a] < upper[b] and lower[b] < upper[a] for a in mine for b in theirs)
+
+    @cached_property
+    def _conflicting(self) -> frozenset[tuple[int, int]]:
+        assert self.conflicts is not None
+        return frozenset(zip(self.conflicts.min(axis=1).tolist(), self.conflicts.max(axis=1).tolist(), strict=True))
+
     def _split(self, buffer: int) -> list[tuple[int, int, int, int, int]]:
         """Parts of one buffer with gaps, in time order."""
         rows, now, size = [], int(self.lower[buffer]), int(self.size[buffer])
