@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from loadmaster.allocations import Allocation as Allocation
     from loadmaster.allocator import allocate as allocate
+    from loadmaster.bank_allocator import allocate_banks as allocate_banks
+    from loadmaster.banks import Bank as Bank
+    from loadmaster.banks import BankAllocation as BankAllocation
     from loadmaster.buffers import Buffer as Buffer
     from loadmaster.buffers import Problem as Problem
     from loadmaster.buffers_csv import read_buffers as read_buffers
@@ -35,6 +38,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Allocation": "loadmaster.allocations",
+    "Bank": "loadmaster.banks",
+    "BankAllocation": "loadmaster.banks",
     "Buffer": "loadmaster.buffers",
     "Graph": "loadmaster.graph",
     "LoadmasterError": "loadmaster.errors",
@@ -43,6 +48,7 @@ _HOMES = {
     "Target": "loadmaster.hardware",
     "Violation": "loadmaster.verification",
     "allocate": "loadmaster.allocator",
+    "allocate_banks": "loadmaster.bank_allocator",
     "load": "loadmaster.frontends",
     "plan": "loadmaster.planner",
     "read_buffers": "loadmaster.buffers_csv",
@@ -54,6 +60,8 @@ _HOMES = {
 
 __all__ = [
     "Allocation",
+    "Bank",
+    "BankAllocation",
     "Buffer",
     "Graph",
     "LoadmasterError",
@@ -62,6 +70,7 @@ __all__ = [
     "Target",
     "Violation",
     "allocate",
+    "allocate_banks",
     "load",
     "plan",
     "read_buffers",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loadmaster.buffers import FREE, NO_GAPS, Buffer, Gaps, Ints, Problem
+from loadmaster.buffers import FREE, NO_GAPS, Buffer, Gaps, Homes, Ints, Problem
 from loadmaster.errors import AllocationError
 
 LARGEST = 2**62
@@ -40,6 +40,7 @@ def problem_of(buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequenc
         columns, ids, gaps = dict(buffers), buffers.get("ids"), NO_GAPS
     elif len(buffers) and all(isinstance(buffer, Buffer) for buffer in buffers):
         columns, ids, gaps = _columns_of(list(buffers)), tuple(str(buffer.id) for buffer in buffers), _gaps_of(list(buffers))
+        demands = {"homes": _homes_of(list(buffers))} | demands
     else:
         columns, ids, gaps = _three(buffers), None, NO_GAPS
     problem = from_columns(columns, None if ids is None else tuple(map(str, ids)), gaps, demands)
@@ -109,6 +110,26 @@ def _gaps_of(buffers: Sequence[Buffer]) -> Gaps:
         for gap in buffer.gaps
     ]
     return gaps_from(rows) if rows else NO_GAPS
+
+
+def _homes_of(buffers: Sequence[Buffer]) -> Homes | None:
+    if all(buffer.memory is None and not buffer.prefers and buffer.accesses == 1 for buffer in buffers):
+        return None
+    prefers = tuple(tuple((item, None) if isinstance(item, str) else (item[0], item[1]) for item in buffer.prefers) for buffer in buffers)
+    homes = Homes(tuple(buffer.memory for buffer in buffers), prefers, tuple(buffer.accesses for buffer in buffers))
+    check_homes(homes, lambda at, field: f"buffer {buffers[at].id!r}: {field}")
+    return homes
+
+
+def check_homes(homes: Homes, where: Where) -> None:
+    """Raise for accesses or costs that are no whole numbers, and for memories that are listed twice."""
+    for buffer, (prefers, accesses) in enumerate(zip(homes.prefers, homes.accesses, strict=True)):
+        for field, value in [("accesses", accesses), *(("prefers", cost) for _, cost in prefers if cost is not None)]:
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < LARGEST:
+                raise AllocationError(f"{where(buffer, field)} has {value!r}: write a whole number from 0 to 2^62")
+        names = [name for name, _ in prefers]
+        if len(set(names)) < len(names):
+            raise AllocationError(f"{where(buffer, 'prefers')} names a memory twice: name each once")
 
 
 def gaps_from(rows: Sequence[tuple[int, ...]]) -> Gaps:
@@ -219,7 +240,8 @@ def check_pins(problem: Problem, where: Where | None = None) -> None:
             buffer = int(np.flatnonzero(inside)[0])
             at = int(problem.pin[buffer])
             raise AllocationError(f"{place(buffer, 'offset')} is {at}, which touches the reserved range {begin}-{end}: move one")
-    if not (problem.pin >= 0).any():
+    if problem.homes is not None or not (problem.pin >= 0).any():
+        # Pins to different memories do not meet: each memory is looked at when it is known who lives there.
         return
     group = {member: number for number, members in enumerate(problem.aliases) for member in members}
     in_place = set(map(frozenset, problem.in_place.tolist()))

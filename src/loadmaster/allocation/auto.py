@@ -35,6 +35,8 @@ def _timeline(search: Search) -> None:
     _run_each(search, [exact.glance, best_fit.run, greedy.run] if small else [best_fit.run])
     if len(search.problem) <= _HUGE:
         _run_each(search, [exact.run])
+    if search.share > 1:
+        return
     if small and search.problem.features <= telamalloc.STRATEGY.honours:
         _run_each(search, [telamalloc.run])
     if small:
