@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from loadmaster.targets import target as target
     from loadmaster.verification import Violation as Violation
     from loadmaster.verification import verify as verify
+    from loadmaster.verification import verify_banks as verify_banks
     from loadmaster.verification import verify_buffers as verify_buffers
 
 __version__ = "0.1.0"
@@ -54,6 +55,7 @@ _HOMES = {
     "read_buffers": "loadmaster.buffers_csv",
     "target": "loadmaster.targets",
     "verify": "loadmaster.verification",
+    "verify_banks": "loadmaster.verification",
     "verify_buffers": "loadmaster.verification",
     "write_buffers": "loadmaster.buffers_csv",
 }
@@ -76,6 +78,7 @@ __all__ = [
     "read_buffers",
     "target",
     "verify",
+    "verify_banks",
     "verify_buffers",
     "write_buffers",
 ]

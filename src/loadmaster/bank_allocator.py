@@ -32,10 +32,10 @@ _CELLS = 2_000_000
 """Entries of the program, likewise."""
 _ROUNDS = 40
 """Times that the program chooses again."""
-_WORK = 20_000_000
+_WORK = 5_000_000
 """Entries times nodes of the branch and bound that proves."""
 _SHARE = 20
-"""Each packing gets this part of the usual budget: there are many."""
+"""Each packing gets this part of the usual budget, and of many buffers less: there are many packings."""
 
 
 def allocate_banks(
@@ -169,6 +169,9 @@ class _Task:
 
     def run(self) -> None:
         """Start greedily, bound, and then choose, pack and cut in turn."""
+        self._pack_captives()
+        if self.infeasible:
+            return
         self._spill(_cheapest(self.costs))
         entries = int(((self.relaxation.last - self.relaxation.first)[:, None] * (self.costs != FORBIDDEN)[self.relaxation.owner]).sum())
         if len(self.costs) > _MOST or entries > _CELLS:
@@ -180,6 +183,14 @@ class _Task:
             if self._done or not self._round(nodes):
                 return
             self._count("rounds")
+
+    def _pack_captives(self) -> None:
+        """See whether those fit that have only one memory to live in."""
+        captive = (self.costs != FORBIDDEN).sum(axis=1) == 1
+        for bank, memory in enumerate(self.banks):
+            members = np.flatnonzero(captive & (self.costs[:, bank] != FORBIDDEN))
+            if memory.capacity is not None and len(members) and not self.infeasible:
+                self._pack(bank, members)
 
     def _round(self, nodes: int) -> bool:
         """One choice of the program, packed; False if there is nothing left to do."""
@@ -244,7 +255,8 @@ class _Task:
     def _allocate(self, bank: int, members: Ints) -> Allocation:
         settings = self.settings
         part = in_bank(self.reduced.problem, members, self.banks[bank])
-        answer = solve(part, self.banks[bank].capacity, settings.strategy, settings.seed, settings.threads, settings.deadline, _SHARE)
+        share = _SHARE + len(members) // 8
+        answer = solve(part, self.banks[bank].capacity, settings.strategy, settings.seed, settings.threads, settings.deadline, share)
         self.interrupted |= answer.interrupted
         self._count("packings")
         return answer

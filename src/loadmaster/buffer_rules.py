@@ -60,11 +60,37 @@ def from_columns(columns: Mapping[str, Any], ids: tuple[str, ...] | None, gaps: 
     for name, column in [*filled.items(), ("ids", ids)]:
         if column is not None and len(column) != len(size):
             raise AllocationError(f"buffers: {name!r} has {len(column)} entries and 'size' has {len(size)}: give as many of each")
-    more = dict(demands)
-    for pairs in ("in_place", "conflicts"):
-        if more.get(pairs) is not None:
-            more[pairs] = whole(np.asarray(more[pairs]).reshape(-1), pairs).reshape(-1, 2)
-    return Problem(size=size, **filled, ids=ids, gaps=gaps, **more)
+    return Problem(size=size, **filled, ids=ids, gaps=gaps, **_checked_demands(demands))
+
+
+def _checked_demands(demands: Mapping[str, Any]) -> dict[str, Any]:
+    """Demands in the form that `Problem` keeps them in, if they are of that form at all."""
+    known = ("reserved", "aliases", "in_place", "conflicts", "homes")
+    unknown = [name for name in demands if name not in known]
+    if unknown:
+        raise AllocationError(f"demand {unknown[0]!r} is not known: use {', '.join(known[:4])}")
+    checked = dict(demands)
+    for name in ("in_place", "conflicts"):
+        if checked.get(name) is not None:
+            checked[name] = _pairs(checked[name], name)
+    if "reserved" in checked:
+        checked["reserved"] = tuple((int(low), int(high)) for low, high in _pairs(checked["reserved"], "reserved").tolist())
+    if "aliases" in checked:
+        if not isinstance(checked["aliases"], Sequence) or not all(isinstance(group, Sequence) for group in checked["aliases"]):
+            raise AllocationError("aliases: give groups of buffers' numbers, such as ((0, 1), (4, 5, 6))")
+        checked["aliases"] = tuple(tuple(whole(np.array(group, dtype=object), "aliases").tolist()) for group in checked["aliases"])
+    return checked
+
+
+def _pairs(values: Any, name: str) -> Ints:
+    """Rows of two whole numbers."""
+    try:
+        rows = np.asarray(values, dtype=None if isinstance(values, np.ndarray) else object)
+    except ValueError:
+        rows = np.empty(1, dtype=object)
+    if rows.size and (rows.ndim != 2 or rows.shape[1] != 2):
+        raise AllocationError(f"{name}: give pairs of whole numbers, such as [(0, 1), (4, 5)]")
+    return whole(rows.reshape(-1), name).reshape(-1, 2)
 
 
 def whole(values: Any, name: str) -> Ints:

@@ -2,16 +2,15 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, event, given, settings
+from hypothesis import assume, event, given
 from hypothesis import strategies as st
-from problems import demands, every_offset, records
+from problems import demands, every_offset, fuzz, records
 
 import loadmaster as lm
 from loadmaster.allocation.registry import NAMES
 from loadmaster.buffer_rules import problem_of
 from loadmaster.errors import AllocationError
 
-slow = settings(deadline=None, suppress_health_check=list(HealthCheck))
 MOST = 40
 
 
@@ -35,7 +34,7 @@ def claims_less(buffers, wanted) -> bool:
 
 
 @given(combined())
-@settings(slow, max_examples=150)
+@fuzz(150)
 def test_auto_honours_every_combination_and_proves_the_optimum(case) -> None:
     buffers, wanted = case
     best = every_offset(buffers, MOST, **wanted)
@@ -54,7 +53,7 @@ def test_auto_honours_every_combination_and_proves_the_optimum(case) -> None:
 
 
 @given(combined(), st.integers(0, 20))
-@settings(slow, max_examples=100)
+@fuzz(100)
 def test_fit_is_decided_under_every_combination(case, capacity: int) -> None:
     buffers, wanted = case
     best = every_offset(buffers, MOST, **wanted)
@@ -72,7 +71,7 @@ def test_fit_is_decided_under_every_combination(case, capacity: int) -> None:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "cp-sat"])
 @given(combined())
-@settings(slow, max_examples=30)
+@fuzz(30)
 def test_every_strategy_honours_a_combination_or_refuses_it_by_name(name: str, case) -> None:
     buffers, wanted = case
     answer, refusal = attempt(buffers, strategy=name, **wanted)

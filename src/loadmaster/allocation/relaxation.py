@@ -20,6 +20,8 @@ Floats = NDArray[np.float64]
 
 _SCALE = 2**40
 """Multipliers are whole numbers of this part of a unit of cost for each byte."""
+_PATIENCE = 6
+"""Rounds without a better bound after which steps are halved."""
 
 
 @dataclass(frozen=True)
@@ -136,10 +138,10 @@ class Relaxation:
         total += sum(least.tolist())
         return -(-total // _SCALE)
 
-    def prices_by_subgradient(self, target: int, rounds: int = 80) -> Multipliers:
+    def prices_by_subgradient(self, target: int, rounds: int = 200) -> Multipliers:
         """Prices without a linear program: raise those where too much would live, lower the others (Held and Karp, 1971)."""
         prices = np.zeros((len(self.room), self.instants))
-        best, best_value, patience = prices.copy(), -np.inf, 1.0
+        best, best_value, step, failures = prices.copy(), -np.inf, 1.0, 0
         cost = np.where(self.cost == FORBIDDEN, np.inf, self.cost.astype(np.float64))
         for _ in range(rounds):
             reduced = cost.copy()
@@ -152,13 +154,17 @@ class Relaxation:
                 over[bank] = self.load(chosen, bank) - float(self.room[bank] or 0)
             value = float(reduced.min(axis=1).sum() - sum(prices[b].sum() * float(self.room[b] or 0) for b in self.limited))
             if value > best_value:
-                best, best_value = prices.copy(), value
+                best, best_value, failures = prices.copy(), value, 0
             else:
-                patience *= 0.9
+                failures += 1
+            if failures == _PATIENCE:
+                prices, step, failures = best.copy(), step / 2, 0
+                continue
+            over[(prices == 0) & (over < 0)] = 0
             length = float((over**2).sum())
             if length == 0:
                 break
-            prices = np.maximum(0.0, prices + patience * max(target - value, 1.0) / length * over)
+            prices = np.maximum(0.0, prices + step * max(target - value, 1.0) / length * over)
         return Multipliers(best, np.zeros(len(self.cuts)))
 
 

@@ -96,12 +96,16 @@ def _keep(
     part = in_bank(problem, members, bank)
     saved = np.where(np.isfinite(gain), gain, 0.0) * _area(relaxation, len(problem))[members]
     nothing = np.full(len(members), FREE, dtype=np.int64)
-    candidates = [nothing]
+    stay = _by_load(relaxation, at, members, order)
+    family = list(orders(part))
+    candidates = []
     if len(members) <= _CLOSE:
-        stay = _by_load(relaxation, at, members, order)
         packed = nothing.copy()
         _pack_most(at, members, packed, order[stay[order]], pack)
-        candidates = [packed, *(_fill(part, nothing, first[stay[first]], bank.capacity or 0) for first in orders(part))]
+        candidates = [packed]
+    else:
+        family = family[3:6]
+    candidates += [_fill(part, nothing, first[stay[first]], bank.capacity or 0) for first in family]
     filled = [_fill(part, offsets, order, bank.capacity or 0) for offsets in candidates]
     return max(filled, key=lambda offsets: (int((offsets[~np.isfinite(gain)] != FREE).sum()), float(saved[offsets != FREE].sum())))
 

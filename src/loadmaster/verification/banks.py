@@ -24,7 +24,7 @@ def broken_bank_rules(problem: Problem, memory: Sequence[str], offsets: Ints, ba
             yield "alias", f"buffers {', '.join(repr(problem.name(member)) for member in group)} must share their memory"
     for bank in banks:
         inside = np.array([name == bank.name for name in memory], dtype=bool)
-        for buffer in np.flatnonzero(inside & (offsets % bank.alignment != 0)).tolist():
+        for buffer in np.flatnonzero(inside & (offsets >= 0) & (offsets % bank.alignment != 0)).tolist():
             yield "alignment", f"buffer {problem.name(buffer)!r} is at {offsets[buffer]}, not a multiple of {bank.alignment} ({bank.name})"
         for rule, message in broken_rules(_alone(problem, inside, bank), np.where(inside, offsets, 0), bank.capacity):
             yield rule, f"{message} (in {bank.name})"
