@@ -16,8 +16,10 @@ lint: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# The native core again, with the address and undefined-behaviour sanitizers, in a folder of its own; -S keeps the package in place out.
+# The native core again, with the address and undefined-behaviour sanitizers, in a folder of its own; -S hides the package in place.
 SANITIZED := build/sanitized
+SANITIZE_TESTS := tests/allocation/test_native_allocation.py tests/allocation/test_first_fit.py tests/allocation/test_at_once.py \
+    tests/simulate tests/mapping
 sanitize: .venv/installed-dev
 	rm -rf $(SANITIZED)
 	$(PIP) --target $(SANITIZED) --no-deps --config-settings=build-dir=build/sanitize \
@@ -26,7 +28,6 @@ sanitize: .venv/installed-dev
 	    ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	    PYTHONPATH=$(SANITIZED):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
 	    $(BIN)/python -S -m pytest -p no:cacheprovider $(SANITIZE_TESTS)
-SANITIZE_TESTS := tests/allocation/test_native_allocation.py tests/allocation/test_first_fit.py tests/allocation/test_at_once.py tests/simulate tests/mapping
 
 # The package is installed in place: editing Python needs no new install, but native code and new modules do.
 .venv/installed: pyproject.toml CMakeLists.txt $(wildcard src/native/* src/native/*/*) .venv/modules
