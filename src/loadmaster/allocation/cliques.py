@@ -16,13 +16,17 @@ from loadmaster.buffers import NO_GAPS, Gaps, Problem
 
 _MOST = 200_000
 """Lifetimes beyond which conflicts stay pairs."""
+_TABLE = 20_000
+"""Buffers beyond which no table of all pairs is made."""
 
 
 def on_one_clock(problem: Problem) -> tuple[Problem, bool] | None:
     """The problem without conflict pairs, and whether it asks for no more; None if that takes too many lifetimes.
 
-    Gaps mean nothing without a clock: a buffer counts as whole.
+    Gaps mean nothing without a clock: a buffer counts as whole. O(n^2) memory.
     """
+    if len(problem) > _TABLE:
+        return None
     cliques: list[list[int]] = []
     lifetimes = 0
     for clique in _cover(problem):
@@ -62,11 +66,11 @@ def _cover(problem: Problem) -> Iterator[list[int]]:
     solid = problem.solid
     rank = np.empty(len(problem), dtype=np.int64)
     rank[order] = np.arange(len(problem))
-    near = [0] * len(problem)
-    for one, other in rank[problem.conflicts[solid[problem.conflicts].all(axis=1)]].tolist():
-        if one != other:
-            near[one] |= 1 << other
-            near[other] |= 1 << one
+    table = np.zeros((len(problem), len(problem)), dtype=bool)
+    one, other = rank[problem.conflicts[solid[problem.conflicts].all(axis=1)]].T
+    table[one, other] = table[other, one] = True
+    np.fill_diagonal(table, False)
+    near = [int.from_bytes(row.tobytes(), "little") for row in np.packbits(table, axis=1, bitorder="little")]
     open_ = list(near)
     for start in range(len(problem)):
         if not near[start]:
