@@ -19,7 +19,7 @@ from loadmaster.errors import AllocationError
 EFFORT = float(os.environ.get("LOADMASTER_FUZZ", "1"))
 
 
-def fuzz(examples: int, **more) -> settings:
+def fuzz(examples: float, **more) -> settings:
     """Settings for so many examples, or more where a long run is asked for."""
     return settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=max(1, round(examples * EFFORT)), **more)
 

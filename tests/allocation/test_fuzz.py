@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from problems import demands, fuzz, lowest_peak, records
+from problems import EFFORT, demands, fuzz, lowest_peak, records
 
 import loadmaster as lm
 from loadmaster.buffer_rules import problem_of
@@ -46,7 +46,7 @@ def test_in_a_third_of_the_problems_the_optimum_exceeds_the_load() -> None:
     exceeds: list[bool] = []
 
     @given(records())
-    @fuzz(200, derandomize=True, database=None)
+    @fuzz(200 / EFFORT, derandomize=True, database=None)
     def look(buffers: list[lm.Buffer]) -> None:
         exceeds.append(lowest_peak(buffers) > load(problem_of(buffers)))
 

@@ -234,7 +234,7 @@ def test_malformed_arrays_are_refused(which: int, value: int, match: str) -> Non
 
 
 @given(rows, st.data())
-@settings(max_examples=200, deadline=None)
+@fuzz(200)
 def test_the_quick_check_of_packings_finds_every_overlap(triples, data) -> None:
     table = [(lower, lower + length, size) for lower, length, size in triples][:8]
     lower, upper, size = (ints(row[k] for row in table) for k in range(3))
