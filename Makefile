@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint clean always
+.PHONY: demo test lint sanitize clean always
 
 demo: .venv/installed
 	$(BIN)/loadmaster plan onnx:resnet50 fixtures/bert-base.onnx.gz --target edge-npu --out demo-plan
@@ -15,6 +15,19 @@ lint: .venv/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# The native core again, with the address and undefined-behaviour sanitizers, in a folder of its own; -S hides the package in place.
+SANITIZED := build/sanitized
+SANITIZE_TESTS := tests/allocation/test_native_allocation.py tests/allocation/test_first_fit.py tests/allocation/test_at_once.py \
+    tests/simulate tests/mapping
+sanitize: .venv/installed-dev
+	rm -rf $(SANITIZED)
+	$(PIP) --target $(SANITIZED) --no-deps --config-settings=build-dir=build/sanitize \
+	    --config-settings=cmake.define.LOADMASTER_SANITIZE=ON --config-settings=install.strip=false .
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
+	    ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	    PYTHONPATH=$(SANITIZED):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+	    $(BIN)/python -S -m pytest -p no:cacheprovider $(SANITIZE_TESTS)
 
 # The package is installed in place: editing Python needs no new install, but native code and new modules do.
 .venv/installed: pyproject.toml CMakeLists.txt $(wildcard src/native/* src/native/*/*) .venv/modules

@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from loadmaster.allocations import Allocation as Allocation
     from loadmaster.allocator import allocate as allocate
+    from loadmaster.bank_allocator import allocate_banks as allocate_banks
+    from loadmaster.banks import Bank as Bank
+    from loadmaster.banks import BankAllocation as BankAllocation
     from loadmaster.buffers import Buffer as Buffer
     from loadmaster.buffers import Problem as Problem
     from loadmaster.buffers_csv import read_buffers as read_buffers
@@ -29,12 +32,15 @@ if TYPE_CHECKING:
     from loadmaster.targets import target as target
     from loadmaster.verification import Violation as Violation
     from loadmaster.verification import verify as verify
+    from loadmaster.verification import verify_banks as verify_banks
     from loadmaster.verification import verify_buffers as verify_buffers
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Allocation": "loadmaster.allocations",
+    "Bank": "loadmaster.banks",
+    "BankAllocation": "loadmaster.banks",
     "Buffer": "loadmaster.buffers",
     "Graph": "loadmaster.graph",
     "LoadmasterError": "loadmaster.errors",
@@ -43,17 +49,21 @@ _HOMES = {
     "Target": "loadmaster.hardware",
     "Violation": "loadmaster.verification",
     "allocate": "loadmaster.allocator",
+    "allocate_banks": "loadmaster.bank_allocator",
     "load": "loadmaster.frontends",
     "plan": "loadmaster.planner",
     "read_buffers": "loadmaster.buffers_csv",
     "target": "loadmaster.targets",
     "verify": "loadmaster.verification",
+    "verify_banks": "loadmaster.verification",
     "verify_buffers": "loadmaster.verification",
     "write_buffers": "loadmaster.buffers_csv",
 }
 
 __all__ = [
     "Allocation",
+    "Bank",
+    "BankAllocation",
     "Buffer",
     "Graph",
     "LoadmasterError",
@@ -62,11 +72,13 @@ __all__ = [
     "Target",
     "Violation",
     "allocate",
+    "allocate_banks",
     "load",
     "plan",
     "read_buffers",
     "target",
     "verify",
+    "verify_banks",
     "verify_buffers",
     "write_buffers",
 ]

@@ -74,18 +74,27 @@ def allocate(
         if quick is not None:
             return quick
     problem = aligned(problem_of(buffers, **demands), alignment)
-    _check_limits(capacity, time_limit, seed, threads)
+    check_limits(capacity, time_limit, seed, threads)
+    if problem.homes is not None:
+        raise AllocationError("buffers name memories: say what memories there are, with --memory or allocate_banks")
+    deadline = None if time_limit is None else time.perf_counter() + time_limit
+    return solve(problem, capacity, strategy, seed, threads, deadline)
+
+
+def solve(
+    problem: Problem, capacity: int | None, strategy: str, seed: int, threads: int, deadline: float | None = None, share: int = 1
+) -> Allocation:
+    """`allocate` for a checked problem, with a part of the default budget."""
     wall, cpu = time.perf_counter(), time.process_time()
-    deadline = None if time_limit is None else wall + time_limit
     lowest_open: int | None = None
     for part, ceiling in _below_reserved(problem, capacity):
         reduced = reduce(part)
-        search = Search(reduced.problem, load_bound(reduced.problem), capacity if ceiling is None else ceiling, seed, threads, deadline)
+        limit = capacity if ceiling is None else ceiling
+        search = Search(reduced.problem, load_bound(reduced.problem), limit, seed, threads, deadline, share)
         search.capacity = None if capacity is None else search.capacity
         if ceiling is None or search.bound.bytes <= ceiling:
             _run(search, strategy)
         lower = max(search.bound.bytes, search.floor if reduced.exact else 0)
-        limit = capacity if ceiling is None else ceiling
         if limit is None or (search.peak is not None and search.peak <= limit):
             break
         if lower <= limit:
@@ -125,7 +134,8 @@ def aligned(problem: Problem, alignment: int | None) -> Problem:
     return aligned
 
 
-def _check_limits(capacity: int | None, time_limit: float | None, seed: int, threads: int) -> None:
+def check_limits(capacity: int | None, time_limit: float | None, seed: int, threads: int) -> None:
+    """Raise `AllocationError` for limits that make no sense."""
     if capacity is not None and (isinstance(capacity, bool) or not isinstance(capacity, int | np.integer) or not 0 <= capacity < 2**62):
         raise AllocationError(f"capacity {capacity!r}: give a whole number of bytes from 0 to 2^62")
     if time_limit is not None and not time_limit >= 0:
@@ -166,10 +176,19 @@ def _answer(problem: Problem, reduced: Reduced, search: Search, name: str, capac
         lower = max(lower, certificate.required)
     else:
         status = "unknown"
+    if problem.conflicts is not None:
+        certificate = _without_instant(certificate)
     peak = search.peak if fits else None
     return Allocation(
         status, offsets, peak, lower, capacity, name, search.seed, 0.0, 0.0, certificate, search.interrupted, dict(search.counters)
     )
+
+
+def _without_instant(certificate: Load | Infeasibility | str | None) -> Load | Infeasibility | str | None:
+    """Without a common clock there is no instant to name."""
+    if isinstance(certificate, Infeasibility):
+        return replace(certificate, instant=None)
+    return replace(certificate, instant=0) if isinstance(certificate, Load) else certificate
 
 
 def _verify(problem: Problem, offsets: NDArray[np.int64], capacity: int | None, name: str) -> None:

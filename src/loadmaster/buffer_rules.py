@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loadmaster.buffers import FREE, NO_GAPS, Buffer, Gaps, Ints, Problem
+from loadmaster.buffers import FREE, NO_GAPS, Buffer, Gaps, Homes, Ints, Problem
 from loadmaster.errors import AllocationError
 
 LARGEST = 2**62
@@ -40,6 +40,7 @@ def problem_of(buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequenc
         columns, ids, gaps = dict(buffers), buffers.get("ids"), NO_GAPS
     elif len(buffers) and all(isinstance(buffer, Buffer) for buffer in buffers):
         columns, ids, gaps = _columns_of(list(buffers)), tuple(str(buffer.id) for buffer in buffers), _gaps_of(list(buffers))
+        demands = {"homes": _homes_of(list(buffers))} | demands
     else:
         columns, ids, gaps = _three(buffers), None, NO_GAPS
     problem = from_columns(columns, None if ids is None else tuple(map(str, ids)), gaps, demands)
@@ -59,11 +60,37 @@ def from_columns(columns: Mapping[str, Any], ids: tuple[str, ...] | None, gaps: 
     for name, column in [*filled.items(), ("ids", ids)]:
         if column is not None and len(column) != len(size):
             raise AllocationError(f"buffers: {name!r} has {len(column)} entries and 'size' has {len(size)}: give as many of each")
-    more = dict(demands)
-    for pairs in ("in_place", "conflicts"):
-        if more.get(pairs) is not None:
-            more[pairs] = whole(np.asarray(more[pairs]).reshape(-1), pairs).reshape(-1, 2)
-    return Problem(size=size, **filled, ids=ids, gaps=gaps, **more)
+    return Problem(size=size, **filled, ids=ids, gaps=gaps, **_checked_demands(demands))
+
+
+def _checked_demands(demands: Mapping[str, Any]) -> dict[str, Any]:
+    """Demands in the form that `Problem` keeps them in, if they are of that form at all."""
+    known = ("reserved", "aliases", "in_place", "conflicts", "homes")
+    unknown = [name for name in demands if name not in known]
+    if unknown:
+        raise AllocationError(f"demand {unknown[0]!r} is not known: use {', '.join(known[:4])}")
+    checked = dict(demands)
+    for name in ("in_place", "conflicts"):
+        if checked.get(name) is not None:
+            checked[name] = _pairs(checked[name], name)
+    if "reserved" in checked:
+        checked["reserved"] = tuple((int(low), int(high)) for low, high in _pairs(checked["reserved"], "reserved").tolist())
+    if "aliases" in checked:
+        if not isinstance(checked["aliases"], Sequence) or not all(isinstance(group, Sequence) for group in checked["aliases"]):
+            raise AllocationError("aliases: give groups of buffers' numbers, such as ((0, 1), (4, 5, 6))")
+        checked["aliases"] = tuple(tuple(whole(np.array(group, dtype=object), "aliases").tolist()) for group in checked["aliases"])
+    return checked
+
+
+def _pairs(values: Any, name: str) -> Ints:
+    """Rows of two whole numbers."""
+    try:
+        rows = np.asarray(values, dtype=None if isinstance(values, np.ndarray) else object)
+    except ValueError:
+        rows = np.empty(1, dtype=object)
+    if rows.size and (rows.ndim != 2 or rows.shape[1] != 2):
+        raise AllocationError(f"{name}: give pairs of whole numbers, such as [(0, 1), (4, 5)]")
+    return whole(rows.reshape(-1), name).reshape(-1, 2)
 
 
 def whole(values: Any, name: str) -> Ints:
@@ -111,6 +138,26 @@ def _gaps_of(buffers: Sequence[Buffer]) -> Gaps:
     return gaps_from(rows) if rows else NO_GAPS
 
 
+def _homes_of(buffers: Sequence[Buffer]) -> Homes | None:
+    if all(buffer.memory is None and not buffer.prefers and buffer.accesses == 1 for buffer in buffers):
+        return None
+    prefers = tuple(tuple((item, None) if isinstance(item, str) else (item[0], item[1]) for item in buffer.prefers) for buffer in buffers)
+    homes = Homes(tuple(buffer.memory for buffer in buffers), prefers, tuple(buffer.accesses for buffer in buffers))
+    check_homes(homes, lambda at, field: f"buffer {buffers[at].id!r}: {field}")
+    return homes
+
+
+def check_homes(homes: Homes, where: Where) -> None:
+    """Raise for accesses or costs that are no whole numbers, and for memories that are listed twice."""
+    for buffer, (prefers, accesses) in enumerate(zip(homes.prefers, homes.accesses, strict=True)):
+        for field, value in [("accesses", accesses), *(("prefers", cost) for _, cost in prefers if cost is not None)]:
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < LARGEST:
+                raise AllocationError(f"{where(buffer, field)} has {value!r}: write a whole number from 0 to 2^62")
+        names = [name for name, _ in prefers]
+        if len(set(names)) < len(names):
+            raise AllocationError(f"{where(buffer, 'prefers')} names a memory twice: name each once")
+
+
 def gaps_from(rows: Sequence[tuple[int, ...]]) -> Gaps:
     """Columns of rows (owner, lower, upper, low, high)."""
     return Gaps(*(whole(list(column), "gaps") for column in zip(*rows, strict=True)))
@@ -118,7 +165,7 @@ def gaps_from(rows: Sequence[tuple[int, ...]]) -> Gaps:
 
 def check(problem: Problem, where: Where | None = None) -> None:
     """Raise for the first thing that is wrong with a problem; O(n log n)."""
-    place = where or (lambda buffer, field: f"buffer {problem.name(buffer)!r}: {field}")
+    place = where or _named(problem)
     for wrong, field, what in _faults(problem):
         if wrong.any():
             buffer = int(np.flatnonzero(wrong)[0])
@@ -128,7 +175,11 @@ def check(problem: Problem, where: Where | None = None) -> None:
     _check_ids(problem, place)
     _check_gaps(problem, place)
     _check_groups(problem)
-    _check_pins(problem, place)
+    check_pins(problem, place)
+
+
+def _named(problem: Problem) -> Where:
+    return lambda buffer, field: f"buffer {problem.name(buffer)!r}: {field}"
 
 
 def _faults(problem: Problem) -> Iterator[tuple[NDArray[np.bool_], str, str]]:
@@ -199,17 +250,42 @@ def _check_groups(problem: Problem) -> None:
         if len(pins) > 1:
             names = ", ".join(repr(problem.name(member)) for member in group)
             raise AllocationError(f"aliases: {names} must share an address but are pinned to {sorted(pins)}: keep one pin")
+        crooked = [member for member in group for pin in pins if pin % int(problem.alignment[member])]
+        if crooked:
+            step, name = int(problem.alignment[crooked[0]]), problem.name(crooked[0])
+            at = f"is pinned to {pins.pop()}, not a multiple of {step}, the alignment of {name!r}"
+            raise AllocationError(f"aliases: an address that {name!r} must share {at}: move the pin or relax the alignment")
 
 
-def _check_pins(problem: Problem, place: Where) -> None:
-    """No two pinned buffers may claim one byte at one instant."""
+def check_pins(problem: Problem, where: Where | None = None) -> None:
+    """No two pinned buffers may claim one byte at one instant, unless they share their address or may."""
+    place = where or _named(problem)
     for begin, end in problem.reserved:
-        inside = problem.solid & (problem.pin >= 0) & (problem.pin < end) & (problem.pin + problem.size > begin)
+        inside = problem.solid & (problem.pin >= 0) & (problem.pin < end) & (problem.pin + problem.size > begin) & (begin < end)
         if inside.any():
             buffer = int(np.flatnonzero(inside)[0])
             at = int(problem.pin[buffer])
             raise AllocationError(f"{place(buffer, 'offset')} is {at}, which touches the reserved range {begin}-{end}: move one")
-    if problem.conflicts is not None or problem.aliases or len(problem.in_place) or not (problem.pin >= 0).any():
+    if problem.homes is not None or not (problem.pin >= 0).any():
+        # Pins to different memories do not meet: each memory is looked at when it is known who lives there.
+        return
+    group = {member: number for number, members in enumerate(problem.aliases) for member in members}
+    in_place = set(map(frozenset, problem.in_place.tolist()))
+    for one, other, when in _pinned_together(problem):
+        a, b = int(problem.pin[one]), int(problem.pin[other])
+        if group.get(one, -1) != group.get(other, -2) and not (a == b and frozenset((one, other)) in in_place):
+            both = f"is {a}, and buffer {problem.name(other)!r} is pinned to {b}"
+            raise AllocationError(f"{place(one, 'offset')} {both}: they overlap{when}: move one")
+
+
+def _pinned_together(problem: Problem) -> Iterator[tuple[int, int, str]]:
+    """Pairs of pinned buffers that share bytes and must be apart, and when."""
+    if problem.conflicts is not None:
+        one, other = problem.conflicts.T
+        pin, top = problem.pin, problem.pin + problem.size
+        clash = (pin[one] >= 0) & (pin[other] >= 0) & (pin[one] < top[other]) & (pin[other] < top[one])
+        clash &= problem.solid[one] & problem.solid[other]
+        yield from ((a, b, "") for a, b in problem.conflicts[clash].tolist())
         return
     owner, lower, upper, low, high = problem.parts
     pinned = np.flatnonzero(problem.pin[owner] >= 0)
@@ -219,6 +295,5 @@ def _check_pins(problem: Problem, place: Where) -> None:
         live = [other for other in live if upper[other] > lower[part]]
         for other in live:
             if base[part] + low[part] < base[other] + high[other] and base[other] + low[other] < base[part] + high[part]:
-                both = f"is {base[part]}, and buffer {problem.name(int(owner[other]))!r} is pinned to {base[other]}"
-                raise AllocationError(f"{place(int(owner[part]), 'offset')} {both}: they overlap at instant {lower[part]}: move one")
+                yield int(owner[part]), int(owner[other]), f" at instant {lower[part]}"
         live.append(part)

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,9 @@ class Gap:
 class Buffer:
     """One buffer: alive over [lower, upper) but for its gaps, ``size`` bytes at a multiple of ``alignment``.
 
-    ``offset`` pins it to an address; ``hint`` is an address to start from, which binds nobody.
+    ``offset`` pins it to an address; ``hint`` is an address to start from, which binds nobody. Where there are several memories,
+    ``memory`` pins it to one; ``prefers`` names those it may live in, the best first, each with what it costs there if that is not its
+    size, times ``accesses``, for every step down the list.
     """
 
     id: str
@@ -49,13 +51,24 @@ class Buffer:
     offset: int | None = None
     hint: int | None = None
     gaps: tuple[Gap, ...] = ()
+    memory: str | None = None
+    prefers: tuple[str | tuple[str, int], ...] = ()
+    accesses: int = 1
 
     @classmethod
-    def during(cls, id: str, lifetimes: Iterable[tuple[int, int]], size: int, **more: int) -> Buffer:
+    def during(cls, id: str, lifetimes: Iterable[tuple[int, int]], size: int, **more: Any) -> Buffer:
         """Make a buffer that is alive in several lifetimes, at one address in all of them."""
         spans = sorted(lifetimes)
         gaps = tuple(Gap(first[1], second[0]) for first, second in itertools.pairwise(spans) if first[1] < second[0])
         return cls(id, spans[0][0], spans[-1][1], size, gaps=gaps, **more)
+
+
+class Homes(NamedTuple):
+    """What each buffer says of memories: the one it is pinned to, those it may live in with their costs (None: by rank), accesses."""
+
+    memory: tuple[str | None, ...]
+    prefers: tuple[tuple[tuple[str, int | None], ...], ...]
+    accesses: tuple[int, ...]
 
 
 class Gaps(NamedTuple):
@@ -103,6 +116,8 @@ class Problem:
         Pairs that may share their offset instead of being apart.
     conflicts
         Pairs that must be apart, a row each, instead of those whose lifetimes overlap: for buffers without a common clock.
+    homes
+        Which memories buffers may live in, where there are several.
     """
 
     lower: Ints
@@ -117,6 +132,7 @@ class Problem:
     aliases: tuple[tuple[int, ...], ...] = ()
     in_place: Ints = field(default_factory=lambda: _NO_PAIRS)
     conflicts: Ints | None = None
+    homes: Homes | None = None
 
     def __len__(self) -> int:
         return len(self.size)
@@ -168,6 +184,19 @@ class Problem:
         lower, upper, low, high = (np.ascontiguousarray(column[order], dtype=np.int64) for column in parts[1:])
         return first, lower, upper, low, high
 
+    def meet(self, one: int, other: int) -> bool:
+        """Whether two buffers are alive together, or conflict, so that they must be apart."""
+        if self.conflicts is not None:
+            return (min(one, other), max(one, other)) in self._conflicting
+        first, lower, upper, *_ = self.sections
+        mine, theirs = (range(int(first[buffer]), int(first[buffer + 1])) for buffer in (one, other))
+        return any(lower[a] < upper[b] and lower[b] < upper[a] for a in mine for b in theirs)
+
+    @cached_property
+    def _conflicting(self) -> frozenset[tuple[int, int]]:
+        assert self.conflicts is not None
+        return frozenset(zip(self.conflicts.min(axis=1).tolist(), self.conflicts.max(axis=1).tolist(), strict=True))
+
     def _split(self, buffer: int) -> list[tuple[int, int, int, int, int]]:
         """Parts of one buffer with gaps, in time order."""
         rows, now, size = [], int(self.lower[buffer]), int(self.size[buffer])
@@ -187,7 +216,7 @@ class Problem:
         return dict(zip(owners.tolist(), np.split(order, first[1:]), strict=True))
 
     def only(self, keep: Ints) -> Problem:
-        """The problem of some buffers, given by index, under the same demands."""
+        """The problem of some buffers, given by index, under the same demands but for those on memories."""
         place = np.full(len(self), -1, dtype=np.int64)
         place[keep] = np.arange(len(keep))
         gapped = place[self.gaps.owner] >= 0
@@ -201,6 +230,7 @@ class Problem:
             aliases=tuple(group for group in aliases if len(group) > 1),
             in_place=_pairs_among(place, self.in_place),
             conflicts=None if self.conflicts is None else _pairs_among(place, self.conflicts),
+            homes=None,
         )
 
 

@@ -1,7 +1,8 @@
 """The CSV form of packing problems and solutions that MiniMalloc reads and writes.
 
 Columns in any order: ``id``, ``lower``, ``upper`` (or ``end``: inclusive) and ``size``, optionally ``alignment``, ``offset`` (a pin; in a
-solution the answer), ``hint`` and ``gaps`` such as ``2-8 20-30@0:64``.
+solution the answer), ``hint`` and ``gaps`` such as ``2-8 20-30@0:64``. Where there are several memories also ``memory`` (a pin; in a
+solution the answer), ``prefers`` such as ``sram l2 dram:500`` (the best first, a cost of its own after a colon) and ``accesses``.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.buffer_rules import LARGEST, check, from_columns, gaps_from
-from loadmaster.buffers import FREE, NO_GAPS, Gaps, Ints, Problem
+from loadmaster.buffer_rules import LARGEST, check, check_homes, from_columns, gaps_from
+from loadmaster.buffers import FREE, NO_GAPS, Gaps, Homes, Ints, Problem
 from loadmaster.errors import AllocationError, OutputError
 
 _SYNONYMS = {"buffer": "id", "buffer_id": "id", "begin": "lower", "start": "lower"}
-_KNOWN = ("id", "lower", "upper", "end", "size", "alignment", "offset", "hint", "gaps")
-_DEFAULTS = {"alignment": 1, "offset": FREE, "hint": FREE}
+_KNOWN = ("id", "lower", "upper", "end", "size", "alignment", "offset", "hint", "gaps", "memory", "prefers", "accesses")
+_TEXT = ("id", "gaps", "memory", "prefers")
+_DEFAULTS = {"alignment": 1, "offset": FREE, "hint": FREE, "accesses": 1}
+_CHOICE = re.compile(r"([^:]+)(?::(\d+))?")
 _GAP = re.compile(r"(\d+)-(\d+)(?:@(\d+):(\d+))?")
 _WHOLE = re.compile(r"[+-]?\d+")
 
@@ -60,6 +63,23 @@ def read_solution(path: str | Path) -> tuple[Problem, Ints]:
     text = _text(path)
     problem = parse_buffers(text, str(path), solution=True)
     return replace(problem, pin=np.full(len(problem), FREE, dtype=np.int64)), problem.pin
+
+
+def read_bank_solution(path: str | Path) -> tuple[Problem, tuple[str, ...], Ints]:
+    """Read buffers, and the memories and offsets that a solution gives them.
+
+    Raises
+    ------
+    AllocationError
+        As `read_solution` does, and if a buffer has no memory.
+    """
+    problem, offsets = read_solution(path)
+    homes = problem.homes or Homes((None,) * len(problem), ((),) * len(problem), (1,) * len(problem))
+    for buffer, name in enumerate(homes.memory):
+        if name is None:
+            raise AllocationError(f"{path}: buffer {problem.name(buffer)!r} has no memory: give a solution that was made with --memory")
+    free = homes._replace(memory=(None,) * len(problem))
+    return replace(problem, homes=free), tuple(str(name) for name in homes.memory), offsets
 
 
 def parse_buffers(text: str, source: str = "buffers", *, solution: bool = False) -> Problem:
@@ -119,7 +139,7 @@ class _Table:
     def plain(self) -> dict[str, Any] | None:
         """All columns at once, or None if a cell is not a plain number or a row not like the others."""
         header, commas = self.header, len(self.header) - 1
-        if "gaps" in header or not self.rows or any(row.count(",") != commas or '"' in row for row in self.rows):
+        if set(header) & set(_TEXT[1:]) or not self.rows or any(row.count(",") != commas or '"' in row for row in self.rows):
             return None
         at = header.index("id")
         numeric = [position for position in range(len(header)) if position != at]
@@ -145,7 +165,7 @@ class _Table:
 
     @staticmethod
     def _cell(name: str, cell: str, spot: str) -> Any:
-        if name in ("id", "gaps"):
+        if name in _TEXT:
             return cell
         if not cell and name in _DEFAULTS:
             return _DEFAULTS[name]
@@ -161,7 +181,30 @@ def _problem(columns: dict[str, Any], table: _Table) -> Problem:
     upper = np.asarray(columns.get("end", columns.get("upper")), dtype=np.int64)
     numbers = {"upper": upper + 1 if inclusive else upper, "lower": columns["lower"], "size": columns["size"]}
     numbers |= {new: columns[name] for name, new in (("alignment", "alignment"), ("offset", "pin"), ("hint", "hint")) if name in columns}
-    return from_columns(numbers, tuple(columns["id"]), _gaps(columns.get("gaps", ()), int(inclusive), table), {})
+    return from_columns(numbers, tuple(columns["id"]), _gaps(columns.get("gaps", ()), int(inclusive), table), _homes(columns, table))
+
+
+def _homes(columns: dict[str, Any], table: _Table) -> dict[str, Homes]:
+    """What the file says of memories, if anything."""
+    count = len(columns["id"])
+    memory = tuple(cell or None for cell in columns.get("memory", [""] * count))
+    prefers = tuple(_choices(cell, row, table) for row, cell in enumerate(columns.get("prefers", [""] * count)))
+    accesses = tuple(int(value) for value in columns.get("accesses", [1] * count))
+    if not any(memory) and not any(prefers) and all(value == 1 for value in accesses):
+        return {}
+    homes = Homes(memory, prefers, accesses)
+    check_homes(homes, table.where)
+    return {"homes": homes}
+
+
+def _choices(cell: str, row: int, table: _Table) -> tuple[tuple[str, int | None], ...]:
+    found: list[tuple[str, int | None]] = []
+    for word in cell.split():
+        match = _CHOICE.fullmatch(word)
+        if match is None:
+            raise AllocationError(f"{table.where(row, 'prefers')} has {word!r}: write memories like sram dram, or sram:0 dram:500")
+        found.append((match[1], None if match[2] is None else int(match[2])))
+    return tuple(found)
 
 
 def _gaps(cells: Sequence[str], addend: int, table: _Table) -> Gaps:
@@ -175,8 +218,8 @@ def _gaps(cells: Sequence[str], addend: int, table: _Table) -> Gaps:
     return gaps_from(rows) if rows else NO_GAPS
 
 
-def write_buffers(path: str | Path, problem: Problem, offsets: Ints | None = None) -> Path:
-    """Write a problem, with ``offsets`` as its solution if given; the file appears whole or not at all.
+def write_buffers(path: str | Path, problem: Problem, offsets: Ints | None = None, memory: Sequence[str] | None = None) -> Path:
+    """Write a problem, with ``offsets`` and each buffer's ``memory`` as its solution if given; the file appears whole or not at all.
 
     Raises
     ------
@@ -184,7 +227,7 @@ def write_buffers(path: str | Path, problem: Problem, offsets: Ints | None = Non
         If the file cannot be written.
     """
     path = Path(path)
-    text = format_buffers(problem, offsets)
+    text = format_buffers(problem, offsets, memory)
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
@@ -202,7 +245,7 @@ def write_buffers(path: str | Path, problem: Problem, offsets: Ints | None = Non
     return path
 
 
-def format_buffers(problem: Problem, offsets: Ints | None = None) -> str:
+def format_buffers(problem: Problem, offsets: Ints | None = None, memory: Sequence[str] | None = None) -> str:
     """Text of a problem or, with ``offsets``, of its solution."""
     columns: dict[str, list[str]] = {"id": [_quoted(problem.name(i)) for i in range(len(problem))]}
     columns |= {name: [str(v) for v in getattr(problem, name).tolist()] for name in ("lower", "upper", "size")}
@@ -214,7 +257,22 @@ def format_buffers(problem: Problem, offsets: Ints | None = None) -> str:
         columns["gaps"] = _gap_cells(problem)
     if offsets is not None or "pins" in problem.features:
         columns["offset"] = ["" if v < 0 else str(v) for v in (problem.pin if offsets is None else offsets).tolist()]
+    columns |= _home_columns(problem.homes, memory)
     return "\n".join([",".join(columns), *map(",".join, zip(*columns.values(), strict=True))]) + "\n"
+
+
+def _home_columns(homes: Homes | None, memory: Sequence[str] | None) -> dict[str, list[str]]:
+    columns = {} if memory is None else {"memory": list(memory)}
+    if homes is None:
+        return columns
+    if memory is None and any(homes.memory):
+        columns["memory"] = [name or "" for name in homes.memory]
+    if any(homes.prefers):
+        words = ([name if cost is None else f"{name}:{cost}" for name, cost in row] for row in homes.prefers)
+        columns["prefers"] = [" ".join(row) for row in words]
+    if any(value != 1 for value in homes.accesses):
+        columns["accesses"] = [str(value) for value in homes.accesses]
+    return columns
 
 
 def _gap_cells(problem: Problem) -> list[str]:

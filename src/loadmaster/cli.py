@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from loadmaster.errors import LoadmasterError, ModelError, OutputError, PlanError
+from loadmaster.errors import AllocationError, LoadmasterError, ModelError, OutputError, PlanError
 
 if TYPE_CHECKING:
     from loadmaster.allocations import Allocation
+    from loadmaster.banks import Bank, BankAllocation
+    from loadmaster.buffers import Problem
     from loadmaster.graph import Graph
     from loadmaster.plans import Plan
     from loadmaster.verification import Violation
@@ -39,6 +41,15 @@ Models = Annotated[
 Batch = Annotated[int | None, typer.Option(min=1, metavar="N", help="Leading dimension of the networks' inputs.")]
 Dim = Annotated[list[str] | None, typer.Option(metavar="NAME=N", help="Size of a symbolic dimension, or of `INPUT.AXIS`. May be repeated.")]
 Precision = Annotated[str | None, typer.Option(metavar="int8|fp16|fp32", help="Plan floating-point tensors at this width.")]
+Memory = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--memory",
+        metavar="NAME[=BYTES]",
+        help="A memory, the best first, such as `sram=1MiB,alignment=64,reserved=0-4096`; without BYTES it takes whatever is spilled. "
+        "May be repeated.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on standard output.")]
 
 
@@ -101,6 +112,7 @@ def allocate_command(
     capacity: Annotated[
         str | None, typer.Option(metavar="BYTES", help="Find any packing that fits, such as `1MiB`. Without it, the lowest peak.")
     ] = None,
+    memory: Memory = None,
     alignment: Annotated[str | None, typer.Option(metavar="BYTES", help="Every offset is a multiple of it.")] = None,
     strategy: Annotated[
         str, typer.Option(metavar="NAME", help="auto, best-fit, greedy, telamalloc, exact, local-search or cp-sat.")
@@ -113,11 +125,12 @@ def allocate_command(
     output: Annotated[Path | None, typer.Option(metavar="OUT.csv", help="Where the buffers go, with their offsets.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Give buffers with known lifetimes addresses in one memory.
+    """Give buffers with known lifetimes addresses in one memory, or in several.
 
-    Exit code 1 if they do not fit, or no packing was found.
+    With several memories, buffers that do not fit into the best one are spilled to the next at the least cost. Exit code 1 if they do not
+    fit, or no packing was found.
 
-    Example: `loadmaster allocate buffers.csv --capacity 1MiB --output packed.csv`
+    Example: `loadmaster allocate buffers.csv --capacity 1MiB --output packed.csv`, or with `--memory sram=1MiB --memory dram`
     """
     from loadmaster.allocator import aligned, allocate
     from loadmaster.buffers_csv import read_buffers, write_buffers
@@ -128,6 +141,14 @@ def allocate_command(
     if output is not None:
         _require_writable(output.parent, "--output")
     problem = aligned(read_buffers(buffers), step)
+    if memory:
+        if room is not None:
+            raise AllocationError("--capacity belongs to one memory: write --memory NAME=BYTES")
+        from loadmaster.bank_allocator import allocate_banks
+
+        spread = allocate_banks(problem, _banks(memory), strategy=strategy, time_limit=limit, seed=seed, threads=threads)
+        _show_banks(problem, spread, output, as_json)
+        return
     answer = allocate(problem, room, strategy=strategy, time_limit=limit, seed=seed, threads=threads)
     if output is not None and answer.offsets is not None:
         write_buffers(output, problem, answer.offsets)
@@ -150,6 +171,7 @@ def verify_command(
     plan: Annotated[Path | None, typer.Argument(metavar="[PLAN.json]", help="A plan; or give --buffers.")] = None,
     buffers: Annotated[Path | None, typer.Option(metavar="OUT.csv", help="Buffers with their offsets, instead of a plan.")] = None,
     capacity: Annotated[str | None, typer.Option(metavar="BYTES", help="With --buffers: what every buffer must end within.")] = None,
+    memory: Memory = None,
     as_json: Json = False,
 ) -> None:
     """Check a plan file, or the offsets of buffers; exit code 1 if it does not hold.
@@ -160,11 +182,13 @@ def verify_command(
     """
     if (plan is None) == (buffers is None):
         raise PlanError("verify: give either PLAN.json or --buffers OUT.csv")
-    if plan is not None and capacity is not None:
-        raise PlanError("verify: --capacity belongs to --buffers: a plan names its own memories")
+    if plan is not None and (capacity is not None or memory):
+        raise PlanError("verify: --capacity and --memory belong to --buffers: a plan names its own memories")
+    if capacity is not None and memory:
+        raise PlanError("verify: --capacity belongs to one memory: write --memory NAME=BYTES")
     source = plan or buffers
     assert source is not None
-    what, counts, violations = ("plan", *_check_plan(source)) if plan else ("packing", *_check_packing(source, capacity))
+    what, counts, violations = ("plan", *_check_plan(source)) if plan else ("packing", *_check_packing(source, capacity, memory))
     if as_json:
         _print_json({"valid": not violations, "violations": [{"rule": v.rule, "message": v.message} for v in violations]})
     elif not violations:
@@ -182,12 +206,17 @@ def _check_plan(file: Path) -> tuple[str, tuple[Violation, ...]]:
     return f"{len(plan.jobs)} jobs, {len(plan.allocations)} allocations, {len(plan.transfers)} transfers", verify(plan)
 
 
-def _check_packing(file: Path, capacity: str | None) -> tuple[str, tuple[Violation, ...]]:
-    from loadmaster.buffers_csv import read_solution
+def _check_packing(file: Path, capacity: str | None, memory: list[str] | None) -> tuple[str, tuple[Violation, ...]]:
+    from loadmaster.buffers_csv import read_bank_solution, read_solution
     from loadmaster.units import parse_bytes
-    from loadmaster.verification import verify_buffers
+    from loadmaster.verification import verify_banks, verify_buffers
 
+    if memory:
+        problem, homes, offsets = read_bank_solution(file)
+        return f"{len(problem)} buffers in {len(memory)} memories", verify_banks(problem, homes, offsets, _banks(memory))
     problem, offsets = read_solution(file)
+    if problem.homes is not None:
+        raise AllocationError(f"{file}: buffers name memories: say what memories there are, with --memory")
     violations = verify_buffers(problem, offsets, None if capacity is None else parse_bytes(capacity))
     peak = int((offsets + problem.size)[problem.solid].max(initial=0))
     return f"{len(problem)} buffers, peak {peak}", violations
@@ -297,6 +326,61 @@ def _allocation_json(answer: Allocation, buffers: int) -> dict[str, Any]:
     shown: dict[str, Any] = {name: getattr(answer, name) for name in kept} | {"buffers": buffers}
     key = "reason" if answer.status == "infeasible" else "certificate"
     return shown | {key: asdict(proof) if is_dataclass(proof) and not isinstance(proof, type) else proof}
+
+
+def _banks(options: list[str]) -> tuple[Bank, ...]:
+    """Memories from `NAME[=BYTES][,alignment=BYTES][,reserved=LOW-HIGH]...`."""
+    from loadmaster.banks import Bank, check_banks
+    from loadmaster.units import parse_bytes
+
+    banks = []
+    for option in options:
+        first, *more = option.split(",")
+        name, _, capacity = first.partition("=")
+        alignment, reserved = 1, []
+        for key, _, value in (word.partition("=") for word in more):
+            if key == "alignment":
+                alignment = parse_bytes(value)
+            elif key == "reserved" and "-" in value:
+                low, _, high = value.partition("-")
+                reserved.append((parse_bytes(low), parse_bytes(high)))
+            else:
+                raise AllocationError(f"--memory {option!r}: write NAME[=BYTES][,alignment=BYTES][,reserved=LOW-HIGH], such as sram=1MiB")
+        banks.append(Bank(name.strip(), parse_bytes(capacity) if capacity else None, alignment, tuple(reserved)))
+    return check_banks(banks)
+
+
+def _show_banks(problem: Problem, answer: BankAllocation, output: Path | None, as_json: bool) -> None:
+    """Write what was found, and say what it is."""
+    from loadmaster.buffers_csv import write_buffers
+
+    if output is not None and answer.offsets is not None:
+        write_buffers(output, problem, answer.offsets, answer.memory)
+    if as_json:
+        _print_json(_banks_json(answer, len(problem)))
+    else:
+        from rich.console import Console
+
+        from loadmaster.report.packing import banks_summary
+
+        Console().print(banks_summary(problem, answer))
+        if output is not None and answer.offsets is not None:
+            typer.echo(f"wrote {output}")
+    if answer.offsets is None:
+        raise typer.Exit(1)
+
+
+def _banks_json(answer: BankAllocation, buffers: int) -> dict[str, Any]:
+    from dataclasses import asdict, is_dataclass
+
+    kept = ("status", "cost", "lower_bound", "seconds", "cpu_seconds", "strategy", "seed", "interrupted", "counters")
+    shown: dict[str, Any] = {name: getattr(answer, name) for name in kept} | {"buffers": buffers}
+    shown["memories"] = {
+        bank.name: {"capacity": bank.capacity, "alignment": bank.alignment}
+        | ({"peak": packing.peak, "buffers": len(packing.offsets)} if packing is not None and packing.offsets is not None else {})
+        for bank, packing in ((bank, answer.packings.get(bank.name)) for bank in answer.banks)
+    }
+    return shown | {"reason": asdict(answer.reason) if is_dataclass(answer.reason) else answer.reason}
 
 
 def _print_json(value: dict[str, Any]) -> None:

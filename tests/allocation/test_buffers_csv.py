@@ -45,6 +45,18 @@ def test_the_plain_and_the_careful_path_agree() -> None:
     assert same(plain, quoted)
 
 
+def test_what_is_said_of_memories_is_read_and_written() -> None:
+    buffers = [
+        lm.Buffer("a", 0, 4, 8, prefers=("sram", ("dram", 500)), accesses=3),
+        lm.Buffer("b", 2, 6, 8, memory="dram"),
+    ]
+    problem = problem_of(buffers)
+    text = format_buffers(problem)
+    assert "sram dram:500" in text
+    assert parse_buffers(text).homes == problem.homes
+    assert parse_buffers("id,lower,upper,size,memory,prefers,accesses\na,0,4,8,,,\n").homes is None
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -65,6 +77,9 @@ def test_the_plain_and_the_careful_path_agree() -> None:
         ("id,lower,end,size\na,0,1,4\nb,7,1,4\n", "f.csv:3:3: end of buffer 'b'"),
         ("id,lower,upper,size,gaps\na,0,9,4,2:3\n", "f.csv:2:5: gaps of buffer 'a' has '2:3'"),
         ("id,lower,upper,size,gaps\na,0,9,4,2-12\n", "f.csv:2:5: gaps of buffer 'a' has 2-12"),
+        ("id,lower,upper,size,prefers\na,0,9,4,sram:x\n", "f.csv:2:5: prefers of buffer 'a' has 'sram:x'"),
+        ("id,lower,upper,size,prefers\na,0,9,4,m m\n", "f.csv:2:5: prefers of buffer 'a' names a memory twice"),
+        ("id,lower,upper,size,accesses\na,0,9,4,-1\n", "f.csv:2:5: accesses of buffer 'a' has -1"),
         ("id,lower,upper,size,alignment\na,0,9,4,0\n", "f.csv:2:5: alignment of buffer 'a' is 0"),
     ],
 )

@@ -5,8 +5,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from problems import fuzz
 
 from loadmaster import _native
 
@@ -121,7 +122,7 @@ def problems(draw, windows: bool = False, most: int = 6):
 
 
 @given(problems())
-@settings(max_examples=400, deadline=None)
+@fuzz(400)
 def test_minimise_agrees_with_brute_force(problem: Problem) -> None:
     best = problem.optimum(60)
     status, offsets, peak, bound, _, _ = problem.minimise()
@@ -135,7 +136,7 @@ def test_minimise_agrees_with_brute_force(problem: Problem) -> None:
 
 
 @given(problems(), st.integers(0, 20), st.sampled_from(RULES))
-@settings(max_examples=300, deadline=None)
+@fuzz(300)
 def test_fit_agrees_with_brute_force_with_any_rule_off(problem: Problem, capacity: int, rule: int) -> None:
     fits = problem.optimum(capacity) is not None
     for rules in (ALL, ALL - rule, rule, 0):
@@ -147,7 +148,7 @@ def test_fit_agrees_with_brute_force_with_any_rule_off(problem: Problem, capacit
 
 
 @given(problems(windows=True, most=5))
-@settings(max_examples=300, deadline=None)
+@fuzz(300)
 def test_windows_are_respected_and_no_claim_is_false(problem: Problem) -> None:
     best = problem.optimum(40)
     status, offsets, peak, bound, _, _ = problem.minimise()
@@ -159,7 +160,7 @@ def test_windows_are_respected_and_no_claim_is_false(problem: Problem) -> None:
 
 
 @given(problems(windows=True, most=8), st.booleans(), st.randoms())
-@settings(max_examples=200, deadline=None)
+@fuzz(200)
 def test_any_order_gives_a_valid_packing(problem: Problem, best_fit: bool, random) -> None:
     order = list(range(len(problem.buffers)))
     random.shuffle(order)
@@ -177,7 +178,7 @@ rows = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5), st.integers(0, 9
 
 
 @given(rows)
-@settings(max_examples=200, deadline=None)
+@fuzz(200)
 def test_small_calls_give_valid_packings(triples) -> None:
     table = [(lower, lower + length, size) for lower, length, size in triples]
     lower, upper, size = (ints(row[k] for row in table) for k in range(3))
@@ -189,7 +190,7 @@ def test_small_calls_give_valid_packings(triples) -> None:
 
 
 @given(rows)
-@settings(max_examples=100, deadline=None)
+@fuzz(100)
 def test_the_optimum_survives_shuffling_shifting_scaling_and_turning_time_round(triples) -> None:
     table = [(lower, lower + length, size) for lower, length, size in triples][:12]
     status, _, peak, bound, _, _ = plain(table).minimise()
@@ -233,7 +234,7 @@ def test_malformed_arrays_are_refused(which: int, value: int, match: str) -> Non
 
 
 @given(rows, st.data())
-@settings(max_examples=200, deadline=None)
+@fuzz(200)
 def test_the_quick_check_of_packings_finds_every_overlap(triples, data) -> None:
     table = [(lower, lower + length, size) for lower, length, size in triples][:8]
     lower, upper, size = (ints(row[k] for row in table) for k in range(3))

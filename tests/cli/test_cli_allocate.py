@@ -51,6 +51,23 @@ def test_what_does_not_fit_is_exit_code_1_with_a_reason(file: Path) -> None:
     assert "100 in excess" in " ".join(run("allocate", file, "--capacity", "1000").stdout.split())
 
 
+def test_several_memories_are_packed_written_and_verified(file: Path) -> None:
+    out = file.with_name("out.csv")
+    memories = ("--memory", "sram=1000,alignment=8,reserved=0-8", "--memory", "dram")
+    result = run("allocate", file, *memories, "--json", "--output", out)
+    assert result.returncode == 0, result.stderr
+    answer = json.loads(result.stdout)
+    assert (answer["status"], answer["cost"], answer["lower_bound"], answer["buffers"]) == ("optimal", 300, 300, 3)
+    assert answer["memories"]["sram"]["peak"] <= answer["memories"]["sram"]["capacity"] == 1000
+    assert run("verify", "--buffers", out, *memories).returncode == 0
+    assert "capacity" in run("verify", "--buffers", out, "--memory", "sram=700", "--memory", "dram").stderr
+    assert "dram" in run("allocate", file, *memories).stdout
+    refused(run("verify", "--buffers", out), "out.csv", "--memory")
+    none = run("allocate", file, "--memory", "sram=500", "--json")
+    assert none.returncode == 1
+    assert json.loads(none.stdout)["status"] == "infeasible"
+
+
 def test_people_get_a_table_and_a_map(file: Path) -> None:
     text = run("allocate", file).stdout
     for words in ("optimal", "1100", "2 buffers at instant 5", "From instant 0 to 9"):
@@ -68,6 +85,10 @@ def test_every_command_has_an_example_in_its_help() -> None:
         (["allocate", "bad.csv"], ["bad.csv:3:4", "size"]),
         (["allocate", "buffers.csv", "--capacity", "huge"], ["huge", "8 MiB"]),
         (["allocate", "buffers.csv", "--alignment", "0"], ["alignment", "at least 1"]),
+        (["allocate", "buffers.csv", "--memory", "sram=1MiB,colour=red"], ["--memory", "alignment=BYTES"]),
+        (["allocate", "buffers.csv", "--memory", "sram=lots"], ["lots", "8 MiB"]),
+        (["allocate", "buffers.csv", "--memory", "sram", "--capacity", "5"], ["--capacity", "--memory NAME=BYTES"]),
+        (["verify", "--buffers", "buffers.csv", "--memory", "sram"], ["'offset' is missing"]),
         (["allocate", "buffers.csv", "--strategy", "magic"], ["magic", "best-fit"]),
         (["allocate", "buffers.csv", "--output", "bad.csv/out.csv"], ["--output"]),
         (["verify"], ["PLAN.json", "--buffers"]),

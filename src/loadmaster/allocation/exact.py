@@ -7,15 +7,15 @@ from loadmaster.allocation.search import Search, Strategy
 
 NODES = 4_000_000
 """Default budget."""
-_NODES_WITH_WINDOWS = 20_000
-"""The same where the search cannot complete a proof."""
+_NODES_WITHOUT_PROOF = 20_000
+"""The same where windows leave low bytes free, so that the search cannot complete a proof."""
 _GLANCE = 10_000
 
 
 def run(search: Search) -> None:
     """Search from scratch, or from the best so far."""
-    budget = _NODES_WITH_WINDOWS if "windows" in search.problem.features else NODES
-    native.exact(search, budget if search.deadline is None else -1)
+    budget = NODES if native.orderly(search.problem) else _NODES_WITHOUT_PROOF
+    native.exact(search, -(-budget // search.share) if search.deadline is None else -1)
 
 
 def glance(search: Search) -> None:

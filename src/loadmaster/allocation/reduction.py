@@ -1,4 +1,4 @@
-"""From what a user may ask for to what strategies see: aliases become one buffer, reserved ranges become pinned ones."""
+"""From what a user may ask for to what strategies see: conflicts become lifetimes, aliases one buffer, reserved ranges pinned ones."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.buffer_rules import check, gaps_from
+from loadmaster.allocation.cliques import on_one_clock
+from loadmaster.buffer_rules import check_pins, gaps_from
 from loadmaster.buffers import FREE, NO_GAPS, Gaps, Ints, Problem
-from loadmaster.errors import AllocationError
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,20 @@ class Reduced:
 
 
 def reduce(problem: Problem) -> Reduced:
-    """Leave out what takes no space, merge aliases, and reserve ranges; ``exact`` says that no packing was lost."""
+    """Leave out what takes no space, put conflicts on a clock, merge aliases, and reserve ranges; ``exact`` says that no packing was lost.
+
+    Raises
+    ------
+    AllocationError
+        If aliases make buffers overlap that are pinned.
+    """
     exact = True
     place = np.arange(len(problem))
+    if problem.conflicts is not None and (clocked := on_one_clock(problem)) is not None:
+        problem, exact = clocked
     if problem.aliases:
-        problem, place, exact = _merge(problem)
+        problem, place, tight = _merge(problem)
+        exact &= tight
     if problem.reserved:
         problem = _reserve(problem)
     solid = problem.solid
@@ -47,9 +56,7 @@ def reduce(problem: Problem) -> Reduced:
 
 
 def _reserve(problem: Problem) -> Problem:
-    """Add one pinned buffer for each reserved range, alive all the time."""
-    if problem.conflicts is not None:
-        raise AllocationError("reserved ranges together with conflict pairs are not supported: leave one of them out")
+    """Add one pinned buffer for each reserved range, alive all the time and in conflict with everything."""
     low, high = np.array(problem.reserved, dtype=np.int64).T
     begin, end = int(problem.lower.min(initial=0)), int(problem.upper.max(initial=1))
     columns = {"lower": np.full(len(low), begin), "upper": np.full(len(low), end), "size": high - low, "pin": low}
@@ -57,16 +64,18 @@ def _reserve(problem: Problem) -> Problem:
     names = tuple(f"(reserved {a}-{b})" for a, b in problem.reserved)
     ids = tuple(problem.name(i) for i in range(len(problem))) + names
     merged: dict[str, Any] = {name: np.concatenate([getattr(problem, name), column]) for name, column in columns.items()}
-    return replace(problem, **merged, ids=ids, reserved=())
+    conflicts = problem.conflicts
+    if conflicts is not None:
+        added = np.arange(len(problem), len(problem) + len(low))
+        conflicts = np.concatenate([conflicts, *(np.column_stack([np.arange(at), np.full(at, at)]) for at in added.tolist())])
+    return replace(problem, **merged, ids=ids, reserved=(), conflicts=conflicts)
 
 
 def _merge(problem: Problem) -> tuple[Problem, Ints, bool]:
     """Put one buffer in the place of each alias group: as large at each instant as what is alive of it."""
-    if problem.conflicts is not None or len(problem.in_place):
-        raise AllocationError("aliases together with conflict pairs or in-place pairs are not supported: leave one of them out")
     grouped = {member for group in problem.aliases for member in group}
     single = np.array([i for i in range(len(problem)) if i not in grouped], dtype=np.int64)
-    base = replace(problem, aliases=()).only(single)
+    base = replace(problem, aliases=(), in_place=problem.in_place[:0], conflicts=None).only(single)
     place = np.full(len(problem), -1, dtype=np.int64)
     place[single] = np.arange(len(single))
     columns: dict[str, list[int]] = {name: [] for name in ("lower", "upper", "size", "alignment", "pin", "hint")}
@@ -90,9 +99,34 @@ def _merge(problem: Problem) -> tuple[Problem, Ints, bool]:
     ids = tuple(problem.name(int(i)) for i in single) + tuple("+".join(problem.name(i) for i in group) for group in problem.aliases)
     extra = gaps_from(rows) if rows else NO_GAPS
     gaps = Gaps(*(np.concatenate(pair) for pair in zip(base.gaps, extra, strict=True)))
-    result = replace(base, **merged, ids=ids, gaps=gaps)
-    check(result)
+    result = replace(base, **merged, ids=ids, gaps=gaps, in_place=sharing_pairs(problem, place))
+    if problem.conflicts is not None:
+        exact, result = False, replace(result, conflicts=_distinct(place[problem.conflicts]), gaps=base.gaps)
+    check_pins(result)
     return result, place, exact
+
+
+def _distinct(pairs: Ints) -> Ints:
+    """Pairs of two, each once."""
+    return np.unique(np.sort(pairs[pairs[:, 0] != pairs[:, 1]], axis=1), axis=0).reshape(-1, 2)
+
+
+def sharing_pairs(problem: Problem, place: Ints) -> Ints:
+    """In-place pairs among alias groups, given each buffer's group: two may share if all their members that must be apart may."""
+    pairs = _distinct(problem.in_place)
+    if not len(pairs):
+        return pairs
+    allowed = set(map(tuple, pairs.tolist()))
+    members: dict[int, list[int]] = {}
+    for buffer in np.flatnonzero(problem.solid).tolist():
+        members.setdefault(int(place[buffer]), []).append(buffer)
+
+    def may(one: int, other: int) -> bool:
+        apart = [(a, b) for a in members.get(one, ()) for b in members.get(other, ()) if problem.meet(a, b)]
+        return bool(apart) and all((min(pair), max(pair)) in allowed for pair in apart)
+
+    kept = [pair for pair in _distinct(place[pairs]).tolist() if may(*pair)]
+    return np.array(kept, dtype=np.int64).reshape(-1, 2)
 
 
 def _windows(problem: Problem, members: Ints, size: int) -> tuple[list[tuple[int, int, int, int]], bool]:

@@ -17,7 +17,7 @@ class Search:
     """One attempt at a problem whose buffers all take space, without reserved ranges or aliases.
 
     Strategies read the first group of fields, call `offer` for every packing that they find, and raise ``floor`` to the bytes that any
-    packing needs as far as an exhausted search has shown.
+    packing needs as far as an exhausted search has shown. ``share`` divides default budgets where a problem is solved in so many cases.
     """
 
     problem: Problem
@@ -26,6 +26,7 @@ class Search:
     seed: int = 0
     threads: int = 1
     deadline: float | None = None
+    share: int = 1
 
     offsets: Ints | None = None
     peak: int | None = None

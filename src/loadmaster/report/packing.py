@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from loadmaster.allocations import Allocation, Load
+from loadmaster.banks import BankAllocation
 from loadmaster.buffers import Ints, Problem
 from loadmaster.units import format_bytes, format_seconds
 
@@ -24,6 +25,32 @@ def packing_summary(problem: Problem, answer: Allocation) -> RenderableType:
     if answer.offsets is None or not answer.peak or len(problem) > _MAPPED:
         return table
     return Group(table, Text(), _map(problem, answer.offsets, answer.peak))
+
+
+def banks_summary(problem: Problem, answer: BankAllocation) -> RenderableType:
+    """Tables of what was found and proven, and of the memories."""
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_row("Status", answer.status + (" (stopped early)" if answer.interrupted else ""))
+    table.add_row("Buffers", f"{len(problem)}")
+    if answer.cost is not None:
+        over = f", {answer.cost / answer.lower_bound - 1:.2%} over the bound" if answer.cost > answer.lower_bound > 0 else ""
+        table.add_row("Cost", f"{answer.cost}{over}")
+    table.add_row("Lower bound", f"{answer.lower_bound}")
+    if answer.reason is not None:
+        table.add_row("Reason", str(answer.reason))
+    table.add_row("Strategy", f"{answer.strategy}, seed {answer.seed}")
+    table.add_row("Took", f"{format_seconds(answer.seconds)} ({format_seconds(answer.cpu_seconds)} of CPU)")
+    if not answer.packings:
+        return table
+    memories = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("Memory", "Buffers", "Peak", "Capacity"):
+        memories.add_column(heading, justify="left" if heading == "Memory" else "right")
+    for bank in answer.banks:
+        packing = answer.packings[bank.name]
+        capacity = "as it takes" if bank.capacity is None else f"{bank.capacity} ({format_bytes(bank.capacity)})"
+        count = 0 if packing.offsets is None else len(packing.offsets)
+        memories.add_row(bank.name, f"{count}", f"{packing.peak} ({format_bytes(packing.peak or 0)})", capacity)
+    return Group(table, Text(), memories)
 
 
 def _rows(problem: Problem, answer: Allocation) -> list[tuple[str, str]]:

@@ -6,13 +6,15 @@ a sweep in O(n log n), but for reachability in the order of what is not ordered 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from loadmaster.banks import Bank
 from loadmaster.buffers import Ints, Problem
 from loadmaster.plans import Plan
 from loadmaster.verification import curves, dataflow, figures, memory, movement, order, records
+from loadmaster.verification.banks import broken_bank_rules
 from loadmaster.verification.buffers import broken_rules
 from loadmaster.verification.facts import Facts
 
@@ -99,6 +101,11 @@ def verify(plan: Plan) -> tuple[Violation, ...]:
 def verify_buffers(problem: Problem, offsets: Ints, capacity: int | None = None) -> tuple[Violation, ...]:
     """Check that offsets solve a packing problem: what is wrong with them, at most 20 violations; empty if they do."""
     return tuple(Violation(rule, message) for rule, message in islice(broken_rules(problem, offsets, capacity), _SHOWN))
+
+
+def verify_banks(problem: Problem, homes: Sequence[str], offsets: Ints, banks: Sequence[Bank]) -> tuple[Violation, ...]:
+    """Check that memories and offsets solve a problem with several memories: what is wrong with them, at most 20 violations."""
+    return tuple(Violation(rule, message) for rule, message in islice(broken_bank_rules(problem, homes, offsets, banks), _SHOWN))
 
 
 def _violations(rule: str, messages: Iterator[str]) -> Iterator[Violation]:

@@ -30,7 +30,8 @@ def broken_rules(problem: Problem, offsets: Ints, capacity: int | None = None) -
     pieces = list(_pieces(problem, offsets.tolist()))
     yield from _reserved(problem, pieces)
     loose = bool(problem.aliases) or len(problem.in_place) > 0 or problem.conflicts is not None
-    overlaps = _pairs(problem, offsets, pieces) if loose else _sweep(pieces)
+    listed = problem.conflicts is not None and not len(problem.gaps.owner)
+    overlaps = _listed(problem, offsets) if listed else _pairs(problem, offsets, pieces) if loose else _sweep(pieces)
     for one, other, instant in overlaps:
         yield "overlap", f"buffers {problem.name(one)!r} and {problem.name(other)!r} share bytes at instant {instant}"
 
@@ -110,6 +111,21 @@ def _remove(live: list[tuple[int, int]], dead: list[tuple[int, int]]) -> None:
         at = bisect_left(live, item)
         if at < len(live) and live[at] == item:
             del live[at]
+
+
+def _listed(problem: Problem, offsets: Ints) -> Iterator[tuple[int, int, int]]:
+    """Conflict pairs that share bytes, where no buffer has gaps; O(pairs)."""
+    assert problem.conflicts is not None
+    one, other = problem.conflicts.T
+    solid = (problem.size > 0) & (problem.upper > problem.lower) & (offsets >= 0)
+    top = offsets + problem.size
+    clash = solid[one] & solid[other] & (one != other) & (offsets[one] < top[other]) & (offsets[other] < top[one])
+    group_of = {member: number for number, group in enumerate(problem.aliases) for member in group}
+    in_place = {frozenset(pair) for pair in problem.in_place.tolist()}
+    for a, b in problem.conflicts[clash].tolist():
+        together = group_of.get(a, -1) == group_of.get(b, -2)
+        if not together and not (frozenset((a, b)) in in_place and offsets[a] == offsets[b]):
+            yield a, b, int(max(problem.lower[a], problem.lower[b]))
 
 
 def _pairs(problem: Problem, offsets: Ints, pieces: list[Piece]) -> Iterator[tuple[int, int, int]]:

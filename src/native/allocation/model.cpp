@@ -61,6 +61,7 @@ void add_slots(const Buffers &buffers, const std::vector<std::int64_t> &starts, 
             length += static_cast<double>(buffers.end[s]) - static_cast<double>(buffers.begin[s]);
             const Span span{slot_of(buffers.begin[s]), slot_of(buffers.end[s]), buffers.low[s] / model.unit, buffers.high[s] / model.unit};
             model.windows |= span.low != 0 || buffers.high[s] != buffers.size[b];
+            model.orderly &= span.low == 0;
             model.spans.push_back(span);
         }
         const auto mine = model.spans.begin() + model.first.back();

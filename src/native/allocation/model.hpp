@@ -23,6 +23,7 @@ struct Model {
     std::int64_t total = 0;             // no packing needs more units than this
     std::int64_t load = 0;              // lower bound on the peak, in units: load, largest size, highest pinned top
     bool windows = false;               // some section uses part of its buffer only
+    bool orderly = true;                // none leaves the low bytes free: offsets say who lies above whom
     std::vector<std::int64_t> buffer;   // index of each among the caller's buffers
     std::vector<std::int64_t> size, alignment, pin;
     std::vector<std::int32_t> first;    // of `spans`

@@ -73,8 +73,8 @@ Answer fit(const Buffers &buffers, std::span<const std::int64_t> hint, std::int6
     for (std::int64_t nodes = kTurn / 6; !budget.spent(); nodes *= 2) {
         const Outcome outcome = wide.run(most, open ? nodes : budget.left());
         if (outcome == Outcome::solved) improve(answer, buffers, wide.offsets(buffers));
-        // With windows the search does not look everywhere.
-        if (outcome == Outcome::failed && !model.windows) answer.status = Status::infeasible;
+        // Where low bytes are free the search does not look everywhere.
+        if (outcome == Outcome::failed && model.orderly) answer.status = Status::infeasible;
         if (outcome != Outcome::aborted || !open || budget.spent()) break;
         const Outcome below = tight.run(least, nodes);
         if (below == Outcome::solved) improve(answer, buffers, tight.offsets(buffers));
@@ -105,7 +105,7 @@ class Descent {
             if (step_ == 1) nodes += nodes / 2;
             step_ = std::max<std::int64_t>(1, step_ / 2);
         }
-        if (!model_.windows) answer_.bound = std::max(answer_.bound, std::min(lowest_, known()) * model_.unit);
+        if (model_.orderly) answer_.bound = std::max(answer_.bound, std::min(lowest_, known()) * model_.unit);
         if (lowest_ > model_.total && answer_.status == Status::unknown) answer_.status = Status::infeasible;
     }
 
@@ -116,9 +116,9 @@ class Descent {
         if (!open()) return Outcome::aborted;
         const Outcome outcome = restarts_.run(units, nodes);
         if (outcome == Outcome::solved) improve(answer_, buffers_, restarts_.offsets(buffers_));
-        // With windows the search does not look everywhere: that it is through says nothing.
-        if (outcome == Outcome::failed && model_.windows) stuck_ = true;
-        if (outcome == Outcome::failed && !model_.windows) lowest_ = units + 1;
+        // Where low bytes are free the search does not look everywhere: that it is through says nothing.
+        if (outcome == Outcome::failed && !model_.orderly) stuck_ = true;
+        if (outcome == Outcome::failed && model_.orderly) lowest_ = units + 1;
         return outcome;
     }
     const Buffers &buffers_;

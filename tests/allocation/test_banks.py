@@ -1,0 +1,239 @@
+"""Several memories: against brute force over all assignments, and what makes no sense."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from problems import every_offset, fuzz, records
+
+import loadmaster as lm
+from loadmaster.allocation.bank_program import Program, prove
+from loadmaster.allocation.relaxation import Cut, relax
+from loadmaster.banks import FORBIDDEN
+from loadmaster.buffer_rules import problem_of
+from loadmaster.errors import AllocationError
+from loadmaster.verification.banks import broken_bank_rules
+
+SRAM = lm.Bank("sram", 10)
+DRAM = lm.Bank("dram")
+
+
+def least_cost(buffers, banks, cost, aliases=(), in_place=(), conflicts=None) -> int | None:
+    """By trying every assignment, and every offset of each memory."""
+    best = None
+    for homes in itertools.product(range(len(banks)), repeat=len(buffers)):
+        spent = [int(cost[i, home]) for i, home in enumerate(homes)]
+        if min(spent, default=0) < 0 or (best is not None and sum(spent) >= best):
+            continue
+        if any(len({homes[i] for i in group}) > 1 for group in aliases):
+            continue
+        if all(fits(buffers, homes, at, bank, aliases, in_place, conflicts) for at, bank in enumerate(banks)):
+            best = sum(spent)
+    return best
+
+
+def fits(buffers, homes, at, bank, aliases, in_place, conflicts) -> bool:
+    inside = [i for i, home in enumerate(homes) if home == at]
+    place = {i: k for k, i in enumerate(inside)}
+    mine = [
+        lm.Buffer(b.id, b.lower, b.upper, b.size, int(np.lcm(b.alignment, bank.alignment)), b.offset, gaps=b.gaps)
+        for b in (buffers[i] for i in inside)
+    ]
+    most = 60 if bank.capacity is None else bank.capacity
+    groups = tuple(tuple(place[i] for i in group) for group in aliases if group[0] in place)
+    pairs, apart = ([(place[i], place[j]) for i, j in found or () if i in place and j in place] for found in (in_place, conflicts))
+    found = every_offset(mine, most, reserved=bank.reserved, aliases=groups, in_place=pairs, conflicts=None if conflicts is None else apart)
+    return found is not None
+
+
+@st.composite
+def cases(draw):
+    buffers = draw(records(most=5).filter(lambda found: all(b.offset is None for b in found)))
+    count = draw(st.integers(1, 3))
+    banks = []
+    for at in range(count):
+        reserved = ((2, 4),) if draw(st.integers(0, 3)) == 0 else ()
+        capacity = None if at and draw(st.booleans()) else draw(st.integers(0, 16))
+        banks.append(lm.Bank(f"m{at}", capacity, draw(st.sampled_from([1, 1, 4])), reserved))
+    cost = np.array([[draw(st.integers(-1, 6)) for _ in banks] for _ in buffers], dtype=np.int64).reshape(len(buffers), count)
+    cost[(cost < 0).all(axis=1)] = 0
+    demands = {}
+    if len(buffers) > 1:
+        pairs = st.lists(st.sampled_from([(i, j) for j in range(len(buffers)) for i in range(j)]), unique=True, max_size=3)
+        kind = draw(st.sampled_from(["none", "aliases", "in_place", "conflicts"]))
+        if kind == "aliases":
+            cost[1] = cost[0]
+            demands = {"aliases": ((0, 1),)}
+        elif kind != "none":
+            demands = {kind: draw(pairs)}
+    return buffers, tuple(banks), cost, demands
+
+
+@given(cases())
+@fuzz(120)
+def test_the_cost_is_the_least_and_the_claims_are_true(case) -> None:
+    buffers, banks, cost, demands = case
+    best = least_cost(buffers, banks, cost, **demands)
+    answer = lm.allocate_banks(buffers, banks, cost=cost, **demands)
+    if best is None:
+        assert answer.status in ("infeasible", "unknown")
+        return
+    assert answer.status != "infeasible"
+    assert answer.lower_bound <= best
+    if answer.memory is not None:
+        assert list(broken_bank_rules(problem_of(buffers, **demands), answer.memory, answer.offsets, banks)) == []
+        assert answer.cost >= best
+        assert (answer.status == "optimal") == (answer.cost == answer.lower_bound)
+
+
+def three() -> list[lm.Buffer]:
+    return [lm.Buffer("a", 0, 4, 6), lm.Buffer("b", 2, 6, 3), lm.Buffer("c", 5, 9, 8)]
+
+
+def test_the_cheapest_bytes_are_spilled() -> None:
+    answer = lm.allocate_banks(three(), [SRAM, DRAM])
+    assert (answer.status, answer.cost, answer.lower_bound) == ("optimal", 3, 3)
+    assert answer.memory == ("sram", "dram", "sram")
+    assert answer.packings["sram"].peak == 8
+    assert lm.allocate_banks(three(), [lm.Bank("sram", 11), DRAM]).cost == 0
+
+
+def test_accesses_costs_preferences_and_pins_decide() -> None:
+    def homes(*changed: lm.Buffer) -> tuple[str, ...]:
+        named = {buffer.id: buffer for buffer in changed}
+        return lm.allocate_banks([named.get(buffer.id, buffer) for buffer in three()], [SRAM, DRAM]).memory
+
+    assert homes(lm.Buffer("b", 2, 6, 3, accesses=100)) == ("sram", "sram", "dram")
+    assert homes(lm.Buffer("c", 5, 9, 8, prefers=("sram", ("dram", 1)))) == ("sram", "sram", "dram")
+    assert homes(lm.Buffer("b", 2, 6, 3, prefers=("dram", "sram"))) == ("sram", "dram", "sram")
+    assert homes(lm.Buffer("b", 2, 6, 3, memory="sram")) == ("sram", "sram", "dram")
+    assert homes(lm.Buffer("a", 0, 4, 6, memory="dram", offset=64)) == ("dram", "dram", "sram")
+
+
+def test_pins_to_one_address_of_different_memories_do_not_meet() -> None:
+    buffers = [lm.Buffer("a", 0, 4, 6, memory="sram", offset=0), lm.Buffer("b", 0, 4, 6, memory="dram", offset=0)]
+    assert lm.allocate_banks(buffers, [SRAM, DRAM]).offsets.tolist() == [0, 0]
+
+
+def test_aliases_live_in_one_memory() -> None:
+    answer = lm.allocate_banks(three(), [SRAM, DRAM], aliases=((0, 2),))
+    assert answer.memory == ("sram", "dram", "sram")
+    assert answer.offsets[0] == answer.offsets[2]
+
+
+def test_what_loads_but_cannot_be_packed_is_cut_off() -> None:
+    """The load is 6 at most, but three aligned pairs cannot be packed within 6 bytes: one has to go, as the search proves."""
+    buffers = [lm.Buffer("a", 0, 2, 3, alignment=4), lm.Buffer("b", 1, 3, 3, alignment=4), lm.Buffer("c", 0, 3, 1, alignment=2)]
+    answer = lm.allocate_banks(buffers, [lm.Bank("m", 7), DRAM])
+    assert (answer.status, answer.cost) == ("optimal", least_cost(buffers, (lm.Bank("m", 7), DRAM), np.array([[0, 3], [0, 3], [0, 1]])))
+
+
+def test_what_fits_nowhere_says_why() -> None:
+    answer = lm.allocate_banks([lm.Buffer("a", 0, 4, 60, memory="sram")], [SRAM, DRAM])
+    assert (answer.status, answer.memory) == ("infeasible", None)
+    assert answer.reason.required == 60
+    both = lm.allocate_banks(three(), [lm.Bank("x", 4), lm.Bank("y", 7)])
+    assert both.status == "infeasible"
+
+
+def test_bounds_hold_whatever_the_prices() -> None:
+    problem = problem_of(three())
+    cost = np.array([[0, 6], [0, 3], [0, 8]])
+    relaxation = relax(problem, (SRAM, DRAM), cost)
+    prices = relaxation.prices_by_subgradient(20)
+    allowed = cost != FORBIDDEN
+    for factor in (0.0, 0.3, 1.0, 7.0, 1e6):
+        prices.capacity[:] *= factor
+        assert relaxation.bound(prices, allowed) <= 3
+    assert prove(Program(relaxation, None), relaxation, 3, 100, 1).bound == 3
+    relaxation.cuts.append(Cut(0, np.array([0]), 0))
+    assert prove(Program(relaxation, None), relaxation, 9, 100, 1).bound == 9
+
+
+def crowd(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    random = np.random.default_rng(0)
+    lower = random.integers(0, count, count)
+    return lower, lower + random.integers(1, 40, count), random.integers(1, 65, count) * 64
+
+
+def test_the_same_input_gives_the_same_answer_and_many_buffers_a_bound() -> None:
+    for count in (40, 8_000):
+        one, two = (lm.allocate_banks(crowd(count), [lm.Bank("sram", 30_000), DRAM]) for _ in range(2))
+        assert one.memory == two.memory
+        assert one.offsets.tolist() == two.offsets.tolist()
+        assert 0 < one.lower_bound <= one.cost
+        assert not one.interrupted
+
+
+def test_a_time_limit_of_nothing_still_gives_a_packing() -> None:
+    answer = lm.allocate_banks(crowd(300), [lm.Bank("sram", 30_000), DRAM], time_limit=0.0)
+    assert answer.interrupted
+    assert answer.memory is not None
+
+
+def test_nothing_at_all_costs_nothing() -> None:
+    assert lm.allocate_banks([], [SRAM]).status == "optimal"
+    answer = lm.allocate_banks([lm.Buffer("empty", 3, 3, 50), lm.Buffer("nothing", 0, 9, 0)], [lm.Bank("none", 0)])
+    assert (answer.status, answer.cost, answer.memory) == ("optimal", 0, ("none", "none"))
+
+
+@pytest.mark.parametrize(
+    ("memory", "offsets", "rules"),
+    [
+        (("sram", "dram", "sram"), [0, 0, 0], []),
+        (("sram", "sram", "sram"), [0, 0, 0], ["overlap", "overlap"]),
+        (("sram", "dram", "sram"), [0, 0, 4], ["capacity"]),
+        (("sram", "l2", "sram"), [0, 0, 0], ["memory"]),
+        (("sram", "dram", "dram"), [0, 0, 0], ["memory", "overlap"]),
+        (("sram", "dram", "sram"), [1, 0, 0], ["alignment", "reserved"]),
+        (("sram", "dram", "sram"), [-1, 0, 0], ["complete"]),
+        (("sram",), [0, 0, 0], ["complete"]),
+    ],
+)
+def test_the_verifier_finds_what_is_wrong(memory, offsets, rules) -> None:
+    buffers = three()
+    buffers[2] = lm.Buffer("c", 5, 9, 8, prefers=("sram",))
+    banks = (lm.Bank("sram", 10, 2, ((6, 7),) if offsets[0] == 1 else ()), DRAM)
+    found = lm.verify_banks(problem_of(buffers), memory, np.array(offsets), banks)
+    assert sorted({violation.rule for violation in found}) == sorted(set(rules))
+
+
+def test_the_verifier_keeps_aliases_together() -> None:
+    found = lm.verify_banks(problem_of(three(), aliases=((0, 2),)), ("sram", "dram", "dram"), np.array([0, 10, 0]), (SRAM, DRAM))
+    assert {violation.rule for violation in found} == {"alias"}
+
+
+@pytest.mark.parametrize(
+    ("buffers", "banks", "words"),
+    [
+        (three(), [], "memories: give at least one"),
+        (three(), [SRAM, SRAM], "memory 'sram' is there twice"),
+        (three(), [lm.Bank("a b")], "a name has at least one letter"),
+        (three(), [lm.Bank("m", -1)], "memory 'm': capacity is -1"),
+        (three(), [lm.Bank("m", 1.5)], "capacity is 1.5"),
+        (three(), [lm.Bank("m", alignment=0)], "memory 'm': alignment is 0"),
+        (three(), [lm.Bank("m", reserved=((5, 2),))], "reserved range 5-2"),
+        ([lm.Buffer("a", 0, 1, 1, memory="l2")], [SRAM], "'a': memory 'l2' does not exist"),
+        ([lm.Buffer("a", 0, 1, 1, prefers=("l2",))], [SRAM], "'a': memory 'l2' does not exist"),
+        ([lm.Buffer("a", 0, 1, 1, prefers=("dram",), memory="sram")], [SRAM, DRAM], "'sram' is not among those it prefers"),
+        ([lm.Buffer("a", 0, 1, 1, prefers=("sram", "sram"))], [SRAM], "names a memory twice"),
+        ([lm.Buffer("a", 0, 1, 1, accesses=-1)], [SRAM], "accesses has -1"),
+        ([lm.Buffer("a", 0, 1, 1, prefers=(("sram", 2**62),))], [SRAM], "prefers has 4611686018427387904"),
+        ([lm.Buffer("a", 0, 1, 2**40, accesses=2**40)], [SRAM, DRAM], "2\\^62 or more"),
+        ([lm.Buffer("a", 0, 1, 1, offset=0)], [SRAM, DRAM], "offset is pinned, but not the memory"),
+    ],
+)
+def test_malformed_memories_are_refused_by_name(buffers, banks, words: str) -> None:
+    with pytest.raises(AllocationError, match=words):
+        lm.allocate_banks(buffers, banks)
+
+
+def test_one_memory_does_not_do_for_buffers_that_name_several() -> None:
+    with pytest.raises(AllocationError, match="say what memories there are"):
+        lm.allocate([lm.Buffer("a", 0, 1, 1, memory="sram")])
+    with pytest.raises(AllocationError, match="cost: give whole numbers"):
+        lm.allocate_banks(three(), [SRAM, DRAM], cost=[[0, 1]])
+    with pytest.raises(AllocationError, match="must share a memory"):
+        lm.allocate_banks(three(), [SRAM, DRAM], cost=[[0, -1], [-1, 0], [0, 0]], aliases=((0, 1),))

@@ -1,0 +1,184 @@
+"""Problems whose optimum is above the load, against an independent solver and under changes that change nothing; hostile files."""
+
+import importlib.util
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from problems import EFFORT, demands, fuzz, lowest_peak, records
+
+import loadmaster as lm
+from loadmaster.buffer_rules import problem_of
+from loadmaster.buffers_csv import format_buffers, parse_buffers
+from loadmaster.errors import AllocationError
+
+rivals = pytest.mark.skipif(importlib.util.find_spec("ortools") is None, reason="OR-Tools is not installed")
+
+
+@st.composite
+def combined(draw, most: int):
+    buffers = draw(records(most=most))
+    return buffers, draw(demands(len(buffers)))
+
+
+def answer_or_none(buffers, **options) -> lm.Allocation | None:
+    try:
+        return lm.allocate(buffers, **options)
+    except AllocationError:
+        return None
+
+
+def read(reader) -> tuple[lm.Problem | None, str]:
+    try:
+        return reader(), ""
+    except AllocationError as error:
+        return None, str(error)
+
+
+def load(problem: lm.Problem) -> int:
+    parts = problem.parts
+    return max((int((parts.high - parts.low)[(parts.lower <= t) & (t < parts.upper)].sum()) for t in parts.lower.tolist()), default=0)
+
+
+def test_in_a_third_of_the_problems_the_optimum_exceeds_the_load() -> None:
+    exceeds: list[bool] = []
+
+    @given(records())
+    @fuzz(200 / EFFORT, derandomize=True, database=None)
+    def look(buffers: list[lm.Buffer]) -> None:
+        exceeds.append(lowest_peak(buffers) > load(problem_of(buffers)))
+
+    look()
+    assert sum(exceeds) > len(exceeds) / 3
+
+
+@rivals
+@given(combined(most=12))
+@fuzz(25)
+def test_cp_sat_agrees_under_every_combination(case) -> None:
+    buffers, wanted = case
+    mine, theirs = (answer_or_none(buffers, strategy=name, **wanted) for name in ("auto", "cp-sat"))
+    assert (mine is None) == (theirs is None)
+    if mine is None or theirs is None:
+        return
+    assert mine.lower_bound <= theirs.peak
+    assert theirs.lower_bound <= mine.peak
+    if mine.status == theirs.status == "optimal":
+        assert mine.peak == theirs.peak
+
+
+@given(combined(most=7), st.integers(2, 1000), st.integers(0, 30))
+@fuzz(50)
+def test_scaling_bytes_scales_peak_and_capacity(case, factor: int, capacity: int) -> None:
+    buffers, wanted = case
+    before = answer_or_none(buffers, **wanted)
+    if before is None:
+        return
+    problem = problem_of(buffers, **wanted)
+    gaps = problem.gaps
+    scaled = replace(
+        problem,
+        size=problem.size * factor,
+        alignment=problem.alignment * factor,
+        pin=np.where(problem.pin < 0, -1, problem.pin * factor),
+        gaps=gaps._replace(low=gaps.low * factor, high=gaps.high * factor),
+        reserved=tuple((low * factor, high * factor) for low, high in problem.reserved),
+    )
+    assert lm.allocate(scaled).peak == before.peak * factor
+    assert lm.allocate(scaled, capacity * factor).status == lm.allocate(problem, capacity).status
+
+
+@given(combined(most=7), st.integers(2, 9))
+@fuzz(50)
+def test_turning_time_round_or_splitting_it_finer_keeps_the_optimum(case, factor: int) -> None:
+    buffers, wanted = case
+    before = answer_or_none(buffers, **wanted)
+    if before is None:
+        return
+    problem = problem_of(buffers, **wanted)
+    gaps, end = problem.gaps, int(problem.upper.max(initial=0))
+    back = replace(
+        problem, lower=end - problem.upper, upper=end - problem.lower, gaps=gaps._replace(lower=end - gaps.upper, upper=end - gaps.lower)
+    )
+    finer = replace(
+        problem,
+        lower=problem.lower * factor,
+        upper=problem.upper * factor,
+        gaps=gaps._replace(lower=gaps.lower * factor, upper=gaps.upper * factor),
+    )
+    for changed in (back, finer):
+        after = lm.allocate(changed)
+        assert after.status == before.status
+        assert after.peak == before.peak or before.status != "optimal"
+
+
+@given(records(), st.data())
+@fuzz(60)
+def test_a_file_that_is_cut_off_or_spoilt_is_read_or_refused(buffers: list[lm.Buffer], data) -> None:
+    text = format_buffers(problem_of(buffers)) if buffers else "id,lower,upper,size\n"
+    at = data.draw(st.integers(0, len(text)))
+    hostile = [
+        "",
+        "nan",
+        "inf",
+        "-1",
+        "1e9",
+        str(2**62),
+        str(2**63),
+        "9" * 400,
+        '"',
+        ",",
+        "\n",
+        "\x00",
+        "id,",
+        "0-5@9:1",
+        "\u0664",
+        ":",
+        "1_0",
+    ]
+    spoilt = text[:at] + data.draw(st.sampled_from(hostile)) + text[at + data.draw(st.integers(0, len(text))) :]
+    problem, refusal = read(lambda: parse_buffers(spoilt, "f.csv"))
+    if problem is not None:
+        lm.allocate(problem, time_limit=1.0)
+        return
+    assert refusal.startswith("f.csv") or "buffers: the sizes" in refusal
+    assert len(refusal) < 1000
+
+
+@given(st.binary(max_size=60))
+@fuzz(50)
+def test_any_bytes_in_a_file_are_read_or_refused(tmp_path_factory, content: bytes) -> None:
+    file = tmp_path_factory.getbasetemp() / "any.csv"
+    file.write_bytes(b"id,lower,upper,size\n" + content)
+    problem, refusal = read(lambda: lm.read_buffers(file))
+    assert problem is not None or "any.csv" in refusal or "buffers: the sizes" in refusal
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ({"conflicts": [(0, 1, 1)]}, "conflicts: give pairs"),
+        ({"conflicts": [(0, 9)]}, "buffer 9 of an alias group or a pair does not exist"),
+        ({"conflicts": [(0, 0.5)]}, "conflicts is 0.5"),
+        ({"in_place": [(0, "a")]}, "in_place"),
+        ({"aliases": ((0, 7),)}, "buffer 7 of an alias group"),
+        ({"aliases": ((0, "x"),)}, "aliases is 'x'"),
+        ({"aliases": 3}, "aliases"),
+        ({"reserved": ((9, 3),)}, "reserved range 9-3"),
+        ({"reserved": ((0, 2**63),)}, "reserved is 9223372036854775808"),
+        ({"reserved": ((0, "x"),)}, "reserved"),
+        ({"reserved": 5}, "reserved"),
+        ({"colour": 5}, "colour"),
+    ],
+)
+def test_malformed_demands_are_refused_by_name(wanted, words: str) -> None:
+    with pytest.raises(AllocationError, match=words):
+        lm.allocate([lm.Buffer("a", 0, 4, 4), lm.Buffer("b", 0, 4, 4)], **wanted)
+
+
+def test_identical_buffers_by_the_hundred_thousand_are_stacked() -> None:
+    count = 100_000
+    answer = lm.allocate((np.zeros(count, dtype=np.int64), np.full(count, 5), np.full(count, 3)))
+    assert (answer.status, answer.peak) == ("optimal", 3 * count)
