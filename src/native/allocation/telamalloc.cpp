@@ -82,7 +82,7 @@ bool Telamalloc::solve_phase() {
 
 // Tries the next candidate of the top level; false if the budget is spent.
 bool Telamalloc::step() {
-    if (counts_.steps >= limit_ || !budget_.spend()) return false;
+    if (counts_.steps >= limit_ || budget_.stopped() || ((counts_.steps & 63) == 63 && !budget_.look())) return false;
     ++counts_.steps;
     ++attempt_steps_;
     Level &level = levels_[top_ - 1];
