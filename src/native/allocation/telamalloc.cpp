@@ -318,7 +318,7 @@ void Telamalloc::undo_to(std::int32_t depth) {
 
 std::vector<Telamalloc::Int> Telamalloc::offsets() const {
     std::vector<Int> found(buffers_.count());
-    for (std::int32_t b = 0; b < buffers_.count(); ++b) found[b] = std::max<Int>(sky_.lowest(b), 0);
+    for (std::int32_t b = 0; b < buffers_.count(); ++b) found[b] = buffers_.pin[b] >= 0 ? buffers_.pin[b] : sky_.lowest(b);
     return found;
 }
 
