@@ -1,12 +1,15 @@
 """How fast and how tight offsets are: ``python -m benchmarks.allocation [DIR] [--only SECTION] [--full] [--json FILE]``.
 
-``paper``: the TelaMalloc paper's evaluation on real networks, and on the instances of DIR (MiniMalloc's CSV: id,lower,upper,size) if it is
-given. ``micro``: its micro-benchmarks. ``search``: the exact search on DIR and on tilings; where a name ends in a capacity, CPU seconds
-until a packing fits, over several seeds; then the smallest peak, its proven bound and CPU seconds; then small calls. ``large``: generated
-families of ``--large`` buffers through first-fit. Rivals that can be imported run in the same process on the same data.
+paper    the TelaMalloc paper's evaluation on real networks, and on the instances of DIR (MiniMalloc's CSV: id,lower,upper,size) whose
+         names end in a capacity, if it is given
+micro    its micro-benchmarks
+learned  TelaMalloc with and without learned backtrack targets
+search   the exact search on DIR and on tilings: CPU seconds until a packing fits the capacity in the name, over several seeds; then the
+         smallest peak, its proven bound and CPU seconds; then small calls
+large    generated families of ``--large`` buffers through first-fit
 
-The default is a subset that takes a few minutes: TelaMalloc's features are switched off on fewer instances, and only the instances with a
-capacity in their name are minimised; ``--full`` is everything.
+Rivals that can be imported run in the same process on the same data. The default is a subset that takes a few minutes: TelaMalloc's
+features are switched off on fewer networks, and only instances with a capacity in their name are minimised; ``--full`` is everything.
 """
 
 from __future__ import annotations
@@ -19,12 +22,14 @@ from rich.console import Console
 
 from benchmarks.allocation.instances import Plain, networks, read
 from benchmarks.allocation.large import FAMILIES, large, tiling
+from benchmarks.allocation.learned import print_learned
 from benchmarks.allocation.micro import print_micro
 from benchmarks.allocation.paper import LIMITS, TIGHT, ablate, cases, evaluate, print_ablation, print_evaluation, records
 from benchmarks.allocation.rivals import rival_lines
 from benchmarks.allocation.search import fit, minimise, small
+from loadmaster.buffer_rules import problem_of
 
-SECTIONS = ("paper", "micro", "search", "large")
+SECTIONS = ("paper", "micro", "learned", "search", "large")
 LARGE = 5_000
 """Buffers beyond which only first-fit is asked."""
 
@@ -93,7 +98,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="time limit of every search, rivals' too")
     parser.add_argument("--large", type=int, default=100_000, help="size of the generated families; 0 for none")
     parser.add_argument("--rivals", action="store_true", help="run rivals in the section 'search', too")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where the rows of 'paper' and 'micro' go as well")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where the rows of 'paper', 'micro' and 'learned' go as well")
     arguments = parser.parse_args()
     console = Console(width=160)
     chosen = arguments.only or SECTIONS
@@ -102,6 +107,9 @@ def main() -> None:
         found |= paper_section(arguments, console)
     if "micro" in chosen:
         found["micro"] = print_micro(arguments.repeat, console)
+    if "learned" in chosen:
+        challenging = [problem_of(plain) for name, plain in instances(arguments.folder) if capacity_of(name)]
+        found["learned"] = print_learned(challenging, console)
     if "search" in chosen:
         search_section(arguments)
     if "large" in chosen:

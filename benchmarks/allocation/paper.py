@@ -27,6 +27,8 @@ from loadmaster.buffers import Problem
 LIMITS = (100, 102, 105, 110, 115, 120)
 """Per cent of the load bound."""
 TIGHT = (100, 102, 105)
+NODES = 200_000
+"""Budget of the exact search; TelaMalloc has its own of 20,000 steps."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def by_telamalloc(case: Case, options: Options | None = None, name: str = "telam
     seconds, search, offsets = math.inf, None, None
     for _ in range(3):  # of short runs the fastest: the clock ticks in microseconds
         search = TelaMalloc(case.problem, case.capacity, options)
-        took, offsets = clocked(lambda search=search: search.run(case.seconds))  # type: ignore[misc]
+        took, offsets = clocked(lambda search=search: search.run(4 * case.seconds))  # type: ignore[misc]
         seconds = min(seconds, took)
         if seconds > 0.02:
             break
@@ -92,7 +94,7 @@ def by_telamalloc(case: Case, options: Options | None = None, name: str = "telam
 
 
 def by_exact(case: Case) -> Outcome:
-    seconds, answer = clocked(lambda: _native.fit_exact(*arrays(case.plain), NO_HINT, case.capacity, -1, case.seconds, 0, -1))
+    seconds, answer = clocked(lambda: _native.fit_exact(*arrays(case.plain), NO_HINT, case.capacity, NODES, 4 * case.seconds, 0, -1))
     return case.outcome("exact", answer[0] == "feasible", seconds, answer[4])
 
 

@@ -34,7 +34,8 @@ def cp_sat_solve(model: Any, top: Any, seconds: float) -> tuple[int | None, int,
 
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
-    solver.parameters.max_time_in_seconds = seconds
+    solver.parameters.max_deterministic_time = seconds
+    solver.parameters.max_time_in_seconds = 4 * seconds
     status = solver.solve(model)
     peak = int(solver.value(top)) if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else None
     return peak, solver.num_branches, solver.num_conflicts

@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
-import numpy as np
-
 from loadmaster import _native
 from loadmaster.allocation import best_fit, native
 from loadmaster.allocation.placing import place
