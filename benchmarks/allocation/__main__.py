@@ -24,7 +24,7 @@ from benchmarks.allocation.instances import Plain, networks, read
 from benchmarks.allocation.large import FAMILIES, large, tiling
 from benchmarks.allocation.learned import print_learned
 from benchmarks.allocation.micro import print_micro
-from benchmarks.allocation.paper import LIMITS, TIGHT, ablate, cases, evaluate, print_ablation, print_evaluation, records
+from benchmarks.allocation.paper import LIMITS, TIGHT, ablate, cases, evaluate, print_ablation, print_capacities, print_evaluation, records
 from benchmarks.allocation.rivals import rival_lines
 from benchmarks.allocation.search import fit, minimise, small
 from loadmaster.buffer_rules import problem_of
@@ -55,6 +55,9 @@ def paper_section(arguments: argparse.Namespace, console: Console) -> dict[str, 
             rows = evaluate(cases(group, LIMITS, arguments.seconds), console)
             print_evaluation(title, rows, console)
             found[title] = records(rows)
+    named = [(name, plain, capacity) for name, plain in challenging if (capacity := capacity_of(name))]
+    if named:
+        found["published capacity"] = records(print_capacities(named, arguments.seconds, console))
     ablated = [*(of_networks if arguments.full else of_networks[:4]), *challenging]
     rows = ablate(cases(ablated, TIGHT, arguments.seconds))
     print_ablation(rows, console)

@@ -54,11 +54,7 @@ class Case:
     problem: Problem
     limit: int
     seconds: float
-
-    @property
-    def capacity(self) -> int:
-        """Bytes."""
-        return load_of(self.plain) * self.limit // 100
+    capacity: int
 
     def outcome(self, allocator: str, solved: bool, seconds: float, *counts: int) -> Outcome:
         """A row about this case."""
@@ -67,7 +63,8 @@ class Case:
 
 def cases(instances: Iterable[tuple[str, Plain]], limits: Iterable[int], seconds: float) -> list[Case]:
     """Every instance at every limit."""
-    return [Case(name, plain, problem_of(plain), limit, seconds) for name, plain in instances for limit in limits]
+    chosen = tuple(limits)
+    return [Case(name, plain, problem_of(plain), at, seconds, load_of(plain) * at // 100) for name, plain in instances for at in chosen]
 
 
 def by_best_fit(case: Case) -> Outcome:
@@ -135,6 +132,27 @@ def ablate(all_cases: list[Case]) -> list[Outcome]:
     variants = {"all on": whole} | {f"no {name}": replace(whole, **{name: False}) for name in FEATURES}  # type: ignore[arg-type]
     variants["all off"] = replace(whole, **dict.fromkeys(FEATURES, False))  # type: ignore[arg-type]
     return [by_telamalloc(case, options, name) for case in all_cases for name, options in variants.items()]
+
+
+def print_capacities(named: list[tuple[str, Plain, int]], seconds: float, console: Console) -> list[Outcome]:
+    """Our searches at the capacities that the instances were published with."""
+    rows: list[Outcome] = []
+    table = Table(title="At the published capacity")
+    for heading in (
+        "instance",
+        "buffers",
+        "capacity / bound",
+        *(f"{who} {what}" for who in ("telamalloc", "exact") for what in ("steps", "CPU")),
+    ):
+        table.add_column(heading, justify="left" if heading == "instance" else "right")
+    for name, plain, capacity in named:
+        case = Case(name, plain, problem_of(plain), 0, seconds, capacity)
+        both = [by_telamalloc(case), by_exact(case)]
+        cells = [cell for row in both for cell in (f"{row.steps:,}" if row.solved else "not solved", clock(row.seconds))]
+        table.add_row(name, str(len(plain[0])), f"{capacity / load_of(plain):.3f}", *cells)
+        rows += both
+    console.print(table)
+    return rows
 
 
 def grouped(rows: list[Outcome]) -> dict[str, list[Outcome]]:

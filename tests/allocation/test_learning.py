@@ -18,7 +18,7 @@ learns = pytest.mark.skipif(importlib.util.find_spec("sklearn") is None, reason=
 
 @pytest.fixture(scope="module")
 def lessons() -> Lessons:
-    return record(at_limits(generated(6, 1)))
+    return record(at_limits(generated(4, 1)))
 
 
 def stump(threshold: float, left: float, right: float) -> Trees:
@@ -37,7 +37,7 @@ def test_the_oracle_tries_every_target_of_a_choice(lessons: Lessons) -> None:
 
 
 def test_recording_is_deterministic(lessons: Lessons) -> None:
-    again = record(at_limits(generated(6, 1)))
+    again = record(at_limits(generated(4, 1)))
     assert (again.features == lessons.features).all()
     assert (again.cost == lessons.cost).all()
 
@@ -73,7 +73,7 @@ def test_trees_choose_the_target() -> None:
     problem = next(generated(1, 2))
     results = {}
     for name, trees in {"none": None, "latest": stump(0.5, 0, 1), "earlier": stump(0.5, 1, 0), "bundled": bundled()}.items():
-        run = TelaMalloc(problem, int(2**20), Options(trees=trees, steps=2000))
+        run = TelaMalloc(problem, 2**20, Options(trees=trees, steps=2000))
         offsets = run.run()
         results[name] = run.counts
         assert offsets is None or lm.verify_buffers(problem, offsets, 2**20) == ()

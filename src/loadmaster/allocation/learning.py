@@ -1,4 +1,6 @@
-"""Learn from an oracle where TelaMalloc's searches should go back to: ``python -m loadmaster.allocation.learning [FILE.csv ...] --output MODEL.json``.
+"""Learn from an oracle where TelaMalloc's searches should go back to.
+
+``python -m loadmaster.allocation.learning [FILE.csv ...] --output MODEL.json`` records, fits and writes a model.
 
 Where a search has several placements to blame, the oracle tries to go back to each of them and counts the steps from there to a packing
 (those missing at its horizon count as many more). Gradient-boosted trees are fitted to how much worse than the best each target is, and
@@ -13,6 +15,7 @@ import argparse
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,7 +65,8 @@ class Lessons:
         """Steps beyond those of the best target of the same backtrack, in horizons."""
         least = np.full(int(self.group.max(initial=-1)) + 1, np.inf)
         np.minimum.at(least, self.group, self.cost)
-        return (self.cost - least[self.group]) / HORIZON
+        regret: NDArray[np.float64] = (self.cost - least[self.group]) / HORIZON
+        return regret
 
 
 def record(cases: Iterable[tuple[Problem, int]]) -> Lessons:
@@ -94,21 +98,22 @@ def fit(lessons: Lessons, seed: int = 0, trees: int = 60, depth: int = 3) -> Tre
         raise AllocationError("learning: no search had to choose where to go back to: give instances that are harder to pack")
     model = GradientBoostingRegressor(n_estimators=trees, max_depth=depth, learning_rate=0.1, subsample=0.7, random_state=seed)
     model.fit(lessons.features, lessons.regret)
-    columns: dict[str, list[NDArray[np.float64]]] = {name: [] for name in Trees._fields}
-    nodes = 0
-    for (estimator,) in model.estimators_:
-        tree = estimator.tree_
+    return _joined([(estimator.tree_, model.learning_rate) for (estimator,) in model.estimators_])
+
+
+def _joined(fitted: list[tuple[Any, float]]) -> Trees:
+    """One forest of scikit-learn's trees, each with the weight of its leaves."""
+    root, nodes = [], 0
+    parts: list[tuple[Ints, Ints, Ints, NDArray[np.float64], NDArray[np.float64]]] = []
+    for tree, weight in fitted:
         leaf = tree.children_left < 0
-        columns["root"].append(np.array([nodes]))
-        columns["feature"].append(np.where(leaf, -1, tree.feature))
-        columns["left"].append(np.where(leaf, 0, tree.children_left + nodes))
-        columns["right"].append(np.where(leaf, 0, tree.children_right + nodes))
-        columns["threshold"].append(np.where(leaf, 0.0, tree.threshold))
-        columns["value"].append(np.where(leaf, model.learning_rate * tree.value[:, 0, 0], 0.0))
+        left, right = (np.where(leaf, 0, child + nodes).astype(np.int64) for child in (tree.children_left, tree.children_right))
+        feature = np.where(leaf, -1, tree.feature).astype(np.int64)
+        parts.append((feature, left, right, np.where(leaf, 0.0, tree.threshold), np.where(leaf, weight * tree.value[:, 0, 0], 0.0)))
+        root.append(nodes)
         nodes += len(leaf)
-    joined = {name: np.concatenate(parts) for name, parts in columns.items()}
-    reals = ("threshold", "value")
-    return Trees(**{name: column.astype(np.float64 if name in reals else np.int64) for name, column in joined.items()})
+    feature, left, right, threshold, value = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Trees(np.array(root, dtype=np.int64), feature, left, right, threshold, value)
 
 
 def generated(count: int, seed: int) -> Iterator[Problem]:

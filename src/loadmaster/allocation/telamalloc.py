@@ -98,7 +98,9 @@ class TelaMalloc:
         """
         options = self.options
         budget = (options.bits, options.patience, options.steps, seconds)
-        found, offsets, counts, interrupted = _native.telamalloc(*self._columns, self._capacity, *budget, *(options.trees or NO_TREES))
+        trees = options.trees or NO_TREES
+        shape, numbers = (trees.root, trees.feature, trees.left, trees.right), (trees.threshold, trees.value)
+        found, offsets, counts, interrupted = _native.telamalloc(*self._columns, self._capacity, *budget, *shape, *numbers)
         self.counts = Counts(*counts)
         if interrupted:
             raise KeyboardInterrupt

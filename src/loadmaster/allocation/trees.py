@@ -50,8 +50,9 @@ def read_trees(file: Path) -> Trees:
         columns = json.loads(file.read_text())
         if columns.pop("format") != _FORMAT:
             raise ValueError
-        kinds = dict.fromkeys(("threshold", "value"), np.float64)
-        return Trees(**{name: np.array(columns[name], dtype=kinds.get(name, np.int64)) for name in Trees._fields})
+        root, feature, left, right = (np.array(columns[name], dtype=np.int64) for name in Trees._fields[:4])
+        threshold, value = (np.array(columns[name], dtype=np.float64) for name in Trees._fields[4:])
+        return Trees(root, feature, left, right, threshold, value)
     except OSError as error:
         raise AllocationError(f"{file}: cannot be read: {error.strerror}") from None
     except (ValueError, TypeError, KeyError, AttributeError):
