@@ -6,9 +6,8 @@ micro    its micro-benchmarks
 learned  TelaMalloc with and without learned backtrack targets
 search   the exact search on DIR and on tilings: CPU seconds until a packing fits the capacity in the name, over several seeds; then the
          smallest peak, its proven bound and CPU seconds; then small calls
-large    generated families of ``--large`` buffers through first-fit
 
-Rivals that can be imported run in the same process on the same data. The default is a subset that takes a few minutes: TelaMalloc's
+`benchmarks.packing_at_scale` has the large sets. Rivals that can be imported run in the same process on the same data. The default is a subset that takes a few minutes: TelaMalloc's
 features are switched off on fewer networks, and only instances with a capacity in their name are minimised; ``--full`` is everything.
 """
 
@@ -20,8 +19,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.allocation.instances import Plain, networks, read
-from benchmarks.allocation.large import FAMILIES, large, tiling
+from benchmarks.allocation.instances import Plain, networks, read, tiling
 from benchmarks.allocation.learned import print_learned
 from benchmarks.allocation.micro import print_micro
 from benchmarks.allocation.paper import LIMITS, TIGHT, ablate, cases, evaluate, print_ablation, print_capacities, print_evaluation, records
@@ -29,9 +27,9 @@ from benchmarks.allocation.rivals import rival_lines
 from benchmarks.allocation.search import fit, minimise, small
 from loadmaster.buffer_rules import problem_of
 
-SECTIONS = ("paper", "micro", "learned", "search", "large")
+SECTIONS = ("paper", "micro", "learned", "search")
 LARGE = 5_000
-"""Buffers beyond which only first-fit is asked."""
+"""Buffers beyond which a file is left to `benchmarks.packing_at_scale`."""
 
 
 def instances(folder: Path | None) -> list[tuple[str, Plain]]:
@@ -83,15 +81,6 @@ def search_section(arguments: argparse.Namespace) -> None:
         small(count)
 
 
-def large_section(arguments: argparse.Namespace) -> None:
-    for name, plain in instances(arguments.folder):
-        if len(plain[0]) > LARGE:
-            large(name, plain)
-    for name, family in FAMILIES.items():
-        if arguments.large:
-            large(name, family(arguments.large, 0))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, metavar="DIR")
@@ -99,7 +88,6 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="everything, not the subset that takes a few minutes")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0, help="time limit of every search, rivals' too")
-    parser.add_argument("--large", type=int, default=100_000, help="size of the generated families; 0 for none")
     parser.add_argument("--rivals", action="store_true", help="run rivals in the section 'search', too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the rows of 'paper', 'micro' and 'learned' go as well")
     arguments = parser.parse_args()
@@ -115,8 +103,6 @@ def main() -> None:
         found["learned"] = print_learned(challenging, console)
     if "search" in chosen:
         search_section(arguments)
-    if "large" in chosen:
-        large_section(arguments)
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=1) + "\n")
 

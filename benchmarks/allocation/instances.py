@@ -48,6 +48,24 @@ def clocked(call: Callable[[], Any]) -> tuple[float, Any]:
     return time.process_time() - started, result
 
 
+def tiling(count: int, seed: int) -> Plain:
+    """A rectangle cut into pieces: the optimum is the load bound, 2^20."""
+    random = np.random.default_rng(seed)
+    pieces = [(0, 1 << 20, 0, 1 << 10)]
+    while len(pieces) < count:
+        at = max(range(len(pieces)), key=lambda i: (pieces[i][1] - pieces[i][0]) * (pieces[i][3] - pieces[i][2]) * random.uniform(0.3, 1.3))
+        left, right, low, high = pieces.pop(at)
+        if high - low < 8 or random.random() < 0.5:
+            cut = left + int((right - left) * random.beta(2, 2))
+            pieces += [(left, cut, low, high), (cut, right, low, high)] if left < cut < right else [(left, right, low, high)]
+        else:
+            cut = low + 1 + int((high - low - 2) * random.beta(2, 2))
+            pieces += [(left, right, low, cut), (left, right, cut, high)]
+    random.shuffle(pieces)
+    table = np.array(pieces, dtype=np.int64)
+    return table[:, 0].copy(), table[:, 1].copy(), 1024 * (table[:, 3] - table[:, 2])
+
+
 def networks() -> Iterator[tuple[str, Plain]]:
     """Lifetimes of real networks at int8, batch 1."""
     for source in [*map(str, sorted(FIXTURES.glob("*.onnx.gz"))), *SHIPPED]:

@@ -91,7 +91,7 @@ def by_telamalloc(case: Case, options: Options | None = None, name: str = "telam
 
 
 def by_exact(case: Case) -> Outcome:
-    seconds, answer = clocked(lambda: _native.fit_exact(*arrays(case.plain), NO_HINT, case.capacity, NODES, 4 * case.seconds, 0, -1))
+    seconds, answer = clocked(lambda: _native.fit_exact(*arrays(case.plain), NO_HINT, case.capacity, NODES, 4 * case.seconds, 0, -1, 1))
     return case.outcome("exact", answer[0] == "feasible", seconds, answer[4])
 
 

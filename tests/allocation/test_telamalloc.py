@@ -1,5 +1,6 @@
 """TelaMalloc: packings hold, whatever is switched off; and whom the propagator blames is to blame."""
 
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -130,6 +131,23 @@ def stacks(problem: lm.Problem, done: dict[int, int], rest: list[int], capacity:
         if stacks(problem, done | {b: at}, [other for other in rest if other != b], capacity):
             return True
     return not rest
+
+
+@pytest.mark.parametrize("strikes", ["limit", "signal"])
+def test_a_time_limit_and_a_signal_stop_a_search(strikes: str) -> None:
+    """One byte less than the load bound is out of reach, and takes for ever to try with propagator and jumps off."""
+    search = TelaMalloc(tight(60, 4), 2**16 - 1, Options(propagate=False, jump=False, unstick=False, steps=10**9))
+    if strikes == "limit":
+        assert search.run(0.2) is None
+    else:
+        before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                search.run(60.0)
+        finally:
+            signal.signal(signal.SIGALRM, before)
+    assert 1000 < search.counts.steps < 10**9
 
 
 def test_malformed_arguments_are_refused() -> None:
