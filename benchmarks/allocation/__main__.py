@@ -7,8 +7,9 @@ learned  TelaMalloc with and without learned backtrack targets
 search   the exact search on DIR and on tilings: CPU seconds until a packing fits the capacity in the name, over several seeds; then the
          smallest peak, its proven bound and CPU seconds; then small calls
 
-`benchmarks.packing_at_scale` has the large sets. Rivals that can be imported run in the same process on the same data. The default is a subset that takes a few minutes: TelaMalloc's
-features are switched off on fewer networks, and only instances with a capacity in their name are minimised; ``--full`` is everything.
+`benchmarks.packing_at_scale` has the large sets. Rivals that can be imported run in the same process on the same data. The default is a
+subset that takes a few minutes: TelaMalloc's features are switched off on fewer networks, and only instances with a capacity in their
+name are minimised; ``--full`` is everything.
 """
 
 from __future__ import annotations
