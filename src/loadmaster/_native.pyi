@@ -129,3 +129,70 @@ def packing_holds(
 
 def allocate_small(lower: NDArray[np.int64], upper: NDArray[np.int64], size: NDArray[np.int64]) -> tuple[NDArray[np.int64], int, int]:
     """Plain buffers (no alignment, pins or gaps; 4,096 at most), as fast as a call allows: offsets, peak, load bound."""
+
+def telamalloc(
+    size: NDArray[np.int64],
+    alignment: NDArray[np.int64],
+    pin: NDArray[np.int64],
+    first: NDArray[np.int64],
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+    low: NDArray[np.int64],
+    high: NDArray[np.int64],
+    capacity: int,
+    features: int,
+    patience: int,
+    steps: int,
+    seconds: float,
+    root: NDArray[np.int64],
+    feature: NDArray[np.int64],
+    left: NDArray[np.int64],
+    right: NDArray[np.int64],
+    threshold: NDArray[np.float64],
+    value: NDArray[np.float64],
+) -> tuple[bool, NDArray[np.int64], tuple[int, int, int, int], bool]:
+    """TelaMalloc's search: whether it found a packing, offsets, (steps, minor backtracks, major backtracks, attempts), interrupted.
+
+    ``features`` is -1 for all, or a sum of bits: 1 contention, 2 three rules, 4 phases, 8 propagator, 16 jumps, 32 priorities, 64 stuck
+    detection, 128 lowest place first. The last six arrays are a sum of regression trees that chooses where to go back to (``root`` empty:
+    none): children come after their parents, ``feature`` is -1 at a leaf.
+    """
+
+def telamalloc_lessons(
+    size: NDArray[np.int64],
+    alignment: NDArray[np.int64],
+    pin: NDArray[np.int64],
+    first: NDArray[np.int64],
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+    low: NDArray[np.int64],
+    high: NDArray[np.int64],
+    capacity: int,
+    steps: int,
+    every: int,
+    horizon: int,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64], bool]:
+    """TelaMalloc's search with an oracle, which tries all targets of every ``every``-th choice for ``horizon`` steps.
+
+    A row for each target: what is known of it, steps from there (those missing at the horizon count as many more), and which choice it
+    was part of; then whether a signal came.
+    """
+
+def first_conflict(
+    size: NDArray[np.int64],
+    alignment: NDArray[np.int64],
+    pin: NDArray[np.int64],
+    first: NDArray[np.int64],
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+    low: NDArray[np.int64],
+    high: NDArray[np.int64],
+    capacity: int,
+    order: NDArray[np.int64],
+    offset: NDArray[np.int64],
+) -> tuple[bool, NDArray[np.int64], NDArray[np.int64], int]:
+    """TelaMalloc's propagator alone: buffers are placed in turn, at their lowest offset or higher, until that cannot end well.
+
+    Whether all went well, where each was tried, and, if not, positions in ``order`` of the placements to blame and the buffer that fits
+    nowhere (-1: no single one).
+    """

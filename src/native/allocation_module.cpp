@@ -4,7 +4,9 @@
 #include "allocation/first_fit.hpp"
 #include "allocation/packing_check.hpp"
 #include "allocation/small.hpp"
+#include "allocation/skyline.hpp"
 #include "allocation/solver.hpp"
+#include "allocation/telamalloc.hpp"
 #include "arguments.hpp"
 
 #include <algorithm>
@@ -169,6 +171,82 @@ nb::object py_minimise_exact(const Ints &size, const Ints &alignment, const Ints
     return answer_of(std::move(answer), budget);
 }
 
+using Reals = Array<double, 1>;
+
+// A sum of trees that no array makes read out of bounds or run in circles.
+Forest checked_forest(const Ints &root, const Ints &feature, const Ints &left, const Ints &right, const Reals &threshold, const Reals &value) {
+    const auto nodes = static_cast<std::int64_t>(feature.size());
+    require(left.size() == feature.size() && right.size() == feature.size() && threshold.size() == feature.size() && value.size() == feature.size(),
+            "forest: arrays of different lengths");
+    for (std::int64_t node : view(root)) require(0 <= node && node < nodes, "forest: root is no node");
+    for (std::int64_t node = 0; node < nodes; ++node) {
+        if (feature.data()[node] < 0) continue;
+        require(feature.data()[node] < static_cast<std::int64_t>(Telamalloc::kTargetFeatures), "forest: unknown feature");
+        for (const Ints *child : {&left, &right}) require(node < child->data()[node] && child->data()[node] < nodes, "forest: a child must come after its parent");
+    }
+    return {view(root), view(feature), view(left), view(right), view(threshold), view(value)};
+}
+
+nb::object counts_of(const TelamallocCounts &counts) {
+    return nb::make_tuple(counts.steps, counts.minor_backtracks, counts.major_backtracks, counts.attempts);
+}
+
+nb::object py_telamalloc(const Ints &size, const Ints &alignment, const Ints &pin, const Ints &first, const Ints &begin, const Ints &end,
+                         const Ints &low, const Ints &high, std::int64_t capacity, std::int64_t features, std::int64_t patience,
+                         std::int64_t steps, double seconds, const Ints &root, const Ints &feature, const Ints &left, const Ints &right,
+                         const Reals &threshold, const Reals &value) {
+    const Buffers buffers = checked({view(size), view(alignment), view(pin), view(first), view(begin), view(end), view(low), view(high)});
+    const Forest forest = checked_forest(root, feature, left, right, threshold, value);
+    Budget budget = budget_of(-1, seconds);
+    bool found = false;
+    TelamallocCounts counts;
+    std::vector<std::int64_t> offset;
+    {
+        nb::gil_scoped_release release;
+        Telamalloc search(buffers, std::min(capacity, kMost), {features, patience, steps, root.size() ? &forest : nullptr}, budget);
+        found = search.run();
+        counts = search.counts();
+        offset = search.offsets();
+    }
+    return nb::make_tuple(found, to_numpy(std::move(offset), {size.size()}), counts_of(counts), budget.interrupted());
+}
+
+nb::object py_telamalloc_lessons(const Ints &size, const Ints &alignment, const Ints &pin, const Ints &first, const Ints &begin, const Ints &end,
+                                 const Ints &low, const Ints &high, std::int64_t capacity, std::int64_t steps, std::int64_t every,
+                                 std::int64_t horizon) {
+    const Buffers buffers = checked({view(size), view(alignment), view(pin), view(first), view(begin), view(end), view(low), view(high)});
+    require(every > 0 && horizon > 0, "every, horizon: must be positive");
+    Budget budget = budget_of(-1, std::numeric_limits<double>::infinity());
+    Lessons lessons;
+    {
+        nb::gil_scoped_release release;
+        Telamalloc(buffers, std::min(capacity, kMost), {-1, 200, steps, nullptr}, budget).run_with_oracle(every, horizon, lessons);
+    }
+    const std::size_t rows = lessons.cost.size();
+    return nb::make_tuple(to_numpy(std::move(lessons.features), {rows, Telamalloc::kTargetFeatures}), to_numpy(std::move(lessons.cost), {rows}),
+                          to_numpy(std::move(lessons.group), {rows}), budget.interrupted());
+}
+
+nb::object py_first_conflict(const Ints &size, const Ints &alignment, const Ints &pin, const Ints &first, const Ints &begin, const Ints &end,
+                             const Ints &low, const Ints &high, std::int64_t capacity, const Ints &order, const Ints &offset) {
+    const Buffers buffers = checked({view(size), view(alignment), view(pin), view(first), view(begin), view(end), view(low), view(high)});
+    require(offset.size() == order.size(), "order, offset: arrays of different lengths");
+    const Timeline timeline(buffers);
+    Skyline sky(buffers, timeline, std::min(capacity, kMost));
+    bool fine = sky.hopeful(true);
+    std::vector<std::int64_t> at;
+    for (std::size_t i = 0; fine && i < order.size(); ++i) {
+        const std::int64_t b = order.data()[i];
+        require(0 <= b && b < buffers.count() && sky.waiting(static_cast<std::int32_t>(b)), "order: must name buffers that wait for an offset");
+        at.push_back(std::max(sky.lowest(static_cast<std::int32_t>(b)), offset.data()[i]));
+        fine = sky.place(static_cast<std::int32_t>(b), at.back(), true);
+    }
+    const std::size_t count = at.size();
+    std::vector<std::int64_t> levels(sky.conflict().levels.begin(), sky.conflict().levels.end());
+    const std::size_t blamed = levels.size();
+    return nb::make_tuple(fine, to_numpy(std::move(at), {count}), to_numpy(std::move(levels), {blamed}), sky.conflict().victim);
+}
+
 // Plain buffers as a problem: whatever it needs beyond the caller's arrays.
 struct PlainArrays {
     explicit PlainArrays(std::size_t count) : ones(count, 1), none(count, -1), zeros(count, 0), first(count + 1) { std::iota(first.begin(), first.end(), 0); }
@@ -219,4 +297,13 @@ void bind_allocation(nb::module_ &module) {
                nb::arg("rules"), nb::arg("threads"));
     module.def("packing_holds", &py_packing_holds, nb::arg("lower"), nb::arg("upper"), nb::arg("size"), nb::arg("offset"), nb::arg("peak"));
     module.def("allocate_small", &py_allocate_small, nb::arg("lower"), nb::arg("upper"), nb::arg("size"));
+    module.def("telamalloc", &py_telamalloc, nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("first"), nb::arg("begin"),
+               nb::arg("end"), nb::arg("low"), nb::arg("high"), nb::arg("capacity"), nb::arg("features"), nb::arg("patience"),
+               nb::arg("steps"), nb::arg("seconds"), nb::arg("root"), nb::arg("feature"), nb::arg("left"), nb::arg("right"), nb::arg("threshold"),
+               nb::arg("value"));
+    module.def("telamalloc_lessons", &py_telamalloc_lessons, nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("first"), nb::arg("begin"),
+               nb::arg("end"), nb::arg("low"), nb::arg("high"), nb::arg("capacity"), nb::arg("steps"),
+               nb::arg("every"), nb::arg("horizon"));
+    module.def("first_conflict", &py_first_conflict, nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("first"), nb::arg("begin"),
+               nb::arg("end"), nb::arg("low"), nb::arg("high"), nb::arg("capacity"), nb::arg("order"), nb::arg("offset"));
 }

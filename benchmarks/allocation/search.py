@@ -1,0 +1,50 @@
+"""The exact search: CPU seconds until a packing fits, and the smallest peak within a time limit."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import numpy as np
+
+from benchmarks.allocation.instances import NO_HINT, Plain, arrays, clocked
+from loadmaster import _native
+
+
+def fit(name: str, plain: Plain, capacity: int, repeat: int, seconds: float) -> float:
+    """Seeds 0 .. repeat - 1 with the capacity given; the median of CPU seconds."""
+    runs = [
+        clocked(lambda seed=seed: _native.fit_exact(*arrays(plain), NO_HINT, capacity, -1, seconds, seed, -1, 1))  # type: ignore[misc]
+        for seed in range(repeat)
+    ]
+    times = [took for took, _ in runs]
+    solved = sum(answer[0] == "feasible" for _, answer in runs)
+    middle = statistics.median(times)
+    print(f"  {name:22} fit {capacity}: {solved}/{repeat} seeds, CPU s median {middle:.3f}, most {max(times):.3f}")
+    return middle
+
+
+def minimise(name: str, plain: Plain, seconds: float) -> float:
+    """The smallest peak within a time limit."""
+    took, (status, _, peak, bound, nodes, _) = clocked(lambda: _native.minimise_exact(*arrays(plain), NO_HINT, -1, seconds, 0, -1, 1))
+    print(f"  {name:22} minimise: {status}, peak {peak}, bound {bound} ({peak / bound:.4f}), {nodes} nodes, {took:.3f} s CPU")
+    return took
+
+
+def small(count: int) -> None:
+    """Microseconds of a call, over forty sets of each of two kinds."""
+    for kind in ("overlapping", "chained"):
+        times, proven = [], 0
+        for seed in range(40):
+            random = np.random.default_rng(seed)
+            lower = random.integers(0, count, count)
+            upper = lower + random.integers(1, max(count if kind == "overlapping" else count // 8, 2), count)
+            size = random.integers(1, 1000, count)
+            best = float("inf")
+            for _ in range(7):
+                started = time.perf_counter()
+                answer = _native.allocate_small(lower, upper, size)
+                best = min(best, time.perf_counter() - started)
+            times.append(best * 1e6)
+            proven += answer[1] == answer[2]
+        print(f"  {count:4} buffers, {kind:12} median {statistics.median(times):8.1f} us, most {max(times):8.1f} us, {proven}/40 proven")

@@ -1,0 +1,109 @@
+"""Learned backtrack targets: what the oracle records, how trees are fitted, kept and used."""
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import loadmaster as lm
+from loadmaster.allocation.learning import FEATURES, Lessons, at_limits, bundled, fit, generated, record
+from loadmaster.allocation.telamalloc import Options, TelaMalloc
+from loadmaster.allocation.trees import NO_TREES, Trees, read_trees, write_trees
+from loadmaster.errors import AllocationError
+
+learns = pytest.mark.skipif(importlib.util.find_spec("sklearn") is None, reason="scikit-learn is not installed")
+
+
+@pytest.fixture(scope="module")
+def lessons() -> Lessons:
+    return record(at_limits(generated(4, 1)))
+
+
+def stump(threshold: float, left: float, right: float) -> Trees:
+    """One tree that asks for the rank from the latest only."""
+    nodes = [np.array(column) for column in ([0], [0, -1, -1], [1, 0, 0], [2, 0, 0])]
+    return Trees(*nodes, np.array([threshold, 0, 0]), np.array([0, left, right]))
+
+
+def test_the_oracle_tries_every_target_of_a_choice(lessons: Lessons) -> None:
+    groups = [lessons.regret[lessons.group == group] for group in range(int(lessons.group.max()) + 1)]
+    assert len(groups) > 10
+    assert all(len(regret) > 1 and regret.min() == 0 for regret in groups)
+    assert lessons.features.shape == (len(lessons.cost), len(FEATURES))
+    assert np.isfinite(lessons.features).all()
+    assert (lessons.cost > 0).all()
+
+
+def test_recording_is_deterministic(lessons: Lessons) -> None:
+    again = record(at_limits(generated(4, 1)))
+    assert (again.features == lessons.features).all()
+    assert (again.cost == lessons.cost).all()
+
+
+def test_generated_sets_differ_by_seed_and_have_what_they_need() -> None:
+    one, same, other = (list(generated(3, seed)) for seed in (5, 5, 6))
+    assert [p.size.tolist() for p in one] == [p.size.tolist() for p in same] != [p.size.tolist() for p in other]
+    assert all(p.solid.all() for p in one)
+
+
+@learns
+def test_trees_learn_what_costs(lessons: Lessons) -> None:
+    """Where the cost is the rank from the latest, the fitted trees say so, with the values of scikit-learn itself."""
+    known = replace(lessons, cost=lessons.features[:, 0] * 300)
+    trees = fit(known, trees=20)
+    assert fit(known, trees=20).value.tolist() == trees.value.tolist()
+    guess = np.array([predict(trees, row) for row in known.features])
+    assert np.corrcoef(guess, known.regret)[0, 1] > 0.9
+    with pytest.raises(AllocationError, match="harder to pack"):
+        fit(record([]))
+
+
+def predict(trees: Trees, row: np.ndarray) -> float:
+    total = 0.0
+    for node in trees.root:
+        while trees.feature[node] >= 0:
+            node = trees.left[node] if row[trees.feature[node]] <= trees.threshold[node] else trees.right[node]
+        total += trees.value[node]
+    return total
+
+
+def test_trees_choose_the_target() -> None:
+    problem = next(generated(1, 2))
+    results = {}
+    for name, trees in {"none": None, "latest": stump(0.5, 0, 1), "earlier": stump(0.5, 1, 0), "bundled": bundled()}.items():
+        run = TelaMalloc(problem, 2**20, Options(trees=trees, steps=2000))
+        offsets = run.run()
+        results[name] = run.counts
+        assert offsets is None or lm.verify_buffers(problem, offsets, 2**20) == ()
+    assert results["none"] == results["latest"]
+    assert results["none"] != results["earlier"]
+
+
+def test_files_keep_trees(tmp_path: Path) -> None:
+    file = tmp_path / "trees.json"
+    write_trees(file, bundled())
+    assert all((a == b).all() for a, b in zip(read_trees(file), bundled(), strict=True))
+    for text in ("", "[]", "{}", '{"format": "another"}', '{"format": "loadmaster trees 1", "root": ["x"]}'):
+        file.write_text(text)
+        with pytest.raises(AllocationError, match=r"trees.json: is no model of backtrack targets"):
+            read_trees(file)
+    with pytest.raises(AllocationError, match="cannot be read"):
+        read_trees(tmp_path / "nothing.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"left": np.array([0, 0, 0])}, "after its parent"),
+        ({"right": np.array([9, 0, 0])}, "after its parent"),
+        ({"feature": np.array([99, -1, -1])}, "unknown feature"),
+        ({"root": np.array([3])}, "root is no node"),
+        ({"value": NO_TREES.value}, "different lengths"),
+    ],
+)
+def test_trees_that_would_run_in_circles_are_refused(change: dict[str, np.ndarray], message: str) -> None:
+    problem = next(generated(1, 0))
+    with pytest.raises(ValueError, match=message):
+        TelaMalloc(problem, 2**20, Options(trees=stump(0.5, 0, 1)._replace(**change))).run()

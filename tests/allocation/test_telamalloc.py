@@ -1,0 +1,158 @@
+"""TelaMalloc: packings hold, whatever is switched off; and whom the propagator blames is to blame."""
+
+import signal
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+from problems import columns, lowest_peak, records
+
+import loadmaster as lm
+from loadmaster import _native
+from loadmaster.allocation import native
+from loadmaster.allocation.telamalloc import FEATURES, Options, TelaMalloc
+from loadmaster.buffer_rules import problem_of
+
+slow = settings(deadline=None, suppress_health_check=list(HealthCheck))
+NOWHERE = np.empty(0, dtype=np.int64)
+
+
+def tight(count: int, seed: int) -> lm.Problem:
+    """Rectangles cut from one of 64 KiB: they fit exactly, and not easily."""
+    random = np.random.default_rng(seed)
+    pieces = [(0, 64, 0, 64)]
+    while len(pieces) < count:
+        at = max(range(len(pieces)), key=lambda i: (pieces[i][1] - pieces[i][0]) * (pieces[i][3] - pieces[i][2]) * random.uniform(0.3, 1))
+        left, right, low, high = pieces.pop(at)
+        if (right - left > high - low and right - left > 1) or high - low == 1:
+            cut = int(random.integers(left + 1, right))
+            pieces += [(left, cut, low, high), (cut, right, low, high)]
+        else:
+            cut = int(random.integers(low + 1, high))
+            pieces += [(left, right, low, cut), (left, right, cut, high)]
+    return problem_of(columns([(left, right, (high - low) * 1024) for left, right, low, high in pieces]))
+
+
+@given(records(), st.integers(0, 30))
+@settings(slow, max_examples=60)
+def test_packings_hold_and_none_is_found_where_none_is(buffers: list[lm.Buffer], capacity: int) -> None:
+    problem = problem_of(buffers)
+    offsets = TelaMalloc(problem, capacity).run()
+    event(f"packed: {offsets is not None}")
+    if offsets is None:
+        return
+    assert lm.verify_buffers(problem, offsets, capacity) == ()
+    assert lowest_peak(buffers) <= capacity
+
+
+@pytest.mark.parametrize("name", FEATURES)
+@given(buffers=records())
+@settings(slow, max_examples=30)
+def test_with_any_feature_off_packings_hold(name: str, buffers: list[lm.Buffer]) -> None:
+    problem = problem_of(buffers)
+    capacity = sum(b.size + b.alignment for b in buffers) + max((b.offset or 0 for b in buffers), default=0)
+    offsets = TelaMalloc(problem, capacity, replace(Options(), **{name: False})).run()
+    assert offsets is not None
+    assert lm.verify_buffers(problem, offsets, capacity) == ()
+
+
+@pytest.mark.parametrize("off", [(), *((name,) for name in FEATURES), FEATURES], ids=lambda off: "-".join(off) or "none")
+def test_tight_sets_are_packed_or_given_up_within_the_steps(off: tuple[str, ...]) -> None:
+    problem = tight(40, 1)
+    search = TelaMalloc(problem, 2**16, replace(Options(steps=3000), **dict.fromkeys(off, False)))
+    offsets = search.run()
+    assert 40 <= search.counts.steps <= 3000
+    if offsets is not None:
+        assert lm.verify_buffers(problem, offsets, 2**16) == ()
+    assert (offsets is not None) or off
+
+
+def test_backtracks_are_counted_and_jumps_are_major() -> None:
+    problem = tight(100, 2)
+    counts = {}
+    for jump in (True, False):
+        search = TelaMalloc(problem, 2**16, Options(jump=jump, unstick=False, steps=2000))
+        search.run()
+        counts[jump] = search.counts
+    assert counts[True].minor_backtracks > 0
+    assert counts[True].major_backtracks > 0
+    assert counts[False].major_backtracks == 0
+
+
+def test_it_is_deterministic() -> None:
+    problem = tight(80, 3)
+    one, other = (TelaMalloc(problem, 2**16) for _ in range(2))
+    first, second = one.run(), other.run()
+    assert one.counts == other.counts
+    assert (first is None and second is None) or first.tolist() == second.tolist()
+
+
+@given(records(most=12), st.integers(1, 40), st.randoms(use_true_random=False))
+@settings(slow, max_examples=200)
+def test_the_placements_to_blame_make_the_conflict_alone(buffers: list[lm.Buffer], capacity: int, random) -> None:
+    problem = problem_of(buffers)
+    free = np.flatnonzero(problem.solid & (problem.pin < 0)).tolist()
+    free = [b for b in free if len(problem.only(np.array([b])).parts.owner)]
+    order = np.array(random.sample(free, len(free)), dtype=np.int64)
+    raised = np.array([random.choice([0, 0, random.randint(0, capacity)]) for _ in free], dtype=np.int64)
+    raised = -(-raised // problem.alignment[order]) * problem.alignment[order] if not len(problem.pin[problem.pin >= 0]) else raised * 0
+    fine, at, blamed, victim = _native.first_conflict(*native.columns(problem), capacity, order, raised)
+    event(f"conflict: {not fine and len(at) > 0}, blamed {min(len(blamed), 3)}, victim {victim >= 0}")
+    if fine or not len(at):
+        return
+    alone = [level for level in blamed.tolist() if level < len(at) - 1] + [len(at) - 1]
+    again, *_ = _native.first_conflict(*native.columns(problem), capacity, order[alone], at[alone])
+    assert not again
+
+
+@given(records(most=10, extras=False), st.integers(1, 40), st.randoms(use_true_random=False))
+@settings(slow, max_examples=100)
+def test_a_conflict_leaves_no_way_to_stack_the_rest(buffers: list[lm.Buffer], capacity: int, random) -> None:
+    """Brute force over all orders of the rest, each at its lowest place above what is placed."""
+    problem = problem_of(buffers)
+    order = [b for b in range(len(buffers)) if problem.solid[b]][:6]
+    problem = problem.only(np.array(order, dtype=np.int64))
+    placed = np.array(random.sample(range(len(order)), len(order)), dtype=np.int64)
+    fine, at, *_ = _native.first_conflict(*native.columns(problem), capacity, placed, np.zeros_like(placed))
+    if fine or not len(at):
+        return
+    done = dict(zip(placed[: len(at)].tolist(), at.tolist(), strict=True))
+    assert not stacks(problem, done, [b for b in range(len(problem)) if b not in done], capacity)
+
+
+def stacks(problem: lm.Problem, done: dict[int, int], rest: list[int], capacity: int) -> bool:
+    if any(at + problem.size[b] > capacity for b, at in done.items()):
+        return False
+    for b in rest:
+        meets = [a for a in done if problem.lower[a] < problem.upper[b] and problem.lower[b] < problem.upper[a]]
+        at = max((done[a] + int(problem.size[a]) for a in meets), default=0)
+        if stacks(problem, done | {b: at}, [other for other in rest if other != b], capacity):
+            return True
+    return not rest
+
+
+@pytest.mark.parametrize("strikes", ["limit", "signal"])
+def test_a_time_limit_and_a_signal_stop_a_search(strikes: str) -> None:
+    """One byte less than the load bound is out of reach, and takes for ever to try with propagator and jumps off."""
+    search = TelaMalloc(tight(60, 4), 2**16 - 1, Options(propagate=False, jump=False, unstick=False, steps=10**9))
+    if strikes == "limit":
+        assert search.run(0.2) is None
+    else:
+        before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                search.run(60.0)
+        finally:
+            signal.signal(signal.SIGALRM, before)
+    assert 1000 < search.counts.steps < 10**9
+
+
+def test_malformed_arguments_are_refused() -> None:
+    problem = tight(4, 0)
+    with pytest.raises(ValueError, match="wait for an offset"):
+        _native.first_conflict(*native.columns(problem), 2**16, np.array([0, 0]), np.array([0, 0]))
+    with pytest.raises(ValueError, match="different lengths"):
+        _native.first_conflict(*native.columns(problem), 2**16, np.array([0]), NOWHERE)
