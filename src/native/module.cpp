@@ -8,6 +8,7 @@ namespace nb = nanobind;
 using namespace loadmaster;
 
 void bind_allocation(nb::module_ &module);  // allocation_module.cpp
+void bind_mapping(nb::module_ &module);     // mapping_module.cpp
 
 namespace {
 
@@ -86,4 +87,5 @@ NB_MODULE(_native, module) {
                nb::arg("resources"), nb::arg("order"), nb::arg("first"), nb::arg("next"));
     module.def("dispatch", &py_dispatch, nb::arg("priority"), nb::arg("duration"), nb::arg("demand"), nb::arg("first"), nb::arg("next"));
     bind_allocation(module);
+    bind_mapping(module);
 }
