@@ -31,3 +31,7 @@ class OutputError(LoadmasterError):
 
 class AllocationError(LoadmasterError):
     """A set of buffers is malformed or contradictory, or a strategy cannot honour what it asks for."""
+
+
+class MappingError(LoadmasterError):
+    """Jobs cannot be mapped: costs are malformed, or a strategy cannot do what is asked for."""
