@@ -13,7 +13,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class JobAnalysis:
-    """No-stall latency and bandwidth of jobs on cores (M3E, HPCA 2022).
+    """No-stall latency and bandwidth of jobs on cores (M3E, HPCA 2022); estimates, unless the user measured them.
 
     Attributes
     ----------
@@ -22,11 +22,11 @@ class JobAnalysis:
     latency
         Seconds of job ``j`` on core ``c`` with all the bandwidth that it wants, shape (jobs, cores); infinite where ``c`` cannot run ``j``.
     bandwidth
-        Bytes/s below which the job stalls there, shape (jobs, cores).
+        Bytes/s below which the job stalls there, shape (jobs, cores); 0 where ``c`` cannot run ``j``.
     flops
         Floating-point operations of each job, two per multiply-accumulate; 0 where that is not known.
     energy
-        Joules of job ``j`` on core ``c``, shape (jobs, cores); None where the cost model does not say.
+        Joules of job ``j`` on core ``c``, shape (jobs, cores), infinite where it cannot run; None where the cost model does not say.
     clock
         Hertz that all cores share, or None: then latencies are not shown in cycles.
     """
