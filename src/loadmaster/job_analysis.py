@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from loadmaster.hardware import Style
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -38,3 +41,19 @@ class JobAnalysis:
     flops: Ints
     energy: Floats | None = None
     clock: float | None = None
+
+
+@dataclass(frozen=True)
+class LayerEnergies:
+    """Joules of single layers, as somebody's cost model or measurement has them.
+
+    Attributes
+    ----------
+    source
+        Names the table in errors.
+    joules
+        By (groups, K, C, Y, X, R, S) of the loop nest with Y and X the output's, the core's style, and the elements of its array.
+    """
+
+    source: str
+    joules: Mapping[tuple[tuple[int, ...], Style, int], float]

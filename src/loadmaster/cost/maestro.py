@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,9 +14,12 @@ from loadmaster.cost.shapes import shapes_of
 from loadmaster.errors import JobError
 from loadmaster.hardware import Core, Style, Target
 from loadmaster.job import Workload
-from loadmaster.job_analysis import JobAnalysis
+from loadmaster.job_analysis import JobAnalysis, LayerEnergies
 
 Floats = NDArray[np.float64]
+
+_WIDTH = 64
+"""Columns of the arrays that tables of energies are for."""
 
 
 @dataclass(frozen=True)
@@ -80,16 +83,18 @@ class Maestro:
     the width of the array is used, which is checked against MAESTRO for 64 only. A flexible array takes the shape of fewest steps, and
     of equals the one that needs fewest bytes. Jobs without loop nests, which the paper leaves out, take one cycle and no bandwidth.
 
-    Energy has no closed form and is left out.
+    Energy has no closed form: it is that of a table of ``energies``, which must hold every layer on every core, or left out.
     """
 
+    energies: LayerEnergies | None = None
+
     def analyse(self, workload: Workload, target: Target) -> JobAnalysis:
-        """Analyse all jobs; raises :class:`~loadmaster.errors.JobError` for a core of another style."""
+        """Analyse all jobs; raises :class:`~loadmaster.errors.JobError` for a core of another style, or a layer without energy."""
         nests = nest_table(workload.jobs)
         layers = _Layers.of(nests)
         kinds, position = kinds_of(target)
         costs = [_of_kind(layers, core) for core in kinds]
-        steps, need = (_per_job(np.stack([cost[i] for cost in costs], axis=1), nests) for i in (0, 1))
+        steps, need = (nests.per_job(np.stack([cost[i] for cost in costs], axis=1)) for i in (0, 1))
         clock = np.array([core.clock for core in kinds])
         latency, bandwidth = (1 + steps) / clock, need / np.maximum(1, steps) * clock
         return JobAnalysis(
@@ -98,8 +103,25 @@ class Maestro:
             latency=latency[:, position],
             bandwidth=bandwidth[:, position],
             flops=flops_of(workload),
+            energy=None if self.energies is None else self._energy(workload, nests, kinds, self.energies)[:, position],
             clock=shared_clock(target),
         )
+
+    def _energy(self, workload: Workload, nests: NestTable, kinds: Sequence[Core], energies: LayerEnergies) -> Floats:
+        """Joules of every job on every kind of core; images of a batch and repeats take the energy of the layer again."""
+        extents = np.stack([nests.groups, nests.k, nests.c, nests.y, nests.x, nests.r, nests.s], axis=1).astype(np.int64).tolist()
+        joules = np.zeros((len(extents), len(kinds)))
+        for column, core in enumerate(kinds):
+            for row, extent in enumerate(extents):
+                found = energies.joules.get((tuple(extent), core.style, core.rows * core.columns))
+                if found is None or core.columns != _WIDTH or core.flexible:
+                    job = workload.jobs[int(np.argmax((nests.row_of == row).any(axis=1)))]
+                    raise JobError(
+                        f"{energies.source}: no energy for job {job.name} (groups, K, C, Yo, Xo, R, S = {', '.join(map(str, extent))}) on "
+                        f"core {core.name}: add it, or use `--cost maestro` for other objectives or `--cost dataflow`"
+                    )
+                joules[row, column] = found
+        return nests.per_job(joules * (nests.batch * nests.repeats)[:, None])
 
 
 def _of_kind(layers: _Layers, core: Core) -> tuple[Floats, Floats]:
@@ -114,9 +136,3 @@ def _of_kind(layers: _Layers, core: Core) -> tuple[Floats, Floats]:
     best = np.lexsort((need, steps), axis=1)[:, :1]
     steps, need = (np.take_along_axis(values, best, axis=1) for values in (steps, need))
     return (steps * layers.runs)[:, 0], need[:, 0]
-
-
-def _per_job(per_layer: Floats, nests: NestTable) -> Floats:
-    """Sums over the loop nests of each job."""
-    none = np.zeros((1, per_layer.shape[1]))
-    return np.asarray(np.concatenate([per_layer, none])[nests.row_of].sum(axis=1))

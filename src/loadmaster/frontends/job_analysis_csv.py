@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from loadmaster.errors import JobError
-from loadmaster.frontends.csv_cells import Row, read_text, rows_of
+from loadmaster.frontends.csv_cells import Row, rows_of
 from loadmaster.job_analysis import JobAnalysis
 
 COLUMNS = ("job", "core", "latency_s", "bandwidth_bytes_per_s")
@@ -15,8 +13,8 @@ OPTIONAL = ("flops", "energy_j")
 _MOST_FLOPS = 2**62
 
 
-def read_job_analysis(path: str | Path) -> JobAnalysis:
-    """Read a ready job analysis table.
+def parse_job_analysis(text: str, source: str) -> JobAnalysis:
+    """A ready job analysis table from its text; ``source`` names it in errors.
 
     Jobs and cores come in the order in which the file first names them. A pair without a row is a job that the core cannot run: latency
     and energy infinite, bandwidth 0. Columns ``flops`` (a whole number, the same in every row of a job that gives it) and ``energy_j``
@@ -28,8 +26,7 @@ def read_job_analysis(path: str | Path) -> JobAnalysis:
         Naming file, line and column: latencies must be finite and more than zero, the rest finite and not negative, and a pair of job
         and core is there once.
     """
-    text = read_text(path)
-    rows = list(rows_of(text, str(path), COLUMNS, OPTIONAL))
+    rows = list(rows_of(text, source, COLUMNS, OPTIONAL))
     jobs, cores = ({name: i for i, name in enumerate(dict.fromkeys(row.text(column) for row in rows))} for column in ("job", "core"))
     latency = np.full((len(jobs), len(cores)), np.inf)
     bandwidth, energy = np.zeros_like(latency), np.full_like(latency, np.inf)

@@ -42,7 +42,7 @@ def read_job_list(path: str | Path) -> Workload:
     jobs: list[Job] = []
     tensors: list[TensorInstance] = []
     for row in rows_of(read_text(path), str(path), COLUMNS):
-        kind, nest, sizes = _layer(row)
+        kind, nest, sizes = layer_of(row)
         _add_job(f"{name}/{len(jobs)}", name, kind, nest, sizes, jobs, tensors)
     operators = tuple(OperatorInfo(job.name, tuple(o.tensor for o in job.reads), tuple(o.tensor for o in job.writes)) for job in jobs)
     outputs = tuple(job.writes[0].tensor for job in jobs)
@@ -50,7 +50,7 @@ def read_job_list(path: str | Path) -> Workload:
     return Workload((network,), tuple(jobs), tuple(tensors))
 
 
-def _layer(row: Row) -> tuple[str, LoopNest, tuple[int, int, int]]:
+def layer_of(row: Row) -> tuple[str, LoopNest, tuple[int, int, int]]:
     """Kind, loop nest, and the elements of input, weight and output."""
     kind = row.whole("type", 0, len(_KINDS))
     k, c, y, x, r, s = (row.whole(column, 1, _EXTENT) for column in COLUMNS[:-1])
