@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from loadmaster.cost.cache import AnalysisCache, default_place, text_key, work_key
 from loadmaster.cost.maestro import Maestro
@@ -18,7 +21,7 @@ from loadmaster.hardware import Target
 from loadmaster.job import Workload
 from loadmaster.job_analysis import JobAnalysis
 
-__all__ = ["analyse", "read_job_analysis", "read_job_list", "read_jobs"]
+__all__ = ["analyse", "pooled", "read_job_analysis", "read_job_list", "read_jobs"]
 
 _MANY_JOBS = 1000
 _LONG_TEXT = 2**18
@@ -75,6 +78,46 @@ def _looked_up(store: AnalysisCache, cost: str, model: CostModel, jobs: Workload
         store.put(key, known)
     # Equal work on equal cores may go by other names.
     return replace(known, jobs=tuple(job.name for job in jobs.jobs), cores=tuple(core.name for core in target.cores))
+
+
+def pooled(parts: Sequence[JobAnalysis]) -> JobAnalysis:
+    """One table of the jobs of several, in their order.
+
+    Energy and clock are known if every part has them, the clock the same. A job name that an earlier part has gets a number: ``name-2``.
+
+    Raises
+    ------
+    JobError
+        If there is no part, or they are for other cores, or for the same in another order.
+    """
+    if not parts:
+        raise JobError("there are no jobs: give at least one network, job list or job analysis table")
+    cores = parts[0].cores
+    for part in parts:
+        if part.cores != cores:
+            raise JobError(f"job analyses are for different cores, {', '.join(cores)} and {', '.join(part.cores)}: give the same to all")
+    energies = [part.energy for part in parts if part.energy is not None]
+    clocks = {part.clock for part in parts}
+    return JobAnalysis(
+        jobs=_told_apart(name for part in parts for name in part.jobs),
+        cores=cores,
+        latency=np.concatenate([part.latency for part in parts]),
+        bandwidth=np.concatenate([part.bandwidth for part in parts]),
+        flops=np.concatenate([part.flops for part in parts]),
+        energy=np.concatenate(energies) if len(energies) == len(parts) else None,
+        clock=clocks.pop() if len(clocks) == 1 else None,
+    )
+
+
+def _told_apart(names: Iterable[str]) -> tuple[str, ...]:
+    taken: dict[str, None] = {}
+    for name in names:
+        number, free = 1, name
+        while free in taken:
+            number += 1
+            free = f"{name}-{number}"
+        taken[free] = None
+    return tuple(taken)
 
 
 def read_jobs(path: str | Path) -> Workload | JobAnalysis:

@@ -4,11 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from layers import machine, one_job
 
 import loadmaster as lm
 from loadmaster.errors import JobError
+from loadmaster.graph import LoopNest
+from loadmaster.hardware import Style
 from loadmaster.job import Workload
-from loadmaster.job_analyser import analyse, read_job_analysis, read_job_list, read_jobs
+from loadmaster.job_analyser import analyse, pooled, read_job_analysis, read_job_list, read_jobs
 
 HEADER = "job,core,latency_s,bandwidth_bytes_per_s"
 FULL = HEADER + ",flops,energy_j\n"
@@ -108,3 +111,27 @@ def test_a_csv_file_is_known_by_its_header(tmp_path: Path) -> None:
 def test_an_unknown_model_is_refused_with_those_that_there_are(cost: str, tmp_path: Path) -> None:
     with pytest.raises(JobError, match=f"no cost model '{cost}': choose one of dataflow, maestro, or give a .csv file"):
         analyse(jobs(tmp_path), lm.target("m3e-s1"), cost)
+
+
+def test_tables_of_several_sources_are_pooled_under_names_of_their_own(tmp_path: Path) -> None:
+    one = read_job_analysis(write(tmp_path, FULL + "a,x,1,2,3,4\n"))
+    two = read_job_analysis(write(tmp_path, FULL + "b,x,5,6,7,8\na,x,1,1,1,1\n"))
+    both = pooled([one, two, one])
+    assert both.jobs == ("a", "b", "a-2", "a-3")
+    assert both.latency.tolist() == [[1], [5], [1], [1]]
+    assert both.flops.tolist() == [3, 7, 1, 3]
+    assert both.energy is not None
+    assert both.energy.tolist() == [[4], [8], [1], [4]]
+    bare = read_job_analysis(write(tmp_path, HEADER + "\na,x,1,1"))
+    assert pooled([one, bare]).energy is None
+    other = read_job_analysis(write(tmp_path, HEADER + "\na,y,1,1"))
+    with pytest.raises(JobError, match="for different cores, x and y"):
+        pooled([one, other])
+    with pytest.raises(JobError, match="there are no jobs"):
+        pooled([])
+
+
+def test_more_arithmetic_than_can_be_counted_is_refused() -> None:
+    nest = LoopNest(k=2**21, c=2**21, y=2**20)
+    with pytest.raises(JobError, match="job j has 4611686018427387904 multiply-accumulates"):
+        analyse(one_job(nest, 1, 1, 1), machine(Style.WEIGHT_STATIONARY), "maestro")

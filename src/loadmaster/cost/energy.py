@@ -18,6 +18,8 @@ what an idle core takes; and for area everything but multipliers, adders and mem
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from loadmaster.cost.nests import ACCUMULATOR
@@ -47,6 +49,7 @@ def scalar_energy(bits: int) -> float:
     return _ADD[bits] * _PICO
 
 
+@cache
 def sram_energy(size: int) -> float:
     """Joules of reading or writing one byte of an SRAM of ``size`` bytes; nothing for one of no bytes."""
     if size == 0:

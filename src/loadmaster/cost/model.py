@@ -12,6 +12,8 @@ from loadmaster.hardware import Core, Style, Target
 from loadmaster.job import Workload
 from loadmaster.job_analysis import JobAnalysis
 
+_MOST_FLOPS = 2**62
+
 
 class CostModel(Protocol):
     """Says what every job costs on every core when nothing else runs and nothing stalls it."""
@@ -64,5 +66,9 @@ def kind_key(core: Core) -> str:
 
 
 def flops_of(workload: Workload) -> NDArray[np.int64]:
-    """Two per multiply-accumulate, for every job."""
-    return np.array([2 * job.macs for job in workload.jobs], dtype=np.int64)
+    """Two per multiply-accumulate, for every job; raises :class:`~loadmaster.errors.JobError` from 2^62 on."""
+    counts = [2 * job.macs for job in workload.jobs]
+    for job, count in zip(workload.jobs, counts, strict=True):
+        if count >= _MOST_FLOPS:
+            raise JobError(f"job {job.name} has {job.macs} multiply-accumulates, more than can be counted: split it")
+    return np.array(counts, dtype=np.int64)

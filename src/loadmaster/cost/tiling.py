@@ -70,10 +70,9 @@ def _least(options: Tiling, input_bytes: Floats, weight_bytes: Floats, capacity:
     """
     traffic = input_bytes * options.input_times + weight_bytes * options.weight_times
     traffic, buffer = (values.reshape(len(capacity), -1) for values in np.broadcast_arrays(traffic, options.buffer))
-    fits = buffer <= capacity[:, None]
     # Where nothing fits, only the smallest are candidates.
-    candidate = np.where(fits.any(axis=1, keepdims=True), fits, buffer == buffer.min(axis=1, keepdims=True))
-    traffic = np.where(candidate, traffic, np.inf)
+    room = np.maximum(capacity, buffer.min(axis=1))[:, None]
+    traffic = np.where(buffer <= room, traffic, np.inf)
     ties = traffic == traffic.min(axis=1, keepdims=True)
     return np.asarray(np.argmin(np.where(ties, buffer, np.inf), axis=1))
 
