@@ -1,6 +1,7 @@
 """The dataflow model as the mapping problem sees it: within what physics allows, and never worse for more hardware."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -159,10 +160,11 @@ def test_equal_cores_are_equal_columns_and_company_changes_nothing() -> None:
         assert np.array_equal(one, two[: len(one)])
 
 
-def test_a_plan_on_a_machine_with_networks_on_chip_and_flexible_arrays_holds() -> None:
+def test_a_plan_on_a_machine_with_networks_on_chip_and_flexible_arrays_holds(tmp_path: Path) -> None:
     changes = ["cores.ws.flexible=true", "cores.ws.noc_bandwidth=16 GB/s", "cores.lb.noc_latency=1 us"]
     plans = [lm.plan([lm.load("onnx:squeezenet", precision="int8")], lm.target("edge-npu", more)) for more in ([], changes)]
     assert lm.verify(plans[1]) == ()
+    assert lm.Plan.load(plans[1].save(tmp_path / "plan.json")) == plans[1]
     assert plans[1].metrics.makespan.value > plans[0].metrics.makespan.value
 
 

@@ -101,6 +101,7 @@ def test_a_table_must_match_jobs_and_cores(rows: str, message: str, tmp_path: Pa
 
 def test_a_csv_file_is_known_by_its_header(tmp_path: Path) -> None:
     assert isinstance(read_jobs(write(tmp_path, "k,C,Y,X,R,S,type\n1,1,1,1,1,1,0")), Workload)
+    assert isinstance(read_jobs(write(tmp_path, '"K","C","Y","X","R","S","type"\r\n1,1,1,1,1,1,0\r\n')), Workload)
     assert read_jobs(write(tmp_path, "core,JOB,latency_s,bandwidth_bytes_per_s\nx,a,1,1")).jobs == ("a",)
     for text in ("", "id,lower,upper,size\n"):
         with pytest.raises(JobError, match=r"costs\.csv:1: neither"):

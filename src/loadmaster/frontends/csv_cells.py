@@ -67,7 +67,7 @@ def read_text(path: str | Path) -> str:
 def header_of(text: str) -> tuple[str, ...]:
     """Names in the first line that is not empty, in lower case; none for an empty text."""
     first = next((line for line in text.splitlines() if line.strip()), "")
-    return tuple(name.strip().lower() for name in first.split(",")) if first else ()
+    return tuple(name.strip().strip('"').lower() for name in first.split(","))
 
 
 def rows_of(text: str, source: str, needed: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Row]:
