@@ -25,6 +25,10 @@ class PlanError(LoadmasterError):
     """A plan file is not a plan, or a plan cannot be built."""
 
 
+class JobError(LoadmasterError):
+    """A job list or a table of job costs is malformed, or a cost model cannot say what a job costs."""
+
+
 class OutputError(LoadmasterError):
     """A result could not be written."""
 
