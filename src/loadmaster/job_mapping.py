@@ -24,7 +24,7 @@ class JobMapping:
     Attributes
     ----------
     status
-        ``optimal``: exact arithmetic confirms that no mapping is better, to the picosecond. ``feasible``: not proven to be the best.
+        ``optimal``: exact arithmetic confirms that no mapping is better by a picosecond or a billionth. ``feasible``: not proven to be the best.
     jobs, cores
         Names, as in the job analysis.
     core, position, group
@@ -134,7 +134,9 @@ class WarmStart:
 
 def warm_start_of(mapping: JobMapping, source: str = "mapping") -> WarmStart:
     """A warm start from a mapping."""
-    return _warm_start(source, mapping.jobs, [mapping.cores[core] for core in mapping.core.tolist()], mapping.group.tolist(), mapping.position.tolist())
+    return _warm_start(
+        source, mapping.jobs, [mapping.cores[core] for core in mapping.core.tolist()], mapping.group.tolist(), mapping.position.tolist()
+    )
 
 
 def read_warm_start(path: str | Path) -> WarmStart:
@@ -149,12 +151,16 @@ def read_warm_start(path: str | Path) -> WarmStart:
         rows = json.loads(Path(path).read_text())["jobs"]
         columns = [[row[key] for row in rows] for key in ("job", "core", "group", "position")]
         names, cores, groups, positions = columns
-        if not all(isinstance(at, int) and at >= 0 for at in groups + positions) or not all(isinstance(text, str) for text in names + cores):
+        if not all(isinstance(at, int) and at >= 0 for at in groups + positions) or not all(
+            isinstance(text, str) for text in names + cores
+        ):
             raise ValueError("a field of the wrong kind")
     except OSError as error:
         raise MappingError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError) as error:
-        raise MappingError(f"{path}: not a mapping: give what `loadmaster map --json` printed, or mapping.json of --out ({error})") from None
+        raise MappingError(
+            f"{path}: not a mapping: give what `loadmaster map --json` printed, or mapping.json of --out ({error})"
+        ) from None
     return _warm_start(str(path), tuple(names), cores, groups, positions)
 
 

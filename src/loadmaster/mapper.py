@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loadmaster.errors import MappingError
 from loadmaster.job_analysis import JobAnalysis
 from loadmaster.job_mapping import JobMapping, WarmStart, warm_start_of
 from loadmaster.mapping.exact import exact_makespan, is_proven
 from loadmaster.mapping.group import OBJECTIVES, Group, core_and_position, genome_of, group_of
-from loadmaster.mapping.group_bounds import group_bound
+from loadmaster.mapping.group_bounds import group_bound, tightened
 from loadmaster.mapping.group_search import Genome, Search
+from loadmaster.mapping.ordered import Order, longest_path, schedule
 from loadmaster.mapping.strategies.registry import strategy as lookup
 from loadmaster.mapping.timeline import timeline
 
@@ -133,6 +136,97 @@ def pareto_front(
     return tuple(front)
 
 
+def map_dependent_jobs(
+    analysis: JobAnalysis,
+    bandwidth: float,
+    after: Sequence[Sequence[int]],
+    *,
+    release: Sequence[float] | None = None,
+    due: Sequence[float] | None = None,
+    weight: Sequence[float] | None = None,
+    objective: str = "makespan",
+    strategy: str = "auto",
+    allocator: str = "demand",
+    samples: int | None = None,
+    time_limit: float | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> JobMapping:
+    """Map jobs that wait for others: job ``j`` starts when all of ``after[j]``, indices below its own, have ended.
+
+    ``release`` and ``due`` are seconds before which a job may not start and by which it should have ended; how late jobs are together,
+    each times its ``weight``, comes before the makespan. Found by list scheduling and a search over priorities
+    (:mod:`loadmaster.mapping.ordered`), the same for ``auto`` and ``list``; other options are those of :func:`map_jobs`. ``lower_bound`` is
+    of the makespan.
+
+    Raises
+    ------
+    MappingError
+        As :func:`map_jobs`, and for what only jobs without dependencies can have.
+    """
+    if objective not in ("makespan", "throughput"):
+        raise MappingError(f"objective {objective!r}: jobs with dependencies are mapped for makespan or throughput")
+    if strategy not in ("auto", "list"):
+        raise MappingError(f"strategy {strategy!r}: jobs with dependencies are mapped with auto")
+    options = _Options(strategy, allocator, None, samples, time_limit, None, {}, seed, 1, progress)
+    group = group_of(analysis, bandwidth, allocator)
+    count = group.jobs
+    if len(after) != count or any(not 0 <= before < job for job, befores in enumerate(after) for before in befores):
+        raise MappingError("after: give for every job the indices of earlier jobs that it waits for")
+    times = [
+        _per_job(values, count, usual, name)
+        for values, usual, name in ((release, 0.0, "release"), (due, np.inf, "due"), (weight, 1.0, "weight"))
+    ]
+    order = Order(after, *times)
+    wall, cpu = time.perf_counter(), time.process_time()
+    if samples is None and time_limit is None:
+        samples = max(100, min(5_000, 500_000 // count))
+    deadline = None if time_limit is None else wall + time_limit
+    found = schedule(group, order, samples=samples, seed=seed, deadline=deadline, progress=_staged(progress, 0, 1))
+    makespan = found.value[1]
+    free = group_bound(group)
+    if makespan > free.makespan:
+        free = tightened(group, free, makespan, _NODES, deadline)
+    bound, limit = max((free.makespan, free.limit), (longest_path(group, order), "longest chain of jobs"))
+    by_start = np.lexsort((np.arange(count), found.start, found.core))
+    position = np.empty(count, dtype=np.int64)
+    position[by_start] = np.arange(count) - np.searchsorted(found.core[by_start], found.core[by_start])
+    energy = group.energy_of(found.core)
+    flops = int(analysis.flops.sum())
+    return JobMapping(
+        status="optimal" if is_proven(Fraction(makespan), bound) else "feasible",
+        jobs=analysis.jobs,
+        cores=analysis.cores,
+        core=found.core.astype(np.int64),
+        position=position,
+        group=np.zeros(count, dtype=np.int64),
+        start=found.start,
+        end=found.end,
+        makespan=makespan,
+        energy=None if analysis.energy is None else energy,
+        throughput=flops / makespan if flops and makespan > 0 else None,
+        objective=objective,
+        value=makespan,
+        lower_bound=min(bound, makespan),
+        limit=limit,
+        strategy=options.strategy,
+        seed=seed,
+        samples=found.samples,
+        history=(found.history,),
+        seconds=time.perf_counter() - wall,
+        cpu_seconds=time.process_time() - cpu,
+        clock=analysis.clock,
+        interrupted=found.interrupted,
+    )
+
+
+def _per_job(values: Sequence[float] | None, count: int, usual: float, name: str) -> NDArray[np.float64]:
+    result = np.full(count, usual) if values is None else np.array(values, dtype=np.float64)
+    if result.shape != (count,) or not (result >= 0).all() or (name != "due" and not np.isfinite(result).all()):
+        raise MappingError(f"{name}: give a number of at least 0 for every job")
+    return result
+
+
 @dataclass(frozen=True)
 class _Options:
     strategy: str
@@ -162,7 +256,9 @@ def _require_objective(objective: str) -> None:
 
 
 def _values(mapping: JobMapping, objectives: tuple[str, str]) -> tuple[float, float]:
-    first, second = (mapping.makespan**time * (mapping.energy or 0.0) ** energy for time, energy in (OBJECTIVES[name] for name in objectives))
+    first, second = (
+        mapping.makespan**time * (mapping.energy or 0.0) ** energy for time, energy in (OBJECTIVES[name] for name in objectives)
+    )
     return first, second
 
 
@@ -220,7 +316,11 @@ class _Part:
         self.makespan = float(group.makespans(self.queues)[0]) if exact is None else float(exact)
         self.energy = group.energy_of(self.core)
         quickest = exact is not None and is_proven(exact, search.bound.makespan)
-        frugal = group.energy is not None and bool((group.energy <= np.where(group.allowed, group.energy, np.inf).min(axis=1, keepdims=True))[np.arange(group.jobs), self.core].all())
+        frugal = group.energy is not None and bool(
+            (group.energy <= np.where(group.allowed, group.energy, np.inf).min(axis=1, keepdims=True))[
+                np.arange(group.jobs), self.core
+            ].all()
+        )
         self.optimal = (quickest or not group.weights[0]) and (frugal or not group.weights[1])
 
 

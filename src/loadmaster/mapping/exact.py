@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 
 import numpy as np
@@ -39,7 +38,9 @@ def exact_makespan(group: Group, queues: Queues) -> Fraction | None:
         start(core)
     while ends:
         slow = max(Fraction(1), sum((demand for _, demand in ends.values()), zero))
-        core, left = min(((core, (end - bus_clock) * slow if demand else end - time) for core, (end, demand) in ends.items()), key=lambda pair: pair[1])
+        core, left = min(
+            ((core, (end - bus_clock) * slow if demand else end - time) for core, (end, demand) in ends.items()), key=lambda pair: pair[1]
+        )
         time += left
         bus_clock += left / slow
         start(core)
@@ -47,5 +48,5 @@ def exact_makespan(group: Group, queues: Queues) -> Fraction | None:
 
 
 def is_proven(makespan: Fraction, bound: float) -> bool:
-    """Whether a makespan and a bound are the same number of whole picoseconds, rounded up."""
-    return math.ceil(makespan * PICOSECONDS) <= math.ceil(Fraction(bound) * PICOSECONDS)
+    """Whether a makespan is less than a picosecond, and less than a billionth of itself, above a bound."""
+    return makespan - Fraction(bound) <= min(Fraction(1, PICOSECONDS), makespan / 10**9)

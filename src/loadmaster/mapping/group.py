@@ -138,7 +138,9 @@ def check(analysis: JobAnalysis) -> None:
         raise MappingError("there are no jobs: give at least one")
     if shape[0] > _MOST_JOBS or shape[1] > _MOST_CORES:
         raise MappingError(f"{shape[0]} jobs on {shape[1]} cores: at most {_MOST_JOBS} jobs on {_MOST_CORES} cores are mapped together")
-    tables = {"latency": analysis.latency, "bandwidth": analysis.bandwidth} | ({} if analysis.energy is None else {"energy": analysis.energy})
+    tables = {"latency": analysis.latency, "bandwidth": analysis.bandwidth} | (
+        {} if analysis.energy is None else {"energy": analysis.energy}
+    )
     runs = np.isfinite(analysis.latency)
     for name, table in tables.items():
         if table.shape != shape:

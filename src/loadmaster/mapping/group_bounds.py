@@ -74,7 +74,9 @@ def tightened(group: Group, bound: GroupBound, goal: float, nodes: int, deadline
     proven = min(goal, value)
     if proven <= bound.makespan:
         return replace(bound, preference=price)
-    return GroupBound(proven, bound.energy, group.score(proven, bound.energy), "work and bandwidth, for every core of the longest jobs", price)
+    return GroupBound(
+        proven, bound.energy, group.score(proven, bound.energy), "work and bandwidth, for every core of the longest jobs", price
+    )
 
 
 class _Program:

@@ -8,7 +8,6 @@ from loadmaster.mapping.group import Group, Ints, queues_of
 from loadmaster.mapping.group_search import Search, Strategy
 from loadmaster.mapping.strategies import ai_mt, annealing, herald
 
-
 _NODES = 60
 """Programs solved to tighten the bound, about a millisecond each."""
 

@@ -8,20 +8,20 @@ from loadmaster.errors import MappingError
 from loadmaster.mapping.group_search import Strategy
 
 _HOMES = {
-    "auto": "auto",
-    "magma": "magma",
-    "annealing": "annealing",
-    "herald": "herald",
-    "ai-mt": "ai_mt",
-    "random": "random_search",
-    "ga": "standard_ga",
-    "de": "differential_evolution",
-    "es": "one_plus_lambda",
-    "cma-es": "cma_es",
-    "tbpsa": "tbpsa",
-    "pso": "particle_swarm",
-    "a2c": "a2c",
-    "ppo": "ppo",
+    "auto": ("auto", "STRATEGY"),
+    "magma": ("magma", "STRATEGY"),
+    "annealing": ("annealing", "STRATEGY"),
+    "herald": ("herald", "STRATEGY"),
+    "ai-mt": ("ai_mt", "STRATEGY"),
+    "random": ("random_search", "STRATEGY"),
+    "ga": ("populations", "GA"),
+    "de": ("populations", "DE"),
+    "pso": ("populations", "PSO"),
+    "es": ("evolution_strategies", "ONE_PLUS_LAMBDA"),
+    "cma-es": ("evolution_strategies", "CMA_ES"),
+    "tbpsa": ("evolution_strategies", "TBPSA"),
+    "a2c": ("reinforcement", "A2C"),
+    "ppo": ("reinforcement", "PPO"),
 }
 
 NAMES = tuple(_HOMES)
@@ -33,9 +33,10 @@ def strategy(name: str) -> Strategy:
     Raises
     ------
     MappingError
-        If there is none of that name, or what it needs is not installed.
+        If there is none of that name.
     """
     if name not in _HOMES:
         raise MappingError(f"strategy {name!r} is not known: use {', '.join(NAMES)}")
-    found: Strategy = import_module(f"loadmaster.mapping.strategies.{_HOMES[name]}").STRATEGY
+    module, constant = _HOMES[name]
+    found: Strategy = getattr(import_module(f"loadmaster.mapping.strategies.{module}"), constant)
     return found
