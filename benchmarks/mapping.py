@@ -11,6 +11,7 @@ import argparse
 import math
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +75,8 @@ def tables(folder: Path, strategies: list[str], every: bool, cost: str, magma_sa
         print(f"{group:10} {setting:8} {bandwidth:4}  {makespan}  {shown}  {row['bound']:7.3f}  {gaps[-1]:9.3%}  {auto.status}", flush=True)
     print(f"{'geometric mean':35}" + "  ".join(f"{math.exp(np.mean(np.log(values))):7.3f}" for values in ratios.values()))
     behind = sum(ratio < 1 - 1e-9 for ratio in ratios.get("auto", []))
-    print(
-        f"auto behind MAGMA in {behind} of {len(gaps)} cases; within 1 % of the bound in {sum(gap < 0.01 for gap in gaps)}, median gap {np.median(gaps):.4%}"
-    )
+    close = sum(gap < 0.01 for gap in gaps)
+    print(f"auto behind MAGMA in {behind} of {len(gaps)} cases; within 1 % of the bound in {close}, median gap {np.median(gaps):.4%}")
 
 
 def plain_python(group: Group, queues: list[list[int]]) -> float:
@@ -124,8 +124,7 @@ def speed() -> None:
         )
         assert np.allclose(native[:some], python, rtol=1e-9)
         by_queue = count / seconds
-        call = lambda group=group, core=core, priority=priority: _native.group_scores(*group.arguments, core, priority, 1)
-        by_genome = count / min(clocked(call)[0] for _ in range(3))
+        by_genome = count / min(clocked(partial(_native.group_scores, *group.arguments, core, priority, 1))[0] for _ in range(3))
         moves = annealing_speed(group, queues[:1], count)
         magma = f"{magma_seconds(group) * 1e3:9.1f} ms" if jobs <= 1000 else ""
         ratios = "  ".join(f"{rate:9.0f} {rate / plain:5.0f}x" for rate in (by_queue, by_genome, moves))

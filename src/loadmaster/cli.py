@@ -18,6 +18,7 @@ from loadmaster.errors import LoadmasterError, MappingError, ModelError, OutputE
 if TYPE_CHECKING:
     from loadmaster.allocations import Allocation
     from loadmaster.graph import Graph
+    from loadmaster.job_mapping import JobMapping
     from loadmaster.plans import Plan
     from loadmaster.verification import Violation
 
@@ -168,7 +169,7 @@ def map_command(
                 raise MappingError(
                     "map: --dependencies goes with one objective, and with neither --group-size nor --warm-start nor settings"
                 )
-            found = (
+            found: tuple[JobMapping, ...] = (
                 map_dependent_jobs(pool.analysis, rate, pool.after, objective=objective, strategy=strategy, allocator=allocator, **options),
             )
         else:

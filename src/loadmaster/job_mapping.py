@@ -24,7 +24,8 @@ class JobMapping:
     Attributes
     ----------
     status
-        ``optimal``: exact arithmetic confirms that no mapping is better by a picosecond or a billionth. ``feasible``: not proven to be the best.
+        ``optimal``: exact arithmetic confirms that no mapping is better by a picosecond or a billionth. ``feasible``: not proven to be
+        the best.
     jobs, cores
         Names, as in the job analysis.
     core, position, group

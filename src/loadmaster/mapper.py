@@ -56,8 +56,8 @@ def map_jobs(
     objective
         ``makespan``, ``throughput`` (the same mappings), ``energy``, or ``edp``, the energy-delay product.
     strategy
-        ``auto``, ``magma``, ``annealing``, ``herald``, ``ai-mt``, ``random``; with the extra `search` also ``ga``, ``de``, ``es``, ``cma-es``,
-        ``tbpsa``, ``pso``, ``a2c`` and ``ppo``.
+        ``auto``, ``magma``, ``annealing``, ``herald``, ``ai-mt``, ``random``; ``es``, ``tbpsa``; with the extra
+        `search` also ``ga``, ``de``, ``pso``, ``cma-es``, ``a2c`` and ``ppo``.
     allocator
         ``demand``: jobs that together ask for S times the bandwidth all progress at 1/S. ``even``: every core has an equal share.
     group_size

@@ -58,8 +58,9 @@ void require_queues(const Queues &queues, const Group &group) {
     for (std::size_t row = 0; row < queues.shape(0); ++row) {
         const std::int32_t *entries = queues.data() + row * group.length();
         std::int32_t core = 0;
+        std::size_t at = 0;
         bool fine = true;
-        for (std::size_t at = 0; at < group.length() && core < group.cores; ++at) {
+        for (; at < group.length() && core < group.cores; ++at) {
             const std::int32_t job = entries[at];
             require(job >= 0 && job <= group.jobs, "queues: names no job");
             fine &= job == group.jobs || (seen[job] <= row && (group.everywhere || group.runs(job, core)));
@@ -67,7 +68,7 @@ void require_queues(const Queues &queues, const Group &group) {
             core += job == group.jobs;
         }
         require(fine, "queues: a job is named twice, or is on a core that cannot run it");
-        require(core == group.cores && entries[group.length() - 1] == group.jobs, "queues: needs an end mark per core, the last one at the end");
+        require(core == group.cores && at == group.length(), "queues: needs an end mark per core, the last one at the end");
     }
 }
 

@@ -44,12 +44,14 @@ def test_the_native_evaluation_is_the_exact_one(case) -> None:
     row = reference.row(group, queues)
     exact = reference.makespan(group, queues)
     assert exact_makespan(group, row) == exact
-    assert group.makespans(row)[0] == pytest.approx(float(exact), rel=1e-12)
+    # The kernels keep absolute times: what rounding makes of them, times how much everything slows down.
+    slip = 1e-14 * group.latency.sum() * max(1.0, group.demand.sum())
+    assert group.makespans(row)[0] == pytest.approx(float(exact), rel=1e-12, abs=slip)
     start, end = timeline(group, row)
-    assert end.max() == pytest.approx(float(exact), rel=1e-12)
+    assert end.max() == pytest.approx(float(exact), rel=1e-12, abs=slip)
     for core, queue in enumerate(queues):
         assert all(end[a] <= start[b] for a, b in itertools.pairwise(queue))
-        assert all(end[job] - start[job] >= group.latency[job, core] * (1 - 1e-9) - 1e-9 * end.max() for job in queue)
+        assert all(end[job] - start[job] >= group.latency[job, core] * (1 - 1e-9) - 1e-9 * end.max() - slip for job in queue)
 
 
 @given(mapped_groups(), st.randoms(use_true_random=False))
@@ -61,7 +63,7 @@ def test_the_order_of_identical_cores_changes_nothing(case, random) -> None:
     assert exact_makespan(alike, reference.row(alike, queues)) == exact_makespan(alike, reference.row(alike, shuffled))
     both = np.concatenate([reference.row(alike, queues), reference.row(alike, shuffled)])
     first, second = alike.makespans(both)
-    assert first == pytest.approx(second, rel=1e-12)
+    assert first == pytest.approx(second, rel=1e-12, abs=1e-14 * alike.latency.sum() * max(1.0, alike.demand.sum()))
 
 
 @given(mapped_groups(demands=POSITIVE), st.sampled_from([1.0, 1.25, 2.0, 1e6]))

@@ -50,12 +50,12 @@ class Group:
     @property
     def jobs(self) -> int:
         """How many jobs there are."""
-        return self.latency.shape[0]
+        return len(self.latency)
 
     @property
     def cores(self) -> int:
         """How many cores there are."""
-        return self.latency.shape[1]
+        return len(self.latency[0])
 
     @cached_property
     def allowed(self) -> NDArray[np.bool_]:

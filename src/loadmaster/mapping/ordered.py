@@ -111,7 +111,8 @@ def schedule(
     except KeyboardInterrupt:
         interrupted = True
     value, core, start, end = best
-    return OrderedSchedule(core, start * _SECONDS, end * _SECONDS, value, taken, tuple(history), interrupted)
+    begin, finish = (np.asarray(times * _SECONDS, dtype=np.float64) for times in (start, end))
+    return OrderedSchedule(core, begin, finish, value, taken, tuple(history), interrupted)
 
 
 def longest_path(group: Group, order: Order) -> float:

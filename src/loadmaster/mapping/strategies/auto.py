@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from loadmaster.mapping.group import Group, Ints, queues_of
+from loadmaster.mapping.group import Group, Ints, Queues, queues_of
 from loadmaster.mapping.group_search import Search, Strategy
 from loadmaster.mapping.strategies import ai_mt, annealing, herald
 
@@ -28,7 +28,7 @@ def run(search: Search) -> None:
     tried = [queues_of(*start, group.cores) for start in starts]
     if search.warm_start is not None:
         tried.append(group.decode(search.warm_start[0][None, :], search.warm_start[1][None, :]))
-    scored = []
+    scored: list[tuple[float, int, Queues]] = []
     for queues in tried:
         scored.append((search.offer(queues), len(scored), queues))
         if search.done:

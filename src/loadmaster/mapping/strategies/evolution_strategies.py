@@ -73,7 +73,7 @@ def run_cma_es(search: Search) -> None:
 def _inside(points: np.ndarray) -> np.ndarray:
     """Points mirrored at the faces of the unit cube."""
     folded = np.abs(points) % 2.0
-    return np.where(folded > 1.0, 2.0 - folded, folded)
+    return np.asarray(np.where(folded > 1.0, 2.0 - folded, folded))
 
 
 ONE_PLUS_LAMBDA = Strategy("es", run_one_plus_lambda)

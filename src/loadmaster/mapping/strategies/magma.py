@@ -34,7 +34,7 @@ def run(search: Search) -> None:
     parents = max(1, round(size * values["parents"]))
     rates = (values["mutation"], values["crossover-gen"], values["crossover-rg"], values["crossover-accel"])
     generation = 0
-    while not search.done:
+    while not search.done and search.left >= size - elites:
         lives = max(1, min(search.slice // size, search.left // (size - elites)))
         core, priority, score, history = _native.evolve(
             *search.group.arguments, core, priority, score, rates, elites, parents, generation, lives, search.seed, search.threads
