@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from loadmaster.job_analyser import analyse, read_job_list
-from loadmaster.mapper import map_jobs
 from loadmaster.mapping.group import group_of
 from loadmaster.mapping.group_bounds import group_bound
-from loadmaster.mapping.strategies.magma import DEFAULTS
+from loadmaster.mapping.group_search import Search
+from loadmaster.mapping.strategies import magma
 from loadmaster.targets import target
 
 CASES = (
@@ -38,20 +38,17 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, metavar="N")
     arguments = parser.parse_args()
     problems = []
-    for group, setting, bandwidth in CASES:
-        table = analyse(read_job_list(arguments.folder / "instances" / f"{group}.csv"), target(setting), "maestro")
-        problems.append((table, bandwidth * 1e9, group_bound(group_of(table, bandwidth * 1e9)).makespan))
+    for name, setting, bandwidth in CASES:
+        table = analyse(read_job_list(arguments.folder / "instances" / f"{name}.csv"), target(setting), "maestro")
+        group = group_of(table, bandwidth * 1e9)
+        problems.append((group, group_bound(group)))
 
     def excess(settings: dict[str, float]) -> float:
-        return float(
-            np.mean(
-                [
-                    math.log(map_jobs(table, bandwidth, strategy="magma", samples=10_000, settings=settings, seed=seed).makespan / bound)
-                    for table, bandwidth, bound in problems
-                    for seed in range(arguments.seeds)
-                ]
-            )
-        )
+        runs = [(group, bound, seed) for group, bound in problems for seed in range(arguments.seeds)]
+        searches = [Search(group, bound, seed=seed, samples=10_000, settings=settings) for group, bound, seed in runs]
+        for search in searches:
+            magma.run(search)
+        return float(np.mean([math.log(search.score / search.bound.score) for search in searches]))
 
     def objective(trial: optuna.Trial) -> float:
         return excess(
@@ -68,9 +65,9 @@ def main() -> None:
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0))
-    study.enqueue_trial(DEFAULTS)
+    study.enqueue_trial(magma.DEFAULTS)
     study.optimize(objective, n_trials=arguments.trials)
-    print(f"defaults: {excess(DEFAULTS):.4%} over the bound; best of {arguments.trials} trials: {study.best_value:.4%}")
+    print(f"defaults: {excess(magma.DEFAULTS):.4%} over the bound; best of {arguments.trials} trials: {study.best_value:.4%}")
     for name, value in study.best_params.items():
         print(f"    {name!r}: {value:.4g},")
 

@@ -37,10 +37,10 @@ def anneal(search: Search, starts: Sequence[Queues]) -> None:
     queues = best = np.concatenate([starts[i % len(starts)] for i in range(walks)])
     score = least = np.array([search.value(row[None, :]) for row in queues])
     begun, stream, budget = search.share, 0, search.left
-    while not search.done:
+    while not search.done and search.left >= walks:
         cooled = (search.share - begun) / max(1e-9, 1 - begun)
         temperature = _HOT * (_COLD / _HOT) ** cooled
-        steps = max(1, min(search.slice, budget // _STEPS) // walks)
+        steps = max(1, min(search.slice, budget // _STEPS, search.left) // walks)
         queues, best, score, least, tried = _native.anneal(
             *search.group.arguments, queues, best, score, least, temperature, steps, search.bound.score, search.seed, stream, search.threads
         )
