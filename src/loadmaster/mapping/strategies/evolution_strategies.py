@@ -35,12 +35,14 @@ def run_tbpsa(search: Search) -> None:
     """
     generator = np.random.default_rng(search.seed)
     size = dimensions(search)
-    mean, step, count = np.full(size, 0.5), 0.3, 4 * _OFFSPRING // 4
+    mean, step, count = np.full(size, 0.5), 0.3, _OFFSPRING
     before: np.ndarray | None = None
     while not search.done:
         steps = step * np.exp(generator.standard_normal(count) / np.sqrt(2 * size))
         children = _inside(mean + steps[:, None] * generator.standard_normal((count, size)))
         scores = values(search, children)
+        if search.done:
+            return
         better = scores.argsort(kind="stable")[: max(1, count // 4)]
         mean, step = children[better].mean(axis=0), float(np.exp(np.log(steps[better]).mean()))
         elite = scores[better]

@@ -10,15 +10,18 @@ from loadmaster.mapping.group_search import Genome, Search, Strategy
 from loadmaster.mapping.strategies.random_search import random_genomes
 
 DEFAULTS = {
-    "population": 100,
-    "elites": 0.1,
-    "parents": 0.1,
-    "mutation": 0.05,
-    "crossover-gen": 0.9,
-    "crossover-rg": 0.05,
-    "crossover-accel": 0.05,
+    "population": 120,
+    "elites": 0.136,
+    "parents": 0.147,
+    "mutation": 0.0414,
+    "crossover-gen": 0.456,
+    "crossover-rg": 0.568,
+    "crossover-accel": 0.0094,
 }
-"""Population; shares of it that live on and that have children; probabilities: mutation per gene, the crossovers per child."""
+"""Population; shares of it that live on and that have children; probabilities: mutation per gene, the crossovers per child.
+
+Found by `python -m benchmarks.tune_magma`. The paper's are 100, 0.1, 0.1, 0.05, 0.9, 0.05 and 0.05.
+"""
 
 
 def run(search: Search) -> None:
