@@ -20,11 +20,17 @@ import numpy as np
 
 from loadmaster.mapping.group import Floats, Group, Ints
 
-_CUTS = 40
+_CUTS = 60
+_BUS_WEIGHTS = (1.0, 0.0, 0.5, 0.25, 0.1)
+_WIDE = 8.0
+"""Radius from which on the box counts for nothing."""
 _CLOSE = 1e-5
 """Relative difference between the program's value and the bound at which more cuts are not worth it."""
 _BRANCHED = 4_000
 """Jobs times kinds of cores up to which splitting is quick enough to be worth it."""
+
+_COUNTED = 2_000_000
+"""Jobs times cores times values of k that counting looks at."""
 
 
 @dataclass(frozen=True)
@@ -104,10 +110,11 @@ class _Program:
         """The least time in which the cores have room for the k longest jobs, for the worst k.
 
         In time T a core holds at most as many of them as its shortest of them fit: the bound is the k-th smallest of all sums of the
-        shortest i of them on a core. O(jobs x cores) for each of up to 128 values of k.
+        shortest i of them on a core. For up to 128 values of k, fewer in large groups.
         """
         order = np.argsort(-self.least.min(axis=1), kind="stable")
-        counts = np.unique(np.linspace(1, self.group.jobs, 128).astype(np.int64))
+        most = int(np.clip(_COUNTED // self.group.latency.size, 4, 128))
+        counts = np.unique(np.linspace(1, self.group.jobs, most).astype(np.int64))
         best = 0.0
         for count in counts.tolist():
             lengths = np.sort(np.where(self.group.allowed, self.own, np.inf)[order[:count]], axis=0)
@@ -149,24 +156,30 @@ class _Program:
         indices = np.arange(variables + 1, dtype=np.int32)
         solver.addRow(1.0, 1.0, variables, indices[:-1], np.append(size, 1.0))
         scale = max(float(self.bus.max()), float(self.own.max())) * self.group.jobs or 1.0
-        # The corners first: the bus alone, then the cores alone.
-        corners = [np.append(np.zeros(len(size)), 1.0), np.append(np.full(len(size), 1.0 / size.sum()), 0.0)]
-        best, price = 0.0, np.where(allowed, own, np.inf)
+        # All cores alike first, with several weights of the bus; then within a box around the best, which keeps steps short.
+        corners = [np.append(np.full(len(size), (1.0 - weight) / size.sum()), weight) for weight in _BUS_WEIGHTS]
+        best, price, centre, radius = 0.0, np.where(allowed, own, np.inf), corners[0], 1.0
         for cut in range(_CUTS):
             if cut < len(corners):
                 weights = corners[cut]
             else:
+                low, high = centre / (1 + radius), np.minimum(1.0, centre * (1 + radius) + radius / variables)
+                solver.changeColsBounds(variables, indices[:-1], low * (radius < _WIDE), high)
                 solver.run()
                 solution = np.array(solver.getSolution().col_value)
                 if solution[variables] * scale <= best * (1 + _CLOSE):
-                    break
+                    if radius >= _WIDE:
+                        break
+                    radius *= 4
+                    continue
                 weights = np.clip(solution[:variables], 0.0, 1.0)
             cores = float(weights[:-1] @ size)
             cost = own * weights[:-1] + others * cores + bus * weights[-1] + forbidden
             choice = cost.argmin(axis=1)
             value = float(cost[rows, choice].sum()) / max(cores + weights[-1], 1e-300) * self.slack
+            radius *= 1.5 if value > best else 0.6
             if value > best:
-                best, price = value, cost
+                best, price, centre = value, cost, weights
             if best >= goal:
                 break
             waits = float(others[rows, choice].sum())

@@ -12,6 +12,12 @@ _NODES = 60
 """Programs solved to tighten the bound, about a millisecond each."""
 
 
+_ROOM = 1.01
+"""Time that rounding gives a core, relative to the bound."""
+_TIE = 1e-3
+"""Difference in price that an idle core makes up for."""
+
+
 def run(search: Search) -> None:
     """Everything that costs one sample first; then prove what can be proven, and anneal from the best of it."""
     group = search.group
@@ -42,11 +48,23 @@ def run(search: Search) -> None:
 
 
 def rounded(search: Search) -> Ints:
-    """Every job on one of the cores that the linear program finds cheapest, the least loaded of them, longest jobs first."""
+    """Every job on the core that the linear program finds cheapest and that still has time for it; those first that have most to lose."""
     group = search.group
-    price = search.bound.preference
-    near = price <= price.min(axis=1, keepdims=True) * (1 + 1e-3)
-    return herald.earliest_finish(np.where(near & group.allowed, group.latency, np.inf), herald.longest_first(group))
+    price = np.where(group.allowed, search.bound.preference, np.inf)
+    latency = np.where(group.allowed, group.latency, np.inf)
+    second = np.partition(price, 1, axis=1)[:, 1] if group.cores > 1 else price[:, 0]
+    loss = np.where(np.isfinite(second), second, price.max(initial=0.0, where=np.isfinite(price)) * group.jobs) - price.min(axis=1)
+    # Equal losses: longest first.
+    order = np.lexsort((-latency.min(axis=1), -loss))
+    room = search.bound.makespan * _ROOM
+    load = np.zeros(group.cores)
+    core = np.empty(group.jobs, dtype=np.int64)
+    for job in order.tolist():
+        ends = load + latency[job]
+        fits = ends <= room
+        core[job] = np.where(fits, price[job] * (1 + _TIE * load / room), np.inf).argmin() if fits.any() else ends.argmin()
+        load[core[job]] = ends[core[job]]
+    return core
 
 
 def default_samples(group: Group) -> int:
