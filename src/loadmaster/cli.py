@@ -18,7 +18,6 @@ from loadmaster.errors import LoadmasterError, MappingError, ModelError, OutputE
 if TYPE_CHECKING:
     from loadmaster.allocations import Allocation
     from loadmaster.graph import Graph
-    from loadmaster.job_mapping import JobMapping
     from loadmaster.plans import Plan
     from loadmaster.verification import Violation
 
@@ -120,6 +119,10 @@ def map_command(
     group_size: Annotated[int | None, typer.Option(min=1, metavar="N", help="Map so many jobs at a time, group after group.")] = None,
     mini_batches: Annotated[int, typer.Option(min=1, metavar="N", help="Instances of every network or list.")] = 1,
     dependencies: Annotated[bool, typer.Option("--dependencies", help="A job starts when its inputs exist.")] = False,
+    timing: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME:period=S,deadline=S,priority=X", help="When a network's mini-batches come and are due."),
+    ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a field of the target, or `magma.mutation=0.1`.")
     ] = None,
@@ -140,9 +143,11 @@ def map_command(
     Example: `loadmaster map onnx:resnet50 onnx:squeezenet --target m3e-s2 --bandwidth "16 GB/s" --precision int8`
     """
     from contextlib import nullcontext
+    from dataclasses import asdict
 
     from loadmaster.job_mapping import read_warm_start
     from loadmaster.job_pool import read_pool
+    from loadmaster.job_timing import job_times_of, latencies, parse_timing
     from loadmaster.mapper import map_dependent_jobs, map_jobs, pareto_front
     from loadmaster.output import output_directory
     from loadmaster.progress import LateProgress
@@ -164,14 +169,16 @@ def map_command(
         progress("reading", 0.0)
         pool = read_pool(jobs, machine, cost, mini_batches=mini_batches, batch=batch, dims=_dims(dim or []), precision=precision)
         options["progress"] = progress
-        if dependencies:
+        found: tuple[JobMapping, ...]
+        timings = [parse_timing(text) for text in timing or []]
+        if dependencies or timings:
             if "," in objective or group_size is not None or start is not None or settings:
-                raise MappingError(
-                    "map: --dependencies goes with one objective, and with neither --group-size nor --warm-start nor settings"
-                )
-            found: tuple[JobMapping, ...] = (
-                map_dependent_jobs(pool.analysis, rate, pool.after, objective=objective, strategy=strategy, allocator=allocator, **options),
-            )
+                message = "go with one objective, and with neither --group-size nor --warm-start nor settings"
+                raise MappingError(f"map: --dependencies and --timing {message}")
+            release, due, weight = job_times_of(pool, timings)
+            after = pool.after if dependencies else [()] * len(pool.after)
+            options |= {"objective": objective, "strategy": strategy, "allocator": allocator}
+            found = (map_dependent_jobs(pool.analysis, rate, after, release=release, due=due, weight=weight, **options),)
         else:
             options |= {"strategy": strategy, "allocator": allocator, "group_size": group_size, "settings": settings, "threads": threads}
             names = objective.split(",")
@@ -186,14 +193,18 @@ def map_command(
             for number, mapping in enumerate(found):
                 mapping.save(place.draft / ("mapping.json" if len(found) == 1 else f"mapping-{number}.json"))
             files = place.publish()
+    served = latencies(pool, timings, found[0]) if timings else ()
     if as_json:
-        _print_json(found[0].as_json() if "," not in objective else {"objectives": names, "front": [each.as_json() for each in found]})
+        shown = found[0].as_json() if "," not in objective else {"objectives": names, "front": [each.as_json() for each in found]}
+        _print_json(shown | ({"networks": [asdict(each) for each in served]} if served else {}))
         return
     from rich.console import Console
 
-    from loadmaster.report.mapping import front_summary, mapping_summary
+    from loadmaster.report.mapping import front_summary, latency_summary, mapping_summary
 
     Console().print(mapping_summary(found[0]) if "," not in objective else front_summary(found))
+    if served:
+        Console().print(latency_summary(served))
     for file in files:
         typer.echo(f"wrote {file}")
 

@@ -141,9 +141,9 @@ def map_dependent_jobs(
     bandwidth: float,
     after: Sequence[Sequence[int]],
     *,
-    release: Sequence[float] | None = None,
-    due: Sequence[float] | None = None,
-    weight: Sequence[float] | None = None,
+    release: Sequence[float] | NDArray[np.float64] | None = None,
+    due: Sequence[float] | NDArray[np.float64] | None = None,
+    weight: Sequence[float] | NDArray[np.float64] | None = None,
     objective: str = "makespan",
     strategy: str = "auto",
     allocator: str = "demand",
@@ -220,7 +220,7 @@ def map_dependent_jobs(
     )
 
 
-def _per_job(values: Sequence[float] | None, count: int, usual: float, name: str) -> NDArray[np.float64]:
+def _per_job(values: Sequence[float] | NDArray[np.float64] | None, count: int, usual: float, name: str) -> NDArray[np.float64]:
     result = np.full(count, usual) if values is None else np.array(values, dtype=np.float64)
     if result.shape != (count,) or not (result >= 0).all() or (name != "due" and not np.isfinite(result).all()):
         raise MappingError(f"{name}: give a number of at least 0 for every job")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from loadmaster.job_mapping import JobMapping
+from loadmaster.job_timing import NetworkLatency
 from loadmaster.units import format_rate, format_seconds
 
 _CORES_SHOWN = 32
 _JOBS_SHOWN = 4
+_NETWORKS_SHOWN = 40
+_NARROW = 6
 
 
 def mapping_summary(mapping: JobMapping) -> RenderableType:
@@ -27,6 +32,17 @@ def front_summary(front: tuple[JobMapping, ...]) -> RenderableType:
         rate = "" if mapping.throughput is None else format_rate(mapping.throughput, "FLOP/s")
         table.add_row(str(number), format_seconds(mapping.makespan), energy, rate, mapping.status)
     return table
+
+
+def latency_summary(served: Sequence[NetworkLatency]) -> RenderableType:
+    """A row for every mini-batch of every network, and how many came too late."""
+    table = _columns("network", ">mini-batch", ">released", ">latency", ">deadline", "")
+    for each in served[:_NETWORKS_SHOWN]:
+        deadline = "" if each.deadline is None else format_seconds(each.deadline)
+        late = "missed" if each.missed else ""
+        table.add_row(Text(each.network), str(each.mini_batch), format_seconds(each.release), format_seconds(each.latency), deadline, late)
+    missed = sum(each.missed for each in served)
+    return Group(Text(), table, Text(f"{missed} of {len(served)} deadlines missed"))
 
 
 def _totals(mapping: JobMapping) -> list[tuple[str, str]]:
@@ -63,7 +79,10 @@ def _cores(mapping: JobMapping) -> Table:
 def _columns(*names: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
     for name in names:
-        table.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left", no_wrap=True, overflow="ellipsis")
+        figure = name.startswith(">")
+        # What is listed gives way to what is counted.
+        least = _NARROW if figure or name != "first jobs" else None
+        table.add_column(name.removeprefix(">"), justify="right" if figure else "left", no_wrap=True, overflow="ellipsis", min_width=least)
     return table
 
 

@@ -11,11 +11,13 @@ from loadmaster.mapping.group import Group, Queues
 from loadmaster.mapping.group_search import Search, Strategy
 from loadmaster.mapping.strategies import ai_mt, herald
 
-_HOT, _COLD = 3e-2, 1e-5
+_HOT, _COLD = 3e-2, 1e-6
 """Temperatures: relative differences in score that are accepted about one time in three, at first and at last."""
 _STEPS = 100
 """Temperatures on the way."""
 _WALKS = 8
+_TOGETHER = 0.8
+"""Share of the way after which all walks go on from the best of them."""
 
 
 def run(search: Search) -> None:
@@ -36,9 +38,13 @@ def anneal(search: Search, starts: Sequence[Queues]) -> None:
     walks = _WALKS if search.left >= _WALKS * _STEPS else 1
     queues = best = np.concatenate([starts[i % len(starts)] for i in range(walks)])
     score = least = np.array([search.value(row[None, :]) for row in queues])
-    begun, stream, budget = search.share, 0, search.left
+    begun, stream, budget, apart = search.share, 0, search.left, True
     while not search.done and search.left >= walks:
         cooled = (search.share - begun) / max(1e-9, 1 - begun)
+        if apart and cooled >= _TOGETHER:
+            at, apart = int(least.argmin()), False
+            queues = best = np.repeat(best[at : at + 1], walks, axis=0)
+            score = least = np.full(walks, least[at])
         temperature = _HOT * (_COLD / _HOT) ** cooled
         steps = max(1, min(search.slice, budget // _STEPS, search.left) // walks)
         queues, best, score, least, tried = _native.anneal(
