@@ -18,6 +18,7 @@ from loadmaster.errors import LoadmasterError, MappingError, ModelError, OutputE
 if TYPE_CHECKING:
     from loadmaster.allocations import Allocation
     from loadmaster.graph import Graph
+    from loadmaster.job_mapping import JobMapping
     from loadmaster.plans import Plan
     from loadmaster.verification import Violation
 

@@ -11,13 +11,14 @@ from loadmaster.mapping.group import Group, Queues
 from loadmaster.mapping.group_search import Search, Strategy
 from loadmaster.mapping.strategies import ai_mt, herald
 
-_HOT, _COLD = 3e-2, 1e-6
+_HOT, _COLD = 3e-2, 1e-5
 """Temperatures: relative differences in score that are accepted about one time in three, at first and at last."""
 _STEPS = 100
 """Temperatures on the way."""
 _WALKS = 8
-_TOGETHER = 0.8
-"""Share of the way after which all walks go on from the best of them."""
+_TOGETHER = 0.6
+"""Share of the way after which all walks go on from the best of them, with temperatures from a tenth of the gap to a hundredth of that."""
+_FINE = 1e-2
 
 
 def run(search: Search) -> None:
@@ -40,12 +41,17 @@ def anneal(search: Search, starts: Sequence[Queues]) -> None:
     score = least = np.array([search.value(row[None, :]) for row in queues])
     begun, stream, budget, apart = search.share, 0, search.left, True
     while not search.done and search.left >= walks:
-        cooled = (search.share - begun) / max(1e-9, 1 - begun)
-        if apart and cooled >= _TOGETHER:
+        passed = (search.share - begun) / max(1e-9, 1 - begun)
+        if apart and passed >= _TOGETHER:
             at, apart = int(least.argmin()), False
             queues = best = np.repeat(best[at : at + 1], walks, axis=0)
             score = least = np.full(walks, least[at])
-        temperature = _HOT * (_COLD / _HOT) ** cooled
+        if apart:
+            temperature = _HOT * (_COLD / _HOT) ** (passed / _TOGETHER)
+        else:
+            # What is left to gain sets the scale.
+            gap = min(_HOT, max(0.0, search.score / max(search.bound.score, 1e-300) - 1))
+            temperature = gap * _FINE ** ((passed - _TOGETHER) / (1 - _TOGETHER)) / 10
         steps = max(1, min(search.slice, budget // _STEPS, search.left) // walks)
         queues, best, score, least, tried = _native.anneal(
             *search.group.arguments, queues, best, score, least, temperature, steps, search.bound.score, search.seed, stream, search.threads
