@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from loadmaster import job_analyser
-from loadmaster.cost.cache import AnalysisCache, default_place, work_key
+from loadmaster.cost.cache import AnalysisCache, _packed, default_place, work_key
 from loadmaster.job_analyser import analyse, read_job_analysis
 from loadmaster.job_analysis import JobAnalysis
 from loadmaster.lowering import lower
@@ -120,8 +120,8 @@ def test_a_file_that_another_process_holds_is_done_without(tmp_path: Path, monke
 
 
 def test_many_can_use_one_file_at_once_and_old_entries_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loadmaster.cost.cache._ENTRIES", 5)
     place, table = tmp_path / "cache.sqlite", analyse(WORK, TARGET)
+    monkeypatch.setattr("loadmaster.cost.cache._LARGEST", 5 * len(_packed(table)))
 
     def use(key: str) -> bool:
         cache = AnalysisCache(place)
@@ -132,6 +132,9 @@ def test_many_can_use_one_file_at_once_and_old_entries_make_room(tmp_path: Path,
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(use, map(str, range(24))))
     assert entries(place) == 5
+    AnalysisCache(place).put("last", table)
+    assert entries(place) == 5
+    assert AnalysisCache(place).get("last") is not None
 
 
 def test_the_usual_place_is_the_one_that_the_environment_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

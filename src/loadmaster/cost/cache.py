@@ -25,11 +25,15 @@ from loadmaster.job import Job
 from loadmaster.job_analysis import JobAnalysis
 
 _VARIABLE = "LOADMASTER_CACHE"
-_ENTRIES = 64
-"""Kept at most; older ones make room."""
+_LARGEST = 2**28
+"""Bytes kept at most; the oldest make room."""
 _PATIENCE = 0.5
 """Seconds to wait for another process that is writing."""
 _CODE = ("loadmaster.cost", "loadmaster.frontends")
+_PRUNE = """
+DELETE FROM analyses WHERE rowid IN (
+    SELECT row FROM (SELECT rowid AS row, sum(length(content)) OVER (ORDER BY rowid DESC) AS bytes FROM analyses) WHERE bytes > ?)
+"""
 _SCHEMA = "CREATE TABLE IF NOT EXISTS analyses (key TEXT PRIMARY KEY, digest BLOB NOT NULL, content BLOB NOT NULL)"
 
 
@@ -101,9 +105,7 @@ class AnalysisCache:
             with closing(self._connect()) as connection, connection:
                 connection.execute(_SCHEMA)
                 connection.execute("INSERT OR REPLACE INTO analyses VALUES (?, ?, ?)", (key, hashlib.sha256(content).digest(), content))
-                connection.execute(
-                    "DELETE FROM analyses WHERE rowid NOT IN (SELECT rowid FROM analyses ORDER BY rowid DESC LIMIT ?)", (_ENTRIES,)
-                )
+                connection.execute(_PRUNE, (_LARGEST,))
         except (sqlite3.Error, OSError):
             return
 
