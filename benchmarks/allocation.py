@@ -1,8 +1,8 @@
-"""How fast and how tight offsets are: ``python -m benchmarks.allocation [DIR] [--repeat N] [--seconds S] [--large N]``.
+"""How fast and how tight offsets are: ``python -m benchmarks.allocation [DIR] [--repeat N] [--seconds S]``.
 
 For every instance of DIR (MiniMalloc's CSV: id,lower,upper,size) whose name ends in a capacity: CPU seconds until a packing fits, over
-several seeds. For all of them: the smallest peak, its proven bound and CPU seconds. Then generated families of ``--large`` buffers through
-first-fit, and small calls in microseconds. Rivals that can be imported run in the same process on the same data.
+several seeds. For all of them: the smallest peak, its proven bound and CPU seconds. Then small calls in microseconds.
+`benchmarks.packing_at_scale` has the large sets. Rivals that can be imported run in the same process on the same data.
 """
 
 from __future__ import annotations
@@ -55,29 +55,6 @@ def clocked(call: Callable[[], Any]) -> tuple[float, Any]:
 # --- generated families ------------------------------------------------------------------------------------------------------------
 
 
-def uniform(count: int, seed: int) -> Plain:
-    """Lifetimes of up to a twentieth of the time, one instant for ten buffers."""
-    random = np.random.default_rng(seed)
-    span = max(count // 10, 20)
-    length = random.integers(1, span // 20 + 2, count)
-    lower = (random.random(count) * (span - length)).astype(np.int64)
-    return lower, lower + length, random.integers(1024, 1 << 20, count)
-
-
-def model_like(count: int, seed: int) -> Plain:
-    """A layer per instant: most outputs die after a few layers, some live long."""
-    random = np.random.default_rng(seed)
-    lower = np.arange(count)
-    length = np.where(random.random(count) < 0.9, random.integers(1, 6, count), random.integers(6, 2000, count))
-    return lower, lower + length, (2 ** random.uniform(8, 22, count)).astype(np.int64)
-
-
-def sliding(count: int, seed: int) -> Plain:
-    """Windows of one length."""
-    lower = np.arange(count)
-    return lower, lower + 512, np.random.default_rng(seed).integers(1, 1 << 16, count)
-
-
 def tiling(count: int, seed: int) -> Plain:
     """A rectangle cut into pieces: the optimum is the load bound, 2^20."""
     random = np.random.default_rng(seed)
@@ -94,9 +71,6 @@ def tiling(count: int, seed: int) -> Plain:
     random.shuffle(pieces)
     table = np.array(pieces, dtype=np.int64)
     return table[:, 0].copy(), table[:, 1].copy(), 1024 * (table[:, 3] - table[:, 2])
-
-
-FAMILIES: dict[str, Callable[[int, int], Plain]] = {"uniform": uniform, "model-like": model_like, "sliding": sliding}
 
 
 # --- rivals ------------------------------------------------------------------------------------------------------------------------
@@ -155,7 +129,7 @@ def rival_lines(plain: Plain, capacity: int | None, seconds: float, ours: float)
 def fit(name: str, plain: Plain, capacity: int, repeat: int, seconds: float) -> float:
     """Seeds 0 .. repeat - 1 with the capacity given; the median of CPU seconds."""
     runs = [
-        clocked(lambda seed=seed: _native.fit_exact(*arrays(plain), NO_HINT, capacity, -1, seconds, seed, -1))  # type: ignore[misc]
+        clocked(lambda seed=seed: _native.fit_exact(*arrays(plain), NO_HINT, capacity, -1, seconds, seed, -1, 1))  # type: ignore[misc]
         for seed in range(repeat)
     ]
     times = [took for took, _ in runs]
@@ -167,16 +141,9 @@ def fit(name: str, plain: Plain, capacity: int, repeat: int, seconds: float) -> 
 
 def minimise(name: str, plain: Plain, seconds: float) -> float:
     """The smallest peak within a time limit."""
-    took, (status, _, peak, bound, nodes, _) = clocked(lambda: _native.minimise_exact(*arrays(plain), NO_HINT, -1, seconds, 0, -1))
+    took, (status, _, peak, bound, nodes, _) = clocked(lambda: _native.minimise_exact(*arrays(plain), NO_HINT, -1, seconds, 0, -1, 1))
     print(f"  {name:22} minimise: {status}, peak {peak}, bound {bound} ({peak / bound:.4f}), {nodes} nodes, {took:.3f} s CPU")
     return took
-
-
-def large(name: str, plain: Plain) -> None:
-    """The first order of the family, then all of it."""
-    for title, seconds in (("first order", 0.0), ("all orders", 60.0)):
-        took, (_, _, peak, bound, order) = clocked(lambda seconds=seconds: _native.allocate_greedy(*arrays(plain), NO_HINT, seconds))  # type: ignore[misc]
-        print(f"  {name:22} {len(plain[0])} buffers, {title}: {peak / bound:.4f} x bound, {took:.2f} s CPU, by {order}")
 
 
 def small(count: int) -> None:
@@ -194,7 +161,7 @@ def small(count: int) -> None:
                 answer = _native.allocate_small(lower, upper, size)
                 best = min(best, time.perf_counter() - started)
             times.append(best * 1e6)
-            proven += answer[3]
+            proven += answer[1] == answer[2]
         print(f"  {count:4} buffers, {kind:12} median {statistics.median(times):8.1f} us, most {max(times):8.1f} us, {proven}/40 proven")
 
 
@@ -203,7 +170,6 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5.0, help="time limit of every search, rivals' too")
-    parser.add_argument("--large", type=int, default=100_000, help="size of the generated families; 0 for none")
     parser.add_argument("--rivals", action="store_true", help="run omnimalloc and CP-SAT too, where installed")
     arguments = parser.parse_args()
     for path in sorted(arguments.folder.glob("*.csv")) if arguments.folder else []:
@@ -211,7 +177,6 @@ def main() -> None:
         if plain is None:
             continue
         if len(plain[0]) > 5000:
-            large(path.stem, plain)
             continue
         capacity = path.stem.rpartition(".")[2]
         if capacity.isdigit() and int(capacity) > 1000:
@@ -225,9 +190,6 @@ def main() -> None:
         fit(f"tiling of {count}", tiling(count, 1), 1 << 20, arguments.repeat, arguments.seconds)
     for count in (10, 50, 100):
         small(count)
-    for name, family in FAMILIES.items():
-        if arguments.large:
-            large(name, family(arguments.large, 0))
 
 
 if __name__ == "__main__":

@@ -168,13 +168,13 @@ def fit_exact(
     seconds: float,
     seed: int,
     rules: int,
+    threads: int,
 ) -> tuple[str, NDArray[np.int64], int, int, int, bool]:
     """Any packing within ``capacity``: status, offsets, peak, lower bound, nodes, interrupted.
 
     ``hint`` is empty or an offset per buffer (-1: none); ``nodes`` < 0 is no limit; ``seconds`` may be ``inf``; ``rules`` is -1 for all
-    inference rules, or a sum of bits: 1 section inference, 2 dominance, 4 monotonic floor, 8 decomposition, 16 identical buffers,
-    32 memory of failed states, 64 support of passed-over buffers, 128 preprocessing. Rule 64 finds packings sooner and can
-    pass over all optimal ones: with it, "infeasible" and "optimal" are no proof.
+    inference rules, or a sum of bits: 1 section inference, 2 dominance, 4 levels, 8 decomposition, 16 identical buffers, 32 memory of
+    failed states, 64 buffers alive throughout, 128 preprocessing. The answer is the same with any number of ``threads``.
     Status is "feasible", "infeasible" or "unknown" (offsets all -1).
     ``interrupted`` says that a signal such as Ctrl-C came: its exception is cleared, raise it again if you like.
     """
@@ -193,8 +193,14 @@ def minimise_exact(
     seconds: float,
     seed: int,
     rules: int,
+    threads: int,
 ) -> tuple[str, NDArray[np.int64], int, int, int, bool]:
     """The smallest peak: status, offsets, peak, proven lower bound, nodes, interrupted; anytime. Arguments as for ``fit_exact``."""
 
-def allocate_small(lower: NDArray[np.int64], upper: NDArray[np.int64], size: NDArray[np.int64]) -> tuple[NDArray[np.int64], int, int, bool]:
-    """Plain buffers (no alignment, pins or gaps), as fast as a call allows: offsets, peak, lower bound, proven optimal."""
+def packing_holds(
+    lower: NDArray[np.int64], upper: NDArray[np.int64], size: NDArray[np.int64], offset: NDArray[np.int64], peak: int
+) -> bool:
+    """Whether no two plain buffers overlap and the highest top is ``peak``: compares all pairs and shares nothing with the solvers."""
+
+def allocate_small(lower: NDArray[np.int64], upper: NDArray[np.int64], size: NDArray[np.int64]) -> tuple[NDArray[np.int64], int, int]:
+    """Plain buffers (no alignment, pins or gaps; 4,096 at most), as fast as a call allows: offsets, peak, load bound."""

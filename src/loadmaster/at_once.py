@@ -10,18 +10,16 @@ from numpy.typing import NDArray
 
 from loadmaster import _native
 from loadmaster.allocation.bounds import load_bound
-from loadmaster.allocations import Allocation
+from loadmaster.allocations import Allocation, Status
 from loadmaster.buffer_rules import LARGEST, problem_of
 
 _MOST = 128
-_FEW = 14
-"""Buffers up to which plain Python compares pairs faster than numpy."""
 
 Ints = NDArray[np.int64]
 
 
 def allocate_at_once(buffers: tuple[Any, ...], capacity: int | None, seed: int, threads: int) -> Allocation | None:
-    """Allocate int64 arrays (lower, upper, size) if that is proven optimal at once; None leaves the case to the general way."""
+    """Allocate int64 arrays (lower, upper, size) where a proven answer, or one that fits, is at hand; None leaves the rest to others."""
     if len(buffers) != 3 or seed < 0 or threads < 1 or not (capacity is None or type(capacity) is int):
         return None
     lower, upper, size = buffers
@@ -31,34 +29,13 @@ def allocate_at_once(buffers: tuple[Any, ...], capacity: int | None, seed: int, 
         return None
     wall, cpu = time.perf_counter(), time.process_time()
     try:
-        offsets, peak, bound, proven = _native.allocate_small(lower, upper, size)
+        offsets, peak, bound = _native.allocate_small(lower, upper, size)
     except (ValueError, TypeError, OverflowError):
         return None
-    if not proven or (capacity is not None and peak > capacity) or not 0 < peak < LARGEST or not _holds(lower, upper, size, offsets, peak):
+    enough = peak == bound if capacity is None else peak <= capacity
+    if not enough or not 0 < peak < LARGEST or not _native.packing_holds(lower, upper, size, offsets, peak):
         return None
     seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
-    proof = (lambda: load_bound(problem_of((lower, upper, size)))) if peak == bound else None
-    return Allocation("optimal", offsets, peak, peak, capacity, "auto", seed, seconds, cpu_seconds, proof)
-
-
-def _holds(lower: Ints, upper: Ints, size: Ints, offsets: Ints, peak: int) -> bool:
-    """Whether no two overlap, nothing ends above the peak, and no number is out of range; compares all pairs."""
-    if len(lower) > _FEW:
-        top = offsets + size
-        clash = lower[:, None] < upper
-        clash &= clash.T
-        apart = offsets[:, None] < top
-        clash &= apart
-        clash &= apart.T
-        return bool(np.count_nonzero(clash) == len(lower) and lower.min() >= 0 and offsets.min() >= 0 and top.max() == peak)
-    rows = list(zip(lower.tolist(), upper.tolist(), offsets.tolist(), (offsets + size).tolist(), strict=True))
-    highest = 0
-    for at, (begin, end, low, high) in enumerate(rows):
-        if begin < 0 or low < 0:
-            return False
-        if high > highest:
-            highest = high
-        for first, last, bottom, top in rows[:at]:
-            if first < end and begin < last and bottom < high and low < top:
-                return False
-    return highest == peak
+    proven = (lambda: load_bound(problem_of((lower, upper, size)))) if peak == bound else None
+    status: Status = "feasible" if proven is None else "optimal"
+    return Allocation(status, offsets, peak, bound, capacity, "auto", seed, seconds, cpu_seconds, proven)

@@ -2,6 +2,7 @@
 #include "allocation/budget.hpp"
 #include "allocation/buffers.hpp"
 #include "allocation/first_fit.hpp"
+#include "allocation/packing_check.hpp"
 #include "allocation/small.hpp"
 #include "allocation/solver.hpp"
 #include "arguments.hpp"
@@ -139,39 +140,34 @@ nb::object py_allocate_greedy(const Ints &size, const Ints &alignment, const Int
 
 nb::object py_fit_exact(const Ints &size, const Ints &alignment, const Ints &pin, const Ints &first, const Ints &begin, const Ints &end,
                         const Ints &low, const Ints &high, const Ints &hint, std::int64_t capacity, std::int64_t nodes, double seconds,
-                        std::uint64_t seed, std::int64_t rules) {
+                        std::uint64_t seed, std::int64_t rules, std::int64_t threads) {
     const Buffers buffers = checked({view(size), view(alignment), view(pin), view(first), view(begin), view(end), view(low), view(high)});
     require(capacity >= 0, "capacity: must not be negative");
     const auto hints = checked_hint(hint, buffers);
+    require(threads >= 1, "threads: must be at least 1");
     Budget budget = budget_of(nodes, seconds);
     Answer answer;
     {
         nb::gil_scoped_release release;
-        answer = fit(buffers, hints, std::min(capacity, kMost), {seed, rules}, budget);
+        answer = fit(buffers, hints, std::min(capacity, kMost), {seed, rules, threads}, budget);
     }
     return answer_of(std::move(answer), budget);
 }
 
 nb::object py_minimise_exact(const Ints &size, const Ints &alignment, const Ints &pin, const Ints &first, const Ints &begin, const Ints &end,
                              const Ints &low, const Ints &high, const Ints &hint, std::int64_t nodes, double seconds, std::uint64_t seed,
-                             std::int64_t rules) {
+                             std::int64_t rules, std::int64_t threads) {
     const Buffers buffers = checked({view(size), view(alignment), view(pin), view(first), view(begin), view(end), view(low), view(high)});
     const auto hints = checked_hint(hint, buffers);
+    require(threads >= 1, "threads: must be at least 1");
     Budget budget = budget_of(nodes, seconds);
     Answer answer;
     {
         nb::gil_scoped_release release;
-        answer = minimise(buffers, hints, {seed, rules}, budget);
+        answer = minimise(buffers, hints, {seed, rules, threads}, budget);
     }
     return answer_of(std::move(answer), budget);
 }
-
-// What `allocate_small` may spend on the search where no order meets the bound.
-constexpr std::int64_t kSmallNodes = 2000;
-constexpr std::size_t kSmall = 256;
-// Beyond this many, a tree over time is faster, and a peak this share of the load above it is close enough.
-constexpr std::size_t kMany = 1500;
-constexpr std::int64_t kCloseEnough = 200;
 
 // Plain buffers as a problem: whatever it needs beyond the caller's arrays.
 struct PlainArrays {
@@ -182,43 +178,29 @@ struct PlainArrays {
     std::vector<std::int64_t> ones, none, zeros, first;
 };
 
-Answer search_small(const Ints &lower, const Ints &upper, const Ints &size) {
-    const PlainArrays arrays(size.size());
-    Budget budget(kSmallNodes, std::numeric_limits<double>::infinity(), nullptr);
-    return minimise(arrays.buffers(lower, upper, size), {}, {0, -1}, budget);
-}
-
-Small place_many(const Ints &lower, const Ints &upper, const Ints &size) {
-    const PlainArrays arrays(size.size());
-    const Buffers buffers = arrays.buffers(lower, upper, size);
-    Budget budget(-1, std::numeric_limits<double>::infinity(), nullptr);
-    Small small;
-    small.bound = simple_bound(buffers);
-    Greedy greedy = best_first_fit(buffers, {}, small.bound + small.bound / kCloseEnough, budget);
-    small.offset = std::move(greedy.offset);
-    small.peak = greedy.peak;
-    return small;
-}
-
 nb::object py_allocate_small(const Ints &lower, const Ints &upper, const Ints &size) {
+    constexpr std::size_t kMany = 4096;
     require(lower.size() == size.size() && upper.size() == size.size(), "buffers: arrays of different lengths");
+    require(size.size() <= kMany, "buffers: too many for the small way");
     std::int64_t sum = 0;
     for (std::size_t i = 0; i < size.size(); ++i) {
         require(size.data()[i] >= 0, "size: must not be negative");
         require(lower.data()[i] <= upper.data()[i], "lower: must not be after upper");
         add_bytes(sum, size.data()[i]);
     }
+    const PlainArrays arrays(size.size());
     Small small;
     {
         nb::gil_scoped_release release;
-        small = size.size() > kMany ? place_many(lower, upper, size) : allocate_small(view(lower), view(upper), view(size));
-        if (small.peak > small.bound && size.size() <= kSmall) {
-            Answer answer = search_small(lower, upper, size);
-            // The search is in a hurry and proves nothing: only the load bound does.
-            if (answer.peak < small.peak) small.peak = answer.peak, small.offset = std::move(answer.offset);
-        }
+        small = allocate_small(arrays.buffers(lower, upper, size));
     }
-    return nb::make_tuple(to_numpy(std::move(small.offset), {size.size()}), small.peak, small.bound, small.peak == small.bound);
+    return nb::make_tuple(to_numpy(std::move(small.offset), {size.size()}), small.peak, small.bound);
+}
+
+bool py_packing_holds(const Ints &lower, const Ints &upper, const Ints &size, const Ints &offset, std::int64_t peak) {
+    const std::size_t count = size.size();
+    require(lower.size() == count && upper.size() == count && offset.size() == count, "buffers: arrays of different lengths");
+    return packing_holds(lower.data(), upper.data(), size.data(), offset.data(), count, peak);
 }
 
 }  // namespace
@@ -231,9 +213,10 @@ void bind_allocation(nb::module_ &module) {
                nb::arg("end"), nb::arg("low"), nb::arg("high"), nb::arg("hint"), nb::arg("seconds"));
     module.def("fit_exact", &py_fit_exact, nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("first"), nb::arg("begin"), nb::arg("end"),
                nb::arg("low"), nb::arg("high"), nb::arg("hint"), nb::arg("capacity"), nb::arg("nodes"), nb::arg("seconds"), nb::arg("seed"),
-               nb::arg("rules"));
+               nb::arg("rules"), nb::arg("threads"));
     module.def("minimise_exact", &py_minimise_exact, nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("first"), nb::arg("begin"),
                nb::arg("end"), nb::arg("low"), nb::arg("high"), nb::arg("hint"), nb::arg("nodes"), nb::arg("seconds"), nb::arg("seed"),
-               nb::arg("rules"));
+               nb::arg("rules"), nb::arg("threads"));
+    module.def("packing_holds", &py_packing_holds, nb::arg("lower"), nb::arg("upper"), nb::arg("size"), nb::arg("offset"), nb::arg("peak"));
     module.def("allocate_small", &py_allocate_small, nb::arg("lower"), nb::arg("upper"), nb::arg("size"));
 }

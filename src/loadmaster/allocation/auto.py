@@ -1,4 +1,4 @@
-"""Auto: the simple strategies first, then exact search from the best of them, then the others with what is left of the budget.
+"""Auto: a glance by exact search, then the simple strategies, exact search from the best of them, and the others with what is left.
 
 It begins with every packing that the simple ones find and only ever accepts lower ones, so it is never worse than they are.
 """
@@ -18,8 +18,8 @@ from loadmaster.buffers import Problem
 
 _LARGE = 2_000
 """Buffers beyond which strategies that visit all pairs are left out."""
-_HUGE = 50_000
-"""Buffers beyond which exact search has no chance."""
+_HUGE = 10_000
+"""Buffers beyond which exact search has no chance, and would not fit the stack."""
 _NO_PAIRS = np.empty((0, 2), dtype=np.int64)
 
 
@@ -38,10 +38,8 @@ def _timeline(search: Search) -> None:
     native.greedy(search)
     if search.done or search.expired():
         return
-    _run_each(search, [best_fit.run])
     small = len(search.problem) <= _LARGE
-    if small:
-        _run_each(search, [greedy.run])
+    _run_each(search, [exact.glance, best_fit.run, greedy.run] if small else [best_fit.run])
     if len(search.problem) <= _HUGE:
         _run_each(search, [exact.run])
     if small and search.problem.features <= telamalloc.STRATEGY.honours:

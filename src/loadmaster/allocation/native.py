@@ -15,13 +15,6 @@ HONOURS = frozenset({"alignment", "pins", "gaps", "windows"})
 
 _NO_HINT = np.empty(0, dtype=np.int64)
 _ALL_RULES = -1
-_FOR_PROOF = 1 + 2 + 4 + 8 + 16
-"""The rules of MiniMalloc, each of which keeps some optimal packing in reach.
-
-Left out: the memory of failed states, which knows them by a hash, and the support rule with preprocessing, which together can cut off
-every packing where offsets are aligned. They make searches find packings sooner, and prove nothing.
-"""
-
 Columns = tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]
 
 
@@ -53,59 +46,35 @@ def exact(search: Search, nodes: int) -> None:
     KeyboardInterrupt
         If one came; what was found is kept.
     """
-    problem = search.problem
+    problem, given = search.problem, columns(search.problem)
     start = search.offsets if search.offsets is not None else problem.hint if (problem.hint >= 0).any() else _NO_HINT
+    limits = (nodes, _seconds(search), search.seed, _ALL_RULES, search.threads)
     if search.capacity is None:
-        arguments = (start, nodes, _seconds(search), search.seed, _ALL_RULES)
-        status, offsets, _, lower, spent, interrupted = _native.minimise_exact(*columns(problem), *arguments)
+        status, offsets, _, lower, spent, interrupted = _native.minimise_exact(*given, start, *limits)
     else:
-        limits = (start, search.capacity, nodes, _seconds(search), search.seed, _ALL_RULES)
-        status, offsets, _, lower, spent, interrupted = _native.fit_exact(*columns(problem), *limits)
+        status, offsets, _, lower, spent, interrupted = _native.fit_exact(*given, start, search.capacity, *limits)
         lower = search.capacity + 1 if status == "infeasible" else lower
     search.count("nodes", spent)
     if status in ("optimal", "feasible"):
         search.offer(offsets)
-    if orderly(problem) and lower > max(search.floor, search.bound.bytes):
-        if _confirmed(search, lower - 1, nodes):
-            search.floor = lower
-        elif search.capacity is None and not search.expired():
-            # The quick search passed something over: look again, slowly.
-            _minimise_for_proof(search, nodes)
+    if orderly(problem):
+        search.floor = max(search.floor, lower)
     search.expired()
     if interrupted:
         raise KeyboardInterrupt
-
-
-def _minimise_for_proof(search: Search, nodes: int) -> None:
-    start = _NO_HINT if search.offsets is None else search.offsets
-    arguments = (start, nodes, _seconds(search), search.seed, _FOR_PROOF)
-    status, offsets, _, lower, spent, _ = _native.minimise_exact(*columns(search.problem), *arguments)
-    search.count("nodes", spent)
-    if status in ("optimal", "feasible"):
-        search.offer(offsets)
-    search.floor = max(search.floor, lower)
-
-
-def _confirmed(search: Search, capacity: int, nodes: int) -> bool:
-    """Whether a search by the rules fit for proof finds no packing within ``capacity`` either; one that it does find is kept."""
-    answer = _native.fit_exact(*columns(search.problem), _NO_HINT, capacity, nodes, _seconds(search), search.seed, _FOR_PROOF)
-    search.count("nodes", answer[4])
-    if answer[0] == "feasible":
-        search.offer(answer[1])
-    return answer[0] == "infeasible"
 
 
 def fits(problem: Problem, capacity: int, nodes: int) -> bool | None:
     """Whether a packing within a capacity exists; None if the nodes did not suffice to tell."""
     if problem.features - HONOURS or not orderly(problem):
         return None
-    status = _native.fit_exact(*columns(problem), _NO_HINT, capacity, nodes, math.inf, 0, _FOR_PROOF)[0]
+    status = _native.fit_exact(*columns(problem), _NO_HINT, capacity, nodes, math.inf, 0, _ALL_RULES, 1)[0]
     return {"feasible": True, "optimal": True, "infeasible": False}.get(status)
 
 
 def lowest_peak(problem: Problem, nodes: int) -> int | None:
     """Smallest peak, if it can be proven with so many nodes."""
-    status, _, peak, *_ = _native.minimise_exact(*columns(problem), _NO_HINT, nodes, math.inf, 0, _FOR_PROOF)
+    status, _, peak, *_ = _native.minimise_exact(*columns(problem), _NO_HINT, nodes, math.inf, 0, _ALL_RULES, 1)
     return peak if status == "optimal" else None
 
 

@@ -1,7 +1,10 @@
 #include "first_fit.hpp"
 
+#include "at_scale.hpp"
 #include "model.hpp"
 #include "occupancy.hpp"
+#include "plain.hpp"
+#include "sweep.hpp"
 #include "timeline.hpp"
 
 #include <algorithm>
@@ -14,6 +17,7 @@ namespace loadmaster::allocation {
 
 namespace {
 
+constexpr std::int64_t kHuge = 20'000;  // buffers beyond which the first half per cent above the bound ends the search for packings, and no order is tried within one
 constexpr std::int64_t kFew = 1500;  // buffers up to which a plain list of what is placed beats the tree
 
 // Offsets strictly between `above` and `below` are forbidden.
@@ -47,6 +51,7 @@ class List {
                 if (entry.begin < mine.end && mine.begin < entry.end) taken_.push_back({entry.low - mine.high, entry.high - mine.low});
         return choose(taken_, buffers.alignment[b], best_fit);
     }
+    std::int64_t looks() const { return 0; }
     void take(std::int64_t b, std::int64_t at) {
         for (const Section &mine : time_.sections(b)) {
             const Entry entry{at + mine.low, at + mine.high, mine.begin, mine.end};
@@ -101,6 +106,8 @@ class Tree {
     void take(std::int64_t b, std::int64_t at) {
         for (const Section &mine : time_.sections(b)) occupancy_.take(mine.begin, mine.end, at + mine.low, at + mine.high);
     }
+    // How often a set of ranges was looked into so far: the work done.
+    std::int64_t looks() const { return looks_; }
 
   private:
     struct Cursor {
@@ -112,6 +119,7 @@ class Tree {
         std::size_t agreed = 0, count = cursors_.size();
         for (std::size_t i = 0; agreed < count; i = i + 1 == count ? 0 : i + 1) {
             Cursor &cursor = cursors_[i];
+            ++looks_;
             skip(cursor, at);
             if (cursor.next != cursor.end && cursor.next->low - cursor.high < at) {
                 at = align_up(cursor.next->high - cursor.low, alignment);
@@ -135,10 +143,23 @@ class Tree {
     const Timeline &time_;
     Occupancy occupancy_;
     std::vector<Cursor> cursors_;
+    std::int64_t looks_ = 0;
+};
+
+// What one order may cost once there is some packing: looks into the tree, and time.
+class Patience {
+  public:
+    explicit Patience(Budget &budget) : budget_(budget) {}
+    bool permits(std::int64_t looks) { return looks <= kLooks && (++placed_ % kGlance != 0 || budget_.look()); }
+
+  private:
+    static constexpr std::int64_t kLooks = 5'000'000, kGlance = 256;
+    Budget &budget_;
+    std::int64_t placed_ = 0;
 };
 
 template <typename Placed>
-Greedy run(const Buffers &buffers, const Timeline &time, std::span<const std::int64_t> order, bool best_fit, std::int64_t limit) {
+Greedy run(const Buffers &buffers, const Timeline &time, std::span<const std::int64_t> order, bool best_fit, std::int64_t limit, Patience *patience = nullptr) {
     Placed placed(time);
     Greedy result;
     result.packed = true;
@@ -147,7 +168,7 @@ Greedy run(const Buffers &buffers, const Timeline &time, std::span<const std::in
         result.offset[b] = at;
         result.peak = std::max(result.peak, at + buffers.size[b]);
         placed.take(b, at);
-        return result.peak <= limit;
+        return result.peak <= limit && (!patience || patience->permits(placed.looks()));
     };
     for (std::int64_t b = 0; b < buffers.count(); ++b)
         if (buffers.pin[b] >= 0) {
@@ -183,10 +204,10 @@ struct Order {
     const char *name;
     double contention, size, length;  // exponents
     double classes = 0, split = 0;
-    bool by_start = false, best_fit = false;
+    bool by_start = false, best_fit = false, halves = false;  // halves: of the product of powers only the binary logarithm, then start
 };
 
-constexpr std::array<Order, 13> kOrders{{
+constexpr std::array<Order, 14> kOrders{{
     {"contention^8 x size", 8, 1, 0},
     {"start, tightest gap", 0, 0, 0, 0, 0, true, true},
     {"size", 0, 1, 0},
@@ -200,6 +221,7 @@ constexpr std::array<Order, 13> kOrders{{
     {"start", 0, 0, 0, 0, 0, true},
     {"contention x size", 1, 1, 0},
     {"length", 0, 1e-3, 1},
+    {"contention^4 x size in powers of two, then start", 4, 1, 0, 0, 0, false, false, true},
 }};
 
 std::vector<std::int64_t> sorted(const Buffers &buffers, const Timeline &time, const Order &order) {
@@ -215,13 +237,37 @@ std::vector<std::int64_t> sorted(const Buffers &buffers, const Timeline &time, c
             key[b] = {-level, static_cast<double>(time.sections(b)[0].begin)};
         } else {
             const double contention = static_cast<double>(time.contention(b)) / bound;
+            const double start = static_cast<double>(time.sections(b)[0].begin);
             key[b].first = -(order.contention * std::log(contention) + order.size * std::log(size) + order.length * std::log(time.length(b)));
+            if (order.halves) key[b] = {std::ceil(key[b].first / std::log(2.0)), start};
         }
     }
     std::vector<std::int64_t> index(buffers.count());
     std::iota(index.begin(), index.end(), 0);
     std::sort(index.begin(), index.end(), [&](std::int64_t a, std::int64_t b) { return key[a] != key[b] ? key[a] < key[b] : a < b; });
     return index;
+}
+
+std::int64_t highest(const Buffers &buffers, std::span<const std::int64_t> offset) {
+    std::int64_t peak = 0;
+    for (std::int64_t b = 0; b < buffers.count(); ++b)
+        if (buffers.matters(b)) peak = std::max(peak, offset[b] + buffers.size[b]);
+    return peak;
+}
+
+// Best-fit in an order of birth, the short way; empty where that is not possible.
+std::vector<std::int64_t> best_fit_by_birth(const Buffers &buffers, std::span<const std::int64_t> order) {
+    if (!Plain::possible(buffers) || std::any_of(buffers.alignment.begin(), buffers.alignment.end(), [](std::int64_t a) { return a != 1; })) return {};
+    const Plain plain(buffers, false);
+    std::vector<std::int32_t> place(buffers.count(), -1), births;
+    for (std::int32_t i = 0; i < plain.count(); ++i) place[plain.buffer[i]] = i;
+    for (std::int64_t b : order)
+        if (place[b] >= 0) births.push_back(place[b]);
+    if (!std::is_sorted(births.begin(), births.end(), [&](std::int32_t a, std::int32_t b) { return plain.begin[a] < plain.begin[b]; })) return {};
+    const std::vector<std::int64_t> offset = sweep_best_fit(plain, births);
+    std::vector<std::int64_t> whole(buffers.count(), 0);
+    for (std::int32_t i = 0; i < plain.count(); ++i) whole[plain.buffer[i]] = offset[i];
+    return whole;
 }
 
 std::vector<std::int64_t> by_hint(std::span<const std::int64_t> hint) {
@@ -244,6 +290,10 @@ std::int64_t simple_bound(const Buffers &buffers) {
 Greedy place_in_order(const Buffers &buffers, std::span<const std::int64_t> order, bool best_fit, std::int64_t limit) {
     const Timeline time(buffers);
     if (pins_clash(buffers, time)) return {};
+    if (best_fit && buffers.count() > kFew && limit == std::numeric_limits<std::int64_t>::max()) {
+        std::vector<std::int64_t> offset = best_fit_by_birth(buffers, order);
+        if (!offset.empty()) return {true, offset, highest(buffers, offset), {}};
+    }
     return buffers.count() <= kFew ? run<List>(buffers, time, order, best_fit, limit) : run<Tree>(buffers, time, order, best_fit, limit);
 }
 
@@ -253,15 +303,30 @@ Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint
     if (pins_clash(buffers, time)) return best;
     const auto attempt = [&](const char *name, const std::vector<std::int64_t> &order, bool best_fit) {
         const std::int64_t limit = !best.packed ? std::numeric_limits<std::int64_t>::max() : best.peak - 1;
-        Greedy greedy = buffers.count() <= kFew ? run<List>(buffers, time, order, best_fit, limit) : run<Tree>(buffers, time, order, best_fit, limit);
+        Patience patience(budget);
+        Patience *const some = best.packed ? &patience : nullptr;
+        Greedy greedy = buffers.count() <= kFew ? run<List>(buffers, time, order, best_fit, limit, some) : run<Tree>(buffers, time, order, best_fit, limit, some);
         if (!greedy.packed) return;
         best = std::move(greedy);
         best.order = name;
     };
-    const auto done = [&] { return best.packed && (best.peak <= enough || !budget.look()); };
+    const bool huge = buffers.count() > kHuge;
+    const auto within = [&](std::int64_t share) { return huge && best.peak <= time.load() + time.load() / share; };
+    const auto done = [&] { return best.packed && (best.peak <= enough || within(200) || !budget.look()); };
+    const auto found = [&](const char *name, std::vector<std::int64_t> &&offset) {
+        const std::int64_t peak = highest(buffers, offset);
+        if (!best.packed || peak < best.peak) best = {true, std::move(offset), peak, name};
+        return !done();
+    };
     if (!hint.empty()) attempt("hint", by_hint(hint), false);
+    if (buffers.count() > kFew && !done()) {
+        std::vector<std::int64_t> order = sorted(buffers, time, kOrders[1]), offset = best_fit_by_birth(buffers, order);
+        if (!offset.empty()) found(kOrders[1].name, std::move(offset));
+    }
+    if (buffers.count() > kFew && !done()) attempt(kOrders.back().name, sorted(buffers, time, kOrders.back()), false);
+    if (buffers.count() > kFew && !done()) pack_at_scale(buffers, simple_bound(buffers), budget, found);
     for (const Order &order : kOrders) {
-        if (done()) break;
+        if (done() || (best.packed && within(100))) break;
         attempt(order.name, sorted(buffers, time, order), order.best_fit);
     }
     return best;

@@ -9,8 +9,6 @@ namespace loadmaster::allocation {
 
 namespace {
 
-constexpr std::int64_t kKinds = 6;
-
 double key_of(const Model &model, std::int32_t b, std::int64_t kind) {
     const double slots = model.hull_end[b] - model.hull_begin[b], length = model.length[b];
     const double size = static_cast<double>(model.size[b]), contention = static_cast<double>(model.contention[b]);
@@ -26,19 +24,29 @@ double key_of(const Model &model, std::int32_t b, std::int64_t kind) {
 
 }  // namespace
 
-std::vector<std::int32_t> rank_of_attempt(const Model &model, std::int64_t attempt, std::uint64_t seed) {
+Taste taste_of_attempt(const Model &model, std::int64_t attempt, std::uint64_t seed) {
     constexpr std::array<double, 4> kNoise{0.1, 0.2, 0.05, 0.4};
+    // Most problems are settled by searches that learn from failures; the tightest ones by some that do not.
+    constexpr std::array<std::pair<double, double>, 3> kPure{{{50, 0.1}, {200, 0.1}, {100, 0.1}}};
+    constexpr std::array<std::pair<double, double>, 4> kPerturbed{{{200, 0}, {100, 0.03}, {250, 0}, {150, 0}}};
     Random random(seed * 0x2545f4914f6cdd1dULL + static_cast<std::uint64_t>(attempt));
-    const double noise = attempt < kKinds ? 0 : kNoise[static_cast<std::size_t>(attempt / kKinds) % kNoise.size()];
+    const auto round = static_cast<std::size_t>(attempt / kPureTastes);
+    const double noise = round == 0 ? 0 : kNoise[round % kNoise.size()];
     std::vector<double> key(model.count);
     for (std::int32_t b = 0; b < model.count; ++b) {
-        key[b] = model.twin[b] >= 0 ? key[model.twin[b]] : key_of(model, b, attempt % kKinds) * (1 + noise * (2 * random.uniform() - 1));
+        key[b] = model.twin[b] >= 0 ? key[model.twin[b]] : key_of(model, b, attempt % kPureTastes) * (1 + noise * (2 * random.uniform() - 1));
     }
-    std::vector<std::int32_t> order(model.count), rank(model.count);
+    std::vector<std::int32_t> order(model.count);
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) { return key[a] > key[b]; });
-    for (std::int32_t i = 0; i < model.count; ++i) rank[order[i]] = i;
-    return rank;
+    Taste taste;
+    taste.rank.resize(model.count);
+    for (std::int32_t i = 0; i < model.count; ++i) taste.rank[order[i]] = i;
+    const auto turn = static_cast<std::size_t>(attempt);
+    const auto &[slack, blame] = round == 0 ? kPure[turn % kPure.size()] : kPerturbed[turn % kPerturbed.size()];
+    taste.slack = slack;
+    taste.blame = blame;
+    return taste;
 }
 
 }  // namespace loadmaster::allocation

@@ -1,10 +1,9 @@
 // Orders in which buffers are preferred, and seeded perturbations of them.
 #pragma once
 
-#include "model.hpp"
+#include "search.hpp"
 
 #include <cstdint>
-#include <vector>
 
 namespace loadmaster::allocation {
 
@@ -24,7 +23,10 @@ class Random {
     std::uint64_t state_;
 };
 
-// The rank of every buffer in the `attempt`-th order of a search: pure orders first, then perturbed ones, for ever.
-std::vector<std::int32_t> rank_of_attempt(const Model &model, std::int64_t attempt, std::uint64_t seed);
+// So many attempts go by pure orders.
+constexpr std::int64_t kPureTastes = 6;
+
+// What the `attempt`-th search goes by: pure orders first, then perturbed ones, for ever.
+Taste taste_of_attempt(const Model &model, std::int64_t attempt, std::uint64_t seed);
 
 }  // namespace loadmaster::allocation

@@ -6,15 +6,13 @@
 namespace loadmaster::allocation {
 
 enum Rule : std::int64_t {
-    kSections = 1,        // floor + unplaced total of a slot above the capacity: fail
-    kDominance = 2,       // nothing may start at or above a place where an unplaced buffer would fit whole
-    kMonotonic = 4,       // offsets never decrease along the search, so the last one is a floor for all
+    kSections = 1,        // lowest place + unplaced total of a slot above the capacity: fail
+    kDominance = 2,       // no hole may stay below a buffer that would fit into it
+    kLevels = 4,          // nothing starts where nothing can hold it up: levels at which nothing could begin are passed over
     kDecomposition = 8,   // parts that share no instant are solved apart
     kTwins = 16,          // identical buffers take their offsets in the order of their indices
     kMemory = 32,         // states that failed are remembered, over restarts too
-    // A buffer that was passed over must wait for something to stand on. Finds packings sooner, but can cut off all that are optimal:
-    // what a search with this rule exhausts is no proof.
-    kSupport = 64,
+    kThroughout = 64,     // what is alive throughout a part goes on top of it
     kPreprocessing = 128, // instants that another one dominates are dropped
     kAllRules = 255,
 };

@@ -1,6 +1,7 @@
 #include "search.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 namespace loadmaster::allocation {
@@ -8,6 +9,7 @@ namespace loadmaster::allocation {
 namespace {
 
 constexpr std::int64_t kPlaced = std::int64_t{1} << 62;
+constexpr std::int32_t kFewest = 4;  // buffers for which a state is worth remembering
 
 std::uint64_t mix(std::uint64_t x) {
     x = (x ^ (x >> 31)) * 0x7fb5d329728ea185ULL;
@@ -17,19 +19,28 @@ std::uint64_t mix(std::uint64_t x) {
 
 }  // namespace
 
-Search::Search(const Model &model, std::int64_t rules, Budget &budget) : model_(model), rules_(rules), budget_(budget) {
-    if (has(kMemory)) failed_.resize(14);
+Search::Search(const Model &model, std::int64_t rules)
+    : model_(model), rules_(rules), weight_(model.slots, 1.0), failed_(model.count) {
+    for (std::int32_t b = 0; b < model_.count; ++b) {
+        valleys_apart_ &= model_.first[b + 1] - model_.first[b] == 1;
+        sinks_ &= model_.alignment[b] == 1 && model_.pin[b] < 0;
+    }
+    valleys_apart_ &= !model_.windows;
+    sinks_ &= !model_.windows;
+}
+
+void Search::forget() {
+    std::fill(weight_.begin(), weight_.end(), 1.0);
+    failed_.clear();
 }
 
 bool Search::reset(Int capacity) {
     capacity_ = capacity;
     offset_.assign(model_.count, -1);
     lowest_.assign(model_.count, 0);
-    unplaced_.assign(model_.slots, 0);
-    bottom_.assign(model_.slots, 0);
-    witness_.assign(model_.slots, 0);
-    crossing_.assign(model_.slots, 0);
-    undo_.clear();
+    for (auto *column : {&unplaced_, &floor_, &top_}) column->assign(model_.slots, 0);
+    for (auto *column : {&witness_, &crossing_, &valley_}) column->assign(model_.slots, 0);
+    change_.assign(model_.slots + 1, 0);
     candidates_.clear();
     parts_.clear();
     order_.resize(model_.count);
@@ -37,9 +48,7 @@ bool Search::reset(Int capacity) {
     for (std::int32_t b = 0; b < model_.count; ++b) {
         if (model_.pin[b] >= 0) lowest_[b] = model_.pin[b];
         if (lowest_[b] + model_.size[b] > capacity_) return false;
-        for (std::int32_t i = model_.first[b]; i < model_.first[b + 1]; ++i)
-            for (std::int32_t s = model_.spans[i].begin; s < model_.spans[i].end; ++s) unplaced_[s] += model_.spans[i].high - model_.spans[i].low;
-        for (std::int32_t s = model_.hull_begin[b]; s + 1 < model_.hull_end[b]; ++s) ++crossing_[s];
+        take(b, -1);
     }
     for (std::int32_t s = 0; s < model_.slots; ++s)
         if (!refresh(s)) return false;
@@ -47,176 +56,288 @@ bool Search::reset(Int capacity) {
     return true;
 }
 
-// Look for the lowest place of any unplaced buffer in the slot; false if what is to come does not fit above it.
+// Move a buffer out of what is still to come, or with a negative sign into it.
+void Search::take(std::int32_t buffer, int sign) {
+    for (std::int32_t i = model_.first[buffer]; i < model_.first[buffer + 1]; ++i) {
+        const Span &span = model_.spans[i];
+        for (std::int32_t s = span.begin; s < span.end; ++s) unplaced_[s] -= sign * (span.high - span.low);
+    }
+    for (std::int32_t s = model_.hull_begin[buffer]; s + 1 < model_.hull_end[buffer]; ++s) crossing_[s] -= sign;
+}
+
+// Look for the floor of a slot; false if what is to come does not fit above it.
 bool Search::refresh(std::int32_t slot) {
-    Int lowest = kPlaced;
+    Int floor = kPlaced;
     std::int32_t witness = model_.slot_first[slot];
     for (std::int32_t k = witness; k < model_.slot_first[slot + 1]; ++k) {
         const Int at = lowest_[model_.slot_buffer[k]] + model_.slot_low[k];
-        if (at < lowest) lowest = at, witness = k;
-        if (at <= bottom_[slot]) break;  // lowest places only rise
+        if (at < floor) floor = at, witness = k;
+        if (at <= floor_[slot]) break;  // lowest places only rise
     }
-    undo_.push_back({~slot, witness_[slot], bottom_[slot]});
-    bottom_[slot] = lowest;
+    floor = std::min(floor, kPlaced);
+    undo_.push_back({Undo::kFloor, slot, witness_[slot], floor_[slot]});
+    floor_[slot] = floor;
     witness_[slot] = witness;
-    return lowest >= kPlaced || !has(kSections) || lowest + unplaced_[slot] <= capacity_;
+    return floor == kPlaced || !has(kSections) || floor + unplaced_[slot] <= capacity_;
 }
 
-bool Search::slots_hold(const Part &part, Int base) {
-    const Int floor = has(kMonotonic) ? base : 0;
-    for (std::int32_t s = part.slot_from; s < part.slot_to; ++s) {
-        if (bottom_[s] < kPlaced) {
-            const std::int32_t k = witness_[s];
-            if (lowest_[model_.slot_buffer[k]] + model_.slot_low[k] != bottom_[s] && !refresh(s)) return false;
-        }
-        if (has(kSections) && bottom_[s] < kPlaced && std::max(bottom_[s], floor) + unplaced_[s] > capacity_) return false;
+// Bring the floors up to date after lowest places have changed.
+bool Search::settle(const Part &part) {
+    for (std::int32_t s = std::max(touched_from_, part.slot_from); s < std::min(touched_to_, part.slot_to); ++s) {
+        if (floor_[s] == kPlaced) continue;
+        const std::int32_t k = witness_[s];
+        if (lowest_[model_.slot_buffer[k]] + model_.slot_low[k] != floor_[s] && !refresh(s)) return false;
     }
+    return true;
+}
+
+// An unplaced buffer can start no lower than at `to`; false if that is too high for it.
+bool Search::lift(std::int32_t buffer, Int to) {
+    const Int raised = align_up(to, model_.alignment[buffer]);
+    if (raised + model_.size[buffer] > capacity_ || model_.pin[buffer] >= 0) return false;
+    undo_.push_back({Undo::kLowest, buffer, 0, lowest_[buffer]});
+    lowest_[buffer] = raised;
+    touched_from_ = std::min(touched_from_, model_.hull_begin[buffer]);
+    touched_to_ = std::max(touched_to_, model_.hull_end[buffer]);
     return true;
 }
 
 bool Search::place(std::int32_t buffer, Int at, const Part &part) {
     offset_[buffer] = at;
-    for (std::int32_t i = model_.first[buffer]; i < model_.first[buffer + 1]; ++i) {
-        const Span &span = model_.spans[i];
-        for (std::int32_t s = span.begin; s < span.end; ++s) unplaced_[s] -= span.high - span.low;
-    }
-    for (std::int32_t s = model_.hull_begin[buffer]; s + 1 < model_.hull_end[buffer]; ++s) --crossing_[s];
-    undo_.push_back({buffer, 0, lowest_[buffer]});
+    take(buffer, 1);
+    for (std::int32_t i = model_.first[buffer]; i < model_.first[buffer + 1]; ++i)
+        for (std::int32_t s = model_.spans[i].begin; s < model_.spans[i].end; ++s) {
+            undo_.push_back({Undo::kTop, s, 0, top_[s]});
+            top_[s] = at + model_.spans[i].high;
+        }
+    undo_.push_back({Undo::kLowest, buffer, 0, lowest_[buffer]});
     lowest_[buffer] = kPlaced;
+    touched_from_ = model_.hull_begin[buffer];
+    touched_to_ = model_.hull_end[buffer];
     for (std::int64_t k = model_.near_first[buffer]; k < model_.near_first[buffer + 1]; ++k) {
-        const std::int32_t other = model_.neighbour[k];
-        if (lowest_[other] >= at + model_.rise[k]) continue;
-        const Int raised = align_up(at + model_.rise[k], model_.alignment[other]);
-        if (raised + model_.size[other] > capacity_ || model_.pin[other] >= 0) return false;
-        undo_.push_back({other, 0, lowest_[other]});
-        lowest_[other] = raised;
+        const Int above = at + model_.rise[k];
+        if (lowest_[model_.neighbour[k]] < above && !lift(model_.neighbour[k], above)) return false;
     }
-    return slots_hold(part, model_.windows ? 0 : at);
+    return settle(part);
 }
 
-void Search::unplace(std::int32_t buffer, std::size_t mark) {
-    for (std::int32_t i = model_.first[buffer]; i < model_.first[buffer + 1]; ++i) {
-        const Span &span = model_.spans[i];
-        for (std::int32_t s = span.begin; s < span.end; ++s) unplaced_[s] += span.high - span.low;
+void Search::unplace(std::int32_t buffer) { take(buffer, -1); }
+
+// Nothing starts in the slot below `to`.
+bool Search::raise(std::int32_t slot, Int to, const Part &part) {
+    touched_from_ = slot;
+    touched_to_ = slot + 1;
+    for (std::int32_t k = model_.slot_first[slot]; k < model_.slot_first[slot + 1]; ++k) {
+        const Int lowest = lowest_[model_.slot_buffer[k]];
+        if (lowest < kPlaced && lowest + model_.slot_low[k] < to && !lift(model_.slot_buffer[k], to - model_.slot_low[k])) return false;
     }
-    for (std::int32_t s = model_.hull_begin[buffer]; s + 1 < model_.hull_end[buffer]; ++s) ++crossing_[s];
+    if (!settle(part)) return false;
+    if (!has(kDominance) || model_.windows || !leaves_hole(slot)) return true;
+    ++holes_;
+    return false;
+}
+
+// Whether some unplaced buffer in the slot would fit, whole, between what is placed and the floors. It could sink there from wherever it will
+// be, so this is not the packing with the smallest sum of offsets.
+bool Search::leaves_hole(std::int32_t slot) const {
+    for (std::int32_t k = model_.slot_first[slot]; k < model_.slot_first[slot + 1]; ++k) {
+        const std::int32_t b = model_.slot_buffer[k];
+        if (lowest_[b] == kPlaced || model_.pin[b] >= 0 || top_[slot] + model_.size[b] > floor_[slot]) continue;
+        Int hole = 0, ceiling = kPlaced;
+        for (std::int32_t i = model_.first[b]; i < model_.first[b + 1]; ++i)
+            for (std::int32_t s = model_.spans[i].begin; s < model_.spans[i].end; ++s) {
+                hole = std::max(hole, top_[s]);
+                ceiling = std::min(ceiling, floor_[s]);
+            }
+        if (align_up(hole, model_.alignment[b]) + model_.size[b] <= ceiling) return true;
+    }
+    return false;
+}
+
+void Search::rewind(std::size_t mark) {
     for (; undo_.size() > mark; undo_.pop_back()) {
         const Undo &step = undo_.back();
-        if (step.index >= 0) lowest_[step.index] = step.value;
-        else bottom_[~step.index] = step.value, witness_[~step.index] = step.witness;
+        if (step.kind == Undo::kLowest) lowest_[step.index] = step.value;
+        else if (step.kind == Undo::kTop) top_[step.index] = step.value;
+        else floor_[step.index] = step.value, witness_[step.index] = step.witness;
     }
 }
 
-FailedStates::Key Search::key_of(const Part &part, Int base, std::int32_t last) const {
-    FailedStates::Key key{static_cast<std::uint64_t>(part.to - part.from), 0};
+// Where something in the slot could start next if nothing starts on its floor: where somebody's lowest place is, or on top of a
+// buffer that is still to come. That one is not in the slot itself, or it would start there first.
+Search::Int Search::next_level(const Part &part, const Valley &valley) const {
+    if (!has(kLevels)) return valley.floor + 1;
+    Int next = kPlaced;
+    for (std::int32_t k = model_.slot_first[valley.slot]; k < model_.slot_first[valley.slot + 1]; ++k) {
+        const Int at = lowest_[model_.slot_buffer[k]] + model_.slot_low[k];
+        if (at > valley.floor) next = std::min(next, at);
+    }
     for (std::int32_t i = part.from; i < part.to; ++i) {
         const std::int32_t b = order_[i];
-        const auto who = static_cast<std::uint64_t>(b) * 2 + (passed_over(b, base, last) ? 1 : 0);
-        const std::uint64_t code = mix(static_cast<std::uint64_t>(lowest_[b]) * 0x9e3779b97f4a7c15ULL + who);
-        key.a += code;
-        key.b += mix(code ^ 0xd1b54a32d192ed03ULL);
+        if (valleys_apart_) {
+            if (model_.hull_end[b] <= valley.from || model_.hull_begin[b] >= valley.to) continue;
+            if (model_.hull_begin[b] <= valley.slot && valley.slot < model_.hull_end[b]) continue;
+        }
+        for (std::int32_t j = model_.first[b]; j < model_.first[b + 1]; ++j) {
+            const Int top = lowest_[b] + model_.spans[j].high;
+            if (top > valley.floor) next = std::min(next, top);
+        }
+    }
+    return next;
+}
+
+Search::Int Search::lowest_floor(const Part &part) const {
+    return *std::min_element(floor_.begin() + part.slot_from, floor_.begin() + part.slot_to);
+}
+
+// The first slot of the valley that each slot is in, or -1. Where buffers have gaps, what is below a buffer in one of its lifetimes may
+// still be open when it is high up in another one: then only the lowest slots of all will do.
+void Search::mark_valleys(const Part &part) {
+    const Int lowest = valleys_apart_ ? 0 : lowest_floor(part);
+    for (std::int32_t from = part.slot_from, to = 0; from < part.slot_to; from = to) {
+        const Int floor = floor_[from];
+        for (to = from + 1; to < part.slot_to && floor_[to] == floor;) ++to;
+        const bool deep = (from == part.slot_from || floor_[from - 1] > floor) && (to == part.slot_to || floor_[to] > floor);
+        const bool valley = floor < kPlaced && (valleys_apart_ ? deep : floor == lowest);
+        std::fill(valley_.begin() + from, valley_.begin() + to, valley ? from : -1);
+    }
+}
+
+// How the number of candidates changes from slot to slot.
+void Search::count_candidates(const Part &part) {
+    std::fill(change_.begin() + part.slot_from, change_.begin() + part.slot_to + 1, 0);
+    for (std::int32_t i = part.from; i < part.to; ++i) {
+        const std::int32_t b = order_[i];
+        for (std::int32_t j = model_.first[b]; j < model_.first[b + 1]; ++j) {
+            const Span &span = model_.spans[j];
+            if (valley_[span.begin] < 0 || floor_[span.begin] != lowest_[b] + span.low || twin_first(b)) continue;
+            ++change_[span.begin];
+            --change_[span.end];
+        }
+    }
+}
+
+Search::Valley Search::choose(const Part &part) {
+    mark_valleys(part);
+    count_candidates(part);
+    Valley best;
+    double least = std::numeric_limits<double>::infinity();
+    std::int32_t candidates = 0;
+    const double per_unit = taste_->slack / static_cast<double>(model_.load);
+    for (std::int32_t s = part.slot_from; s < part.slot_to; ++s) {
+        candidates += change_[s];
+        if (valley_[s] < 0) continue;
+        const double score = (candidates + per_unit * static_cast<double>(capacity_ - floor_[s] - unplaced_[s])) / weight_[s];
+        if (score < least) least = score, best.slot = s;
+    }
+    best.floor = floor_[best.slot];
+    best.from = valley_[best.slot];
+    for (best.to = best.slot + 1; best.to < part.slot_to && valley_[best.to] == best.from;) ++best.to;
+    return best;
+}
+
+bool Search::twin_first(std::int32_t buffer) const { return model_.twin[buffer] >= 0 && lowest_[model_.twin[buffer]] < kPlaced; }
+
+// Puts on `candidates_` who may start on the floor of the slot.
+void Search::list_candidates(const Valley &valley) {
+    const std::size_t from = candidates_.size();
+    for (std::int32_t k = model_.slot_first[valley.slot]; k < model_.slot_first[valley.slot + 1]; ++k) {
+        const std::int32_t b = model_.slot_buffer[k];
+        if (lowest_[b] + model_.slot_low[k] == valley.floor && !twin_first(b)) candidates_.push_back({taste_->rank[b], b});
+    }
+    std::sort(candidates_.begin() + static_cast<std::ptrdiff_t>(from), candidates_.end(), [](const Candidate &a, const Candidate &b) { return a.rank < b.rank; });
+}
+
+std::uint64_t Search::key_of(const Part &part, Int base) const {
+    std::uint64_t key = static_cast<std::uint64_t>(part.to - part.from);
+    for (std::int32_t i = part.from; i < part.to; ++i) {
+        const auto who = static_cast<std::uint64_t>(order_[i]);
+        key += mix(static_cast<std::uint64_t>(lowest_[order_[i]] - base) * 0x9e3779b97f4a7c15ULL + who);
     }
     return key;
 }
 
-// Whoever was passed over waits for a neighbour that comes no lower than `base`, and below its own top: else it could have stayed
-// where it is. So it lies at least the smallest size above `base`. False if it waits in vain, or if a slot is too full for that.
-bool Search::supported(const Part &part, Int base, std::int32_t last, Int top) const {
-    Int smallest = kPlaced;
-    for (std::int32_t i = part.from; i < part.to; ++i) smallest = std::min(smallest, model_.size[order_[i]]);
-    const auto soonest = [&](std::int32_t b) { return passed_over(b, base, last) ? base + smallest : lowest_[b]; };
-    for (std::int32_t i = part.from; i < part.to; ++i) {
-        const std::int32_t b = order_[i];
-        if (!passed_over(b, base, last)) continue;
-        const Int before = std::min(top, lowest_[b] + model_.size[b]);
-        const auto lifts = [&](std::int32_t other) { return lowest_[other] < kPlaced && soonest(other) < before; };
-        if (std::none_of(model_.neighbour.begin() + model_.near_first[b], model_.neighbour.begin() + model_.near_first[b + 1], lifts)) return false;
-    }
-    if (!has(kSections)) return true;
-    for (std::int32_t s = part.slot_from; s < part.slot_to; ++s) {
-        if (bottom_[s] > base || base + smallest + unplaced_[s] <= capacity_) continue;
-        Int lowest = kPlaced;
-        for (std::int32_t k = model_.slot_first[s]; k < model_.slot_first[s + 1]; ++k) {
-            const std::int32_t b = model_.slot_buffer[k];
-            if (lowest_[b] < kPlaced) lowest = std::min(lowest, soonest(b));
-        }
-        if (lowest + unplaced_[s] > capacity_) return false;
-    }
-    return true;
+bool Search::known_to_fail(const Part &part, std::uint64_t key, Int base) const {
+    const auto same = [&](std::int32_t b, Int place) {
+        return lowest_[b] == place + base && model_.hull_begin[b] >= part.slot_from && model_.hull_end[b] <= part.slot_to;
+    };
+    return failed_.knows(key, static_cast<std::size_t>(part.to - part.from), part.capacity - base, same);
 }
 
-// Puts on `candidates_` who may come next: nobody, if there is no hope.
-void Search::find_candidates(const Part &part, Int base, std::int32_t last) {
-    Int top = kPlaced;
-    // Where an unplaced buffer would fit whole, nothing may start: it could sink there.
-    for (std::int32_t i = part.from; i < part.to; ++i) top = std::min(top, lowest_[order_[i]] + model_.size[order_[i]]);
-    if (!has(kDominance) || model_.windows) top = kPlaced;
-    // Nor may it start where a slot could not hold what is still to come above it.
-    if (has(kSections) && has(kMonotonic) && !model_.windows)
-        for (std::int32_t s = part.slot_from; s < part.slot_to; ++s)
-            if (unplaced_[s] > 0) top = std::min(top, capacity_ - unplaced_[s] + 1);
-    if (has(kSupport) && !model_.windows && !supported(part, base, last, top)) return;
-    for (std::int32_t i = part.from; i < part.to; ++i) {
-        const std::int32_t b = order_[i];
-        // Whoever was passed over must not come until something lifts it: it would leave room below itself.
-        const bool twin_first = model_.twin[b] >= 0 && lowest_[model_.twin[b]] < kPlaced;
-        if ((passed_over(b, base, last) && has(kSupport)) || twin_first) continue;
-        const Int at = align_up(std::max(lowest_[b], base), model_.alignment[b]);
-        if (at < top && at + model_.size[b] <= capacity_ && (model_.pin[b] < 0 || at == model_.pin[b])) candidates_.push_back({at, rank_[b], b});
-    }
+void Search::remember(const Part &part, std::uint64_t key, Int base) {
+    FailedStates::Whole &state = failed_.add(key, part.capacity - base);
+    for (std::int32_t i = part.from; i < part.to; ++i) state.emplace_back(order_[i], lowest_[order_[i]] - base);
 }
 
-Outcome Search::solve(const Part &part, Int base, std::int32_t last) {
-    // What is alone may go where it fits, canonical or not.
+Outcome Search::solve(const Part &part) {
     if (part.to - part.from == 1) {
-        const std::int32_t b = order_[part.from];
-        offset_[b] = lowest_[b];
+        offset_[order_[part.from]] = lowest_[order_[part.from]];
         return Outcome::solved;
     }
-    FailedStates::Key key{0, 0};
-    const bool remember = has(kMemory) && part.to - part.from >= 4;
-    if (remember) {
-        key = key_of(part, base, last);
-        if (failed_.knows(key, capacity_)) return Outcome::failed;
-    }
-    const std::size_t from = candidates_.size();
-    find_candidates(part, base, last);
-    std::sort(candidates_.begin() + static_cast<std::ptrdiff_t>(from), candidates_.end());
-    for (std::size_t i = from; i < candidates_.size(); ++i) {
-        if (budget_.nodes() >= limit_ || !budget_.spend()) return Outcome::aborted;
-        const Candidate chosen = candidates_[i];
-        const std::size_t mark = undo_.size();
-        if (place(chosen.buffer, chosen.at, part)) {
-            std::iter_swap(order_.begin() + part.from, std::find(order_.begin() + part.from, order_.begin() + part.to, chosen.buffer));
-            // With windows no order of offsets says who lies above whom: then any order goes.
-            const Outcome outcome = model_.windows ? solve_parts(part, 0, -1, chosen.buffer) : solve_parts(part, chosen.at, chosen.rank, chosen.buffer);
-            if (outcome != Outcome::failed) return outcome;
+    capacity_ = part.capacity;
+    const bool memory = has(kMemory) && part.to - part.from >= kFewest;
+    const Int base = memory && sinks_ ? lowest_floor(part) : 0;
+    const std::uint64_t key = memory ? key_of(part, base) : 0;
+    if (memory && known_to_fail(part, key, base)) return Outcome::failed;
+    const std::size_t mark = undo_.size();
+    const std::int64_t holes = holes_;
+    while (true) {
+        const Valley valley = choose(part);
+        const std::size_t first = candidates_.size();
+        list_candidates(valley);
+        const std::size_t end = candidates_.size();
+        for (std::size_t i = first; i < end; ++i) {
+            if (!allowance_->spend()) return Outcome::aborted;
+            const std::int32_t b = candidates_[i].buffer;
+            const std::size_t before = undo_.size();
+            capacity_ = part.capacity;
+            if (place(b, lowest_[b], part)) {
+                std::iter_swap(order_.begin() + part.from, std::find(order_.begin() + part.from, order_.begin() + part.to, b));
+                const Outcome outcome = solve_rest({part.from + 1, part.to, part.slot_from, part.slot_to, part.capacity}, b);
+                if (outcome != Outcome::failed) return outcome;
+            } else {
+                weight_[valley.slot] += taste_->blame;
+            }
+            unplace(b);
+            rewind(before);
         }
-        unplace(chosen.buffer, mark);
+        candidates_.resize(first);
+        if (!allowance_->spend()) return Outcome::aborted;
+        capacity_ = part.capacity;
+        const Int next = next_level(part, valley);
+        if ((has(kSections) && next + unplaced_[valley.slot] > capacity_) || !raise(valley.slot, next, part)) break;
     }
-    candidates_.resize(from);
-    if (remember) failed_.add(key, capacity_);
+    rewind(mark);
+    // Where a hole was to blame, another way to the same state may have none.
+    if (memory && holes == holes_) remember(part, key, base);
     return Outcome::failed;
 }
 
-// Solve what is left of a part once order_[part.from] is placed: apart, where it falls apart.
-Outcome Search::solve_parts(const Part &part, Int base, std::int32_t last, std::int32_t placed) {
-    const Part rest{part.from + 1, part.to, part.slot_from, part.slot_to};
-    if (rest.from == rest.to) return Outcome::solved;
-    bool splits = placed < 0;
-    for (std::int32_t s = placed < 0 ? 0 : model_.hull_begin[placed]; placed >= 0 && s < model_.hull_end[placed]; ++s)
-        splits |= s + 1 < part.slot_to && crossing_[s] == 0;
-    if (placed >= 0 && model_.hull_begin[placed] > part.slot_from) splits |= crossing_[model_.hull_begin[placed] - 1] == 0;
-    if (!splits || !has(kDecomposition)) return solve(rest, base, last);
+// What is left of a part once a buffer is placed, or all of it with placed < 0.
+Outcome Search::solve_rest(Part part, std::int32_t placed) {
+    if (part.from == part.to) return Outcome::solved;
+    if (has(kDecomposition) && falls_apart(part, placed)) return solve_apart(part);
+    return has(kThroughout) && sinks_ ? solve_throughout(part) : solve(part);
+}
 
-    std::sort(order_.begin() + rest.from, order_.begin() + rest.to, [&](std::int32_t a, std::int32_t b) {
+bool Search::falls_apart(const Part &part, std::int32_t placed) const {
+    if (placed < 0) return true;
+    const std::int32_t before = model_.hull_begin[placed] - 1;
+    if (before >= part.slot_from && crossing_[before] == 0) return true;
+    for (std::int32_t s = model_.hull_begin[placed]; s < model_.hull_end[placed]; ++s)
+        if (s + 1 < part.slot_to && crossing_[s] == 0) return true;
+    return false;
+}
+
+Outcome Search::solve_apart(const Part &part) {
+    std::sort(order_.begin() + part.from, order_.begin() + part.to, [&](std::int32_t a, std::int32_t b) {
         return model_.hull_begin[a] != model_.hull_begin[b] ? model_.hull_begin[a] < model_.hull_begin[b] : a < b;
     });
     const std::size_t first = parts_.size();
     std::int32_t reach = -1;
-    for (std::int32_t i = rest.from; i < rest.to; ++i) {
+    for (std::int32_t i = part.from; i < part.to; ++i) {
         const std::int32_t b = order_[i];
-        if (model_.hull_begin[b] >= reach) parts_.push_back({i, i, model_.hull_begin[b], 0});
+        if (model_.hull_begin[b] >= reach) parts_.push_back({i, i, model_.hull_begin[b], 0, part.capacity});
         reach = std::max(reach, model_.hull_end[b]);
         parts_.back().to = i + 1;
         parts_.back().slot_to = reach;
@@ -227,17 +348,54 @@ Outcome Search::solve_parts(const Part &part, Int base, std::int32_t last, std::
         return a.to - a.from != b.to - b.from ? a.to - a.from < b.to - b.from : a.from < b.from;
     });
     Outcome outcome = Outcome::solved;
-    for (std::size_t i = first; i < end && outcome == Outcome::solved; ++i) outcome = solve(Part(parts_[i]), base, last);
+    for (std::size_t i = first; i < end && outcome == Outcome::solved; ++i)
+        outcome = has(kThroughout) && sinks_ ? solve_throughout(parts_[i]) : solve(Part(parts_[i]));
     parts_.resize(first);
     return outcome;
 }
 
-Outcome Search::run(std::int64_t capacity, const std::vector<std::int32_t> &rank, std::int64_t nodes) {
-    rank_ = rank;
-    limit_ = budget_.nodes() + nodes;
+// A buffer alive throughout a part parts what is below it from what is above: the upper half can sink by its size, and it can go on top.
+Outcome Search::solve_throughout(Part part) {
+    const std::int32_t from = part.from;
+    for (std::int32_t i = from; i < part.to; ++i) {
+        const std::int32_t b = order_[i];
+        const bool throughout = model_.hull_begin[b] == part.slot_from && model_.hull_end[b] == part.slot_to && model_.first[b + 1] - model_.first[b] == 1;
+        if (throughout) std::swap(order_[i], order_[part.from++]);
+    }
+    if (part.from == from) return solve(part);
+    const std::size_t mark = undo_.size();
+    bool holds = true;
+    for (std::int32_t i = from; i < part.from; ++i) {
+        const std::int32_t b = order_[i];
+        part.capacity -= model_.size[b];
+        holds &= lowest_[b] <= part.capacity;
+        offset_[b] = part.capacity;
+        take(b, 1);
+        undo_.push_back({Undo::kLowest, b, 0, lowest_[b]});
+        lowest_[b] = kPlaced;
+    }
+    capacity_ = part.capacity;
+    touched_from_ = part.slot_from;
+    touched_to_ = part.slot_to;
+    const auto fits = [&](std::int32_t b) { return lowest_[b] + model_.size[b] <= capacity_; };
+    holds = holds && settle(part) && std::all_of(order_.begin() + part.from, order_.begin() + part.to, fits);
+    // The sum of offsets is another one now: holes that were left before prove nothing any more.
+    for (std::int32_t s = part.slot_from; s < part.slot_to; ++s) {
+        undo_.push_back({Undo::kTop, s, 0, top_[s]});
+        top_[s] = floor_[s];
+    }
+    const Outcome outcome = holds ? solve_rest(part, -1) : Outcome::failed;
+    if (outcome != Outcome::failed) return outcome;
+    for (std::int32_t i = from; i < part.from; ++i) take(order_[i], -1);
+    rewind(mark);
+    return Outcome::failed;
+}
+
+Outcome Search::run(std::int64_t capacity, const Taste &taste, Allowance &allowance) {
+    taste_ = &taste;
+    allowance_ = &allowance;
     if (!reset(capacity)) return Outcome::failed;
-    if (model_.count == 0) return Outcome::solved;
-    return solve_parts({-1, model_.count, 0, model_.slots}, 0, -1, -1);
+    return solve_rest({0, model_.count, 0, model_.slots, capacity}, -1);
 }
 
 }  // namespace loadmaster::allocation

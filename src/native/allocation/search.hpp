@@ -1,53 +1,41 @@
-// Depth-first search over canonical packings of one capacity.
+// Depth-first search for a packing within one capacity, bottom up, where it is most likely to fail.
 //
-// Of all packings that fit, take one with the smallest sum of offsets, and list its buffers by offset, ties by rank. In that list every
-// buffer starts at the lowest place that the buffers before it leave (else it could sink), so it is enough to try, again and again, each
-// unplaced buffer at its lowest place, with offsets that never decrease. Every rule below cuts only branches that cannot hold this packing.
+// Every slot has a floor: the lowest place of any unplaced buffer in it. In a valley (slots of equal floor between higher ones) nothing
+// can come to lie below the floor any more, so of the buffers in one of its slots either one starts right there, or none does and the
+// floor of that slot rises to the next level at which one could. That is a complete choice in any slot of any valley; the search takes the one
+// with fewest candidates and least slack, weighted by how often a choice there failed (after the weighted degree of Boussemart, Hemery, Lecoutre
+// and Sais, 2004).
+//
+// Of all packings that fit it looks for one whose sum of offsets is smallest: there each buffer rests on another one, or on the ground.
 #pragma once
 
 #include "budget.hpp"
+#include "failed_states.hpp"
 #include "model.hpp"
 #include "rules.hpp"
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 namespace loadmaster::allocation {
 
 enum class Outcome { failed, solved, aborted };
 
-// States from which no packing was found, with the highest capacity for which that is known. A state is the set of unplaced buffers, the
-// lowest place of each and which of them were passed over: nothing else decides what can still be done. A fixed number of slots, the
-// newer state wins.
-class FailedStates {
-  public:
-    void resize(int log2_slots) { slots_.assign(std::size_t{1} << log2_slots, {}), mask_ = slots_.size() - 1; }
-    struct Key {
-        std::uint64_t a, b;
-    };
-    bool knows(const Key &key, std::int64_t capacity) const {
-        const Slot &slot = slots_[key.a & mask_];
-        return slot.key.a == key.a && slot.key.b == key.b && capacity <= slot.capacity;
-    }
-    void add(const Key &key, std::int64_t capacity) { slots_[key.a & mask_] = {key, capacity}; }
-
-  private:
-    struct Slot {
-        Key key{0, 0};
-        std::int64_t capacity = -1;
-    };
-    std::vector<Slot> slots_;
-    std::size_t mask_ = 0;
+// What a search tries first. It finds all there is with any of them.
+struct Taste {
+    std::vector<std::int32_t> rank;  // of buffers that could start at the same place; identical ones in the order of their indices
+    double slack = 100;              // candidates that as much slack as the whole load counts for
+    double blame = 0.03;             // what a failure adds to the weight of the slot where it was met
 };
 
 class Search {
   public:
-    Search(const Model &model, std::int64_t rules, Budget &budget);
+    Search(const Model &model, std::int64_t rules);
 
-    // Find a packing whose peak is at most `capacity` units, spending at most `nodes` nodes of the budget. `rank` orders the buffers that
-    // could go to the same place; identical ones must have theirs in the order of their indices.
-    Outcome run(std::int64_t capacity, const std::vector<std::int32_t> &rank, std::int64_t nodes);
+    // Find a packing whose peak is at most `capacity` units, until the allowance is spent.
+    Outcome run(std::int64_t capacity, const Taste &taste, Allowance &allowance);
+    // Forget what earlier runs learned.
+    void forget();
 
     const std::vector<std::int64_t> &offsets() const { return offset_; }
 
@@ -55,46 +43,68 @@ class Search {
     using Int = std::int64_t;
     struct Part {  // unplaced buffers order_[from .. to), alive in slots [slot_from, slot_to) only
         std::int32_t from, to, slot_from, slot_to;
+        Int capacity;
+    };
+    struct Valley {
+        std::int32_t slot = -1, from = 0, to = 0;
+        Int floor = 0;
     };
     struct Candidate {
-        Int at;
         std::int32_t rank, buffer;
-        bool operator<(const Candidate &other) const { return at != other.at ? at < other.at : rank < other.rank; }
     };
     struct Undo {
-        std::int32_t index;  // of a buffer, or of a slot as ~slot
-        std::int32_t witness;
+        enum Kind : std::int32_t { kLowest, kFloor, kTop } kind;
+        std::int32_t index, witness;
         Int value;
     };
 
     bool has(Rule rule) const { return (rules_ & rule) != 0; }
     bool reset(Int capacity);
-    Outcome solve(const Part &part, Int base, std::int32_t last);
-    Outcome solve_parts(const Part &part, Int base, std::int32_t last, std::int32_t placed);
+    Outcome solve(const Part &part);
+    Outcome solve_rest(Part part, std::int32_t placed);
+    Outcome solve_apart(const Part &part);
+    Outcome solve_throughout(Part part);
+    bool falls_apart(const Part &part, std::int32_t placed) const;
+    Valley choose(const Part &part);
+    void mark_valleys(const Part &part);
+    void count_candidates(const Part &part);
+    void list_candidates(const Valley &valley);
     bool place(std::int32_t buffer, Int at, const Part &part);
-    void unplace(std::int32_t buffer, std::size_t mark);
-    bool slots_hold(const Part &part, Int base);
+    void unplace(std::int32_t buffer);
+    bool raise(std::int32_t slot, Int to, const Part &part);
+    Int next_level(const Part &part, const Valley &valley) const;
+    bool leaves_hole(std::int32_t slot) const;
+    void take(std::int32_t buffer, int sign);
+    bool lift(std::int32_t buffer, Int to);
+    bool settle(const Part &part);
     bool refresh(std::int32_t slot);
-    void find_candidates(const Part &part, Int base, std::int32_t last);
-    bool supported(const Part &part, Int base, std::int32_t last, Int top) const;
-    FailedStates::Key key_of(const Part &part, Int base, std::int32_t last) const;
-    bool passed_over(std::int32_t buffer, Int base, std::int32_t last) const { return lowest_[buffer] < base || (lowest_[buffer] == base && rank_[buffer] < last); }
+    void rewind(std::size_t mark);
+    Int lowest_floor(const Part &part) const;
+    std::uint64_t key_of(const Part &part, Int base) const;
+    bool known_to_fail(const Part &part, std::uint64_t key, Int base) const;
+    void remember(const Part &part, std::uint64_t key, Int base);
+    bool twin_first(std::int32_t buffer) const;
 
     const Model &model_;
     const std::int64_t rules_;
-    Budget &budget_;
-    std::int64_t limit_ = 0;  // of the budget's nodes, for this run
-    Int capacity_ = 0;
+    bool valleys_apart_ = true;  // every buffer is alive without a gap, so that valleys can be told apart
+    bool sinks_ = true;          // buffers can move by any number of units: no alignment, no pins, no windows
+    Allowance *allowance_ = nullptr;
+    const Taste *taste_ = nullptr;
+    Int capacity_ = 0;  // of the part at hand
     std::vector<Int> offset_;
-    std::vector<Int> lowest_;            // lowest place of each unplaced buffer above what is placed; kPlaced once placed
-    std::vector<Int> unplaced_, bottom_; // of each slot: bytes still to come, and the lowest place of any of them
-    std::vector<std::int32_t> witness_;  // index in slot_buffer of who has that lowest place
-    std::vector<std::int32_t> crossing_; // unplaced buffers alive on both sides of the border after each slot
-    std::vector<std::int32_t> order_, rank_;
+    std::vector<Int> lowest_;             // lowest place of each unplaced buffer above what is placed; kPlaced once placed
+    std::vector<Int> unplaced_, floor_;   // of each slot: units still to come, and where the first of them could start
+    std::vector<Int> top_;                // of what is placed in each slot
+    std::vector<std::int32_t> witness_;   // index in slot_buffer of whom the floor is for
+    std::vector<std::int32_t> crossing_;  // unplaced buffers alive on both sides of the border after each slot
+    std::vector<std::int32_t> order_, valley_, change_;
+    std::vector<double> weight_;
     std::vector<Undo> undo_;
     std::vector<Candidate> candidates_;
     std::vector<Part> parts_;
-    std::vector<std::int32_t> scratch_;
+    std::int32_t touched_from_ = 0, touched_to_ = 0;  // slots whose floors may have changed
+    std::int64_t holes_ = 0;                          // branches that were left because of a hole
     FailedStates failed_;
 };
 

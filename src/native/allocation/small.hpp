@@ -1,7 +1,9 @@
 // Plain buffers, few of them, answered in microseconds.
 #pragma once
 
-#include "first_fit.hpp"
+#include "buffers.hpp"
+
+#include <vector>
 
 namespace loadmaster::allocation {
 
@@ -10,7 +12,7 @@ struct Small {
     std::int64_t peak = 0, bound = 0;
 };
 
-// First-fit in a few orders, stopping at the load bound. Lifetimes may be empty.
-Small allocate_small(std::span<const std::int64_t> lower, std::span<const std::int64_t> upper, std::span<const std::int64_t> size);
+// First-fit in a few orders, then a short search at the load bound. One section each, no alignment, no pins; lifetimes may be empty.
+Small allocate_small(const Buffers &buffers);
 
 }  // namespace loadmaster::allocation

@@ -2,8 +2,7 @@
 
 #include "first_fit.hpp"
 #include "model.hpp"
-#include "orders.hpp"
-#include "search.hpp"
+#include "restarts.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -14,53 +13,13 @@ namespace loadmaster::allocation {
 namespace {
 
 constexpr std::int64_t kMostPairs = 8'000'000;  // of buffers alive together that the search is prepared to list
-constexpr std::int64_t kFirstNodes = 1000;      // of an attempt, times `luby` of the round
-constexpr std::int64_t kRound = 6;               // as many as there are pure orders
-constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
-
-// 1 1 2 1 1 2 4 ...: within a logarithm of the best restarts, whatever the distribution of search times (Luby, Sinclair, Zuckerman 1993).
-std::int64_t luby(std::int64_t i) {
-    std::int64_t power = 1;
-    while (2 * power - 1 < i) power *= 2;
-    return 2 * power - 1 == i ? power : luby(i - power + 1);
-}
-
-// One capacity after another on the same model: attempts are numbered through, so that no order is tried twice in the same way.
-class Restarts {
-  public:
-    Restarts(const Model &model, const Settings &settings, Budget &budget)
-        : model_(model), settings_(settings), budget_(budget), search_(model, settings.rules, budget) {}
-
-    // `units`: capacity. Stops after `nodes` nodes. A capacity that is new gets the pure orders first; after that every perturbation is new.
-    Outcome run(std::int64_t units, std::int64_t nodes) {
-        const std::int64_t until = nodes > kNoLimit - budget_.nodes() ? kNoLimit : budget_.nodes() + nodes;
-        std::int64_t limit = kFirstNodes;
-        std::int64_t pure = std::exchange(last_units_, units) == units ? kRound : 0;
-        for (std::int64_t tried = 1;; ++tried) {
-            const std::int64_t left = until - budget_.nodes();
-            if (left <= 0 || budget_.spent()) return Outcome::aborted;
-            const std::int64_t attempt = pure < kRound ? pure++ : kRound + perturbed_++;
-            const Outcome outcome = search_.run(units, rank_of_attempt(model_, attempt, settings_.seed), std::min(limit, left));
-            if (outcome != Outcome::aborted) return outcome;
-            if (tried % kRound == 0) limit = kFirstNodes * luby(tried / kRound + 1);
-        }
-    }
-    std::vector<std::int64_t> offsets(const Buffers &buffers) const {
-        std::vector<std::int64_t> offset(buffers.count());
-        for (std::int64_t b = 0; b < buffers.count(); ++b) offset[b] = std::max<std::int64_t>(buffers.pin[b], 0);
-        for (std::int32_t i = 0; i < model_.count; ++i) offset[model_.buffer[i]] = search_.offsets()[i] * model_.unit;
-        return offset;
-    }
-
-  private:
-    const Model &model_;
-    const Settings settings_;
-    Budget &budget_;
-    Search search_;
-    std::int64_t perturbed_ = 0, last_units_ = -1;
-};
+constexpr std::int64_t kDeepest = 15'000;  // buffers: the search recurses once for each, and stacks are 8 MiB
+constexpr std::int64_t kTurn = 12'000;  // nodes of the first turns of a descent
 
 Model model_for(const Buffers &buffers, const Settings &settings) {
+    Model none;
+    none.count = -1;
+    if (buffers.count() > kDeepest) return none;
     return make_model(buffers, settings.rules & kPreprocessing, settings.rules & kTwins, kMostPairs);
 }
 
@@ -107,11 +66,21 @@ Answer fit(const Buffers &buffers, std::span<const std::int64_t> hint, std::int6
     answer.offset.assign(buffers.count(), -1);
     const Model model = model_for(buffers, settings);
     if (model.count < 0) return answer;
-    Restarts restarts(model, settings, budget);
-    const Outcome outcome = restarts.run(capacity / model.unit, kNoLimit);
-    if (outcome == Outcome::solved) improve(answer, buffers, restarts.offsets(buffers));
-    // With windows the search does not look everywhere.
-    if (outcome == Outcome::failed && !model.windows) answer.status = Status::infeasible;
+    // Turns at the capacity and at the load bound: with no room for mistakes they show at once, and a packing found there fits as well.
+    const std::int64_t most = capacity / model.unit, least = (answer.bound + model.unit - 1) / model.unit;
+    Restarts wide(model, settings, budget), tight(model, settings, budget);
+    bool open = least < most;
+    for (std::int64_t nodes = kTurn / 6; !budget.spent(); nodes *= 2) {
+        const Outcome outcome = wide.run(most, open ? nodes : budget.left());
+        if (outcome == Outcome::solved) improve(answer, buffers, wide.offsets(buffers));
+        // With windows the search does not look everywhere.
+        if (outcome == Outcome::failed && !model.windows) answer.status = Status::infeasible;
+        if (outcome != Outcome::aborted || !open || budget.spent()) break;
+        const Outcome below = tight.run(least, nodes);
+        if (below == Outcome::solved) improve(answer, buffers, tight.offsets(buffers));
+        if (below == Outcome::solved) break;
+        open = below == Outcome::aborted;
+    }
     return answer;
 }
 
@@ -127,7 +96,7 @@ class Descent {
         step_ = std::max<std::int64_t>(1, (known() - lowest_) / 2);
     }
     void run() {
-        for (std::int64_t nodes = 2 * kRound * kFirstNodes; open();) {
+        for (std::int64_t nodes = kTurn; open();) {
             attempt(lowest_, nodes);
             for (bool better = true; open() && better;) {
                 better = attempt(std::max(lowest_, known() - step_), nodes) == Outcome::solved;

@@ -21,6 +21,7 @@ struct Answer {
 struct Settings {
     std::uint64_t seed = 0;
     std::int64_t rules = 0;
+    std::int64_t threads = 1;
 };
 
 // `hint` is empty or an offset per buffer, -1 for none.

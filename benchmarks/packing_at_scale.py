@@ -1,0 +1,121 @@
+"""How tight and fast packing is for many buffers: ``python -m benchmarks.packing_at_scale [--count N] [--rivals] [FILE.csv ...]``.
+
+For every family, and every file in MiniMalloc's CSV: peak / load bound, CPU seconds of `loadmaster.allocate`, its check included, and
+peak memory of the process. Every case runs in a process of its own. With ``--rivals``
+omnimalloc's greedy packs the same data there too, if it can be imported and the set is small enough for its quadratic memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import multiprocessing
+import resource
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+import loadmaster as lm
+
+Ints = NDArray[np.int64]
+Plain = tuple[Ints, Ints, Ints]
+"""Lower, upper and size of every buffer."""
+
+RIVAL_COPES_WITH = 30_000
+"""Buffers beyond which omnimalloc runs out of memory."""
+
+
+def uniform(count: int, seed: int) -> Plain:
+    """Lifetimes of up to a twentieth of the time, one instant for ten buffers."""
+    random = np.random.default_rng(seed)
+    span = max(count // 10, 20)
+    length = random.integers(1, span // 20 + 2, count)
+    lower = (random.random(count) * (span - length)).astype(np.int64)
+    return lower, lower + length, random.integers(1024, 1 << 20, count)
+
+
+def model_like(count: int, seed: int) -> Plain:
+    """A layer per instant: most outputs die after a few layers, some live long."""
+    random = np.random.default_rng(seed)
+    lower = np.arange(count)
+    length = np.where(random.random(count) < 0.9, random.integers(1, 6, count), random.integers(6, 2000, count))
+    return lower, lower + length, (2 ** random.uniform(8, 22, count)).astype(np.int64)
+
+
+def sliding(count: int, seed: int, window: int) -> Plain:
+    """Windows of one length."""
+    lower = np.arange(count)
+    return lower, lower + window, np.random.default_rng(seed).integers(1, 1 << 16, count)
+
+
+def identical(count: int, seed: int) -> Plain:
+    """All alive at once, all alike."""
+    return np.zeros(count, dtype=np.int64), np.ones(count, dtype=np.int64), np.full(count, 64)
+
+
+WINDOWS = (64, 128, 256, 512, 1024, 2048, 4096)
+FAMILIES: dict[str, Callable[[int, int], Plain]] = {
+    "uniform": uniform,
+    "model-like": model_like,
+    **{f"sliding {window}": partial(sliding, window=window) for window in WINDOWS},
+    "identical": identical,
+}
+
+
+def read(path: Path) -> Plain:
+    """Plain columns of a file."""
+    with path.open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    lower, upper, size = (np.array([int(row[name]) for row in rows], dtype=np.int64) for name in ("lower", "upper", "size"))
+    return lower, upper, size
+
+
+def measure(name: str, plain: Plain, rivals: bool) -> None:
+    """One line of the table."""
+    started = time.process_time()
+    answer = lm.allocate(plain)
+    took = time.process_time() - started
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    ratio = (answer.peak or 0) / answer.lower_bound
+    print(f"{name:22} {len(plain[0]):8} {ratio:8.4f} {took:8.2f} {memory:8.0f} MiB  {answer.status}", end="", flush=True)
+    if rivals and len(plain[0]) <= RIVAL_COPES_WITH:
+        _rival(plain, answer.lower_bound)
+    print(flush=True)
+
+
+def _rival(plain: Plain, bound: int) -> None:
+    try:
+        from omnimalloc import Allocation
+        from omnimalloc.allocators.greedy import GreedyByAllAllocator
+    except ImportError:
+        return
+    rows = zip(*(column.tolist() for column in plain), strict=True)
+    buffers = tuple(Allocation(id=i, size=size, start=lower, end=upper) for i, (lower, upper, size) in enumerate(rows))
+    started = time.process_time()
+    peak = max(placed.offset + placed.size for placed in GreedyByAllAllocator().allocate(buffers))
+    print(f"   omnimalloc {peak / bound:.4f} {time.process_time() - started:8.2f}", end="")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--count", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rivals", action="store_true")
+    arguments = parser.parse_args()
+    cases = [(path.stem, read(path)) for path in arguments.files]
+    cases += [(name, family(arguments.count, arguments.seed)) for name, family in FAMILIES.items()]
+    print(f"{'':22} {'buffers':>8} {'/ bound':>8} {'CPU s':>8} {'memory':>8}")
+    for name, plain in cases:
+        # A process each, so that peak memory is its own.
+        process = multiprocessing.get_context("fork").Process(target=measure, args=(name, plain, arguments.rivals))
+        process.start()
+        process.join()
+
+
+if __name__ == "__main__":
+    main()

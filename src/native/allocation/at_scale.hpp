@@ -1,0 +1,17 @@
+// Many buffers: a few sweeps below ceilings near the bound, then repair of what they leave out.
+#pragma once
+
+#include "budget.hpp"
+#include "buffers.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace loadmaster::allocation {
+
+// Calls `found` with a name and offsets for every packing, and goes on while that says so. Does nothing where buffers have pins, gaps or windows.
+void pack_at_scale(const Buffers &buffers, std::int64_t bound, Budget &budget, const std::function<bool(const char *, std::vector<std::int64_t> &&)> &found);
+
+}  // namespace loadmaster::allocation

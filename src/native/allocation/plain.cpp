@@ -1,0 +1,60 @@
+#include "plain.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+namespace loadmaster::allocation {
+
+namespace {
+
+constexpr std::size_t kShortest = 16;  // births between two pages of the living
+
+}  // namespace
+
+bool Plain::possible(const Buffers &buffers) {
+    for (std::int64_t b = 0; b < buffers.count(); ++b) {
+        if (buffers.pin[b] >= 0 || buffers.first[b + 1] - buffers.first[b] > 1) return false;
+        const std::int64_t s = buffers.first[b];
+        if (buffers.matters(b) && (buffers.low[s] != 0 || buffers.high[s] != buffers.size[b])) return false;
+    }
+    return true;
+}
+
+Plain::Plain(const Buffers &buffers, bool backwards) {
+    for (std::int64_t b = 0; b < buffers.count(); ++b) {
+        if (!buffers.matters(b)) continue;
+        const std::int64_t s = buffers.first[b];
+        begin.push_back(backwards ? -buffers.end[s] : buffers.begin[s]);
+        end.push_back(backwards ? -buffers.begin[s] : buffers.end[s]);
+        size.push_back(buffers.size[b]);
+        alignment.push_back(buffers.alignment[b]);
+        buffer.push_back(b);
+    }
+    births.resize(size.size());
+    std::iota(births.begin(), births.end(), 0);
+    deaths = births;
+    std::sort(births.begin(), births.end(), [&](std::int32_t a, std::int32_t b) { return std::tuple(begin[a], -size[a], a) < std::tuple(begin[b], -size[b], b); });
+    std::sort(deaths.begin(), deaths.end(), [&](std::int32_t a, std::int32_t b) { return std::tuple(end[a], a) < std::tuple(end[b], b); });
+}
+
+Company::Company(const Plain &plain) : plain_(plain), page_of_(plain.size.size()) {
+    born_.push_back(0);
+    first_ = {0, 0};
+    for (std::size_t i = 0; i < plain.births.size(); ++i) {
+        const std::size_t written = first_.back() - first_[first_.size() - 2];
+        if (i - born_.back() >= std::max(written, kShortest)) {
+            const std::int64_t now = plain.begin[plain.births[i]];
+            const std::size_t last = first_[first_.size() - 2], end = first_.back();
+            for (std::size_t k = last; k < end; ++k)
+                if (const std::int32_t b = alive_[k]; plain.end[b] > now) alive_.push_back(b);
+            for (std::size_t k = born_.back(); k < i; ++k)
+                if (const std::int32_t b = plain.births[k]; plain.end[b] > now) alive_.push_back(b);
+            born_.push_back(i);
+            first_.push_back(alive_.size());
+        }
+        page_of_[plain.births[i]] = static_cast<std::int32_t>(born_.size()) - 1;
+    }
+}
+
+}  // namespace loadmaster::allocation

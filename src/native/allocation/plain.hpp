@@ -1,0 +1,44 @@
+// Buffers with one lifetime, all their bytes and no pin: what packing at scale is made for.
+#pragma once
+
+#include "buffers.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace loadmaster::allocation {
+
+struct Plain {
+    // `backwards`: time runs the other way, which is the same problem.
+    Plain(const Buffers &buffers, bool backwards);
+    static bool possible(const Buffers &buffers);
+    std::int32_t count() const { return static_cast<std::int32_t>(size.size()); }
+
+    std::vector<std::int64_t> begin, end, size, alignment;  // without what takes no space
+    std::vector<std::int64_t> buffer;                       // index of each among the caller's
+    std::vector<std::int32_t> births, deaths;               // in order of time; born together, larger ones first
+};
+
+// Who is alive at some time together with a buffer, without a list of pairs: the living are written down as often as twice as many buffers
+// were born as were written down last, so that memory grows with n.
+class Company {
+  public:
+    explicit Company(const Plain &plain);
+    template <typename Visit>
+    void of(std::int32_t b, Visit visit) const {
+        const std::int64_t begin = plain_.begin[b], end = plain_.end[b];
+        const std::int32_t page = page_of_[b];
+        const auto meet = [&](std::int32_t other) {
+            if (other != b && plain_.end[other] > begin) visit(other);
+        };
+        for (std::size_t i = first_[page]; i < first_[page + 1]; ++i) meet(alive_[i]);
+        for (std::size_t i = born_[page]; i < plain_.births.size() && plain_.begin[plain_.births[i]] < end; ++i) meet(plain_.births[i]);
+    }
+
+  private:
+    const Plain &plain_;
+    std::vector<std::size_t> born_, first_;  // of each page: births before it, and where its part of `alive_` starts
+    std::vector<std::int32_t> alive_, page_of_;
+};
+
+}  // namespace loadmaster::allocation

@@ -1,0 +1,94 @@
+#include "restarts.hpp"
+
+#include "orders.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <thread>
+#include <utility>
+
+namespace loadmaster::allocation {
+
+namespace {
+
+constexpr std::int64_t kFirstNodes = 1000;  // of an attempt, times `luby` of the round
+constexpr std::int64_t kNobody = std::numeric_limits<std::int64_t>::max();
+
+// 1 1 2 1 1 2 4 ...: within a logarithm of the best restarts, whatever the distribution of search times (Luby, Sinclair, Zuckerman 1993).
+std::int64_t luby(std::int64_t i) {
+    std::int64_t power = 1;
+    while (2 * power - 1 < i) power *= 2;
+    return 2 * power - 1 == i ? power : luby(i - power + 1);
+}
+
+}  // namespace
+
+Outcome Restarts::run(std::int64_t units, std::int64_t nodes) {
+    std::int64_t left = std::min(nodes, budget_.left());
+    std::int64_t number = std::exchange(last_units_, units) == units ? perturbed_ : 0;
+    std::vector<Attempt> round;
+    for (std::int64_t tried = 0; left > 0 && !budget_.spent();) {
+        round.clear();
+        // The first attempts go one by one: most problems are settled there, and what each learned serves the next.
+        const std::int64_t size = tried < kPureTastes ? 1 : kLanes;
+        for (; static_cast<std::int64_t>(round.size()) < size && left > 0; ++tried, ++number) {
+            // A new capacity goes through the pure orders, then on from where the perturbed ones were left.
+            if (number == kPureTastes) number = std::max(number, perturbed_);
+            const std::int64_t limit = std::min(left, kFirstNodes * luby(tried / kPureTastes + 1));
+            round.push_back({number, limit});
+            left -= limit;
+        }
+        perturbed_ = std::max(perturbed_, number);
+        const Outcome outcome = run_round(units, round);
+        if (outcome != Outcome::aborted) return outcome;
+    }
+    return Outcome::aborted;
+}
+
+// The first attempt, by number, that settles the matter counts, and only the work up to there.
+Outcome Restarts::run_round(std::int64_t units, std::vector<Attempt> &round) {
+    const auto size = static_cast<std::int64_t>(round.size());
+    std::atomic<std::int64_t> next = 0, settled = kNobody;
+    const auto work = [&](bool looks) {
+        for (std::int64_t i; (i = next++) < size && i < settled.load();) try_out(units, round[i], i, settled, looks);
+    };
+    {
+        std::vector<std::jthread> others;
+        for (std::int64_t t = 1; t < std::min(settings_.threads, size); ++t) others.emplace_back(work, false);
+        work(true);
+    }
+    for (const Attempt &attempt : round) {
+        budget_.add(attempt.nodes);
+        if (attempt.outcome == Outcome::aborted) continue;
+        solved_ = &attempt - round.data();
+        for (auto &search : lanes_)
+            if (search) search->forget();
+        return attempt.outcome;
+    }
+    return Outcome::aborted;
+}
+
+void Restarts::try_out(std::int64_t units, Attempt &attempt, std::int64_t place, std::atomic<std::int64_t> &settled, bool looks) {
+    Allowance allowance(budget_, looks, attempt.limit, place, settled);
+    attempt.outcome = lane(place).run(units, taste_of_attempt(model_, attempt.number, settings_.seed), allowance);
+    attempt.nodes = allowance.nodes();
+    if (attempt.outcome == Outcome::aborted) return;
+    for (std::int64_t first = settled.load(); place < first && !settled.compare_exchange_weak(first, place);) {
+    }
+}
+
+Search &Restarts::lane(std::int64_t place) {
+    auto &search = lanes_[static_cast<std::size_t>(place)];
+    if (!search) search = std::make_unique<Search>(model_, settings_.rules);
+    return *search;
+}
+
+std::vector<std::int64_t> Restarts::offsets(const Buffers &buffers) const {
+    const std::vector<std::int64_t> &found = lanes_[static_cast<std::size_t>(solved_)]->offsets();
+    std::vector<std::int64_t> offset(buffers.count());
+    for (std::int64_t b = 0; b < buffers.count(); ++b) offset[b] = std::max<std::int64_t>(buffers.pin[b], 0);
+    for (std::int32_t i = 0; i < model_.count; ++i) offset[model_.buffer[i]] = found[i] * model_.unit;
+    return offset;
+}
+
+}  // namespace loadmaster::allocation

@@ -1,0 +1,21 @@
+// Packing as time goes by, below a ceiling: only the free addresses of the moment matter, so that a pass over 100,000 buffers is short.
+#pragma once
+
+#include "budget.hpp"
+#include "plain.hpp"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace loadmaster::allocation {
+
+// Who finds no room below the ceiling is left out, at offset -1. Among the gaps in which a buffer fits, the best is tight, and its neighbour there dies
+// about when the buffer does, so that what becomes free later is in one piece; `affinity` says how much the second weighs. Empty once
+// the budget is spent or `work`, the number of gaps to look at, is.
+std::vector<std::int64_t> sweep(const Plain &plain, std::int64_t ceiling, double affinity, std::int64_t &work, Budget &budget);
+
+// Best-fit in an order of birth, without a ceiling: the tightest gap, the lowest of equals. O(n log n). Knows no alignment.
+std::vector<std::int64_t> sweep_best_fit(const Plain &plain, std::span<const std::int32_t> births);
+
+}  // namespace loadmaster::allocation

@@ -1,0 +1,72 @@
+"""Many buffers: packings hold, come out the same every time, and are close to the load bound."""
+
+import numpy as np
+import pytest
+
+import loadmaster as lm
+from loadmaster.allocation import native
+from loadmaster.allocation.bounds import load_bound
+from loadmaster.allocation.search import Search
+from loadmaster.buffer_rules import problem_of
+from loadmaster.verification.buffers import broken_rules
+
+
+def spread(count: int, seed: int):
+    random = np.random.default_rng(seed)
+    lower = random.integers(0, count, count)
+    return lower, lower + random.integers(1, 300, count), random.integers(1, 1 << 16, count)
+
+
+def windows(count: int, length: int, seed: int):
+    lower = np.arange(count)
+    return lower, lower + length, np.random.default_rng(seed).integers(1, 1 << 16, count)
+
+
+def packed(problem) -> Search:
+    search = Search(problem, load_bound(problem))
+    native.greedy(search)
+    return search
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_large_packings_hold_and_repeat_and_do_not_beat_the_bound(seed: int) -> None:
+    problem = problem_of(spread(3000, seed))
+    search = packed(problem)
+    assert not list(broken_rules(problem, search.offsets))
+    assert search.bound.bytes <= search.peak <= 1.04 * search.bound.bytes
+    assert (packed(problem).offsets == search.offsets).all()
+
+
+def test_any_order_of_input_holds() -> None:
+    columns = spread(3000, 5)
+    shuffled = np.random.default_rng(0).permutation(3000)
+    problem = problem_of(tuple(column[shuffled] for column in columns))
+    assert not list(broken_rules(problem, packed(problem).offsets))
+
+
+@pytest.mark.parametrize("alignment", [64, 96])
+def test_aligned_ones_hold(alignment: int) -> None:
+    lower, upper, size = spread(2500, 7)
+    problem = problem_of({"lower": lower, "upper": upper, "size": size, "alignment": np.where(size % 3 > 0, alignment, 1)})
+    assert not list(broken_rules(problem, packed(problem).offsets))
+
+
+@pytest.mark.parametrize("length", [64, 300, 1024])
+def test_sliding_windows_come_within_a_hundredth_of_the_bound(length: int) -> None:
+    search = packed(problem_of(windows(25_000, length, 1)))
+    assert search.peak <= 1.01 * search.bound.bytes
+
+
+def test_best_fit_by_birth_is_best_fit() -> None:
+    columns = spread(1600, 3)
+    order = np.lexsort((-columns[2], columns[0]))
+    problem = problem_of(columns)
+    quick = native.in_order(problem, order, best_fit=True)
+    # A pinned buffer that is never alive keeps it from the short way.
+    pinned = problem_of({"lower": [*columns[0], 0], "upper": [*columns[1], 0], "size": [*columns[2], 1], "pin": [-1] * 1600 + [0]})
+    assert (quick == native.in_order(pinned, np.array([*order, 1600]), best_fit=True)[:-1]).all()
+
+
+def test_many_identical_ones_are_proven_optimal() -> None:
+    answer = lm.allocate((np.zeros(50_000, dtype=np.int64), np.ones(50_000, dtype=np.int64), np.full(50_000, 64)))
+    assert (answer.status, answer.peak) == ("optimal", 50_000 * 64)
