@@ -76,6 +76,19 @@ def test_dependencies_are_kept_when_asked_for(folder: Path) -> None:
     assert all(job["start"] >= ends[first] * (1 - 1e-9) for job in bound["jobs"] if job["job"] != first)
 
 
+def test_networks_that_come_again_report_latencies_and_misses(folder: Path) -> None:
+    options = ("onnx:squeezenet", "--target", "m3e-s2", "--precision", "int8", "--mini-batches", "3", "--samples", "20", "--dependencies")
+    timing = ("--timing", "squeezenet:period=2ms,deadline=10us,priority=2")
+    networks = json.loads(run("map", *options, *timing, "--json", cwd=folder).stdout)["networks"]
+    assert [(each["mini_batch"], each["release"], each["missed"]) for each in networks] == [
+        (0, 0.0, True),
+        (1, 0.002, True),
+        (2, 0.004, True),
+    ]
+    assert all(each["latency"] == pytest.approx(each["end"] - each["release"]) for each in networks)
+    assert "3 of 3 deadlines missed" in run("map", *options, *timing, cwd=folder).stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -90,6 +103,8 @@ def test_dependencies_are_kept_when_asked_for(folder: Path) -> None:
         (["jobs.csv", "--target", "m3e-s2", "--cost", "guess"], ["guess"]),
         (["jobs.csv", "--target", "m3e-s2", "--warm-start", "jobs.csv"], ["not a mapping"]),
         (["jobs.csv", "--target", "m3e-s2", "--strategy", "magma", "--set", "magma.mutation=lots"], ["magma.mutation=NUMBER"]),
+        (["jobs.csv", "--target", "m3e-s2", "--timing", "other:period=1ms"], ["no network 'other'"]),
+        (["jobs.csv", "--target", "m3e-s2", "--timing", "other"], ["NAME:period"]),
         (["jobs.csv", "--target", "m3e-s2", "--dependencies", "--group-size", "3"], ["--dependencies"]),
     ],
 )

@@ -173,6 +173,14 @@ def test_dependent_jobs_wait_for_each_other_and_for_their_time() -> None:
     assert chain.gap < 1e-6
 
 
+def test_the_event_engine_agrees_with_exact_fractions_where_nothing_waits() -> None:
+    table = jobs(20)
+    mapping = map_dependent_jobs(table, 1e9, [()] * 20, samples=50)
+    order = np.lexsort((mapping.position, mapping.core))
+    exact = float(exact_makespan(group_of(table, 1e9), queues_of(mapping.core, order, 4)))
+    assert mapping.makespan == pytest.approx(exact, abs=100e-12)
+
+
 def test_due_dates_come_before_the_makespan() -> None:
     table = replace(jobs(10, 1), bandwidth=np.zeros((10, 1)))
     due = np.full(10, np.inf)
