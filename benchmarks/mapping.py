@@ -1,4 +1,4 @@
-"""The M3E paper's tables, with a bound: ``python -m benchmarks.mapping DIR [--tables] [--speed] [--all] [--tasks A,B] [--strategies A,B]``.
+"""The M3E paper's tables, with a bound: ``python -m benchmarks.mapping DIR [--tables] [--speed] [--all] [--tasks A,B] [--settings A,B] [--strategies A,B]``.
 
 DIR is a folder with ``instances/TASK.K.csv`` (M3E's job lists) and ``maestro.csv``. ``--tables``: tasks x settings S1 to S6 x bandwidths x
 strategies, throughput relative to MAGMA's as in the paper, and the bound's; ``--all`` takes every group of a task, not the first only.
@@ -41,13 +41,14 @@ def clocked(call: Callable[[], Any]) -> tuple[float, Any]:
     return time.process_time() - started, result
 
 
-def cases(folder: Path, tasks: list[str], every: bool, cost: str) -> Iterator[tuple[str, str, int, JobAnalysis]]:
+def cases(folder: Path, tasks: list[str], settings: list[str], every: bool, cost: str) -> Iterator[tuple[str, str, int, JobAnalysis]]:
     """Group, setting, GB/s and job analysis."""
     for task in tasks:
         files = sorted((folder / "instances").glob(f"{task}.*.csv"))
         for file in files if every else files[:1]:
             jobs = read_job_list(file)
-            for setting, bandwidths in SETTINGS.items():
+            for setting in settings:
+                bandwidths = SETTINGS[setting]
                 table = analyse(jobs, target(setting), cost)
                 for bandwidth in bandwidths:
                     yield file.stem, setting, bandwidth, table
@@ -69,7 +70,9 @@ def tables(folder: Path, strategies: list[str], arguments: argparse.Namespace) -
     print(f"{'group':8} {'setting':7} {'GB/s':>4}  {'magma ms':>9}  {columns}  {'gap':>8}  {'CPU s':>5}")
     ratios: dict[str, list[float]] = {name: [] for name in ["auto", *others, "bound"]}
     gaps: list[float] = []
-    for name, setting, bandwidth, table in cases(folder, arguments.tasks.split(","), arguments.all, arguments.cost):
+    for name, setting, bandwidth, table in cases(
+        folder, arguments.tasks.split(","), arguments.settings.split(","), arguments.all, arguments.cost
+    ):
         group = group_of(table, bandwidth * 1e9)
         bound = group_bound(group)
         auto = map_jobs(table, bandwidth * 1e9)
@@ -180,6 +183,7 @@ def main() -> None:
     parser.add_argument("--tables", action="store_true")
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--tasks", default=",".join(TASKS), metavar="A,B")
+    parser.add_argument("--settings", default=",".join(SETTINGS), metavar="A,B")
     parser.add_argument("--all", action="store_true", help="every group of a task")
     parser.add_argument("--strategies", default=",".join(FAST), metavar="A,B")
     parser.add_argument("--cost", default="maestro")
