@@ -1,4 +1,4 @@
-"""The M3E paper's tables, with a bound: ``python -m benchmarks.mapping DIR [--tables] [--speed] [--all] [--tasks A,B] [--settings A,B] [--strategies A,B]``.
+"""The M3E paper's tables, with a bound: ``python -m benchmarks.mapping DIR [--tables] [--speed] [--all] [--tasks A,B] ...``.
 
 DIR is a folder with ``instances/TASK.K.csv`` (M3E's job lists) and ``maestro.csv``. ``--tables``: tasks x settings S1 to S6 x bandwidths x
 strategies, throughput relative to MAGMA's as in the paper, and the bound's; ``--all`` takes every group of a task, not the first only.
