@@ -9,7 +9,8 @@ import numpy as np
 from loadmaster.mapping.group import Group, Queues
 from loadmaster.units import PICOSECONDS
 
-_MOST_STEPS = 20_000
+_MOST_STEPS = 100_000
+"""Jobs times cores up to which fractions are quick enough, about a second."""
 _MOST_TWO_CLOCKS = 200
 """Jobs up to which fractions stay small enough where some jobs ask for no bandwidth and others do."""
 
@@ -18,7 +19,7 @@ def exact_makespan(group: Group, queues: Queues) -> Fraction | None:
     """Seconds that one row of queues takes, without rounding; None where that would take too long."""
     used = np.where(group.allowed, group.demand, 0.0) > 0
     two_clocks = bool(used.any()) and not group.all_slow_alike
-    if group.jobs > (_MOST_TWO_CLOCKS if two_clocks else _MOST_STEPS):
+    if group.jobs * group.cores > _MOST_STEPS or (two_clocks and group.jobs > _MOST_TWO_CLOCKS):
         return None
     waiting = [iter(part[:-1].tolist()) for part in np.split(queues[0], np.flatnonzero(queues[0] == group.jobs)[:-1] + 1)]
     zero = Fraction(0)
