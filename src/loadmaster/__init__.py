@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from loadmaster.frontends import load as load
     from loadmaster.graph import Graph as Graph
     from loadmaster.hardware import Target as Target
+    from loadmaster.job_analyser import analyse as analyse
+    from loadmaster.job_mapping import JobMapping as JobMapping
+    from loadmaster.mapper import map_jobs as map_jobs
+    from loadmaster.mapper import pareto_front as pareto_front
     from loadmaster.planner import plan as plan
     from loadmaster.plans import Plan as Plan
     from loadmaster.targets import target as target
@@ -48,8 +52,12 @@ _HOMES = {
     "Problem": "loadmaster.buffers",
     "Target": "loadmaster.hardware",
     "Violation": "loadmaster.verification",
+    "JobMapping": "loadmaster.job_mapping",
     "allocate": "loadmaster.allocator",
     "allocate_banks": "loadmaster.bank_allocator",
+    "analyse": "loadmaster.job_analyser",
+    "map_jobs": "loadmaster.mapper",
+    "pareto_front": "loadmaster.mapper",
     "load": "loadmaster.frontends",
     "plan": "loadmaster.planner",
     "read_buffers": "loadmaster.buffers_csv",
@@ -66,6 +74,7 @@ __all__ = [
     "BankAllocation",
     "Buffer",
     "Graph",
+    "JobMapping",
     "LoadmasterError",
     "Plan",
     "Problem",
@@ -73,7 +82,10 @@ __all__ = [
     "Violation",
     "allocate",
     "allocate_banks",
+    "analyse",
     "load",
+    "map_jobs",
+    "pareto_front",
     "plan",
     "read_buffers",
     "target",

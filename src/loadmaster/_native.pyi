@@ -25,8 +25,83 @@ def dispatch(
     demand: NDArray[np.float64],
     first: NDArray[np.int64],
     next: NDArray[np.int64],
-) -> tuple[NDArray[np.int32], NDArray[np.int64], int]:
-    """Core of every task, tasks in the order in which they were started, and the makespan. Durations are picoseconds."""
+    release: NDArray[np.int64],
+) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], int]:
+    """Core of every task, tasks in the order in which they were started, start and end of every task, and the makespan.
+
+    Times are picoseconds; no task starts before its ``release``.
+    """
+
+# Mapping of groups. A group is three tables, jobs x cores, always in this order:
+#   latency (infinite where a core cannot run a job; every job runs somewhere), demand (share of the bandwidth), energy (or empty),
+# then the exponents of makespan and energy in the score. Priorities are counted in parts of 2^-32, smaller first. A row of queues holds
+# the jobs of every core in order, each core's closed by the number of jobs. At most 1024 cores and 2^22 - 1 jobs.
+
+def group_makespans(
+    latency: NDArray[np.float64], demand: NDArray[np.float64], queues: NDArray[np.int32], threads: int
+) -> NDArray[np.float64]:
+    """Makespan of every row of queues."""
+
+def decode(
+    latency: NDArray[np.float64], demand: NDArray[np.float64], core: NDArray[np.int32], priority: NDArray[np.uint32]
+) -> NDArray[np.int32]:
+    """Queues of genomes, a row each; a core that cannot run a job hands it to the next one that can."""
+
+def group_scores(
+    latency: NDArray[np.float64],
+    demand: NDArray[np.float64],
+    energy: NDArray[np.float64],
+    time_weight: float,
+    energy_weight: float,
+    core: NDArray[np.int32],
+    priority: NDArray[np.uint32],
+    threads: int,
+) -> NDArray[np.float64]:
+    """Score of every genome."""
+
+def evolve(
+    latency: NDArray[np.float64],
+    demand: NDArray[np.float64],
+    energy: NDArray[np.float64],
+    time_weight: float,
+    energy_weight: float,
+    core: NDArray[np.int32],
+    priority: NDArray[np.uint32],
+    score: NDArray[np.float64],
+    rates: tuple[float, float, float, float],
+    elites: int,
+    parents: int,
+    first_generation: int,
+    generations: int,
+    seed: int,
+    threads: int,
+) -> tuple[NDArray[np.int32], NDArray[np.uint32], NDArray[np.float64], NDArray[np.float64]]:
+    """MAGMA: the population after some generations, its scores, and the best score after each.
+
+    ``rates`` are those of mutation, crossover-gen, crossover-rg and crossover-accel.
+    """
+
+def anneal(
+    latency: NDArray[np.float64],
+    demand: NDArray[np.float64],
+    energy: NDArray[np.float64],
+    time_weight: float,
+    energy_weight: float,
+    queues: NDArray[np.int32],
+    best: NDArray[np.int32],
+    score: NDArray[np.float64],
+    best_score: NDArray[np.float64],
+    temperature: float,
+    samples: int,
+    target: float,
+    seed: int,
+    stream: int,
+    threads: int,
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64], NDArray[np.float64], int]:
+    """Independent walks, a row each, over ``samples`` neighbours each: where they are, their best, the scores of both, neighbours tried.
+
+    ``stream`` numbers the calls of one search, so that each has random numbers of its own.
+    """
 
 # Allocation. A set of n buffers is eight int64 arrays, always in this order:
 #   size[n], alignment[n] (at least 1), pin[n] (fixed offset, or -1),

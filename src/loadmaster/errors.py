@@ -25,9 +25,17 @@ class PlanError(LoadmasterError):
     """A plan file is not a plan, or a plan cannot be built."""
 
 
+class JobError(LoadmasterError):
+    """A job list or a table of job costs is malformed, or a cost model cannot say what a job costs."""
+
+
 class OutputError(LoadmasterError):
     """A result could not be written."""
 
 
 class AllocationError(LoadmasterError):
     """A set of buffers is malformed or contradictory, or a strategy cannot honour what it asks for."""
+
+
+class MappingError(LoadmasterError):
+    """Jobs cannot be mapped: costs are malformed, or a strategy cannot do what is asked for."""

@@ -44,6 +44,10 @@ class Core:
     ``rows`` x ``columns`` multiply-accumulate elements at ``clock`` hertz, each doing ``macs_per_cycle[bits]``
     multiply-accumulates a cycle; ``lanes`` scalar operations a cycle for everything else; ``buffer`` bytes of private
     memory (0: none that a plan manages).
+
+    A ``flexible`` array takes, for every loop nest, any shape of as many elements. Each element has ``local_buffer`` bytes of its own.
+    The network between the private memory and the array carries ``noc_bandwidth`` bytes/s (None: all that is asked for) and takes
+    ``noc_latency`` seconds from end to end.
     """
 
     name: str
@@ -54,6 +58,10 @@ class Core:
     macs_per_cycle: Mapping[int, float]
     lanes: int
     buffer: int = 0
+    flexible: bool = False
+    local_buffer: int = 512
+    noc_bandwidth: float | None = None
+    noc_latency: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -33,12 +33,14 @@ Replay replay(std::span<const std::int64_t> duration, std::span<const double> de
 
 struct Dispatch {
     std::vector<std::int32_t> core;
-    std::vector<std::int64_t> order;  // tasks in the order in which they were started
+    std::vector<std::int64_t> order;       // tasks in the order in which they were started
+    std::vector<std::int64_t> start, end;  // of every task, in picoseconds
     std::int64_t makespan = 0;
 };
 
 // List scheduling: whenever a core is idle, start the ready task of highest priority whose earliest finish is there.
+// No task starts before its `release`.
 Dispatch dispatch(std::span<const double> priority, std::span<const std::int64_t> duration, std::span<const double> demand,
-                  std::size_t links, std::int32_t cores, const Successors &successors);
+                  std::size_t links, std::int32_t cores, const Successors &successors, std::span<const std::int64_t> release);
 
 }  // namespace loadmaster

@@ -8,6 +8,7 @@ namespace nb = nanobind;
 using namespace loadmaster;
 
 void bind_allocation(nb::module_ &module);  // allocation_module.cpp
+void bind_mapping(nb::module_ &module);     // mapping_module.cpp
 
 namespace {
 
@@ -61,22 +62,24 @@ nb::object py_replay(const Array<std::int64_t, 1> &duration, const Array<double,
 }
 
 nb::object py_dispatch(const Array<double, 1> &priority, const Array<std::int64_t, 2> &duration, const Array<double, 3> &demand,
-                       const Array<std::int64_t, 1> &first, const Array<std::int64_t, 1> &next) {
+                       const Array<std::int64_t, 1> &first, const Array<std::int64_t, 1> &next, const Array<std::int64_t, 1> &earliest) {
     const std::size_t tasks = priority.size(), cores = duration.shape(1), links = demand.shape(2);
     const Successors successors = successors_of(first, next);
-    require(duration.shape(0) == tasks && demand.shape(0) == tasks && demand.shape(1) == cores && first.size() == tasks + 1,
+    require(duration.shape(0) == tasks && demand.shape(0) == tasks && demand.shape(1) == cores && first.size() == tasks + 1 && earliest.size() == tasks,
             "dispatch: arrays of different lengths");
     require(cores >= 1, "dispatch: needs a core");
     require_durations(view(duration));
     require_finite(view(demand), "demand: must be finite and not negative");
     for (double value : view(priority)) require(!std::isnan(value), "priority: must be a number");
+    require_durations(view(earliest));
     Dispatch result;
     {
         nb::gil_scoped_release release;
-        result = dispatch(view(priority), view(duration), view(demand), links, static_cast<std::int32_t>(cores), successors);
+        result = dispatch(view(priority), view(duration), view(demand), links, static_cast<std::int32_t>(cores), successors, view(earliest));
     }
     const std::size_t started = result.order.size();
-    return nb::make_tuple(to_numpy(std::move(result.core), {tasks}), to_numpy(std::move(result.order), {started}), result.makespan);
+    return nb::make_tuple(to_numpy(std::move(result.core), {tasks}), to_numpy(std::move(result.order), {started}), to_numpy(std::move(result.start), {tasks}),
+                          to_numpy(std::move(result.end), {tasks}), result.makespan);
 }
 
 }  // namespace
@@ -84,6 +87,8 @@ nb::object py_dispatch(const Array<double, 1> &priority, const Array<std::int64_
 NB_MODULE(_native, module) {
     module.def("replay", &py_replay, nb::arg("duration"), nb::arg("demand"), nb::arg("links"), nb::arg("resource"),
                nb::arg("resources"), nb::arg("order"), nb::arg("first"), nb::arg("next"));
-    module.def("dispatch", &py_dispatch, nb::arg("priority"), nb::arg("duration"), nb::arg("demand"), nb::arg("first"), nb::arg("next"));
+    module.def("dispatch", &py_dispatch, nb::arg("priority"), nb::arg("duration"), nb::arg("demand"), nb::arg("first"), nb::arg("next"),
+               nb::arg("release"));
     bind_allocation(module);
+    bind_mapping(module);
 }

@@ -6,56 +6,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from layers import machine, nests, one_job, operand_bytes
 
 from loadmaster.cost import job_table
 from loadmaster.errors import TargetError
 from loadmaster.graph import LoopNest
-from loadmaster.hardware import Core, Memory, Style, Target
-from loadmaster.job import Job, JobTable, NetworkInfo, Operand, OperatorInfo, Role, TensorInstance, Workload
+from loadmaster.hardware import Style, Target
+from loadmaster.job import JobTable, Workload
 from loadmaster.lowering import lower
 from networks import RATES, residual_chain
-
-
-def machine(style: Style, rows: int = 8, columns: int = 16, buffer: int = 8192) -> Target:
-    core = Core("core", style, rows, columns, 1e9, RATES, columns, buffer)
-    return Target("t", "", (core,), Memory("dram", 2**40, 1e9, 1e9))
-
-
-def one_job(nest: LoopNest, input_bytes: int, weight_bytes: int, output_bytes: int, extra: int = 0, bits: int = 8) -> Workload:
-    sizes = {"i": input_bytes, "w": weight_bytes, "o": output_bytes, "e": extra}
-    tensors = tuple(TensorInstance(name, "n", name, 0, size, "activation") for name, size in sizes.items() if size)
-    reads = [Operand("i", input_bytes, Role.INPUT, 0), Operand("w", weight_bytes, Role.WEIGHT, 0)]
-    reads += [Operand("e", extra)] if extra else []
-    job = Job("j", "n", 0, "Conv", ("op",), (nest,), 0, bits, tuple(reads), (Operand("o", output_bytes, Role.OUTPUT, 0),), ())
-    return Workload((NetworkInfo("n", "", "int8", 1, 1, nest.macs, (OperatorInfo("op", (), ()),), ()),), (job,), tensors)
 
 
 def costs(workload: Workload, target: Target) -> tuple[float, list[int], list[int]]:
     table = job_table(workload, target)
     return float(table.compute[0, 0]) * 1e9, table.moved[:, 0].tolist(), table.tile[:, 0].tolist()
-
-
-extents = st.integers(1, 70)
-nests = st.builds(
-    LoopNest,
-    k=extents,
-    c=extents,
-    y=extents,
-    x=extents,
-    r=st.integers(1, 7),
-    s=st.integers(1, 7),
-    groups=st.integers(1, 9),
-    batch=st.integers(1, 4),
-    stride=st.tuples(st.integers(1, 3), st.integers(1, 3)),
-    repeats=st.integers(1, 3),
-)
-
-
-def operand_bytes(nest: LoopNest) -> tuple[int, int, int]:
-    rows = (nest.y - 1) * nest.stride[0] + nest.r
-    columns = (nest.x - 1) * nest.stride[1] + nest.s
-    images = nest.groups * nest.batch
-    return images * nest.c * rows * columns, nest.groups * nest.k * nest.c * nest.r * nest.s, images * nest.k * nest.y * nest.x
 
 
 @given(nests, st.sampled_from(list(Style)), st.integers(0, 5000), st.sampled_from([8, 16, 32]))

@@ -92,7 +92,8 @@ def test_upward_rank_is_the_longest_way_to_the_end() -> None:
 
 def test_a_job_waits_for_a_busy_core_that_would_finish_it_sooner() -> None:
     duration = np.array([[1, 100], [1, 100]])
-    core, _, makespan = _native.dispatch(np.array([2.0, 1.0]), duration, np.zeros((2, 2, 1)), *successors([], 2))
+    priority, release = np.array([2.0, 1.0]), np.zeros(2, dtype=np.int64)
+    core, _, _, _, makespan = _native.dispatch(priority, duration, np.zeros((2, 2, 1)), *successors([], 2), release)
     assert core.tolist() == [0, 0]
     assert makespan == 2
 

@@ -74,6 +74,14 @@ def test_two_tier_targets_state_their_bandwidths() -> None:
     assert not gpu.main.in_place
 
 
+def test_cores_have_a_network_on_chip_and_local_buffers_where_given() -> None:
+    plain = target("edge-npu").cores[-1]
+    assert (plain.flexible, plain.local_buffer, plain.noc_bandwidth, plain.noc_latency) == (False, 512, None, 0.0)
+    more = ["flexible=true", "local_buffer=1 KiB", "noc_bandwidth=64 GB/s", "noc_latency=20 ns"]
+    core = target("edge-npu", [f"cores.lb.{field}" for field in more]).cores[-1]
+    assert (core.flexible, core.local_buffer, core.noc_bandwidth, core.noc_latency) == (True, 1024, 64e9, 2e-8)
+
+
 @pytest.mark.parametrize("name", bundled())
 def test_every_bundled_target_can_be_printed_and_read_back(name: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
@@ -107,6 +115,11 @@ def test_a_core_can_be_overridden_by_name_or_position() -> None:
         ("dram.capacity", "PATH=VALUE"),
         ("cores.0.rows=0", "cores.0.rows"),
         ("cores.0.style=magic", "cores.0.style"),
+        ("cores.0.flexible=1", "cores.0.flexible"),
+        ("cores.0.local_buffer=-1", "cores.0.local_buffer"),
+        ("cores.0.noc_bandwidth=0", "cores.0.noc_bandwidth"),
+        ("cores.0.noc_latency=-1", "cores.0.noc_latency"),
+        ("cores.0.noc_latency=nan", "cores.0.noc_latency"),
         ("dram.capacity=0", "dram.capacity"),
         ("dram.capacity=9 EiB", "dram.capacity"),
         ("dram.bandwidth=nan", "dram.bandwidth"),
@@ -152,6 +165,12 @@ def test_a_contradictory_file_is_refused(change: tuple[str, str], message: str, 
     file.write_text(MINIMAL.replace(*change))
     with pytest.raises(TargetError, match=message):
         target(file)
+
+
+@pytest.mark.parametrize("field", ["flexible=true", "noc_bandwidth=1 GB/s", "noc_latency=1 us"])
+def test_a_core_without_an_array_has_no_network_to_it(field: str) -> None:
+    with pytest.raises(TargetError, match="a roofline core has no array"):
+        target("gpu-pcie", [f"cores.gpu.{field}"])
 
 
 @pytest.mark.parametrize("source", ["no-such-target", "missing.toml", "."])

@@ -1,59 +1,86 @@
-"""The analytical cost model: from a workload and a target to the job table."""
+"""The analytical cost model: from a workload and a target to what every job costs on every kind of core."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loadmaster.cost.cycles import array_cycles
-from loadmaster.cost.nests import NestTable, nest_table
+from loadmaster.cost.array import ArrayCosts, array_costs
+from loadmaster.cost.model import kinds_of
+from loadmaster.cost.nests import Floats, NestTable, nest_table
 from loadmaster.cost.tiling import Tiling, best_tiling
 from loadmaster.errors import TargetError
 from loadmaster.hardware import Core, Target
 from loadmaster.job import Job, JobTable, Role, Workload
 
-_WIDTHS = (8, 16, 32)
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class KindCosts:
+    """What one kind of core makes of every job, and of every operand.
+
+    ``seconds[j]`` without stalls; ``delivered[j]`` bytes over the core's on-chip network; ``moved[i]`` bytes of operand
+    ``i`` across the core's port, and ``tile[i]`` bytes of the private buffer that hold it.
+    """
+
+    core: Core
+    seconds: Floats
+    delivered: Floats
+    moved: Ints
+    tile: Ints
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Costs by kind of core: ``position[c]`` is the kind of core ``c``."""
+
+    operands: OperandRows
+    kinds: list[KindCosts]
+    position: Ints
 
 
 def job_table(workload: Workload, target: Target) -> JobTable:
-    """Cost of every job on every core.
-
-    Compute time is the larger of the array's cycles (:mod:`loadmaster.cost.cycles`) and the scalar operations over the
-    core's lanes: fused elementwise work overlaps the array. Bytes moved are each operand's bytes times the refills of
-    the tiling that moves fewest bytes in the private buffer (:mod:`loadmaster.cost.tiling`); operands outside loop
-    nests, and all operands of a core without a private buffer, move once.
-
-    Left out: filling and draining arrays and pipelines, the first and last tile of a job (transfers are taken to overlap arithmetic
-    completely), bank conflicts, DRAM pages and refresh, the on-chip network's latency, sparsity, refills served by a
-    nearer shared memory (operands are refilled from where they lie), and any advantage of a tiling chosen for where operands lie.
-
-    Time and memory are O(operands x kinds of core + distinct loop nests); cores that differ only by name are computed once.
-    """
-    rows = _OperandRows(workload)
-    nests = nest_table(workload.jobs)
-    cores = target.cores
-    compute = np.zeros((len(workload.jobs), len(cores)))
-    moved = np.zeros((len(rows.bytes), len(cores)), dtype=np.int64)
-    tile = np.zeros_like(moved)
-    done: dict[str, int] = {}
-    for index, core in enumerate(cores):
-        first = done.setdefault(_kind(core), index)
-        if first == index:
-            compute[:, index] = _compute(workload.jobs, nests, core)
-            moved[:, index], tile[:, index] = _traffic(workload.jobs, rows, nests, core)
-        else:
-            compute[:, index], moved[:, index], tile[:, index] = compute[:, first], moved[:, first], tile[:, first]
+    """Cost of every job on every core, by :func:`job_costs`."""
+    costs = job_costs(workload, target)
+    rows, position = costs.operands, costs.position
+    compute, moved, tile = (np.stack([getattr(k, name) for k in costs.kinds], axis=1)[:, position] for name in ("seconds", "moved", "tile"))
     return JobTable(compute, rows.job, rows.tensor, rows.write, moved, tile)
 
 
-def _kind(core: Core) -> str:
-    """Everything about a core but its name."""
-    return repr((core.style, core.rows, core.columns, core.clock, sorted(core.macs_per_cycle.items()), core.lanes, core.buffer))
+def job_costs(workload: Workload, target: Target) -> Costs:
+    """Cost of every job on every kind of core.
+
+    A job takes the largest of three times that overlap: the array's cycles (:mod:`loadmaster.cost.cycles`), the scalar operations over
+    the core's lanes, and the bytes over the core's on-chip network (:mod:`loadmaster.cost.delivery`) at its bandwidth; and before that the
+    latency of the network once, as later tiles arrive while earlier ones are worked on. Bytes moved are each operand's bytes
+    times the refills of the tiling that moves fewest bytes in the private buffer, in which tiles that stream are
+    double-buffered (:mod:`loadmaster.cost.tiling`); operands outside loop nests, and all operands of a core without a
+    private buffer, move once.
+
+    Left out: filling and draining arrays and pipelines, the first and last tile of a job (transfers are taken to overlap arithmetic
+    completely), bank conflicts, DRAM pages and refresh, contention in the on-chip network, sparsity, refills served by a
+    nearer shared memory (operands are refilled from where they lie), and any advantage of a tiling chosen for where operands lie.
+
+    Time and memory are O(operands x kinds of core + distinct loop nests x sizes of buffer).
+    """
+    rows = OperandRows(workload)
+    nests = nest_table(workload.jobs)
+    cores, position = kinds_of(target)
+    traffic: dict[int, tuple[Ints, Ints]] = {}
+    kinds = []
+    for core in cores:
+        if core.buffer not in traffic:
+            traffic[core.buffer] = _traffic(workload.jobs, rows, nests, core)
+        seconds, delivered = _compute(workload.jobs, rows, nests, core)
+        kinds.append(KindCosts(core, seconds, delivered, *traffic[core.buffer]))
+    return Costs(rows, kinds, position)
 
 
-class _OperandRows:
+class OperandRows:
     """All operands of all jobs as arrays, reads before writes."""
 
     def __init__(self, workload: Workload) -> None:
@@ -67,18 +94,25 @@ class _OperandRows:
         self.role = np.array([roles.index(o.role) for _, o, _ in operands], dtype=np.int64)
         self.nest = np.array([o.nest for _, o, _ in operands], dtype=np.int64)
 
+    def per_job(self, per_operand: Ints, jobs: int) -> Ints:
+        """Sums over the operands of each job, exact."""
+        ends = np.searchsorted(self.job, np.arange(jobs + 1))
+        return np.diff(np.append(0, np.cumsum(per_operand))[ends])
 
-def _compute(jobs: Sequence[Job], nests: NestTable, core: Core) -> NDArray[np.float64]:
-    """Arithmetic seconds of every job on one core."""
-    bits = np.array([_WIDTHS[int(np.searchsorted(_WIDTHS, min(job.bits, 32)))] for job in jobs])
-    rate = np.array([core.macs_per_cycle[int(b)] for b in bits])
-    per_nest = np.append(array_cycles(nests, core) * nests.repeats, 0.0)  # row -1: no nest
-    cycles = per_nest[nests.row_of].sum(axis=1) / rate
+
+def _compute(jobs: Sequence[Job], rows: OperandRows, nests: NestTable, core: Core) -> tuple[Floats, Floats]:
+    """Seconds of every job on one core, and the bytes that its network delivers."""
+    array: ArrayCosts = array_costs(nests, core)
     lanes = np.array([job.elements for job in jobs], dtype=np.float64) / core.lanes
-    return np.asarray(np.maximum(cycles, lanes) / core.clock)
+    outside = rows.per_job(np.where(rows.nest < 0, rows.bytes, 0), len(jobs))
+    delivered = nests.per_job(array.delivered) + outside
+    seconds = np.maximum(nests.per_job(array.cycles), lanes) / core.clock
+    if core.noc_bandwidth is not None:
+        seconds = np.maximum(seconds, delivered / core.noc_bandwidth)
+    return seconds + core.noc_latency, delivered
 
 
-def _traffic(jobs: Sequence[Job], rows: _OperandRows, nests: NestTable, core: Core) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _traffic(jobs: Sequence[Job], rows: OperandRows, nests: NestTable, core: Core) -> tuple[Ints, Ints]:
     """Bytes moved and bytes of private buffer, per operand, on one core."""
     if core.buffer == 0:
         return rows.bytes, np.zeros_like(rows.bytes)
@@ -97,7 +131,7 @@ def _traffic(jobs: Sequence[Job], rows: _OperandRows, nests: NestTable, core: Co
     return np.maximum(moved, rows.bytes), np.clip(tile, 1, np.maximum(1, rows.bytes * 4))
 
 
-def _stream_chunks(jobs: int, rows: _OperandRows, core: Core) -> NDArray[np.int64]:
+def _stream_chunks(jobs: int, rows: OperandRows, core: Core) -> Ints:
     """Buffer bytes of each operand outside the loop nests: together at most all of the buffer, or a quarter beside a nest."""
     outside = rows.nest < 0
     count = np.bincount(rows.job[outside], minlength=jobs)
@@ -109,20 +143,18 @@ def _stream_chunks(jobs: int, rows: _OperandRows, core: Core) -> NDArray[np.int6
     return np.where(outside, np.minimum(rows.bytes, share[rows.job]), 0)
 
 
-def _room_for_nests(jobs: Sequence[Job], rows: _OperandRows, nests: NestTable, chunk: NDArray[np.int64], core: Core) -> NDArray[np.float64]:
+def _room_for_nests(jobs: Sequence[Job], rows: OperandRows, nests: NestTable, chunk: Ints, core: Core) -> Floats:
     """Buffer bytes left for each distinct nest, which jobs of equal operands share; nests of one job share what is left."""
-    taken = np.bincount(rows.job, weights=chunk, minlength=len(jobs))
     # A few bytes of slack for slices of a tile, which are rounded one by one.
-    slices = np.bincount(rows.job, minlength=len(jobs))
+    taken = np.bincount(rows.job, weights=chunk, minlength=len(jobs)) + np.bincount(rows.job, minlength=len(jobs))
+    present = nests.row_of >= 0
+    free = np.floor((core.buffer - taken) / np.maximum(1, present.sum(axis=1)))
     room = np.full(len(nests.k), float(core.buffer))
-    for job, nest_rows in enumerate(nests.row_of):
-        own = nest_rows[nest_rows >= 0]
-        if own.size:
-            np.minimum.at(room, own, np.floor((core.buffer - taken[job] - slices[job]) / own.size))
+    np.minimum.at(room, nests.row_of[present], np.broadcast_to(free[:, None], present.shape)[present])
     return room
 
 
-def _check_fit(jobs: Sequence[Job], nests: NestTable, tiling: Tiling, room: NDArray[np.float64], core: Core) -> None:
+def _check_fit(jobs: Sequence[Job], nests: NestTable, tiling: Tiling, room: Floats, core: Core) -> None:
     misfit = np.flatnonzero(tiling.buffer > room)
     if misfit.size:
         job = jobs[int(np.argmax((nests.row_of == misfit[0]).any(axis=1)))]
@@ -133,7 +165,7 @@ def _check_fit(jobs: Sequence[Job], nests: NestTable, tiling: Tiling, room: NDAr
         )
 
 
-def _by_role(tiling: Tiling, nests: NestTable) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def _by_role(tiling: Tiling, nests: NestTable) -> tuple[Floats, Floats, Floats]:
     """Refill factor, tile bytes and operand bytes, indexed [role, nest row]; the last row stands for no nest."""
     one = np.ones_like(tiling.input_times)
     times = np.stack([tiling.input_times, tiling.weight_times, one, one])

@@ -7,12 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from loadmaster.cost.nests import NestTable
+from loadmaster.cost.nests import ACCUMULATOR, Floats, NestTable
 
-Floats = NDArray[np.float64]
-
-_ACCUMULATOR = 4
-"""Bytes of a partial sum that waits in the buffer."""
 _CHUNK = 64
 """Input channels fetched at a time when sums are kept in the buffer."""
 _ROWS_AT_ONCE = 512
@@ -53,19 +49,32 @@ def best_tiling(nests: NestTable, capacity: Floats) -> Tiling:
 def _best(nests: NestTable, rows: slice, capacity: Floats) -> Tiling:
     column = _Column(nests, rows)
     orders = [_weights_stay(column), _input_stays(column), _sums_stay(column, _CHUNK), _sums_stay(column, 1)]
-    flat = {
-        name: np.concatenate([_flatten(getattr(order, name), column) for order in orders], axis=1) for name in Tiling.__dataclass_fields__
-    }
-    options = Tiling(**flat)
-    traffic = column.input.reshape(-1, 1) * options.input_times + column.weight.reshape(-1, 1) * options.weight_times
-    # Least traffic among what fits; where nothing does, least buffer. Ties by buffer, then by position: always the same choice.
-    excess = np.maximum(0.0, options.buffer - capacity[rows, None])
-    best = np.lexsort((options.buffer, traffic, excess), axis=1)[:, :1]
-    return Tiling(**{name: np.take_along_axis(values, best, axis=1)[:, 0] for name, values in flat.items()})
+    bests = [_best_of_order(order, column, capacity[rows]) for order in orders]
+    names = Tiling.__dataclass_fields__
+    chosen = {name: np.stack([getattr(best, name) for best in bests], axis=1) for name in names}
+    pick = _least(Tiling(**chosen), column.input[:, 0], column.weight[:, 0], capacity[rows])[:, None]
+    return Tiling(**{name: np.take_along_axis(values, pick, axis=1)[:, 0] for name, values in chosen.items()})
 
 
-def _flatten(values: Floats, column: _Column) -> Floats:
-    return np.broadcast_to(values, column.shape).reshape(column.shape[0], -1)
+def _best_of_order(order: Tiling, column: _Column, capacity: Floats) -> Tiling:
+    shape = column.shape
+    position, channel = np.divmod(_least(order, column.input, column.weight, capacity), shape[2])
+    at = (np.arange(shape[0]), position, channel)
+    return Tiling(**{name: np.broadcast_to(getattr(order, name), shape)[at] for name in Tiling.__dataclass_fields__})
+
+
+def _least(options: Tiling, input_bytes: Floats, weight_bytes: Floats, capacity: Floats) -> NDArray[np.int64]:
+    """Index, over all but the first axis, of the option that moves fewest bytes among those that fit; where none does, of the smallest.
+
+    Ties go to the smaller buffer, then to the first: always the same choice.
+    """
+    traffic = input_bytes * options.input_times + weight_bytes * options.weight_times
+    traffic, buffer = (values.reshape(len(capacity), -1) for values in np.broadcast_arrays(traffic, options.buffer))
+    # Where nothing fits, only the smallest are candidates.
+    room = np.maximum(capacity, buffer.min(axis=1))[:, None]
+    traffic = np.where(buffer <= room, traffic, np.inf)
+    ties = traffic == traffic.min(axis=1, keepdims=True)
+    return np.asarray(np.argmin(np.where(ties, buffer, np.inf), axis=1))
 
 
 class _Column:
@@ -84,11 +93,11 @@ class _Column:
         self.batch, self.repeats = batch, take(nests.repeats)
         self.k, self.c = take(nests.k), take(nests.c)
         y, x = take(nests.y), take(nests.x)
-        halving = 2.0 ** np.arange(_HALVINGS).reshape(1, -1, 1)
+        halving = 2.0 ** np.arange(_halvings(2 * y * x)).reshape(1, -1, 1)
         self.ty = np.ceil(y / halving)
         # Columns are cut only once a tile is down to a single row.
         self.tx = np.ceil(x / np.maximum(1.0, halving / 2.0 ** np.ceil(np.log2(y))))
-        self.tk = np.ceil(self.k / 2.0 ** np.arange(_HALVINGS).reshape(1, 1, -1))
+        self.tk = np.ceil(self.k / 2.0 ** np.arange(_halvings(self.k)).reshape(1, 1, -1))
         self.positions = np.ceil(y / self.ty) * np.ceil(x / self.tx)
         self.groups, self.images = groups, groups * batch
         self.channels = np.ceil(self.k / self.tk)
@@ -100,6 +109,11 @@ class _Column:
         # Neighbouring tiles overlap: the halo is fetched with each of them.
         self.halo = np.maximum(1.0, self.positions * self.input_share)
         self.shape = np.broadcast_shapes(self.ty.shape, self.tk.shape)
+
+
+def _halvings(extent: Floats) -> int:
+    """Tile sizes worth looking at: past a tile of one position or channel all are the same."""
+    return min(_HALVINGS, int(np.ceil(np.log2(extent.max()))) + 2)
 
 
 def _input_extent(tile: Floats, extent: Floats, stride: Floats, dilation: Floats, taps: Floats) -> Floats:
@@ -137,7 +151,7 @@ def _sums_stay(t: _Column, chunk: int) -> Tiling:
         weight_times=t.positions * t.batch * t.repeats,
         input_tile=2 * t.group_input * t.input_share * depth,
         weight_tile=2 * t.group_weight * t.channel_share * depth,
-        output_tile=np.maximum(t.ty * t.tx * t.tk * _ACCUMULATOR, t.group_output * t.position_share * t.channel_share),
+        output_tile=np.maximum(t.ty * t.tx * t.tk * ACCUMULATOR, t.group_output * t.position_share * t.channel_share),
     )
 
 

@@ -1,5 +1,19 @@
-"""From network files to graphs; format details stop here."""
+"""From network files to graphs, and from job lists to workloads; format details stop here."""
 
-from loadmaster.frontends.onnx_file import load
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from loadmaster.frontends.onnx_file import load
 
 __all__ = ["load"]
+
+
+def __getattr__(name: str) -> Any:
+    # Reading a CSV file must not wait for onnx to be imported.
+    if name != "load":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from loadmaster.frontends.onnx_file import load
+
+    return load

@@ -39,8 +39,11 @@ def map_jobs(
     """
     first, following = successors([(before, after) for after, job in enumerate(jobs) for before in job.after], len(jobs))
 
+    at_once = np.zeros(len(jobs), dtype=np.int64)
+
     def evaluate(priority: NDArray[np.float64]) -> tuple[NDArray[np.int32], NDArray[np.int64], int]:
-        return _native.dispatch(priority, times.duration, times.demand, first, following)
+        core, order, _, _, makespan = _native.dispatch(priority, times.duration, times.demand, first, following, at_once)
+        return core, order, makespan
 
     best = np.array(upward_rank(jobs, times.duration.min(axis=1).tolist()), dtype=np.float64)
     core, order, makespan = evaluate(best)
@@ -51,7 +54,7 @@ def map_jobs(
             if deadline is not None and time.monotonic() > deadline:
                 interrupted = True
                 break
-            candidate = _perturb(best, generator)
+            candidate = perturbed(best, generator)
             result = evaluate(candidate)
             done += 1
             if result[2] <= makespan:
@@ -76,7 +79,7 @@ def upward_rank(jobs: Sequence[Job], cost: Sequence[_Number]) -> list[_Number]:
     return rank
 
 
-def _perturb(priority: NDArray[np.float64], generator: np.random.Generator) -> NDArray[np.float64]:
+def perturbed(priority: NDArray[np.float64], generator: np.random.Generator) -> NDArray[np.float64]:
     """Change few priorities much or many a little."""
     share, strength = generator.choice([0.02, 0.1, 0.5]), generator.choice([0.03, 0.2, 1.0])
     chosen = generator.random(len(priority)) < share

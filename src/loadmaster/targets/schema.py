@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from loadmaster.errors import TargetError, UnitError
 from loadmaster.hardware import CopyEngine, Core, Memory, Style, Target
-from loadmaster.units import parse_bandwidth, parse_bytes, parse_flops, parse_frequency
+from loadmaster.units import parse_bandwidth, parse_bytes, parse_flops, parse_frequency, parse_seconds
 
 _BITS = {"int8": 8, "fp16": 16, "fp32": 32}
 
@@ -27,6 +28,7 @@ def _unit(parse: Callable[[Any], Any]) -> BeforeValidator:
 _Bytes = Annotated[int, _unit(parse_bytes)]
 _Bandwidth = Annotated[float, _unit(parse_bandwidth)]
 _Frequency = Annotated[float, _unit(parse_frequency)]
+_Seconds = Annotated[float, _unit(parse_seconds)]
 _Flops = Annotated[float, _unit(parse_flops)]
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$", max_length=40)]
 _Size = Annotated[int, Field(ge=1, le=2**20, strict=True)]
@@ -71,6 +73,10 @@ class _CoreTable(_Table):
     peak: _Flops | None = None
     lanes: _Size | None = None
     buffer: _Bytes = 0
+    flexible: Annotated[bool, Field(strict=True)] = False
+    local_buffer: _Bytes = 512
+    noc_bandwidth: _Bandwidth | None = None
+    noc_latency: _Seconds = 0.0
     macs_per_cycle: dict[Literal["int8", "fp16", "fp32"], _Rate] = {"int8": 1.0, "fp16": 1.0, "fp32": 1.0}
 
     @model_validator(mode="after")
@@ -78,6 +84,8 @@ class _CoreTable(_Table):
         if self.style is Style.ROOFLINE:
             if self.peak is None or self.clock is not None:
                 raise ValueError("a roofline core takes peak (FLOP/s) and no clock")
+            if self.flexible or self.noc_bandwidth is not None or self.noc_latency:
+                raise ValueError("a roofline core has no array: leave out flexible, noc_bandwidth and noc_latency")
         elif self.clock is None or self.peak is not None:
             raise ValueError(f"a {self.style} core takes clock, rows and columns, and no peak")
         elif self.buffer == 0:
@@ -91,8 +99,21 @@ class _CoreTable(_Table):
         clock = self.clock if self.clock is not None else (self.peak or 0.0) / 2
         rates = {_BITS[name]: rate for name, rate in sorted(self.macs_per_cycle.items(), key=lambda item: _BITS[item[0]])}
         names = [self.name] if self.count == 1 else [f"{self.name}{i}" for i in range(self.count)]
-        lanes = self.lanes or self.columns
-        return [Core(name, self.style, self.rows, self.columns, clock, rates, lanes, self.buffer) for name in names]
+        core = Core(
+            name=self.name,
+            style=self.style,
+            rows=self.rows,
+            columns=self.columns,
+            clock=clock,
+            macs_per_cycle=rates,
+            lanes=self.lanes or self.columns,
+            buffer=self.buffer,
+            flexible=self.flexible,
+            local_buffer=self.local_buffer,
+            noc_bandwidth=self.noc_bandwidth,
+            noc_latency=self.noc_latency,
+        )
+        return [replace(core, name=name) for name in names]
 
 
 class _CopyTable(_Table):

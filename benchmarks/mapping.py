@@ -1,0 +1,200 @@
+"""The M3E paper's tables, with a bound: ``python -m benchmarks.mapping DIR [--tables] [--speed] [--all] [--tasks A,B] ...``.
+
+DIR is a folder with ``instances/TASK.K.csv`` (M3E's job lists) and ``maestro.csv``. ``--tables``: tasks x settings S1 to S6 x bandwidths x
+strategies, throughput relative to MAGMA's as in the paper, and the bound's; ``--all`` takes every group of a task, not the first only.
+``--speed``: mappings evaluated per CPU second, and how many times that is what plain Python does in the same run. Both without an option.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loadmaster import _native
+from loadmaster.job_analyser import analyse, read_job_list
+from loadmaster.job_analysis import JobAnalysis
+from loadmaster.mapper import map_jobs
+from loadmaster.mapping.group import Group, group_of
+from loadmaster.mapping.group_bounds import GroupBound, group_bound
+from loadmaster.mapping.group_search import Search
+from loadmaster.mapping.strategies.registry import strategy
+from loadmaster.targets import target
+
+TASKS = ("conv", "lang", "recom", "mix")
+"""Vision, language, recommendation, and all of them."""
+SMALL, LARGE = (1, 2, 4, 8, 16), (1, 16, 256)
+SETTINGS = {"m3e-s1": SMALL, "m3e-s2": SMALL, "m3e-s3": LARGE, "m3e-s4": LARGE, "m3e-s5": LARGE, "m3e-s6": LARGE}
+FAST = ("magma", "auto", "herald", "ai-mt", "random", "es", "tbpsa")
+
+
+def clocked(call: Callable[[], Any]) -> tuple[float, Any]:
+    """CPU seconds and the result."""
+    started = time.process_time()
+    result = call()
+    return time.process_time() - started, result
+
+
+def cases(folder: Path, tasks: list[str], settings: list[str], every: bool, cost: str) -> Iterator[tuple[str, str, int, JobAnalysis]]:
+    """Group, setting, GB/s and job analysis."""
+    for task in tasks:
+        files = sorted((folder / "instances").glob(f"{task}.*.csv"))
+        for file in files if every else files[:1]:
+            jobs = read_job_list(file)
+            for setting in settings:
+                bandwidths = SETTINGS[setting]
+                table = analyse(jobs, target(setting), cost)
+                for bandwidth in bandwidths:
+                    yield file.stem, setting, bandwidth, table
+
+
+def searched(group: Group, bound: GroupBound, name: str, samples: int | None = None) -> float:
+    """Makespan that a strategy finds, without the proof."""
+    chosen = strategy(name)
+    search = Search(group, bound, samples=samples or chosen.samples(group))
+    chosen.run(search)
+    return search.score
+
+
+def tables(folder: Path, strategies: list[str], arguments: argparse.Namespace) -> None:
+    """Throughput relative to MAGMA's, and what the bound leaves possible."""
+    others = [name for name in strategies if name not in ("magma", "auto")]
+    print(f"cost model {arguments.cost}; throughput relative to MAGMA's with {arguments.magma_samples} samples: 1 is equal, more is better")
+    columns = "  ".join(f"{name:>7}" for name in ["auto", *others, "bound"])
+    print(f"{'group':8} {'setting':7} {'GB/s':>4}  {'magma ms':>9}  {columns}  {'gap':>8}  {'CPU s':>5}")
+    ratios: dict[str, list[float]] = {name: [] for name in ["auto", *others, "bound"]}
+    gaps: list[float] = []
+    for name, setting, bandwidth, table in cases(
+        folder, arguments.tasks.split(","), arguments.settings.split(","), arguments.all, arguments.cost
+    ):
+        group = group_of(table, bandwidth * 1e9)
+        bound = group_bound(group)
+        auto = map_jobs(table, bandwidth * 1e9)
+        magma = searched(group, bound, "magma", arguments.magma_samples)
+        row = {"auto": magma / auto.makespan} | {other: magma / searched(group, bound, other) for other in others}
+        row["bound"] = magma / auto.lower_bound
+        for column, ratio in row.items():
+            ratios[column].append(ratio)
+        gaps.append(auto.gap)
+        shown = "  ".join(f"{ratio:7.3f}" for ratio in row.values())
+        print(
+            f"{name:8} {setting:7} {bandwidth:4}  {magma * 1e3:9.4f}  {shown}  {auto.gap:8.3%}  {auto.cpu_seconds:5.2f}  {auto.status}",
+            flush=True,
+        )
+    means = "  ".join(f"{math.exp(np.mean(np.log(values))):7.3f}" for values in ratios.values())
+    print(f"{'geometric mean':34}{means}")
+    behind, close = sum(ratio < 1 - 1e-9 for ratio in ratios["auto"]), sum(gap < 0.01 for gap in gaps)
+    print(f"auto behind MAGMA in {behind} of {len(gaps)}; within 1 % of its bound in {close}, median gap {np.median(gaps):.4%}")
+
+
+def plain_python(group: Group, queues: list[list[int]]) -> float:
+    """The allocator as one would write it down."""
+    latency, demand = group.latency.tolist(), group.demand.tolist()
+    heads = [0] * len(queues)
+    running: dict[int, list[float]] = {}
+    now = 0.0
+    while True:
+        for core, queue in enumerate(queues):
+            if core not in running and heads[core] < len(queue):
+                job = queue[heads[core]]
+                heads[core] += 1
+                running[core] = [latency[job][core], demand[job][core]]
+        if not running:
+            return now
+        slow = max(1.0, sum(demand for _, demand in running.values()))
+        step = min(left for left, _ in running.values())
+        now += step * slow
+        for core in list(running):
+            running[core][0] -= step
+            if running[core][0] <= 0.0:
+                del running[core]
+
+
+def speed() -> None:
+    """Mappings per CPU second of one thread, on random groups."""
+    print(f"{'jobs':>6} {'cores':>5}  {'plain Python':>12}  {'queues':>16}  {'genomes':>16}  {'annealing moves':>16}  {'MAGMA 10,000':>12}")
+    for jobs, cores in ((100, 4), (100, 8), (100, 16), (1000, 16), (10_000, 64)):
+        generator = np.random.default_rng(jobs + cores)
+        shape = jobs, cores
+        group = Group(generator.lognormal(0, 1.5, shape), generator.lognormal(-1.5, 1, shape))
+        count = max(4, min(20_000, 2_000_000 // jobs))
+        core = generator.integers(0, cores, (count, jobs), dtype=np.int32)
+        priority = generator.integers(0, 2**32, (count, jobs), dtype=np.uint32)
+        queues = group.decode(core, priority)
+        some = max(1, 5000 // jobs)
+        lists = [
+            [[int(job) for job in part[part < jobs]] for part in np.split(row, np.flatnonzero(row == jobs)[:-1])] for row in queues[:some]
+        ]
+        seconds, python = clocked(lambda group=group, lists=lists: [plain_python(group, each) for each in lists])
+        plain = some / seconds
+        seconds, native = min(
+            (clocked(lambda group=group, queues=queues: group.makespans(queues)) for _ in range(3)), key=lambda pair: pair[0]
+        )
+        assert np.allclose(native[:some], python, rtol=1e-9)
+        by_queue = count / seconds
+        by_genome = count / min(clocked(partial(_native.group_scores, *group.arguments, core, priority, 1))[0] for _ in range(3))
+        moves = annealing_speed(group, queues[:1], count)
+        magma = f"{magma_seconds(group) * 1e3:9.1f} ms" if jobs <= 1000 else ""
+        ratios = "  ".join(f"{rate:9.0f} {rate / plain:5.0f}x" for rate in (by_queue, by_genome, moves))
+        print(f"{jobs:6} {cores:5}  {plain:12.0f}  {ratios}  {magma:>12}", flush=True)
+
+
+def annealing_speed(group: Group, queues: np.ndarray, count: int) -> float:
+    """Neighbours tried per CPU second while cooling down from a random mapping."""
+    best, score = queues, group.makespans(queues)
+    least, tried, seconds = score, 0, 0.0
+    for stream, temperature in enumerate(np.geomspace(3e-2, 1e-5, 20)):
+        arguments = (queues, best, score, least, temperature, max(1, count // 20), 0.0, 1, stream, 1)
+        spent, (queues, best, score, least, here) = clocked(lambda arguments=arguments: _native.anneal(*group.arguments, *arguments))
+        tried, seconds = tried + here, seconds + spent
+    return tried / seconds
+
+
+def magma_seconds(group: Group) -> float:
+    """CPU seconds of 10,000 samples, operators included; the best of three."""
+    table = JobAnalysis(
+        tuple(map(str, range(group.jobs))),
+        tuple(map(str, range(group.cores))),
+        group.latency,
+        group.demand,
+        np.zeros(group.jobs, dtype=np.int64),
+    )
+    grouped = group_of(table, 1.0)
+    generator = np.random.default_rng(0)
+    core = generator.integers(0, group.cores, (100, group.jobs), dtype=np.int32)
+    priority = generator.integers(0, 2**32, (100, group.jobs), dtype=np.uint32)
+
+    def run() -> None:
+        score = _native.group_scores(*grouped.arguments, core, priority, 1)
+        _native.evolve(*grouped.arguments, core, priority, score, (0.05, 0.9, 0.05, 0.05), 10, 10, 0, 110, 0, 1)
+
+    return min(clocked(run)[0] for _ in range(3))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, metavar="DIR")
+    parser.add_argument("--tables", action="store_true")
+    parser.add_argument("--speed", action="store_true")
+    parser.add_argument("--tasks", default=",".join(TASKS), metavar="A,B")
+    parser.add_argument("--settings", default=",".join(SETTINGS), metavar="A,B")
+    parser.add_argument("--all", action="store_true", help="every group of a task")
+    parser.add_argument("--strategies", default=",".join(FAST), metavar="A,B")
+    parser.add_argument("--cost", default="maestro")
+    parser.add_argument("--magma-samples", type=int, default=10_000, metavar="N")
+    arguments = parser.parse_args()
+    both = not arguments.tables and not arguments.speed
+    if arguments.speed or both:
+        speed()
+    if arguments.tables or both:
+        tables(arguments.folder, arguments.strategies.split(","), arguments)
+
+
+if __name__ == "__main__":
+    main()

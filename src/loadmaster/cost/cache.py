@@ -1,0 +1,134 @@
+"""Job analyses kept between runs in an sqlite file, by content: equal work on equal cores is analysed once.
+
+The file is a convenience that nothing depends on: where it cannot be opened, read or written, or holds anything else than what
+was put there, work is done again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import sqlite3
+import sys
+from collections.abc import Iterable
+from contextlib import closing
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+
+from loadmaster.cost.model import kind_key
+from loadmaster.hardware import Target
+from loadmaster.job import Job
+from loadmaster.job_analysis import JobAnalysis
+
+_VARIABLE = "LOADMASTER_CACHE"
+_LARGEST = 2**28
+"""Bytes kept at most; the oldest make room."""
+_PATIENCE = 0.5
+"""Seconds to wait for another process that is writing."""
+_CODE = ("loadmaster.cost", "loadmaster.frontends")
+_PRUNE = """
+DELETE FROM analyses WHERE rowid IN (
+    SELECT row FROM (SELECT rowid AS row, sum(length(content)) OVER (ORDER BY rowid DESC) AS bytes FROM analyses) WHERE bytes > ?)
+"""
+_SCHEMA = "CREATE TABLE IF NOT EXISTS analyses (key TEXT PRIMARY KEY, digest BLOB NOT NULL, content BLOB NOT NULL)"
+
+
+def default_place() -> Path | None:
+    """The file that ``LOADMASTER_CACHE`` names, none if that is empty; without it, one in the user's folder for caches."""
+    if _VARIABLE in os.environ:
+        return Path(os.environ[_VARIABLE]) if os.environ[_VARIABLE] else None
+    try:
+        home = Path.home()
+    except RuntimeError:
+        return None
+    usual = {"darwin": home / "Library" / "Caches", "win32": home / "AppData" / "Local"}.get(sys.platform, home / ".cache")
+    return Path(os.environ.get("XDG_CACHE_HOME") or usual) / "loadmaster" / "job-analyses.sqlite"
+
+
+def work_key(model: str, jobs: Iterable[Job], target: Target) -> str:
+    """Key of an analysis: everything about jobs and cores but their names, and the code of the models."""
+    digest = _started(model)
+    for core in target.cores:
+        digest.update(kind_key(core).encode())
+    for job in jobs:
+        operands = [(operand.bytes, operand.role, operand.nest) for side in (job.reads, job.writes) for operand in side]
+        digest.update(repr((job.nests, job.elements, job.bits, len(job.reads), operands)).encode())
+    return digest.hexdigest()
+
+
+def text_key(text: str) -> str:
+    """Key of a table that was read from text."""
+    digest = _started("text")
+    digest.update(text.encode())
+    return digest.hexdigest()
+
+
+def _started(what: str) -> hashlib._Hash:
+    return hashlib.sha256(f"{what} {_code()} ".encode())
+
+
+@lru_cache(maxsize=1)
+def _code() -> str:
+    """Digest of the source of cost models and readers: what another version worked out is not taken for this one's."""
+    sources = [file for package in _CODE for file in files(package).iterdir() if file.name.endswith(".py")]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(sources, key=lambda file: str(file)))).hexdigest()
+
+
+class AnalysisCache:
+    """Analyses in one sqlite file, which several processes may share."""
+
+    def __init__(self, place: str | Path) -> None:
+        self._place = Path(place)
+
+    def get(self, key: str) -> JobAnalysis | None:
+        """What was put there under this key, or None."""
+        try:
+            if not self._place.is_file():
+                return None
+            with closing(self._connect()) as connection:
+                row = connection.execute("SELECT digest, content FROM analyses WHERE key = ?", (key,)).fetchone()
+        except (sqlite3.Error, OSError):
+            return None
+        if row is None or not isinstance(row[1], bytes) or hashlib.sha256(row[1]).digest() != row[0]:
+            return None
+        return _unpacked(row[1])
+
+    def put(self, key: str, analysis: JobAnalysis) -> None:
+        """Keep an analysis if the file can be written; the oldest make room."""
+        content = _packed(analysis)
+        try:
+            self._place.parent.mkdir(parents=True, exist_ok=True)
+            with closing(self._connect()) as connection, connection:
+                connection.execute(_SCHEMA)
+                connection.execute("INSERT OR REPLACE INTO analyses VALUES (?, ?, ?)", (key, hashlib.sha256(content).digest(), content))
+                connection.execute(_PRUNE, (_LARGEST,))
+        except (sqlite3.Error, OSError):
+            return
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self._place, timeout=_PATIENCE)
+
+
+def _packed(analysis: JobAnalysis) -> bytes:
+    columns = {name: value for name, value in vars(analysis).items() if value is not None}
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **{name: np.asarray(value) for name, value in columns.items()})
+    return file.getvalue()
+
+
+def _unpacked(content: bytes) -> JobAnalysis:
+    with np.load(io.BytesIO(content), allow_pickle=False) as columns:
+        values = {name: columns[name] for name in columns.files}
+    return JobAnalysis(
+        jobs=tuple(values["jobs"].tolist()),
+        cores=tuple(values["cores"].tolist()),
+        latency=values["latency"],
+        bandwidth=values["bandwidth"],
+        flops=values["flops"],
+        energy=values.get("energy"),
+        clock=float(values["clock"]) if "clock" in values else None,
+    )

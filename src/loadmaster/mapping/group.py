@@ -1,0 +1,187 @@
+"""A group of jobs that share one bandwidth: what M3E (HPCA 2022) maps, as the arrays that the kernels take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster import _native
+from loadmaster.errors import MappingError
+from loadmaster.job_analysis import JobAnalysis
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Cores = NDArray[np.int32]
+Priorities = NDArray[np.uint32]
+Queues = NDArray[np.int32]
+"""Rows of mappings. A row holds the queue of every core, one after another, each closed by the number of jobs."""
+
+OBJECTIVES = {"makespan": (1.0, 0.0), "throughput": (1.0, 0.0), "energy": (0.0, 1.0), "edp": (1.0, 1.0)}
+"""Exponents of makespan and energy. The work is given, so that throughput is best where the makespan is least."""
+ALLOCATORS = ("demand", "even")
+_MOST_JOBS, _MOST_CORES = 2**22 - 1, 2**10
+_NO_ENERGY = np.empty((0, 0))
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Jobs without dependencies, and what a mapping of them is worth.
+
+    Attributes
+    ----------
+    latency
+        Seconds of job ``j`` on core ``c`` when nothing stalls it, shape (jobs, cores); infinite where ``c`` cannot run ``j``.
+    demand
+        Share of the system bandwidth that it then uses, shape (jobs, cores).
+    energy
+        Joules, shape (jobs, cores), or None.
+    weights
+        A mapping scores makespan ** weights[0] * energy ** weights[1]; less is better.
+    """
+
+    latency: Floats
+    demand: Floats
+    energy: Floats | None = None
+    weights: tuple[float, float] = (1.0, 0.0)
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs there are."""
+        return len(self.latency)
+
+    @property
+    def cores(self) -> int:
+        """How many cores there are."""
+        return len(self.latency[0])
+
+    @cached_property
+    def allowed(self) -> NDArray[np.bool_]:
+        """Which core can run which job, shape (jobs, cores)."""
+        return np.isfinite(self.latency)
+
+    @cached_property
+    def all_slow_alike(self) -> bool:
+        """Whether every job wants some bandwidth, so that all running jobs stall together."""
+        return bool((self.demand[self.allowed] > 0).all())
+
+    @cached_property
+    def arguments(self) -> tuple[Floats, Floats, Floats, float, float]:
+        """What the kernels that score mappings take first."""
+        return self.latency, self.demand, _NO_ENERGY if self.energy is None else self.energy, *self.weights
+
+    def decode(self, core: Cores, priority: Priorities) -> Queues:
+        """Queues of genomes, a row each; a core that cannot run a job hands it to the next one that can."""
+        return _native.decode(self.latency, self.demand, core, priority)
+
+    def makespans(self, queues: Queues, threads: int = 1) -> Floats:
+        """Seconds that each row of queues takes."""
+        return _native.group_makespans(self.latency, self.demand, queues, threads)
+
+    def energy_of(self, core: NDArray[np.integer]) -> float:
+        """Joules if job ``j`` runs on ``core[j]``; not a number where energies are not known."""
+        return float("nan") if self.energy is None else float(self.energy[np.arange(self.jobs), core].sum())
+
+    def score(self, makespan: float, energy: float) -> float:
+        """What a mapping is worth."""
+        time_weight, energy_weight = self.weights
+        if energy_weight == 0.0:
+            return makespan
+        return energy if time_weight == 0.0 else makespan**time_weight * energy**energy_weight
+
+
+def group_of(analysis: JobAnalysis, bandwidth: float, allocator: str = "demand", weights: tuple[float, float] = (1.0, 0.0)) -> Group:
+    """The group that a job analysis table and a system bandwidth in bytes/s make.
+
+    ``demand`` is M3E's allocator: jobs that together ask for S times the bandwidth all progress at 1/S. ``even`` gives every core an equal
+    share, so that no job touches another: it lasts as long as its own share makes it.
+
+    Raises
+    ------
+    MappingError
+        If a figure is malformed, a job runs on no core, or the objective needs energies that are not there.
+    """
+    check(analysis)
+    if not bandwidth > 0:
+        raise MappingError(f"system bandwidth {bandwidth!r}: give bytes per second, more than zero")
+    if allocator not in ALLOCATORS:
+        raise MappingError(f"allocator {allocator!r} is not known: use {' or '.join(ALLOCATORS)}")
+    if weights[1] and analysis.energy is None:
+        raise MappingError("this objective needs energies, and the cost model gives none: use another objective or another --cost")
+    runs = np.isfinite(analysis.latency)
+    with np.errstate(over="ignore"):
+        demand = np.where(runs, analysis.bandwidth, 0.0) / bandwidth
+        latency = analysis.latency
+        if allocator == "even":
+            latency, demand = latency * np.maximum(1.0, demand * len(analysis.cores)), np.zeros_like(demand)
+        span = float((np.where(runs, latency, 0.0) * np.maximum(1.0, demand)).max(axis=1, initial=0.0).sum()) * max(1, len(analysis.cores))
+    if not np.isfinite(demand).all() or not np.isfinite(span):
+        raise MappingError(f"system bandwidth {bandwidth:g} B/s: far too small for what the jobs ask for")
+    energy = None if analysis.energy is None else np.where(runs, analysis.energy, 0.0)
+    return Group(np.ascontiguousarray(latency), np.ascontiguousarray(demand), energy, weights)
+
+
+def check(analysis: JobAnalysis) -> None:
+    """Refuse a job analysis that no mapping can be made of.
+
+    Raises
+    ------
+    MappingError
+        Naming the job, the core and the figure at fault.
+    """
+    shape = (len(analysis.jobs), len(analysis.cores))
+    if not analysis.cores:
+        raise MappingError("there are no cores: give a target with at least one")
+    if not analysis.jobs:
+        raise MappingError("there are no jobs: give at least one")
+    if shape[0] > _MOST_JOBS or shape[1] > _MOST_CORES:
+        raise MappingError(f"{shape[0]} jobs on {shape[1]} cores: at most {_MOST_JOBS} jobs on {_MOST_CORES} cores are mapped together")
+    tables = {"latency": analysis.latency, "bandwidth": analysis.bandwidth} | (
+        {} if analysis.energy is None else {"energy": analysis.energy}
+    )
+    runs = np.isfinite(analysis.latency)
+    for name, table in tables.items():
+        if table.shape != shape:
+            raise MappingError(f"{name}: has the shape {table.shape} for {shape[0]} jobs and {shape[1]} cores")
+        # Only a latency may be infinite, and what it costs where a job cannot run is nobody's business.
+        wrong = np.isnan(table) | (table < 0) | (np.isinf(table) & (name != "latency"))
+        wrong &= runs | (name == "latency")
+        if wrong.any():
+            job, core = (int(at) for at in np.argwhere(wrong)[0])
+            value, where = table[job, core], f"job {analysis.jobs[job]!r} on core {analysis.cores[core]!r}"
+            raise MappingError(f"{where}: its {name} is {value}: give a number of at least 0")
+    if not runs.any(axis=1).all():
+        raise MappingError(f"job {analysis.jobs[int(runs.any(axis=1).argmin())]!r}: no core can run it: its latency is infinite on all")
+    if analysis.flops.shape != shape[:1]:
+        raise MappingError(f"flops: has the shape {analysis.flops.shape} for {shape[0]} jobs")
+
+
+def queues_of(core: NDArray[np.integer], order: NDArray[np.integer], cores: int) -> Queues:
+    """One row: job ``j`` on ``core[j]``, jobs of a core as they appear in ``order``."""
+    jobs = len(core)
+    entries = np.concatenate([order, np.full(cores, jobs)])
+    owner = np.concatenate([core[order], np.arange(cores)])
+    return entries[np.argsort(owner, kind="stable")].astype(np.int32)[None, :]
+
+
+def core_and_position(queues: Queues, cores: int) -> tuple[Ints, Ints]:
+    """Core of every job of a row, and its place in the queue of that core, from 0."""
+    row = queues.reshape(-1).astype(np.int64)
+    jobs = len(row) - cores
+    ends = np.flatnonzero(row == jobs)
+    start = np.concatenate([[0], ends[:-1] + 1])
+    owner = np.repeat(np.arange(cores), ends - start + 1)
+    here = row < jobs
+    core, position = np.empty(jobs, dtype=np.int64), np.empty(jobs, dtype=np.int64)
+    core[row[here]] = owner[here]
+    position[row[here]] = (np.arange(len(row)) - start[owner])[here]
+    return core, position
+
+
+def genome_of(queues: Queues, cores: int) -> tuple[Cores, Priorities]:
+    """A genome that decodes to this row of queues: priorities spread evenly over each core's queue."""
+    core, position = core_and_position(queues, cores)
+    length = np.bincount(core, minlength=cores)[core]
+    return core.astype(np.int32), ((position + 0.5) / length * 2.0**32).astype(np.uint32)

@@ -1,0 +1,1 @@
+"""Strategies that map groups; :mod:`loadmaster.mapping.strategies.registry` knows them by name."""

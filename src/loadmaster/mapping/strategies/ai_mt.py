@@ -1,0 +1,40 @@
+"""AI-MT's mapper (ISCA 2020), as M3E compares with it: made for homogeneous cores, mixes memory-bound with compute-bound jobs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from loadmaster.mapping.group import Floats, Group, Ints, queues_of
+from loadmaster.mapping.group_search import Search, Strategy
+
+
+def run(search: Search) -> None:
+    """Balance the load as if cores were alike, hungry and frugal jobs by turns."""
+    group = search.group
+    order = interleaved(group)
+    search.offer(queues_of(balanced(group, order), order, group.cores))
+
+
+def interleaved(group: Group) -> Ints:
+    """Jobs, the one with the largest demand, the one with the smallest, the one with the second largest, and so on."""
+    demand = np.where(group.allowed, group.demand, 0.0).sum(axis=1) / group.allowed.sum(axis=1)
+    falling = np.argsort(-demand, kind="stable")
+    half = -(-len(falling) // 2)
+    order = np.empty_like(falling)
+    order[0::2] = falling[:half]
+    order[1::2] = falling[half:][::-1]
+    return order
+
+
+def balanced(group: Group, order: Ints) -> Ints:
+    """Each job on the least loaded core that can run it, where a job counts the same on every core."""
+    typical: Floats = np.where(group.allowed, group.latency, 0.0).sum(axis=1) / group.allowed.sum(axis=1)
+    load = np.zeros(group.cores)
+    core = np.empty(group.jobs, dtype=np.int64)
+    for job in order.tolist():
+        core[job] = np.where(group.allowed[job], load, np.inf).argmin()
+        load[core[job]] += typical[job]
+    return core
+
+
+STRATEGY = Strategy("ai-mt", run, lambda group: 1)

@@ -1,0 +1,71 @@
+"""Simulated annealing on queues: one job moves or two change places (src/native/mapping/anneal.cpp)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from loadmaster import _native
+from loadmaster.mapping.group import Group, Queues
+from loadmaster.mapping.group_search import Search, Strategy
+from loadmaster.mapping.strategies import ai_mt, herald
+
+_HOT, _COLD = 3e-2, 1e-5
+"""Temperatures: relative differences in score that are accepted about one time in three, at first and at last."""
+_STEPS = 100
+"""Temperatures on the way."""
+_WALKS = 8
+_TOGETHER = 0.6
+"""Share of the way after which all walks go on from the best of them, with temperatures from a tenth of the gap to a hundredth of that."""
+_FINE = 1e-2
+
+
+def run(search: Search) -> None:
+    """Start from the manual mappings."""
+    herald.run(search)
+    if not search.done:
+        ai_mt.run(search)
+        anneal(search, [search.queues] if search.queues is not None else [])
+
+
+def anneal(search: Search, starts: Sequence[Queues]) -> None:
+    """Cool down several walks, in turn from each of the starts, over what is left of the budget.
+
+    Walks end up in different places, which no single walk leaves once it is cool: the best of several short ones beats a long one.
+    """
+    if not starts:
+        return
+    walks = _WALKS if search.left >= _WALKS * _STEPS else 1
+    queues = best = np.concatenate([starts[i % len(starts)] for i in range(walks)])
+    score = least = np.array([search.value(row[None, :]) for row in queues])
+    begun, stream, budget, apart = search.share, 0, search.left, True
+    while not search.done and search.left >= walks:
+        passed = (search.share - begun) / max(1e-9, 1 - begun)
+        if apart and passed >= _TOGETHER:
+            at, apart = int(least.argmin()), False
+            queues = best = np.repeat(best[at : at + 1], walks, axis=0)
+            score = least = np.full(walks, least[at])
+        if apart:
+            temperature = _HOT * (_COLD / _HOT) ** (passed / _TOGETHER)
+        else:
+            # What is left to gain sets the scale.
+            gap = min(_HOT, max(0.0, search.score / max(search.bound.score, 1e-300) - 1))
+            temperature = gap * _FINE ** ((passed - _TOGETHER) / (1 - _TOGETHER)) / 10
+        steps = max(1, min(search.slice, budget // _STEPS, search.left) // walks)
+        queues, best, score, least, tried = _native.anneal(
+            *search.group.arguments, queues, best, score, least, temperature, steps, search.bound.score, search.seed, stream, search.threads
+        )
+        at = int(least.argmin())
+        if least[at] < search.score:
+            search.queues = best[at : at + 1]
+        search.spent(tried, float(least[at]))
+        stream += 1
+
+
+def default_samples(group: Group) -> int:
+    """600,000 mappings of up to 100 jobs, about a second of one core; fewer of more jobs."""
+    return max(5_000, min(600_000, 60_000_000 // max(1, group.jobs)))
+
+
+STRATEGY = Strategy("annealing", run, default_samples)

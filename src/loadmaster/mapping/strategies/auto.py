@@ -1,0 +1,75 @@
+"""Auto: manual mappings, linear programs and their rounding, annealing; stopped as soon as a bound is met."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from loadmaster.mapping.group import Group, Ints, Queues, queues_of
+from loadmaster.mapping.group_search import Search, Strategy
+from loadmaster.mapping.strategies import ai_mt, annealing, herald
+
+_NODES = 60
+"""Programs solved to tighten the bound, about a millisecond each."""
+
+
+_ROOM = 1.01
+"""Time that rounding gives a core, relative to the bound."""
+_TIE = 1e-3
+"""Difference in price that an idle core makes up for."""
+
+
+def run(search: Search) -> None:
+    """Everything that costs one sample first; then prove what can be proven, and anneal from the best of it."""
+    group = search.group
+    mixed, falling = ai_mt.interleaved(group), herald.longest_first(group)
+    given = np.arange(group.jobs)
+    starts = [
+        (herald.earliest_finish(group.latency, given), given),
+        (ai_mt.balanced(group, mixed), mixed),
+        (herald.earliest_finish(group.latency, falling), mixed),
+        (rounded(search), mixed),
+    ]
+    if group.energy is not None and group.weights[1]:
+        starts.append((np.where(group.allowed, group.energy, np.inf).argmin(axis=1), mixed))
+    tried = [queues_of(*start, group.cores) for start in starts]
+    if search.warm_start is not None:
+        tried.append(group.decode(search.warm_start[0][None, :], search.warm_start[1][None, :]))
+    scored: list[tuple[float, int, Queues]] = []
+    for queues in tried:
+        scored.append((search.offer(queues), len(scored), queues))
+        if search.done:
+            return
+    if group.weights[0]:
+        search.tighten(_NODES)
+        leaf = queues_of(rounded(search), mixed, group.cores)
+        scored.append((search.offer(leaf), len(scored), leaf))
+    if not search.done:
+        annealing.anneal(search, [queues for _, _, queues in sorted(scored)[:4]])
+
+
+def rounded(search: Search) -> Ints:
+    """Every job on the core that the linear program finds cheapest and that still has time for it; those first that have most to lose."""
+    group = search.group
+    price = np.where(group.allowed, search.bound.preference, np.inf)
+    latency = np.where(group.allowed, group.latency, np.inf)
+    second = np.partition(price, 1, axis=1)[:, 1] if group.cores > 1 else price[:, 0]
+    loss = np.where(np.isfinite(second), second, price.max(initial=0.0, where=np.isfinite(price)) * group.jobs) - price.min(axis=1)
+    # Equal losses: longest first.
+    order = np.lexsort((-latency.min(axis=1), -loss))
+    room = search.bound.makespan * _ROOM
+    load = np.zeros(group.cores)
+    core = np.empty(group.jobs, dtype=np.int64)
+    for job in order.tolist():
+        ends = load + latency[job]
+        fits = ends <= room
+        core[job] = np.where(fits, price[job] * (1 + _TIE * load / room), np.inf).argmin() if fits.any() else ends.argmin()
+        load[core[job]] = ends[core[job]]
+    return core
+
+
+def default_samples(group: Group) -> int:
+    """As for annealing."""
+    return annealing.default_samples(group)
+
+
+STRATEGY = Strategy("auto", run, default_samples)

@@ -1,0 +1,82 @@
+"""MAGMA, the genetic algorithm of M3E (HPCA 2022), after its description; the operators are native (src/native/mapping/magma.cpp)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from loadmaster import _native
+from loadmaster.errors import MappingError
+from loadmaster.mapping.group_search import Genome, Search, Strategy
+from loadmaster.mapping.strategies.random_search import random_genomes
+
+DEFAULTS = {
+    "population": 120,
+    "elites": 0.136,
+    "parents": 0.147,
+    "mutation": 0.0414,
+    "crossover-gen": 0.456,
+    "crossover-rg": 0.568,
+    "crossover-accel": 0.0094,
+}
+"""Population; shares of it that live on and that have children; probabilities: mutation per gene, the crossovers per child.
+
+Found by `python -m benchmarks.tune_magma`. The paper's are 100, 0.1, 0.1, 0.05, 0.9, 0.05 and 0.05.
+"""
+
+
+def run(search: Search) -> None:
+    """A random population, or one around the warm start, evolved until the budget is spent."""
+    values = settings(search)
+    generator = np.random.default_rng(search.seed)
+    size = int(values["population"])
+    core, priority = random_genomes(generator, size, search)
+    if search.warm_start is not None:
+        _seed_with(search.warm_start, core, priority, generator, values["mutation"])
+    score = search.scores(core, priority)
+    elites = max(1, min(size - 1, round(size * values["elites"])))
+    parents = max(1, round(size * values["parents"]))
+    rates = (values["mutation"], values["crossover-gen"], values["crossover-rg"], values["crossover-accel"])
+    generation = 0
+    while not search.done and search.left >= size - elites:
+        lives = max(1, min(search.slice // size, search.left // (size - elites)))
+        core, priority, score, history = _native.evolve(
+            *search.group.arguments, core, priority, score, rates, elites, parents, generation, lives, search.seed, search.threads
+        )
+        best = int(score.argmin())
+        if score[best] < search.score:
+            search.queues = search.group.decode(core[best : best + 1], priority[best : best + 1])
+        for value in history.tolist():
+            search.spent(size - elites, value)
+        generation += lives
+
+
+def settings(search: Search) -> dict[str, float]:
+    """The defaults with what the user changed.
+
+    Raises
+    ------
+    MappingError
+        If there is no such setting, or it is out of range.
+    """
+    unknown = sorted(set(search.settings) - DEFAULTS.keys())
+    if unknown:
+        raise MappingError(f"magma has no setting {unknown[0]!r}: use {', '.join(DEFAULTS)}")
+    values = DEFAULTS | dict(search.settings)
+    if not 2 <= values["population"] <= 100_000:
+        raise MappingError(f"population {values['population']:g}: give from 2 to 100,000")
+    for name, value in values.items():
+        if name != "population" and not 0 <= value <= 1:
+            raise MappingError(f"{name} {value:g}: give a share between 0 and 1")
+    return values
+
+
+def _seed_with(start: Genome, core: np.ndarray, priority: np.ndarray, generator: np.random.Generator, rate: float) -> None:
+    """Replace half the population by the warm start and mutants of it."""
+    half = -(-len(core) // 2)
+    keep = generator.random((half, 2, core.shape[1])) >= rate
+    keep[0] = True
+    core[:half] = np.where(keep[:, 0], start[0], core[:half])
+    priority[:half] = np.where(keep[:, 1], start[1], priority[:half])
+
+
+STRATEGY = Strategy("magma", run)

@@ -1,0 +1,95 @@
+"""Reinforcement learning, as M3E compares with it: A2C and PPO with a perceptron of three layers of 128, by stable-baselines3."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from loadmaster.mapping.group import Floats
+from loadmaster.mapping.group_search import Search, Strategy
+from loadmaster.mapping.strategies.vectors import library
+
+_LEVELS = 8
+"""Priorities that an action can choose from."""
+_EPISODES = 16
+"""Mappings between updates of PPO's policy."""
+
+
+class _Stop(Exception):
+    """Ends the library's learning loop."""
+
+
+def run_a2c(search: Search) -> None:
+    """Advantage actor-critic, an update per mapping."""
+    _learn(search, "a2c", library("stable_baselines3", "a2c").A2C, {"n_steps": search.group.jobs})
+
+
+def run_ppo(search: Search) -> None:
+    """Proximal policy optimisation."""
+    steps = _EPISODES * search.group.jobs
+    _learn(search, "ppo", library("stable_baselines3", "ppo").PPO, {"n_steps": steps, "batch_size": search.group.jobs * 4})
+
+
+def _learn(search: Search, name: str, algorithm: Any, options: dict[str, Any]) -> None:
+    if search.done:
+        return
+    policy = {"net_arch": [128, 128, 128]}
+    environment = _environment(search, library("gymnasium", name))
+    model = algorithm(
+        "MlpPolicy", environment, seed=search.seed % 2**31, device="cpu", verbose=0, policy_kwargs=policy, gamma=1.0, **options
+    )
+    try:
+        model.learn(total_timesteps=2**40)
+    except _Stop:
+        return
+
+
+def _environment(search: Search, gymnasium: Any) -> Any:
+    """One step per job, in the order given: the action is its core and its priority; the last step is rewarded by the score."""
+    group = search.group
+    features = _features(search)
+    width = features.shape[1] + group.cores
+
+    class Environment(gymnasium.Env):  # type: ignore[misc]
+        observation_space = gymnasium.spaces.Box(0.0, np.inf, (width,), np.float32)
+        action_space = gymnasium.spaces.MultiDiscrete([group.cores, _LEVELS])
+
+        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+            super().reset(seed=seed)
+            self.core = np.zeros(group.jobs, dtype=np.int32)
+            self.priority = np.zeros(group.jobs, dtype=np.uint32)
+            self.load = np.zeros(group.cores)
+            self.job = 0
+            return self._observe(), {}
+
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            self.core[self.job], level = int(action[0]), int(action[1])
+            self.priority[self.job] = level * (2**32 // _LEVELS)
+            self.load[self.core[self.job]] += features[self.job, self.core[self.job]]
+            self.job += 1
+            last = self.job == group.jobs
+            return self._observe(), self._reward() if last else 0.0, last, False, {}
+
+        def _observe(self) -> Any:
+            return np.concatenate([features[min(self.job, group.jobs - 1)], self.load]).astype(np.float32)
+
+        def _reward(self) -> float:
+            score = float(search.scores(self.core[None, :], self.priority[None, :])[0])
+            if search.done:
+                raise _Stop
+            return -score / max(search.bound.score, 1e-300)
+
+    return Environment()
+
+
+def _features(search: Search) -> Floats:
+    """Latency of every job on every core, relative to the mean load of a core, and its demand."""
+    group = search.group
+    latency = np.where(group.allowed, group.latency, 0.0)
+    scale = float(latency.mean(axis=1).sum()) / group.cores or 1.0
+    return np.hstack([latency / scale, np.log1p(group.demand)])
+
+
+A2C = Strategy("a2c", run_a2c, lambda group: 500)
+PPO = Strategy("ppo", run_ppo, lambda group: 500)

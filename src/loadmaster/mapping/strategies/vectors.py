@@ -1,0 +1,43 @@
+"""Groups as black-box optimisers see them: points of a unit cube, one coordinate per gene."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from loadmaster.errors import MappingError
+from loadmaster.mapping.group import Floats
+from loadmaster.mapping.group_search import Genome, Search
+
+
+def dimensions(search: Search) -> int:
+    """Genes of a group: a core and a priority for every job."""
+    return 2 * search.group.jobs
+
+
+def genomes(points: Floats, cores: int) -> Genome:
+    """Genomes of points, a row each: the first half of the coordinates are cores, the second half priorities."""
+    jobs = points.shape[1] // 2
+    inside = np.clip(points, 0.0, np.nextafter(1.0, 0.0))
+    return (inside[:, :jobs] * cores).astype(np.int32), (inside[:, jobs:] * 2.0**32).astype(np.uint32)
+
+
+def values(search: Search, points: Floats) -> Floats:
+    """Scores of points, a row each."""
+    return search.scores(*genomes(points, search.group.cores))
+
+
+def library(name: str, strategy: str) -> Any:
+    """Import a library that only some strategies need.
+
+    Raises
+    ------
+    MappingError
+        If it is not installed.
+    """
+    try:
+        return import_module(name)
+    except ImportError:
+        raise MappingError(f"strategy {strategy!r} needs {name.partition('.')[0]}: pip install 'loadmaster[search]'") from None

@@ -1,0 +1,112 @@
+"""`loadmaster map`: one JSON object, tables, files, and mistakes in one line."""
+
+import json
+from pathlib import Path
+
+import pytest
+from test_cli import refused, run
+
+JOBS = "K,C,Y,X,R,S,type\n" + "".join(f"{64 * (1 + i % 3)},{32 * (1 + i % 4)},{14 + i % 5},14,3,3,{1 + i % 2}\n" for i in range(12))
+COSTS = "job,core,latency_s,bandwidth_bytes_per_s\na,x,0.001,1e9\na,y,0.002,1e9\nb,x,0.003,2e9\nb,y,0.001,2e9\nc,y,0.001,0\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "jobs.csv").write_text(JOBS)
+    (tmp_path / "costs.csv").write_text(COSTS)
+    return tmp_path
+
+
+def test_map_prints_exactly_one_json_object_with_what_is_promised(folder: Path) -> None:
+    result = run("map", "jobs.csv", "--target", "m3e-s2", "--bandwidth", "1 GB/s", "--seed", "7", "--samples", "2000", "--json", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    answer = json.loads(result.stdout)
+    promised = {
+        "status",
+        "makespan",
+        "cycles",
+        "throughput",
+        "lower_bound",
+        "gap",
+        "samples",
+        "seconds",
+        "cpu_seconds",
+        "strategy",
+        "seed",
+        "jobs",
+    }
+    assert answer.keys() >= promised
+    assert (answer["strategy"], answer["seed"], len(answer["jobs"])) == ("auto", 7, 12)
+    assert answer["lower_bound"] <= answer["makespan"]
+    assert answer["cycles"] == pytest.approx(answer["makespan"] * 1e9, abs=1.5)
+    for core in {job["core"] for job in answer["jobs"]}:
+        mine = sorted(job["position"] for job in answer["jobs"] if job["core"] == core)
+        assert mine == list(range(len(mine)))
+
+
+def test_a_table_of_costs_needs_no_target(folder: Path) -> None:
+    answer = json.loads(run("map", "costs.csv", "--bandwidth", "8 GB/s", "--json", cwd=folder).stdout)
+    assert (answer["status"], answer["makespan"]) == ("optimal", pytest.approx(0.002))
+    assert {job["job"]: job["core"] for job in answer["jobs"]} == {"a": "x", "b": "y", "c": "y"}
+
+
+def test_people_get_tables_and_files_start_the_next_search(folder: Path) -> None:
+    first = run("map", "jobs.csv", "--target", "m3e-s2", "--samples", "500", "--group-size", "5", "--out", "out", cwd=folder)
+    assert first.returncode == 0, first.stderr
+    for words in ("Makespan", "Lower bound", "12 on 4 cores, in 3 groups", "hb0", "wrote out/mapping.json"):
+        assert words in first.stdout
+    settings = ("--strategy", "magma", "--set", "magma.mutation=0.1", "--samples", "500", "--warm-start", "out/mapping.json")
+    assert "magma, seed 0" in run("map", "jobs.csv", "--target", "m3e-s2", *settings, cwd=folder).stdout
+
+
+def test_a_front_of_two_objectives(folder: Path) -> None:
+    options = ("--target", "m3e-s2", "--bandwidth", "1 GB/s", "--objective", "makespan,energy", "--samples", "300")
+    front = json.loads(run("map", "jobs.csv", *options, "--json", cwd=folder).stdout)["front"]
+    assert [point["makespan"] for point in front] == sorted(point["makespan"] for point in front)
+    assert "throughput" in run("map", "jobs.csv", *options, cwd=folder).stdout
+
+
+def test_dependencies_are_kept_when_asked_for(folder: Path) -> None:
+    options = ("onnx:squeezenet", "--target", "m3e-s2", "--precision", "int8", "--samples", "20", "--json")
+    free, bound = (json.loads(run("map", *options, *more, cwd=folder).stdout) for more in ((), ("--dependencies",)))
+    assert free["makespan"] < bound["makespan"]
+    assert bound["lower_bound"] <= bound["makespan"]
+    ends = {job["job"]: job["end"] for job in bound["jobs"]}
+    first = min(ends, key=ends.get)
+    assert all(job["start"] >= ends[first] * (1 - 1e-9) for job in bound["jobs"] if job["job"] != first)
+
+
+def test_networks_that_come_again_report_latencies_and_misses(folder: Path) -> None:
+    options = ("onnx:squeezenet", "--target", "m3e-s2", "--precision", "int8", "--mini-batches", "3", "--samples", "20", "--dependencies")
+    timing = ("--timing", "squeezenet:period=2ms,deadline=10us,priority=2")
+    networks = json.loads(run("map", *options, *timing, "--json", cwd=folder).stdout)["networks"]
+    assert [(each["mini_batch"], each["release"], each["missed"]) for each in networks] == [
+        (0, 0.0, True),
+        (1, 0.002, True),
+        (2, 0.004, True),
+    ]
+    assert all(each["latency"] == pytest.approx(each["end"] - each["release"]) for each in networks)
+    assert "3 of 3 deadlines missed" in run("map", *options, *timing, cwd=folder).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["missing.csv", "--target", "m3e-s2"], ["missing.csv", "cannot be read"]),
+        (["jobs.csv"], ["--target"]),
+        (["jobs.csv", "--bandwidth", "1 GB/s"], ["--target"]),
+        (["jobs.csv", "--target", "m3e-s2", "--bandwidth", "0"], ["more than zero"]),
+        (["jobs.csv", "--target", "m3e-s2", "--strategy", "magic"], ["magic", "annealing"]),
+        (["jobs.csv", "--target", "m3e-s2", "--allocator", "first"], ["allocator 'first'"]),
+        (["jobs.csv", "--target", "m3e-s2", "--objective", "joy"], ["objective 'joy'"]),
+        (["jobs.csv", "--target", "m3e-s2", "--objective", "makespan,energy,edp"], ["two for a Pareto front"]),
+        (["jobs.csv", "--target", "m3e-s2", "--cost", "guess"], ["guess"]),
+        (["jobs.csv", "--target", "m3e-s2", "--warm-start", "jobs.csv"], ["not a mapping"]),
+        (["jobs.csv", "--target", "m3e-s2", "--strategy", "magma", "--set", "magma.mutation=lots"], ["magma.mutation=NUMBER"]),
+        (["jobs.csv", "--target", "m3e-s2", "--timing", "other:period=1ms"], ["no network 'other'"]),
+        (["jobs.csv", "--target", "m3e-s2", "--timing", "other"], ["NAME:period"]),
+        (["jobs.csv", "--target", "m3e-s2", "--dependencies", "--group-size", "3"], ["--dependencies"]),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str], words: list[str], folder: Path) -> None:
+    refused(run("map", *arguments, cwd=folder), *words)

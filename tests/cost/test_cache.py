@@ -1,0 +1,156 @@
+"""The cache of job analyses: the same answer with and without it, whatever happens to its file."""
+
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from loadmaster import job_analyser
+from loadmaster.cost.cache import AnalysisCache, _packed, default_place, work_key
+from loadmaster.job_analyser import analyse, read_job_analysis
+from loadmaster.job_analysis import JobAnalysis
+from loadmaster.lowering import lower
+from networks import npu, residual_chain
+
+TARGET = npu()
+WORK = lower([residual_chain(2)], TARGET)
+
+
+def same(one: JobAnalysis, two: JobAnalysis) -> bool:
+    return all(np.array_equal(value, getattr(two, name)) for name, value in vars(one).items())
+
+
+def entries(place: Path) -> int:
+    with sqlite3.connect(place) as connection:
+        return int(connection.execute("SELECT count(*) FROM analyses").fetchone()[0])
+
+
+def forbid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make working anything out an error: what comes back was looked up."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("worked out again")
+
+    monkeypatch.setattr("loadmaster.cost.dataflow.job_costs", refuse)
+    monkeypatch.setattr(job_analyser, "parse_job_analysis", refuse)
+
+
+def test_equal_work_is_analysed_once_and_keeps_its_own_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "folder" / "cache.sqlite"
+    first = analyse(WORK, TARGET, cache=place)
+    assert same(first, analyse(WORK, TARGET))
+    forbid(monkeypatch)
+    assert same(first, analyse(WORK, TARGET, cache=place))
+    renamed = replace(WORK, jobs=tuple(replace(job, name=f"other {job.name}") for job in WORK.jobs))
+    cores = replace(TARGET, cores=tuple(replace(core, name=f"other {core.name}") for core in TARGET.cores))
+    other = analyse(renamed, cores, cache=place)
+    assert other.jobs[0] == f"other {WORK.jobs[0].name}"
+    assert other.cores == ("other c0", "other c1")
+    assert same(replace(other, jobs=first.jobs, cores=first.cores), first)
+    assert entries(place) == 1
+
+
+def test_everything_that_costs_depend_on_is_in_the_key() -> None:
+    core, job = TARGET.cores[0], WORK.jobs[0]
+    cores = [{"rows": 9}, {"clock": 2e9}, {"buffer": 999}, {"flexible": True}, {"noc_bandwidth": 1.0}, {"local_buffer": 1}, {"lanes": 3}]
+    targets = [TARGET, *(replace(TARGET, cores=(replace(core, **change), *TARGET.cores[1:])) for change in cores)]
+    nest = job.nests[0]
+    reads = (replace(job.reads[0], bytes=1), *job.reads[1:])
+    works = [{"elements": 5}, {"bits": 16}, {"reads": reads}, {"nests": (replace(nest, stride=(2, 2)),)}, {"reads": job.reads[:1]}]
+    pools = [WORK.jobs, *((replace(job, **change), *WORK.jobs[1:]) for change in works), WORK.jobs[1:]]
+    keys = {work_key(model, jobs, target) for model in ("dataflow", "maestro") for jobs in pools for target in targets}
+    assert len(keys) == 2 * len(pools) * len(targets)
+
+
+def test_a_table_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, place = tmp_path / "costs.csv", tmp_path / "cache.sqlite"
+    file.write_text("job,core,latency_s,bandwidth_bytes_per_s\na,x,1,2\nb,y,3,4\n")
+    first = read_job_analysis(file, cache=place)
+    assert first.energy is None
+    forbid(monkeypatch)
+    assert same(first, read_job_analysis(file, cache=place))
+    file.write_text("job,core,latency_s,bandwidth_bytes_per_s\na,x,1,2\nb,y,3,5\n")
+    with pytest.raises(AssertionError, match="worked out again"):
+        read_job_analysis(file, cache=place)
+
+
+def break_content(place: Path) -> None:
+    with sqlite3.connect(place) as connection:
+        content = connection.execute("SELECT content FROM analyses").fetchone()[0]
+        connection.execute("UPDATE analyses SET content = ?", (content[:-40] + bytes(40),))
+
+
+def break_table(place: Path) -> None:
+    with sqlite3.connect(place) as connection:
+        connection.execute("DROP TABLE analyses")
+        connection.execute("CREATE TABLE analyses (something TEXT)")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda place: place.write_bytes(b"not a database" * 500),
+        lambda place: place.write_bytes(b""),
+        lambda place: place.write_bytes(place.read_bytes()[:1500]),
+        break_content,
+        break_table,
+        lambda place: (place.unlink(), place.mkdir()),
+        lambda place: (place.unlink(), place.symlink_to("/proc/nowhere")),
+    ],
+)
+def test_a_damaged_file_changes_nothing(damage: object, tmp_path: Path) -> None:
+    place = tmp_path / "cache.sqlite"
+    good = analyse(WORK, TARGET, cache=place)
+    damage(place)  # type: ignore[operator]
+    assert same(analyse(WORK, TARGET, cache=place), good)
+    assert same(analyse(WORK, TARGET, cache=place), good)
+
+
+def test_a_file_that_another_process_holds_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loadmaster.cost.cache._PATIENCE", 0.01)
+    place = tmp_path / "cache.sqlite"
+    good = analyse(WORK, TARGET, cache=place)
+    with sqlite3.connect(place, isolation_level=None) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        assert same(analyse(WORK, TARGET, cache=place), good)
+        other.execute("ROLLBACK")
+
+
+def test_many_can_use_one_file_at_once_and_old_entries_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, table = tmp_path / "cache.sqlite", analyse(WORK, TARGET)
+    monkeypatch.setattr("loadmaster.cost.cache._LARGEST", 5 * len(_packed(table)))
+
+    def use(key: str) -> bool:
+        cache = AnalysisCache(place)
+        cache.put(key, table)
+        known = cache.get(key)
+        return known is None or same(known, table)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(use, map(str, range(24))))
+    assert entries(place) == 5
+    AnalysisCache(place).put("last", table)
+    assert entries(place) == 5
+    assert AnalysisCache(place).get("last") is not None
+
+
+def test_the_usual_place_is_the_one_that_the_environment_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOADMASTER_CACHE", str(tmp_path / "mine"))
+    assert default_place() == tmp_path / "mine"
+    monkeypatch.setenv("LOADMASTER_CACHE", "")
+    assert default_place() is None
+    monkeypatch.delenv("LOADMASTER_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert default_place() == tmp_path / "loadmaster" / "job-analyses.sqlite"
+
+
+def test_only_large_work_is_kept_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOADMASTER_CACHE", str(tmp_path / "cache.sqlite"))
+    analyse(WORK, TARGET)
+    assert not (tmp_path / "cache.sqlite").exists()
+    monkeypatch.setattr(job_analyser, "_MANY_JOBS", len(WORK.jobs))
+    analyse(WORK, TARGET)
+    assert entries(tmp_path / "cache.sqlite") == 1

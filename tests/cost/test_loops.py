@@ -1,0 +1,93 @@
+"""Cycles and deliveries against a walk through the loops, step by step, of small ungrouped nests."""
+
+from collections.abc import Iterator
+from math import ceil
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from layers import machine, one_job, operand_bytes
+
+from loadmaster.cost.array import array_costs
+from loadmaster.cost.nests import nest_table
+from loadmaster.graph import LoopNest
+from loadmaster.hardware import Style
+
+ROWS, COLUMNS = 4, 6
+small = st.integers(1, 9)
+nests = st.builds(
+    LoopNest, k=small, c=small, y=small, x=st.integers(1, 4), r=st.integers(1, 3), s=st.integers(1, 3), batch=st.integers(1, 2)
+)
+
+
+def blocks(extent: int, size: int) -> Iterator[list[int]]:
+    for first in range(0, extent, size):
+        yield list(range(first, min(extent, first + size)))
+
+
+def sums(results: int, step: int, steps: int) -> int:
+    """Bytes of results that leave after a pass: whole at the last, else as sums of four bytes, which came back if it was not the first."""
+    return results * ((1 if step == steps - 1 else 4) + (4 if step else 0))
+
+
+def weight_stationary(n: LoopNest, local: int) -> tuple[int, int]:
+    cycles = delivered = 0
+    positions = n.batch * n.y * n.x
+    steps = [(channels, tap) for tap in range(n.r * n.s) for channels in blocks(n.c, COLUMNS)]
+    for outputs in blocks(n.k, ROWS):
+        passes = list(blocks(len(steps), max(1, local)))
+        for number, kept in enumerate(passes):
+            delivered += sum(len(outputs) * len(steps[step][0]) for step in kept)
+            for _ in range(positions):
+                cycles += len(kept)
+                delivered += sum(len(steps[step][0]) for step in kept) + sums(len(outputs), number, len(passes))
+    return cycles, delivered
+
+
+def output_stationary(n: LoopNest, local: int) -> tuple[int, int]:
+    cycles = delivered = 0
+    reduced = n.c * n.r * n.s
+    turns = list(blocks(n.batch * n.y * n.x, ROWS))
+    for side_by_side in blocks(len(turns), max(1, local // 4)):
+        delivered += n.k * reduced
+        for turn in side_by_side:
+            for outputs in blocks(n.k, COLUMNS):
+                cycles += reduced
+                delivered += len(turns[turn]) * (reduced + len(outputs))
+    return cycles, delivered
+
+
+def row_stationary(n: LoopNest, local: int) -> tuple[int, int]:
+    cycles = delivered = 0
+    filters = max(1, ROWS // min(n.r, ROWS))
+    interleaved = max(1, local // (2 * n.s))
+    passes = [(taps, channels) for taps in blocks(n.r, ROWS) for channels in blocks(n.c, interleaved)]
+    for outputs in blocks(n.k, filters):
+        delivered += n.batch * n.c * (n.y + n.r - 1) * (n.x + n.s - 1)
+        for _ in range(n.batch):
+            for lines in blocks(n.y, COLUMNS):
+                for number, (taps, channels) in enumerate(passes):
+                    cycles += n.x * n.s * len(channels)
+                    delivered += len(outputs) * len(taps) * len(channels) * n.s
+                    delivered += sums(len(outputs) * len(lines) * n.x, number, len(passes))
+    return cycles, delivered
+
+
+WALKS = {
+    Style.WEIGHT_STATIONARY: weight_stationary,
+    Style.OUTPUT_STATIONARY: output_stationary,
+    Style.ROW_STATIONARY: row_stationary,
+}
+
+
+@pytest.mark.parametrize("style", list(WALKS))
+@given(nests, st.sampled_from([0, 1, 4, 9, 30, 512]))
+@settings(max_examples=60, deadline=None)
+def test_closed_forms_are_what_walking_through_the_loops_counts(style: Style, nest: LoopNest, local: int) -> None:
+    work = one_job(nest, *operand_bytes(nest))
+    costs = array_costs(nest_table(work.jobs), machine(style, ROWS, COLUMNS, local_buffer=local).cores[0])
+    assert (int(costs.cycles[0]), int(costs.delivered[0])) == WALKS[style](nest, local)
+
+
+def test_the_walk_counts_ceilings() -> None:
+    assert weight_stationary(LoopNest(k=5, c=7), 512)[0] == ceil(5 / ROWS) * ceil(7 / COLUMNS)

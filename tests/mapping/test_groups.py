@@ -1,0 +1,162 @@
+"""Groups that share a bandwidth: the native evaluation against exact fractions, and what must hold for every mapping."""
+
+import itertools
+
+import numpy as np
+import pytest
+import reference
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loadmaster import _native
+from loadmaster.mapping.exact import exact_makespan
+from loadmaster.mapping.group import Group, core_and_position, genome_of, queues_of
+from loadmaster.mapping.group_bounds import group_bound, tightened
+from loadmaster.mapping.timeline import timeline
+
+LATENCIES = st.sampled_from([0.0, 1e-12, 0.5, 1.0, 1.0, 1.5, 3.0, 1e9])
+POSITIVE = st.sampled_from([1e-9, 0.25, 0.5, 0.5, 1.0, 1.5, 40.0, 1e8])
+ANY_DEMAND = st.one_of(st.just(0.0), POSITIVE)
+
+
+@st.composite
+def groups(draw, demands=ANY_DEMAND, latencies=LATENCIES, jobs=7, cores=4):
+    shape = draw(st.integers(1, jobs)), draw(st.integers(1, cores))
+    cells = shape[0] * shape[1]
+    latency = np.array(draw(st.lists(latencies, min_size=cells, max_size=cells))).reshape(shape)
+    demand = np.array(draw(st.lists(demands, min_size=cells, max_size=cells))).reshape(shape)
+    return Group(latency, demand)
+
+
+@st.composite
+def mapped_groups(draw, **options):
+    group = draw(groups(**options))
+    queues = [[] for _ in range(group.cores)]
+    for job in draw(st.permutations(range(group.jobs))):
+        queues[draw(st.integers(0, group.cores - 1))].append(job)
+    return group, queues
+
+
+@given(mapped_groups())
+@settings(max_examples=300, deadline=None)
+def test_the_native_evaluation_is_the_exact_one(case) -> None:
+    group, queues = case
+    row = reference.row(group, queues)
+    exact = reference.makespan(group, queues)
+    assert exact_makespan(group, row) == exact
+    # The kernels keep absolute times: what rounding makes of them, times how much everything slows down.
+    slip = 1e-14 * group.latency.sum() * max(1.0, group.demand.sum())
+    assert group.makespans(row)[0] == pytest.approx(float(exact), rel=1e-12, abs=slip)
+    start, end = timeline(group, row)
+    assert end.max() == pytest.approx(float(exact), rel=1e-12, abs=slip)
+    for core, queue in enumerate(queues):
+        assert all(end[a] <= start[b] for a, b in itertools.pairwise(queue))
+        assert all(end[job] - start[job] >= group.latency[job, core] * (1 - 1e-9) - 1e-9 * end.max() - slip for job in queue)
+
+
+@given(mapped_groups(), st.randoms(use_true_random=False))
+@settings(max_examples=80, deadline=None)
+def test_the_order_of_identical_cores_changes_nothing(case, random) -> None:
+    group, queues = case
+    alike = Group(np.repeat(group.latency[:, :1], group.cores, axis=1), np.repeat(group.demand[:, :1], group.cores, axis=1))
+    shuffled = random.sample(queues, len(queues))
+    assert exact_makespan(alike, reference.row(alike, queues)) == exact_makespan(alike, reference.row(alike, shuffled))
+    both = np.concatenate([reference.row(alike, queues), reference.row(alike, shuffled)])
+    first, second = alike.makespans(both)
+    assert first == pytest.approx(second, rel=1e-12, abs=1e-14 * alike.latency.sum() * max(1.0, alike.demand.sum()))
+
+
+@given(mapped_groups(demands=POSITIVE), st.sampled_from([1.0, 1.25, 2.0, 1e6]))
+@settings(max_examples=150, deadline=None)
+def test_more_bandwidth_never_hurts_a_mapping(case, more: float) -> None:
+    group, queues = case
+    assert reference.makespan(Group(group.latency, group.demand / more), queues) <= reference.makespan(group, queues)
+
+
+@given(groups(jobs=4, cores=3, demands=ANY_DEMAND))
+@settings(max_examples=120, deadline=None)
+def test_no_mapping_beats_the_bound(group: Group) -> None:
+    best = min(
+        reference.makespan(group, split)
+        for order in itertools.permutations(range(group.jobs))
+        for cores in itertools.product(range(group.cores), repeat=group.jobs)
+        for split in [[[job for job in order if cores[job] == core] for core in range(group.cores)]]
+    )
+    bound = group_bound(group)
+    assert bound.makespan <= best
+    better = tightened(group, bound, float(best), 40)
+    assert bound.makespan <= better.makespan <= float(best)
+
+
+@given(groups(), st.integers(0, 10**6))
+@settings(max_examples=60, deadline=None)
+def test_genomes_decode_to_one_queue_per_core_sorted_by_priority(group: Group, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    core = generator.integers(0, group.cores, (3, group.jobs), dtype=np.int32)
+    priority = generator.choice(np.array([0, 1, 5, 2**31, 2**32 - 1], dtype=np.uint32), (3, group.jobs))
+    queues = group.decode(core, priority)
+    for i in range(3):
+        where, place = core_and_position(queues[i : i + 1], group.cores)
+        assert (where == core[i]).all()
+        for here in range(group.cores):
+            mine = sorted(np.flatnonzero(where == here).tolist(), key=lambda job: place[job])
+            assert mine == sorted(mine, key=lambda job: (priority[i, job], job))
+        assert (group.decode(*(gene[None, :] for gene in genome_of(queues[i : i + 1], group.cores))) == queues[i]).all()
+    assert (_native.group_scores(*group.arguments, core, priority, 1) == group.makespans(queues)).all()
+
+
+def test_crowded_priorities_sort_too() -> None:
+    generator = np.random.default_rng(0)
+    group = Group(np.ones((1000, 3)), np.ones((1000, 3)))
+    core = generator.integers(0, 3, (1, 1000), dtype=np.int32)
+    priority = generator.integers(0, 4000, (1, 1000), dtype=np.uint32)
+    order = np.lexsort((np.arange(1000), priority[0]))
+    assert (group.decode(core, priority) == queues_of(core[0], order, 3)).all()
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 5, 9, 17, 33, 65, 129])
+def test_any_number_of_cores_and_threads(cores: int) -> None:
+    generator = np.random.default_rng(cores)
+    group = Group(generator.lognormal(0, 2, (40, cores)), generator.lognormal(-1, 1, (40, cores)))
+    core = generator.integers(0, cores, (9, 40), dtype=np.int32)
+    priority = generator.integers(0, 2**32, (9, 40), dtype=np.uint32)
+    queues = group.decode(core, priority)
+    exact = [float(exact_makespan(group, row[None, :])) for row in queues]
+    assert group.makespans(queues) == pytest.approx(exact, rel=1e-12)
+    one, four = (_native.group_scores(*group.arguments, core, priority, threads) for threads in (1, 4))
+    assert (one == four).all()
+
+
+def test_a_core_that_cannot_run_a_job_hands_it_on() -> None:
+    latency = np.array([[1.0, np.inf, 2.0], [np.inf, np.inf, 1.0]])
+    group = Group(latency, np.where(np.isfinite(latency), 1.0, 0.0))
+    queues = group.decode(np.array([[1, 0]], dtype=np.int32), np.zeros((1, 2), dtype=np.uint32))
+    assert queues.tolist() == [[2, 2, 0, 1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ([0, 1, 2], "column"),
+        ([0, 0, 2, 2], "twice"),
+        ([0, 1, 3, 2], "no job"),
+        ([2, 2, 0, 1], "end mark"),
+        ([0, 2, 1, 2, 2], "column"),
+        ([2, 2, 2, 2], "end"),
+    ],
+)
+def test_the_kernels_refuse_malformed_queues(row: list[int], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Group(np.ones((2, 2)), np.ones((2, 2))).makespans(np.array([row], dtype=np.int32))
+
+
+def test_branching_closes_the_gap_that_whole_jobs_open() -> None:
+    # Three equal jobs on two cores: the linear program says 1.5, counting says 2.
+    group = Group(np.ones((3, 2)), np.full((3, 2), 0.1))
+    assert group_bound(group).makespan == pytest.approx(2.0)
+    # One long job that hinders all others: only a bound that knows its core sees it.
+    latency = np.array([[4.0, 4.0], [3.0, 3.0], [2.0, 2.0], [2.0, 2.0], [2.0, 2.0]])
+    group = Group(latency, np.full((5, 2), 0.1))
+    root = group_bound(group)
+    assert tightened(group, root, 7.0, 100).makespan == pytest.approx(7.0)
+    assert root.makespan < 6.6
