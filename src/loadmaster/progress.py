@@ -36,7 +36,9 @@ class LateProgress:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        console = Console(stderr=True)
+        # What is written into a file or a pipe cannot be removed again.
+        self._bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._bar.add_task("", total=1.0)
         self._bar.start()
 

@@ -35,7 +35,9 @@ def test_a_plan_is_read_back_as_it_was(plan: Plan, tmp_path: Path) -> None:
 def test_any_text_and_any_number_survive(names: list[str], number: float) -> None:
     plan = PLANS["shared"]
     metrics = replace(plan.metrics, utilisation={name: Rate(number, number) for name in names}, makespan=Cost(number, 0.5))
-    plan = replace(plan, notes=tuple(names), metrics=metrics, tensors=tuple(tensor(name, 2**63 - 1) for name in names if name))
+    plan = replace(
+        plan, notes=tuple(names), metrics=metrics, tensors=tuple(replace(tensor("net/t@0", 2**63 - 1), name=name) for name in names if name)
+    )
     text = plan_to_text(plan)
     assert plan_from_text(text, "plan.json") == plan
     assert plan_to_text(plan_from_text(text, "plan.json")) == text
