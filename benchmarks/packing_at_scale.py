@@ -52,17 +52,48 @@ def sliding(count: int, seed: int, window: int) -> Plain:
     return lower, lower + window, np.random.default_rng(seed).integers(1, 1 << 16, count)
 
 
+def tiling(count: int, seed: int, pinwheels: bool) -> Plain:
+    """A full rectangle cut into pieces, whose lifetimes then lose a little at both ends: the optimum is all of it, and nothing lines up.
+
+    Each cut splits a piece, chosen by area, in two; with ``pinwheels`` every other one splits it in five, which no straight cut undoes.
+    """
+    random, height, margin = np.random.default_rng(seed), 1 << 20, 16
+    pieces = [(0, 10_000, 0, height)]
+    while len(pieces) < min(count, TILES):
+        area = np.array([(upper - lower) * (high - low) for lower, upper, low, high in pieces], dtype=np.float64)
+        lower, upper, low, high = pieces.pop(int(random.choice(len(pieces), p=area / area.sum())))
+        wide, tall = upper - lower > 4 * margin, high - low > 4 * margin
+        if pinwheels and wide and tall and random.random() < 0.5:
+            a, b = sorted((lower + margin + random.choice(upper - lower - 2 * margin, 2, replace=False)).tolist())
+            c, d = sorted((low + margin + random.choice(high - low - 2 * margin, 2, replace=False)).tolist())
+            pieces += [(lower, b, low, c), (b, upper, low, d), (a, upper, d, high), (lower, a, c, high), (a, b, c, d)]
+        elif wide and (not tall or random.random() < 0.5):
+            cut = int(random.integers(lower + margin, upper - margin))
+            pieces += [(lower, cut, low, high), (cut, upper, low, high)]
+        elif tall:
+            cut = int(random.integers(low + margin, high - margin))
+            pieces += [(lower, upper, low, cut), (lower, upper, cut, high)]
+        else:
+            pieces.append((lower, upper, low, high))
+    begin, end, bottom, top = np.array(pieces).T
+    late, early = random.integers(0, 4, (2, len(pieces)))
+    return begin + late, np.maximum(end - early, begin + late + 1), top - bottom
+
+
 def identical(count: int, seed: int) -> Plain:
     """All alive at once, all alike."""
     return np.zeros(count, dtype=np.int64), np.ones(count, dtype=np.int64), np.full(count, 64)
 
 
+TILES = 500
 WINDOWS = (64, 128, 256, 512, 1024, 2048, 4096)
 FAMILIES: dict[str, Callable[[int, int], Plain]] = {
     "uniform": uniform,
     "model-like": model_like,
     **{f"sliding {window}": partial(sliding, window=window) for window in WINDOWS},
     "identical": identical,
+    "tiling, straight cuts": partial(tiling, pinwheels=False),
+    "tiling, pinwheels": partial(tiling, pinwheels=True),
 }
 
 
