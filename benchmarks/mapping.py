@@ -1,8 +1,10 @@
-"""The M3E paper's tables, with a bound: ``python -m benchmarks.mapping DIR [--tables] [--speed] [--all] [--tasks A,B] ...``.
+"""The M3E paper's tables, with a bound: ``python -m benchmarks.mapping [DIR] [--tables] [--networks] [--speed] [--all] [--tasks A,B] ...``.
 
 DIR is a folder with ``instances/TASK.K.csv`` (M3E's job lists) and ``maestro.csv``. ``--tables``: tasks x settings S1 to S6 x bandwidths x
 strategies, throughput relative to MAGMA's as in the paper, and the bound's; ``--all`` takes every group of a task, not the first only.
-``--speed``: mappings evaluated per CPU second, and how many times that is what plain Python does in the same run. Both without an option.
+``--networks``: the same for real networks of each task, read through ONNX, pooled and cut into groups of 100, with the `dataflow` cost
+model, and what flexible arrays gain; this needs no DIR.
+``--speed``: mappings evaluated per CPU second, and how many times that is what plain Python does in the same run.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import argparse
 import math
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +21,10 @@ from typing import Any
 import numpy as np
 
 from loadmaster import _native
+from loadmaster.hardware import Target
 from loadmaster.job_analyser import analyse, read_job_list
 from loadmaster.job_analysis import JobAnalysis
+from loadmaster.job_pool import read_pool
 from loadmaster.mapper import map_jobs
 from loadmaster.mapping.group import Group, group_of
 from loadmaster.mapping.group_bounds import GroupBound, group_bound
@@ -31,6 +36,12 @@ TASKS = ("conv", "lang", "recom", "mix")
 """Vision, language, recommendation, and all of them."""
 SMALL, LARGE = (1, 2, 4, 8, 16), (1, 16, 256)
 SETTINGS = {"m3e-s1": SMALL, "m3e-s2": SMALL, "m3e-s3": LARGE, "m3e-s4": LARGE, "m3e-s5": LARGE, "m3e-s6": LARGE}
+ROOT = Path(__file__).parents[1]
+VISION = ("onnx:resnet50", "fixtures/mobilenetv2.onnx.gz", "onnx:squeezenet", "onnx:shufflenet", "onnx:vgg19", "onnx:inception_v1")
+LANGUAGE = ("fixtures/bert-base.onnx.gz", "fixtures/gpt2.onnx.gz")
+RECOMMENDATION = ("fixtures/dlrm.onnx.gz",)
+NETWORKS = {"vision": VISION, "language": LANGUAGE, "recom": RECOMMENDATION, "mix": VISION[:3] + LANGUAGE + RECOMMENDATION}
+"""Real networks of each task."""
 FAST = ("magma", "auto", "herald", "ai-mt", "random", "es", "tbpsa")
 
 
@@ -91,6 +102,37 @@ def tables(folder: Path, strategies: list[str], arguments: argparse.Namespace) -
     print(f"{'geometric mean':34}{means}")
     behind, close = sum(ratio < 1 - 1e-9 for ratio in ratios["auto"]), sum(gap < 0.01 for gap in gaps)
     print(f"auto behind MAGMA in {behind} of {len(gaps)}; within 1 % of its bound in {close}, median gap {np.median(gaps):.4%}")
+
+
+def networks(arguments: argparse.Namespace) -> None:
+    """Throughput over all jobs of real networks, in groups of 100, relative to MAGMA's, and on flexible arrays relative to fixed ones."""
+    print(
+        "cost model dataflow, int8; throughput relative to MAGMA's: 1 is equal, more is better; flexible: auto's, relative to fixed arrays"
+    )
+    print(
+        f"{'task':9} {'jobs':>4} {'setting':7} {'GB/s':>4}  {'magma ms':>9}  {'auto':>7}  {'herald':>7}  {'ai-mt':>7}  {'bound':>7}  {'flexible':>8}"
+    )
+    for task, sources in NETWORKS.items():
+        paths = [source if source.startswith("onnx:") else str(ROOT / source) for source in sources]
+        for setting in arguments.settings.split(","):
+            fixed = read_pool(paths, target(setting), precision="int8").analysis
+            flexible = read_pool(paths, _flexible(target(setting)), precision="int8").analysis
+            for bandwidth in (1, 16):
+                magma, auto, herald, ai_mt = (
+                    map_jobs(fixed, bandwidth * 1e9, strategy=name, group_size=100) for name in ("magma", "auto", "herald", "ai-mt")
+                )
+                shaped = map_jobs(flexible, bandwidth * 1e9, group_size=100)
+                ratios = [magma.makespan / each for each in (auto.makespan, herald.makespan, ai_mt.makespan, auto.lower_bound)]
+                shown = "  ".join(f"{ratio:7.3f}" for ratio in ratios)
+                print(
+                    f"{task:9} {len(fixed.jobs):4} {setting:7} {bandwidth:4}  {magma.makespan * 1e3:9.4f}  {shown}  "
+                    f"{auto.makespan / shaped.makespan:8.3f}",
+                    flush=True,
+                )
+
+
+def _flexible(machine: Target) -> Target:
+    return replace(machine, cores=tuple(replace(core, flexible=True) for core in machine.cores))
 
 
 def plain_python(group: Group, queues: list[list[int]]) -> float:
@@ -179,8 +221,9 @@ def magma_seconds(group: Group) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, metavar="DIR")
-    parser.add_argument("--tables", action="store_true")
+    parser.add_argument("folder", type=Path, nargs="?", metavar="DIR")
+    parser.add_argument("--tables", action="store_true", help="needs DIR")
+    parser.add_argument("--networks", action="store_true")
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--tasks", default=",".join(TASKS), metavar="A,B")
     parser.add_argument("--settings", default=",".join(SETTINGS), metavar="A,B")
@@ -189,11 +232,16 @@ def main() -> None:
     parser.add_argument("--cost", default="maestro")
     parser.add_argument("--magma-samples", type=int, default=10_000, metavar="N")
     arguments = parser.parse_args()
-    both = not arguments.tables and not arguments.speed
-    if arguments.speed or both:
+    if not (arguments.tables or arguments.networks or arguments.speed):
+        arguments.tables = arguments.networks = arguments.speed = True
+    if arguments.speed:
         speed()
-    if arguments.tables or both:
+    if arguments.networks:
+        networks(arguments)
+    if arguments.tables and arguments.folder:
         tables(arguments.folder, arguments.strategies.split(","), arguments)
+    elif arguments.tables:
+        print("no tables of the paper's groups: give their DIR")
 
 
 if __name__ == "__main__":

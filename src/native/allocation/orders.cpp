@@ -28,7 +28,7 @@ Taste taste_of_attempt(const Model &model, std::int64_t attempt, std::uint64_t s
     constexpr std::array<double, 4> kNoise{0.1, 0.2, 0.05, 0.4};
     // Most problems are settled by searches that learn from failures; the tightest ones by some that do not.
     constexpr std::array<std::pair<double, double>, 3> kPure{{{50, 0.1}, {200, 0.1}, {100, 0.1}}};
-    constexpr std::array<std::pair<double, double>, 4> kPerturbed{{{200, 0}, {100, 0.03}, {250, 0}, {150, 0}}};
+    constexpr std::array<std::pair<double, double>, 4> kPerturbed{{{200, 0}, {150, 0}, {100, 0.03}, {200, 0}}};
     Random random(seed * 0x2545f4914f6cdd1dULL + static_cast<std::uint64_t>(attempt));
     const auto round = static_cast<std::size_t>(attempt / kPureTastes);
     const double noise = round == 0 ? 0 : kNoise[round % kNoise.size()];

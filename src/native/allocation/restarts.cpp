@@ -26,7 +26,7 @@ std::int64_t luby(std::int64_t i) {
 Outcome Restarts::run(std::int64_t units, std::int64_t nodes) {
     std::int64_t left = std::min(nodes, budget_.left());
     std::int64_t number = std::exchange(last_units_, units) == units ? perturbed_ : 0;
-    std::int64_t farthest = 2 * kFirstNodes;
+    std::int64_t given = 0;
     std::vector<Attempt> round;
     for (std::int64_t tried = 0; left > 0 && !budget_.spent();) {
         round.clear();
@@ -35,12 +35,12 @@ Outcome Restarts::run(std::int64_t units, std::int64_t nodes) {
         for (; static_cast<std::int64_t>(round.size()) < size && left > 0; ++tried, ++number) {
             // A new capacity goes through the pure orders, then on from where the perturbed ones were left.
             if (number == kPureTastes) number = std::max(number, perturbed_);
-            // The first of a round goes twice as far each time: sooner or later one is through with all there is.
+            // The first of a round goes ever further: sooner or later one is through with all there is.
             const bool far = size > 1 && round.empty();
-            const std::int64_t limit = std::min(left, far ? farthest : kFirstNodes * luby(tried / kPureTastes + 1));
-            if (far) farthest *= 2;
+            const std::int64_t limit = std::min(left, std::max(far ? given / 4 : 0, kFirstNodes * luby(tried / kPureTastes + 1)));
             round.push_back({number, limit});
             left -= limit;
+            given += limit;
         }
         perturbed_ = std::max(perturbed_, number);
         const Outcome outcome = run_round(units, round);

@@ -43,6 +43,7 @@ bool Search::reset(Int capacity) {
     change_.assign(model_.slots + 1, 0);
     candidates_.clear();
     parts_.clear();
+    levels_.clear();
     order_.resize(model_.count);
     std::iota(order_.begin(), order_.end(), 0);
     for (std::int32_t b = 0; b < model_.count; ++b) {
@@ -274,42 +275,62 @@ Outcome Search::solve(const Part &part) {
         offset_[order_[part.from]] = lowest_[order_[part.from]];
         return Outcome::solved;
     }
-    capacity_ = part.capacity;
-    const bool memory = has(kMemory) && part.to - part.from >= kFewest;
-    const Int base = memory && sinks_ ? lowest_floor(part) : 0;
-    const std::uint64_t key = memory ? key_of(part, base) : 0;
-    if (memory && known_to_fail(part, key, base)) return Outcome::failed;
-    const std::size_t mark = undo_.size();
-    const std::int64_t holes = holes_;
-    while (true) {
+    const std::size_t lowest = levels_.size();
+    Outcome outcome = Outcome::failed;
+    while (outcome == Outcome::failed && enter_level(part)) {
         const Valley valley = choose(part);
-        const std::size_t first = candidates_.size();
-        list_candidates(valley);
-        const std::size_t end = candidates_.size();
-        for (std::size_t i = first; i < end; ++i) {
-            if (!allowance_->spend()) return Outcome::aborted;
-            const std::int32_t b = candidates_[i].buffer;
-            const std::size_t before = undo_.size();
-            capacity_ = part.capacity;
-            if (place(b, lowest_[b], part)) {
-                std::iter_swap(order_.begin() + part.from, std::find(order_.begin() + part.from, order_.begin() + part.to, b));
-                const Outcome outcome = solve_rest({part.from + 1, part.to, part.slot_from, part.slot_to, part.capacity}, b);
-                if (outcome != Outcome::failed) return outcome;
-            } else {
-                weight_[valley.slot] += taste_->blame;
-            }
-            unplace(b);
-            rewind(before);
-        }
-        candidates_.resize(first);
-        if (!allowance_->spend()) return Outcome::aborted;
+        outcome = try_candidates(part, valley);
+        if (outcome != Outcome::failed) break;
+        if (!allowance_->spend()) outcome = Outcome::aborted;
         capacity_ = part.capacity;
         const Int next = next_level(part, valley);
         if ((has(kSections) && next + unplaced_[valley.slot] > capacity_) || !raise(valley.slot, next, part)) break;
     }
-    rewind(mark);
+    for (; levels_.size() > lowest; levels_.pop_back())
+        if (outcome == Outcome::failed) leave_level(part);
+    return outcome;
+}
+
+// Where nothing starts on the floor of one slot after another, each level of floors is a state of its own. False if it is known to fail.
+bool Search::enter_level(const Part &part) {
+    capacity_ = part.capacity;
+    Level level{undo_.size(), 0, 0, holes_};
+    if (has(kMemory) && part.to - part.from >= kFewest) {
+        level.base = sinks_ ? lowest_floor(part) : 0;
+        level.key = key_of(part, level.base);
+        if (known_to_fail(part, level.key, level.base)) return false;
+    }
+    levels_.push_back(level);
+    return true;
+}
+
+void Search::leave_level(const Part &part) {
+    const Level &level = levels_.back();
+    rewind(level.mark);
     // Where a hole was to blame, another way to the same state may have none.
-    if (memory && holes == holes_) remember(part, key, base);
+    if (has(kMemory) && part.to - part.from >= kFewest && holes_ == level.holes) remember(part, level.key, level.base);
+}
+
+Outcome Search::try_candidates(const Part &part, const Valley &valley) {
+    const std::size_t first = candidates_.size();
+    list_candidates(valley);
+    const std::size_t end = candidates_.size();
+    for (std::size_t i = first; i < end; ++i) {
+        if (!allowance_->spend()) return Outcome::aborted;
+        const std::int32_t b = candidates_[i].buffer;
+        const std::size_t before = undo_.size();
+        capacity_ = part.capacity;
+        if (place(b, lowest_[b], part)) {
+            std::iter_swap(order_.begin() + part.from, std::find(order_.begin() + part.from, order_.begin() + part.to, b));
+            const Outcome outcome = solve_rest({part.from + 1, part.to, part.slot_from, part.slot_to, part.capacity}, b);
+            if (outcome != Outcome::failed) return outcome;
+        } else {
+            weight_[valley.slot] += taste_->blame;
+        }
+        unplace(b);
+        rewind(before);
+    }
+    candidates_.resize(first);
     return Outcome::failed;
 }
 

@@ -52,6 +52,12 @@ class Search {
     struct Candidate {
         std::int32_t rank, buffer;
     };
+    struct Level {
+        std::size_t mark;  // of what to undo
+        std::uint64_t key;
+        Int base;
+        std::int64_t holes;
+    };
     struct Undo {
         enum Kind : std::int32_t { kLowest, kFloor, kTop } kind;
         std::int32_t index, witness;
@@ -61,6 +67,9 @@ class Search {
     bool has(Rule rule) const { return (rules_ & rule) != 0; }
     bool reset(Int capacity);
     Outcome solve(const Part &part);
+    bool enter_level(const Part &part);
+    void leave_level(const Part &part);
+    Outcome try_candidates(const Part &part, const Valley &valley);
     Outcome solve_rest(Part part, std::int32_t placed);
     Outcome solve_apart(const Part &part);
     Outcome solve_throughout(Part part);
@@ -102,6 +111,7 @@ class Search {
     std::vector<double> weight_;
     std::vector<Undo> undo_;
     std::vector<Candidate> candidates_;
+    std::vector<Level> levels_;
     std::vector<Part> parts_;
     std::int32_t touched_from_ = 0, touched_to_ = 0;  // slots whose floors may have changed
     std::int64_t holes_ = 0;                          // branches that were left because of a hole
