@@ -109,15 +109,14 @@ def networks(arguments: argparse.Namespace) -> None:
     print(
         "cost model dataflow, int8; throughput relative to MAGMA's: 1 is equal, more is better; flexible: auto's, relative to fixed arrays"
     )
-    print(
-        f"{'task':9} {'jobs':>4} {'setting':7} {'GB/s':>4}  {'magma ms':>9}  {'auto':>7}  {'herald':>7}  {'ai-mt':>7}  {'bound':>7}  {'flexible':>8}"
-    )
+    columns = "  ".join(f"{name:>7}" for name in ("auto", "herald", "ai-mt", "bound"))
+    print(f"{'task':9} {'jobs':>4} {'setting':7} {'GB/s':>4}  {'magma ms':>9}  {columns}  {'flexible':>8}")
     for task, sources in NETWORKS.items():
         paths = [source if source.startswith("onnx:") else str(ROOT / source) for source in sources]
         for setting in arguments.settings.split(","):
             fixed = read_pool(paths, target(setting), precision="int8").analysis
             flexible = read_pool(paths, _flexible(target(setting)), precision="int8").analysis
-            for bandwidth in (1, 16):
+            for bandwidth in LARGE:
                 magma, auto, herald, ai_mt = (
                     map_jobs(fixed, bandwidth * 1e9, strategy=name, group_size=100) for name in ("magma", "auto", "herald", "ai-mt")
                 )

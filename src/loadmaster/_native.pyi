@@ -147,8 +147,8 @@ def allocate_greedy(
     high: NDArray[np.int64],
     hint: NDArray[np.int64],
     seconds: float,
-) -> tuple[str, NDArray[np.int64], int, int, str]:
-    """The best of a family of first-fit orders: status, offsets, peak, lower bound, name of the order.
+) -> tuple[str, NDArray[np.int64], int, int, str, bool]:
+    """The best of a family of first-fit orders: status, offsets, peak, lower bound, name of the order, interrupted.
 
     Stops at the load bound or after ``seconds``, never before the first order is through.
     """

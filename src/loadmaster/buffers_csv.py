@@ -29,6 +29,7 @@ _TEXT = ("id", "gaps", "memory", "prefers")
 _DEFAULTS = {"alignment": 1, "offset": FREE, "hint": FREE, "accesses": 1}
 _CHOICE = re.compile(r"([^:]+)(?::(\d+))?")
 _GAP = re.compile(r"(\d+)-(\d+)(?:@(\d+):(\d+))?")
+_MOST_DIGITS = 40
 _WHOLE = re.compile(r"[+-]?\d+")
 
 
@@ -171,9 +172,14 @@ class _Table:
             return _DEFAULTS[name]
         if not _WHOLE.fullmatch(cell):
             raise AllocationError(f"{spot} is {cell!r}: write a whole number")
-        if abs(int(cell)) >= LARGEST:
-            raise AllocationError(f"{spot} is {cell}, which is 2^62 or more: scale the problem down")
+        if abs(_whole(cell)) >= LARGEST:
+            raise AllocationError(f"{spot} is {cell[:40]}, which is 2^62 or more: scale the problem down")
         return int(cell)
+
+
+def _whole(digits: str) -> int:
+    """Value of digits; 2^62 for more of them than any number in bounds has, which Python would refuse to read."""
+    return int(digits) if len(digits) <= _MOST_DIGITS else LARGEST
 
 
 def _problem(columns: dict[str, Any], table: _Table) -> Problem:
@@ -203,7 +209,7 @@ def _choices(cell: str, row: int, table: _Table) -> tuple[tuple[str, int | None]
         match = _CHOICE.fullmatch(word)
         if match is None:
             raise AllocationError(f"{table.where(row, 'prefers')} has {word!r}: write memories like sram dram, or sram:0 dram:500")
-        found.append((match[1], None if match[2] is None else int(match[2])))
+        found.append((match[1], None if match[2] is None else _whole(match[2])))
     return tuple(found)
 
 
@@ -212,8 +218,8 @@ def _gaps(cells: Sequence[str], addend: int, table: _Table) -> Gaps:
     for owner, cell in enumerate(cells):
         for word in cell.split():
             match = _GAP.fullmatch(word)
-            if match is None or max(map(int, filter(None, match.groups()))) >= LARGEST:
-                raise AllocationError(f"{table.where(owner, 'gaps')} has {word!r}: write gaps like 2-8 or 20-30@0:64")
+            if match is None or max(map(_whole, filter(None, match.groups()))) >= LARGEST:
+                raise AllocationError(f"{table.where(owner, 'gaps')} has {word[:80]!r}: write gaps like 2-8 or 20-30@0:64")
             rows.append((owner, int(match[1]), int(match[2]) + addend, int(match[3] or 0), int(match[4] or 0)))
     return gaps_from(rows) if rows else NO_GAPS
 

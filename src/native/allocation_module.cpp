@@ -137,7 +137,8 @@ nb::object py_allocate_greedy(const Ints &size, const Ints &alignment, const Int
     }
     if (!greedy.packed) greedy.offset.assign(size.size(), -1);
     const Status status = !greedy.packed ? Status::infeasible : greedy.peak == bound ? Status::optimal : Status::feasible;
-    return nb::make_tuple(name_of(status), to_numpy(std::move(greedy.offset), {size.size()}), greedy.peak, bound, greedy.order.c_str());
+    return nb::make_tuple(name_of(status), to_numpy(std::move(greedy.offset), {size.size()}), greedy.peak, bound, greedy.order.c_str(),
+                          budget.interrupted());
 }
 
 nb::object py_fit_exact(const Ints &size, const Ints &alignment, const Ints &pin, const Ints &first, const Ints &begin, const Ints &end,

@@ -105,3 +105,9 @@ def test_a_file_that_cannot_be_written_or_read_is_named(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(AllocationError, match=r"none\.csv: cannot be read"):
         lm.read_buffers(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize("row", ["a,0,1,{}", "a,0,1,1,{}", "a,0,1,1,1,2-{}"])
+def test_numbers_of_thousands_of_digits_are_refused(row: str) -> None:
+    with pytest.raises(AllocationError, match="buffers:2:"):
+        parse_buffers("id,lower,upper,size,alignment,gaps\n" + row.format("9" * 5000) + "\n")

@@ -185,3 +185,12 @@ def test_sizes_near_the_limit_are_exact() -> None:
     big = 2**60
     answer = lm.allocate([lm.Buffer("x", 0, 2, big), lm.Buffer("y", 1, 3, big + 1)])
     assert (answer.status, answer.peak) == ("optimal", 2 * big + 1)
+
+
+def test_an_alias_may_be_absent_when_its_life_begins_or_ends() -> None:
+    for gap in (Gap(0, 1), Gap(2, 3)):
+        late = lm.Buffer("a", 0, 3, 3, gaps=(gap,))
+        buffers = [late, lm.Buffer("c", 1, 2, 3), lm.Buffer("b", gap.lower, gap.upper, 6)]
+        answer = lm.allocate(buffers, aliases=((0, 1),))
+        assert (answer.status, answer.peak) == ("optimal", 6)
+        assert lm.allocate(buffers, 6, aliases=((0, 1),)).offsets is not None

@@ -26,11 +26,19 @@ def columns(problem: Problem) -> Columns:
 
 
 def greedy(search: Search) -> None:
-    """Offer the best of the native family of first-fit orders."""
+    """Offer the best of the native family of first-fit orders.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If one came; what was found is kept.
+    """
     hint = search.problem.hint if (search.problem.hint >= 0).any() else _NO_HINT
     answer = _native.allocate_greedy(*columns(search.problem), hint, _seconds(search))
     search.offer(answer[1])
     search.expired()
+    if answer[5]:
+        raise KeyboardInterrupt
 
 
 def in_order(problem: Problem, order: Ints, best_fit: bool = False) -> Ints:

@@ -90,7 +90,7 @@ def _merge(problem: Problem) -> tuple[Problem, Ints, bool]:
         columns["alignment"].append(lcm(*problem.alignment[members].tolist()))
         columns["pin"].append(int(problem.pin[members].max()))
         columns["hint"].append(int(problem.hint[members].max()))
-        spans, tight = _windows(problem, members, columns["size"][-1])
+        spans, tight = _windows(problem, members, columns["size"][-1], (columns["lower"][-1], columns["upper"][-1]))
         rows += [(len(single) + number, *span) for span in spans]
         exact &= tight
     merged: dict[str, Any] = {
@@ -129,11 +129,12 @@ def sharing_pairs(problem: Problem, place: Ints) -> Ints:
     return np.array(kept, dtype=np.int64).reshape(-1, 2)
 
 
-def _windows(problem: Problem, members: Ints, size: int) -> tuple[list[tuple[int, int, int, int]], bool]:
+def _windows(problem: Problem, members: Ints, size: int, lifetime: tuple[int, int]) -> tuple[list[tuple[int, int, int, int]], bool]:
     """Gaps of a merged buffer: where less than ``size`` bytes of it are occupied; and whether they are described exactly."""
     mine = np.isin(problem.parts.owner, members)
     _, lower, upper, low, high = (column[mine] for column in problem.parts)
-    cuts = np.unique(np.concatenate([lower, upper])).tolist()
+    # A member may be absent when its life begins or ends: then the lifetime reaches beyond all parts.
+    cuts = np.unique(np.concatenate([lower, upper, np.array(lifetime)])).tolist()
     spans: list[tuple[int, int, int, int]] = []
     exact = True
     for begin, end in itertools.pairwise(cuts):
