@@ -13,6 +13,9 @@ from loadmaster.job_analyser import analyse, pooled, read_jobs
 from loadmaster.job_analysis import JobAnalysis
 from loadmaster.lowering import lower
 
+MOST = 1_000_000
+"""Jobs that are pooled at most."""
+
 
 @dataclass(frozen=True, eq=False)
 class JobPool:
@@ -48,17 +51,27 @@ def read_pool(
         jobs = read_jobs(source) if source.lower().endswith(".csv") else None
         if isinstance(jobs, JobAnalysis):
             count = len(jobs.jobs)
+            _require_room(source, count, mini_batches)
             parts += [JobPool(jobs, ((),) * count, (source,) * count, (number,) * count) for number in range(mini_batches)]
             continue
         if target is None:
             raise MappingError(f"{source}: give the --target whose cores are to run it")
         if jobs is not None:
-            parts += [_part(jobs, analyse(jobs, target, cost), number) for number in range(mini_batches)]
+            _require_room(source, len(jobs.jobs), mini_batches)
+            costs = analyse(jobs, target, cost)
+            parts += [_part(jobs, costs, number) for number in range(mini_batches)]
         else:
             network = load(source, batch=batch, dims=dims or {}, precision=precision)
             work = lower([network], target, mini_batches=mini_batches)
             parts.append(_part(work, analyse(work, target, cost)))
     return _joined(parts)
+
+
+def _require_room(source: str, jobs: int, mini_batches: int) -> None:
+    if jobs * mini_batches > MOST:
+        raise MappingError(
+            f"{source}: {jobs} jobs for each of {mini_batches} mini-batches are more than {MOST:,} jobs: ask for fewer mini-batches"
+        )
 
 
 def _part(work: Workload, analysis: JobAnalysis, mini_batch: int | None = None) -> JobPool:

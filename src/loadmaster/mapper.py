@@ -315,13 +315,13 @@ class _Part:
         exact = exact_makespan(group, self.queues)
         self.makespan = float(group.makespans(self.queues)[0]) if exact is None else float(exact)
         self.energy = group.energy_of(self.core)
-        quickest = exact is not None and is_proven(exact, search.bound.makespan)
+        self.quickest = exact is not None and is_proven(exact, search.bound.makespan)
         frugal = group.energy is not None and bool(
             (group.energy <= np.where(group.allowed, group.energy, np.inf).min(axis=1, keepdims=True))[
                 np.arange(group.jobs), self.core
             ].all()
         )
-        self.optimal = (quickest or not group.weights[0]) and (frugal or not group.weights[1])
+        self.optimal = (self.quickest or not group.weights[0]) and (frugal or not group.weights[1])
 
 
 def _assemble(
@@ -344,14 +344,15 @@ def _assemble(
     flops = int(analysis.flops.sum())
     least = sum(part.search.bound.makespan for part in parts), sum(part.search.bound.energy for part in parts)
     score = parts[0].group.score
+    # A mapping of a front was searched for a mixture of objectives, and is judged by its makespan.
     if objective in ("makespan", "throughput"):
-        value, bound = begin, least[0]
+        value, bound, proven = begin, least[0], all(part.quickest for part in parts)
     else:
-        value, bound = score(begin, energy), score(*least)
+        value, bound, proven = score(begin, energy), score(*least), all(part.optimal for part in parts)
     # Sums over groups are rounded, and each of the bounds may be reached.
     bound = min(bound, value)
     return JobMapping(
-        status="optimal" if all(part.optimal for part in parts) else "feasible",
+        status="optimal" if proven else "feasible",
         jobs=analysis.jobs,
         cores=analysis.cores,
         core=np.concatenate([part.core for part in parts]),

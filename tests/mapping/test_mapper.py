@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,11 +11,13 @@ import loadmaster as lm
 from loadmaster.errors import MappingError
 from loadmaster.job_analysis import JobAnalysis
 from loadmaster.job_mapping import read_warm_start, warm_start_of
+from loadmaster.job_pool import read_pool
 from loadmaster.mapper import map_dependent_jobs, map_jobs, pareto_front
 from loadmaster.mapping.exact import exact_makespan
 from loadmaster.mapping.group import group_of, queues_of
 from loadmaster.mapping.strategies.registry import NAMES
 
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 NEEDS = {"ga": "pymoo", "de": "pymoo", "pso": "pymoo", "cma-es": "cma", "a2c": "stable_baselines3", "ppo": "stable_baselines3"}
 
 
@@ -103,8 +106,21 @@ def test_no_mapping_of_a_front_is_better_than_another_in_both() -> None:
     assert len(points) >= 4
     assert points == sorted(points)
     assert [energy for _, energy in points] == sorted((energy for _, energy in points), reverse=True)
+    assert all(mapping.status == "feasible" or mapping.gap <= 1e-9 for mapping in front)
     with pytest.raises(MappingError, match="same mappings"):
         pareto_front(jobs(), 1e9, ("makespan", "throughput"))
+
+
+def test_on_a_front_optimal_means_that_the_makespan_is_proven() -> None:
+    analysis = read_pool([str(FIXTURES / "jobs.csv")], lm.target("m3e-s2")).analysis
+    front = pareto_front(analysis, 64e9, ("energy", "edp"), samples=2_000)
+    assert any(mapping.gap > 1e-3 for mapping in front)
+    assert all(mapping.status == "feasible" or mapping.gap <= 1e-9 for mapping in front)
+
+
+def test_more_jobs_than_anyone_means_are_refused() -> None:
+    with pytest.raises(MappingError, match="fewer mini-batches"):
+        read_pool([str(FIXTURES / "jobs.csv")], lm.target("m3e-s2"), mini_batches=100_000_000)
 
 
 def test_a_warm_start_is_worth_something(tmp_path) -> None:
