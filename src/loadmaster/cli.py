@@ -263,7 +263,7 @@ def allocate_command(
     Example: `loadmaster allocate buffers.csv --capacity 1MiB --output packed.csv`, or with `--memory sram=1MiB --memory dram`
     """
     from loadmaster.allocator import aligned, allocate
-    from loadmaster.buffers_csv import read_buffers, write_buffers
+    from loadmaster.buffers_csv import read_buffers
     from loadmaster.units import parse_bytes, parse_seconds
 
     limit = None if time_limit is None else parse_seconds(time_limit)
@@ -277,23 +277,10 @@ def allocate_command(
         from loadmaster.bank_allocator import allocate_banks
 
         spread = allocate_banks(problem, _banks(memory), strategy=strategy, time_limit=limit, seed=seed, threads=threads)
-        _show_banks(problem, spread, output, as_json)
-        return
-    answer = allocate(problem, room, strategy=strategy, time_limit=limit, seed=seed, threads=threads)
-    if output is not None and answer.offsets is not None:
-        write_buffers(output, problem, answer.offsets)
-    if as_json:
-        _print_json(_allocation_json(answer, len(problem)))
+        _show_packing(problem, spread, output, as_json)
     else:
-        from rich.console import Console
-
-        from loadmaster.report.packing import packing_summary
-
-        Console().print(packing_summary(problem, answer))
-        if output is not None and answer.offsets is not None:
-            typer.echo(f"wrote {output}")
-    if answer.offsets is None:
-        raise typer.Exit(1)
+        answer = allocate(problem, room, strategy=strategy, time_limit=limit, seed=seed, threads=threads)
+        _show_packing(problem, answer, output, as_json)
 
 
 @app.command("verify")
@@ -480,20 +467,22 @@ def _banks(options: list[str]) -> tuple[Bank, ...]:
     return check_banks(banks)
 
 
-def _show_banks(problem: Problem, answer: BankAllocation, output: Path | None, as_json: bool) -> None:
-    """Write what was found, and say what it is."""
+def _show_packing(problem: Problem, answer: Allocation | BankAllocation, output: Path | None, as_json: bool) -> None:
+    """Write what was found, and say what it is; exit code 1 if it is nothing."""
+    from loadmaster.allocations import Allocation
     from loadmaster.buffers_csv import write_buffers
 
     if output is not None and answer.offsets is not None:
-        write_buffers(output, problem, answer.offsets, answer.memory)
+        write_buffers(output, problem, answer.offsets, None if isinstance(answer, Allocation) else answer.memory)
     if as_json:
-        _print_json(_banks_json(answer, len(problem)))
+        count = len(problem)
+        _print_json(_allocation_json(answer, count) if isinstance(answer, Allocation) else _banks_json(answer, count))
     else:
         from rich.console import Console
 
-        from loadmaster.report.packing import banks_summary
+        from loadmaster.report.packing import banks_summary, packing_summary
 
-        Console().print(banks_summary(problem, answer))
+        Console().print(packing_summary(problem, answer) if isinstance(answer, Allocation) else banks_summary(problem, answer))
         if output is not None and answer.offsets is not None:
             typer.echo(f"wrote {output}")
     if answer.offsets is None:

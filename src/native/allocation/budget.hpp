@@ -34,7 +34,6 @@ class Budget {
     bool interrupted() const { return interrupted_; }
     std::int64_t nodes() const { return nodes_; }
     std::int64_t left() const { return limit_ - nodes_; }
-    double elapsed() const { return elapsed(Clock::now()); }
 
   private:
     double elapsed(Clock::time_point now) const { return std::chrono::duration<double>(now - start_).count(); }

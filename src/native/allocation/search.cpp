@@ -103,7 +103,9 @@ bool Search::lift(std::int32_t buffer, Int to) {
     return true;
 }
 
-bool Search::place(std::int32_t buffer, Int at, const Part &part) {
+// Put a buffer at its lowest place; false if what is to come no longer fits.
+bool Search::place(std::int32_t buffer, const Part &part) {
+    const Int at = lowest_[buffer];
     offset_[buffer] = at;
     take(buffer, 1);
     for (std::int32_t i = model_.first[buffer]; i < model_.first[buffer + 1]; ++i)
@@ -111,7 +113,7 @@ bool Search::place(std::int32_t buffer, Int at, const Part &part) {
             undo_.push_back({Undo::kTop, s, 0, top_[s]});
             top_[s] = at + model_.spans[i].high;
         }
-    undo_.push_back({Undo::kLowest, buffer, 0, lowest_[buffer]});
+    undo_.push_back({Undo::kLowest, buffer, 0, at});
     lowest_[buffer] = kPlaced;
     touched_from_ = model_.hull_begin[buffer];
     touched_to_ = model_.hull_end[buffer];
@@ -121,8 +123,6 @@ bool Search::place(std::int32_t buffer, Int at, const Part &part) {
     }
     return settle(part);
 }
-
-void Search::unplace(std::int32_t buffer) { take(buffer, -1); }
 
 // Nothing starts in the slot below `to`.
 bool Search::raise(std::int32_t slot, Int to, const Part &part) {
@@ -320,14 +320,14 @@ Outcome Search::try_candidates(const Part &part, const Valley &valley) {
         const std::int32_t b = candidates_[i].buffer;
         const std::size_t before = undo_.size();
         capacity_ = part.capacity;
-        if (place(b, lowest_[b], part)) {
+        if (place(b, part)) {
             std::iter_swap(order_.begin() + part.from, std::find(order_.begin() + part.from, order_.begin() + part.to, b));
             const Outcome outcome = solve_rest({part.from + 1, part.to, part.slot_from, part.slot_to, part.capacity}, b);
             if (outcome != Outcome::failed) return outcome;
         } else {
             weight_[valley.slot] += taste_->blame;
         }
-        unplace(b);
+        take(b, -1);
         rewind(before);
     }
     candidates_.resize(first);

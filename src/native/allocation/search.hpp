@@ -78,8 +78,7 @@ class Search {
     void mark_valleys(const Part &part);
     void count_candidates(const Part &part);
     void list_candidates(const Valley &valley);
-    bool place(std::int32_t buffer, Int at, const Part &part);
-    void unplace(std::int32_t buffer);
+    bool place(std::int32_t buffer, const Part &part);
     bool raise(std::int32_t slot, Int to, const Part &part);
     Int next_level(const Part &part, const Valley &valley) const;
     bool leaves_hole(std::int32_t slot) const;
