@@ -280,13 +280,14 @@ def lagrangian_bound(
     memory: NDArray[np.int64],
     shares: NDArray[np.int32],
     surcharge: NDArray[np.float64],
+    noted: NDArray[np.uint8],
     shift: int,
     moves: bool,
 ) -> float:
     """Seconds below which no placement comes, computed in whole units of 2^-shift seconds and rounded down.
 
     ``memory`` are prices of a byte while each kernel runs, in those units; ``shares`` (kernels x 3) weigh arithmetic, fast and slow
-    memory in parts of 2^-24; ``surcharge`` is for each use's slow place in kernels with tables, in seconds.
+    memory in parts of 2^-24; ``surcharge`` is for each use's slow place, in seconds, in kernels with tables and where uses are ``noted``.
     """
 
 def search_lives(

@@ -106,10 +106,11 @@ allocation::Budget budget_of(std::int64_t nodes, double seconds) {
 }
 
 double py_lagrangian_bound(const nb::tuple &tensors, const nb::tuple &kernels, const Ints &memory, const Array<std::int32_t, 2> &shares, const Floats &surcharge,
-                           int shift, bool moves) {
+                           const Bits &noted, int shift, bool moves) {
     const Problem problem(tensors, kernels);
-    const Prices prices{view(memory), view(shares), view(surcharge), shift};
-    require(memory.size() == problem.k.limit.size() && shares.shape(0) == memory.size() && shares.shape(1) == 3 && surcharge.size() == problem.t.kernel.size(),
+    const Prices prices{view(memory), view(shares), view(surcharge), view(noted), shift};
+    require(memory.size() == problem.k.limit.size() && shares.shape(0) == memory.size() && shares.shape(1) == 3 && surcharge.size() == problem.t.kernel.size() &&
+                noted.size() == surcharge.size(),
             "prices: arrays of wrong lengths");
     require(shift >= 0 && shift <= 110, "shift: out of range");
     // Sums stay below 2^124: prices times all bytes, and all seconds.
@@ -122,6 +123,11 @@ double py_lagrangian_bound(const nb::tuple &tensors, const nb::tuple &kernels, c
         double most = bytes + static_cast<double>(problem.k.limit[k]);
         for (std::int64_t a = problem.k.first_algorithm[k]; a < problem.k.first_algorithm[k + 1]; ++a) most += static_cast<double>(problem.k.workspace[a]);
         dearest += static_cast<double>(prices.memory[k]) * most;
+    }
+    for (std::size_t k = 0; k < memory.size(); ++k) {
+        std::int64_t told_apart = 0;
+        for (std::int64_t o = problem.k.first_operand[k]; o < problem.k.first_operand[k + 1]; ++o) told_apart += noted.data()[problem.k.use[o]] != 0;
+        require(told_apart <= 20, "noted: at most 20 operands of a kernel");
     }
     const auto add = [&](std::span<const double> values) {
         for (double value : values)
@@ -170,7 +176,7 @@ nb::object py_search_lives(const nb::tuple &tensors, const nb::tuple &kernels, c
 }  // namespace
 
 void bind_placement(nb::module_ &module) {
-    module.def("lagrangian_bound", &py_lagrangian_bound, nb::arg("tensors"), nb::arg("kernels"), nb::arg("memory"), nb::arg("shares"), nb::arg("surcharge"),
+    module.def("lagrangian_bound", &py_lagrangian_bound, nb::arg("tensors"), nb::arg("kernels"), nb::arg("memory"), nb::arg("shares"), nb::arg("surcharge"), nb::arg("noted"),
                nb::arg("shift"), nb::arg("moves"));
     module.def("search_lives", &py_search_lives, nb::arg("tensors"), nb::arg("kernels"), nb::arg("prices"), nb::arg("lives"), nb::arg("base"), nb::arg("moves"),
                nb::arg("goal"), nb::arg("seed"), nb::arg("nodes"), nb::arg("time"));

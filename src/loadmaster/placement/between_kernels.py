@@ -89,7 +89,7 @@ def _relax(times: Lifetimes, moves: bool, deadline: float | None) -> tuple[Price
     program = SparseProgram(times, moves)
     solved = program.model.solve(deadline)
     if not len(solved.values):
-        free = Prices(np.zeros(times.kernels), np.tile([1.0, 0.0, 0.0], (times.kernels, 1)), np.zeros(len(times.kernel)))
+        free = Prices(np.zeros(times.kernels), np.tile([1.0, 0.0, 0.0], (times.kernels, 1)), np.zeros(len(times.kernel)), np.zeros(len(times.kernel), dtype=np.uint8))
         return free, None, np.ones(times.tensors), solved.interrupted
     return program.prices(solved), *program.lives(solved), solved.interrupted
 
@@ -111,8 +111,8 @@ def _search(
     shares = prices.shares[times.kernel]
     fast = times.fast * shares[:, 1]
     slow = np.where(np.isfinite(times.slow), times.slow, 0.0) * shares[:, 2]
-    measured = (np.diff(times.first_entry) > 0)[times.kernel]
-    fast[measured], slow[measured] = 0.0, prices.surcharge[measured]
+    combined = ((np.diff(times.first_entry) > 0) | (np.bincount(times.kernel, prices.noted, times.kernels) > 0))[times.kernel]
+    fast[combined], slow[combined] = 0.0, prices.surcharge[combined]
     sure = doubt < _SURE
     order = np.lexsort((np.arange(times.tensors), -times.size, ~sure))
     found = _native.search_lives(

@@ -27,7 +27,7 @@ def lower_bound(times: Lifetimes, prices: Prices, moves: bool) -> float:
     shares = np.floor(prices.shares * _SHARE).astype(np.int32)
     shift = _shift(times, prices)
     memory = np.floor(np.ldexp(prices.memory, shift)).astype(np.int64)
-    return _native.lagrangian_bound(*times.native, memory, shares, prices.surcharge, shift, moves)
+    return _native.lagrangian_bound(*times.native, memory, shares, prices.surcharge, prices.noted, shift, moves)
 
 
 def _shift(times: Lifetimes, prices: Prices) -> int:

@@ -4,7 +4,8 @@ It differs from the published one (`published_program`) in three ways, and allow
 
 - A life needs three variables per use, not one per edge: whether the tensor arrives, or has stayed dirty, or has stayed clean. Leaving is
   what remains.
-- Where a kernel's time is a maximum of sums, three rows say so, not a variable for every combination of places.
+- Combinations of places are told apart only for operands that matter to a kernel's time, and where there are few; else, as its time is a
+  maximum of sums, three rows say so.
 - The row for the memory at a kernel holds what changed since the kernel before it, and the occupancy of both, instead of every tensor that
   lives then: a tensor that lives for a thousand kernels has a handful of entries, not a thousand.
 """
@@ -16,10 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from loadmaster.placement.lifetimes import Floats, Ints, Life, Lifetimes, Lives, placed_lives
+from loadmaster.placement.lifetimes import Bits, Floats, Ints, Life, Lifetimes, Lives, placed_lives
 from loadmaster.placement.linear_model import LinearModel, Solved
 
 _NONE = -1
+_MATTERS = 1e-3
+"""Share of a kernel's time below which an operand's place is not told apart."""
+_TOLD_APART = 4
+"""Most operands of a kernel whose combinations of places are variables, one each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,12 +38,15 @@ class Prices:
     shares
         Of each kernel's time: arithmetic, fast memory, slow memory, together 1; shape (kernels, 3).
     surcharge
-        Seconds of each use's slow place in kernels with tables, shape (uses,).
+        Seconds of each use's slow place in kernels whose combinations of places are told apart, shape (uses,).
+    noted
+        Uses that are told apart though their kernel has no table, shape (uses,).
     """
 
     memory: Floats
     shares: Floats
     surcharge: Floats
+    noted: Bits
 
 
 class SparseProgram:
@@ -52,8 +60,7 @@ class SparseProgram:
         self._measured = np.diff(times.first_entry) > 0
         self._lives()
         self._memory()
-        self._computed_kernels()
-        self._measured_kernels()
+        self._kernels()
 
     # --- lives ----------------------------------------------------------------------------------------------------------------------
 
@@ -189,17 +196,85 @@ class SparseProgram:
 
     # --- kernels --------------------------------------------------------------------------------------------------------------------
 
-    def _computed_kernels(self) -> None:
+    def _kernels(self) -> None:
+        times = self.times
+        self.time = np.full(times.kernels, _NONE)
+        self.by_fast, self.by_slow, self.by_arithmetic = (np.full(times.kernels, _NONE) for _ in range(3))
+        self.tied = np.full(len(times.kernel), _NONE)
+        self.noted = np.zeros(len(times.kernel), dtype=bool)
+        algorithms = np.diff(times.first_algorithm)
+        told = self._told_apart()
+        groups: dict[tuple[int, int], list[tuple[int, Ints, Floats]]] = {}
+        for k in np.flatnonzero(self._measured).tolist():
+            table = times.table[times.first_entry[k] : times.first_entry[k + 1]]
+            operands = (len(table) // int(algorithms[k])).bit_length() - 1
+            uses = times.use[times.first_operand[k] : times.first_operand[k] + operands]
+            groups.setdefault((operands, int(algorithms[k])), []).append((k, uses, table))
+        for (_, count), members in groups.items():
+            kernels, uses, tables = (np.array(part) for part in zip(*members, strict=True))
+            self._combinations(kernels, uses, tables.reshape(len(kernels), count, -1))
+        by_kernel = np.argsort(times.kernel[told], kind="stable")
+        noted = told[by_kernel]
+        self.noted[noted] = True
+        counts = np.bincount(times.kernel[noted], minlength=times.kernels)
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        for operands in range(1, _TOLD_APART + 1):
+            for count in np.unique(algorithms).tolist():
+                kernels = np.flatnonzero((counts == operands) & (algorithms == count))
+                uses = noted[starts[kernels][:, None] + np.arange(operands)]
+                self._combinations(kernels, uses, self._tables(kernels, uses, count))
+        self._sums(~self._measured & (counts == 0))
+
+    def _told_apart(self) -> Ints:
+        """Uses whose combinations are variables: those that matter, of computed kernels that have few."""
+        times, k = self.times, self.times.kernel
+        finite = np.where(np.isfinite(times.slow), times.slow, 0.0)
+        fast_sum, slow_sum = np.bincount(k, times.fast, times.kernels), np.bincount(k, finite, times.kernels)
+        least = np.minimum.reduceat(times.seconds, times.first_algorithm[:-1])
+        computed = ~self._measured & (np.maximum(fast_sum, slow_sum) > least)
+        matters = computed[k] & (np.maximum(times.fast, finite) > _MATTERS * np.maximum(least, fast_sum)[k])
+        few = np.bincount(k[matters], minlength=times.kernels) <= _TOLD_APART
+        return np.flatnonzero(matters & few[k])
+
+    def _tables(self, kernels: Ints, uses: Ints, algorithms: int) -> Floats:
+        """Seconds of computed kernels for all combinations of the places of ``uses``; shape (kernels, algorithms, combinations)."""
+        times = self.times
+        bits = (np.arange(2 ** uses.shape[1])[:, None] >> np.arange(uses.shape[1])) & 1
+        fast = times.fast[uses] @ (1 - bits).T
+        with np.errstate(invalid="ignore"):
+            slow = np.where(bits[None], times.slow[uses][:, None], 0.0).sum(axis=2)
+        arithmetic = times.seconds[times.first_algorithm[kernels][:, None] + np.arange(algorithms)]
+        return np.maximum(arithmetic[:, :, None], np.maximum(fast, slow)[:, None, :])
+
+    def _combinations(self, kernels: Ints, uses: Ints, tables: Floats) -> None:
+        """One variable for every possible combination of places and algorithms, tied to the places of the operands.
+
+        ``uses`` has shape (kernels, operands), ``tables`` (kernels, algorithms, combinations).
+        """
+        model = self.model
+        at, which, index = np.nonzero(np.isfinite(tables))
+        columns = model.columns(tables[at, which, index] / self._second)
+        one = model.rows(np.ones(len(kernels)), np.ones(len(kernels)))
+        model.entries(one[at], columns, np.ones(len(columns)))
+        for o in range(uses.shape[1]):
+            # In the slow memory in as much as the chosen combinations say so.
+            rows = model.rows(np.ones(len(kernels)), np.ones(len(kernels)))
+            self.tied[uses[:, o]] = rows
+            for column in (self.arrives, self.dirty, self.clean):
+                model.entries(rows, column[uses[:, o]], np.ones(len(rows)))
+            slow = (index >> o) & 1 == 1
+            model.entries(rows[at[slow]], columns[slow], np.ones(int(slow.sum())))
+        for a in range(tables.shape[1] if tables.shape[1] > 1 else 0):
+            rows = model.rows(np.zeros(len(kernels)), np.zeros(len(kernels)))
+            model.entries(rows, self.algorithm[self.times.first_algorithm[kernels] + a], np.ones(len(kernels)))
+            model.entries(rows[at[which == a]], columns[which == a], np.full(int((which == a).sum()), -1.0))
+
+    def _sums(self, computed: NDArray[np.bool_]) -> None:
         """Time is at least the arithmetic's and each memory's: rows only where they can matter."""
-        times, model = self.times, self.model
-        k = times.kernel
-        computed = ~self._measured
+        times, model, k = self.times, self.model, self.times.kernel
         least = np.minimum.reduceat(times.seconds, times.first_algorithm[:-1]) if times.kernels else np.empty(0)
         finite = np.where(np.isfinite(times.slow), times.slow, 0.0)
         fast_sum, slow_sum = np.bincount(k, times.fast, times.kernels), np.bincount(k, finite, times.kernels)
-        several = np.diff(times.first_algorithm) > 1
-        self.time = np.full(times.kernels, _NONE)
-        self.by_fast, self.by_slow, self.by_arithmetic = (np.full(times.kernels, _NONE) for _ in range(3))
         self.time[computed] = model.columns(np.ones(int(computed.sum())), least[computed] / self._second, np.inf)
         for rows, sums, sign, costs in ((self.by_fast, fast_sum, -1.0, times.fast), (self.by_slow, slow_sum, 1.0, finite)):
             matters = computed & (sums > least)
@@ -209,39 +284,12 @@ class SparseProgram:
             uses = matters[k]
             for column in (self.arrives, self.dirty, self.clean):
                 model.entries(rows[k[uses]], column[uses], sign * costs[uses] / self._second)
-        chooses = computed & several
+        chooses = computed & (np.diff(times.first_algorithm) > 1)
         self.by_arithmetic[chooses] = model.rows(np.zeros(int(chooses.sum())), np.full(int(chooses.sum()), np.inf))
         model.entries(self.by_arithmetic[chooses], self.time[chooses], np.ones(int(chooses.sum())))
         owner = np.repeat(np.arange(times.kernels), np.diff(times.first_algorithm))
         timed = chooses[owner]
         model.entries(self.by_arithmetic[owner[timed]], self.algorithm[timed], -times.seconds[timed] / self._second)
-
-    def _measured_kernels(self) -> None:
-        """One variable for every possible combination of places and algorithms, tied to the places of the operands."""
-        times, model = self.times, self.model
-        self.tied = np.full(len(times.kernel), _NONE)
-        for k in np.flatnonzero(self._measured).tolist():
-            algorithms = np.arange(times.first_algorithm[k], times.first_algorithm[k + 1])
-            table = times.table[times.first_entry[k] : times.first_entry[k + 1]].reshape(len(algorithms), -1)
-            which, index = np.nonzero(np.isfinite(table))
-            columns = model.columns(table[which, index] / self._second)
-            one = model.rows(np.ones(1), np.ones(1))
-            model.entries(np.repeat(one, len(columns)), columns, np.ones(len(columns)))
-            for o in range(int(table.shape[1]).bit_length() - 1):
-                u = int(times.use[times.first_operand[k] + o])
-                # In the slow memory in as much as the chosen combinations say so.
-                row = model.rows(np.ones(1), np.ones(1))
-                self.tied[u] = row[0]
-                for column in (self.arrives, self.dirty, self.clean):
-                    model.entries(row, column[u : u + 1], np.ones(1))
-                slow = columns[(index >> o) & 1 == 1]
-                model.entries(np.repeat(row, len(slow)), slow, np.ones(len(slow)))
-            if len(algorithms) > 1:
-                for a, algorithm in enumerate(algorithms):
-                    row = model.rows(np.zeros(1), np.zeros(1))
-                    model.entries(row, self.algorithm[algorithm : algorithm + 1], np.ones(1))
-                    mine = columns[which == a]
-                    model.entries(np.repeat(row, len(mine)), mine, np.full(len(mine), -1.0))
 
     # --- answers --------------------------------------------------------------------------------------------------------------------
 
@@ -260,8 +308,8 @@ class SparseProgram:
         shares[:, 0] += 1.0 - shares.sum(axis=1)
         surcharge = np.zeros(len(times.kernel))
         tied = self.tied != _NONE
-        surcharge[tied] = -solved.row_duals[self.tied[tied]] * self._second
-        return Prices(np.maximum(memory, 0.0) * self._second / self._byte, shares, surcharge)
+        surcharge[tied] = solved.row_duals[self.tied[tied]] * self._second
+        return Prices(np.maximum(memory, 0.0) * self._second / self._byte, shares, surcharge, self.noted.astype(np.uint8))
 
     def lives(self, solved: Solved) -> tuple[Lives, Floats]:
         """Lives rounded from a solution, and for each tensor how far its variables are from whole numbers."""

@@ -20,19 +20,25 @@ Wide floored(double seconds, int shift) { return static_cast<Wide>(std::floor(st
 class Bound {
   public:
     Bound(const Tensors &tensors, const Kernels &kernels, const Prices &prices) : t_(tensors), k_(kernels), p_(prices), sum_(kernels.count() + 1, 0) {
+        combined_.resize(k_.count());
+        for (std::int64_t k = 0; k < k_.count(); ++k) combined_[k] = combined(k);
         for (std::int64_t k = 0; k < k_.count(); ++k) sum_[k + 1] = sum_[k] + p_.memory[k];
     }
 
     Wide kernel(std::int64_t k) {
+        list_combinations(k);
         Wide best = kNever;
-        const std::int64_t entries = k_.measured(k) ? k_.entries(k) : 0;
-        if (entries) add_surcharges(k, entries);
         for (std::int64_t a = k_.first_algorithm[k]; a < k_.first_algorithm[k + 1]; ++a) {
             const Wide rent = Wide{p_.memory[k]} * k_.workspace[a];
-            if (!entries) best = std::min(best, rent + floored(k_.seconds[a], p_.shift - kShareBits) * p_.shares[3 * k]);
-            const double *row = k_.table.data() + k_.first_entry[k] + (a - k_.first_algorithm[k]) * entries;
-            for (std::int64_t i = 0; i < entries; ++i)
-                if (std::isfinite(row[i])) best = std::min(best, rent + floored(row[i], p_.shift) - surcharges_[i]);
+            if (combinations_.empty()) best = std::min(best, rent + floored(k_.seconds[a], p_.shift - kShareBits) * p_.shares[3 * k]);
+            const double *row = k_.table.data() + k_.first_entry[k] + (a - k_.first_algorithm[k]) * static_cast<std::int64_t>(combinations_.size());
+            const Wide arithmetic = floored(k_.seconds[a], p_.shift);
+            for (std::size_t i = 0; i < combinations_.size(); ++i) {
+                const Combination &c = combinations_[i];
+                if (k_.measured(k) ? !std::isfinite(row[i]) : c.slow >= kNever) continue;
+                const Wide time = k_.measured(k) ? floored(row[i], p_.shift) : std::max({arithmetic, c.fast, c.slow});
+                best = std::min(best, rent + time - c.surcharge);
+            }
         }
         return best - Wide{p_.memory[k]} * k_.limit[k];
     }
@@ -43,17 +49,41 @@ class Bound {
     }
 
   private:
-    void add_surcharges(std::int64_t k, std::int64_t entries) {
-        surcharges_.assign(1, 0);
-        for (std::int64_t o = 0; (std::int64_t{1} << o) < entries; ++o) {
-            const Wide more = floored(p_.surcharge[k_.use[k_.first_operand[k] + o]], p_.shift);
-            for (std::size_t i = 0, half = surcharges_.size(); i < half; ++i) surcharges_.push_back(surcharges_[i] + more);
+    // Seconds of either memory, and surcharges, for a combination of places.
+    struct Combination {
+        Wide fast = 0, slow = 0, surcharge = 0;
+    };
+
+    // All combinations of places of the operands that are told apart. Those that are not add nothing: a kernel takes no less with them.
+    void list_combinations(std::int64_t k) {
+        combinations_.clear();
+        for (std::int64_t o = k_.first_operand[k]; o < k_.first_operand[k + 1]; ++o) {
+            const std::int64_t u = k_.use[o];
+            if (!told_apart(u)) continue;
+            if (combinations_.empty()) combinations_.emplace_back();
+            const Wide fast = floored(t_.fast[u], p_.shift), surcharge = floored(p_.surcharge[u], p_.shift);
+            const Wide slow = std::isfinite(t_.slow[u]) ? floored(t_.slow[u], p_.shift) : kNever;
+            for (std::size_t i = 0, half = combinations_.size(); i < half; ++i) {
+                Combination c = combinations_[i];
+                c.slow = std::min(kNever, c.slow + slow);
+                c.surcharge += surcharge;
+                combinations_.push_back(c);
+                combinations_[i].fast += fast;
+            }
         }
     }
 
-    bool tabled(std::int64_t u) const {
+    bool told_apart(std::int64_t u) const {
         const std::int64_t k = t_.kernel[u], o = t_.operand[u] - k_.first_operand[k];
-        return o < 62 && (std::int64_t{1} << o) < k_.entries(k);
+        return k_.measured(k) ? o < 62 && (std::int64_t{1} << o) < k_.entries(k) : p_.noted[u] != 0;
+    }
+
+    // Whether combinations are told apart at all at this use's kernel.
+    bool combined(std::int64_t k) const {
+        if (k_.measured(k)) return true;
+        for (std::int64_t o = k_.first_operand[k]; o < k_.first_operand[k + 1]; ++o)
+            if (p_.noted[k_.use[o]]) return true;
+        return false;
     }
 
     void fill(std::int64_t t) {
@@ -70,8 +100,9 @@ class Bound {
             choices_.writes[i] = t_.writes[u];
             choices_.fast[i] = Wide{p_.memory[k]} * size;
             choices_.slow[i] = 0;
-            if (k_.measured(k)) {
-                if (tabled(u)) choices_.slow[i] = floored(p_.surcharge[u], p_.shift);
+            if (combined_[k]) {
+                if (told_apart(u)) choices_.slow[i] = floored(p_.surcharge[u], p_.shift);
+                if (!k_.measured(k) && !std::isfinite(t_.slow[u])) choices_.slow[i] = kNever;
             } else {
                 choices_.fast[i] += floored(t_.fast[u], p_.shift - kShareBits) * p_.shares[3 * k + 1];
                 choices_.slow[i] = std::isfinite(t_.slow[u]) ? floored(t_.slow[u], p_.shift - kShareBits) * p_.shares[3 * k + 2] : kNever;
@@ -95,7 +126,8 @@ class Bound {
     const Kernels &k_;
     const Prices &p_;
     std::vector<Wide> sum_;  // prices of all kernels before each
-    std::vector<Wide> surcharges_;
+    std::vector<std::uint8_t> combined_;  // whether each kernel's combinations of places are told apart
+    std::vector<Combination> combinations_;
     Choices<Wide> choices_;
     ShortestPath<Wide> path_;
 };
