@@ -2,7 +2,8 @@
 
 Position ``p`` is a barrier. Kernel ``p`` - 1 has ended, then every copy that must be complete there, then the blocking copies of ``p``
 run one after another, in the order listed; then kernel ``p`` starts, and the asynchronous copies that begin at ``p`` may. So a copy that
-fills memory never overtakes the one that frees it. Each copy engine makes its copies in the order listed, one at a time.
+fills memory never overtakes the one that frees it. Each copy engine makes its copies in the order listed, one at a time. While a copy
+blocks, it has the link to itself: the engines stand still.
 """
 
 from __future__ import annotations
@@ -92,18 +93,32 @@ class _Clock:
         return int(move.to_fast and not self.sequence.link.shared)
 
     def run(self) -> MovementTimeline:
-        now = 0.0
+        # Time as the engines see it: it stands still while copies block, for `paused` seconds before each kernel in all.
+        now = blocked = 0.0
+        paused = [0.0] * len(self.opened)
         for p, seconds in enumerate([*self.seconds.tolist(), 0.0]):
             for m in self.awaited[p]:
                 self._make(m, p)
                 now = max(now, self.ends[m])
             for m in self.blocking[p]:
-                self.starts[m] = now
-                now = self.ends[m] = now + move_seconds(self.sequence, self.moves[m])
+                self.starts[m] = now + blocked
+                blocked += move_seconds(self.sequence, self.moves[m])
+                self.ends[m] = now + blocked
             self.opened[p] = now
+            paused[p] = blocked
             now += seconds
-        start = np.array(self.opened[:-1], dtype=np.float64)
-        return MovementTimeline(start, start + self.seconds, np.array(self.starts), np.array(self.ends), now)
+        opened, pauses = np.array(self.opened), np.array(paused)
+        start = (opened + pauses)[:-1]
+        return MovementTimeline(start, start + self.seconds, *self._copies(opened, pauses), now + blocked)
+
+    def _copies(self, opened: NDArray[np.float64], paused: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Starts and ends of all copies, with the pauses before them."""
+        starts, ends = np.array(self.starts), np.array(self.ends)
+        overlaps = np.array([move.start < move.end for move in self.moves], dtype=bool)
+        starts[overlaps] += paused[np.searchsorted(opened, starts[overlaps], side="right") - 1]
+        before = np.searchsorted(opened, ends[overlaps], side="left") - 1
+        ends[overlaps] = np.maximum(starts[overlaps], ends[overlaps] + np.where(before >= 0, paused[before], 0.0))
+        return starts, ends
 
     def _make(self, awaited: int, position: int) -> None:
         """Time the copies of an engine up to one that must be complete at a position: all of them must begin before it."""

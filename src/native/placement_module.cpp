@@ -1,8 +1,11 @@
 // Python bindings of the placement kernels. Arguments are checked here, so that no kernel reads out of bounds.
 #include "arguments.hpp"
 #include "placement/bound.hpp"
+#include "placement/overlap_search.hpp"
+#include "placement/schedule.hpp"
 #include "placement/search.hpp"
 
+#include <array>
 #include <cmath>
 
 namespace nb = nanobind;
@@ -32,7 +35,7 @@ class Problem {
         require(tensors.size() == 11 && kernels.size() == 8, "problem: wrong number of arrays");
         for (std::size_t i = 0; i < 11; ++i) held_.append(tensors[i]);
         for (std::size_t i = 0; i < 8; ++i) held_.append(kernels[i]);
-        t = {ints(0), bits(1), ints(2), floats(3), floats(4), ints(5), ints(6), bits(7), bits(8), floats(9), floats(10)};
+        t = {ints(0), bits(1), ints(2), ints(3), ints(4), bits(5), bits(6), floats(7), floats(8), floats(9), floats(10)};
         k = {ints(11), ints(12), ints(13), ints(14), floats(15), ints(16), ints(17), floats(18)};
         check_kernels();
         check_tensors();
@@ -69,9 +72,9 @@ class Problem {
     void check_tensors() const {
         const std::size_t uses = t.kernel.size(), tensors = t.size.size();
         require_offsets(t.first, tensors, uses, "first: must rise from 0 to the number of uses");
-        require(t.life.size() == tensors && t.to_fast.size() == tensors && t.to_slow.size() == tensors, "tensors: arrays of different lengths");
+        require(t.life.size() == tensors, "tensors: arrays of different lengths");
         require(t.operand.size() == uses && t.reads.size() == uses && t.writes.size() == uses && t.fast.size() == uses && t.slow.size() == uses &&
-                    k.use.size() == uses,
+                    t.to_fast.size() == uses && t.to_slow.size() == uses && k.use.size() == uses,
                 "uses: arrays of different lengths");
         require_seconds(t.fast, true, "fast: out of range");
         require_seconds(t.slow, false, "slow: must not be negative");
@@ -137,9 +140,8 @@ double py_lagrangian_bound(const nb::tuple &tensors, const nb::tuple &kernels, c
         for (double value : values) require(!std::isnan(value), "prices: must be numbers");
         add(values);
     }
-    add(problem.t.to_fast), add(problem.t.to_slow);
-    for (std::size_t t = 0; t < problem.t.size.size(); ++t)
-        seconds += (problem.t.to_fast[t] + problem.t.to_slow[t]) * static_cast<double>(problem.t.first[t + 1] - problem.t.first[t]);
+    // A copy out may follow the last use, too.
+    add(problem.t.to_slow);
     require(dearest < 0x1p122 && std::ldexp(seconds, shift) < 0x1p122, "shift: sums would overflow");
     nb::gil_scoped_release release;
     return lagrangian_bound(problem.t, problem.k, prices, moves);
@@ -173,11 +175,85 @@ nb::object py_search_lives(const nb::tuple &tensors, const nb::tuple &kernels, c
                           budget.nodes(), budget.stopped(), budget.interrupted());
 }
 
+// Links in the order block_in, block_out, overlap_in, overlap_out, each per tensor.
+class Channels {
+  public:
+    Channels(const nb::tuple &seconds, double drain, bool shared, std::size_t tensors) {
+        require(seconds.size() == 4 && std::isfinite(drain) && drain > 0, "links: four arrays and a bandwidth");
+        for (nb::handle part : seconds) held_.append(part);
+        links = {part(0), part(1), part(2), part(3), drain, shared};
+        for (const auto &values : {links.block_in, links.block_out, links.overlap_in, links.overlap_out}) {
+            require(values.size() == tensors, "links: must have an element per tensor");
+            require_seconds(values, true, "links: out of range");
+        }
+    }
+    Links links;
+
+  private:
+    std::span<const double> part(std::size_t i) const { return view(nb::cast<Floats>(held_[i], false)); }
+    nb::list held_;
+};
+
+LivesView lives_of(const nb::tuple &lives, std::array<Bits, 3> &held, const Problem &problem) {
+    require(lives.size() == 3, "lives: three arrays");
+    for (std::size_t i = 0; i < 3; ++i) held[i] = nb::cast<Bits>(lives[i], false);
+    const std::size_t uses = problem.t.kernel.size();
+    require(held[0].size() == uses && held[1].size() == uses && held[2].size() == problem.t.size.size(), "lives: arrays of wrong lengths");
+    return {view(held[0]), view(held[1]), view(held[2])};
+}
+
+nb::object scheduled(double seconds, const Schedule &schedule) {
+    std::vector<std::int64_t> rows;
+    for (std::int64_t c : schedule.order()) {
+        const ScheduledCopy &copy = schedule.copies()[c];
+        rows.insert(rows.end(), {copy.tensor, copy.to_fast, copy.start, copy.end, copy.due});
+    }
+    auto algorithms = schedule.algorithms();
+    const std::size_t count = rows.size() / 5, kernels = algorithms.size();
+    return nb::make_tuple(seconds, to_numpy(std::move(rows), {count, std::size_t{5}}), to_numpy(std::move(algorithms), {kernels}));
+}
+
+nb::object py_schedule_copies(const nb::tuple &tensors, const nb::tuple &kernels, const nb::tuple &links, double drain, bool shared, const nb::tuple &lives) {
+    const Problem problem(tensors, kernels);
+    const Channels channels(links, drain, shared, problem.t.size.size());
+    std::array<Bits, 3> held;
+    const LivesView view = lives_of(lives, held, problem);
+    Schedule schedule(problem.t, problem.k, channels.links);
+    const double seconds = schedule.run(view);
+    return scheduled(seconds, schedule);
+}
+
+nb::object py_search_overlapping(const nb::tuple &tensors, const nb::tuple &kernels, const nb::tuple &prices, const nb::tuple &links, double drain, bool shared,
+                                 const nb::tuple &lives, double goal, std::uint64_t seed, std::int64_t nodes, double time) {
+    const Problem problem(tensors, kernels);
+    const Channels channels(links, drain, shared, problem.t.size.size());
+    require(prices.size() == 3, "search: wrong number of arrays");
+    const auto memory = nb::cast<Floats>(prices[0]), fast = nb::cast<Floats>(prices[1]), slow = nb::cast<Floats>(prices[2]);
+    const std::size_t uses = problem.t.kernel.size(), count = problem.t.size.size();
+    require(memory.size() == problem.k.limit.size() && fast.size() == uses && slow.size() == uses, "prices: arrays of wrong lengths");
+    std::array<Bits, 3> held;
+    const LivesView given = lives_of(lives, held, problem);
+    const auto vector = [](std::span<const std::uint8_t> bits) { return std::vector<std::uint8_t>(bits.begin(), bits.end()); };
+    const Lives start{vector(given.fast), vector(given.stays), vector(given.tail)};
+    const Advice advice{view(memory), view(fast), view(slow), {}, {}, {}, {}, {}};
+    allocation::Budget budget = budget_of(nodes, time);
+    Lives found;
+    {
+        nb::gil_scoped_release release;
+        found = search_overlapping(problem.t, problem.k, advice, channels.links, start, goal, seed, budget);
+    }
+    return nb::make_tuple(to_numpy(std::move(found.fast), {uses}), to_numpy(std::move(found.stays), {uses}), to_numpy(std::move(found.tail), {count}), found.seconds,
+                          found.rounds, budget.stopped(), budget.interrupted());
+}
+
 }  // namespace
 
 void bind_placement(nb::module_ &module) {
     module.def("lagrangian_bound", &py_lagrangian_bound, nb::arg("tensors"), nb::arg("kernels"), nb::arg("memory"), nb::arg("shares"), nb::arg("surcharge"), nb::arg("noted"),
                nb::arg("shift"), nb::arg("moves"));
+    module.def("schedule_copies", &py_schedule_copies, nb::arg("tensors"), nb::arg("kernels"), nb::arg("links"), nb::arg("drain"), nb::arg("shared"), nb::arg("lives"));
+    module.def("search_overlapping", &py_search_overlapping, nb::arg("tensors"), nb::arg("kernels"), nb::arg("prices"), nb::arg("links"), nb::arg("drain"),
+               nb::arg("shared"), nb::arg("lives"), nb::arg("goal"), nb::arg("seed"), nb::arg("nodes"), nb::arg("time"));
     module.def("search_lives", &py_search_lives, nb::arg("tensors"), nb::arg("kernels"), nb::arg("prices"), nb::arg("lives"), nb::arg("base"), nb::arg("moves"),
                nb::arg("goal"), nb::arg("seed"), nb::arg("nodes"), nb::arg("time"));
 }

@@ -29,36 +29,40 @@ def require(condition: bool) -> None:
 
 
 def naive_times(sequence: KernelSequence, placement: TensorPlacement) -> tuple[list[float], list[tuple[float, float]], float]:
-    """Kernel starts, copies' starts and ends, total: looks for anything that may start, again and again, until nothing changes."""
+    """Kernel starts, copies' starts and ends, total: from position to position, each copy once something waits for it."""
     kernels, moves, link = len(sequence.kernels), placement.moves, sequence.link
     opened: dict[int, float] = {}
     spans: dict[int, tuple[float, float]] = {}
-    changed = True
-    while changed:
-        changed = False
+    pauses: list[tuple[float, float]] = []
+
+    def make(m: int) -> float:
+        """The end of an asynchronous copy, which waits for those before it on its engine, and while others block."""
+        move = moves[m]
+        before = [n for n in range(m) if moves[n].start < moves[n].end and (link.shared or moves[n].to_fast == move.to_fast)]
+        free = max((make(n) if n not in spans else spans[n][1] for n in before), default=0.0)
+        if m not in spans:
+            require(move.start in opened)
+            now = start = max(opened[move.start], free)
+            left = sequence.tensors[move.tensor].bytes / (link.asynchronous_to_fast if move.to_fast else link.asynchronous_to_slow)
+            for pause, go_on in pauses:
+                if pause >= start and left > pause - now:
+                    left -= pause - now
+                    now = go_on
+            spans[m] = start, now + left
+        return spans[m][1]
+
+    now = 0.0
+    for p in range(kernels + 1):
+        now = max([now, *(make(m) for m, move in enumerate(moves) if move.start < move.end == p)])
         for m, move in enumerate(moves):
-            if m in spans or move.start == move.end or move.start not in opened:
-                continue
-            before = [n for n in range(m) if moves[n].start < moves[n].end and (link.shared or moves[n].to_fast == move.to_fast)]
-            if all(n in spans for n in before):
-                start = max([opened[move.start], *(spans[n][1] for n in before)])
-                bandwidth = link.asynchronous_to_fast if move.to_fast else link.asynchronous_to_slow
-                spans[m] = start, start + sequence.tensors[move.tensor].bytes / bandwidth
-                changed = True
-        for p in range(kernels + 1):
-            awaited = [m for m, move in enumerate(moves) if move.start < move.end == p]
-            if p in opened or (p and p - 1 not in opened) or not all(m in spans for m in awaited):
-                continue
-            now = opened[p - 1] + naive_kernel(sequence, placement, p - 1) if p else 0.0
-            now = max([now, *(spans[m][1] for m in awaited)])
-            for m, move in enumerate(moves):
-                if move.start == move.end == p:
-                    seconds = sequence.tensors[move.tensor].bytes / (link.to_fast if move.to_fast else link.to_slow)
-                    spans[m] = now, now + seconds
-                    now += seconds
-            opened[p] = now
-            changed = True
-    require(len(opened) == kernels + 1)
+            if move.start == move.end == p:
+                seconds = sequence.tensors[move.tensor].bytes / (link.to_fast if move.to_fast else link.to_slow)
+                spans[m] = now, now + seconds
+                pauses.append(spans[m])
+                now += seconds
+        opened[p] = now
+        if p < kernels:
+            now += naive_kernel(sequence, placement, p)
     return [opened[p] for p in range(kernels)], [spans[m] for m in range(len(moves))], opened[kernels]
 
 

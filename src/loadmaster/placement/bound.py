@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from loadmaster.placement.lifetimes import Lifetimes
+from loadmaster.placement.lifetimes import Floats, Lifetimes
 from loadmaster.placement.sparse_program import Prices
 
 _SHARE = 2**24
@@ -20,20 +20,23 @@ _WIDE = 120
 """Sums of the native kernel stay below 2 to this power."""
 
 
-def lower_bound(times: Lifetimes, prices: Prices, moves: bool) -> float:
-    """Seconds below which no placement comes; valid for all prices, rounded down."""
+def lower_bound(times: Lifetimes, prices: Prices, moves: bool, copies: tuple[Floats, Floats] | None = None) -> float:
+    """Seconds below which no placement comes; valid for all prices, rounded down.
+
+    ``copies``: what copies cost at each use, if not the same at all uses of a tensor.
+    """
     from loadmaster import _native
 
     shares = np.floor(prices.shares * _SHARE).astype(np.int32)
-    shift = _shift(times, prices)
+    to_fast, to_slow = copies or (times.to_fast[times.tensor], times.to_slow[times.tensor])
+    shift = _shift(times, prices, float(to_fast.sum() + 2 * to_slow.sum()))
     memory = np.floor(np.ldexp(prices.memory, shift)).astype(np.int64)
-    return _native.lagrangian_bound(*times.native, memory, shares, prices.surcharge, prices.noted, shift, moves)
+    return _native.lagrangian_bound(*times.native_with(to_fast, to_slow), memory, shares, prices.surcharge, prices.noted, shift, moves)
 
 
-def _shift(times: Lifetimes, prices: Prices) -> int:
+def _shift(times: Lifetimes, prices: Prices, copies: float) -> int:
     """How fine the whole numbers can be: units of 2^-shift seconds."""
     kernels = times.table, times.seconds, times.fast, times.slow[np.isfinite(times.slow)], np.abs(prices.surcharge)
-    copies = float((times.to_fast + times.to_slow) @ (np.diff(times.first) + 1.0))
     seconds = copies + sum(float(part[np.isfinite(part)].sum()) for part in kernels)
     bytes_ = float(times.size.sum()) + float(times.limit.max(initial=0)) + float(times.workspace.sum()) + 1.0
     largest = max(seconds, bytes_ * float(prices.memory.sum()), 1e-30)

@@ -98,9 +98,22 @@ class Lifetimes:
     @property
     def native(self) -> tuple[tuple[NDArray[np.generic], ...], tuple[NDArray[np.generic], ...]]:
         """Tensors and kernels as the native kernels take them."""
-        tensors = (self.first, self.life, self.size, self.to_fast, self.to_slow, self.kernel, self.operand, self.reads, self.writes)
-        kernels = (self.limit, self.first_operand, self.use, self.first_algorithm, self.seconds, self.workspace, self.first_entry, self.table)
-        return (*tensors, self.fast, self.slow), kernels
+        return self.native_with(self.to_fast[self.tensor], self.to_slow[self.tensor])
+
+    def native_with(self, to_fast: Floats, to_slow: Floats) -> tuple[tuple[NDArray[np.generic], ...], tuple[NDArray[np.generic], ...]]:
+        """The same where a copy back before each use and a copy out after it cost these seconds, shape (uses,) each."""
+        tensors = (self.first, self.life, self.size, self.kernel, self.operand, self.reads, self.writes)
+        kernels = (
+            self.limit,
+            self.first_operand,
+            self.use,
+            self.first_algorithm,
+            self.seconds,
+            self.workspace,
+            self.first_entry,
+            self.table,
+        )
+        return (*tensors, self.fast, self.slow, to_fast, to_slow), kernels
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,6 +53,11 @@ class LinearModel:
         self._columns += count
         return np.arange(self._columns - count, self._columns)
 
+    @property
+    def width(self) -> int:
+        """How many columns there are."""
+        return self._columns
+
     def rows(self, low: Floats, high: Floats) -> Ints:
         """Add empty rows; returns their numbers."""
         self._row_low.append(low)
@@ -84,7 +89,13 @@ class LinearModel:
 
         solver: Any = highspy.Highs()
         solver.silent()
-        options: list[tuple[str, Any]] = [("threads", 1), ("random_seed", 0), ("mip_rel_gap", gap), ("mip_abs_gap", 1e-9), ("solver", method)]
+        options: list[tuple[str, Any]] = [
+            ("threads", 1),
+            ("random_seed", 0),
+            ("mip_rel_gap", gap),
+            ("mip_abs_gap", 1e-9),
+            ("solver", method),
+        ]
         if deadline is not None:
             options.append(("time_limit", max(0.0, deadline - time.monotonic())))
         if nodes is not None:

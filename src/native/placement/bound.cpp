@@ -91,11 +91,12 @@ class Bound {
         choices_.never = kNever;
         choices_.life = static_cast<Life>(t_.life[t]);
         choices_.resize(end - begin);
-        choices_.in = floored(t_.to_fast[t], p_.shift);
-        choices_.out = floored(t_.to_slow[t], p_.shift);
+        choices_.last = end > begin ? floored(t_.to_slow[end - 1], p_.shift) : Wide{0};
         choices_.tail = end > begin ? size * (sum_[last] - sum_[t_.kernel[end - 1] + 1]) : Wide{0};
         for (std::int64_t u = begin; u < end; ++u) {
             const std::int64_t i = u - begin, k = t_.kernel[u];
+            choices_.in[i] = floored(t_.to_fast[u], p_.shift);
+            choices_.out[i] = u > begin ? floored(t_.to_slow[u - 1], p_.shift) : choices_.last;
             choices_.reads[i] = t_.reads[u];
             choices_.writes[i] = t_.writes[u];
             choices_.fast[i] = Wide{p_.memory[k]} * size;

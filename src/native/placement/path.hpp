@@ -18,11 +18,12 @@ struct Choices {
     Number never;
     Life life = Life::inner;
     std::vector<Number> fast, slow, stay;     // each use, in either memory; staying in the gap before it
+    std::vector<Number> in, out;              // copying to the fast memory, to the slow one, in the gap before each use
     std::vector<std::uint8_t> reads, writes;  // whether each use needs the old bytes, and whether it changes them
-    Number in{}, out{}, tail{};               // copying to the fast memory, to the slow one; staying in the gap after the last use
+    Number tail{}, last{};                    // staying in the gap after the last use; copying to the slow memory in it
     std::size_t uses() const { return fast.size(); }
     void resize(std::size_t uses) {
-        for (auto *costs : {&fast, &slow, &stay}) costs->resize(uses);
+        for (auto *costs : {&fast, &slow, &stay, &in, &out}) costs->resize(uses);
         reads.resize(uses);
         writes.resize(uses);
     }
@@ -67,8 +68,8 @@ class ShortestPath {
         Costs end = walk(choices, start);
         bool kept = false;
         if (choices.life == Life::output && end[dirty] < choices.never) {
-            kept = choices.tail < choices.never && choices.tail <= choices.out;
-            end[dirty] += kept ? choices.tail : choices.out;
+            kept = choices.tail < choices.never && choices.tail <= choices.last;
+            end[dirty] += kept ? choices.tail : choices.last;
         }
         State last = dirty;
         for (State state : {clean, slow})
@@ -91,7 +92,7 @@ class ShortestPath {
                 if (total < before[to]) before[to] = total, gap.before[to] = from, gap.stays[to] = stays;
             };
             // A use that does not read needs no copy of the bytes before it.
-            const Number in = c.reads[i] ? c.in : Number{}, out = c.reads[i] ? c.out : Number{};
+            const Number in = c.reads[i] ? c.in[i] : Number{}, out = c.reads[i] ? c.out[i] : Number{};
             reach(dirty, dirty, c.stay[i], true);
             reach(clean, clean, c.stay[i], true);
             reach(clean, clean, in, false);

@@ -118,14 +118,14 @@ class Search {
             sum = 0;
             for (std::int64_t u = begin; u < end; ++u) {
                 if (!lives_.stays[u]) {
-                    if (state == dirty && t_.reads[u]) sum += t_.to_slow[t];
-                    if (lives_.fast[u] && t_.reads[u]) sum += t_.to_fast[t];
+                    if (state == dirty && t_.reads[u]) sum += t_.to_slow[u > begin ? u - 1 : end - 1];
+                    if (lives_.fast[u] && t_.reads[u]) sum += t_.to_fast[u];
                     state = lives_.fast[u] ? clean : slow;
                 }
                 if (lives_.fast[u] && t_.writes[u]) state = dirty;
             }
         }
-        if (life == Life::output && state == dirty && !lives_.tail[t]) sum += t_.to_slow[t];
+        if (life == Life::output && state == dirty && !lives_.tail[t]) sum += t_.to_slow[end - 1];
         return sum;
     }
 
@@ -138,12 +138,13 @@ class Search {
         choices_.never = kNever;
         choices_.life = static_cast<Life>(t_.life[t]);
         choices_.resize(end - begin);
-        choices_.in = t_.to_fast[t];
-        choices_.out = t_.to_slow[t];
+        choices_.last = end > begin ? t_.to_slow[end - 1] : 0.0;
         const bool tail = choices_.life == Life::cyclic || choices_.life == Life::output;
         choices_.tail = tail && end > begin ? gap(t_.kernel[end - 1] + 1, last, size, rent) : kNever;
         for (std::int64_t u = begin; u < end; ++u) {
             const std::int64_t i = u - begin, k = t_.kernel[u], free = k_.limit[k] - used_[k];
+            choices_.in[i] = t_.to_fast[u];
+            choices_.out[i] = u > begin ? t_.to_slow[u - 1] : choices_.last;
             choices_.reads[i] = t_.reads[u];
             choices_.writes[i] = t_.writes[u];
             std::uint8_t &place = in_slow_[t_.operand[u]];

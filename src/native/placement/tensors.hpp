@@ -12,11 +12,11 @@ struct Tensors {
     std::span<const std::int64_t> first;          // uses of tensor t: first[t] to first[t + 1] - 1
     std::span<const std::uint8_t> life;
     std::span<const std::int64_t> size;           // bytes that it takes in the fast memory
-    std::span<const double> to_fast, to_slow;     // seconds of a copy
     // Uses, tensor by tensor, in order of time.
     std::span<const std::int64_t> kernel, operand;  // operand: position among all operands, kernel by kernel
     std::span<const std::uint8_t> reads, writes;
     std::span<const double> fast, slow;           // seconds of the memory that the operand is in; slow may be infinite
+    std::span<const double> to_fast, to_slow;     // what a copy back before the use costs, and a copy out after it, in seconds
     std::int64_t count() const { return static_cast<std::int64_t>(size.size()); }
 };
 

@@ -1,0 +1,252 @@
+"""Placement where copies overlap computation: a linear program with queues, lives from its prices, and list scheduling of the copies."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.errors import PlacementError
+from loadmaster.kernel_sequence import KernelSequence
+from loadmaster.move_timing import time_moves
+from loadmaster.placement.lifetimes import Floats, Ints, Life, Lifetimes, Lives, lifetimes, spans
+from loadmaster.placement.needs import least_lives
+from loadmaster.placement.overlap_program import EnginePrices, OverlapProgram, copy_costs, overlap_bound, weighted
+from loadmaster.tensor_placement import Move, PlacementSolution, Stay, TensorPlacement, fast_bytes, operands_in_slow
+
+_SURE = 1e-6
+_WORK = 10**9
+"""Uses and kernels that the search may schedule, one attempt after another."""
+_LIVES_PER_USE = 20
+"""Lives that each search for candidates may find for every use of a tensor."""
+_RESERVES = (1.0, 0.5, 0.0, 1.5)
+"""Shares of the room that copies under way take in the linear program, which candidates leave free."""
+
+
+def place_overlapping(
+    sequence: KernelSequence,
+    limits: NDArray[np.int64],
+    *,
+    start: TensorPlacement | None = None,
+    gap: float = 0.02,
+    deadline: float | None = None,
+    progress: Callable[[str, float], None] | None = None,
+    seed: int = 0,
+) -> PlacementSolution:
+    """Place tensors so that kernels, the copies that block them and those that they wait for take little time.
+
+    Parameters
+    ----------
+    sequence
+        Kernels, tensors and the copy link.
+    limits
+        Bytes of fast memory that tensors and workspace may take while each kernel runs, shape (kernels,).
+    start
+        A placement that keeps the limits, such as the best one with copies between kernels: the answer is no slower.
+    gap
+        The search ends once it is within this share of the proven bound.
+    deadline
+        When to stop, in seconds of `time.monotonic`; without one the budget counts work, so that the answer is always the same.
+    progress
+        Called with a stage and the share of the work that is done.
+    seed
+        Of the search.
+
+    Returns
+    -------
+    PlacementSolution
+        With a bound that holds for these limits, whatever blocks or overlaps. A deadline or Ctrl-C returns the best so far.
+
+    Raises
+    ------
+    CapacityError
+        If a kernel cannot run within its limit.
+    PlacementError
+        For limits that make no sense, or a start that exceeds them.
+    """
+    limits = np.asarray(limits)
+    if limits.shape != (len(sequence.kernels),) or not np.issubdtype(limits.dtype, np.integer) or (limits < 0).any():
+        raise PlacementError(f"limits: give {len(sequence.kernels)} whole numbers of bytes, one for each kernel, none below 0")
+    if start is not None and (fast_bytes(sequence, start) > limits).any():
+        raise PlacementError("the placement to start from exceeds the limits")
+    times = lifetimes(sequence, np.minimum(limits, 2**62))
+    least = least_lives(sequence, times, True)
+    best = _Best(sequence, times, start)
+    if not times.kernels:
+        best.offer(least)
+        return PlacementSolution(best.placement, 0.0, 0.0, np.zeros(0))
+    report = progress or (lambda stage, share: None)
+    report("solving the linear program", 0.1)
+    program = OverlapProgram(times, sequence.link)
+    solved = program.model.solve(deadline)
+    best.offer(least)
+    if not len(solved.values):
+        return PlacementSolution(best.placement, best.seconds, 0.0, np.zeros(times.kernels), True, {})
+    prices = program.engine_prices(solved)
+    bytes_ = np.array([tensor.bytes for tensor in sequence.tensors], dtype=np.int64)
+    bound = overlap_bound(times, bytes_, sequence.link, prices)
+    guess, doubt = program.lives(solved)
+    copies = copy_costs(times, bytes_, sequence.link, prices)
+    goal = bound * (1 + gap)
+    stopped = solved.interrupted
+    tried = [lives_of(sequence, times, start)] if start is not None else []
+    for n, reserve in enumerate(_RESERVES):
+        if stopped:
+            break
+        report("placing tensors", 0.3 + 0.05 * n)
+        tighter = replace(
+            times, limit=np.maximum(times.limit - (reserve * program.under_way(solved)).astype(np.int64), _needed(times, least))
+        )
+        lives, stopped = _candidate(tighter, copies, prices, (guess, doubt), least, seed, deadline)
+        tried.append(lives)
+    rounds = 0
+    scored = [(best.offer(lives), n) for n, lives in enumerate(tried)]
+    if scored and not stopped and best.seconds > goal:
+        report("scheduling copies", 0.5)
+        lives, rounds, stopped = best.improve(tried[min(scored)[1]], copies, prices, goal, seed, deadline)
+        best.offer(lives)
+    return PlacementSolution(best.placement, best.seconds, min(bound, best.seconds), prices.places.memory, stopped, {"rounds": rounds})
+
+
+def lives_of(sequence: KernelSequence, times: Lifetimes, placement: TensorPlacement) -> Lives:
+    """Where each use finds its tensor, and in which gaps it stays, whatever the times of the copies."""
+    in_slow = operands_in_slow(sequence, placement)
+    fast = 1 - np.array([slow for row in in_slow for slow in row], dtype=np.uint8)
+    mine = np.empty(len(times.kernel), dtype=np.uint8)
+    mine[times.use] = fast
+    stays = np.zeros(len(times.kernel), dtype=np.uint8)
+    tail = np.zeros(times.tensors, dtype=np.uint8)
+    filled = {(move.tensor, move.start) for move in placement.moves if move.to_fast}
+    for stay in placement.stays:
+        t = stay.tensor
+        begin, end = int(times.first[t]), int(times.first[t + 1])
+        kernel = times.kernel[begin:end]
+        inside = np.flatnonzero((kernel >= stay.start) & (kernel < stay.end)) + begin
+        for before, after in itertools.pairwise(inside.tolist()):
+            stays[after] = mine[before] & mine[after]
+        carried = stay.start == 0 and (t, 0) not in filled and times.life[t] in (Life.CYCLIC, Life.INPUT)
+        if len(inside) and carried and inside[0] == begin:
+            stays[begin] = mine[begin]
+        if len(inside) and stay.end == times.kernels and inside[-1] == end - 1 and times.life[t] in (Life.CYCLIC, Life.OUTPUT):
+            tail[t] = mine[end - 1]
+    cyclic = np.flatnonzero((times.life == Life.CYCLIC) & (np.diff(times.first) > 0))
+    both = stays[times.first[cyclic]] & tail[cyclic]
+    stays[times.first[cyclic]], tail[cyclic] = both, both
+    return Lives(mine, stays, tail)
+
+
+class _Best:
+    """The best placement so far."""
+
+    def __init__(self, sequence: KernelSequence, times: Lifetimes, start: TensorPlacement | None) -> None:
+        self.sequence, self.times = sequence, times
+        link = sequence.link
+        bytes_ = np.array([tensor.bytes for tensor in sequence.tensors], dtype=np.float64)
+        self.links = tuple(bytes_ / rate for rate in (link.to_fast, link.to_slow, link.asynchronous_to_fast, link.asynchronous_to_slow))
+        self.seconds = np.inf
+        self.placement = TensorPlacement((), (), ())
+        if start is not None:
+            self.placement, self.seconds = start, time_moves(sequence, start).total
+
+    def offer(self, lives: Lives) -> float:
+        """Schedule the copies of ``lives``, and keep the result if it is better."""
+        from loadmaster import _native
+
+        found = _native.schedule_copies(*self.times.native, *self._links, (lives.fast, lives.stays, lives.tail))
+        placement = _scheduled(self.times, lives, *found[1:])
+        seconds = time_moves(self.sequence, placement).total
+        if seconds < self.seconds and (fast_bytes(self.sequence, placement) <= self.times.limit).all():
+            self.placement, self.seconds = placement, seconds
+        return seconds
+
+    def improve(
+        self, lives: Lives, copies: tuple[Floats, Floats], prices: EnginePrices, goal: float, seed: int, deadline: float | None
+    ) -> tuple[Lives, int, bool]:
+        """Search around ``lives``, with the copies of each attempt scheduled."""
+        from loadmaster import _native
+
+        times = self.times
+        found = _native.search_overlapping(
+            *times.native_with(*copies),
+            _advice(times, prices),
+            *self._links,
+            (lives.fast, lives.stays, lives.tail),
+            goal,
+            seed,
+            _WORK,
+            np.inf if deadline is None else max(0.0, deadline - time.monotonic()),
+        )
+        return Lives(*found[:3]), int(found[4]), bool(found[5])
+
+    @property
+    def _links(self) -> tuple[tuple[Floats, ...], float, bool]:
+        return self.links, self.sequence.link.asynchronous_to_slow, self.sequence.link.shared
+
+
+def _advice(times: Lifetimes, prices: EnginePrices) -> tuple[Floats, Floats, Floats]:
+    """Prices of memory, and of each use in either memory."""
+    valued, places = weighted(times, prices), prices.places
+    shares = places.shares[times.kernel]
+    fast = valued.fast * shares[:, 1]
+    slow = np.where(np.isfinite(valued.slow), valued.slow, 0.0) * shares[:, 2]
+    combined = ((np.diff(times.first_entry) > 0) | (np.bincount(times.kernel, places.noted, times.kernels) > 0))[times.kernel]
+    fast[combined], slow[combined] = 0.0, places.surcharge[combined]
+    return places.memory, fast, slow
+
+
+def _needed(times: Lifetimes, least: Lives) -> Ints:
+    """Bytes of fast memory that each kernel cannot do without."""
+    workspace = np.minimum.reduceat(times.workspace, times.first_algorithm[:-1])
+    change = np.zeros(times.kernels + 1, dtype=np.int64)
+    np.add.at(change, times.kernel, least.fast * times.size[times.tensor])
+    np.add.at(change, times.kernel + 1, -(least.fast * times.size[times.tensor]))
+    return np.minimum(change.cumsum()[:-1] + workspace, times.limit)
+
+
+def _candidate(
+    times: Lifetimes,
+    copies: tuple[Floats, Floats],
+    prices: EnginePrices,
+    advice: tuple[Lives, Floats],
+    least: Lives,
+    seed: int,
+    deadline: float | None,
+) -> tuple[Lives, bool]:
+    """Lives that are cheap at the prices of the linear program, as if copies took no time of their own."""
+    from loadmaster import _native
+
+    guess, doubt = advice
+    sure = doubt < _SURE
+    found = _native.search_lives(
+        *weighted(times, prices).native_with(*copies),
+        _advice(times, prices),
+        (sure.astype(np.uint8), guess.fast, guess.stays, guess.tail, np.lexsort((np.arange(times.tensors), -times.size, ~sure))),
+        (least.fast, least.stays, least.tail),
+        True,
+        0.0,
+        seed,
+        _LIVES_PER_USE * len(times.kernel),
+        np.inf if deadline is None else max(0.0, deadline - time.monotonic()),
+    )
+    return Lives(*found[:3]), bool(found[5])
+
+
+def _scheduled(times: Lifetimes, lives: Lives, copies: Ints, algorithms: Ints) -> TensorPlacement:
+    """Stays and copies: a stay begins when the copy back does, and lasts until the copy out is complete."""
+    of_tensor: dict[int, list[tuple[bool, int, int, int]]] = {}
+    for tensor, to_fast, begin, end, due in copies.tolist():
+        of_tensor.setdefault(tensor, []).append((bool(to_fast), begin, end, due))
+    stays = []
+    for t in range(times.tensors):
+        mine = of_tensor.get(t, [])
+        begins = {due: begin for to_fast, begin, _, due in mine if to_fast}
+        ends = {due: end for to_fast, _, end, due in mine if not to_fast}
+        stays += [Stay(t, begins.get(start, start), max(end, ends.get(end, end))) for start, end in spans(times, lives, t)]
+    moves = [Move(tensor, bool(to_fast), begin, end) for tensor, to_fast, begin, end, _ in copies.tolist()]
+    # Each engine's order is kept; copies that block come first, those that make room before those that need it.
+    moves.sort(key=lambda move: (move.start, move.start < move.end, move.to_fast if move.start == move.end else 0))
+    return TensorPlacement(tuple(stays), tuple(moves), tuple(algorithms.tolist()))

@@ -1,0 +1,322 @@
+#include "schedule.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace loadmaster::placement {
+
+namespace {
+constexpr double kNever = std::numeric_limits<double>::infinity();
+}
+
+Schedule::Schedule(const Tensors &tensors, const Kernels &kernels, const Links &links) : t_(tensors), k_(kernels), l_(links) {
+    const auto count = static_cast<std::size_t>(k_.count());
+    used_.resize(count + 1);
+    workspace_.resize(count);
+    algorithm_.resize(count);
+    seconds_.resize(count);
+    opened_.resize(count + 1);
+    clock_.resize(count + 1);
+    ready_at_.resize(count + 1);
+    needed_at_.resize(count + 1);
+    leaving_at_.resize(count + 1);
+    in_slow_.resize(k_.use.size());
+}
+
+double Schedule::run(const LivesView &lives) {
+    const std::int64_t kernels = k_.count();
+    if (!occupy(lives)) return kNever;
+    list_copies(lives);
+    now_ = blocked_ = lag_ = free_[0] = free_[1] = 0;
+    next_ = arrivals_ = 0;
+    held_ = retry_ = 0;
+    for (std::int64_t p = 0;; ++p) {
+        complete(p);
+        arrive(p);
+        depart(p);
+        if (p == kernels) break;
+        make_room(p);
+        opened_[p] = now_;
+        for (std::int64_t c : ready_at_[p])
+            if (pending(c)) {
+                queue_.emplace_back(-copies_[c].due, -c);
+                std::push_heap(queue_.begin(), queue_.end());
+            }
+        const double end = now_ + seconds_[p];
+        drain(p, end);
+        fetch(p, end);
+        now_ = end;
+    }
+    return now_ + blocked_;
+}
+
+// Base occupancy, kernels' seconds and algorithms; false if a kernel cannot run.
+bool Schedule::occupy(const LivesView &lives) {
+    const std::int64_t kernels = k_.count();
+    std::fill(used_.begin(), used_.end(), 0);
+    for (std::int64_t t = 0; t < t_.count(); ++t) {
+        const std::int64_t begin = t_.first[t], end = t_.first[t + 1], size = t_.size[t];
+        for (std::int64_t u = begin; u < end; ++u) {
+            const std::int64_t k = t_.kernel[u], from = lives.stays[u] ? (u > begin ? t_.kernel[u - 1] + 1 : 0) : k;
+            const std::int64_t to = lives.fast[u] ? k + 1 : k;
+            in_slow_[t_.operand[u]] = !lives.fast[u];
+            if (from < to) used_[from] += size, used_[to] -= size;
+        }
+        if (begin < end && lives.tail[t]) used_[t_.kernel[end - 1] + 1] += size, used_[kernels] -= size;
+    }
+    std::int64_t used = 0;
+    for (std::int64_t k = 0; k < kernels; ++k) {
+        used_[k] = used += used_[k];
+        time_kernel(k);
+        if (seconds_[k] == kNever) return false;
+        clock_[k + 1] = clock_[k] + seconds_[k];
+        used_[k] += workspace_[k];
+    }
+    return true;
+}
+
+void Schedule::time_kernel(std::int64_t k) {
+    const std::int64_t first = k_.first_operand[k], last = k_.first_operand[k + 1], room = k_.limit[k] - used_[k];
+    double fast = 0, slow = 0;
+    std::int64_t index = 0;
+    if (k_.measured(k)) {
+        for (std::int64_t o = 0; (std::int64_t{1} << o) < k_.entries(k); ++o) index |= std::int64_t{in_slow_[first + o]} << o;
+    } else {
+        for (std::int64_t o = first; o < last; ++o) (in_slow_[o] ? slow : fast) += in_slow_[o] ? t_.slow[k_.use[o]] : t_.fast[k_.use[o]];
+    }
+    seconds_[k] = kNever;
+    for (std::int64_t a = k_.first_algorithm[k]; a < k_.first_algorithm[k + 1]; ++a) {
+        if (k_.workspace[a] > room) continue;
+        const double time = k_.measured(k) ? k_.table[k_.first_entry[k] + (a - k_.first_algorithm[k]) * k_.entries(k) + index] : std::max({k_.seconds[a], fast, slow});
+        if (time < seconds_[k] || (time == seconds_[k] && time < kNever && k_.workspace[a] < workspace_[k])) {
+            seconds_[k] = time;
+            workspace_[k] = k_.workspace[a];
+            algorithm_[k] = a - k_.first_algorithm[k];
+        }
+    }
+}
+
+// --- copies ---------------------------------------------------------------------------------------------------------------------------
+
+void Schedule::list_copies(const LivesView &lives) {
+    copies_.clear();
+    order_.clear();
+    fetches_.clear();
+    queue_.clear();
+    flying_.clear();
+    for (auto &list : ready_at_) list.clear();
+    for (auto &list : needed_at_) list.clear();
+    for (auto &list : leaving_at_) list.clear();
+    for (std::int64_t t = 0; t < t_.count(); ++t) list_copies_of(lives, t);
+    for (std::int64_t c = 0; c < static_cast<std::int64_t>(copies_.size()); ++c) {
+        const ScheduledCopy &copy = copies_[c];
+        if (copy.to_fast) {
+            fetches_.push_back(c);
+        } else {
+            ready_at_[copy.ready].push_back(c);
+            needed_at_[copy.needed].push_back(c);
+            leaving_at_[copy.due].push_back(c);
+        }
+    }
+    std::sort(fetches_.begin(), fetches_.end(), [&](std::int64_t a, std::int64_t b) {
+        return std::pair(copies_[a].due, a) < std::pair(copies_[b].due, b);
+    });
+}
+
+void Schedule::list_copies_of(const LivesView &lives, std::int64_t t) {
+    const std::int64_t begin = t_.first[t], end = t_.first[t + 1], kernels = k_.count();
+    if (begin == end) return;
+    const Life life = static_cast<Life>(t_.life[t]);
+    const auto out = [&](std::int64_t ready, std::int64_t leaves, std::int64_t needed) {
+        copies_.push_back({.tensor = t, .to_fast = false, .ready = ready, .due = leaves, .needed = needed});
+        return static_cast<std::int64_t>(copies_.size()) - 1;
+    };
+    // A weight that stays round the end of time is dirty at the start if it is written anywhere and not copied out since.
+    bool dirty = life == Life::input && lives.stays[begin];
+    if (life == Life::cyclic && lives.stays[begin]) {
+        for (std::int64_t u = begin; u < end; ++u) {
+            if (u > begin && !lives.stays[u]) dirty = false;
+            if (lives.fast[u] && t_.writes[u]) dirty = true;
+        }
+    }
+    std::int64_t written = 0, good = 0;  // since when nothing has changed it; since when a slow copy is valid
+    for (std::int64_t u = begin; u < end; ++u) {
+        const std::int64_t k = t_.kernel[u];
+        if (!lives.stays[u]) {
+            std::int64_t after = -1;
+            if (dirty && t_.reads[u] && u > begin) after = out(written, t_.kernel[u - 1] + 1, k);
+            if (lives.fast[u] && t_.reads[u])
+                copies_.push_back({.tensor = t, .to_fast = true, .ready = good, .due = k, .needed = k, .after = after});
+            dirty = false;
+        }
+        if (t_.writes[u]) {
+            written = good = k + 1;
+            dirty = lives.fast[u];
+        }
+    }
+    const bool leaves = (life == Life::cyclic && !lives.stays[begin]) || (life == Life::output && !lives.tail[t]);
+    if (dirty && leaves) out(written, t_.kernel[end - 1] + 1, kernels);
+}
+
+// --- time -----------------------------------------------------------------------------------------------------------------------------
+
+// Copies out that have ended by now have made room for kernel p.
+void Schedule::complete(std::int64_t p) {
+    std::size_t kept = 0;
+    for (std::int64_t c : flying_) {
+        if (copies_[c].done <= now_) {
+            copies_[c].end = p;
+            release(copies_[c]);
+        } else {
+            flying_[kept++] = c;
+        }
+    }
+    flying_.resize(kept);
+}
+
+void Schedule::release(ScheduledCopy &copy) {
+    if (copy.held) held_ -= t_.size[copy.tensor];
+    copy.held = false;
+}
+
+// Waits for copies that kernel p reads; those that have not begun block.
+void Schedule::arrive(std::int64_t p) {
+    for (; arrivals_ < fetches_.size() && copies_[fetches_[arrivals_]].due == p; ++arrivals_) {
+        const std::int64_t c = fetches_[arrivals_];
+        if (pending(c)) {
+            if (copies_[c].after >= 0) finish(copies_[c].after, p);
+            block(c, p);
+        } else {
+            now_ = std::max(now_, copies_[c].done);
+        }
+    }
+    complete(p);
+}
+
+// Copies out that must be complete at position p.
+void Schedule::depart(std::int64_t p) {
+    for (std::int64_t c : needed_at_[p]) finish(c, p);
+}
+
+// Makes copy out c complete by position p: waits or blocks, whichever takes less.
+void Schedule::finish(std::int64_t c, std::int64_t p) {
+    ScheduledCopy &copy = copies_[c];
+    if (copy.end >= 0) return;
+    if (pending(c)) {
+        const double begin = std::max(engine(false), now_);
+        if (p == 0 || copy.ready >= p || (quicker(copy) && begin + seconds(copy) - now_ > blocking(copy))) {
+            block(c, p);
+            return;
+        }
+        start(c, p - 1);
+    }
+    now_ = std::max(now_, copy.done);
+    complete(p);
+}
+
+void Schedule::block(std::int64_t c, std::int64_t p) {
+    ScheduledCopy &copy = copies_[c];
+    blocked_ += blocking(copy);
+    release(copy);
+    copy.start = copy.end = p;
+    order_.push_back(c);
+}
+
+void Schedule::start(std::int64_t c, std::int64_t p) {
+    ScheduledCopy &copy = copies_[c];
+    double &free = engine(copy.to_fast);
+    copy.start = p;
+    copy.done = std::max(free, opened_[p]) + seconds(copy);
+    free = copy.done;
+    order_.push_back(c);
+    if (copy.to_fast) {
+        copy.end = copy.due;
+        for (std::int64_t k = p; k < copy.due; ++k) used_[k] += t_.size[copy.tensor];
+    } else {
+        flying_.push_back(c);
+    }
+}
+
+// Holds up kernel p until its memory is free of what has left: waits for a copy that is under way, or has one block, whichever takes less.
+void Schedule::make_room(std::int64_t p) {
+    for (std::int64_t c : leaving_at_[p])
+        if (copies_[c].end < 0) {
+            copies_[c].held = true;
+            held_ += t_.size[copies_[c].tensor];
+        }
+    while (used_[p] + held_ > k_.limit[p]) {
+        const auto [next, queued] = next_leaving(p);
+        const double block_now = next >= 0 && quicker(copies_[next]) ? blocking(copies_[next]) : kNever;
+        if (!flying_.empty() && (next < 0 || (copies_[flying_.front()].held && copies_[flying_.front()].done - now_ <= block_now))) {
+            now_ = std::max(now_, copies_[flying_.front()].done);
+            complete(p);
+            drain(p - 1, now_);
+        } else if (next < 0) {
+            return;
+        } else if (queued && std::max(engine(false), now_) + seconds(copies_[next]) - now_ <= block_now) {
+            start(next, p - 1);
+        } else {
+            block(next, p);
+        }
+    }
+}
+
+// A copy out that waits and whose room kernel p could use, and whether it may start before p.
+std::pair<std::int64_t, bool> Schedule::next_leaving(std::int64_t p) {
+    while (!queue_.empty() && !pending(-queue_.front().second)) {
+        std::pop_heap(queue_.begin(), queue_.end());
+        queue_.pop_back();
+    }
+    if (!queue_.empty() && copies_[-queue_.front().second].held) return {-queue_.front().second, true};
+    for (std::int64_t c : ready_at_[p])
+        if (pending(c) && copies_[c].held) return {c, false};
+    return {-1, false};
+}
+
+// Starts copies out while kernel p runs, until `until`.
+void Schedule::drain(std::int64_t p, double until) {
+    while (!queue_.empty() && engine(false) < until) {
+        std::pop_heap(queue_.begin(), queue_.end());
+        const std::int64_t c = -queue_.back().second;
+        queue_.pop_back();
+        if (pending(c)) start(c, p);
+    }
+}
+
+// Starts copies back while kernel p runs, until `until`, as early as there is room: in the order of their deadlines.
+void Schedule::fetch(std::int64_t p, double until) {
+    for (; next_ < fetches_.size(); ++next_, retry_ = 0) {
+        const std::int64_t c = fetches_[next_];
+        const ScheduledCopy &copy = copies_[c];
+        if (copy.due <= p || !pending(c)) continue;
+        const bool last = copy.due == p + 1;
+        if (!last && (engine(true) >= until || p < retry_)) return;
+        const double late = std::max(engine(true), opened_[p]) + seconds(copy) - std::max(opened_[p] - clock_[p], lag_) - clock_[copy.due];
+        if (quicker(copy) && late > blocking(copy)) continue;
+        if (valid(copy, p) && fits(copy, p)) {
+            start(c, p);
+            lag_ = std::max(lag_, copy.done - clock_[copy.due]);
+        } else if (!last) {
+            return;
+        }
+    }
+}
+
+bool Schedule::valid(const ScheduledCopy &copy, std::int64_t p) const {
+    return copy.ready <= p && (copy.after < 0 || (copies_[copy.after].end >= 0 && copies_[copy.after].end <= p));
+}
+
+// Whether there is room from kernel p until the copy is used, as far as can be seen: what has left goes as fast as the engine allows.
+bool Schedule::fits(const ScheduledCopy &copy, std::int64_t p) {
+    for (std::int64_t k = p; k < copy.due; ++k) {
+        const std::int64_t room = k_.limit[k] - used_[k] - t_.size[copy.tensor];
+        if (room < 0) {
+            retry_ = k + 1;
+            return false;
+        }
+        if (held_ > room && static_cast<double>(held_ - room) > l_.drain * (clock_[k] - clock_[p])) return false;
+    }
+    return true;
+}
+
+}  // namespace loadmaster::placement
