@@ -19,10 +19,10 @@ from loadmaster.placement.overlap_program import EnginePrices, OverlapProgram, c
 from loadmaster.tensor_placement import Move, PlacementSolution, Stay, TensorPlacement, fast_bytes, operands_in_slow
 
 _SURE = 1e-6
-_WORK = 10**9
+_ATTEMPTS = 100
+"""Attempts of the search for every use of a tensor, unless they become too much work."""
+_WORK = 5 * 10**8
 """Uses and kernels that the search may schedule, one attempt after another."""
-_LIVES_PER_USE = 20
-"""Lives that each search for candidates may find for every use of a tensor."""
 _RESERVES = (1.0, 0.5, 0.0, 1.5)
 """Shares of the room that copies under way take in the linear program, which candidates leave free."""
 
@@ -177,7 +177,7 @@ class _Best:
             (lives.fast, lives.stays, lives.tail),
             goal,
             seed,
-            _WORK,
+            min(_WORK, _ATTEMPTS * len(times.kernel) * (len(times.kernel) + times.kernels)),
             np.inf if deadline is None else max(0.0, deadline - time.monotonic()),
         )
         return Lives(*found[:3]), int(found[4]), bool(found[5])
@@ -229,7 +229,7 @@ def _candidate(
         True,
         0.0,
         seed,
-        _LIVES_PER_USE * len(times.kernel),
+        0,
         np.inf if deadline is None else max(0.0, deadline - time.monotonic()),
     )
     return Lives(*found[:3]), bool(found[5])

@@ -139,7 +139,8 @@ void Schedule::list_copies_of(const LivesView &lives, std::int64_t t) {
             if (lives.fast[u] && t_.writes[u]) dirty = true;
         }
     }
-    std::int64_t written = 0, good = 0;  // since when nothing has changed it; since when a slow copy is valid
+    // Since when nothing has changed it; since when it is in the slow memory alone, and valid there.
+    std::int64_t written = 0, good = 0;
     for (std::int64_t u = begin; u < end; ++u) {
         const std::int64_t k = t_.kernel[u];
         if (!lives.stays[u]) {
@@ -150,9 +151,10 @@ void Schedule::list_copies_of(const LivesView &lives, std::int64_t t) {
             dirty = false;
         }
         if (t_.writes[u]) {
-            written = good = k + 1;
+            written = k + 1;
             dirty = lives.fast[u];
         }
+        if (lives.fast[u] || t_.writes[u]) good = k + 1;
     }
     const bool leaves = (life == Life::cyclic && !lives.stays[begin]) || (life == Life::output && !lives.tail[t]);
     if (dirty && leaves) out(written, t_.kernel[end - 1] + 1, kernels);

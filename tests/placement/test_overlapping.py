@@ -1,0 +1,155 @@
+"""Copies that overlap computation: placements are valid and keep the limits, and no placement comes below the bound."""
+
+import itertools
+import random
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sequences import random_sequence
+from test_baselines import training
+
+from loadmaster.errors import CapacityError, PlacementError
+from loadmaster.kernel_sequence import KernelSequence
+from loadmaster.placement.between_kernels import place_between_kernels
+from loadmaster.placement.lifetimes import lifetimes
+from loadmaster.placement.overlap_program import OverlapProgram, overlap_bound
+from loadmaster.placement.overlapping import place_overlapping
+from loadmaster.simulate import replay_moves
+from loadmaster.tensor_placement import Mode, Move, Stay, TensorPlacement, fast_bytes
+
+MOST = 300
+"""Placements of a sequence that are tried: all, or as many at random."""
+
+
+def lives(sequence: KernelSequence, t: int) -> list[tuple[tuple[Stay, ...], tuple[Move, ...]]]:
+    """Every way for one tensor to stay at most twice, with at most one copy each way for each stay, that the simulator accepts."""
+    kernels = len(sequence.kernels)
+    spans = list(itertools.combinations(range(kernels + 1), 2))
+    sets = [(), *((s,) for s in spans), *((a, b) for a, b in itertools.combinations(spans, 2) if a[1] <= b[0])]
+    found = []
+    for stays in sets:
+        options = []
+        for start, end in stays:
+            fills = [(), *((Move(t, True, start, stop),) for stop in range(start, end + 1))]
+            evicts = [(), *((Move(t, False, a, b),) for a in range(start, end + 1) for b in range(a, end + 1))]
+            options.append([fill + evict for fill in fills for evict in evicts])
+        for moves in itertools.product(*options):
+            life = tuple(Stay(t, *stay) for stay in stays), tuple(itertools.chain(*moves))
+            if accepted(sequence, t, life):
+                found.append(life)
+    return found
+
+
+def accepted(sequence: KernelSequence, t: int, life: tuple[tuple[Stay, ...], tuple[Move, ...]]) -> bool:
+    """Whether the simulator finds nothing wrong with this tensor, all others being fast."""
+    others = tuple(Stay(u, a, b) for u, (a, b) in enumerate(sequence.lifetimes.tolist()) if u != t and a < b)
+    try:
+        replay_moves(sequence, TensorPlacement(life[0] + others, ordered(life[1]), (0,) * len(sequence.kernels)))
+    except PlacementError:
+        return False
+    return True
+
+
+def ordered(moves: tuple[Move, ...]) -> tuple[Move, ...]:
+    return tuple(sorted(moves, key=lambda move: (move.start, move.end)))
+
+
+def placements(sequence: KernelSequence, seed: int) -> list[TensorPlacement]:
+    each = [lives(sequence, t) for t in range(len(sequence.tensors))]
+    algorithms = list(itertools.product(*(range(len(kernel.algorithms)) for kernel in sequence.kernels)))
+    rng = random.Random(seed)
+    if len(algorithms) * np.prod([float(len(options)) for options in each]) <= MOST:
+        chosen = list(itertools.product(*each, algorithms))
+    else:
+        chosen = [(*(rng.choice(options) for options in each), rng.choice(algorithms)) for _ in range(MOST)]
+    return [
+        TensorPlacement(tuple(itertools.chain(*(s for s, _ in parts))), ordered(tuple(itertools.chain(*(m for _, m in parts)))), algorithm)
+        for *parts, algorithm in chosen
+    ]
+
+
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 10**9), tensors=st.integers(1, 2), kernels=st.integers(1, 3), in_place=st.booleans(), share=st.floats(0.3, 1.0))
+def test_no_placement_comes_below_the_bound(seed: int, tensors: int, kernels: int, in_place: bool, share: float) -> None:
+    sequence = random_sequence(seed, kernels=kernels, tensors=tensors, in_place=in_place)
+    limits = np.full(kernels, int(sequence.peak_bytes * share))
+    try:
+        solution = place_overlapping(sequence, limits, gap=0.0)
+    except CapacityError:
+        solution = None
+    bounds = [0.0] if solution is None else [solution.lower_bound, *bounds_of(sequence, limits, seed)]
+    for placement in placements(sequence, seed):
+        if (fast_bytes(sequence, placement) > limits).any():
+            continue
+        try:
+            seconds = replay_moves(sequence, placement).total
+        except PlacementError:
+            continue
+        assert solution is not None, "the engine says that nothing fits"
+        assert max(bounds) <= seconds * (1 + 1e-12)
+
+
+def bounds_of(sequence: KernelSequence, limits: np.ndarray, seed: int) -> list[float]:
+    """The bound of the program's prices, and of these distorted: any prices are as good as far as validity goes."""
+    times = lifetimes(sequence, limits)
+    program = OverlapProgram(times, sequence.link)
+    prices = program.engine_prices(program.model.solve())
+    bytes_ = np.array([tensor.bytes for tensor in sequence.tensors])
+    rng = np.random.default_rng(seed)
+    found = [overlap_bound(times, bytes_, sequence.link, prices)]
+    for _ in range(3):
+        prices.places.memory[:] *= rng.uniform(0, 2, times.kernels)
+        prices.to_slow[:] = np.floor(prices.to_slow * rng.uniform(0, 1, times.kernels) * 2**30) / 2**30
+        found.append(overlap_bound(times, bytes_, sequence.link, prices))
+    return found
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**9), tensors=st.integers(1, 8), kernels=st.integers(1, 12), in_place=st.booleans(), share=st.floats(0.2, 1.0))
+def test_placements_are_valid_and_no_slower_than_the_start(seed: int, tensors: int, kernels: int, in_place: bool, share: float) -> None:
+    sequence = random_sequence(seed, kernels=kernels, tensors=tensors, in_place=in_place)
+    limits = np.full(kernels, int(sequence.peak_bytes * share))
+    try:
+        start = place_between_kernels(sequence, limits, Mode.SYNC)
+    except CapacityError:
+        with pytest.raises(CapacityError):
+            place_overlapping(sequence, limits)
+        return
+    for solution in (place_overlapping(sequence, limits, start=start.placement), place_overlapping(sequence, limits)):
+        assert replay_moves(sequence, solution.placement).total == solution.seconds
+        assert (fast_bytes(sequence, solution.placement) <= limits).all()
+        assert solution.lower_bound <= solution.seconds
+    assert place_overlapping(sequence, limits, start=start.placement).seconds <= start.seconds * (1 + 1e-12)
+
+
+def test_copies_are_hidden_where_the_link_is_fast() -> None:
+    sequence = training(8, in_place=False, bandwidth=8.0)
+    limits = np.full(len(sequence.kernels), 5 * 8)
+    start = place_between_kernels(sequence, limits, Mode.SYNC)
+    solution = place_overlapping(sequence, limits, start=start.placement, gap=0.0)
+    assert start.seconds > 16.0
+    assert solution.seconds == solution.lower_bound == pytest.approx(16.0)
+    assert all(move.start < move.end for move in solution.placement.moves)
+
+
+def test_the_same_answer_every_time_and_a_deadline_returns_the_start() -> None:
+    sequence = training(8, in_place=False, bandwidth=4.0)
+    limits = np.full(len(sequence.kernels), 4 * 8)
+    start = place_between_kernels(sequence, limits, Mode.SYNC)
+    first, second = (place_overlapping(sequence, limits, start=start.placement, seed=3) for _ in range(2))
+    assert first.placement == second.placement
+    hurried = place_overlapping(sequence, limits, start=start.placement, deadline=time.monotonic())
+    assert hurried.interrupted
+    assert hurried.seconds <= start.seconds
+
+
+def test_limits_and_starts_that_make_no_sense_are_refused() -> None:
+    sequence = training(3, in_place=True, bandwidth=8.0)
+    with pytest.raises(PlacementError, match="limits: give 6 whole numbers"):
+        place_overlapping(sequence, np.zeros(5, dtype=np.int64))
+    start = TensorPlacement((Stay(0, 0, 6),), (), (0,) * 6)
+    with pytest.raises(PlacementError, match="exceeds the limits"):
+        place_overlapping(sequence, np.zeros(6, dtype=np.int64), start=start)
