@@ -36,7 +36,8 @@ class MemoryPlan:
     seconds, lower_bound
         Estimated time of the sequence, and what any placement of this mode within ``limit`` takes at least by the same estimates.
     all_fast_seconds, all_slow_seconds
-        Time with everything in the fast memory, however small it is, and with everything in the slow one (infinite if kernels cannot use it).
+        Time with everything in the fast memory, however small that is, and with everything in the slow one (infinite if kernels cannot
+        use it).
     limit, peak_fast
         Bytes of fast memory that may be used, and the most that are used at once, gaps between buffers included: the highest address.
     prices

@@ -66,7 +66,7 @@ def test_the_limit_holds_to_the_byte_and_counts_workspace() -> None:
         (replace(OUT_AND_IN, moves=(*OUT_AND_IN.moves, Move(A, True, 9, 9))), {"move"}),
         (replace(OUT_AND_IN, algorithms=(0, 0, 1, 0, 0)), {"algorithm"}),
         (replace(OUT_AND_IN, algorithms=()), {"algorithm"}),
-        (replace(all_fast(STEP), stays=tuple(s for s in all_fast(STEP).stays if s.tensor != A) + (Stay(A, 0, 2),)), {"operand"}),
+        (replace(all_fast(STEP), stays=(*(s for s in all_fast(STEP).stays if s.tensor != A), Stay(A, 0, 2))), {"operand"}),
     ],
 )
 def test_what_does_not_hold_is_named(broken: TensorPlacement, rule: set[str]) -> None:
