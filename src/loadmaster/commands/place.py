@@ -109,7 +109,7 @@ def _curve(sequence: KernelSequence, options: dict[str, Any]) -> list[dict[str, 
     from loadmaster.memory_plan import MemoryPlan
 
     limits = [sequence.peak_bytes * share // 100 for share in range(0, 101, _CURVE)]
-    points = []
+    points: list[dict[str, Any]] = []
     for limit, plan in zip(limits, slowdown_curve(sequence, limits, **options), strict=True):
         if isinstance(plan, MemoryPlan):
             points.append({"limit": limit, "time": plan.seconds, "lower_bound": plan.lower_bound, "slowdown": plan.slowdown})

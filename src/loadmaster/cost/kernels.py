@@ -57,7 +57,7 @@ def kernel_sequence(graph: Graph, target: Target) -> KernelSequence:
     kernels = tuple(_kernels(ops, uses, costs, number, core, fast, target.main))
     return KernelSequence(
         name=graph.name,
-        tensors=tuple(StoredTensor(name, graph.tensors[name].bytes, kind) for name, kind in _kinds(graph, number).items()),
+        tensors=tuple(StoredTensor(name, graph.tensors[name].bytes, kind) for name, kind in _kinds(graph, uses, number).items()),
         kernels=kernels,
         link=copy_link(target),
         alignment=fast.alignment,
@@ -118,12 +118,18 @@ def _by_storage(graph: Graph, accesses: Iterable[Access]) -> dict[str, int]:
     return total
 
 
-def _kinds(graph: Graph, number: Mapping[str, int]) -> dict[str, StoredKind]:
+def _kinds(graph: Graph, uses: list[list[_Use]], number: Mapping[str, int]) -> dict[str, StoredKind]:
+    """Whose each tensor is; a weight that is overwritten before it is read is an output, as its old bytes do not matter."""
+    fresh: dict[str, bool] = {}
+    for use in (use for own in uses for use in own):
+        fresh.setdefault(use.tensor, use.read == 0)
     outputs = {graph.tensors[name].storage for name in graph.outputs}
     kinds = {}
     for name in number:
         kind = graph.tensors[name].kind
-        if kind is TensorKind.ACTIVATION:
+        if kind is TensorKind.WEIGHT and fresh[name]:
+            kinds[name] = StoredKind.OUTPUT
+        elif kind is TensorKind.ACTIVATION:
             kinds[name] = StoredKind.OUTPUT if name in outputs else StoredKind.INTERMEDIATE
         else:
             kinds[name] = StoredKind.WEIGHT if kind is TensorKind.WEIGHT else StoredKind.INPUT
