@@ -89,7 +89,12 @@ def _relax(times: Lifetimes, moves: bool, deadline: float | None) -> tuple[Price
     program = SparseProgram(times, moves)
     solved = program.model.solve(deadline)
     if not len(solved.values):
-        free = Prices(np.zeros(times.kernels), np.tile([1.0, 0.0, 0.0], (times.kernels, 1)), np.zeros(len(times.kernel)), np.zeros(len(times.kernel), dtype=np.uint8))
+        free = Prices(
+            np.zeros(times.kernels),
+            np.tile([1.0, 0.0, 0.0], (times.kernels, 1)),
+            np.zeros(len(times.kernel)),
+            np.zeros(len(times.kernel), dtype=np.uint8),
+        )
         return free, None, np.ones(times.tensors), solved.interrupted
     return program.prices(solved), *program.lives(solved), solved.interrupted
 

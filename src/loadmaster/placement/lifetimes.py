@@ -99,7 +99,16 @@ class Lifetimes:
     def native(self) -> tuple[tuple[NDArray[np.generic], ...], tuple[NDArray[np.generic], ...]]:
         """Tensors and kernels as the native kernels take them."""
         tensors = (self.first, self.life, self.size, self.to_fast, self.to_slow, self.kernel, self.operand, self.reads, self.writes)
-        kernels = (self.limit, self.first_operand, self.use, self.first_algorithm, self.seconds, self.workspace, self.first_entry, self.table)
+        kernels = (
+            self.limit,
+            self.first_operand,
+            self.use,
+            self.first_algorithm,
+            self.seconds,
+            self.workspace,
+            self.first_entry,
+            self.table,
+        )
         return (*tensors, self.fast, self.slow), kernels
 
 

@@ -84,7 +84,13 @@ class LinearModel:
 
         solver: Any = highspy.Highs()
         solver.silent()
-        options: list[tuple[str, Any]] = [("threads", 1), ("random_seed", 0), ("mip_rel_gap", gap), ("mip_abs_gap", 1e-9), ("solver", method)]
+        options: list[tuple[str, Any]] = [
+            ("threads", 1),
+            ("random_seed", 0),
+            ("mip_rel_gap", gap),
+            ("mip_abs_gap", 1e-9),
+            ("solver", method),
+        ]
         if deadline is not None:
             options.append(("time_limit", max(0.0, deadline - time.monotonic())))
         if nodes is not None:
