@@ -23,7 +23,7 @@ def walk(sequence, limits, placement) -> float:
     outputs = {t for t, tensor in enumerate(sequence.tensors) if tensor.kind is StoredKind.OUTPUT}
     on = {t for t in weights if (t, 0) in starts and (t, last) in ends and (t, 0) not in fetched}  # from one step to the next
     assert len(placement.algorithms) == last
-    seconds = 0.0
+    seconds, ended = 0.0, {}
     for tensor, stays in itertools.groupby(sorted(placement.stays, key=lambda s: (s.tensor, s.start)), key=lambda s: s.tensor):
         spans = [(s.start, s.end) for s in stays]
         assert all(0 <= a < b <= last for a, b in spans), tensor
@@ -77,7 +77,8 @@ def walk(sequence, limits, placement) -> float:
         ended = {t: dict(s) for t, s in state.items()}
     for t, tensor in enumerate(sequence.tensors):
         if tensor.kind is StoredKind.WEIGHT:
-            assert begun[t] == ended[t] and any(ended[t].values())
+            assert begun[t] == ended[t]
+            assert any(ended[t].values())
         if tensor.kind is StoredKind.OUTPUT and sequence.uses[t]:
             assert any(ended[t].values()), "an output is lost"
     return seconds

@@ -7,11 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import training_steps
-from loadmaster.errors import CapacityError, PlacementError
-from loadmaster.kernel_sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
+from loadmaster.errors import CapacityError
 from loadmaster.placement import place_between_kernels
-from loadmaster.tensor_placement import Mode, all_fast
+from loadmaster.tensor_placement import Mode
 from placement_oracles import optimum, sequences, walk
 
 
