@@ -335,7 +335,8 @@ class SparseProgram:
         """Columns that are whole numbers."""
         kinds = [self.arrives, self.dirty, self.clean, self.tail, self.algorithm]
         columns: Ints = np.unique(np.concatenate(kinds))
-        return columns[columns != _NONE]
+        whole: Ints = columns[columns != _NONE]
+        return whole
 
     @property
     def second(self) -> float:
