@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loadmaster.commands.options import Batch, Dim, Json, Models, Precision, load_networks
+from loadmaster.commands.options import Batch, Dim, Json, Models, Precision, Training, load_networks
 from loadmaster.commands.printing import print_json, print_violations
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ def plan_command(
     batch: Batch = None,
     dim: Dim = None,
     precision: Precision = None,
+    training: Training = False,
     mini_batches: Annotated[int, typer.Option(min=1, metavar="N", help="Instances of every network; they share its weights.")] = 1,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help='Override a field of the target: `dram.bandwidth="8 GB/s"`.')
@@ -49,7 +50,7 @@ def plan_command(
     limit = None if time_limit is None else parse_seconds(time_limit)
     with output_directory(out) as place, LateProgress() as progress:
         progress("reading", 0.0)
-        graphs = load_networks(models, batch, dim, precision)
+        graphs = load_networks(models, batch, dim, precision, training)
         started, started_cpu = time.perf_counter(), time.process_time()
         result = plan(graphs, machine, mini_batches=mini_batches, seed=seed, time_limit=limit, progress=progress)
         seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - started_cpu

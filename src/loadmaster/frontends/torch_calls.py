@@ -16,6 +16,7 @@ class Value:
 
     name: str
     shape: tuple[int, ...]
+    strides: tuple[int, ...]
     dtype: str
     bytes: int
     floating: bool

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 from loadmaster.errors import ModelError
 from loadmaster.frontends import torch_products as torch_products
 from loadmaster.frontends.torch_calls import RULES, Call, Value, Work
+from loadmaster.frontends.torch_invocations import invocation
 from loadmaster.frontends.torch_ops import ALLOCATIONS, OVERWRITING, SHAPE_ONLY, SILENTLY_UPDATED, elementwise
 from loadmaster.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
 
@@ -174,7 +175,7 @@ class _Converter:
             self._tensors[name] = Tensor(name, shape, dtype, size, kind)
         else:
             self._tensors[name] = Tensor(name, shape, dtype, touched, self._tensors[owner].kind, owner)
-        return Value(name, shape, dtype, touched, value.dtype.is_floating_point)
+        return Value(name, shape, tuple(int(stride) for stride in strides), dtype, touched, value.dtype.is_floating_point)
 
     def _call(self, node: fx.Node) -> None:
         known = isinstance(node.target, torch._ops.OpOverload)
@@ -197,8 +198,9 @@ class _Converter:
                 writes = tuple(Access(value.name, 0) for value in results)
                 self._ops.append(Op(node.name, signature.name, OpClass.VIEW, (Access(source.name, 0),), writes))
             return
-        call = Call(signature.name, arguments, results)
-        self._ops.append(self._operator(node.name, call, signature, fresh, written))
+        op = self._operator(node.name, Call(signature.name, arguments, results), signature, fresh, written)
+        run = invocation(node.target, args, kwargs, tuple(value.name for value in fresh)) if known else None
+        self._ops.append(replace(op, invocation=run))
 
     def _written(self, signature: _Signature, arguments: Mapping[str, Any]) -> list[Value]:
         """Argument tensors that the call updates in place."""
