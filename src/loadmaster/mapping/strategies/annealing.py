@@ -15,7 +15,8 @@ _HOT, _COLD = 3e-2, 1e-5
 """Temperatures: relative differences in score that are accepted about one time in three, at first and at last."""
 _STEPS = 100
 """Temperatures on the way."""
-_WALKS = 8
+_WALKS, _WALK = 8, 20_000
+"""Walks at most, and samples that each should have."""
 _TOGETHER = 0.6
 """Share of the way after which all walks go on from the best of them, with temperatures from a tenth of the gap to a hundredth of that."""
 _FINE = 1e-2
@@ -36,7 +37,7 @@ def anneal(search: Search, starts: Sequence[Queues]) -> None:
     """
     if not starts:
         return
-    walks = _WALKS if search.left >= _WALKS * _STEPS else 1
+    walks = int(np.clip(search.expected // _WALK, 1, _WALKS))
     queues = best = np.concatenate([starts[i % len(starts)] for i in range(walks)])
     score = least = np.array([search.value(row[None, :]) for row in queues])
     begun, stream, budget, apart = search.share, 0, search.left, True

@@ -1,4 +1,4 @@
-"""Auto: manual mappings, linear programs and their rounding, annealing; stopped as soon as a bound is met."""
+"""Auto: manual mappings, linear programs and their rounding, MAGMA, annealing; stopped as soon as a bound is met."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import numpy as np
 
 from loadmaster.mapping.group import Group, Ints, Queues, queues_of
 from loadmaster.mapping.group_search import Search, Strategy
-from loadmaster.mapping.strategies import ai_mt, annealing, herald
+from loadmaster.mapping.strategies import ai_mt, annealing, herald, magma
 
-_NODES = 60
-"""Programs solved to tighten the bound, about a millisecond each."""
-
-
+_EVOLVED = 0.03
+"""Share of the samples that MAGMA takes."""
 _ROOM = 1.01
 """Time that rounding gives a core, relative to the bound."""
 _TIE = 1e-3
@@ -40,9 +38,12 @@ def run(search: Search) -> None:
         if search.done:
             return
     if group.weights[0]:
-        search.tighten(_NODES)
+        search.tighten()
         leaf = queues_of(rounded(search), mixed, group.cores)
         scored.append((search.offer(leaf), len(scored), leaf))
+    if not search.done:
+        evolved = magma.evolve(search, magma.DEFAULTS, int(_EVOLVED * search.expected))
+        scored.append((search.value(evolved), len(scored), evolved))
     if not search.done:
         annealing.anneal(search, [queues for _, _, queues in sorted(scored)[:4]])
 
