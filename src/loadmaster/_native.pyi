@@ -100,14 +100,16 @@ def anneal(
     best: NDArray[np.int32],
     score: NDArray[np.float64],
     best_score: NDArray[np.float64],
-    temperature: float,
+    temperature: NDArray[np.float64],
     samples: int,
     target: float,
     seed: int,
     stream: int,
     threads: int,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64], NDArray[np.float64], int]:
-    """Independent walks, a row each, over ``samples`` neighbours each: where they are, their best, the scores of both, neighbours tried.
+    """Independent walks, a row each, over ``samples`` neighbours at a temperature each.
+
+    Returns where they are, their best, the scores of both, and how many neighbours were tried.
 
     ``stream`` numbers the calls of one search, so that each has random numbers of its own.
     """

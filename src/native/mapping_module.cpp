@@ -131,7 +131,7 @@ nb::object py_evolve(const Table &latency, const Table &demand, const Table &ene
 }
 
 nb::object py_anneal(const Table &latency, const Table &demand, const Table &energy, double time_weight, double energy_weight, const Queues &queues,
-                     const Queues &best, const Array<double, 1> &score, const Array<double, 1> &best_score, double temperature, std::int64_t samples,
+                     const Queues &best, const Array<double, 1> &score, const Array<double, 1> &best_score, const Array<double, 1> &temperature, std::int64_t samples,
                      double target, std::uint64_t seed, std::uint64_t stream, int threads) {
     const Group group = group_of(latency, demand, energy);
     const Objective objective = objective_of(time_weight, energy_weight, group);
@@ -139,7 +139,8 @@ nb::object py_anneal(const Table &latency, const Table &demand, const Table &ene
     require_queues(best, group);
     const std::size_t walks = score.size(), length = group.length();
     require(queues.shape(0) == walks && best.shape(0) == walks && best_score.size() == walks, "score: must have an element per row of queues");
-    require(temperature >= 0.0 && std::isfinite(temperature), "temperature: must be finite and not negative");
+    require(temperature.size() == walks, "temperature: must have an element per row of queues");
+    for (double each : view(temperature)) require(each >= 0.0 && std::isfinite(each), "temperature: must be finite and not negative");
     std::vector<std::int32_t> now(walks * length), found(walks * length);
     std::vector<double> scored(walks), least(walks);
     std::vector<std::int64_t> tried(walks);
@@ -149,7 +150,7 @@ nb::object py_anneal(const Table &latency, const Table &demand, const Table &ene
             for (std::size_t i = begin; i < end; ++i) {
                 const std::int32_t *from = queues.data() + i * length, *known = best.data() + i * length;
                 Walk walk{{from, from + length}, {known, known + length}, score.data()[i], best_score.data()[i]};
-                tried[i] = anneal(group, walk, objective, temperature, samples, target, seed, stream * walks + i);
+                tried[i] = anneal(group, walk, objective, temperature.data()[i], samples, target, seed, stream * walks + i);
                 std::copy(walk.queues.begin(), walk.queues.end(), now.begin() + static_cast<std::ptrdiff_t>(i * length));
                 std::copy(walk.best.begin(), walk.best.end(), found.begin() + static_cast<std::ptrdiff_t>(i * length));
                 scored[i] = walk.score;

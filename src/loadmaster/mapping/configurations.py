@@ -1,9 +1,9 @@
-"""A stronger bound where every job wants some bandwidth: what cores can run at one instant, and for how long each of that.
+"""A stronger bound where every job wants some bandwidth: what cores can run at one instant, and for how long.
 
 A *configuration* says which kind of job every core runs, or none; a unit of the virtual clock on which nobody stalls takes
 max(1, sum of demands) seconds of it. A mapping spends so long on each configuration that every job is done, so that this program is a bound:
 
-    min  sum_p y[p] max(1, S[p])     with     sum_p y[p] (sum of 1 / latency[j, c] over p's cores c that run j)  >=  count[j]
+    min  sum_p y[p] max(1, S[p])   with   sum_p y[p] (sum of 1 / latency[j, c] over p's cores c that run j)  >=  n[j]
 
 Columns are generated (Gilmore and Gomory, 1961): at prices w[j, c] = price[j] / latency[j, c], a knapsack over the bus finds the best
 configuration. If none is worth more than r max(1, S), the prices divided by r are a solution of the dual, and their sum is a bound
@@ -13,11 +13,12 @@ configuration. If none is worth more than r max(1, S), the prices divided by r a
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 import numpy as np
 
 from loadmaster import _native
-from loadmaster.mapping.group import Group, Ints, Queues
+from loadmaster.mapping.group import Floats, Group, Ints, Queues
 from loadmaster.mapping.timeline import timeline
 
 _WORK = 3_000_000
@@ -32,17 +33,25 @@ _SMALL = 1e-7
 """Share of the makespan that a kind of job must at least take to be looked at."""
 
 
-def configuration_bound(group: Group, queues: Queues, makespan: float, deadline: float | None = None) -> float:
-    """Seconds that no mapping of the group takes less than; 0 where the group is too large, or some jobs want no bandwidth.
+@dataclass(frozen=True, eq=False)
+class ConfigurationBound:
+    """``makespan`` in seconds: no mapping takes less. ``core`` of every job as in the program's solution, rounded."""
+
+    makespan: float
+    core: Ints
+
+
+def configuration_bound(group: Group, queues: Queues, makespan: float, deadline: float | None = None) -> ConfigurationBound | None:
+    """Bound the makespan by the program; None where the group is too large, some jobs want no bandwidth, or there is no time.
 
     ``queues`` is a known mapping of this ``makespan``, whose configurations are the first columns. ``deadline`` is of
     :func:`time.perf_counter`.
     """
     if not group.all_slow_alike or not makespan > 0:
-        return 0.0
+        return None
     program = _Program(group, makespan)
     if program.grid < _COARSEST or not len(program.latency):
-        return 0.0
+        return None
     program.add_mapping(queues)
     best, least, stuck = 0.0, np.inf, 0
     for _ in range(_ROUNDS):
@@ -54,7 +63,7 @@ def configuration_bound(group: Group, queues: Queues, makespan: float, deadline:
         least = min(least, value)
         if best >= makespan or value <= best * (1 + _CLOSE) or stuck == _PATIENCE:
             break
-    return best
+    return ConfigurationBound(best, program.rounded()) if best else None
 
 
 class _Program:
@@ -79,6 +88,7 @@ class _Program:
         self.grid = min(_FINEST, 2 ** int(np.log2(max(1.0, _WORK / (group.cores * max(1, len(self.latency)))))))
         self.slack = 1.0 - (group.jobs + group.cores + 50) * 2.0**-51
         self.group = group
+        self.configurations: list[tuple[Ints, Ints]] = []
         self.solver = highspy.Highs()
         self.solver.silent()
         self.infinity = highspy.kHighsInf
@@ -113,10 +123,45 @@ class _Program:
         value = float(self.count @ price)
         return value * self.makespan, value / excess * self.slack * self.makespan
 
+    def rounded(self) -> Ints:
+        """Core of every job: kinds of cores by the program's shares of a kind of job, and few cores of a kind, filled one after another.
+
+        Jobs that fill the bus anyway are best in few queues: so there are some of them as long as another core runs something frugal.
+        """
+        self.solver.run()
+        weight = np.array(self.solver.getSolution().col_value)
+        share = np.zeros_like(self.latency)
+        for (jobs, kinds), seconds in zip(self.configurations, weight.tolist(), strict=True):
+            np.add.at(share, (jobs, kinds), seconds / self.latency[jobs, kinds])
+        latency = self.group.latency[:, [int(members[0]) for members in self.kinds]]
+        kind = latency.argmin(axis=1)
+        for number, row in enumerate(share):
+            members = np.flatnonzero(self.kind_of == number)
+            kind[members] = np.repeat(np.arange(len(row)), _apportioned(row, len(members)))
+        own = latency[np.arange(self.group.jobs), kind]
+        room = float(weight.sum()) * self.makespan * (1 + _CLOSE)
+        load, core = np.zeros(self.group.cores), np.empty(self.group.jobs, dtype=np.int64)
+        for job in np.argsort(-own, kind="stable").tolist():
+            cores = self.kinds[kind[job]]
+            ends = load[cores] + own[job]
+            fits = ends <= room
+            core[job] = cores[np.where(fits, -ends, np.inf).argmin() if fits.any() else ends.argmin()]
+            load[core[job]] += own[job]
+        return core
+
     def _add(self, jobs: Ints, kinds: Ints) -> None:
         if not len(jobs):
             return
         done = np.bincount(jobs, weights=1.0 / self.latency[jobs, kinds], minlength=len(self.latency))
         rows = np.flatnonzero(done).astype(np.int32)
+        self.configurations.append((jobs, kinds))
         seconds = max(1.0, float(self.demand[jobs, kinds].sum()))
         self.solver.addCol(seconds, 0.0, self.infinity, len(rows), rows, done[rows])
+
+
+def _apportioned(share: Floats, count: int) -> Ints:
+    """Whole numbers in proportion to shares, ``count`` in all: the largest remainders are rounded up."""
+    exact = share * (count / share.sum())
+    whole = np.floor(exact + 1e-6).astype(np.int64)
+    whole[np.argsort(whole - exact, kind="stable")[: count - whole.sum()]] += 1
+    return np.asarray(whole)

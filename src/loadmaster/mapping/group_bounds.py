@@ -47,6 +47,8 @@ class GroupBound:
     limit: str
     preference: Floats
     """Cost of each job on each core at the program's multipliers, shape (jobs, cores): rounding goes by it."""
+    core: Ints | None = None
+    """Core of each job as the program over configurations has it, rounded; None where that was not solved."""
 
 
 def group_bound(group: Group) -> GroupBound:
@@ -64,11 +66,12 @@ def tightened(group: Group, bound: GroupBound, queues: Queues, deadline: float |
     ``queues`` is a known mapping: beyond its makespan there is nothing to prove. ``deadline`` is of :func:`time.perf_counter`.
     """
     goal = float(group.makespans(queues)[0])
-    value = min(goal, configuration_bound(group, queues, goal, deadline))
-    if value > bound.makespan:
-        bound = replace(bound, makespan=value, score=group.score(value, bound.energy), limit="what cores can run at once")
+    if (found := configuration_bound(group, queues, goal, deadline)) is not None:
+        bound = replace(bound, core=found.core)
+        if (value := min(goal, found.makespan)) > bound.makespan:
+            bound = replace(bound, makespan=value, score=group.score(value, bound.energy), limit="what cores can run at once")
     program = _Program(group)
-    if value >= goal or group.jobs * (len(program.kinds) + 4) > _BRANCHED:
+    if bound.makespan >= goal or group.jobs * (len(program.kinds) + 4) > _BRANCHED:
         return bound
     return _split(program, bound, goal, deadline)
 
@@ -97,7 +100,7 @@ def _split(program: _Program, bound: GroupBound, goal: float, deadline: float | 
     if proven <= bound.makespan:
         return replace(bound, preference=price)
     limit = "work and bandwidth, for every core of the longest jobs"
-    return GroupBound(proven, bound.energy, group.score(proven, bound.energy), limit, price)
+    return GroupBound(proven, bound.energy, group.score(proven, bound.energy), limit, price, bound.core)
 
 
 class _Program:

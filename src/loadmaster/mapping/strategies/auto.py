@@ -10,6 +10,8 @@ from loadmaster.mapping.strategies import ai_mt, annealing, herald, magma
 
 _EVOLVED = 0.03
 """Share of the samples that MAGMA takes."""
+_STARTS = 4
+"""How many of the mappings found so far annealing starts from."""
 _ROOM = 1.01
 """Time that rounding gives a core, relative to the bound."""
 _TIE = 1e-3
@@ -39,13 +41,15 @@ def run(search: Search) -> None:
             return
     if group.weights[0]:
         search.tighten()
-        leaf = queues_of(rounded(search), mixed, group.cores)
-        scored.append((search.offer(leaf), len(scored), leaf))
+        for core in (rounded(search), search.bound.core):
+            if core is not None:
+                leaf = queues_of(core, mixed, group.cores)
+                scored.append((search.offer(leaf), len(scored), leaf))
     if not search.done:
         evolved = magma.evolve(search, magma.DEFAULTS, int(_EVOLVED * search.expected))
         scored.append((search.value(evolved), len(scored), evolved))
     if not search.done:
-        annealing.anneal(search, [queues for _, _, queues in sorted(scored)[:4]])
+        annealing.anneal(search, [queues for _, _, queues in sorted(scored)[:_STARTS]])
 
 
 def rounded(search: Search) -> Ints:
