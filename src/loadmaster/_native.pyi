@@ -81,6 +81,15 @@ def evolve(
     ``rates`` are those of mutation, crossover-gen, crossover-rg and crossover-accel.
     """
 
+def best_configurations(
+    worth: NDArray[np.float64], demand: NDArray[np.float64], cores: NDArray[np.int32], grid: int
+) -> tuple[float, float, NDArray[np.int32], NDArray[np.int32]]:
+    """What cores can run at one instant: at most this worth within the bus, at most this worth less demand beyond it, and such choices.
+
+    ``worth`` and ``demand`` of kinds of jobs (rows) on kinds of cores (columns), ``cores`` of each kind. A choice names a kind of job,
+    or -1, for every core, cores of a kind together. O(cores x grid x kinds of jobs); both limits are sound for any ``grid``.
+    """
+
 def anneal(
     latency: NDArray[np.float64],
     demand: NDArray[np.float64],
@@ -91,14 +100,16 @@ def anneal(
     best: NDArray[np.int32],
     score: NDArray[np.float64],
     best_score: NDArray[np.float64],
-    temperature: float,
+    temperature: NDArray[np.float64],
     samples: int,
     target: float,
     seed: int,
     stream: int,
     threads: int,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64], NDArray[np.float64], int]:
-    """Independent walks, a row each, over ``samples`` neighbours each: where they are, their best, the scores of both, neighbours tried.
+    """Independent walks, a row each, over ``samples`` neighbours at a temperature each.
+
+    Returns where they are, their best, the scores of both, and how many neighbours were tried.
 
     ``stream`` numbers the calls of one search, so that each has random numbers of its own.
     """

@@ -14,7 +14,7 @@ from loadmaster.errors import MappingError
 from loadmaster.job_analysis import JobAnalysis
 from loadmaster.job_mapping import JobMapping, WarmStart, warm_start_of
 from loadmaster.mapping.exact import exact_makespan, is_proven
-from loadmaster.mapping.group import OBJECTIVES, Group, core_and_position, genome_of, group_of
+from loadmaster.mapping.group import OBJECTIVES, Group, core_and_position, genome_of, group_of, queues_of
 from loadmaster.mapping.group_bounds import group_bound, tightened
 from loadmaster.mapping.group_search import Genome, Search
 from loadmaster.mapping.ordered import Order, longest_path, schedule
@@ -23,8 +23,6 @@ from loadmaster.mapping.timeline import timeline
 
 Progress = Callable[[str, float], None]
 
-_NODES = 60
-"""Linear programs spent on the bound of a finished mapping."""
 _FRONT = 9
 """Mixtures of two objectives that are searched for a Pareto front."""
 
@@ -186,7 +184,7 @@ def map_dependent_jobs(
     makespan = found.value[1]
     free = group_bound(group)
     if makespan > free.makespan:
-        free = tightened(group, free, makespan, _NODES, deadline)
+        free = tightened(group, free, queues_of(found.core, np.lexsort((np.arange(count), found.start)), group.cores), deadline)
     bound, limit = max((free.makespan, free.limit), (longest_path(group, order), "longest chain of jobs"))
     by_start = np.lexsort((np.arange(count), found.start, found.core))
     position = np.empty(count, dtype=np.int64)
@@ -296,7 +294,7 @@ def _map(analysis: JobAnalysis, bandwidth: float, objective: str, weights: tuple
             search.warm_start = _from_last(parts[-1], group)
         try:
             (lookup("herald") if interrupted else chosen).run(search)
-            search.tighten(_NODES)
+            search.tighten()
         except KeyboardInterrupt:
             search.interrupted = interrupted = True
         if search.queues is None:
