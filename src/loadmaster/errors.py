@@ -39,3 +39,7 @@ class AllocationError(LoadmasterError):
 
 class MappingError(LoadmasterError):
     """Jobs cannot be mapped: costs are malformed, or a strategy cannot do what is asked for."""
+
+
+class PlacementError(LoadmasterError):
+    """Tensors cannot be placed: kernels, tensors or times are malformed, or a strategy cannot do what is asked for."""
