@@ -8,7 +8,7 @@ import pytest
 import loadmaster
 
 ROOT = Path(loadmaster.__file__).parent
-VERBS = ("frontends", "lowering", "cost", "mapping", "placement", "allocation", "simulate", "verification", "report", "targets")
+VERBS = ("frontends", "lowering", "cost", "mapping", "placement", "allocation", "simulate", "verification", "report", "targets", "joint")
 
 
 def imports(path: Path) -> set[str]:
@@ -20,7 +20,7 @@ def imports(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_verb_knows_none_of_its_siblings(verb: str) -> None:
-    drivers = {"planner", "allocator", "bank_allocator", "mapper", "job_pool", "job_analyser", "at_once", "assemble", "cli", "commands"}
+    drivers = {"planner", "allocator", "bank_allocator", "mapper", "job_pool", "job_analyser", "at_once", "assemble", "waiting", "cli", "commands"}
     siblings = set(VERBS) - {verb} | drivers
     for path in (ROOT / verb).glob("*.py"):
         assert not imports(path) & siblings, path
