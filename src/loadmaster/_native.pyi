@@ -319,3 +319,45 @@ def search_lives(
     ``prices``: of a byte while each kernel runs, and of each use in the fast and in the slow memory. ``lives``: which tensors to place as
     given, their places at uses, in gaps and at the end, and the order of placing. ``base``: places that keep all limits.
     """
+
+class JointProblem:
+    """A workload on a machine for the joint planner: see ``src/native/joint/joint.hpp``. Arguments are checked once."""
+
+    def __init__(
+        self,
+        compute: NDArray[np.float64],
+        row_job: NDArray[np.int64],
+        row_tensor: NDArray[np.int64],
+        row_write: NDArray[np.uint8],
+        moved: NDArray[np.int64],
+        bytes: NDArray[np.int64],
+        room: NDArray[np.int64],
+        producer: NDArray[np.int64],
+        output: NDArray[np.uint8],
+        first: NDArray[np.int64],
+        next: NDArray[np.int64],
+        speeds: NDArray[np.float64],
+        capacity: int,
+    ) -> None: ...
+    def evaluate(
+        self,
+        order: NDArray[np.int64],
+        priority: NDArray[np.float64],
+        width: NDArray[np.float64],
+        keep: int,
+        lead: int,
+        slack: int,
+        fetch_once: bool,
+        fast_price: float,
+    ) -> tuple[
+        int,
+        float,
+        NDArray[np.int32],
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.int64],
+    ]:
+        """Makespan (-1: it never ends), seconds of the main link, core of every job, start and end of every task (jobs, then fetches), the
+        stays in the order in which they are fetched, the tensor of every stay, and the stay that serves every operand (-1: main memory)."""

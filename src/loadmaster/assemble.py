@@ -14,6 +14,7 @@ from loadmaster.job import JobTable, Workload
 from loadmaster.plans import (
     SCHEMA_VERSION,
     Cost,
+    Improvement,
     LinkSegment,
     MemoryUse,
     Metrics,
@@ -50,6 +51,7 @@ def assemble(
         links=writer.links(),
         metrics=writer.metrics(bound, jobs, transfers, allocations),
         notes=(*_network_notes(workload), *notes, f"the makespan's lower bound comes from: {bound.limit}"),
+        search=tuple(Improvement(evaluations, _seconds(makespan)) for evaluations, makespan in solution.search),
     )
 
 

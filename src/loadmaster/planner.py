@@ -22,7 +22,7 @@ from loadmaster.joint import Found, JointProblem, improve
 from loadmaster.lowering import lower
 from loadmaster.mapping import makespan_bound, map_jobs
 from loadmaster.placement import keep_resident, optimistic, resident, saved_seconds, stage_copies
-from loadmaster.plans import Plan
+from loadmaster.plans import ROUNDS, Plan
 from loadmaster.simulate import replay
 from loadmaster.timing import JobTimes, job_times
 from loadmaster.units import format_bytes
@@ -30,8 +30,6 @@ from loadmaster.waiting import After, waits
 
 SAMPLES = 128
 """Schedules evaluated per round of the separate pipeline."""
-ROUNDS = 4
-"""Rounds of the joint search."""
 _ORDERS_A_ROUND = 128
 _SEPARATE_ROUNDS = 3
 _MARGINS = (1.0, 0.98, 0.95, 0.9, 0.8, 0.65, 0.5)
@@ -180,7 +178,7 @@ class _Planner:
         return replace(separate, search=history[:1]) if joint is None else replace(joint, search=history)
 
     def _realise(self, problem: JointProblem, found: Found, limit: int) -> Solution | None:
-        """Give what the joint search found its addresses, filling less of the fast memory until they can be packed; None if not below ``limit``."""
+        """Give what was found its addresses, filling less of the fast memory until they can be packed; None if not below ``limit``."""
         choices = found.choices
         for margin in _MARGINS:
             fuller = replace(choices, keep=choices.keep * margin, lead=choices.lead * margin)

@@ -21,7 +21,8 @@ def pack(start: Ints, end: Ints, size: Ints, *, capacity: int, alignment: int, v
     """Give each buffer an offset so that no two alive at once overlap and none ends past ``capacity``.
 
     Buffers are alive over [start, end), an empty lifetime counting as an instant, and take ``size`` bytes each at a
-    multiple of ``alignment``. The native first-fit orders are tried, then the exact search with a budget of nodes. If nothing fits, each order places one buffer after another at its lowest free gap: longest-lived first,
+    multiple of ``alignment``. The native first-fit orders are tried, then the exact search with a budget of nodes. If nothing fits, each
+    order places one buffer after another at its lowest free gap: longest-lived first,
     largest first (TensorFlow Lite), largest area, earliest. The first order that places everything wins, else the one
     that loses least ``value`` (by default bytes); a buffer that fits nowhere gets -1. O(n^2) time in vectorised steps,
     O(n) memory.

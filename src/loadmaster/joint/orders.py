@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from loadmaster.job import Workload
 
 Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -129,13 +128,3 @@ def best_blocks(chain: Chain, room: int) -> tuple[Block, ...]:
         blocks.append(Block(end, size))
         end = first
     return tuple(reversed(blocks))
-
-
-def merge(orders: Sequence[Ints], width: Floats) -> Ints:
-    """Interleave orders so that all of them progress at the same rate, as ``width`` (time by job) measures it."""
-    keys = []
-    for order in orders:
-        elapsed = np.cumsum(width[order])
-        keys.append((elapsed - width[order] / 2) / max(float(elapsed[-1]), 1e-300))
-    whole = np.concatenate(orders)
-    return np.asarray(whole[np.argsort(np.concatenate(keys), kind="stable")])

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from loadmaster.joint.orders import Block, Chain, Floats, Ints, best_blocks, chains, order_of
-from loadmaster.joint.problem import Choices, Evaluation, JointProblem
+from loadmaster.joint.orders import Block, Chain, Ints, best_blocks, chains, order_of
+from loadmaster.joint.problem import Choices, Evaluation, Floats, JointProblem
 
 Progress = Callable[[int, int, int], None]
 """Called with evaluations done, evaluations in all, and the best makespan in picoseconds."""
@@ -129,13 +129,13 @@ class _Search:
         fast = self._problem.target.fast
         assert fast is not None
         beside, in_turn = ((0.0,) * networks, "side by side"), (tuple(map(float, range(networks))), "in turn")
-        seen: set[tuple[tuple[Block, ...], ...]] = set()
+        seen: set[tuple[tuple[tuple[Block, ...], ...], tuple[float, ...]]] = set()
         for (begin, how), share in itertools.product((beside, in_turn)[: min(networks, 2)], (0.8, 0.5, 0.3)):
             room = int(fast.capacity * share) // (networks if how == "side by side" else 1)
             blocks = tuple(best_blocks(chain, room) for chain in self._chains)
-            if (*blocks, begin) in seen:
+            if (blocks, begin) in seen:
                 continue
-            seen.add((*blocks, begin))
+            seen.add((blocks, begin))
             for slack, once in itertools.product((0, self._cores, 4 * self._cores), (True, False)):
                 yield Design(blocks, begin, (1.0,) * networks, Choices(slack=slack, once=once))
 
