@@ -11,7 +11,7 @@ from loadmaster.mapping.group import Group, Queues
 from loadmaster.mapping.group_search import Search, Strategy
 from loadmaster.mapping.strategies import ai_mt, herald
 
-_HOT, _WARM, _COLD = 3e-2, 3e-3, 1e-5
+_HOT, _WARM, _COLD = 3e-2, 5e-4, 1e-5
 """Temperatures: relative differences in score that are accepted about one time in three. Walks start between the first two, which
 suits some groups and not others, and all end at the last."""
 _STEPS = 100
