@@ -1,7 +1,7 @@
 """A stronger bound where every job wants some bandwidth: what cores can run at one instant, and for how long.
 
 A *configuration* says which kind of job every core runs, or none; a unit of the virtual clock on which nobody stalls takes
-max(1, sum of demands) seconds of it. A mapping spends so long on each configuration that every job is done, so that this program is a bound:
+max(1, sum of demands) seconds. A mapping spends so long on each configuration that every job is done, so that this program is a bound:
 
     min  sum_p y[p] max(1, S[p])   with   sum_p y[p] (sum of 1 / latency[j, c] over p's cores c that run j)  >=  n[j]
 

@@ -29,7 +29,7 @@ _CLOSE = 1e-5
 """Relative difference between the program's value and the bound at which more cuts are not worth it."""
 _BRANCHED = 4_000
 """Jobs times kinds of cores up to which splitting is quick enough to be worth it."""
-_NODES, _PATIENCE = 60, 12
+_NODES, _PATIENCE = 60, 30
 """Programs solved at most, about five milliseconds each, and in vain."""
 _RISE = 0.02
 """Share of the gap that a bound must rise by for splitting not to have been in vain."""

@@ -11,17 +11,17 @@ from loadmaster.mapping.group import Group, Queues
 from loadmaster.mapping.group_search import Search, Strategy
 from loadmaster.mapping.strategies import ai_mt, herald
 
-_HOT, _WARM, _COLD = 3e-2, 3e-3, 1e-5
+_HOT, _WARM, _COLD = 3e-2, 5e-4, 1e-5
 """Temperatures: relative differences in score that are accepted about one time in three. Walks start between the first two, which
 suits some groups and not others, and all end at the last."""
 _STEPS = 100
 """Temperatures on the way."""
 _WALKS, _WALK = 8, 20_000
 """Walks at most, and samples that each should have."""
-_TOGETHER = 0.6
+_TOGETHER = 0.5
 """Share of the way after which all walks go on from the best of them."""
-_NEAR, _FAR, _FINE = 0.3, 0.03, 1e-2
-"""There, temperatures begin at these shares of what is left to gain, and fall by the last."""
+_NEAR, _FAR, _FROZEN = 0.3, 0.03, 1e-8
+"""There, temperatures begin between these shares of what is left to gain, and end at the last: nothing is left to chance."""
 
 
 def run(search: Search) -> None:
@@ -54,7 +54,8 @@ def anneal(search: Search, starts: Sequence[Queues]) -> None:
             temperature = hot * (_COLD / hot) ** (passed / _TOGETHER)
         else:
             gap = min(_HOT, max(0.0, search.score / max(search.bound.score, 1e-300) - 1))
-            temperature = gap * near * _FINE ** ((passed - _TOGETHER) / (1 - _TOGETHER))
+            warm = np.maximum(gap * near, _FROZEN)
+            temperature = warm * (_FROZEN / warm) ** ((passed - _TOGETHER) / (1 - _TOGETHER))
         steps = max(1, min(search.slice, budget // _STEPS, search.left) // walks)
         queues, best, score, least, tried = _native.anneal(
             *search.group.arguments, queues, best, score, least, temperature, steps, search.bound.score, search.seed, stream, search.threads

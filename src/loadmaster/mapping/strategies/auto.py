@@ -10,7 +10,7 @@ from loadmaster.mapping.strategies import ai_mt, annealing, herald, magma
 
 _EVOLVED = 0.03
 """Share of the samples that MAGMA takes."""
-_STARTS = 4
+_STARTS = 2
 """How many of the mappings found so far annealing starts from."""
 _ROOM = 1.01
 """Time that rounding gives a core, relative to the bound."""
