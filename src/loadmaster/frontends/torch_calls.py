@@ -19,6 +19,7 @@ class Value:
     strides: tuple[int, ...]
     dtype: str
     bytes: int
+    itemsize: int
     floating: bool
 
     @property
