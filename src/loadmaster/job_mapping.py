@@ -172,7 +172,7 @@ def _field(path: str | Path, number: int, row: Any, key: str) -> Any:
     if not isinstance(row, dict) or key not in row:
         raise MappingError(f"{path}: jobs[{number}]: has no field {key!r}; {_GIVE}")
     value, kind = row[key], _FIELDS[key]
-    if type(value) is not kind or (kind is int and value < 0):
+    if not (isinstance(value, str) if kind is str else type(value) is int and value >= 0):
         what = "a whole number of at least 0" if kind is int else "a name"
         raise MappingError(f"{path}: jobs[{number}]: {key!r} is {value!r}, and should be {what}; {_GIVE}")
     return value
