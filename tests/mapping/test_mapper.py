@@ -189,7 +189,7 @@ def progress(stage, share):
         told.append(print("searching", flush=True))
 name = sys.argv[1]
 options = {"samples": 10**12, "progress": progress}
-found = map_dependent_jobs(table, 1e8, [()] * 60, **options) if name == "waiting" else map_jobs(table, 1e8, strategy=name, **options)
+found = map_dependent_jobs(table, 1e9, [()] * 60, **options) if name == "waiting" else map_jobs(table, 1e9, strategy=name, **options)
 print(found.interrupted, len(found.core), found.lower_bound <= found.makespan)
 """
 
