@@ -84,7 +84,7 @@ def test_more_bandwidth_can_hurt_where_some_jobs_want_none() -> None:
     assert ample == pytest.approx(30.1)
 
 
-@given(groups(jobs=4, cores=3, demands=POSITIVE, latencies=st.sampled_from([0.0, 1e-12, 0.5, 1.0, 1.5, 3.0])))
+@given(groups(jobs=4, cores=3, demands=POSITIVE, latencies=st.sampled_from([0.0, 0.5, 1.0, 1.5, 3.0])))
 @settings(max_examples=60, deadline=None)
 def test_no_mapping_beats_the_bound_over_configurations(group: Group) -> None:
     splits = [
