@@ -262,6 +262,8 @@ def _values(mapping: JobMapping, objectives: tuple[str, str]) -> tuple[float, fl
 
 def _map(analysis: JobAnalysis, bandwidth: float, objective: str, weights: tuple[float, float], options: _Options) -> JobMapping:
     chosen = lookup(options.strategy)
+    if options.settings and not chosen.settings:
+        raise MappingError(f"strategy {options.strategy!r} has no settings: leave {', '.join(options.settings)} out, or choose magma")
     whole = group_of(analysis, bandwidth, options.allocator, weights)
     wall, cpu = time.perf_counter(), time.process_time()
     size = options.group_size or whole.jobs

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadmaster import _native
+from loadmaster.mapping.configurations import configuration_bound
 from loadmaster.mapping.exact import exact_makespan
 from loadmaster.mapping.group import Group, core_and_position, genome_of, queues_of
 from loadmaster.mapping.group_bounds import group_bound, tightened
@@ -71,6 +72,39 @@ def test_the_order_of_identical_cores_changes_nothing(case, random) -> None:
 def test_more_bandwidth_never_hurts_a_mapping(case, more: float) -> None:
     group, queues = case
     assert reference.makespan(Group(group.latency, group.demand / more), queues) <= reference.makespan(group, queues)
+
+
+def test_more_bandwidth_can_hurt_where_some_jobs_want_none() -> None:
+    # On core 0: hungry, none, hungry. On core 1: none, hungry, none. With more bandwidth the hungry jobs meet, and core 1 is late.
+    latency = np.array([1.0, 8.95, 1.0, 10.0, 0.05, 20.0])[:, None].repeat(2, axis=1)
+    wanted = np.array([1.0, 0.0, 1.0, 0.0, 1.0, 0.0])[:, None].repeat(2, axis=1)
+    queues = queues_of(np.array([0, 0, 0, 1, 1, 1]), np.arange(6), 2)
+    scarce, ample = (exact_makespan(Group(latency, wanted / bandwidth), queues) for bandwidth in (0.9, 1.0))
+    assert scarce == pytest.approx(30.05 + 0.05 / 9)
+    assert ample == pytest.approx(30.1)
+
+
+@given(groups(jobs=4, cores=3, demands=POSITIVE, latencies=st.sampled_from([0.0, 0.5, 1.0, 1.5, 3.0])))
+@settings(max_examples=60, deadline=None)
+def test_no_mapping_beats_the_bound_over_configurations(group: Group) -> None:
+    splits = [
+        (cores, order)
+        for order in itertools.permutations(range(group.jobs))
+        for cores in itertools.product(range(group.cores), repeat=group.jobs)
+    ]
+    queues = np.concatenate(
+        [
+            queues_of(np.array(cores), np.array(order), group.cores)
+            for cores, order in splits
+            if all(group.allowed[range(group.jobs), cores])
+        ]
+    )
+    makespans = group.makespans(queues)
+    worst, best = int(makespans.argmax()), float(makespans.min())
+    found = configuration_bound(group, queues[worst : worst + 1], float(makespans[worst]))
+    if found is not None:
+        assert found.makespan <= best * (1 + 1e-9)
+        assert group.allowed[np.arange(group.jobs), found.core].all()
 
 
 @given(groups(jobs=4, cores=3, demands=ANY_DEMAND))

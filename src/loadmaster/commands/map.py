@@ -12,7 +12,12 @@ from loadmaster.commands.printing import print_json
 from loadmaster.errors import MappingError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loadmaster.hardware import Target
     from loadmaster.job_mapping import JobMapping
+    from loadmaster.job_pool import JobPool
+    from loadmaster.job_timing import NetworkLatency, NetworkTiming
 
 
 def map_command(
@@ -63,67 +68,89 @@ def map_command(
     Example: `loadmaster map onnx:resnet50 onnx:squeezenet --target m3e-s2 --bandwidth "16 GB/s" --precision int8`
     """
     from contextlib import nullcontext
-    from dataclasses import asdict
 
     from loadmaster.job_mapping import read_warm_start
     from loadmaster.job_pool import read_pool
-    from loadmaster.job_timing import job_times_of, latencies, parse_timing
-    from loadmaster.mapper import map_dependent_jobs, map_jobs, pareto_front
+    from loadmaster.job_timing import latencies, parse_timing
     from loadmaster.output import output_directory
     from loadmaster.progress import LateProgress
     from loadmaster.targets import target as read_target
-    from loadmaster.units import parse_bandwidth, parse_seconds
+    from loadmaster.units import parse_seconds
 
     fields, settings = _strategy_settings(overrides or [], strategy)
     machine = None if target is None else read_target(target, fields)
-    if machine is None and bandwidth is None:
-        raise MappingError("map: give a --target, or --bandwidth for jobs whose costs are in a table")
-    rate = (
-        min(machine.main.read_bandwidth, machine.main.write_bandwidth)
-        if machine is not None and bandwidth is None
-        else parse_bandwidth(bandwidth or "")
-    )
-    options: dict[str, Any] = {"samples": samples, "time_limit": None if time_limit is None else parse_seconds(time_limit), "seed": seed}
-    start = None if warm_start is None else read_warm_start(warm_start)
+    rate = _bandwidth(machine, bandwidth)
+    objectives = objective.split(",")
+    options: dict[str, Any] = {"strategy": strategy, "allocator": allocator, "samples": samples, "seed": seed}
+    options["time_limit"] = None if time_limit is None else parse_seconds(time_limit)
+    free_only = {"group_size": group_size, "settings": settings, "warm_start": None if warm_start is None else read_warm_start(warm_start)}
+    timings = [parse_timing(text) for text in timing or []]
     with output_directory(out) if out is not None else nullcontext() as place, LateProgress() as progress:
         progress("reading", 0.0)
         read: dict[str, Any] = {"batch": batch, "dims": sizes_of(dim or []), "precision": precision, "training": training}
         pool = read_pool(jobs, machine, cost, mini_batches=mini_batches, **read)
         options["progress"] = progress
-        found: tuple[JobMapping, ...]
-        timings = [parse_timing(text) for text in timing or []]
         if dependencies or timings:
-            if "," in objective or group_size is not None or start is not None or settings:
-                message = "go with one objective, and with neither --group-size nor --warm-start nor settings"
-                raise MappingError(f"map: --dependencies and --timing {message}")
-            release, due, weight = job_times_of(pool, timings)
-            after = pool.after if dependencies else [()] * len(pool.after)
-            options |= {"objective": objective, "strategy": strategy, "allocator": allocator}
-            found = (map_dependent_jobs(pool.analysis, rate, after, release=release, due=due, weight=weight, **options),)
+            if any(free_only.values()):
+                raise MappingError("map: --dependencies and --timing go with neither --group-size nor --warm-start nor settings")
+            found = _map_waiting(pool, rate, objectives, pool.after if dependencies else [()] * len(pool.after), timings, options)
         else:
-            options |= {"strategy": strategy, "allocator": allocator, "group_size": group_size, "settings": settings, "threads": threads}
-            names = objective.split(",")
-            if len(names) > 2:
-                raise MappingError(f"--objective {objective!r}: give one objective, or two for a Pareto front")
-            if len(names) == 2:
-                found = pareto_front(pool.analysis, rate, (names[0], names[1]), warm_start=start, **options)
-            else:
-                found = (map_jobs(pool.analysis, rate, objective=objective, warm_start=start, **options),)
+            found = _map_free(pool, rate, objectives, options | free_only | {"threads": threads})
         files = []
         if place is not None:
             for number, mapping in enumerate(found):
                 mapping.save(place.draft / ("mapping.json" if len(found) == 1 else f"mapping-{number}.json"))
             files = place.publish()
-    served = latencies(pool, timings, found[0]) if timings else ()
+    _show(found, objectives, latencies(pool, timings, found[0]) if timings else (), files, as_json)
+
+
+def _bandwidth(machine: Target | None, given: str | None) -> float:
+    """Bytes/s that the cores share."""
+    from loadmaster.units import parse_bandwidth
+
+    if given is not None:
+        return parse_bandwidth(given)
+    if machine is None:
+        raise MappingError("map: give a --target, or --bandwidth for jobs whose costs are in a table")
+    return min(machine.main.read_bandwidth, machine.main.write_bandwidth)
+
+
+def _map_free(pool: JobPool, rate: float, objectives: list[str], options: dict[str, Any]) -> tuple[JobMapping, ...]:
+    from loadmaster.mapper import map_jobs, pareto_front
+
+    if len(objectives) > 2:
+        raise MappingError(f"--objective {','.join(objectives)!r}: give one objective, or two for a Pareto front")
+    if len(objectives) == 2:
+        return pareto_front(pool.analysis, rate, (objectives[0], objectives[1]), **options)
+    return (map_jobs(pool.analysis, rate, objective=objectives[0], **options),)
+
+
+def _map_waiting(
+    pool: JobPool, rate: float, objectives: list[str], after: Sequence[Sequence[int]], timings: list[NetworkTiming], options: dict[str, Any]
+) -> tuple[JobMapping, ...]:
+    from loadmaster.job_timing import job_times_of
+    from loadmaster.mapper import map_dependent_jobs
+
+    if len(objectives) > 1:
+        raise MappingError("map: --dependencies and --timing go with one objective")
+    release, due, weight = job_times_of(pool, timings)
+    return (map_dependent_jobs(pool.analysis, rate, after, release=release, due=due, weight=weight, objective=objectives[0], **options),)
+
+
+def _show(
+    found: tuple[JobMapping, ...], objectives: list[str], served: tuple[NetworkLatency, ...], files: list[Path], as_json: bool
+) -> None:
+    from dataclasses import asdict
+
     if as_json:
-        shown = found[0].as_json() if "," not in objective else {"objectives": names, "front": [each.as_json() for each in found]}
+        shown = found[0].as_json() if len(objectives) == 1 else {"objectives": objectives, "front": [each.as_json() for each in found]}
         print_json(shown | ({"networks": [asdict(each) for each in served]} if served else {}))
         return
     from rich.console import Console
 
     from loadmaster.report.mapping import front_summary, latency_summary, mapping_summary
 
-    Console().print(mapping_summary(found[0]) if "," not in objective else front_summary(found))
+    Console().print(mapping_summary(found[0]) if len(objectives) == 1 else front_summary(found))
     if served:
         Console().print(latency_summary(served))
     for file in files:
@@ -132,14 +159,21 @@ def map_command(
 
 def _strategy_settings(overrides: list[str], strategy: str) -> tuple[list[str], dict[str, float]]:
     """Overrides of the target, and settings of the strategy, which begin with its name."""
+    from loadmaster.mapping.strategies.registry import NAMES
+
     fields, settings = [], {}
     for override in overrides:
         name, _, value = override.partition("=")
-        if not name.startswith(f"{strategy}."):
+        owner, _, setting = name.partition(".")
+        if owner not in NAMES:
             fields.append(override)
             continue
+        if owner != strategy:
+            raise MappingError(
+                f"--set {override!r}: is a setting of the strategy {owner}, and {strategy} was chosen: add --strategy {owner}"
+            )
         try:
-            settings[name.removeprefix(f"{strategy}.")] = float(value)
+            settings[setting] = float(value)
         except ValueError:
             raise MappingError(f"--set {override!r}: write {name}=NUMBER") from None
     return fields, settings

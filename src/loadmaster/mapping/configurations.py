@@ -119,7 +119,8 @@ class _Program:
         within, beyond, *configurations = _native.best_configurations(worth, self.demand, self.cores, self.grid)
         for jobs in configurations:
             self._add(jobs[jobs >= 0].astype(np.int64), self.slot_kind[jobs >= 0])
-        excess = max(within, 1.0 + beyond, 1e-300)
+        # Beyond the bus, worth <= S + beyond, which is at most (1 + beyond) S only where that is not negative.
+        excess = max(within, 1e-300) if np.isneginf(beyond) else max(within, 1.0 + max(0.0, beyond))
         value = float(self.count @ price)
         return value * self.makespan, value / excess * self.slack * self.makespan
 

@@ -141,8 +141,9 @@ class Search:
 
 @dataclass(frozen=True)
 class Strategy:
-    """A way to look for mappings: its name, how it goes about it, and how many samples it takes if nobody says."""
+    """A way to look for mappings: its name, how it goes about it, how many samples it takes if nobody says, and what can be set."""
 
     name: str
     run: Callable[[Search], None]
     samples: Callable[[Group], int] = lambda group: 10_000
+    settings: tuple[str, ...] = ()

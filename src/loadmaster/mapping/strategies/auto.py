@@ -8,9 +8,9 @@ from loadmaster.mapping.group import Group, Ints, Queues, queues_of
 from loadmaster.mapping.group_search import Search, Strategy
 from loadmaster.mapping.strategies import ai_mt, annealing, herald, magma
 
-_EVOLVED = 0.03
+_EVOLVED = 0.15
 """Share of the samples that MAGMA takes."""
-_STARTS = 2
+_STARTS = 3
 """How many of the mappings found so far annealing starts from."""
 _ROOM = 1.01
 """Time that rounding gives a core, relative to the bound."""

@@ -89,4 +89,4 @@ def _seed_with(start: Genome, core: np.ndarray, priority: np.ndarray, generator:
     priority[:half] = np.where(keep[:, 1], start[1], priority[:half])
 
 
-STRATEGY = Strategy("magma", run)
+STRATEGY = Strategy("magma", run, settings=tuple(DEFAULTS))
