@@ -146,3 +146,13 @@ def test_the_same_seed_finds_the_same() -> None:
 def test_negative_rounds_are_refused() -> None:
     with pytest.raises(PlanError, match="rounds"):
         lm.plan([residual_chain(1)], npu(), rounds=-1)
+
+
+def test_weights_that_a_file_computes_are_weights_and_their_tiles_are_shared() -> None:
+    """VGG's fully connected weights come from ConstantOfShape and exceed the scratchpad: each tile is read once for all mini-batches."""
+    network = lm.load("onnx:vgg19", precision="int8")
+    work = lower([network], lm.target("edge-npu"), mini_batches=2)
+    assert {tensor.kind for tensor in work.tensors if "fc6_w" in tensor.name} == {"weight"}
+    sizes = [tensor.bytes for tensor in work.tensors if tensor.storage == "fc6_w_0"]
+    assert sum(sizes) == 102760448
+    assert max(sizes) <= 2**21

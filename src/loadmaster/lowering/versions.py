@@ -47,7 +47,8 @@ class _Versions:
         """The operator with operands of the versions that it reads and writes."""
         reads = [replace(access, tensor=self.current(access.tensor)) for access in op.reads]
         sources = {access.tensor: self.current(access.tensor) for access in op.reads}
-        if op.op_class is not OpClass.VIEW:
+        # What a shape operator writes is a constant that the file computes instead of storing.
+        if op.op_class not in (OpClass.VIEW, OpClass.SHAPE):
             reads += self._update(op, {read.tensor for read in reads})
         writes = tuple(replace(access, tensor=self.current(access.tensor)) for access in op.writes)
         if all(access.tensor == old.tensor for access, old in zip((*reads, *writes), (*op.reads, *op.writes), strict=False)):
