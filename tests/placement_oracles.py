@@ -104,7 +104,8 @@ def optimum(sequence, limits, moves: bool) -> float:
                 start[t] = state
             costs[tuple(start)] = 0.0
         for k in range(len(sequence.kernels)):
-            costs = _after(sequence, limits, k, _moved(sequence, costs))
+            # At position 0 a weight stays where it ended the last step: a stay takes at least a kernel.
+            costs = _after(sequence, limits, k, _moved(sequence, costs, weights if k == 0 else []))
         for state, cost in _moved(sequence, costs).items():
             kept = all(state[t] == end for t, end in zip(weights, ends, strict=True))
             lost = any(x.kind is StoredKind.OUTPUT and sequence.uses[t] and state[t] == GONE for t, x in enumerate(sequence.tensors))
@@ -126,8 +127,8 @@ def _placed(sequence, limits, fast) -> float:
     return seconds
 
 
-def _moved(sequence, costs):
-    """All states after any copies and drops between two kernels."""
+def _moved(sequence, costs, bound=()):
+    """All states after any copies and drops between two kernels; tensors that are ``bound`` may arrive but not leave."""
     found = dict(costs)
     for t, tensor in enumerate(sequence.tensors):
         out, back = tensor.bytes / sequence.link.to_slow, tensor.bytes / sequence.link.to_fast
@@ -138,6 +139,8 @@ def _moved(sequence, costs):
             GONE: [],
         }
         for state, cost in list(found.items()):
+            if t in bound and state[t] in (DIRTY, CLEAN):
+                continue
             for to, price in ways[state[t]]:
                 other = (*state[:t], to, *state[t + 1 :])
                 if cost + price < found.get(other, math.inf):
