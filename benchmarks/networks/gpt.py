@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from torch import Tensor, arange, nn, randint
+from torch import Tensor, arange, nn, optim, randint
 from torch.nn import functional
 
 Example = tuple[nn.Module, tuple[Tensor]]
+Trained = tuple[nn.Module, tuple[Tensor], type[optim.Optimizer]]
 
 
 class Block(nn.Module):
@@ -52,3 +53,8 @@ def gpt(batch: int, layers: int, width: int, heads: int, steps: int = 1024, voca
 def gpt2_small(batch: int) -> Example:
     """GPT-2 small, 124 million parameters."""
     return gpt(batch, layers=12, width=768, heads=12)
+
+
+def deep_gpt(batch: int, layers: int = 160) -> Trained:
+    """A step of some 20,000 kernels, Adam included: 160 layers 2560 wide, 13 billion parameters."""
+    return (*gpt(batch, layers, width=2560, heads=32), optim.Adam)

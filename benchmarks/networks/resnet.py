@@ -19,8 +19,8 @@ class Bottleneck(nn.Module):
             nn.Conv2d(width, outputs, 1, bias=False),
             nn.BatchNorm2d(outputs),
         )
-        projection = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
-        self.shortcut = nn.Identity() if inputs == outputs else projection
+        projected = (nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)) if inputs != outputs else ()
+        self.shortcut = nn.Sequential(*projected)
         self.relu = nn.ReLU()
 
     def forward(self, x: Tensor) -> Tensor:

@@ -125,7 +125,10 @@ class KernelTimes:
             raise PlacementError(f"{self._place}: measured times cannot be kept ({error}): name another file") from None
 
     def _connect(self) -> sqlite3.Connection:
-        return sqlite3.connect(self._place, timeout=_PATIENCE)
+        connection = sqlite3.connect(self._place, timeout=_PATIENCE)
+        # What an interrupted program has put is there; waiting for the disk would take longer than most kernels.
+        connection.execute("PRAGMA synchronous = OFF")
+        return connection
 
 
 def default_threads() -> int:

@@ -95,7 +95,7 @@ def profile(
                 continue
             try:
                 seconds = measure(case, places, slow, repeats)
-            except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
+            except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, NotImplementedError) as error:
                 done.failed[name] = " ".join(str(error).split())[:200]
                 continue
             times.put(key, case.invocation.text, " ".join(map(str, places)), label, seconds, repeats)

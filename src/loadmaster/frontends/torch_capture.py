@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -23,8 +23,8 @@ from loadmaster.frontends.torch_graph import Recording
 from loadmaster.frontends.torch_ops import OVERWRITING
 from loadmaster.graph import Graph, TensorKind
 
-Optimiser = torch.optim.Optimizer
-MakeOptimiser = Callable[[list[nn.Parameter]], Optimiser]
+Optimiser: TypeAlias = torch.optim.Optimizer
+MakeOptimiser: TypeAlias = Callable[[list[nn.Parameter]], Optimiser]
 
 
 def capture(factory: Callable[[], Any], *, training: bool, name: str, source: str) -> Graph:
@@ -80,7 +80,7 @@ def _parts(made: Any) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any], MakeO
     return module, tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,), {}, make
 
 
-class _Mode(TorchDispatchMode):
+class _Mode(TorchDispatchMode):  # type: ignore[misc]
     """Sees every operator below automatic differentiation."""
 
     @classmethod
@@ -172,7 +172,7 @@ class _Run:
     def _warmed_up(self, make: MakeOptimiser) -> Optimiser:
         """The optimiser after a step, so that its state is there."""
         optimiser = make(list(self._parameters.values()))
-        if not isinstance(optimiser, Optimiser):
+        if not isinstance(optimiser, torch.optim.Optimizer):
             raise ModelError(f"what should make an optimiser made a {type(optimiser).__name__}")
         for parameter in self._parameters.values():
             parameter.grad = torch.empty_like(parameter)

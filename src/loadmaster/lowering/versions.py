@@ -7,6 +7,9 @@ from dataclasses import replace
 from loadmaster.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
 
 
+_FREE = frozenset({OpClass.VIEW, OpClass.SHAPE})
+
+
 def without_updates(graph: Graph) -> Graph:
     """The same graph with every update of a storage writing a new one, named ``NAME@1``, ``NAME@2``, ...
 
@@ -47,8 +50,7 @@ class _Versions:
         """The operator with operands of the versions that it reads and writes."""
         reads = [replace(access, tensor=self.current(access.tensor)) for access in op.reads]
         sources = {access.tensor: self.current(access.tensor) for access in op.reads}
-        # What a shape operator writes is a constant that the file computes instead of storing.
-        if op.op_class not in (OpClass.VIEW, OpClass.SHAPE):
+        if op.op_class not in _FREE:
             reads += self._update(op, {read.tensor for read in reads})
         writes = tuple(replace(access, tensor=self.current(access.tensor)) for access in op.writes)
         if all(access.tensor == old.tensor for access, old in zip((*reads, *writes), (*op.reads, *op.writes), strict=False)):
