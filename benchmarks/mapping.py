@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from loadmaster import _native
+from loadmaster.errors import MappingError
 from loadmaster.hardware import Target
 from loadmaster.job_analyser import analyse, read_job_list
 from loadmaster.job_analysis import JobAnalysis
@@ -42,7 +43,8 @@ LANGUAGE = ("fixtures/bert-base.onnx.gz", "fixtures/gpt2.onnx.gz")
 RECOMMENDATION = ("fixtures/dlrm.onnx.gz",)
 NETWORKS = {"vision": VISION, "language": LANGUAGE, "recom": RECOMMENDATION, "mix": VISION[:3] + LANGUAGE + RECOMMENDATION}
 """Real networks of each task."""
-FAST = ("magma", "auto", "herald", "ai-mt", "random", "es", "tbpsa")
+SHOWN = ("magma", "auto", "herald", "ai-mt", "random", "es", "tbpsa", "ga", "de", "pso", "cma-es", "a2c", "ppo")
+"""The paper's strategies; those whose library is not installed are shown as absent."""
 
 
 def clocked(call: Callable[[], Any]) -> tuple[float, Any]:
@@ -73,6 +75,14 @@ def searched(group: Group, bound: GroupBound, name: str, samples: int | None = N
     return search.score
 
 
+def relative(magma: float, group: Group, bound: GroupBound, name: str) -> float | None:
+    """Throughput relative to MAGMA's, or None where the strategy's library is not installed."""
+    try:
+        return magma / searched(group, bound, name)
+    except MappingError:
+        return None
+
+
 def tables(folder: Path, strategies: list[str], arguments: argparse.Namespace) -> None:
     """Throughput relative to MAGMA's, and what the bound leaves possible."""
     others = [name for name in strategies if name not in ("magma", "auto")]
@@ -88,17 +98,17 @@ def tables(folder: Path, strategies: list[str], arguments: argparse.Namespace) -
         bound = group_bound(group)
         auto = map_jobs(table, bandwidth * 1e9)
         magma = searched(group, bound, "magma", arguments.magma_samples)
-        row = {"auto": magma / auto.makespan} | {other: magma / searched(group, bound, other) for other in others}
+        row: dict[str, float | None] = {"auto": magma / auto.makespan} | {other: relative(magma, group, bound, other) for other in others}
         row["bound"] = magma / auto.lower_bound
         for column, ratio in row.items():
-            ratios[column].append(ratio)
+            ratios[column] += [] if ratio is None else [ratio]
         gaps.append(auto.gap)
-        shown = "  ".join(f"{ratio:7.3f}" for ratio in row.values())
+        shown = "  ".join(" absent" if ratio is None else f"{ratio:7.3f}" for ratio in row.values())
         print(
             f"{name:8} {setting:7} {bandwidth:4}  {magma * 1e3:9.4f}  {shown}  {auto.gap:8.3%}  {auto.cpu_seconds:5.2f}  {auto.status}",
             flush=True,
         )
-    means = "  ".join(f"{math.exp(np.mean(np.log(values))):7.3f}" for values in ratios.values())
+    means = "  ".join(f"{math.exp(np.mean(np.log(values))):7.3f}" if values else " absent" for values in ratios.values())
     print(f"{'geometric mean':34}{means}")
     behind, close = sum(ratio < 1 - 1e-9 for ratio in ratios["auto"]), sum(gap < 0.01 for gap in gaps)
     print(f"auto behind MAGMA in {behind} of {len(gaps)}; within 1 % of its bound in {close}, median gap {np.median(gaps):.4%}")
@@ -181,9 +191,21 @@ def speed() -> None:
         by_queue = count / seconds
         by_genome = count / min(clocked(partial(_native.group_scores, *group.arguments, core, priority, 1))[0] for _ in range(3))
         moves = annealing_speed(group, queues[:1], count)
+        print(f"{'':13}  two threads: {scaling(group, queues):.2f} times as fast as one", flush=True)
         magma = f"{magma_seconds(group) * 1e3:9.1f} ms" if jobs <= 1000 else ""
         ratios = "  ".join(f"{rate:9.0f} {rate / plain:5.0f}x" for rate in (by_queue, by_genome, moves))
         print(f"{jobs:6} {cores:5}  {plain:12.0f}  {ratios}  {magma:>12}", flush=True)
+
+
+def scaling(group: Group, queues: np.ndarray) -> float:
+    """How many times as fast two threads evaluate a population, by the wall clock; the best of five each."""
+
+    def wall(threads: int) -> float:
+        started = time.perf_counter()
+        group.makespans(queues, threads)
+        return time.perf_counter() - started
+
+    return min(wall(1) for _ in range(5)) / min(wall(2) for _ in range(5))
 
 
 def annealing_speed(group: Group, queues: np.ndarray, count: int) -> float:
@@ -191,7 +213,7 @@ def annealing_speed(group: Group, queues: np.ndarray, count: int) -> float:
     best, score = queues, group.makespans(queues)
     least, tried, seconds = score, 0, 0.0
     for stream, temperature in enumerate(np.geomspace(3e-2, 1e-5, 20)):
-        arguments = (queues, best, score, least, temperature, max(1, count // 20), 0.0, 1, stream, 1)
+        arguments = (queues, best, score, least, np.array([temperature]), max(1, count // 20), 0.0, 1, stream, 1)
         spent, (queues, best, score, least, here) = clocked(lambda arguments=arguments: _native.anneal(*group.arguments, *arguments))
         tried, seconds = tried + here, seconds + spent
     return tried / seconds
@@ -227,7 +249,7 @@ def main() -> None:
     parser.add_argument("--tasks", default=",".join(TASKS), metavar="A,B")
     parser.add_argument("--settings", default=",".join(SETTINGS), metavar="A,B")
     parser.add_argument("--all", action="store_true", help="every group of a task")
-    parser.add_argument("--strategies", default=",".join(FAST), metavar="A,B")
+    parser.add_argument("--strategies", default=",".join(SHOWN), metavar="A,B")
     parser.add_argument("--cost", default="maestro")
     parser.add_argument("--magma-samples", type=int, default=10_000, metavar="N")
     arguments = parser.parse_args()

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from loadmaster.errors import MappingError
 
 Status = Literal["optimal", "feasible"]
+_FIELDS: dict[str, type] = {"job": str, "core": str, "group": int, "position": int}
+_GIVE = "give what `loadmaster map --json` printed, or mapping.json of --out"
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -149,20 +151,31 @@ def read_warm_start(path: str | Path) -> WarmStart:
         If it is no such file.
     """
     try:
-        rows = json.loads(Path(path).read_text())["jobs"]
-        columns = [[row[key] for row in rows] for key in ("job", "core", "group", "position")]
-        names, cores, groups, positions = columns
-        if not all(isinstance(at, int) and at >= 0 for at in groups + positions) or not all(
-            isinstance(text, str) for text in names + cores
-        ):
-            raise ValueError("a field of the wrong kind")
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise MappingError(f"{path}: cannot be read: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise MappingError(
-            f"{path}: not a mapping: give what `loadmaster map --json` printed, or mapping.json of --out ({error})"
-        ) from None
+    except json.JSONDecodeError as error:
+        raise MappingError(f"{path}: line {error.lineno}, column {error.colno}: not JSON: {error.msg}; {_GIVE}") from None
+    except (UnicodeDecodeError, RecursionError):
+        raise MappingError(f"{path}: not JSON; {_GIVE}") from None
+    if isinstance(found, dict) and "front" in found:
+        raise MappingError(f"{path}: holds a front of mappings: {_GIVE} of one objective")
+    rows = found.get("jobs") if isinstance(found, dict) else None
+    if not isinstance(rows, list):
+        raise MappingError(f"{path}: has no list of jobs; {_GIVE}")
+    names, cores, groups, positions = ([_field(path, number, row, key) for number, row in enumerate(rows)] for key in _FIELDS)
     return _warm_start(str(path), tuple(names), cores, groups, positions)
+
+
+def _field(path: str | Path, number: int, row: Any, key: str) -> Any:
+    """One field of one job, checked."""
+    if not isinstance(row, dict) or key not in row:
+        raise MappingError(f"{path}: jobs[{number}]: has no field {key!r}; {_GIVE}")
+    value, kind = row[key], _FIELDS[key]
+    if not (isinstance(value, str) if kind is str else type(value) is int and value >= 0):
+        what = "a whole number of at least 0" if kind is int else "a name"
+        raise MappingError(f"{path}: jobs[{number}]: {key!r} is {value!r}, and should be {what}; {_GIVE}")
+    return value
 
 
 def _warm_start(source: str, jobs: tuple[str, ...], core: list[str], group: list[int], position: list[int]) -> WarmStart:

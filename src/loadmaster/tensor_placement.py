@@ -36,9 +36,13 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A copy of ``tensor``, issued when all kernels before ``start`` have ended and complete before kernel ``end`` starts.
+    """A copy of ``tensor``, issued when position ``start`` is reached and complete before position ``end`` is.
 
-    With ``start == end`` it blocks computation and runs at the link's blocking bandwidth, else at the asynchronous one.
+    Position ``p`` is reached when all kernels before ``p`` and all overlapping copies with ``end <= p`` have ended. With ``start == end``
+    a copy blocks computation and runs at the link's blocking bandwidth, else it overlaps and runs at the asynchronous one. At a position
+    the blocking copies to the slow memory run first, then those to the fast memory; then overlapping copies are issued, and the kernel
+    starts. What is copied out or dropped at a position can therefore make room for what is copied in there. While a copy blocks it
+    has the link to itself: overlapping ones stand still.
 
     To the fast memory: a stay of the tensor begins at ``start``; from kernel ``end`` on its kernels find it there, and until then in the
     slow memory. To the slow memory (``to_fast`` false): the tensor is in the fast memory from ``start`` to ``end`` and may stay on; from

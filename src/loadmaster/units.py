@@ -45,6 +45,17 @@ def parse_bytes(text: str | int | float) -> int:
     return int(value)
 
 
+def parse_bytes_of(text: str | int | float, whole: int) -> int:
+    """Bytes, or the share ``"50%"`` of ``whole`` bytes, rounded down."""
+    stripped = str(text).strip()
+    if not stripped.endswith("%"):
+        return parse_bytes(text)
+    share = _quantity(stripped.removesuffix("%"), "", {"": 1}, "a share", "50%")
+    if share > 100:
+        raise UnitError(f"{text!r} is more than the whole: write a share from 0% to 100%, or bytes")
+    return int(share * whole / 100)
+
+
 def parse_bandwidth(text: str | int | float) -> float:
     """Bytes per second, from ``"34 GB/s"``; more than zero."""
     return _positive(_quantity(text, "B/s", _DECIMAL | _BINARY, "a bandwidth", "34 GB/s"), text)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadmaster import _native
+from loadmaster.mapping.configurations import configuration_bound
 from loadmaster.mapping.exact import exact_makespan
 from loadmaster.mapping.group import Group, core_and_position, genome_of, queues_of
 from loadmaster.mapping.group_bounds import group_bound, tightened
@@ -73,18 +74,51 @@ def test_more_bandwidth_never_hurts_a_mapping(case, more: float) -> None:
     assert reference.makespan(Group(group.latency, group.demand / more), queues) <= reference.makespan(group, queues)
 
 
+def test_more_bandwidth_can_hurt_where_some_jobs_want_none() -> None:
+    # On core 0: hungry, none, hungry. On core 1: none, hungry, none. With more bandwidth the hungry jobs meet, and core 1 is late.
+    latency = np.array([1.0, 8.95, 1.0, 10.0, 0.05, 20.0])[:, None].repeat(2, axis=1)
+    wanted = np.array([1.0, 0.0, 1.0, 0.0, 1.0, 0.0])[:, None].repeat(2, axis=1)
+    queues = queues_of(np.array([0, 0, 0, 1, 1, 1]), np.arange(6), 2)
+    scarce, ample = (exact_makespan(Group(latency, wanted / bandwidth), queues) for bandwidth in (0.9, 1.0))
+    assert scarce == pytest.approx(30.05 + 0.05 / 9)
+    assert ample == pytest.approx(30.1)
+
+
+@given(groups(jobs=4, cores=3, demands=POSITIVE, latencies=st.sampled_from([0.0, 0.5, 1.0, 1.5, 3.0])))
+@settings(max_examples=60, deadline=None)
+def test_no_mapping_beats_the_bound_over_configurations(group: Group) -> None:
+    splits = [
+        (cores, order)
+        for order in itertools.permutations(range(group.jobs))
+        for cores in itertools.product(range(group.cores), repeat=group.jobs)
+    ]
+    queues = np.concatenate(
+        [
+            queues_of(np.array(cores), np.array(order), group.cores)
+            for cores, order in splits
+            if all(group.allowed[range(group.jobs), cores])
+        ]
+    )
+    makespans = group.makespans(queues)
+    worst, best = int(makespans.argmax()), float(makespans.min())
+    found = configuration_bound(group, queues[worst : worst + 1], float(makespans[worst]))
+    if found is not None:
+        assert found.makespan <= best * (1 + 1e-9)
+        assert group.allowed[np.arange(group.jobs), found.core].all()
+
+
 @given(groups(jobs=4, cores=3, demands=ANY_DEMAND))
 @settings(max_examples=120, deadline=None)
 def test_no_mapping_beats_the_bound(group: Group) -> None:
-    best = min(
-        reference.makespan(group, split)
+    best, core, order = min(
+        (reference.makespan(group, split), cores, order)
         for order in itertools.permutations(range(group.jobs))
         for cores in itertools.product(range(group.cores), repeat=group.jobs)
         for split in [[[job for job in order if cores[job] == core] for core in range(group.cores)]]
     )
     bound = group_bound(group)
     assert bound.makespan <= best
-    better = tightened(group, bound, float(best), 40)
+    better = tightened(group, bound, queues_of(np.array(core), np.array(order), group.cores))
     assert bound.makespan <= better.makespan <= float(best)
 
 
@@ -158,5 +192,7 @@ def test_branching_closes_the_gap_that_whole_jobs_open() -> None:
     latency = np.array([[4.0, 4.0], [3.0, 3.0], [2.0, 2.0], [2.0, 2.0], [2.0, 2.0]])
     group = Group(latency, np.full((5, 2), 0.1))
     root = group_bound(group)
-    assert tightened(group, root, 7.0, 100).makespan == pytest.approx(7.0)
+    queues = queues_of(np.array([0, 1, 1, 0, 1]), np.arange(5), 2)
+    assert group.makespans(queues)[0] == 7.0
+    assert tightened(group, root, queues).makespan == pytest.approx(7.0)
     assert root.makespan < 6.6

@@ -1,6 +1,9 @@
 """Mapping jobs as a function: every strategy, groups, objectives, fronts, warm starts, and mistakes."""
 
 import itertools
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -133,7 +136,7 @@ def test_a_warm_start_is_worth_something(tmp_path) -> None:
         warm = map_jobs(table, 1e9, strategy=name, samples=100, warm_start=start)
         assert warm.makespan == pytest.approx(first.makespan, rel=1e-3)
     (tmp_path / "odd.json").write_text('{"jobs": [{"job": "a", "core": 1}]}')
-    with pytest.raises(MappingError, match="not a mapping"):
+    with pytest.raises(MappingError, match="should be a name"):
         read_warm_start(tmp_path / "odd.json")
 
 
@@ -170,6 +173,80 @@ def test_time_limits_and_interrupts_keep_the_best_so_far() -> None:
     assert stopped.interrupted
     for mapping in (limited, stopped):
         assert sorted(np.bincount(mapping.group).tolist()) == [100, 100, 100]
+
+
+_INTERRUPTED = """
+import sys, numpy as np
+from loadmaster.job_analysis import JobAnalysis
+from loadmaster.mapper import map_dependent_jobs, map_jobs
+generator = np.random.default_rng(0)
+shape = 60, 4
+table = JobAnalysis(tuple(map(str, range(60))), tuple("abcd"), generator.lognormal(-9, 1, shape), generator.lognormal(20, 1, shape),
+                    np.ones(60, dtype=np.int64))
+told = []
+def progress(stage, share):
+    if not told:
+        told.append(print("searching", flush=True))
+name = sys.argv[1]
+options = {"samples": 10**12, "progress": progress}
+found = map_dependent_jobs(table, 1e9, [()] * 60, **options) if name == "waiting" else map_jobs(table, 1e9, strategy=name, **options)
+print(found.interrupted, len(found.core), found.lower_bound <= found.makespan)
+"""
+
+
+@pytest.mark.parametrize("name", ["auto", "magma", "annealing", "random", "es", "tbpsa", "waiting"])
+def test_an_interrupt_from_the_keyboard_keeps_the_best_so_far(name: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", _INTERRUPTED, name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "searching\n"
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate(timeout=60)
+    assert out == "True 60 True\n", error
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "line 1, column 2: not JSON"),
+        ("[1]", "has no list of jobs"),
+        ('{"objectives": [], "front": []}', "front of mappings"),
+        ('{"jobs": [{"job": "a", "core": "x", "group": 0}]}', r"jobs\[0\]: has no field 'position'"),
+        ('{"jobs": [{"job": "a", "core": 3, "group": 0, "position": 0}]}', r"jobs\[0\]: 'core' is 3, and should be a name"),
+        ('{"jobs": [{"job": "a", "core": "x", "group": 0, "position": -1}]}', "whole number of at least 0"),
+    ],
+)
+def test_a_malformed_warm_start_is_refused_by_field(text: str, words: str, tmp_path) -> None:
+    (tmp_path / "start.json").write_text(text)
+    with pytest.raises(MappingError, match=words):
+        read_warm_start(tmp_path / "start.json")
+
+
+def test_settings_of_a_strategy_that_has_none_are_refused() -> None:
+    with pytest.raises(MappingError, match="'auto' has no settings"):
+        map_jobs(jobs(5), 1e9, settings={"mutation": 0.1})
+
+
+def test_jobs_that_wait_are_mapped_for_energy_and_for_both() -> None:
+    table = jobs(30)
+    after = [()] * 10 + [(job - 10,) for job in range(10, 30)]
+    quick, frugal, both = (map_dependent_jobs(table, 1e9, after, objective=name, samples=600) for name in ("makespan", "energy", "edp"))
+    assert frugal.status == "optimal"
+    assert frugal.energy == pytest.approx(np.where(np.isfinite(table.latency), table.energy, np.inf).min(axis=1).sum())
+    assert frugal.energy <= both.energy
+    assert quick.makespan <= frugal.makespan
+    assert both.value == both.makespan * both.energy <= min(each.makespan * each.energy for each in (quick, frugal))
+    for mapping in (quick, frugal, both):
+        assert mapping.lower_bound <= mapping.value
+        assert all(mapping.start[job] >= max((mapping.end[before] for before in after[job]), default=0.0) for job in range(30))
+
+
+def test_local_search_finds_what_list_scheduling_misses() -> None:
+    # The first job ends first on the core that the chain needs.
+    latency = np.array([[1.0, 1.1], [1.0, 9.0], [1.0, 9.0], [1.0, 9.0]]) * 1e-3
+    table = JobAnalysis(tuple("abcd"), tuple("xy"), latency, np.full((4, 2), 1.0), np.zeros(4, dtype=np.int64))
+    found = map_dependent_jobs(table, 1e9, [(), (), (1,), (2,)], samples=300)
+    assert found.makespan == pytest.approx(3e-3)
+    assert found.status == "optimal"
 
 
 def test_dependent_jobs_wait_for_each_other_and_for_their_time() -> None:

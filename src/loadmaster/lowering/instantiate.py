@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from loadmaster.errors import PlanError
@@ -11,6 +12,7 @@ from loadmaster.hardware import Target
 from loadmaster.job import Job, NetworkInfo, Operand, OperatorInfo, Role, TensorInstance, Workload
 from loadmaster.lowering.fuse import FusedOp, fuse
 from loadmaster.lowering.split import WHOLE, Split, choose_split
+from loadmaster.lowering.versions import without_updates
 
 
 def lower(graphs: Sequence[Graph], target: Target, *, mini_batches: int = 1) -> Workload:
@@ -61,12 +63,14 @@ class _Builder:
         self.tensors: dict[str, TensorInstance] = {}
 
     def add_network(self, graph: Graph, name: str, mini_batches: int) -> None:
+        graph = without_updates(graph)
         fused = fuse(graph)
         if not fused:
             raise PlanError(f"{graph.source}: nothing to plan: every operator is a view or a constant")
         splits = [choose_split(f, self._capacity) if self._capacity else WHOLE for f in fused]
+        readers = Counter(access.tensor for f in fused for access in f.reads)
         for mini_batch in range(mini_batches):
-            _MiniBatch(self, graph, name, mini_batch, mini_batches).add(fused, splits)
+            _MiniBatch(self, graph, name, mini_batch, mini_batches, readers).add(fused, splits)
         operators = tuple(_operator_info(graph, op) for f in fused for op in f.ops)
         # An output that no job touches is known at planning time, or is an input or a constant passed through: there is nothing to plan.
         touched = {storage for operator in operators for storage in (*operator.reads, *operator.writes)}
@@ -93,8 +97,10 @@ def _operator_info(graph: Graph, op: Op) -> OperatorInfo:
 class _MiniBatch:
     """The jobs and tensors of one mini-batch of one network."""
 
-    def __init__(self, builder: _Builder, graph: Graph, network: str, mini_batch: int, mini_batches: int) -> None:
-        self._builder = builder
+    def __init__(
+        self, builder: _Builder, graph: Graph, network: str, mini_batch: int, mini_batches: int, readers: Mapping[str, int]
+    ) -> None:
+        self._builder, self._readers = builder, readers
         self._graph = graph
         self._network = network
         self._mini_batch = mini_batch
@@ -141,6 +147,8 @@ class _MiniBatch:
 
     def _shares(self, access: Access, split: Split, tile: int, *, divides: bool) -> list[tuple[str, int]]:
         """Instances that a tile reads of a tensor, and the bytes of each."""
+        if divides and self._is_cut(access):
+            return [self._weight_tile(access, split, tile)]
         parts = self._source(access.tensor)
         source = self._splits.get(access.tensor, WHOLE)
         if divides and source.channels == split.channels:
@@ -150,6 +158,20 @@ class _MiniBatch:
         touched = split.share(access.bytes, tile) if divides and len(parts) == 1 else access.bytes
         total = sum(self._builder.tensors[part].bytes for part in parts)
         return [(part, -(-touched * self._builder.tensors[part].bytes // total)) for part in parts]
+
+    def _is_cut(self, access: Access) -> bool:
+        """Whether a weight is cut with its operator: each tile needs its own part only, and nobody else needs any."""
+        tensor = self._graph.tensors[access.tensor]
+        alone = self._readers[access.tensor] == 1 and access.tensor not in self._outputs
+        return tensor.kind is TensorKind.WEIGHT and alone and access.bytes == tensor.bytes
+
+    def _weight_tile(self, access: Access, split: Split, tile: int) -> tuple[str, int]:
+        """A tile's part of a weight, shared by all mini-batches."""
+        tensor = self._graph.tensors[access.tensor]
+        name, size = f"{self._network}/{access.tensor}[{tile}/{split.tiles}]", split.share(access.bytes, tile)
+        instance = TensorInstance(name, self._network, access.tensor, 0, size, str(tensor.kind))
+        self._builder.tensors.setdefault(name, instance)
+        return name, size
 
     def _writes(self, group: FusedOp, split: Split, tile: int, job: int) -> list[Operand]:
         operands = []

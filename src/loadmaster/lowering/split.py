@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from loadmaster.lowering.fuse import FusedOp
 
-_MOST_TILES = 64
+_MOST_TILES = 256
+_SIDE_BY_SIDE = (4, 2, 1)
+"""Tiles that should fit at once, so that one is fetched while others are worked on: the most that is possible."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ WHOLE = Split(1, 1)
 
 
 def choose_split(fused: FusedOp, capacity: int) -> Split:
-    """The fewest tiles whose working set fits into ``capacity`` bytes; :data:`WHOLE` if none is needed, or none can help.
+    """The fewest tiles of which several fit into ``capacity`` bytes at once; :data:`WHOLE` if none is needed, or none can help.
 
     A tile reads its share of what divides by channel and all of everything else. Only a single ungrouped, non-recurrent loop
     nest can be cut, and only if its results have as many bytes for every channel.
@@ -55,10 +57,9 @@ def choose_split(fused: FusedOp, capacity: int) -> Split:
         return WHOLE
     if any(write.bytes % nest.k for write in fused.writes):
         return WHOLE
-    tiles = -(-shared // (capacity - whole))
-    while tiles <= min(nest.k, _MOST_TILES):
-        widest = -(-nest.k // tiles)
-        if whole + shared * widest // nest.k <= capacity:
-            return Split(nest.k, tiles)
-        tiles += 1
+    for at_once in _SIDE_BY_SIDE:
+        room = (capacity - whole) // at_once
+        for tiles in range(-(-shared // max(1, room)), min(nest.k, _MOST_TILES) + 1):
+            if shared * -(-nest.k // tiles) // nest.k <= room:
+                return Split(nest.k, tiles)
     return WHOLE

@@ -1,9 +1,10 @@
-"""Placement where copies block computation, or where tensors never move: a linear program, lives from it, and a search (AutoTM, ASPLOS 2020)."""
+"""Placement where copies block computation, or tensors never move: a linear program, lives from it, a search (AutoTM, ASPLOS 2020)."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +12,17 @@ from numpy.typing import NDArray
 from loadmaster.errors import PlacementError
 from loadmaster.kernel_sequence import KernelSequence
 from loadmaster.placement.bound import lower_bound
-from loadmaster.placement.lifetimes import Floats, Lifetimes, Lives, lifetimes, placement_of, total_seconds
+from loadmaster.placement.lifetimes import Floats, Ints, Lifetimes, Lives, lifetimes, placement_of, total_seconds
 from loadmaster.placement.needs import least_lives
 from loadmaster.placement.sparse_program import Prices, SparseProgram
 from loadmaster.tensor_placement import Mode, PlacementSolution
 
 _SURE = 1e-6
+_PEAKS = 256
+"""Runs of kernels at whose peaks the linear program knows the limits to begin with."""
+_TOLERATED = 2e-3
+"""Share of a limit by which the linear program may exceed it without being told."""
+_ROUNDS = 5
 _LIVES_PER_USE = 100
 """Lives that the search may find for every use of a tensor."""
 
@@ -75,50 +81,76 @@ def place_between_kernels(
         placement = placement_of(sequence, times, least, moves)
         return PlacementSolution(placement, 0.0, 0.0, np.zeros(0))
     report("solving the linear program", 0.1)
-    prices, guess, doubt, interrupted = _relax(times, moves, deadline)
-    bound = lower_bound(times, prices, moves)
+    advice = _relax(times, sequence.live_bytes(), moves, deadline)
+    bound = lower_bound(times, advice.prices, moves)
     report("placing tensors", 0.5)
-    lives, spent, stopped = _search(times, prices, (guess, doubt), least, moves, bound * (1 + gap), seed, 0.0 if interrupted else deadline)
+    lives, spent, stopped = _search(times, advice, least, moves, bound * (1 + gap), seed, deadline)
     placement = placement_of(sequence, times, lives, moves)
     seconds = total_seconds(sequence, times, lives, placement)
-    return PlacementSolution(placement, seconds, min(bound, seconds), prices.memory, interrupted or stopped, {"lives": spent})
+    return PlacementSolution(placement, seconds, min(bound, seconds), advice.prices.memory, stopped, {"lives": spent})
 
 
-def _relax(times: Lifetimes, moves: bool, deadline: float | None) -> tuple[Prices, Lives | None, Floats, bool]:
-    """Prices and lives from the linear program; without an answer in time, prices of nothing."""
-    program = SparseProgram(times, moves)
-    solved = program.model.solve(deadline)
-    if not len(solved.values):
-        free = Prices(
-            np.zeros(times.kernels),
-            np.tile([1.0, 0.0, 0.0], (times.kernels, 1)),
-            np.zeros(len(times.kernel)),
-            np.zeros(len(times.kernel), dtype=np.uint8),
-        )
-        return free, None, np.ones(times.tensors), solved.interrupted
-    return program.prices(solved), *program.lives(solved), solved.interrupted
+@dataclass(frozen=True, eq=False)
+class _Advice:
+    """Prices, lives as the linear program has them, and for each tensor how far these are from whole."""
+
+    prices: Prices
+    lives: Lives | None
+    doubt: Floats
+    interrupted: bool
+
+
+def _relax(times: Lifetimes, live: Ints, moves: bool, deadline: float | None) -> _Advice:
+    """Solve the linear program; without an answer in time, prices of nothing.
+
+    It begins with the limits at peaks of the live bytes, and learns of others where its solution exceeds them: few matter, and any prices
+    give a valid bound.
+    """
+    window = -(-times.kernels // _PEAKS)
+    limited = _peaks((live - times.limit).astype(np.float64), window)
+    advice = _Advice(_free(times), None, np.ones(times.tensors), False)
+    for _ in range(_ROUNDS):
+        program = SparseProgram(times, moves, limited)
+        solved = program.model.solve(deadline)
+        if not solved.optimal:
+            return replace(advice, interrupted=True)
+        advice = _Advice(program.prices(solved), *program.lives(solved), False)
+        excess = program.excess(solved)
+        missed = excess > _TOLERATED * times.limit
+        if not missed.any():
+            break
+        limited = np.union1d(limited, _peaks(np.where(missed, excess, 0.0), window))
+    return advice
+
+
+def _free(times: Lifetimes) -> Prices:
+    """Memory costs nothing, and kernels take as long as their arithmetic."""
+    uses = len(times.kernel)
+    return Prices(np.zeros(times.kernels), np.tile([1.0, 0.0, 0.0], (times.kernels, 1)), np.zeros(uses), np.zeros(uses, dtype=np.uint8))
+
+
+def _peaks(height: Floats, window: int) -> Ints:
+    """The highest kernel of each run of ``window`` kernels that has one above zero."""
+    padded = np.full(-(-len(height) // window) * window, -np.inf)
+    padded[: len(height)] = height
+    rows = padded.reshape(-1, window)
+    above: Ints = (rows.argmax(axis=1) + np.arange(len(rows)) * window)[rows.max(axis=1) > 0]
+    return above
 
 
 def _search(
-    times: Lifetimes,
-    prices: Prices,
-    advice: tuple[Lives | None, Floats],
-    least: Lives,
-    moves: bool,
-    goal: float,
-    seed: int,
-    deadline: float | None,
+    times: Lifetimes, advice: _Advice, least: Lives, moves: bool, goal: float, seed: int, deadline: float | None
 ) -> tuple[Lives, int, bool]:
+    """Place tensors as the linear program advises, then improve; also lives found, and whether a deadline or signal ended it."""
     from loadmaster import _native
 
-    guess, doubt = advice
-    guess = guess or least
+    prices, guess = advice.prices, advice.lives or least
     shares = prices.shares[times.kernel]
     fast = times.fast * shares[:, 1]
     slow = np.where(np.isfinite(times.slow), times.slow, 0.0) * shares[:, 2]
     combined = ((np.diff(times.first_entry) > 0) | (np.bincount(times.kernel, prices.noted, times.kernels) > 0))[times.kernel]
     fast[combined], slow[combined] = 0.0, prices.surcharge[combined]
-    sure = doubt < _SURE
+    sure = advice.doubt < _SURE
     order = np.lexsort((np.arange(times.tensors), -times.size, ~sure))
     found = _native.search_lives(
         *times.native,
@@ -129,6 +161,12 @@ def _search(
         goal,
         seed,
         _LIVES_PER_USE * len(times.kernel),
-        np.inf if deadline is None else max(0.0, deadline - time.monotonic()),
+        _left(advice, deadline),
     )
-    return Lives(*found[:3]), found[4], found[5]
+    return Lives(*found[:3]), found[4], advice.interrupted or found[5]
+
+
+def _left(advice: _Advice, deadline: float | None) -> float:
+    if advice.interrupted:
+        return 0.0
+    return np.inf if deadline is None else max(0.0, deadline - time.monotonic())

@@ -4,7 +4,8 @@ A tensor's reference points are its uses. At each use it is in the fast memory o
 in the fast memory or not: that is a *life*. The copies follow from it, because where copies block computation they cost the same at any
 time, so that leaving right after a use and returning right before one is never worse:
 
-- leaving costs a copy unless a slow copy is valid, or the next use overwrites the tensor without reading it, or nobody uses it again;
+- leaving costs a copy unless a slow copy is valid, or the next use overwrites the tensor without reading it, or nobody uses it again
+  (weights and outputs must be somewhere at the end);
 - returning costs a copy unless the use overwrites the tensor without reading it, and leaves the slow copy valid;
 - a use that writes the tensor in the fast memory makes the slow copy invalid.
 
@@ -185,6 +186,18 @@ def placement_of(sequence: KernelSequence, times: Lifetimes, lives: Lives, moves
     return TensorPlacement(placed.stays, placed.moves, _algorithms(sequence, times, lives, placed))
 
 
+def least_workspace(times: Lifetimes) -> Ints:
+    """Bytes of the smallest workspace of each kernel, shape (kernels,)."""
+    least: Ints = np.minimum.reduceat(times.workspace, times.first_algorithm[:-1])
+    return least
+
+
+def least_seconds(times: Lifetimes) -> Floats:
+    """Arithmetic of the fastest algorithm of each kernel, shape (kernels,)."""
+    least: Floats = np.minimum.reduceat(times.seconds, times.first_algorithm[:-1])
+    return least
+
+
 def placed_lives(times: Lifetimes, fast: NDArray[np.bool_]) -> Lives:
     """Lives of tensors that never move, from the place of each use."""
     there = fast.astype(np.uint8)
@@ -254,7 +267,7 @@ def _copies(times: Lifetimes, t: int, fast: list[int], stays: list[int], tail: i
         copies = []
         for i, k in enumerate(kernel):
             if not stays[i]:
-                if dirty and reads[i]:
+                if dirty and (reads[i] or (i == 0 and life == Life.CYCLIC)):
                     left = kernel[i - 1] + 1
                     copies.append(Move(t, False, left, left))
                 if fast[i] and reads[i]:

@@ -84,7 +84,7 @@ class LinearModel:
         stop: Callable[[], bool] | None = None,
         method: str = "choose",
     ) -> Solved:
-        """Run HiGHS on the program, with ``integers`` whole to within ``gap``, until ``deadline`` (`time.monotonic`) or ``stop`` says so."""
+        """Run HiGHS, with ``integers`` whole to within ``gap``, until ``deadline`` (`time.monotonic`) or ``stop`` says so."""
         import highspy
 
         solver: Any = highspy.Highs()
@@ -126,6 +126,8 @@ class LinearModel:
         rows, columns, values = rows[order], columns[order], values[order]
         fresh = np.append(True, (np.diff(rows) != 0) | (np.diff(columns) != 0)) if len(rows) else np.empty(0, dtype=bool)
         starts = np.flatnonzero(fresh)
+        sums = np.add.reduceat(values, starts) if len(starts) else values
+        starts, sums = starts[sums != 0], sums[sums != 0]
         cost = np.concatenate(self._cost)
         for where, extra in self._extra:
             np.add.at(cost, where, extra)
@@ -136,7 +138,7 @@ class LinearModel:
         model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
         model.a_matrix_.start_ = np.searchsorted(columns[starts], np.arange(self._columns + 1)).astype(np.int32)
         model.a_matrix_.index_ = rows[starts].astype(np.int32)
-        model.a_matrix_.value_ = np.add.reduceat(values, starts) if len(starts) else values
+        model.a_matrix_.value_ = sums
         return model
 
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from loadmaster.errors import CapacityError
 from loadmaster.kernel_sequence import KernelSequence
-from loadmaster.placement.lifetimes import Lifetimes, Lives, placed_lives, spans
+from loadmaster.placement.lifetimes import Lifetimes, Lives, least_workspace, placed_lives, spans
 
 _NAMED = 5
 
@@ -18,7 +18,7 @@ def least_lives(sequence: KernelSequence, times: Lifetimes, moves: bool) -> Live
     Where tensors may not move, one that must be there once is there always. Raises `CapacityError` where even that exceeds a limit.
     """
     must = ~np.isfinite(times.slow)
-    workspace = np.minimum.reduceat(times.workspace, times.first_algorithm[:-1]) if times.kernels else times.limit.copy()
+    workspace = least_workspace(times)
     for k in np.flatnonzero(np.diff(times.first_entry)).tolist():
         uses = times.use[times.first_operand[k] : times.first_operand[k + 1]]
         must[uses], workspace[k] = _least_combination(times, k, uses)
@@ -73,5 +73,5 @@ def _complaint(sequence: KernelSequence, times: Lifetimes, lives: Lives, workspa
     what = f"its tensors: {largest}{more}" if there else "no tensors"
     return (
         f"kernel {sequence.kernels[k].name!r} needs {needed} bytes of fast memory and may take {int(times.limit[k])}: "
-        f"a workspace of {int(workspace[k])} bytes, and {what}: allow at least {needed - int(times.limit[k])} bytes more, or split the kernel"
+        f"a workspace of {int(workspace[k])} bytes, and {what}: allow {needed - int(times.limit[k])} bytes more, or split the kernel"
     )

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from loadmaster.placement.lifetimes import Bits, Floats, Ints, Life, Lifetimes, Lives, placed_lives
+from loadmaster.placement.lifetimes import Bits, Floats, Ints, Life, Lifetimes, Lives, least_seconds, least_workspace, placed_lives
 from loadmaster.placement.linear_model import LinearModel, Solved
 
 _NONE = -1
@@ -50,12 +50,18 @@ class Prices:
 
 
 class SparseProgram:
-    """The program of one sequence and its limits in the solver's hands. ``moves`` false places every tensor once."""
+    """The program of one sequence and its limits in the solver's hands.
 
-    def __init__(self, times: Lifetimes, moves: bool) -> None:
+    ``moves`` false places every tensor once. ``limited`` are the kernels whose limits it knows, in order; all if it is not given.
+    """
+
+    def __init__(self, times: Lifetimes, moves: bool, limited: Ints | None = None) -> None:
         self.times, self.moves = times, moves
+        several = np.flatnonzero(np.diff(times.first_algorithm) > 1)
+        self.limited = np.arange(times.kernels) if limited is None else np.union1d(limited, several)
+        self._changes: list[tuple[Ints, Ints, Floats]] = []
         self.model = LinearModel()
-        self._second = max(float(np.minimum.reduceat(times.seconds, times.first_algorithm[:-1]).mean()), 1e-12) if times.kernels else 1.0
+        self._second = max(float(least_seconds(times).mean()), 1e-12)
         self._byte = max(float(times.size.max(initial=1)), 1.0)
         self._measured = np.diff(times.first_entry) > 0
         self._lives()
@@ -94,7 +100,7 @@ class SparseProgram:
         soiled[times.tensor[writes]] = True
         soiled |= times.life == Life.INPUT
         has_before = before != _NONE
-        dirty = reads & soiled[times.tensor] & (has_before | supplied)
+        dirty = (reads | (is_first & cyclic)) & soiled[times.tensor] & (has_before | supplied)
         clean = reads & has_before & ~writes[np.maximum(before, 0)]
         copy_in = np.where(reads, times.to_fast[times.tensor], 0.0) / self._second
         copy_out = times.to_slow[times.tensor] / self._second
@@ -135,14 +141,13 @@ class SparseProgram:
     # --- memory ---------------------------------------------------------------------------------------------------------------------
 
     def _memory(self) -> None:
-        times, model = self.times, self.model
+        times, model, at = self.times, self.model, self.limited
         several = np.diff(times.first_algorithm) > 1
-        least = np.minimum.reduceat(times.workspace, times.first_algorithm[:-1]) if times.kernels else times.limit
-        free = (times.limit - np.where(several, 0, least)) / self._byte
-        self.occupied = model.columns(np.zeros(times.kernels), 0.0, free)
-        self.changes = model.rows(np.zeros(times.kernels), np.zeros(times.kernels))
-        model.entries(self.changes, self.occupied, np.ones(times.kernels))
-        model.entries(self.changes[1:], self.occupied[:-1], np.full(max(times.kernels - 1, 0), -1.0))
+        free = (times.limit - np.where(several, 0, least_workspace(times)))[at] / self._byte
+        self.occupied = model.columns(np.zeros(len(at)), 0.0, free)
+        self.changes = model.rows(np.zeros(len(at)), np.zeros(len(at)))
+        model.entries(self.changes, self.occupied, np.ones(len(at)))
+        model.entries(self.changes[1:], self.occupied[:-1], np.full(max(len(at) - 1, 0), -1.0))
         if self.moves:
             self._changes_of_moving()
         else:
@@ -176,8 +181,12 @@ class SparseProgram:
         self._change(end, column, -size)
 
     def _change(self, kernels: Ints, columns: Ints, sizes: Floats) -> None:
-        inside = kernels < self.times.kernels
-        self.model.entries(self.changes[kernels[inside]], columns[inside], -sizes[inside])
+        """Bytes that come or go at kernels: they are seen at the next kernel whose limit counts."""
+        there = columns != _NONE
+        self._changes.append((kernels[there], columns[there], sizes[there]))
+        seen = np.searchsorted(self.limited, kernels)
+        inside = seen < len(self.limited)
+        self.model.entries(self.changes[seen[inside]], columns[inside], -sizes[inside])
 
     def _algorithms(self, several: Ints) -> None:
         """A variable per algorithm where there is a choice."""
@@ -191,7 +200,7 @@ class SparseProgram:
         model.entries(one[owner[chosen]], self.algorithm[chosen], np.ones(len(chosen)))
         self.room = np.full(times.kernels, _NONE)
         self.room[several] = model.rows(np.full(len(several), -np.inf), times.limit[several] / self._byte)
-        model.entries(self.room[several], self.occupied[several], np.ones(len(several)))
+        model.entries(self.room[several], self.occupied[np.searchsorted(self.limited, several)], np.ones(len(several)))
         model.entries(self.room[owner[chosen]], self.algorithm[chosen], times.workspace[chosen] / self._byte)
 
     # --- kernels --------------------------------------------------------------------------------------------------------------------
@@ -230,7 +239,7 @@ class SparseProgram:
         times, k = self.times, self.times.kernel
         finite = np.where(np.isfinite(times.slow), times.slow, 0.0)
         fast_sum, slow_sum = np.bincount(k, times.fast, times.kernels), np.bincount(k, finite, times.kernels)
-        least = np.minimum.reduceat(times.seconds, times.first_algorithm[:-1])
+        least = least_seconds(times)
         computed = ~self._measured & (np.maximum(fast_sum, slow_sum) > least)
         matters = computed[k] & (np.maximum(times.fast, finite) > _MATTERS * np.maximum(least, fast_sum)[k])
         few = np.bincount(k[matters], minlength=times.kernels) <= _TOLD_APART
@@ -244,7 +253,8 @@ class SparseProgram:
         with np.errstate(invalid="ignore"):
             slow = np.where(bits[None], times.slow[uses][:, None], 0.0).sum(axis=2)
         arithmetic = times.seconds[times.first_algorithm[kernels][:, None] + np.arange(algorithms)]
-        return np.maximum(arithmetic[:, :, None], np.maximum(fast, slow)[:, None, :])
+        tables: Floats = np.maximum(arithmetic[:, :, None], np.maximum(fast, slow)[:, None, :])
+        return tables
 
     def _combinations(self, kernels: Ints, uses: Ints, tables: Floats) -> None:
         """One variable for every possible combination of places and algorithms, tied to the places of the operands.
@@ -272,7 +282,7 @@ class SparseProgram:
     def _sums(self, computed: NDArray[np.bool_]) -> None:
         """Time is at least the arithmetic's and each memory's: rows only where they can matter."""
         times, model, k = self.times, self.model, self.times.kernel
-        least = np.minimum.reduceat(times.seconds, times.first_algorithm[:-1]) if times.kernels else np.empty(0)
+        least = least_seconds(times)
         finite = np.where(np.isfinite(times.slow), times.slow, 0.0)
         fast_sum, slow_sum = np.bincount(k, times.fast, times.kernels), np.bincount(k, finite, times.kernels)
         self.time[computed] = model.columns(np.ones(int(computed.sum())), least[computed] / self._second, np.inf)
@@ -296,7 +306,8 @@ class SparseProgram:
     def prices(self, solved: Solved) -> Prices:
         """Multipliers of the rows: every set of them gives a valid bound, these give a good one."""
         times = self.times
-        memory = -solved.column_duals[self.occupied]
+        memory = np.zeros(times.kernels)
+        memory[self.limited] = -solved.column_duals[self.occupied]
         several = self.room != _NONE
         memory[several] -= solved.row_duals[self.room[several]]
         shares = np.zeros((times.kernels, 3))
@@ -310,6 +321,14 @@ class SparseProgram:
         tied = self.tied != _NONE
         surcharge[tied] = solved.row_duals[self.tied[tied]] * self._second
         return Prices(np.maximum(memory, 0.0) * self._second / self._byte, shares, surcharge, self.noted.astype(np.uint8))
+
+    def excess(self, solved: Solved) -> Floats:
+        """Bytes by which a solution exceeds the limit at each kernel, shape (kernels,); negative where there is room."""
+        times = self.times
+        change = np.zeros(times.kernels + 1)
+        for kernels, columns, sizes in self._changes:
+            np.add.at(change, kernels, sizes * solved.values[columns])
+        return change.cumsum()[:-1] * self._byte - (times.limit - least_workspace(times))
 
     def lives(self, solved: Solved) -> tuple[Lives, Floats]:
         """Lives rounded from a solution, and for each tensor how far its variables are from whole numbers."""
@@ -333,8 +352,9 @@ class SparseProgram:
     def integers(self) -> Ints:
         """Columns that are whole numbers."""
         kinds = [self.arrives, self.dirty, self.clean, self.tail, self.algorithm]
-        columns = np.unique(np.concatenate(kinds))
-        return columns[columns != _NONE]
+        columns: Ints = np.unique(np.concatenate(kinds))
+        whole: Ints = columns[columns != _NONE]
+        return whole
 
     @property
     def second(self) -> float:

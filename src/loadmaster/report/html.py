@@ -1,27 +1,16 @@
-"""The page: figures, tables and charts in one file that opens without a network and asks for nothing."""
+"""The report of a plan: figures, tables and charts."""
 
 from __future__ import annotations
-
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from importlib.resources import files
-from typing import Any
-
-from bokeh.document import Document
-from bokeh.plotting import figure
-from bokeh.resources import Resources
 
 from loadmaster.plans import Plan
 from loadmaster.report import figures, tables
 from loadmaster.report.bandwidth import draw_link
 from loadmaster.report.charts import Canvas, canvas
+from loadmaster.report.convergence import draw_convergence
 from loadmaster.report.memory_map import draw_map
+from loadmaster.report.page import Page, hint, in_page, section
 from loadmaster.report.schedule import draw_schedule
 from loadmaster.report.text import Html, to_html
-
-POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
-"""What the browser may load: nothing from elsewhere. Bokeh compiles its own callbacks, hence the second script permission."""
 
 SCHEDULE_HINT = (
     "The paler a job, the longer it waits for memory. Drag to pan, hold Ctrl and scroll to zoom in time: all charts move together. "
@@ -30,70 +19,38 @@ SCHEDULE_HINT = (
 MAP_HINT = "What jobs produce is drawn in full colour, weights and inputs are pale. Colours are those of the networks above."
 
 
-@dataclass
-class Page:
-    """Collects charts while the markup around them is written."""
-
-    plots: list[figure] = field(default_factory=list)
-
-    def place(self, drawn: tuple[figure, str]) -> Html:
-        """The element that will hold a chart, and under it what the chart leaves out."""
-        plot, remark = drawn
-        self.plots.append(plot)
-        return Html(f"<div class=chart id={_element(len(self.plots) - 1)}></div>{_hint(remark)}")
-
-
 def render_page(plan: Plan) -> str:
     """The whole report; the same plan gives the same text."""
     on, page = canvas(plan), Page()
     sections = (*_plan_sections(plan), *_chart_sections(plan, on, page))
     _hide_together(on)
-    script = ""
-    for code in Resources(mode="inline", components=["bokeh"], log_level="error").js_raw:
-        script += f"<script>{code}</script>\n"
-    return _PAGE.format(
-        policy=POLICY,
-        title=to_html(figures.title(plan)),
-        description=to_html(plan.target.description),
-        style=files("loadmaster.report").joinpath("page.css").read_text("utf-8"),
-        sections="\n".join(sections),
-        bokeh=script,
-        charts=_in_script(_charts_json(page.plots)),
-    )
+    return in_page(figures.title(plan), plan.target.description, sections, page)
 
 
 def _plan_sections(plan: Plan) -> list[Html]:
     """What can be said without a chart."""
     about = Html(f"<p>{to_html(figures.verdict(plan).capitalize())}. <strong>{to_html(figures.ESTIMATES)}</strong></p>{tables.notes(plan)}")
     return [
-        _section("", tables.headline(plan), about),
-        _section("Networks", tables.networks(plan)),
-        _section("Memories", tables.memories(plan)),
-        _section("Cores", tables.cores(plan)),
+        section("", tables.headline(plan), about),
+        section("Networks", tables.networks(plan)),
+        section("Memories", tables.memories(plan)),
+        section("Cores", tables.cores(plan)),
     ]
 
 
 def _chart_sections(plan: Plan, on: Canvas, page: Page) -> list[Html]:
     memories = plan.target.memories
-    schedule = _section(
+    schedule = section(
         "Schedule and bandwidth",
-        _hint(SCHEDULE_HINT),
+        hint(SCHEDULE_HINT),
         page.place(draw_schedule(plan, on)),
         *(page.place(draw_link(plan, m, on)) for m in memories),
     )
-    maps = _section("Memory over time", _hint(MAP_HINT), *(page.place(draw_map(plan, m, on)) for m in memories))
-    private = [_section("Private buffers", tables.buffers(plan))] if any(core.buffer for core in plan.target.cores) else []
-    peaks = [_section(f"At the peak of {m.name}", tables.peak(plan, m, on.unit)) for m in memories]
-    return [schedule, maps, *private, _section("Traffic", tables.traffic(plan)), *peaks]
-
-
-def _section(heading: str, *parts: Html) -> Html:
-    head = f"<h2>{to_html(heading)}</h2>" if heading else ""
-    return Html(f"<section>{head}{''.join(parts)}</section>")
-
-
-def _hint(text: str) -> Html:
-    return Html(f"<p class=hint>{to_html(text)}</p>" if text else "")
+    maps = section("Memory over time", hint(MAP_HINT), *(page.place(draw_map(plan, m, on)) for m in memories))
+    search = [section("Search", page.place(draw_convergence(plan, on)))] if len(plan.search) > 1 else []
+    private = [section("Private buffers", tables.buffers(plan))] if any(core.buffer for core in plan.target.cores) else []
+    peaks = [section(f"At the peak of {m.name}", tables.peak(plan, m, on.unit)) for m in memories]
+    return [schedule, maps, *search, *private, section("Traffic", tables.traffic(plan)), *peaks]
 
 
 def _hide_together(on: Canvas) -> None:
@@ -101,59 +58,3 @@ def _hide_together(on: Canvas) -> None:
     for first, *others in on.drawn.values():
         for other in others:
             first.js_link("visible", other, "visible")
-
-
-def _element(index: int) -> str:
-    return f"chart{index}"
-
-
-def _charts_json(plots: Sequence[figure]) -> dict[str, Any]:
-    """The charts as Bokeh's browser side takes them."""
-    document = Document()
-    for plot in plots:
-        document.add_root(plot)
-    names: dict[str, str] = {}
-    models = _renumbered(document.to_json(deferred=False), names)
-    roots = {names[plot.id]: _element(i) for i, plot in enumerate(plots)}
-    item = {"docid": "plan", "roots": roots, "root_ids": list(roots)}
-    return {"docs": {"plan": models}, "items": [item]}
-
-
-def _renumbered(value: Any, names: dict[str, str]) -> Any:
-    """The same models, numbered as they come; Bokeh's numbers also count all that the process has drawn before."""
-    if isinstance(value, dict):
-        return {k: names.setdefault(v, f"m{len(names)}") if k == "id" else _renumbered(v, names) for k, v in value.items()}
-    return [_renumbered(item, names) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _in_script(data: object) -> str:
-    """JSON that cannot end the script element around it."""
-    text = json.dumps(data, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="icon" href="data:,">
-<title>{title} · Loadmaster</title>
-<style>
-{style}</style>
-</head>
-<body>
-<main>
-<header><p class=brand>Loadmaster</p><h1>{title}</h1><p>{description}</p></header>
-<noscript><p>The charts are drawn by a script in this file; the tables are not.</p></noscript>
-{sections}
-</main>
-{bokeh}<script type="application/json" id="data">{charts}</script>
-<script>
-const charts = JSON.parse(document.getElementById("data").textContent)
-Bokeh.embed.embed_items(charts.docs, charts.items)
-</script>
-</body>
-</html>
-"""

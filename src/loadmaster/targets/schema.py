@@ -77,6 +77,7 @@ class _CoreTable(_Table):
     local_buffer: _Bytes = 512
     noc_bandwidth: _Bandwidth | None = None
     noc_latency: _Seconds = 0.0
+    winograd: Annotated[bool, Field(strict=True)] = False
     macs_per_cycle: dict[Literal["int8", "fp16", "fp32"], _Rate] = {"int8": 1.0, "fp16": 1.0, "fp32": 1.0}
 
     @model_validator(mode="after")
@@ -112,6 +113,7 @@ class _CoreTable(_Table):
             local_buffer=self.local_buffer,
             noc_bandwidth=self.noc_bandwidth,
             noc_latency=self.noc_latency,
+            winograd=self.winograd,
         )
         return [replace(core, name=name) for name in names]
 
@@ -121,9 +123,11 @@ class _CopyTable(_Table):
     to_main: _Bandwidth
     asynchronous_to_fast: _Bandwidth | None = None
     asynchronous_to_main: _Bandwidth | None = None
+    shared: Annotated[bool, Field(strict=True)] = False
 
     def engine(self) -> CopyEngine:
-        return CopyEngine(self.to_fast, self.to_main, self.asynchronous_to_fast or self.to_fast, self.asynchronous_to_main or self.to_main)
+        to_fast, to_main = self.asynchronous_to_fast or self.to_fast, self.asynchronous_to_main or self.to_main
+        return CopyEngine(self.to_fast, self.to_main, to_fast, to_main, self.shared)
 
 
 class _TargetFile(_Table):

@@ -91,8 +91,8 @@ class ShortestPath {
                 const Number total = after[from] + cost;
                 if (total < before[to]) before[to] = total, gap.before[to] = from, gap.stays[to] = stays;
             };
-            // A use that does not read needs no copy of the bytes before it.
-            const Number in = c.reads[i] ? c.in[i] : Number{}, out = c.reads[i] ? c.out[i] : Number{};
+            // A use that does not read needs no copy of the bytes before it; but round the end of time they must be somewhere.
+            const Number in = c.reads[i] ? c.in[i] : Number{}, out = c.reads[i] || (i == 0 && c.life == Life::cyclic) ? c.out[i] : Number{};
             reach(dirty, dirty, c.stay[i], true);
             reach(clean, clean, c.stay[i], true);
             reach(clean, clean, in, false);

@@ -118,7 +118,7 @@ class Search {
             sum = 0;
             for (std::int64_t u = begin; u < end; ++u) {
                 if (!lives_.stays[u]) {
-                    if (state == dirty && t_.reads[u]) sum += t_.to_slow[u > begin ? u - 1 : end - 1];
+                    if (state == dirty && (t_.reads[u] || (u == begin && life == Life::cyclic))) sum += t_.to_slow[u > begin ? u - 1 : end - 1];
                     if (lives_.fast[u] && t_.reads[u]) sum += t_.to_fast[u];
                     state = lives_.fast[u] ? clean : slow;
                 }

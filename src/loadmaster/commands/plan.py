@@ -1,0 +1,108 @@
+"""``loadmaster plan``."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from loadmaster.commands.options import Batch, Dim, Json, Models, Precision, Training, load_networks
+from loadmaster.commands.printing import print_json, print_violations
+from loadmaster.plans import ROUNDS
+
+if TYPE_CHECKING:
+    from loadmaster.plans import Plan
+    from loadmaster.verification import Violation
+
+
+def plan_command(
+    models: Models,
+    target: Annotated[str, typer.Option(metavar="NAME|FILE.toml", help="A bundled target (`loadmaster targets`) or a file.")],
+    batch: Batch = None,
+    dim: Dim = None,
+    precision: Precision = None,
+    training: Training = False,
+    mini_batches: Annotated[int, typer.Option(min=1, metavar="N", help="Instances of every network; they share its weights.")] = 1,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help='Override a field of the target: `dram.bandwidth="8 GB/s"`.')
+    ] = None,
+    time_limit: Annotated[str | None, typer.Option(metavar="S", help="Stop the search after so long, such as `5` or `2 min`.")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, metavar="N", help="Same input and seed, same plan.")] = 0,
+    rounds: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Rounds of the joint search; 0: map, place and allocate separately.")
+    ] = ROUNDS,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where plan.json, report.html and trace.pftrace go.")] = Path("loadmaster-plan"),
+    as_json: Json = False,
+) -> None:
+    """Plan networks on a target, check the plan, write a report.
+
+    Networks are planned together. The plan is checked by code that shares nothing with the planner, and plan.json, report.html and
+    trace.pftrace are written. Ctrl-C ends the search and keeps the best plan so far.
+
+    Example: `loadmaster plan onnx:resnet50 bert.onnx --target edge-npu --precision int8 --set dram.bandwidth="8 GB/s" --out plan`
+    """
+    from loadmaster.output import output_directory
+    from loadmaster.planner import plan
+    from loadmaster.progress import LateProgress
+    from loadmaster.targets import target as read_target
+    from loadmaster.units import parse_seconds
+    from loadmaster.verification import verify
+
+    machine = read_target(target, overrides or ())
+    limit = None if time_limit is None else parse_seconds(time_limit)
+    with output_directory(out) as place, LateProgress() as progress:
+        progress("reading", 0.0)
+        graphs = load_networks(models, batch, dim, precision, training)
+        started, started_cpu = time.perf_counter(), time.process_time()
+        result = plan(graphs, machine, mini_batches=mini_batches, seed=seed, rounds=rounds, time_limit=limit, progress=progress)
+        seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - started_cpu
+        progress("verifying", 0.0)
+        violations = verify(result)
+        progress("writing", 0.0)
+        result.save(place.draft / "plan.json")
+        result.report(place.draft)
+        files = place.publish()
+    if as_json:
+        print_json(_summary_json(result, seconds, cpu_seconds, files, violations))
+    else:
+        _print_summary(result, seconds, cpu_seconds, files)
+    if violations:
+        print_violations(violations, "plan")
+        raise typer.Exit(1)
+
+
+def _summary_json(plan: Plan, seconds: float, cpu_seconds: float, files: list[Path], violations: tuple[Violation, ...]) -> dict[str, Any]:
+    metrics = plan.metrics
+    return {
+        "status": plan.status,
+        "makespan": metrics.makespan.value,
+        "lower_bound": metrics.makespan.lower_bound,
+        "throughput": metrics.throughput.value,
+        "inferences_per_second": metrics.inferences_per_second.value,
+        "traffic_bytes": int(metrics.traffic[plan.target.main.name].value),
+        "links": {name: {"bytes": int(cost.value), "lower_bound": int(cost.lower_bound)} for name, cost in metrics.traffic.items()},
+        "memories": {
+            name: {"peak": use.peak, "lower_bound": use.lower_bound, "capacity": use.capacity} for name, use in metrics.memory.items()
+        },
+        "utilisation": {name: rate.value for name, rate in metrics.utilisation.items()},
+        "jobs": len(plan.jobs),
+        "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
+        "seed": plan.seed,
+        "estimated": True,
+        "violations": len(violations),
+        "notes": list(plan.notes),
+        "files": [str(file) for file in files],
+    }
+
+
+def _print_summary(plan: Plan, seconds: float, cpu_seconds: float, files: list[Path]) -> None:
+    from rich.console import Console
+
+    from loadmaster.report.terminal import summary
+
+    Console().print(summary(plan, seconds=seconds, cpu_seconds=cpu_seconds))
+    for file in files:
+        typer.echo(f"wrote {file}")

@@ -1,0 +1,246 @@
+"""Measured kernel times: every combination once, kept as it is measured, and put into sequences; tables of one's own."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import loadmaster as lm
+from loadmaster.cli import app
+from loadmaster.cost import kernel_times
+from loadmaster.cost.kernel_times import Case, KernelTimes, Setting, case_of, profile_place
+from loadmaster.cost.kernels import kernel_sequence
+from loadmaster.cost.measured_kernels import comparison, measured_tables, tabled
+from loadmaster.cost.profile import profile
+from loadmaster.errors import PlacementError
+from loadmaster.frontends.kernel_times_csv import read_kernel_times
+from loadmaster.graph import Graph, Invocation
+from loadmaster.kernel_sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
+
+CODE = """
+import torch
+from torch import nn
+
+def net(batch=256):
+    layers = [nn.Linear(128, 256), nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 128)]
+    return nn.Sequential(*layers), torch.rand(batch, 128)
+
+def picking(batch=8):
+    layers = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4 * 15 * 15, 2)]
+    return nn.Sequential(*layers), torch.rand(batch, 3, 32, 32)
+
+def looking_up(batch=4):
+    return nn.Embedding(100, 8), torch.zeros(batch, 3, dtype=torch.long)
+"""
+
+
+@pytest.fixture
+def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Graph:
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "profiled_networks.py").write_text(CODE)
+    return lm.load("torch:profiled_networks:net", training=True)
+
+
+@pytest.fixture
+def times(tmp_path: Path) -> KernelTimes:
+    return KernelTimes(tmp_path / "kept" / "times.sqlite")
+
+
+def cases(graph: Graph) -> list[Case]:
+    return [case for op in graph.ops if op.op_class != "view" and (case := case_of(graph, op)) is not None]
+
+
+def test_every_combination_is_measured_once(graph: Graph, times: KernelTimes, tmp_path: Path) -> None:
+    done = profile(graph, times, slow=tmp_path / "slow", threads=1, repeats=1)
+    setting = Setting.here(1)
+    keys = {case.key(places, setting) for case in cases(graph) for places in case.combinations}
+    assert set(times.all()) == keys
+    assert (done.measured, done.reused, done.left, done.failed) == (len(keys), 0, 0, {})
+    assert all(seconds > 0 for seconds, _ in times.all().values())
+    # The middle layer's activation is measured in both memories, a bias never is.
+    assert max(len(case.moved) for case in cases(graph)) >= 3
+    assert not any(size < 2**16 for case in cases(graph) for i, size in enumerate(case.bytes) if i in case.moved)
+    assert list((tmp_path / "slow").iterdir()) == []
+    again = profile(graph, times, slow=tmp_path / "slow", threads=1, repeats=1)
+    assert (again.measured, again.reused) == (0, len(keys))
+
+
+@pytest.mark.parametrize("factory", ["picking", "looking_up"])
+def test_kernels_with_indices_and_several_results_run(graph: Graph, times: KernelTimes, tmp_path: Path, factory: str) -> None:
+    other = lm.load(f"torch:profiled_networks:{factory}", training=True)
+    done = profile(other, times, slow=tmp_path, threads=1, repeats=1)
+    assert done.failed == {}
+    assert done.measured > 0
+
+
+def test_an_interrupted_profile_goes_on(graph: Graph, times: KernelTimes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = iter(range(1000))
+
+    def broken(*_: object) -> float:
+        if next(count) == 5:
+            raise KeyboardInterrupt
+        return 1.0
+
+    monkeypatch.setattr("loadmaster.cost.profile.measure", broken)
+    first = profile(graph, times, slow=tmp_path, threads=1)
+    assert (first.measured, first.interrupted) == (5, True)
+    second = profile(graph, times, slow=tmp_path, threads=1)
+    assert (second.reused, second.measured, second.left) == (5, first.left, 0)
+    assert profile(graph, times, slow=tmp_path, threads=2).reused == 0
+
+
+def test_a_time_limit_leaves_the_rest(graph: Graph, times: KernelTimes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loadmaster.cost.profile.measure", lambda *_: 1.0)
+    done = profile(graph, times, slow=tmp_path, threads=1, time_limit=-1.0)
+    assert done.measured == 0
+    assert done.interrupted
+    assert done.left > 0
+
+
+def test_what_cannot_run_is_said(graph: Graph, times: KernelTimes, tmp_path: Path) -> None:
+    first = next(op for op in graph.ops if op.op_class != "view")
+    strange = replace(first, invocation=Invocation('["aten.nonsense.default",[],{}]', (), ()))
+    silent = replace(first, name="silent", invocation=None)
+    done = profile(replace(graph, ops=(strange, silent)), times, slow=tmp_path, threads=1, repeats=1)
+    assert done.measured == 0
+    assert "nonsense" in done.failed[first.name]
+    assert "cannot be written down" in done.failed["silent"]
+
+
+def test_what_is_too_large_is_left_out(graph: Graph, times: KernelTimes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loadmaster.cost.profile.measure", lambda *_: 1.0)
+    monkeypatch.setattr("loadmaster.cost.profile._free_bytes", lambda: 2 * 2**19)
+    done = profile(graph, times, slow=tmp_path, threads=1)
+    assert done.measured > 0
+    fits = [op.name for op in graph.ops if op.op_class != "view" and sum(case_of(graph, op).bytes) <= 2**19]  # type: ignore[union-attr]
+    assert set(done.too_large) == {op.name for op in graph.ops if op.op_class != "view"} - set(fits)
+
+
+def test_measurements_become_tables(graph: Graph, times: KernelTimes) -> None:
+    steps = kernel_sequence(graph, lm.target("optane-server"))
+    with pytest.raises(PlacementError, match="run loadmaster profile"):
+        measured_tables(steps, graph, times, 1)
+    setting = Setting.here(1)
+    for case in cases(graph):
+        for places in case.combinations:
+            seconds = 1.0 + sum(case.bytes[place] for place in places)
+            times.put(case.key(places, setting), "", "", "device 1", seconds, 1)
+    found = measured_tables(steps, graph, times, 1)
+    assert len(found.kernels) == len(steps.kernels)
+    for kernel, op in zip(found.kernels, [op for op in graph.ops if op.op_class != "view"], strict=True):
+        case = case_of(graph, op)
+        assert case is not None
+        moved = {case.storages[place]: case.bytes[place] for place in case.moved}
+        names = [found.tensors[operand.tensor].name for operand in kernel.operands]
+        for mask in range(2 ** len(names)):
+            slow = [mask >> bit & 1 == 1 for bit in range(len(names))]
+            assert kernel.seconds(slow) == 1.0 + sum(moved.get(name, 0) for name, there in zip(names, slow, strict=True) if there)
+    assert "were measured here" in found.notes[0]
+    pairs = comparison(steps, found)
+    assert [pair.measured for pair in pairs] == [1.0] * len(steps.kernels)
+    assert all(pair.estimated < 1.0 for pair in pairs)
+    staged = measured_tables(kernel_sequence(graph, lm.target("gpu-pcie")), graph, times, 1)
+    assert staged.seconds(True) == float("inf")
+
+
+def test_partial_measurements_leave_estimates(graph: Graph, times: KernelTimes) -> None:
+    steps = kernel_sequence(graph, lm.target("optane-server"))
+    whole, *_, partly = sorted(cases(graph), key=lambda case: len(case.moved))
+    times.put(partly.key((), Setting.here(1)), "", "", "device 1", 1.0, 1)
+    for places in whole.combinations:
+        times.put(whole.key(places, Setting.here(1)), "", "", "device 1", 1.0, 1)
+    found = measured_tables(steps, graph, times, 1)
+    assert 0 < sum(kernel.measured is not None for kernel in found.kernels) < len(found.kernels)
+    assert any(note.startswith("the others: kernel times are estimated") for note in found.notes)
+
+
+def test_the_command_profiles_and_goes_on(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOADMASTER_CACHE", str(tmp_path / "cache.sqlite"))
+    monkeypatch.setattr("loadmaster.cost.profile.measure", lambda *_: 1.0)
+    call = ["profile", "torch:profiled_networks:net", "--training", "--batch", "64", "--threads", "1", "--slow", str(tmp_path), "--json"]
+    first = json.loads(CliRunner().invoke(app, call, catch_exceptions=False).stdout)
+    second = json.loads(CliRunner().invoke(app, call, catch_exceptions=False).stdout)
+    assert first["measured"] == second["reused"] > 0
+    assert (first["left"], second["measured"]) == (0, 0)
+    text = CliRunner().invoke(app, call[:-1], catch_exceptions=False).stdout
+    assert f"{first['measured']} there before, 0 left" in text
+
+
+def test_networks_that_cannot_be_run_here_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LOADMASTER_CACHE", str(tmp_path / "cache.sqlite"))
+    with pytest.raises(PlacementError, match="profile a torch module"):
+        CliRunner().invoke(app, ["profile", "onnx:squeezenet"], catch_exceptions=False)
+
+
+def test_a_store_needs_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LOADMASTER_CACHE", "")
+    with pytest.raises(PlacementError, match="LOADMASTER_CACHE is empty"):
+        profile_place()
+    damaged = tmp_path / "damaged.sqlite"
+    damaged.write_bytes(b"nothing like a database" * 100)
+    with pytest.raises(PlacementError, match="cannot be read"):
+        KernelTimes(damaged).all()
+    with pytest.raises(PlacementError, match="cannot be kept"):
+        KernelTimes(damaged).put("k", "", "", "", 1.0, 1)
+    assert KernelTimes(tmp_path / "new.sqlite").all() == {}
+    assert not (tmp_path / "new.sqlite").exists()
+
+
+def test_the_store_lives_beside_the_cache(tmp_path: Path) -> None:
+    place = tmp_path / "cache.sqlite"
+    KernelTimes(place).put("key", "call", "0", "device 1", 0.5, 3)
+    assert KernelTimes(place).all() == {"key": (0.5, "device 1")}
+    with sqlite3.connect(place) as connection:
+        assert connection.execute("SELECT call, places, repeats FROM kernel_times").fetchall() == [("call", "0", 3)]
+
+
+def test_the_processor_is_named() -> None:
+    assert kernel_times.processor()
+
+
+STEPS = KernelSequence(
+    "steps",
+    (StoredTensor("x", 8, StoredKind.INPUT), StoredTensor("y", 8)),
+    (
+        Kernel("a", "add", (Operand(0, True, False, 1.0, 2.0), Operand(1, False, True, 1.0, 3.0)), (Algorithm("direct", 0.5),)),
+        Kernel("b", "add", (Operand(1, True, True, 1.0, 2.0),), (Algorithm("direct", 0.5),)),
+    ),
+    CopyLink(1.0, 1.0, 1.0, 1.0),
+    notes=("kernel times are estimated",),
+)
+
+
+def test_a_table_of_ones_own(tmp_path: Path) -> None:
+    file = tmp_path / "times.csv"
+    file.write_text("kernel,combination,seconds\na,,0.5\na,x,0.75\na,y x,2\n")
+    found = tabled(STEPS, read_kernel_times(file), str(file))
+    # Bit 0 is x, bit 1 is y; y alone in the slow memory has no row.
+    assert found.kernels[0].measured == ((0.5, 0.75, float("inf"), 2.0),)
+    assert found.kernels[1] == STEPS.kernels[1]
+    assert found.notes == (f"times of 1 of 2 kernels are from {file}", "the others: kernel times are estimated")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("c,,1\n", "steps has no kernel 'c'"),
+        ("a,z,1\na,,1\n", "kernel 'a' does not use z"),
+        ("a,x,1\n", "no time with all tensors in the fast memory"),
+        ("a,,1\na,,2\n", "times.csv:3: kernel 'a' has this combination twice"),
+        ("a,,-1\n", "times.csv:2:3: seconds is '-1'"),
+        (",,1\n", "times.csv:2:1: kernel is empty"),
+    ],
+)
+def test_tables_that_make_no_sense_are_refused(rows: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "times.csv"
+    file.write_text(f"kernel,combination,seconds\n{rows}")
+    with pytest.raises(PlacementError) as caught:
+        tabled(STEPS, read_kernel_times(file), str(file))
+    assert message in str(caught.value)
