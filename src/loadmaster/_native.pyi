@@ -301,6 +301,39 @@ def lagrangian_bound(
     memory in parts of 2^-24; ``surcharge`` is for each use's slow place, in seconds, in kernels with tables and where uses are ``noted``.
     """
 
+def schedule_copies(
+    tensors: tuple[NDArray[np.generic], ...],
+    kernels: tuple[NDArray[np.generic], ...],
+    links: tuple[NDArray[np.float64], ...],
+    drain: float,
+    shared: bool,
+    lives: tuple[NDArray[np.uint8], ...],
+) -> tuple[float, NDArray[np.int64], NDArray[np.int64]]:
+    """When the copies of given lives run: seconds of all (infinite if a limit is exceeded), copies in the order in which they start, each
+    (tensor, to fast, start, end, position where it leaves or is needed), and each kernel's algorithm.
+
+    ``links`` are each tensor's seconds of a blocking copy in, out, and of an overlapping one in, out; ``drain`` the bytes/s copied out.
+    """
+
+def search_overlapping(
+    tensors: tuple[NDArray[np.generic], ...],
+    kernels: tuple[NDArray[np.generic], ...],
+    prices: tuple[NDArray[np.float64], ...],
+    links: tuple[NDArray[np.float64], ...],
+    drain: float,
+    shared: bool,
+    lives: tuple[NDArray[np.uint8], ...],
+    goal: float,
+    seed: int,
+    nodes: int,
+    time: float,
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8], float, int, bool, bool]:
+    """Better lives (fast, stays, tail), their seconds with copies scheduled, attempts, stopped early, by a signal.
+
+    ``tensors`` have what copies cost at the ``prices``: of memory per byte and kernel, of each use in the fast and the slow memory. The
+    budget's ``nodes`` count uses and kernels scheduled.
+    """
+
 def search_lives(
     tensors: tuple[NDArray[np.generic], ...],
     kernels: tuple[NDArray[np.generic], ...],

@@ -180,8 +180,9 @@ def copy_costs(times: Lifetimes, bytes_: Ints, link: CopyLink, prices: EnginePri
     cyclic = (times.life == Life.CYCLIC)[times.tensor]
     to_slow = np.where(cyclic, _leaving(link, prices, 2)[times.kernel + 1], out[times.kernel + 1])
     to_fast = np.where(cyclic, _returning(link, prices, 2)[times.kernel], back[times.kernel])
-    size = bytes_[times.tensor] * (1 - 1e-12)
-    return size * to_fast, size * np.minimum(to_slow, _while_used(times, link, prices))
+    size = (bytes_[times.tensor] * (1 - 1e-12)).astype(np.float64)
+    leaving = np.minimum(to_slow, _while_used(times, link, prices))
+    return (size * to_fast).astype(np.float64), (size * leaving).astype(np.float64)
 
 
 def _leaving(link: CopyLink, prices: EnginePrices, rounds: int) -> Floats:
@@ -227,10 +228,7 @@ def _while_used(times: Lifetimes, link: CopyLink, prices: EnginePrices) -> Float
         since = 0
         for u in range(begin, end):
             k = kernel[u]
-            if writes[u]:
-                low = blocking
-            else:
-                low = min(low, float(cost[since : k + 1].min(initial=np.inf)))
+            low = blocking if writes[u] else min(low, float(cost[since : k + 1].min(initial=np.inf)))
             since = k + 1
             cheapest[u] = low
     return cheapest

@@ -147,7 +147,8 @@ class _Best:
         link = sequence.link
         bytes_ = np.array([tensor.bytes for tensor in sequence.tensors], dtype=np.float64)
         self.links = tuple(bytes_ / rate for rate in (link.to_fast, link.to_slow, link.asynchronous_to_fast, link.asynchronous_to_slow))
-        self.seconds = np.inf
+        self.drain, self.shared = link.asynchronous_to_slow, link.shared
+        self.seconds: float = np.inf
         self.placement = TensorPlacement((), (), ())
         if start is not None:
             self.placement, self.seconds = start, time_moves(sequence, start).total
@@ -156,8 +157,10 @@ class _Best:
         """Schedule the copies of ``lives``, and keep the result if it is better."""
         from loadmaster import _native
 
-        found = _native.schedule_copies(*self.times.native, *self._links, (lives.fast, lives.stays, lives.tail))
-        placement = _scheduled(self.times, lives, *found[1:])
+        found = _native.schedule_copies(*self.times.native, self.links, self.drain, self.shared, (lives.fast, lives.stays, lives.tail))
+        if not np.isfinite(found[0]):
+            return np.inf
+        placement = _scheduled(self.times, lives, found[1], found[2])
         seconds = time_moves(self.sequence, placement).total
         if seconds < self.seconds and (fast_bytes(self.sequence, placement) <= self.times.limit).all():
             self.placement, self.seconds = placement, seconds
@@ -173,18 +176,16 @@ class _Best:
         found = _native.search_overlapping(
             *times.native_with(*copies),
             _advice(times, prices),
-            *self._links,
+            self.links,
+            self.drain,
+            self.shared,
             (lives.fast, lives.stays, lives.tail),
             goal,
             seed,
             min(_WORK, _ATTEMPTS * len(times.kernel) * (len(times.kernel) + times.kernels)),
             np.inf if deadline is None else max(0.0, deadline - time.monotonic()),
         )
-        return Lives(*found[:3]), int(found[4]), bool(found[5])
-
-    @property
-    def _links(self) -> tuple[tuple[Floats, ...], float, bool]:
-        return self.links, self.sequence.link.asynchronous_to_slow, self.sequence.link.shared
+        return Lives(found[0], found[1], found[2]), found[4], found[5]
 
 
 def _advice(times: Lifetimes, prices: EnginePrices) -> tuple[Floats, Floats, Floats]:
@@ -204,7 +205,8 @@ def _needed(times: Lifetimes, least: Lives) -> Ints:
     change = np.zeros(times.kernels + 1, dtype=np.int64)
     np.add.at(change, times.kernel, least.fast * times.size[times.tensor])
     np.add.at(change, times.kernel + 1, -(least.fast * times.size[times.tensor]))
-    return np.minimum(change.cumsum()[:-1] + workspace, times.limit)
+    needed: Ints = np.minimum(change.cumsum()[:-1] + workspace, times.limit)
+    return needed
 
 
 def _candidate(
