@@ -21,10 +21,8 @@ from loadmaster.tensor_placement import Move, PlacementSolution, Stay, TensorPla
 _SURE = 1e-6
 _ATTEMPTS = 100
 """Attempts of the search for every use of a tensor, unless they become too much work."""
-_WORK = 5 * 10**8
+_WORK = 3 * 10**8
 """Uses and kernels that the search may schedule, one attempt after another."""
-_RESERVES = (1.0, 0.5, 0.0, 1.5)
-"""Shares of the room that copies under way take in the linear program, which candidates leave free."""
 
 
 def place_overlapping(
@@ -94,13 +92,10 @@ def place_overlapping(
     goal = bound * (1 + gap)
     stopped = solved.interrupted
     tried = [lives_of(sequence, times, start)] if start is not None else []
-    for n, reserve in enumerate(_RESERVES):
-        if stopped:
-            break
-        report("placing tensors", 0.3 + 0.05 * n)
-        tighter = replace(
-            times, limit=np.maximum(times.limit - (reserve * program.under_way(solved)).astype(np.int64), _needed(times, least))
-        )
+    if not stopped:
+        report("placing tensors", 0.3)
+        # What copies under way take in the linear program is left free.
+        tighter = replace(times, limit=np.maximum(times.limit - program.under_way(solved).astype(np.int64), _needed(times, least)))
         lives, stopped = _candidate(tighter, copies, prices, (guess, doubt), least, seed, deadline)
         tried.append(lives)
     rounds = 0
