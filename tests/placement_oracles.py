@@ -31,7 +31,7 @@ def walk(sequence, limits, placement) -> float:
     for attempt in range(2):  # a weight begins as it ends: the first round finds how
         state = {}
         for t, tensor in enumerate(sequence.tensors):
-            state[t] = {"fast": (t, 0) in starts, "slow": False}
+            state[t] = {"fast": (t, 0) in starts and (t, 0) not in fetched, "slow": False}
             if tensor.kind is StoredKind.WEIGHT:
                 state[t] = dict(ended[t]) if attempt else {"fast": t in on, "slow": True}
             elif tensor.kind is StoredKind.INPUT:

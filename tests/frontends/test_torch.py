@@ -366,3 +366,19 @@ def test_another_release_of_torch_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(torch, "__version__", "2.12.0")
     with pytest.raises(ModelError, match=r"reads traces of torch 2\.13"):
         lm.load("torch:any:thing")
+
+
+def test_resnet_200_has_the_kernels_and_the_peak_that_are_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+    steps = sequence(lm.load("torch:benchmarks.networks.resnet:resnet200", batch=512, training=True))
+    assert len(steps.kernels) == 1558
+    # AutoTM's table has 132 GB.
+    assert 128e9 < steps.peak_bytes < 134e9
+
+
+@pytest.mark.parametrize("factory", ["unet:unet", "gpt:gpt2_small", "densenet:densenet264", "inception:inception_v4", "vgg:vgg19"])
+def test_networks_of_the_benchmarks_are_understood(factory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+    graph = lm.load(f"torch:benchmarks.networks.{factory}", batch=2)
+    assert not graph.unknown_ops
+    assert graph.macs > 10**9

@@ -1,19 +1,26 @@
 """Static and synchronous placement: legal, never better than the bound, and as good as trying everything."""
 
 import math
+import time
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadmaster.errors import CapacityError
+import training_steps
+from loadmaster.errors import CapacityError, PlacementError
+from loadmaster.kernel_sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
 from loadmaster.placement import place_between_kernels
-from loadmaster.tensor_placement import Mode
+from loadmaster.placement.bound import lower_bound
+from loadmaster.placement.lifetimes import lifetimes
+from loadmaster.placement.published_program import PublishedProgram
+from loadmaster.placement.sparse_program import Prices, SparseProgram
+from loadmaster.tensor_placement import Mode, fast_bytes
 from placement_oracles import optimum, sequences, walk
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(sequences(), st.lists(st.integers(0, 16), min_size=5, max_size=5), st.sampled_from([Mode.SYNC, Mode.STATIC]))
 def test_small_placements_lie_between_bound_and_optimum(sequence, room, mode) -> None:
     limits = np.array(room[: len(sequence.kernels)], dtype=np.int64)
@@ -27,3 +34,74 @@ def test_small_placements_lie_between_bound_and_optimum(sequence, room, mode) ->
     assert found.seconds == pytest.approx(seconds, rel=1e-12, abs=1e-12)
     assert found.lower_bound <= best * (1 + 1e-12)
     assert seconds >= best - 1e-9
+
+
+@settings(max_examples=40, deadline=None)
+@given(sequences(kernels=4, tensors=3), st.lists(st.integers(2, 16), min_size=4, max_size=4))
+def test_all_forms_of_the_program_agree_with_trying_everything(sequence, room) -> None:
+    limits = np.array(room[: len(sequence.kernels)], dtype=np.int64)
+    best = optimum(sequence, limits, True)
+    times = lifetimes(sequence, limits)
+    programs = [SparseProgram(times, True), SparseProgram(times, True, apart=0)]
+    found = []
+    for program in programs:
+        solved = program.model.solve(integers=program.integers)
+        found.append(solved.objective * program.second if solved.optimal else math.inf)
+    published = PublishedProgram(sequence, times).solve()
+    found.append(published.objective if published.optimal else math.inf)
+    assert found == pytest.approx([best] * 3, rel=1e-5, abs=1e-6)
+
+
+@settings(max_examples=100, deadline=None)
+@given(sequences(), st.integers(4, 20), st.booleans(), st.randoms(use_true_random=False))
+def test_bounds_hold_for_any_prices(sequence, room, moves, random) -> None:
+    limits = np.full(len(sequence.kernels), room, dtype=np.int64)
+    times = lifetimes(sequence, limits)
+    shares = np.array([[random.random() for _ in range(3)] for _ in sequence.kernels])
+    shares /= shares.sum(axis=1, keepdims=True)
+    memory = np.array([random.choice([0.0, random.random()]) for _ in sequence.kernels])
+    surcharge = np.array([random.uniform(-1, 2) for _ in times.kernel])
+    noted = np.array([random.random() < 0.5 for _ in times.kernel], dtype=np.uint8)
+    assert lower_bound(times, Prices(memory, shares, surcharge, noted), moves) <= optimum(sequence, limits, moves)
+
+
+@pytest.mark.parametrize("machine", [training_steps.OPTANE, training_steps.GPU])
+@pytest.mark.parametrize("share", [0.5, 0.3])
+def test_a_residual_network_is_placed_close_to_the_bound(machine, share) -> None:
+    sequence = training_steps.resnet((1, 2, 2, 1), machine=machine)
+    limits = np.full(len(sequence.kernels), int(sequence.peak_bytes * share), dtype=np.int64)
+    found = place_between_kernels(sequence, limits, Mode.SYNC)
+    assert found.seconds == pytest.approx(walk(sequence, limits, found.placement), rel=1e-12)
+    assert found.lower_bound <= found.seconds <= found.lower_bound * 1.03
+    assert (fast_bytes(sequence, found.placement) <= limits).all()
+    again = place_between_kernels(sequence, limits, Mode.SYNC)
+    assert again.placement == found.placement
+    assert again.lower_bound == found.lower_bound
+
+
+def test_a_deadline_that_has_passed_returns_a_placement_and_a_bound() -> None:
+    sequence = training_steps.transformer(2, batch=2, length=64, width=128)
+    limits = np.full(len(sequence.kernels), sequence.peak_bytes // 2, dtype=np.int64)
+    found = place_between_kernels(sequence, limits, Mode.SYNC, deadline=time.monotonic() - 1)
+    assert found.interrupted
+    assert found.lower_bound <= found.seconds == pytest.approx(walk(sequence, limits, found.placement), rel=1e-12)
+
+
+def test_a_kernel_that_cannot_run_is_named_with_what_it_needs() -> None:
+    tensors = (StoredTensor("image", 700, StoredKind.INPUT), StoredTensor("result", 300, StoredKind.OUTPUT))
+    operands = (Operand(0, True, False, 1.0, math.inf), Operand(1, False, True, 1.0, math.inf))
+    kernel = Kernel("conv", "conv", operands, (Algorithm("direct", 1.0, 24),))
+    sequence = KernelSequence("one", tensors, (kernel,), CopyLink(1.0, 1.0, 1.0, 1.0))
+    with pytest.raises(
+        CapacityError, match=r"'conv' needs 1024 bytes .* may take 1000: .*workspace of 24.*'image' \(700 bytes\).*allow 24 bytes more"
+    ):
+        place_between_kernels(sequence, np.array([1000]), Mode.SYNC)
+    assert place_between_kernels(sequence, np.array([1024]), Mode.SYNC).seconds == 2.0
+
+
+def test_limits_of_the_wrong_shape_and_other_modes_are_refused() -> None:
+    sequence = training_steps.transformer(1, batch=1, length=8, width=64)
+    with pytest.raises(PlacementError, match="one for each kernel"):
+        place_between_kernels(sequence, np.array([1, 2]), Mode.SYNC)
+    with pytest.raises(PlacementError, match="place_overlapping"):
+        place_between_kernels(sequence, np.zeros(len(sequence.kernels), dtype=np.int64), Mode.ASYNC)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from loadmaster.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
 
-
 _FREE = frozenset({OpClass.VIEW, OpClass.SHAPE})
 
 

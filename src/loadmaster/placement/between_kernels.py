@@ -23,6 +23,10 @@ _PEAKS = 256
 _TOLERATED = 2e-3
 """Share of a limit by which the linear program may exceed it without being told."""
 _ROUNDS = 5
+_FEW_USES = 2000
+"""Uses up to which the integer program is tried where the search does not come close enough."""
+_NODES = 200
+"""Nodes that it may take."""
 _LIVES_PER_USE = 100
 """Lives that the search may find for every use of a tensor."""
 
@@ -87,6 +91,15 @@ def place_between_kernels(
     lives, spent, stopped = _search(times, advice, least, moves, bound * (1 + gap), seed, deadline)
     placement = placement_of(sequence, times, lives, moves)
     seconds = total_seconds(sequence, times, lives, placement)
+    if seconds > bound * (1 + gap) and not stopped and len(times.kernel) <= _FEW_USES:
+        report("solving the integer program", 0.8)
+        whole = _solve(times, advice, moves, gap, deadline)
+        others, more, stopped = _search(times, whole, least, moves, bound * (1 + gap), seed, deadline)
+        other = placement_of(sequence, times, others, moves)
+        faster = total_seconds(sequence, times, others, other)
+        spent += more
+        if faster < seconds:
+            placement, seconds = other, faster
     return PlacementSolution(placement, seconds, min(bound, seconds), advice.prices.memory, stopped, {"lives": spent})
 
 
@@ -121,6 +134,15 @@ def _relax(times: Lifetimes, live: Ints, moves: bool, deadline: float | None) ->
             break
         limited = np.union1d(limited, _peaks(np.where(missed, excess, 0.0), window))
     return advice
+
+
+def _solve(times: Lifetimes, advice: _Advice, moves: bool, gap: float, deadline: float | None) -> _Advice:
+    """Lives from the integer program instead, where it finds some within its budget."""
+    program = SparseProgram(times, moves)
+    solved = program.model.solve(deadline, program.integers, gap / 2, _NODES)
+    if not len(solved.values):
+        return replace(advice, interrupted=solved.interrupted)
+    return _Advice(advice.prices, *program.lives(solved), solved.interrupted)
 
 
 def _free(times: Lifetimes) -> Prices:

@@ -44,6 +44,11 @@ class LinearModel:
     _columns: int = 0
     _rows: int = 0
 
+    @property
+    def width(self) -> int:
+        """How many columns there are."""
+        return self._columns
+
     def columns(self, cost: Floats, low: float | Floats = 0.0, high: float | Floats = 1.0) -> Ints:
         """Add columns; returns their numbers."""
         count = len(cost)

@@ -23,7 +23,7 @@ from loadmaster.placement.linear_model import LinearModel, Solved
 _NONE = -1
 _MATTERS = 1e-3
 """Share of a kernel's time below which an operand's place is not told apart."""
-_TOLD_APART = 4
+TOLD_APART = 4
 """Most operands of a kernel whose combinations of places are variables, one each."""
 
 
@@ -53,10 +53,11 @@ class SparseProgram:
     """The program of one sequence and its limits in the solver's hands.
 
     ``moves`` false places every tensor once. ``limited`` are the kernels whose limits it knows, in order; all if it is not given.
+    Combinations of places are told apart in computed kernels where at most ``apart`` operands matter.
     """
 
-    def __init__(self, times: Lifetimes, moves: bool, limited: Ints | None = None) -> None:
-        self.times, self.moves = times, moves
+    def __init__(self, times: Lifetimes, moves: bool, limited: Ints | None = None, apart: int = TOLD_APART) -> None:
+        self.times, self.moves, self.apart = times, moves, apart
         several = np.flatnonzero(np.diff(times.first_algorithm) > 1)
         self.limited = np.arange(times.kernels) if limited is None else np.union1d(limited, several)
         self._changes: list[tuple[Ints, Ints, Floats]] = []
@@ -227,7 +228,7 @@ class SparseProgram:
         self.noted[noted] = True
         counts = np.bincount(times.kernel[noted], minlength=times.kernels)
         starts = np.concatenate([[0], np.cumsum(counts)])
-        for operands in range(1, _TOLD_APART + 1):
+        for operands in range(1, self.apart + 1):
             for count in np.unique(algorithms).tolist():
                 kernels = np.flatnonzero((counts == operands) & (algorithms == count))
                 uses = noted[starts[kernels][:, None] + np.arange(operands)]
@@ -242,7 +243,7 @@ class SparseProgram:
         least = least_seconds(times)
         computed = ~self._measured & (np.maximum(fast_sum, slow_sum) > least)
         matters = computed[k] & (np.maximum(times.fast, finite) > _MATTERS * np.maximum(least, fast_sum)[k])
-        few = np.bincount(k[matters], minlength=times.kernels) <= _TOLD_APART
+        few = np.bincount(k[matters], minlength=times.kernels) <= self.apart
         return np.flatnonzero(matters & few[k])
 
     def _tables(self, kernels: Ints, uses: Ints, algorithms: int) -> Floats:

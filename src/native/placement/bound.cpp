@@ -57,6 +57,7 @@ class Bound {
     // All combinations of places of the operands that are told apart. Those that are not add nothing: a kernel takes no less with them.
     void list_combinations(std::int64_t k) {
         combinations_.clear();
+        if (k_.measured(k)) combinations_.emplace_back();
         for (std::int64_t o = k_.first_operand[k]; o < k_.first_operand[k + 1]; ++o) {
             const std::int64_t u = k_.use[o];
             if (!told_apart(u)) continue;
