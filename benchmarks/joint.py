@@ -155,7 +155,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the rows here")
     arguments = parser.parse_args()
     print(
-        "task           target    MiB GB/s mb  jobs  alone/ms  bound/ms separate/ms joint/ms x alone x sep.  gap  peak  MB alone/sep/joint  mJ moved  CPU s"
+        "task           target    MiB GB/s mb  jobs  alone/ms  bound/ms  separate     joint x bound x sep.   gap  peak "
+        "MB alone/sep/joint            mJ moved  CPU s sep/joint"
     )
     cases = itertools.product(arguments.targets, arguments.tasks, arguments.capacities, arguments.bandwidths, arguments.mini_batches)
     rows = []

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from loadmaster.decisions import MakespanBound
 from loadmaster.hardware import Memory, Target
-from loadmaster.job import Job, JobTable, Role, TensorInstance
+from loadmaster.job import Job, JobTable, TensorInstance
 from loadmaster.mapping.search import upward_rank
 from loadmaster.timing import whole_picoseconds
 from loadmaster.units import PICOSECONDS
@@ -30,8 +30,9 @@ def makespan_bound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table
     """The largest of three bounds: the critical path, a linear program over work and traffic, and the traffic that no room is left for.
 
     The program lets jobs be cut freely over cores, and every access to an activation choose its memory; but each core
-    and each link has only the makespan's time. Weights and inputs cross the main link once, however often they are
-    used, and outputs once; an activation larger than the fast memory crosses it at every use. Where a job's activations do not fit into
+    and each link has only the makespan's time. Weights and inputs cross the main link once, however often they are used (or as much of
+    them as jobs read, where that is less), and outputs once; an activation larger than the fast memory crosses it at every use. Where a
+    job's activations do not fit into
     the fast memory together, some of them cross as well, whatever the order. Instead of the program
     its dual is solved, over one multiplier per resource: any multipliers give a valid bound, so those that the solver
     finds are trusted for nothing and the bound is evaluated with them in integers. O(jobs x cores) time and memory.
@@ -145,27 +146,15 @@ def _fine(seconds: Floats) -> Ints:
 
 
 def _compulsory_inbound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], in_place: bool) -> int:
-    """Bytes of weights and inputs that must come in, each counted once: all of them where they are copied, else what jobs touch.
-
-    Tiles of one operator touch different parts of a weight.
-    """
+    """Bytes of weights and inputs that must come in: all of one that is copied, or what every job reads of one that never is."""
     outside = [tensor for tensor in tensors if tensor.kind != "activation"]
-    if not in_place:
-        read = {operand.tensor for job in jobs for operand in job.reads}
-        return sum(tensor.bytes for tensor in outside if tensor.name in read)
-    touched: dict[tuple[str, str, int, str], int] = {}
+    read: dict[str, int] = {}
     for job in jobs:
         for operand in job.reads:
-            if operand.role is Role.WEIGHT and job.tiles > 1:
-                key = (operand.tensor, job.network, job.mini_batch, job.operators[0])
-                touched[key] = touched.get(key, 0) + operand.bytes
-            else:
-                key = (operand.tensor, "", 0, "")
-                touched[key] = max(touched.get(key, 0), operand.bytes)
-    largest: dict[str, int] = {}
-    for (tensor, *_), size in touched.items():
-        largest[tensor] = max(largest.get(tensor, 0), size)
-    return sum(min(tensor.bytes, largest.get(tensor.name, 0)) for tensor in outside)
+            read[operand.tensor] = read.get(operand.tensor, 0) + operand.bytes
+    if not in_place:
+        return sum(tensor.bytes for tensor in outside if tensor.name in read)
+    return sum(min(tensor.bytes, read.get(tensor.name, 0)) for tensor in outside)
 
 
 def _main_only(needs: _Needs) -> list[int]:
