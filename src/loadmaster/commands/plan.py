@@ -10,7 +10,6 @@ import typer
 
 from loadmaster.commands.options import Batch, Dim, Json, Models, Precision, Training, load_networks
 from loadmaster.commands.printing import print_json, print_violations
-from loadmaster.plans import ROUNDS
 
 if TYPE_CHECKING:
     from loadmaster.plans import Plan
@@ -31,8 +30,8 @@ def plan_command(
     time_limit: Annotated[str | None, typer.Option(metavar="S", help="Stop the search after so long, such as `5` or `2 min`.")] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, metavar="N", help="Same input and seed, same plan.")] = 0,
     rounds: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Rounds of the joint search; 0: map, place and allocate separately.")
-    ] = ROUNDS,
+        int | None, typer.Option(min=0, metavar="N", help="Rounds of the joint search, 4 unless told; 0: map, place, allocate separately.")
+    ] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where plan.json, report.html and trace.pftrace go.")] = Path("loadmaster-plan"),
     as_json: Json = False,
 ) -> None:
@@ -45,6 +44,7 @@ def plan_command(
     """
     from loadmaster.output import output_directory
     from loadmaster.planner import plan
+    from loadmaster.plans import ROUNDS
     from loadmaster.progress import LateProgress
     from loadmaster.targets import target as read_target
     from loadmaster.units import parse_seconds
@@ -56,7 +56,15 @@ def plan_command(
         progress("reading", 0.0)
         graphs = load_networks(models, batch, dim, precision, training)
         started, started_cpu = time.perf_counter(), time.process_time()
-        result = plan(graphs, machine, mini_batches=mini_batches, seed=seed, rounds=rounds, time_limit=limit, progress=progress)
+        result = plan(
+            graphs,
+            machine,
+            mini_batches=mini_batches,
+            seed=seed,
+            rounds=ROUNDS if rounds is None else rounds,
+            time_limit=limit,
+            progress=progress,
+        )
         seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - started_cpu
         progress("verifying", 0.0)
         violations = verify(result)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -68,9 +67,9 @@ class _Builder:
         if not fused:
             raise PlanError(f"{graph.source}: nothing to plan: every operator is a view or a constant")
         splits = [choose_split(f, self._capacity) if self._capacity else WHOLE for f in fused]
-        readers = Counter(access.tensor for f in fused for access in f.reads)
+        cuts = _weight_cuts(graph, fused, splits)
         for mini_batch in range(mini_batches):
-            _MiniBatch(self, graph, name, mini_batch, mini_batches, readers).add(fused, splits)
+            _MiniBatch(self, graph, name, mini_batch, mini_batches, cuts).add(fused, splits)
         operators = tuple(_operator_info(graph, op) for f in fused for op in f.ops)
         # An output that no job touches is known at planning time, or is an input or a constant passed through: there is nothing to plan.
         touched = {storage for operator in operators for storage in (*operator.reads, *operator.writes)}
@@ -94,13 +93,26 @@ def _operator_info(graph: Graph, op: Op) -> OperatorInfo:
     return OperatorInfo(op.name, storages(op.reads), storages(op.writes))
 
 
+def _weight_cuts(graph: Graph, fused: Sequence[FusedOp], splits: Sequence[Split]) -> dict[str, Split]:
+    """Weights that are cut like an operator of which each tile needs its own part only; who else reads one reads of all parts."""
+    cuts: dict[str, Split] = {}
+    outputs = {graph.tensors[name].storage for name in graph.outputs}
+    for group, split in zip(fused, splits, strict=True):
+        for access in group.reads if split.tiles > 1 else ():
+            tensor = graph.tensors[access.tensor]
+            whole = access.bytes == tensor.bytes and access.bytes % split.channels == 0 and access.tensor not in outputs
+            if tensor.kind is TensorKind.WEIGHT and access.tensor in group.by_channel and whole:
+                cuts.setdefault(access.tensor, split)
+    return cuts
+
+
 class _MiniBatch:
     """The jobs and tensors of one mini-batch of one network."""
 
     def __init__(
-        self, builder: _Builder, graph: Graph, network: str, mini_batch: int, mini_batches: int, readers: Mapping[str, int]
+        self, builder: _Builder, graph: Graph, network: str, mini_batch: int, mini_batches: int, cuts: Mapping[str, Split]
     ) -> None:
-        self._builder, self._readers = builder, readers
+        self._builder, self._cuts = builder, cuts
         self._graph = graph
         self._network = network
         self._mini_batch = mini_batch
@@ -132,9 +144,14 @@ class _MiniBatch:
             name = f"{self._network}/{storage}" if weight else f"{self._prefix}/{storage}"
             is_output = storage in self._outputs
             mini_batch = 0 if weight else self._mini_batch
-            instance = TensorInstance(name, self._network, storage, mini_batch, tensor.bytes, str(tensor.kind), is_output)
-            self._builder.tensors.setdefault(name, instance)
-            self._instances[storage] = [name]
+            split = self._splits[storage] = self._cuts.get(storage, WHOLE)
+            self._instances[storage] = []
+            for tile in range(split.tiles):
+                part = name if split.tiles == 1 else f"{name}[{tile}/{split.tiles}]"
+                size = split.share(tensor.bytes, tile)
+                instance = TensorInstance(part, self._network, storage, mini_batch, size, str(tensor.kind), is_output)
+                self._builder.tensors.setdefault(part, instance)
+                self._instances[storage].append(part)
         return self._instances[storage]
 
     def _reads(self, group: FusedOp, split: Split, tile: int) -> list[Operand]:
@@ -147,8 +164,6 @@ class _MiniBatch:
 
     def _shares(self, access: Access, split: Split, tile: int, *, divides: bool) -> list[tuple[str, int]]:
         """Instances that a tile reads of a tensor, and the bytes of each."""
-        if divides and self._is_cut(access):
-            return [self._weight_tile(access, split, tile)]
         parts = self._source(access.tensor)
         source = self._splits.get(access.tensor, WHOLE)
         if divides and source.channels == split.channels:
@@ -158,20 +173,6 @@ class _MiniBatch:
         touched = split.share(access.bytes, tile) if divides and len(parts) == 1 else access.bytes
         total = sum(self._builder.tensors[part].bytes for part in parts)
         return [(part, -(-touched * self._builder.tensors[part].bytes // total)) for part in parts]
-
-    def _is_cut(self, access: Access) -> bool:
-        """Whether a weight is cut with its operator: each tile needs its own part only, and nobody else needs any."""
-        tensor = self._graph.tensors[access.tensor]
-        alone = self._readers[access.tensor] == 1 and access.tensor not in self._outputs
-        return tensor.kind is TensorKind.WEIGHT and alone and access.bytes == tensor.bytes
-
-    def _weight_tile(self, access: Access, split: Split, tile: int) -> tuple[str, int]:
-        """A tile's part of a weight, shared by all mini-batches."""
-        tensor = self._graph.tensors[access.tensor]
-        name, size = f"{self._network}/{access.tensor}[{tile}/{split.tiles}]", split.share(access.bytes, tile)
-        instance = TensorInstance(name, self._network, access.tensor, 0, size, str(tensor.kind))
-        self._builder.tensors.setdefault(name, instance)
-        return name, size
 
     def _writes(self, group: FusedOp, split: Split, tile: int, job: int) -> list[Operand]:
         operands = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from loadmaster.decisions import MakespanBound
 from loadmaster.hardware import Memory, Target
-from loadmaster.job import Job, JobTable, Role, TensorInstance
+from loadmaster.job import Job, JobTable, TensorInstance
 from loadmaster.mapping.search import upward_rank
 from loadmaster.timing import whole_picoseconds
 from loadmaster.units import PICOSECONDS
@@ -19,17 +20,20 @@ _WEIGHT_BITS = 30
 _FINE = 64
 """Parts of a picosecond in which needs are counted, so that rounding each down loses little of their sum."""
 _CUTS = 60
+_MOST_ENUMERATED = 8
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
 def makespan_bound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, target: Target) -> MakespanBound:
-    """The larger of two bounds: the critical path, and a linear program over work and traffic.
+    """The largest of three bounds: the critical path, a linear program over work and traffic, and the traffic that no room is left for.
 
     The program lets jobs be cut freely over cores, and every access to an activation choose its memory; but each core
-    and each link has only the makespan's time. Weights and inputs cross the main link once, however often they are
-    used, and outputs once; an activation larger than the fast memory crosses it at every use. Instead of the program
+    and each link has only the makespan's time. Weights and inputs cross the main link once, however often they are used (or as much of
+    them as jobs read, where that is less), and outputs once; an activation larger than the fast memory crosses it at every use. Where a
+    job's activations do not fit into
+    the fast memory together, some of them cross as well, whatever the order. Instead of the program
     its dual is solved, over one multiplier per resource: any multipliers give a valid bound, so those that the solver
     finds are trusted for nothing and the bound is evaluated with them in integers. O(jobs x cores) time and memory.
     """
@@ -37,8 +41,11 @@ def makespan_bound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table
     path = max(upward_rank(jobs, [int(least) // _FINE for least in needs.core.min(axis=1)]), default=0)
     bounds = [(path, "critical path"), (_evaluate(needs, _main_only(needs)), f"traffic of {target.main.name}")]
     bounds.append((_evaluate(needs, _best_multipliers(needs)), "work and traffic"))
+    crowded, crowded_bytes = _crowded(tensors, table, target)
+    least = needs.fixed + int(needs.forced.min(axis=1).sum()) + crowded
+    bounds.append((-(-least // _FINE), f"traffic of {target.main.name}, as the fast memory has room for only so much of a job"))
     value, limit = max(bounds, key=lambda bound: bound[0])
-    return MakespanBound(value, limit, needs.main_bytes)
+    return MakespanBound(value, limit, needs.main_bytes + crowded_bytes)
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,50 @@ def _needs(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTab
     return _Needs(core, link, forced, fixed, inbound + outbound + inside)
 
 
+def _crowded(tensors: Sequence[TensorInstance], table: JobTable, target: Target) -> tuple[int, int]:
+    """Time of the main link, and bytes, that jobs need because not all of their activations fit into the fast memory at once.
+
+    Each activation is whole in the fast memory while a job uses it there, so that the cheapest that leave enough room for the others
+    cross the main link. Accesses differ from job to job, so that all of them count. Those of :class:`_Needs` that are fixed or forced
+    are not among them.
+    """
+    fast = target.fast
+    if fast is None or not target.main.in_place:
+        return 0, 0
+    costs: dict[int, dict[int, tuple[int, float, int]]] = {}
+    least = table.moved.min(axis=1).tolist()
+    columns = (table.operand_job.tolist(), table.operand_tensor.tolist(), table.operand_write.tolist(), least)
+    for job, t, write, moved in zip(*columns, strict=True):
+        tensor = tensors[t]
+        if tensor.kind != "activation" or tensor.bytes > fast.capacity or (write and tensor.is_output):
+            continue
+        seconds = moved / (target.main.write_bandwidth if write else target.main.read_bandwidth)
+        size, before, bytes_before = costs.setdefault(job, {}).get(t, (tensor.bytes, 0.0, 0))
+        costs[job][t] = (size, before + seconds, bytes_before + moved)
+    time = size_moved = 0
+    for own in costs.values():
+        excess = sum(size for size, _, _ in own.values()) - fast.capacity
+        if excess > 0:
+            time += int(_fine(np.array(_cheapest_cover(excess, [(size, seconds) for size, seconds, _ in own.values()]))))
+            size_moved += int(_cheapest_cover(excess, [(size, float(moved)) for size, _, moved in own.values()]))
+    return time, size_moved
+
+
+def _cheapest_cover(excess: int, items: list[tuple[int, float]]) -> float:
+    """Least cost of (size, cost) items that are together no smaller than ``excess``; of many items a fraction of one may be taken."""
+    if len(items) <= _MOST_ENUMERATED:
+        chosen = itertools.chain.from_iterable(itertools.combinations(items, n) for n in range(1, len(items) + 1))
+        return min(sum(cost for _, cost in part) for part in chosen if sum(size for size, _ in part) >= excess)
+    total = 0.0
+    for size, cost in sorted(items, key=lambda item: item[1] / max(1, item[0])):
+        share = min(1.0, excess / max(1, size))
+        total += cost * share
+        excess -= size
+        if excess <= 0:
+            break
+    return total * (1 - 1e-12)
+
+
 def _link_time(table: JobTable, memory: Memory, rows: NDArray[np.bool_]) -> Ints:
     """Time of a memory's link that some operands of every job need on every core, by direction."""
     seconds = np.zeros((*table.compute.shape, 2))
@@ -95,27 +146,15 @@ def _fine(seconds: Floats) -> Ints:
 
 
 def _compulsory_inbound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], in_place: bool) -> int:
-    """Bytes of weights and inputs that must come in, each counted once: all of them where they are copied, else what jobs touch.
-
-    Tiles of one operator touch different parts of a weight.
-    """
+    """Bytes of weights and inputs that must come in: all of one that is copied, or what every job reads of one that never is."""
     outside = [tensor for tensor in tensors if tensor.kind != "activation"]
-    if not in_place:
-        read = {operand.tensor for job in jobs for operand in job.reads}
-        return sum(tensor.bytes for tensor in outside if tensor.name in read)
-    touched: dict[tuple[str, str, int, str], int] = {}
+    read: dict[str, int] = {}
     for job in jobs:
         for operand in job.reads:
-            if operand.role is Role.WEIGHT and job.tiles > 1:
-                key = (operand.tensor, job.network, job.mini_batch, job.operators[0])
-                touched[key] = touched.get(key, 0) + operand.bytes
-            else:
-                key = (operand.tensor, "", 0, "")
-                touched[key] = max(touched.get(key, 0), operand.bytes)
-    largest: dict[str, int] = {}
-    for (tensor, *_), size in touched.items():
-        largest[tensor] = max(largest.get(tensor, 0), size)
-    return sum(min(tensor.bytes, largest.get(tensor.name, 0)) for tensor in outside)
+            read[operand.tensor] = read.get(operand.tensor, 0) + operand.bytes
+    if not in_place:
+        return sum(tensor.bytes for tensor in outside if tensor.name in read)
+    return sum(min(tensor.bytes, read.get(tensor.name, 0)) for tensor in outside)
 
 
 def _main_only(needs: _Needs) -> list[int]:
