@@ -9,6 +9,7 @@ using namespace loadmaster;
 
 void bind_allocation(nb::module_ &module);  // allocation_module.cpp
 void bind_mapping(nb::module_ &module);     // mapping_module.cpp
+void bind_runtime(nb::module_ &module);     // runtime_module.cpp
 
 namespace {
 
@@ -91,4 +92,5 @@ NB_MODULE(_native, module) {
                nb::arg("release"));
     bind_allocation(module);
     bind_mapping(module);
+    bind_runtime(module);
 }
