@@ -298,3 +298,39 @@ def start_recording() -> None:
 
 def stop_recording() -> list[tuple[int, int, int]]:
     """For each allocation its address, its bytes, and how many were made before it was given back (-1: it lived on)."""
+# Placement of tensors. A problem is two tuples of arrays, as `placement.lifetimes.Lifetimes.native` gives them.
+
+def lagrangian_bound(
+    tensors: tuple[NDArray[np.generic], ...],
+    kernels: tuple[NDArray[np.generic], ...],
+    memory: NDArray[np.int64],
+    shares: NDArray[np.int32],
+    surcharge: NDArray[np.float64],
+    noted: NDArray[np.uint8],
+    shift: int,
+    moves: bool,
+) -> float:
+    """Seconds below which no placement comes, computed in whole units of 2^-shift seconds and rounded down.
+
+    ``memory`` are prices of a byte while each kernel runs, in those units; ``shares`` (kernels x 3) weigh arithmetic, fast and slow
+    memory in parts of 2^-24; ``surcharge`` is for each use's slow place, in seconds, in kernels with tables and where uses are ``noted``.
+    """
+
+def search_lives(
+    tensors: tuple[NDArray[np.generic], ...],
+    kernels: tuple[NDArray[np.generic], ...],
+    prices: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]],
+    lives: tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8], NDArray[np.int64]],
+    base: tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]],
+    moves: bool,
+    goal: float,
+    seed: int,
+    nodes: int,
+    time: float,
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8], float, int, bool, bool]:
+    """Whether each tensor is in the fast memory at its uses, in the gaps before them, and after the last; seconds; lives found; whether
+    a time limit or a signal stopped it; whether a signal did.
+
+    ``prices``: of a byte while each kernel runs, and of each use in the fast and in the slow memory. ``lives``: which tensors to place as
+    given, their places at uses, in gaps and at the end, and the order of placing. ``base``: places that keep all limits.
+    """

@@ -10,6 +10,7 @@ import typer
 from loadmaster.commands.allocate import allocate_command
 from loadmaster.commands.inspect import inspect_command
 from loadmaster.commands.map import map_command
+from loadmaster.commands.place import place_command
 from loadmaster.commands.plan import plan_command
 from loadmaster.commands.targets import targets_command
 from loadmaster.commands.verify import verify_command
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 app.command("plan")(plan_command)
 app.command("map")(map_command)
+app.command("place")(place_command)
 app.command("allocate")(allocate_command)
 app.command("verify")(verify_command)
 app.command("targets")(targets_command)

@@ -66,12 +66,16 @@ class Core:
 
 @dataclass(frozen=True)
 class CopyEngine:
-    """Copies between main and fast memory: bytes/s each way, when they block computation and when they overlap it."""
+    """Copies between main and fast memory: bytes/s each way, when they block computation and when they overlap it.
+
+    If ``shared``, both directions take turns on one link.
+    """
 
     to_fast: float
     to_main: float
     asynchronous_to_fast: float
     asynchronous_to_main: float
+    shared: bool = False
 
 
 @dataclass(frozen=True)

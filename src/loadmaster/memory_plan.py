@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loadmaster.kernel_sequence import KernelSequence
+from loadmaster.move_timing import MovementTimeline
 from loadmaster.tensor_placement import Mode, Move, Stay, TensorPlacement
 
 
 @dataclass(frozen=True)
 class Rival:
-    """What a simpler strategy does with the same kernels, costs and limit; ``seconds`` is None where it cannot keep the limit."""
+    """What a simpler strategy does with the same kernels, costs and limit, before packing.
+
+    ``seconds`` is None where it cannot, for a ``reason``; ``placement`` is None too where the hardware decides (``2lm``).
+    """
 
     name: str
     seconds: float | None
     moved_bytes: int
+    placement: TensorPlacement | None = None
     reason: str = ""
 
 
@@ -33,8 +38,10 @@ class MemoryPlan:
         ``optimal``: no placement of this mode takes less time, proven. ``feasible``: a valid placement.
     placement, offsets
         Decisions; the address of every stay, then of every kernel's workspace.
-    seconds, lower_bound
-        Estimated time of the sequence, and what any placement of this mode within ``limit`` takes at least by the same estimates.
+    timeline
+        When each kernel and copy runs, estimated.
+    lower_bound
+        What any placement of this mode within ``limit`` takes at least by the same estimates, in seconds.
     all_fast_seconds, all_slow_seconds
         Time with everything in the fast memory, however small that is, and with everything in the slow one (infinite if kernels cannot
         use it).
@@ -54,7 +61,7 @@ class MemoryPlan:
     status: Literal["optimal", "feasible"]
     placement: TensorPlacement
     offsets: tuple[int, ...]
-    seconds: float
+    timeline: MovementTimeline
     lower_bound: float
     all_fast_seconds: float
     all_slow_seconds: float
@@ -68,6 +75,11 @@ class MemoryPlan:
     cpu_seconds: float
     interrupted: bool = False
     counters: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        """Estimated time of the sequence."""
+        return self.timeline.total
 
     @property
     def gap(self) -> float:
@@ -90,6 +102,10 @@ class MemoryPlan:
     def price_per_gib(self) -> float:
         """Seconds that another GiB would save, if it were there all the time and saved as much as the last byte."""
         return float(self.prices.sum()) * 2**30
+
+    def within(self, limit: int, lower_bound: float) -> MemoryPlan:
+        """The same placement for a larger limit, whose bound is ``lower_bound``."""
+        return replace(self, limit=limit, lower_bound=lower_bound, status="optimal" if self.seconds <= lower_bound else "feasible")
 
     def as_json(self) -> dict[str, Any]:
         """What ``loadmaster place --json`` prints."""

@@ -117,3 +117,14 @@ def operands_in_slow(sequence: KernelSequence, placement: TensorPlacement) -> li
         for o, operand in enumerate(kernel.operands):
             in_slow[k][o] = not any(start <= k < end for start, end in spans[operand.tensor])
     return in_slow
+
+
+def fast_bytes(sequence: KernelSequence, placement: TensorPlacement) -> NDArray[np.int64]:
+    """Bytes of the fast memory that stays and workspace take while each kernel runs, shape (kernels,). O(kernels + stays)."""
+    change = np.zeros(len(sequence.kernels) + 1, dtype=np.int64)
+    for stay in placement.stays:
+        change[stay.start] += sequence.sizes[stay.tensor]
+        change[stay.end] -= sequence.sizes[stay.tensor]
+    rows = zip(sequence.kernels, placement.algorithms, strict=True)
+    workspace = np.array([kernel.algorithms[algorithm].workspace for kernel, algorithm in rows], dtype=np.int64)
+    return change.cumsum()[:-1] + workspace

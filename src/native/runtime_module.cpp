@@ -36,6 +36,7 @@ std::vector<std::tuple<std::uintptr_t, std::int64_t, std::int64_t>> stop_recordi
 }  // namespace
 
 void bind_runtime(nb::module_ &module) {
+    nb::set_leak_warnings(false);  // compiled models live in caches of PyTorch until the process ends
     nb::class_<Script>(module, "AllocationScript")
         .def(nb::init<const std::vector<std::tuple<std::int64_t, std::int64_t>> &>(), nb::arg("grants"))
         .def("begin", [](const Script &self, std::uintptr_t base) { runtime::begin(self.grants, base); }, nb::arg("base"));

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,41 +23,11 @@ _LIGHT = Path("backend", "test", "data", "light")
 _EXAMPLE = "give the path of an .onnx or .onnx.gz file, or onnx:NAME"
 
 
-def load(
-    source: str | os.PathLike[str],
-    *,
-    batch: int | None = None,
-    dims: Mapping[str, int] | None = None,
-    precision: str | None = None,
-    name: str | None = None,
+def load_onnx(
+    source: str, *, batch: int | None = None, dims: Mapping[str, int] | None = None, precision: str | None = None, name: str | None = None
 ) -> Graph:
-    """Read a network from an ONNX file; only shapes matter, so weights may be missing.
-
-    Parameters
-    ----------
-    source
-        Path of an ``.onnx`` or gzipped file, or ``onnx:NAME`` for one of the weightless networks that the onnx package ships.
-    batch
-        Leading dimension of the inputs. Where the first input's is symbolic, its symbol is set; unnamed unknown leading dimensions are set
-        too. Where it is a number, it is replaced in every input that leads with the same number, and constant ``Reshape`` targets that
-        then miss the element count by exactly that factor have their leading dimension scaled.
-    dims
-        Sizes of unknown dimensions: by symbol, or as ``TENSOR.AXIS`` for those without one.
-    precision
-        ``int8``, ``fp16`` or ``fp32``: plan all floating tensors (16 bits and wider) at that width. ``None`` keeps the file's types.
-    name
-        Name of the network; from the file's name by default.
-
-    Raises
-    ------
-    ModelError
-        The file cannot be read or planned; the message says why and what to do.
-
-    Notes
-    -----
-    O((V + E) log V) in nodes and edges, apart from the file's size. External weight files are never opened.
-    """
-    label = _one_line(os.fspath(source))
+    """Read a network from an ONNX file; parameters and errors as in :func:`loadmaster.frontends.loading.load`."""
+    label = _one_line(source)
     try:
         if precision is not None and precision not in PRECISIONS:
             raise ModelError(f"precision {precision!r} is unknown: choose one of {', '.join(PRECISIONS)}")

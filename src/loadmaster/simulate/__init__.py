@@ -1,5 +1,6 @@
-"""Replays decisions event by event: cores and copy engine in order, links shared. What the planner optimises against."""
+"""Replays decisions event by event: what the planner and the placer optimise against."""
 
+from loadmaster.simulate.movement import replay_moves
 from loadmaster.simulate.replay import replay
 
-__all__ = ["replay"]
+__all__ = ["replay", "replay_moves"]

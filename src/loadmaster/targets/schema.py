@@ -121,9 +121,11 @@ class _CopyTable(_Table):
     to_main: _Bandwidth
     asynchronous_to_fast: _Bandwidth | None = None
     asynchronous_to_main: _Bandwidth | None = None
+    shared: Annotated[bool, Field(strict=True)] = False
 
     def engine(self) -> CopyEngine:
-        return CopyEngine(self.to_fast, self.to_main, self.asynchronous_to_fast or self.to_fast, self.asynchronous_to_main or self.to_main)
+        to_fast, to_main = self.asynchronous_to_fast or self.to_fast, self.asynchronous_to_main or self.to_main
+        return CopyEngine(self.to_fast, self.to_main, to_fast, to_main, self.shared)
 
 
 class _TargetFile(_Table):

@@ -37,6 +37,11 @@ def _malformed(sequence: KernelSequence, placement: TensorPlacement, mode: Mode)
     for stay in placement.stays:
         if not (0 <= stay.tensor < count and 0 <= stay.start < stay.end <= last):
             yield "stay", f"{stay} is empty, or of a tensor or at kernels that do not exist"
+        elif mode is Mode.STATIC and [stay.start, stay.end] != sequence.lifetimes[stay.tensor].tolist():
+            yield (
+                "mode",
+                f"tensor {sequence.tensors[stay.tensor].name!r} is not in one memory for all of its life, which mode {mode} demands",
+            )
     for move in placement.moves:
         if not (0 <= move.tensor < count and 0 <= move.start <= move.end <= last):
             yield "move", f"{move} ends before it starts, or is of a tensor or at kernels that do not exist"
@@ -70,7 +75,7 @@ class _Walk:
         self.moves_of = _by(placement.moves, lambda move: move.tensor)
 
     def findings(self) -> Iterator[Finding]:
-        yield from self._begin()
+        self._begin()
         for k in range(len(self.sequence.kernels) + 1):
             yield from self._position(k)
             if k < len(self.sequence.kernels):
@@ -85,16 +90,12 @@ class _Walk:
     def _name(self, tensor: int) -> str:
         return repr(self.sequence.tensors[tensor].name)
 
-    def _begin(self) -> Iterator[Finding]:
+    def _begin(self) -> None:
         """Weights and inputs are where the first stay, or its absence, says."""
-        last = len(self.sequence.kernels)
-        fetched = {(move.tensor, move.start) for move in self.placement.moves if move.to_fast}
-        at_start = {stay.tensor for stay in self.placement.stays if stay.start == 0 and (stay.tensor, 0) not in fetched}
-        at_end = {stay.tensor for stay in self.placement.stays if stay.end == last}
+        fetched = {move.tensor for move in self.issued.get(0, ()) if move.to_fast}
+        at_start = {stay.tensor for stay in self.arriving.get(0, ()) if stay.tensor not in fetched and not self._made_at_once(stay)}
         self.at_start = at_start
         for t, tensor in enumerate(self.sequence.tensors):
-            if tensor.kind is StoredKind.WEIGHT and (t in at_start) != (t in at_end) and last:
-                yield "step", f"weight {self._name(t)} does not end a step in the memory in which it begins it"
             if tensor.kind not in (StoredKind.WEIGHT, StoredKind.INPUT):
                 continue
             if t not in at_start:
@@ -104,6 +105,11 @@ class _Walk:
             if tensor.kind is StoredKind.WEIGHT and self._clean_to_the_end(t):
                 self.in_slow.add(t)
                 self.clean_at_start.add(t)
+
+    def _made_at_once(self, stay: Stay) -> bool:
+        """Whether the first kernel makes the tensor anew and nothing of it stays on from the step before."""
+        fresh = any(o.tensor == stay.tensor and not o.read for o in self.sequence.kernels[0].operands)
+        return fresh and all(other.tensor != stay.tensor for other in self.leaving.get(len(self.sequence.kernels), ()))
 
     def _clean_to_the_end(self, tensor: int) -> bool:
         """Whether a slow copy of a weight is valid at the end, given that it is at the start: then it may be at both."""
@@ -213,6 +219,8 @@ class _Walk:
             kept = tensor.kind is StoredKind.WEIGHT or (tensor.kind is StoredKind.OUTPUT and self.sequence.uses[t])
             if kept and t not in self.in_fast and t not in self.in_slow:
                 yield "kept", f"{tensor.kind} {self._name(t)} is in neither memory at the end"
+            elif tensor.kind is StoredKind.WEIGHT and t not in (self.in_fast if t in self.at_start else self.in_slow):
+                yield "step", f"weight {self._name(t)} does not end a step in the memory in which it begins it"
             if t in self.clean_at_start and t not in self.in_slow:
                 yield "step", f"weight {self._name(t)} has a valid slow copy at the start of a step, but not at its end"
 

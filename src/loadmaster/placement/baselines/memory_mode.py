@@ -1,0 +1,111 @@
+"""The fast memory as a hardware cache of the slow one ("2LM", memory mode): direct-mapped, write-back, filled on every miss.
+
+Tensors lie at the addresses that a first-fit allocator gives them. A kernel reads or writes each block of each operand once, in order; a
+miss reads the block from the slow memory, on writing too, and first writes the block that it displaces back if that is dirty, even if
+the tensor in it is dead. The kernel takes as long as with everything fast, or as its traffic to the slow memory, whichever is longer.
+One step warms the cache up; the next one is counted.
+
+Approximated: blocks are not 64 bytes but as large as keeps a step at a few million of them, so that conflicts are those of whole blocks;
+tags cost no bandwidth; operands that a kernel reads more than once miss once. The slow memory's bandwidths are the best at which any
+operand is used in place.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.errors import PlacementError
+from loadmaster.kernel_sequence import KernelSequence
+from loadmaster.placement.baselines.result import BaselineResult, fitting_algorithms
+
+_TOUCHES = 2**22
+"""Blocks touched in a step, about."""
+
+
+def run(sequence: KernelSequence, limits: NDArray[np.int64]) -> BaselineResult:
+    """O(blocks touched). The cache is as large as the tightest limit beside workspace."""
+    if not all(math.isfinite(o.slow_seconds) for kernel in sequence.kernels for o in kernel.operands):
+        raise PlacementError("2lm needs a machine whose kernels can use the slow memory in place: leave it out")
+    algorithms, room = fitting_algorithms(sequence, limits)
+    capacity = int(room.min(initial=2**62))
+    touched = sum(int(sequence.sizes[o.tensor]) for kernel in sequence.kernels for o in kernel.operands)
+    block = 1 << max(0, -(-touched // _TOUCHES) - 1).bit_length()
+    cache = _Cache(max(1, capacity // block))
+    address = first_fit_addresses(sequence, block)
+    reading, writing = slow_bandwidths(sequence)
+    for _ in range(2):
+        seconds = []
+        moved = 0
+        for kernel, algorithm in zip(sequence.kernels, algorithms, strict=True):
+            fills = evictions = 0
+            for operand in kernel.operands:
+                blocks = -(-int(sequence.sizes[operand.tensor]) // block)
+                missed, dirty = cache.touch(address[operand.tensor], blocks, operand.write)
+                fills += missed * block
+                evictions += dirty * block
+            computing = kernel.seconds([False] * len(kernel.operands), algorithm)
+            seconds.append(max(computing, fills / reading + evictions / writing))
+            moved += fills + evictions
+    return BaselineResult(math.fsum(seconds), moved, capacity, None)
+
+
+class _Cache:
+    """Which block each line holds (-1: none), and whether it is dirty."""
+
+    def __init__(self, lines: int) -> None:
+        self.lines = lines
+        self.holds = np.full(lines, -1, dtype=np.int64)
+        self.dirty = np.zeros(lines, dtype=bool)
+
+    def touch(self, first: int, blocks: int, write: bool) -> tuple[int, int]:
+        """Access a run of blocks in order: how many are missed, and how many dirty ones displaced."""
+        missed = displaced = 0
+        end = first + blocks
+        while first < end:
+            line = first % self.lines
+            count = min(end - first, self.lines - line)
+            held, dirty = self.holds[line : line + count], self.dirty[line : line + count]
+            wanted = np.arange(first, first + count)
+            miss = held != wanted
+            missed += int(np.count_nonzero(miss))
+            displaced += int(np.count_nonzero(miss & dirty))
+            dirty &= ~miss
+            if write:
+                dirty[:] = True
+            held[:] = wanted
+            first += count
+        return missed, displaced
+
+
+def first_fit_addresses(sequence: KernelSequence, block: int) -> list[int]:
+    """The lowest block at which each tensor fits when its life begins; what ends before frees its blocks first."""
+    spans = sequence.lifetimes.tolist()
+    live: list[tuple[int, int, int]] = []
+    address = [0] * len(spans)
+    for t in sorted(range(len(spans)), key=lambda t: (spans[t][0], t)):
+        start, end = spans[t]
+        live = [piece for piece in live if piece[2] > start]
+        blocks = -(-int(sequence.sizes[t]) // block)
+        spot = 0
+        for low, high, _ in live:
+            if low - spot >= blocks:
+                break
+            spot = max(spot, high)
+        address[t] = spot
+        insort(live, (spot, spot + blocks, end))
+    return address
+
+
+def slow_bandwidths(sequence: KernelSequence) -> tuple[float, float]:
+    """Bytes/s at which the slow memory is read and written: the best of any operand, or the link's where none tells."""
+    reading = writing = 0.0
+    for kernel in sequence.kernels:
+        for operand in kernel.operands:
+            if operand.read != operand.write and operand.slow_seconds > 0:
+                rate = sequence.tensors[operand.tensor].bytes / operand.slow_seconds
+                reading, writing = (max(reading, rate), writing) if operand.read else (reading, max(writing, rate))
+    return reading or sequence.link.to_fast, writing or sequence.link.to_slow

@@ -1,0 +1,151 @@
+"""Linear and integer programs written as arrays, and HiGHS to solve them, so that Ctrl-C and deadlines are heard."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """What the solver says: nothing here is trusted without a check.
+
+    ``optimal`` and ``infeasible`` are its claims; ``values`` is empty if it found no point; duals are those of a minimisation.
+    """
+
+    optimal: bool
+    infeasible: bool
+    interrupted: bool
+    objective: float
+    values: Floats
+    row_duals: Floats
+    column_duals: Floats
+
+
+@dataclass
+class LinearModel:
+    """Minimise cost times columns, each within bounds, rows within bounds. Entries with row or column -1 are left out."""
+
+    _cost: list[Floats] = field(default_factory=list)
+    _low: list[Floats] = field(default_factory=list)
+    _high: list[Floats] = field(default_factory=list)
+    _row_low: list[Floats] = field(default_factory=list)
+    _row_high: list[Floats] = field(default_factory=list)
+    _entries: list[tuple[Ints, Ints, Floats]] = field(default_factory=list)
+    _extra: list[tuple[Ints, Floats]] = field(default_factory=list)
+    _columns: int = 0
+    _rows: int = 0
+
+    def columns(self, cost: Floats, low: float | Floats = 0.0, high: float | Floats = 1.0) -> Ints:
+        """Add columns; returns their numbers."""
+        count = len(cost)
+        self._cost.append(np.asarray(cost, dtype=np.float64))
+        self._low.append(np.broadcast_to(np.asarray(low, dtype=np.float64), (count,)))
+        self._high.append(np.broadcast_to(np.asarray(high, dtype=np.float64), (count,)))
+        self._columns += count
+        return np.arange(self._columns - count, self._columns)
+
+    def rows(self, low: Floats, high: Floats) -> Ints:
+        """Add empty rows; returns their numbers."""
+        self._row_low.append(low)
+        self._row_high.append(high)
+        self._rows += len(low)
+        return np.arange(self._rows - len(low), self._rows)
+
+    def entries(self, rows: Ints, columns: Ints, values: Floats) -> None:
+        """Add entries; those of the same row and column are summed."""
+        there = (rows >= 0) & (columns >= 0) & (values != 0)
+        self._entries.append((rows[there], columns[there], values[there]))
+
+    def add_cost(self, columns: Ints, costs: Floats) -> None:
+        """Add to the cost of columns."""
+        there = columns >= 0
+        self._extra.append((columns[there], costs[there]))
+
+    def solve(
+        self,
+        deadline: float | None = None,
+        integers: Ints | None = None,
+        gap: float = 0.0,
+        nodes: int | None = None,
+        stop: Callable[[], bool] | None = None,
+        method: str = "choose",
+    ) -> Solved:
+        """Run HiGHS on the program, with ``integers`` whole to within ``gap``, until ``deadline`` (`time.monotonic`) or ``stop`` says so."""
+        import highspy
+
+        solver: Any = highspy.Highs()
+        solver.silent()
+        options: list[tuple[str, Any]] = [
+            ("threads", 1),
+            ("random_seed", 0),
+            ("mip_rel_gap", gap),
+            ("mip_abs_gap", 1e-9),
+            ("solver", method),
+        ]
+        if deadline is not None:
+            options.append(("time_limit", max(0.0, deadline - time.monotonic())))
+        if nodes is not None:
+            options.append(("mip_max_nodes", nodes))
+        for name, value in options:
+            solver.setOptionValue(name, value)
+        solver.passModel(self._model(highspy))
+        if integers is not None and len(integers):
+            kinds = np.full(len(integers), highspy.HighsVarType.kInteger)
+            solver.changeColsIntegrality(len(integers), integers.astype(np.int32), kinds)
+        interrupted = _run(solver, stop)
+        status, kinds = solver.getModelStatus(), highspy.HighsModelStatus
+        solution, info = solver.getSolution(), solver.getInfo()
+        found = info.primal_solution_status == 2
+        return Solved(
+            optimal=status == kinds.kOptimal,
+            infeasible=status == kinds.kInfeasible,
+            interrupted=interrupted,
+            objective=float(info.objective_function_value),
+            values=np.array(solution.col_value) if found else np.empty(0),
+            row_duals=np.array(solution.row_dual),
+            column_duals=np.array(solution.col_dual),
+        )
+
+    def _model(self, highspy: Any) -> Any:
+        rows, columns, values = (np.concatenate(part) for part in zip(*self._entries, strict=True))
+        order = np.lexsort((rows, columns))
+        rows, columns, values = rows[order], columns[order], values[order]
+        fresh = np.append(True, (np.diff(rows) != 0) | (np.diff(columns) != 0)) if len(rows) else np.empty(0, dtype=bool)
+        starts = np.flatnonzero(fresh)
+        cost = np.concatenate(self._cost)
+        for where, extra in self._extra:
+            np.add.at(cost, where, extra)
+        model = highspy.HighsLp()
+        model.num_col_, model.num_row_ = self._columns, self._rows
+        model.col_cost_, model.col_lower_, model.col_upper_ = cost, np.concatenate(self._low), np.concatenate(self._high)
+        model.row_lower_, model.row_upper_ = np.concatenate(self._row_low), np.concatenate(self._row_high)
+        model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+        model.a_matrix_.start_ = np.searchsorted(columns[starts], np.arange(self._columns + 1)).astype(np.int32)
+        model.a_matrix_.index_ = rows[starts].astype(np.int32)
+        model.a_matrix_.value_ = np.add.reduceat(values, starts) if len(starts) else values
+        return model
+
+
+def _run(solver: Any, stop: Callable[[], bool] | None) -> bool:
+    """Run in a thread of its own, because the solver hears no signals; says whether one, or ``stop``, ended it."""
+    solver.HandleUserInterrupt = True
+    solver.startSolve()
+    interrupted = False
+    while True:
+        try:
+            if solver.wait(0.05)[0]:
+                return interrupted
+            if stop is not None and not interrupted and stop():
+                raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            interrupted = True
+            solver.cancelSolve()

@@ -1,0 +1,274 @@
+"""Place: from a kernel sequence and a limit to a packed, checked placement of every tensor; the driver of the placement engines.
+
+A placement counts bytes; addresses are found by the allocator. Where it cannot pack a placement, the kernels at which it fails get a lower
+limit, exactly there, and the placement is found again.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.allocator import allocate
+from loadmaster.errors import CapacityError, LoadmasterError, PlacementError
+from loadmaster.kernel_sequence import LARGEST, KernelSequence
+from loadmaster.memory_plan import MemoryPlan, Rival
+from loadmaster.move_timing import kernel_seconds, time_moves
+from loadmaster.placement.baselines import NAMES as BASELINES
+from loadmaster.placement.baselines import baseline
+from loadmaster.placement.between_kernels import place_between_kernels
+from loadmaster.tensor_placement import Mode, PlacementSolution, TensorPlacement, all_fast
+from loadmaster.verification.tensor_placement import broken_placement_rules
+
+Progress = Callable[[str, float], None]
+Ints = NDArray[np.int64]
+
+AUTO, PROGRAM = "auto", "program"
+GAPS = {Mode.STATIC: 0.01, Mode.SYNC: 0.01, Mode.ASYNC: 0.02}
+"""Distances to the bound at which the search ends, by mode."""
+_ROUNDS = 12
+"""Placements that are packed before all limits are lowered, and after."""
+_EVERYWHERE = 0.97
+
+
+def place(
+    sequence: KernelSequence,
+    fast: int,
+    *,
+    mode: Mode | str = Mode.SYNC,
+    strategy: str = AUTO,
+    gap: float | None = None,
+    time_limit: float | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> MemoryPlan:
+    """Decide which memory every tensor is in and when it moves, within a limit on the fast memory that holds to the byte.
+
+    Parameters
+    ----------
+    sequence
+        Kernels, tensors and costs.
+    fast
+        Bytes of fast memory; workspaces and gaps between buffers count.
+    mode
+        ``static``, ``sync`` or ``async``.
+    strategy
+        ``program``: the integer program. A baseline's name: ``all-fast``, ``all-slow``, ``first-touch``, ``lru``, ``largest-first`` or
+        ``intervals``; ``2lm`` is hardware and only compared with. ``auto``: the best of all that the mode allows.
+    gap
+        Distance to the lower bound, relative to it, at which the search may end; 1 %, asynchronously 2 %.
+    time_limit
+        Seconds after which the best placement so far comes back, which then says so; Ctrl-C does the same.
+    seed
+        Same input and seed, same answer.
+
+    Raises
+    ------
+    CapacityError
+        If some kernel's operands cannot fit into ``fast``, with the kernel, the bytes and the tensors.
+    PlacementError
+        If the strategy cannot do what is asked for.
+    """
+    chosen = _mode(mode)
+    _check_arguments(fast, strategy, gap, time_limit, seed)
+    wall, cpu = time.perf_counter(), time.process_time()
+    deadline = None if time_limit is None else time.monotonic() + time_limit
+    search = _Placer(
+        sequence, fast, chosen, gap if gap is not None else GAPS[chosen], deadline, seed, progress or (lambda stage, share: None)
+    )
+    plan = search.plan(strategy)
+    return replace(plan, search_seconds=time.perf_counter() - wall, cpu_seconds=time.process_time() - cpu)
+
+
+def _mode(mode: Mode | str) -> Mode:
+    try:
+        return Mode(mode)
+    except ValueError:
+        raise PlacementError(f"mode {mode!r} does not exist: choose from {', '.join(m.value for m in Mode)}") from None
+
+
+def _check_arguments(fast: int, strategy: str, gap: float | None, time_limit: float | None, seed: int) -> None:
+    if type(fast) is not int or not 0 <= fast < LARGEST:
+        raise PlacementError(f"fast memory is {fast!r}: give a whole number of bytes from 0 to 2^62")
+    if strategy not in (AUTO, PROGRAM, *BASELINES):
+        raise PlacementError(f"strategy {strategy!r} does not exist: choose from {', '.join((AUTO, PROGRAM, *BASELINES))}")
+    if gap is not None and not 0 <= gap < math.inf:
+        raise PlacementError(f"gap is {gap}: give a number of at least 0, such as 0.01 for 1 %")
+    if time_limit is not None and not 0 < time_limit < math.inf:
+        raise PlacementError(f"time limit is {time_limit}: give a number of seconds above 0")
+    if not 0 <= seed < 2**63:
+        raise PlacementError(f"seed is {seed}: give a whole number from 0 to 2^63")
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """A placement whose stays and workspaces have addresses within the limit."""
+
+    placement: TensorPlacement
+    offsets: tuple[int, ...]
+    seconds: float
+    peak: int
+
+
+@dataclass
+class _Placer:
+    sequence: KernelSequence
+    fast: int
+    mode: Mode
+    gap: float
+    deadline: float | None
+    seed: int
+    report: Progress
+    rounds: int = 0
+    interrupted: bool = False
+
+    def plan(self, strategy: str) -> MemoryPlan:
+        """The best packed placement of a strategy, with the bound of the integer program."""
+        self.report("solving", 0.0)
+        first = self._solve(self._limits())
+        rivals = self._rivals(strategy)
+        best = self._settle(first) if strategy in (AUTO, PROGRAM) else None
+        used = PROGRAM
+        for rival in sorted(rivals, key=lambda rival: math.inf if rival.seconds is None else rival.seconds):
+            if (
+                strategy in (AUTO, rival.name)
+                and rival.placement is not None
+                and rival.seconds is not None
+                and self._allows(rival.placement)
+            ):
+                if best is not None and best.seconds <= rival.seconds:
+                    break
+                packed = self._try(rival.placement)[0]
+                if packed is not None:
+                    best, used = packed, rival.name
+        if best is None:
+            raise self._refusal(strategy, rivals)
+        return self._answer(best, first, f"{AUTO} ({used})" if strategy == AUTO else strategy, rivals)
+
+    def _allows(self, placement: TensorPlacement) -> bool:
+        """Whether a baseline keeps the limit and does only what the mode allows."""
+        rules = broken_placement_rules(self.sequence, placement, self.fast, self.mode)
+        return next(rules, None) is None
+
+    def _limits(self) -> Ints:
+        return np.full(len(self.sequence.kernels), self.fast, dtype=np.int64)
+
+    def _solve(self, limits: Ints) -> PlacementSolution:
+        """Run the engine of the mode; what moves while kernels run starts from what moves between them."""
+        options: dict[str, Any] = {"deadline": self.deadline, "progress": self.report, "seed": self.seed}
+        between = Mode.SYNC if self.mode is Mode.ASYNC else self.mode
+        found = place_between_kernels(self.sequence, limits, between, gap=self.gap, **options)
+        self.interrupted |= found.interrupted
+        if self.mode is Mode.ASYNC:
+            from loadmaster.placement.overlapping import place_overlapping  # TEMP
+
+            found = place_overlapping(self.sequence, limits, start=found.placement, gap=self.gap, **options)
+            self.interrupted |= found.interrupted
+        return found
+
+    def _settle(self, solution: PlacementSolution) -> _Packed | None:
+        """Pack a placement; where it cannot be packed, lower the limits there and solve again, until it can."""
+        limits = self._limits()
+        for number in range(2 * _ROUNDS):
+            self.report("packing", number / (2 * _ROUNDS))
+            packed, tops = self._try(solution.placement)
+            if packed is not None:
+                return packed
+            try:
+                limits = self._tightened(limits, tops, everywhere=number >= _ROUNDS)
+                solution = self._solve(limits)
+            except CapacityError:
+                return None
+        return None
+
+    def _tightened(self, limits: Ints, tops: Ints, everywhere: bool) -> Ints:
+        """Lower limits by half of what sticks out, at the kernels where something does; if that took too long, everywhere."""
+        if everywhere:
+            return (limits * _EVERYWHERE).astype(np.int64)
+        over = np.maximum(tops - self.fast, 0)
+        return np.minimum(limits, np.where(over > 0, limits - np.maximum(over // 2, self.sequence.alignment), limits))
+
+    def _try(self, placement: TensorPlacement) -> tuple[_Packed | None, Ints]:
+        """Addresses within the limit, or the highest address in use at every kernel of the lowest packing that was found."""
+        self.rounds += 1
+        lower, upper, size = (np.array(column, dtype=np.int64) for column in zip(*_blocks(self.sequence, placement), strict=True))
+        answer = allocate((lower, upper, size), self.fast, alignment=self.sequence.alignment, seed=self.seed, time_limit=self._left())
+        if answer.offsets is None:
+            lowest = allocate((lower, upper, size), alignment=self.sequence.alignment, seed=self.seed, strategy="best-fit")
+            assert lowest.offsets is not None
+            return None, _tops(lower, upper, lowest.offsets + size, len(self.sequence.kernels))
+        seconds = time_moves(self.sequence, placement).total
+        return _Packed(placement, tuple(answer.offsets.tolist()), seconds, answer.peak or 0), np.zeros(0, dtype=np.int64)
+
+    def _left(self) -> float | None:
+        """Seconds for packing: at least a few, because a placement without addresses is worth nothing."""
+        return None if self.deadline is None else max(2.0, self.deadline - time.monotonic())
+
+    def _rivals(self, strategy: str) -> list[Rival]:
+        """What simpler strategies do; where one cannot, why."""
+        names = [name for name in BASELINES if strategy in (AUTO, PROGRAM, name)]
+        rivals = []
+        for number, name in enumerate(names):
+            self.report(f"simulating {name}", number / len(names))
+            try:
+                result = baseline(name, self.sequence, self._limits())
+            except (CapacityError, PlacementError) as error:
+                rivals.append(Rival(name, None, 0, None, str(error)))
+            else:
+                rivals.append(Rival(name, result.seconds, result.moved_bytes, result.placement))
+        return rivals
+
+    def _refusal(self, strategy: str, rivals: list[Rival]) -> CapacityError:
+        reasons = "; ".join(f"{rival.name}: {rival.reason}" for rival in rivals if rival.reason and strategy == rival.name)
+        return CapacityError(
+            f"{self.sequence.name}: strategy {strategy!r} finds no {self.mode} placement with addresses within {self.fast} bytes: "
+            f"allow more fast memory, or choose another strategy or mode{f' ({reasons})' if reasons else ''}"
+        )
+
+    def _answer(self, best: _Packed, first: PlacementSolution, strategy: str, rivals: list[Rival]) -> MemoryPlan:
+        for rule, message in broken_placement_rules(self.sequence, best.placement, self.fast, self.mode, best.offsets):
+            raise LoadmasterError(f"strategy {strategy!r} made a placement that does not hold ({rule}: {message}): please report it")
+        return MemoryPlan(
+            sequence=self.sequence,
+            mode=self.mode,
+            strategy=strategy,
+            status="optimal" if best.seconds <= first.lower_bound else "feasible",
+            placement=best.placement,
+            offsets=best.offsets,
+            timeline=time_moves(self.sequence, best.placement),
+            lower_bound=first.lower_bound,
+            all_fast_seconds=float(kernel_seconds(self.sequence, all_fast(self.sequence)).sum()),
+            all_slow_seconds=self.sequence.seconds(in_slow=True),
+            limit=self.fast,
+            peak_fast=best.peak,
+            prices=first.prices,
+            rivals=tuple(rivals),
+            rounds=self.rounds,
+            seed=self.seed,
+            search_seconds=0.0,
+            cpu_seconds=0.0,
+            interrupted=self.interrupted,
+            counters=first.counters,
+        )
+
+
+def _blocks(sequence: KernelSequence, placement: TensorPlacement) -> Iterator[tuple[int, int, int]]:
+    """First kernel, end and bytes of every stay, then of every kernel's workspace."""
+    for stay in placement.stays:
+        yield stay.start, stay.end, sequence.tensors[stay.tensor].bytes
+    for k, (kernel, chosen) in enumerate(zip(sequence.kernels, placement.algorithms, strict=True)):
+        yield k, k + 1, kernel.algorithms[chosen].workspace
+
+
+def _tops(lower: Ints, upper: Ints, top: Ints, kernels: int) -> Ints:
+    """Highest address in use while each kernel runs."""
+    tops = np.zeros(kernels, dtype=np.int64)
+    for start, end, high in zip(lower.tolist(), upper.tolist(), top.tolist(), strict=True):
+        np.maximum(tops[start:end], high, out=tops[start:end])
+    return tops

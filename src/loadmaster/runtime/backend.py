@@ -1,0 +1,314 @@
+"""``torch.compile(model, backend="loadmaster", options={...})``."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from loadmaster.errors import BudgetError, LoadmasterError
+from loadmaster.runtime.captured import Captured, NotPlannable, capture
+from loadmaster.runtime.device_memory import DeviceMemory
+from loadmaster.runtime.executor import Session, Times, run_part, session_of
+from loadmaster.runtime.kernel_profile import CallProfile, CallProfiles
+from loadmaster.runtime.placing import Placed, Problem, place, problem_of
+from loadmaster.runtime.program import Program, prepare
+from loadmaster.tensor_placement import Mode
+from loadmaster.units import parse_bytes
+
+OPTIONS = ("fast_memory", "mode", "slow_memory", "slow_limit", "refine_after")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options of a compiled model.
+
+    Attributes
+    ----------
+    fast_memory
+        Bytes of fast memory that a step may take: parameters, inputs, results, and all that lies between. None: as much as it needs.
+        A share, such as 0.5, is of what each graph takes when nothing moves.
+    mode
+        ``async``: copies overlap kernels. ``sync``: they do not.
+    slow_memory
+        Folder on a local disk for the unlinked file (CPU); by default that for temporary files.
+    slow_limit
+        Bytes of slow memory at most.
+    refine_after
+        Steps after which a plan is made again from the times that were measured; 0: never.
+    """
+
+    fast_memory: int | float | None = None
+    mode: Mode = Mode.ASYNC
+    slow_memory: Path | None = None
+    slow_limit: int | None = None
+    refine_after: int = 3
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Settings:
+        """Settings from the options of ``torch.compile``. Raises `BudgetError`."""
+        for name in options:
+            if name not in OPTIONS:
+                raise BudgetError(f"option {name!r} is unknown: the loadmaster backend has {', '.join(OPTIONS)}")
+        budget = options.get("fast_memory")
+        if isinstance(budget, str) and budget.strip().endswith("%"):
+            try:
+                budget = float(budget.strip()[:-1]) / 100
+            except ValueError:
+                raise BudgetError(f"fast_memory {budget!r}: write bytes, such as '2 GiB', or a percentage, such as '50%'") from None
+        elif budget is not None and not isinstance(budget, float):
+            budget = parse_bytes(budget)
+        if isinstance(budget, float) and not 0 < budget <= 1:
+            raise BudgetError(f"fast_memory {budget}: a share lies between 0 and 1; write bytes, such as '2 GiB', or a percentage, such as '50%'")
+        mode = options.get("mode", "async")
+        if mode not in ("sync", "async"):
+            why = ": operands of kernels must be in fast memory, so tensors have to move" if mode == "static" else ""
+            raise BudgetError(f"mode {mode!r}: write sync or async{why}")
+        folder = options.get("slow_memory")
+        limit = options.get("slow_limit")
+        return cls(
+            budget, Mode(mode), None if folder is None else Path(folder), None if limit is None else parse_bytes(limit), int(options.get("refine_after", 3))
+        )
+
+
+@dataclass
+class Fallback:
+    """A graph that runs unplanned, and why."""
+
+    graph: str
+    reason: str
+
+
+@dataclass
+class Model:
+    """What the graphs of one compiled model share: settings, fast and slow memory, one budget."""
+
+    settings: Settings
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    profiles: CallProfiles = field(default_factory=CallProfiles)
+    plans: list[PlannedGraph] = field(default_factory=list)
+    fallbacks: list[Fallback] = field(default_factory=list)
+    _memory: DeviceMemory | None = None
+    _waiting: weakref.WeakSet[Session] = field(default_factory=weakref.WeakSet)
+
+    def memory(self, device: torch.device) -> DeviceMemory:
+        """Fast and slow memory on a device; made at the first use."""
+        if self._memory is None:
+            if device.type == "cuda":
+                from loadmaster.runtime.cuda_memory import CudaMemory
+
+                self._memory = CudaMemory(device, self.settings.slow_limit)
+            else:
+                from loadmaster.runtime.cpu_memory import CpuMemory
+
+                self._memory = CpuMemory(self.settings.slow_memory, self.settings.slow_limit)
+        return self._memory
+
+    def make_room(self, program: Program, session: Session | None = None) -> None:
+        """Bring what other runs have left in arenas to the slow memory, as far as the budget or the arena itself asks for it."""
+        others = [plan.program for plan in self.plans if plan.program is not None and plan.program is not program]
+        budget = self.settings.fast_memory
+        tight = budget is not None and (isinstance(budget, float) or program.placed.peak + sum(other.arena.bytes for other in others) > budget)
+        for waiting in list(self._waiting):
+            if waiting is not session and waiting.parked is None and not waiting.finished and (tight or waiting.program is program):
+                waiting.park()
+        if tight:
+            for other in others:
+                other.arena.drop()
+
+    def wait(self, session: Session) -> None:
+        """The first part of a run is over; the second may come, or never."""
+        self._waiting.add(session)
+
+    def resume(self, session: Session) -> None:
+        """The second part of a run begins."""
+        if session.finished:
+            raise LoadmasterError("backward was called twice for one forward (retain_graph): the plan has given its tensors back")
+        self._waiting.discard(session)
+        self.make_room(session.program, session)
+        if session.parked is not None:
+            session.unpark()
+
+
+class PlannedGraph:
+    """A graph, or a forward and a backward graph, with its plan; made when its first step begins."""
+
+    def __init__(self, model: Model, name: str) -> None:
+        self.model, self.name = model, name
+        self.graphs: list[torch.fx.GraphModule] = []
+        self.kept: int | None = None
+        self.captured: Captured | None = None
+        self.profiles: list[CallProfile] = []
+        self.problem: Problem | None = None
+        self.program: Program | None = None
+        self.times = Times(0, 0)
+        self.steps = 0
+        self.unmoved_peak = 0
+        self.unplanned: str | None = None
+        self._kernel_seconds: Any = None
+        self._open: weakref.WeakSet[Session] = weakref.WeakSet()
+
+    def budget(self, problem: Problem) -> int | None:
+        """Bytes of fast memory for this graph."""
+        given = self.model.settings.fast_memory
+        if isinstance(given, float):
+            return int(given * self.unmoved_peak)
+        return given
+
+    def prepare(self, given: Sequence[Any]) -> Program:
+        """Capture, profile, place, pack. Raises `BudgetError` and `NotPlannable`."""
+        if self.program is not None:
+            return self.program
+        self.captured = capture(self.graphs, given, self.kept)
+        device = next((a.device for a in given if isinstance(a, torch.Tensor)), torch.device("cpu"))
+        memory = self.model.memory(device)
+        self.profiles = self.model.profiles.of(self.captured)
+        self._kernel_seconds = np.array([profile.seconds for profile in self.profiles])
+        self._plan(memory)
+        assert self.program is not None
+        return self.program
+
+    def _plan(self, memory: DeviceMemory) -> None:
+        assert self.captured is not None
+        problem = problem_of(self.name, self.captured, self.profiles, self._kernel_seconds, memory.link, memory.alignment)
+        unmoved = place(problem, None, self.model.settings.mode)
+        self.unmoved_peak = unmoved.peak
+        budget = self.budget(problem)
+        placed = unmoved if budget is None or unmoved.peak <= budget else place(problem, budget, self.model.settings.mode)
+        if self.program is not None:
+            self.program.arena.close()
+        self.problem = problem
+        self.program = prepare(self.captured, self.profiles, problem, placed, memory)
+        self.times = Times(len(self.captured.calls), len(self.program.copies))
+        self.model.plans = [*(plan for plan in self.model.plans if plan is not self), self]
+
+    def forward(self, arguments: Sequence[Any]) -> list[Any]:
+        """Run the first part; all of it, where there is but one."""
+        with self.model.lock, torch.no_grad():
+            program = self.prepare(arguments)
+            self._refine()
+            assert self.program is not None
+            program = self.program
+            self.model.make_room(program)
+            session = Session(program, self.model.memory(torch.device("cpu")))
+            part = program.captured.parts[0]
+            returned = self._run(session, 0, arguments)
+            if len(program.captured.parts) == 1:
+                self._over(session)
+            elif program.captured.parts[1].saved:
+                self._open.add(session)
+                self.model.wait(session)
+            else:
+                session.drain()
+                session.end()
+            assert part.end <= len(program.launches)
+            return returned
+
+    def backward(self, arguments: Sequence[Any]) -> list[Any]:
+        """Run the second part of the run that the saved tensors belong to."""
+        with self.model.lock, torch.no_grad():
+            assert self.program is not None
+            part = self.program.captured.parts[1]
+            session = session_of(part, arguments)
+            if session is None:
+                session = Session(self.program, self.model.memory(torch.device("cpu")))
+            self.model.resume(session)
+            returned = self._run(session, 1, arguments)
+            self._over(session)
+            return returned
+
+    def _run(self, session: Session, part: int, arguments: Sequence[Any]) -> list[Any]:
+        try:
+            return run_part(session, session.program.captured.parts[part], arguments, self.times)
+        except BaseException:
+            session.drain()
+            session.end()
+            raise
+
+    def _over(self, session: Session) -> None:
+        session.drain()
+        session.end()
+        self.steps += 1
+
+    def _refine(self) -> None:
+        """After a few steps, plan again from measured times."""
+        if self.steps != self.model.settings.refine_after or self.steps == 0 or len(self._open):
+            return
+
+
+def unplanned(graph: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
+    """The graph as it is, each value freed after its last use: what runs where nothing can be planned."""
+
+    def run(arguments: list[Any]) -> Any:
+        return torch.fx.Interpreter(graph).boxed_run(arguments)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
+_MODELS: dict[int, tuple[Any, Model]] = {}
+_MODELS_LOCK = threading.Lock()
+
+
+def model_of(options: Mapping[str, Any]) -> Model:
+    """What the graphs that were compiled with this very object of options share."""
+    with _MODELS_LOCK:
+        if id(options) not in _MODELS:
+            _MODELS[id(options)] = options, Model(Settings.of(options))
+        return _MODELS[id(options)][1]
+
+
+def loadmaster(graph: torch.fx.GraphModule, inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None, mode: str | None = None) -> Callable[..., Any]:
+    """Compile one graph that Dynamo has captured; see `Settings` for the options."""
+    from functorch.compile import default_partition
+    from torch._dynamo.backends.common import aot_autograd
+
+    model = model_of({} if options is None else options)
+    plan = PlannedGraph(model, f"graph {len(model.plans)}")
+
+    def partition(joint: torch.fx.GraphModule, joint_inputs: Any, **more: Any) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
+        plan.kept = more["num_fwd_outputs"]
+        return default_partition(joint, joint_inputs, **more)  # type: ignore[no-any-return]
+
+    def forward(part: torch.fx.GraphModule, _: Any) -> Callable[[list[Any]], Any]:
+        plan.graphs.insert(0, part)
+        return _boxed(plan, plan.forward, part)
+
+    def backward(part: torch.fx.GraphModule, _: Any) -> Callable[[list[Any]], Any]:
+        plan.graphs.append(part)
+        return _boxed(plan, plan.backward, part)
+
+    with torch._functorch.config.patch(force_non_lazy_backward_lowering=True):
+        compiled = aot_autograd(
+            fw_compiler=forward, bw_compiler=backward, inference_compiler=forward, partition_fn=partition, keep_inference_input_mutations=True
+        )(graph, inputs)
+    return compiled  # type: ignore[no-any-return]
+
+
+def _boxed(plan: PlannedGraph, run: Callable[[Sequence[Any]], list[Any]], part: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
+    plain = unplanned(part)
+
+    def call(arguments: list[Any]) -> Any:
+        if plan.unplanned is None:
+            given = list(arguments)
+            try:
+                planned = run(given)
+            except NotPlannable as reason:
+                plan.unplanned = str(reason)
+                plan.model.fallbacks.append(Fallback(plan.name, str(reason)))
+            else:
+                arguments.clear()
+                return planned
+        return plain(arguments)
+
+    call._boxed_call = True  # type: ignore[attr-defined]
+    return call
+
+
+__all__ = ["Model", "Placed", "PlannedGraph", "Settings", "loadmaster", "model_of"]

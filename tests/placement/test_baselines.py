@@ -1,0 +1,140 @@
+"""Baselines: valid placements that keep the limits, or an error that says why not; and what each is known for."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sequences import random_sequence
+
+from loadmaster.errors import CapacityError, PlacementError
+from loadmaster.kernel_sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
+from loadmaster.placement.baselines import NAMES, baseline
+from loadmaster.placement.baselines.memory_mode import first_fit_addresses
+from loadmaster.simulate import replay_moves
+from loadmaster.tensor_placement import fast_bytes
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(seed=st.integers(0, 10**9), in_place=st.booleans(), share=st.floats(0.2, 1.0), uneven=st.booleans())
+def test_baselines_are_valid_or_say_why_not(name: str, seed: int, in_place: bool, share: float, uneven: bool) -> None:
+    sequence = random_sequence(seed, kernels=2 + seed % 9, tensors=1 + seed % 7, in_place=in_place)
+    limits = np.full(len(sequence.kernels), int(sequence.peak_bytes * share))
+    if uneven:
+        limits[seed % len(limits)] //= 2
+    try:
+        result = baseline(name, sequence, limits)
+    except CapacityError:
+        assert name != "all-fast"
+        return
+    except PlacementError:
+        assert name == "2lm"
+        return
+    if result.placement is None:
+        assert name == "2lm"
+        return
+    timeline = replay_moves(sequence, result.placement)
+    assert timeline.total == result.seconds
+    occupied = fast_bytes(sequence, result.placement)
+    assert result.peak_fast == occupied.max()
+    if name != "all-fast":
+        assert (occupied <= limits).all()
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("all-slow", "2lm")])
+def test_with_room_for_everything_nothing_is_lost(name: str) -> None:
+    for seed in range(20):
+        sequence = random_sequence(seed, in_place=False, choices=False)
+        result = baseline(name, sequence, np.full(len(sequence.kernels), sequence.peak_bytes))
+        assert result.seconds == pytest.approx(sequence.seconds(False))
+
+
+def training(layers: int, *, in_place: bool, bandwidth: float) -> KernelSequence:
+    """Forward writes 8 bytes a layer and reads the layer before; backward reads them in reverse. A second a kernel if all is fast."""
+    slow = 2.0 if in_place else math.inf
+    kernels = [
+        Kernel(f"f{i}", "f", tuple(Operand(t, t < i, t == i, 0.5, slow) for t in range(max(0, i - 1), i + 1)), (Algorithm("a", 1.0),))
+        for i in range(layers)
+    ]
+    kernels += [Kernel(f"b{i}", "b", (Operand(i, True, False, 0.5, slow),), (Algorithm("a", 1.0),)) for i in reversed(range(layers))]
+    tensors = tuple(StoredTensor(f"x{i}", 8) for i in range(layers))
+    return KernelSequence("training", tensors, tuple(kernels), CopyLink(bandwidth, bandwidth, bandwidth, bandwidth))
+
+
+@pytest.mark.parametrize("name", ["largest-first", "intervals"])
+def test_overlapping_strategies_hide_copies_where_the_link_is_fast(name: str) -> None:
+    sequence = training(8, in_place=False, bandwidth=8.0)
+    limits = np.full(len(sequence.kernels), 5 * 8)
+    result = baseline(name, sequence, limits)
+    assert result.seconds == 16.0
+    assert result.moved_bytes > 0
+    assert baseline("lru", sequence, limits).seconds > 16.0
+
+
+@pytest.mark.parametrize("name", ["all-slow", "first-touch", "largest-first"])
+def test_what_does_not_fit_is_said(name: str) -> None:
+    sequence = training(4, in_place=False, bandwidth=8.0)
+    with pytest.raises(CapacityError, match=f"{name} does not fit.*kernel '[fb][0-9]'"):
+        baseline(name, sequence, np.full(len(sequence.kernels), 16))
+
+
+@pytest.mark.parametrize("name", ["first-touch", "largest-first", "lru", "intervals"])
+def test_a_kernel_that_does_not_fit_is_named(name: str) -> None:
+    sequence = training(4, in_place=False, bandwidth=8.0)
+    with pytest.raises(CapacityError, match=r"kernel 'f1' needs 16 bytes.*limit is 15"):
+        baseline(name, sequence, np.full(len(sequence.kernels), 15))
+
+
+def test_first_touch_reuses_memory_and_never_moves() -> None:
+    sequence = training(4, in_place=True, bandwidth=8.0)
+    result = baseline("first-touch", sequence, np.full(len(sequence.kernels), 16))
+    assert result.moved_bytes == 0
+    assert result.placement is not None
+    assert {stay.tensor for stay in result.placement.stays} == {0, 1}
+
+
+def test_a_hardware_cache_writes_dirty_blocks_back() -> None:
+    # Four tensors of a block each in a cache of two lines: 0 and 2 conflict, 1 and 3 do. Written forward, read backward.
+    sequence = training(4, in_place=True, bandwidth=8.0)
+    sequence = replace(sequence, tensors=tuple(replace(t, bytes=8) for t in sequence.tensors), alignment=8)
+    result = baseline("2lm", sequence, np.full(len(sequence.kernels), 16))
+    roomy = baseline("2lm", sequence, np.full(len(sequence.kernels), 32))
+    assert roomy.moved_bytes == 0
+    assert roomy.seconds == 8.0
+    # Forward: each write displaces a line (4 fills), of which x2 and x3 displace dirty ones; backward: x1 and x0 are fetched, x2 and x3
+    # written back; the warm cache then holds clean x0 and x1, which the next step hits: 2 fills less.
+    assert result.moved_bytes == 8 * (2 + 2 + 2 + 2)
+    with pytest.raises(PlacementError, match="in place"):
+        baseline("2lm", training(4, in_place=False, bandwidth=8.0), np.full(8, 16))
+
+
+def test_addresses_of_tensors_that_live_at_once_do_not_overlap() -> None:
+    for seed in range(30):
+        sequence = random_sequence(seed, kernels=10, tensors=12)
+        address = first_fit_addresses(sequence, 2)
+        spans = sequence.lifetimes.tolist()
+        blocks = [-(-int(size) // 2) for size in sequence.sizes]
+        for a in range(12):
+            for b in range(a):
+                if spans[a][0] < spans[b][1] and spans[b][0] < spans[a][1]:
+                    assert address[a] + blocks[a] <= address[b] or address[b] + blocks[b] <= address[a]
+
+
+def test_weights_that_fit_stay_for_lru_and_an_updated_one_is_kept() -> None:
+    kernels = (
+        Kernel("use", "op", (Operand(0, True, False, 0.0, math.inf), Operand(1, False, True, 0.0, math.inf)), (Algorithm("a", 1.0),)),
+        Kernel("update", "op", (Operand(0, True, True, 0.0, math.inf), Operand(1, True, False, 0.0, math.inf)), (Algorithm("a", 1.0),)),
+    )
+    tensors = (StoredTensor("w", 4, StoredKind.WEIGHT), StoredTensor("g", 4))
+    sequence = KernelSequence("step", tensors, kernels, CopyLink(4.0, 4.0, 4.0, 4.0))
+    assert baseline("lru", sequence, np.full(2, 8)).moved_bytes == 0
+
+
+def test_an_unknown_name_and_limits_of_another_length_are_refused() -> None:
+    sequence = random_sequence(0)
+    with pytest.raises(PlacementError, match="'clock' is not known: use all-fast"):
+        baseline("clock", sequence, np.zeros(6, dtype=np.int64))
+    with pytest.raises(PlacementError, match="limits have shape"):
+        baseline("lru", sequence, np.zeros(5, dtype=np.int64))
