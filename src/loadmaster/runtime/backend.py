@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from loadmaster.errors import BudgetError, LoadmasterError
+from loadmaster.move_timing import time_moves
 from loadmaster.runtime.captured import Captured, NotPlannable, capture
 from loadmaster.runtime.device_memory import DeviceMemory
 from loadmaster.runtime.executor import Session, Times, run_part, session_of
@@ -122,6 +124,14 @@ class Model:
             for other in others:
                 other.arena.drop()
 
+    def release_idle(self) -> None:
+        """Give back the memory of arenas that hold nothing."""
+        with self.lock:
+            busy = {id(session.program) for session in self._waiting if session.parked is None and not session.finished}
+            for plan in self.plans:
+                if plan.program is not None and id(plan.program) not in busy:
+                    plan.program.arena.drop()
+
     def wait(self, session: Session) -> None:
         """The first part of a run is over; the second may come, or never."""
         self._waiting.add(session)
@@ -151,15 +161,10 @@ class PlannedGraph:
         self.steps = 0
         self.unmoved_peak = 0
         self.unplanned: str | None = None
-        self._kernel_seconds: Any = None
+        self.refined = False
+        self._kernel_seconds: NDArray[np.float64] = np.zeros(0)
+        self._measured: NDArray[np.float64] = np.zeros(0)
         self._open: weakref.WeakSet[Session] = weakref.WeakSet()
-
-    def budget(self, problem: Problem) -> int | None:
-        """Bytes of fast memory for this graph."""
-        given = self.model.settings.fast_memory
-        if isinstance(given, float):
-            return int(given * self.unmoved_peak)
-        return given
 
     def prepare(self, given: Sequence[Any]) -> Program:
         """Capture, profile, place, pack. Raises `BudgetError` and `NotPlannable`."""
@@ -170,23 +175,48 @@ class PlannedGraph:
         memory = self.model.memory(device)
         self.profiles = self.model.profiles.of(self.captured)
         self._kernel_seconds = np.array([profile.seconds for profile in self.profiles])
+        self._measured = np.full(len(self.profiles), np.inf)
         self._plan(memory)
         assert self.program is not None
         return self.program
 
     def _plan(self, memory: DeviceMemory) -> None:
         assert self.captured is not None
+        settings = self.model.settings
         problem = problem_of(self.name, self.captured, self.profiles, self._kernel_seconds, memory.link, memory.alignment)
-        unmoved = place(problem, None, self.model.settings.mode)
+        unmoved = place(problem, None, settings.mode)
         self.unmoved_peak = unmoved.peak
-        budget = self.budget(problem)
-        placed = unmoved if budget is None or unmoved.peak <= budget else place(problem, budget, self.model.settings.mode)
+        budget = self.budget
+        placed = unmoved if budget is None or unmoved.peak <= budget else place(problem, budget, settings.mode)
         if self.program is not None:
             self.program.arena.close()
         self.problem = problem
         self.program = prepare(self.captured, self.profiles, problem, placed, memory)
         self.times = Times(len(self.captured.calls), len(self.program.copies))
-        self.model.plans = [*(plan for plan in self.model.plans if plan is not self), self]
+        if self not in self.model.plans:
+            self.model.plans.append(self)
+
+    @property
+    def budget(self) -> int | None:
+        """Bytes of fast memory for this graph."""
+        given = self.model.settings.fast_memory
+        return int(given * self.unmoved_peak) if isinstance(given, float) else given
+
+    @property
+    def predicted_seconds(self) -> float:
+        """Time of a step by the times that the plan was made with."""
+        assert self.problem is not None and self.program is not None
+        return time_moves(self.problem.sequence, self.program.placed.placement).total
+
+    @property
+    def placed_peak(self) -> int:
+        """Most bytes of fast memory that a step takes by the plan."""
+        return 0 if self.program is None else self.program.placed.peak
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes that a step copies, both ways."""
+        return 0 if self.program is None else sum(copy.bytes for copy in self.program.copies)
 
     def forward(self, arguments: Sequence[Any]) -> list[Any]:
         """Run the first part; all of it, where there is but one."""
@@ -235,11 +265,18 @@ class PlannedGraph:
         session.drain()
         session.end()
         self.steps += 1
+        if self.steps > 1:
+            self._measured = np.minimum(self._measured, self.times.kernels)
 
     def _refine(self) -> None:
-        """After a few steps, plan again from measured times."""
-        if self.steps != self.model.settings.refine_after or self.steps == 0 or len(self._open):
+        """After a few steps, plan again with the times that were measured in them, once."""
+        if self.steps < self.model.settings.refine_after or self.refined or not self.model.settings.refine_after or len(self._open):
             return
+        self.refined = True
+        if np.isfinite(self._measured).all():
+            self._kernel_seconds = self._measured
+        self.model.make_room(self.program)
+        self._plan(self.model.memory(torch.device("cpu")))
 
 
 def unplanned(graph: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:

@@ -1,77 +1,86 @@
-"""Which tensors move, under limits at every kernel: the engine that the runtime asks."""
+"""Which tensors move, under limits at every kernel: the engine that the runtime asks, and copies let loose beside kernels."""
 
 from __future__ import annotations
+
+from collections import defaultdict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loadmaster.kernel_sequence import KernelSequence
+from loadmaster.placement.between_kernels import place_between_kernels
 from loadmaster.tensor_placement import Mode, Move, Stay, TensorPlacement
 
+Ints = NDArray[np.int64]
 
-def place_for_runtime(sequence: KernelSequence, limits: NDArray[np.int64], mode: Mode) -> tuple[TensorPlacement, float]:
-    """Stays and moves that keep ``limits`` (bytes of tensors and workspace while each kernel runs), and the seconds they are said to take.
 
-    Evicts, where the limit is most exceeded, the tensor whose absence frees most bytes for longest; then lets copies overlap kernels as far as
-    there is room.
+def place_for_runtime(sequence: KernelSequence, limits: Ints, mode: Mode) -> TensorPlacement:
+    """Stays and moves that keep ``limits`` (bytes of tensors and workspace while each kernel runs). Raises `CapacityError`."""
+    between = place_between_kernels(sequence, limits, Mode.SYNC).placement
+    return overlapped(sequence, limits, between) if mode is Mode.ASYNC else between
+
+
+def overlapped(sequence: KernelSequence, limits: Ints, placement: TensorPlacement) -> TensorPlacement:
+    """The same placement with copies that overlap kernels as far as there is room and use for it.
+
+    Copies to the slow memory, first to last, take the kernels after their start until they would be complete; copies to the fast memory,
+    last to first, the kernels before their end. O(moves x kernels).
     """
-    kernels = len(sequence.kernels)
-    sizes = sequence.sizes
-    live = sequence.live_bytes()
-    gaps: list[tuple[int, int, int]] = []
-    for t, uses in enumerate(sequence.uses):
-        gaps += [(t, a + 1, b) for (a, _), (b, _) in zip(uses, uses[1:], strict=False) if b > a + 1]
-    chosen: set[int] = set()
-    starts, ends = np.array([g[1] for g in gaps], dtype=np.int64), np.array([g[2] for g in gaps], dtype=np.int64)
-    worth = np.array([int(sizes[g[0]]) * (g[2] - g[1]) for g in gaps], dtype=np.float64)
-    while kernels and (live - limits).max() > 0:
-        k = int((live - limits).argmax())
-        able = np.flatnonzero((starts <= k) & (k < ends) & (worth > 0))
-        if not len(able):
-            break
-        g = int(able[worth[able].argmax()])
-        chosen.add(g)
-        worth[g] = 0
-        live[starts[g] : ends[g]] -= sizes[gaps[g][0]]
-    return _decided(sequence, limits, live, sorted(gaps[g] for g in chosen), mode)
-
-
-def _decided(
-    sequence: KernelSequence, limits: NDArray[np.int64], live: NDArray[np.int64], gaps: list[tuple[int, int, int]], mode: Mode
-) -> tuple[TensorPlacement, float]:
-    seconds = np.array([k.algorithms[0].seconds for k in sequence.kernels])
-    link, sizes = sequence.link, sequence.sizes
-    moves: list[Move] = []
-    absent: dict[int, list[tuple[int, int]]] = {}
-    written: set[int] = set()
-    total = float(seconds.sum())
-    for t, start, end in gaps:
-        out, back = start, end
-        if mode is Mode.ASYNC:
-            need = sequence.tensors[t].bytes / link.asynchronous_to_slow
-            while t not in written and out < end - 1 and need > 0 and live[out] + sizes[t] <= limits[out]:
-                need -= seconds[out]
-                live[out] += sizes[t]
-                out += 1
-            need = sequence.tensors[t].bytes / link.asynchronous_to_fast
-            while back > out + 1 and need > 0 and live[back - 1] + sizes[t] <= limits[back - 1]:
-                back -= 1
-                need -= seconds[back]
-                live[back] += sizes[t]
-        if t not in written:
-            moves.append(Move(t, False, start, out))
-            total += sequence.tensors[t].bytes / link.to_slow if out == start else 0
-        if not any(o.write for k, o in sequence.uses[t] if k >= start):
-            written.add(t)
-        moves.append(Move(t, True, back, end))
-        total += sequence.tensors[t].bytes / link.to_fast if back == end else 0
-        absent.setdefault(t, []).append((out, back))
-    stays: list[Stay] = []
-    for t, (start, end) in enumerate(sequence.lifetimes.tolist()):
-        for low, high in absent.get(t, []):
-            stays.append(Stay(t, start, low))
-            start = high
-        if end > start:
-            stays.append(Stay(t, start, end))
+    starts = np.concatenate(([0.0], np.cumsum([kernel.algorithms[0].seconds for kernel in sequence.kernels])))
+    stays: dict[int, list[list[int]]] = defaultdict(list)
+    room = limits.astype(np.int64).copy()
+    room -= np.array([kernel.algorithms[0].workspace for kernel in sequence.kernels], dtype=np.int64)
+    for stay in placement.stays:
+        stays[stay.tensor].append([stay.start, stay.end])
+        room[stay.start : stay.end] -= sequence.sizes[stay.tensor]
+    for spans in stays.values():
+        spans.sort()
+    moves = list(placement.moves)
+    free = 0.0
+    for i, move in enumerate(moves):
+        if not move.to_fast:
+            free = max(free, starts[move.start]) + sequence.tensors[move.tensor].bytes / sequence.link.asynchronous_to_slow
+            moves[i] = _later(sequence, move, stays[move.tensor], room, int(np.searchsorted(starts, free)))
+    written = {(move.tensor, move.start): move.end for move in moves if not move.to_fast}
+    busy = float("inf")
+    for i, move in reversed(list(enumerate(moves))):
+        if move.to_fast:
+            busy = min(busy, starts[move.end]) - sequence.tensors[move.tensor].bytes / sequence.link.asynchronous_to_fast
+            earliest = max(int(np.searchsorted(starts, busy, side="right")) - 1, 0)
+            valid = max((end for (t, _), end in written.items() if t == move.tensor and end <= move.end), default=0)
+            moves[i] = _earlier(sequence, move, stays[move.tensor], room, max(earliest, valid))
     moves.sort(key=lambda move: (move.start, move.to_fast, move.end))
-    return TensorPlacement(tuple(stays), tuple(moves), (0,) * len(sequence.kernels)), total
+    merged = tuple(Stay(t, start, end) for t, spans in sorted(stays.items()) for start, end in spans)
+    return TensorPlacement(merged, tuple(moves), placement.algorithms)
+
+
+def _later(sequence: KernelSequence, move: Move, spans: list[list[int]], room: Ints, until: int) -> Move:
+    """Keep the tensor on while its copy is made, up to position ``until``."""
+    size = int(sequence.sizes[move.tensor])
+    own = max((span for span in spans if span[0] < move.start or span[1] > move.start), key=lambda span: (span[0] <= move.start, span[0]))
+    if own[1] != move.start:  # it stays on anyway: the copy may take until its next change, or until it is wanted elsewhere
+        last = own[1]
+    else:
+        last = next((span[0] for span in spans if span[0] >= own[1] and span is not own), len(sequence.kernels))
+    writes = [k for k, operand in sequence.uses[move.tensor] if operand.write and k >= move.start]
+    last = min([last, until, *writes])
+    end = move.start
+    while end < last and (end < own[1] or room[end] >= size):
+        if end >= own[1]:
+            room[end] -= size
+        end += 1
+    own[1] = max(own[1], end)
+    return Move(move.tensor, False, move.start, end)
+
+
+def _earlier(sequence: KernelSequence, move: Move, spans: list[list[int]], room: Ints, since: int) -> Move:
+    """Bring the tensor back before it is needed, from position ``since`` on."""
+    size = int(sequence.sizes[move.tensor])
+    own = next(span for span in spans if span[0] == move.start)
+    before = max((span[1] for span in spans if span[1] <= own[0] and span is not own), default=0)
+    start = move.start
+    while start > max(since, before) and room[start - 1] >= size:
+        start -= 1
+        room[start] -= size
+    own[0] = start
+    return Move(move.tensor, True, start, move.end)

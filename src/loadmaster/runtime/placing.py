@@ -9,13 +9,15 @@ from numpy.typing import NDArray
 
 from loadmaster.allocator import allocate
 from loadmaster.buffers import Buffer
-from loadmaster.errors import BudgetError
+from loadmaster.errors import BudgetError, CapacityError
 from loadmaster.kernel_sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredTensor
 from loadmaster.runtime.captured import Captured, Owner
 from loadmaster.runtime.kernel_profile import CallProfile
 from loadmaster.runtime.moving import place_for_runtime
-from loadmaster.tensor_placement import Mode, TensorPlacement
+from loadmaster.tensor_placement import Mode, TensorPlacement, all_fast
 from loadmaster.units import format_bytes
+
+Ints = NDArray[np.int64]
 
 _TIGHTER = 0.97
 _ROUNDS = 12
@@ -39,9 +41,9 @@ class Problem:
 
     sequence: KernelSequence
     storage: tuple[int, ...]
-    elsewhere: NDArray[np.int64]
+    elsewhere: Ints
 
-    def needed(self) -> NDArray[np.int64]:
+    def needed(self) -> Ints:
         """Bytes of fast memory without which each kernel cannot run."""
         sizes = self.sequence.sizes
         return np.array(
@@ -66,8 +68,7 @@ class Placed:
     workspaces: tuple[int, ...]
     arena: int
     peak: int
-    ceilings: NDArray[np.int64]
-    seconds: float
+    ceilings: Ints
 
 
 def problem_of(name: str, captured: Captured, profiles: list[CallProfile], seconds: NDArray[np.float64], link: CopyLink, alignment: int) -> Problem:
@@ -103,71 +104,71 @@ def place(problem: Problem, budget: int | None, mode: Mode) -> Placed:
 
     Raises `BudgetError` with the smallest budget that works and the operator that needs it.
     """
+    sequence = problem.sequence
     if budget is None:
-        limits = np.full(len(problem.sequence.kernels), problem.peak() * 2, dtype=np.int64)
-        placed = _pack(problem, *_unmoved(problem), ceilings=None)
-        assert placed is not None and len(limits) >= 0
-        return placed
+        unmoved = _pack(problem, all_fast(sequence), None)[0]
+        assert unmoved is not None
+        return unmoved
     needed = problem.needed()
     if needed.max(initial=0) > budget:
-        raise refusal(problem, int(needed.max()), budget)
-    ceilings = budget - problem.elsewhere
+        raise refusal(problem, budget)
+    ceilings = (budget - problem.elsewhere) // sequence.alignment * sequence.alignment
     limits = ceilings
-    for _ in range(_ROUNDS):
-        placement, seconds = place_for_runtime(problem.sequence, limits, mode)
-        placed = _pack(problem, placement, seconds, ceilings)
+    for number in range(2 * _ROUNDS):
+        try:
+            placement = place_for_runtime(sequence, limits, mode)
+        except CapacityError:
+            break
+        placed, tops = _pack(problem, placement, ceilings)
         if placed is not None:
             return placed
-        limits = np.maximum((limits * _TIGHTER).astype(np.int64), needed - problem.elsewhere)
-    raise refusal(problem, budget + budget // 20, budget)
+        over = np.maximum(tops - ceilings, 0)
+        if number < _ROUNDS:
+            limits = np.where(over > 0, limits - np.maximum(over // 2, sequence.alignment), limits)
+        else:
+            limits = (limits * _TIGHTER).astype(np.int64)
+    raise refusal(problem, budget)
 
 
-def refusal(problem: Problem, least: int, budget: int) -> BudgetError:
-    """Why a budget cannot be kept."""
+def refusal(problem: Problem, budget: int) -> BudgetError:
+    """Why a budget cannot be kept, and the smallest that can, as far as is known without trying more."""
     needed = problem.needed()
     k = int(needed.argmax())
     kernel = problem.sequence.kernels[k]
+    least = int(needed[k])
+    why = "" if least > budget else "; no addresses were found for it: give a little more"
     return BudgetError(
-        f"fast_memory {format_bytes(budget)} is too small: operator {kernel.kind} ({kernel.name}) needs {format_bytes(int(needed[k]))} at once, "
-        f"{format_bytes(int(problem.elsewhere[k]))} of it parameters, inputs and results that do not move; "
-        f"give at least {least} bytes ({format_bytes(least)})"
+        f"fast_memory {format_bytes(budget)} is too small: operator {kernel.kind} ({kernel.name}) needs {least} bytes "
+        f"({format_bytes(least)}) at once, {format_bytes(int(problem.elsewhere[k]))} of them parameters, inputs and results, which do not move{why}"
     )
 
 
-def _unmoved(problem: Problem) -> tuple[TensorPlacement, float]:
-    from loadmaster.tensor_placement import all_fast
-
-    return all_fast(problem.sequence), problem.sequence.seconds(in_slow=False)
-
-
-def _pack(problem: Problem, placement: TensorPlacement, seconds: float, ceilings: NDArray[np.int64] | None) -> Placed | None:
-    """Addresses below the ceiling of every kernel, or None if none were found."""
+def _pack(problem: Problem, placement: TensorPlacement, ceilings: Ints | None) -> tuple[Placed | None, Ints]:
+    """Addresses below the ceiling of every kernel (None, if none were found), and the highest address in use at every kernel."""
     sequence = problem.sequence
-    buffers = [Buffer(f"s{i}", s.start, s.end, int(sequence.sizes[s.tensor]), alignment=sequence.alignment) for i, s in enumerate(placement.stays)]
-    buffers += [
-        Buffer(f"w{k}", k, k + 1, kernel.algorithms[0].workspace, alignment=sequence.alignment) for k, kernel in enumerate(sequence.kernels)
-    ]
-    capacity = None
-    if ceilings is not None:
-        capacity = int(ceilings.max(initial=0)) // sequence.alignment * sequence.alignment
-        buffers += _above(ceilings // sequence.alignment * sequence.alignment, capacity)
-    answer = allocate(buffers, capacity)
-    if answer.offsets is None:
-        return None
-    offsets = [int(offset) for offset in answer.offsets]
-    stays, kernels = len(placement.stays), len(sequence.kernels)
+    step, kernels = sequence.alignment, len(sequence.kernels)
+    buffers = [Buffer(f"s{i}", s.start, s.end, int(sequence.sizes[s.tensor]), alignment=step) for i, s in enumerate(placement.stays)]
+    buffers += [Buffer(f"w{k}", k, k + 1, kernel.algorithms[0].workspace, alignment=step) for k, kernel in enumerate(sequence.kernels)]
+    above = [] if ceilings is None else _above(ceilings, int(ceilings.max(initial=0)))
+    answer = allocate(buffers + above, None if ceilings is None else int(ceilings.max(initial=0)))
+    if answer.offsets is None and above:
+        answer = allocate(buffers)  # to see where it sticks out
+    assert answer.offsets is not None
+    offsets = [int(offset) for offset in answer.offsets[: len(buffers)]]
     top = np.zeros(kernels, dtype=np.int64)
-    for buffer, offset in zip(buffers[: stays + kernels], offsets, strict=False):
+    for buffer, offset in zip(buffers, offsets, strict=True):
         if buffer.upper > buffer.lower and buffer.size:
             top[buffer.lower : buffer.upper] = np.maximum(top[buffer.lower : buffer.upper], offset + buffer.size)
+    if ceilings is not None and (top > ceilings).any():
+        return None, top
     arena = int(top.max(initial=0))
     allowed = np.full(kernels, arena, dtype=np.int64) if ceilings is None else np.minimum(ceilings, arena)
-    resident = np.minimum(np.maximum.accumulate(top), np.minimum.accumulate(allowed)) if ceilings is None else _resident(top, allowed)
-    peak = int((resident + problem.elsewhere).max(initial=0))
-    return Placed(placement, tuple(offsets[:stays]), tuple(offsets[stays : stays + kernels]), arena, peak, allowed, seconds)
+    peak = int((_resident(top, allowed) + problem.elsewhere).max(initial=0))
+    stays = len(placement.stays)
+    return Placed(placement, tuple(offsets[:stays]), tuple(offsets[stays:]), arena, peak, allowed), top
 
 
-def _resident(top: NDArray[np.int64], allowed: NDArray[np.int64]) -> NDArray[np.int64]:
+def _resident(top: Ints, allowed: Ints) -> Ints:
     """Bytes of the arena that hold pages while each kernel runs: all that were touched and not above a ceiling since."""
     resident = np.empty_like(top)
     now = int(allowed[0]) if len(allowed) else 0
@@ -177,7 +178,7 @@ def _resident(top: NDArray[np.int64], allowed: NDArray[np.int64]) -> NDArray[np.
     return resident
 
 
-def _above(ceilings: NDArray[np.int64], capacity: int) -> list[Buffer]:
+def _above(ceilings: Ints, capacity: int) -> list[Buffer]:
     """What keeps buffers below a ceiling: the space above it, taken."""
     edges = [0, *(np.flatnonzero(np.diff(ceilings)) + 1).tolist(), len(ceilings)]
     spans = [(a, b, int(ceilings[a])) for a, b in zip(edges, edges[1:], strict=False) if b > a]
