@@ -20,11 +20,11 @@ def imports(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_verb_knows_none_of_its_siblings(verb: str) -> None:
-    drivers = {"planner", "allocator", "bank_allocator", "mapper", "job_pool", "job_analyser", "at_once", "assemble", "cli", "commands"}
+    drivers = {"planner", "allocator", "bank_allocator", "mapper", "job_pool", "job_analyser", "at_once", "assemble", "cli", "commands", "runtime"}
     siblings = set(VERBS) - {verb} | drivers
     for path in (ROOT / verb).glob("*.py"):
         assert not imports(path) & siblings, path
 
 
 def test_every_folder_is_accounted_for() -> None:
-    assert {path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__"} == {*VERBS, "commands"}
+    assert {path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__"} == {*VERBS, "commands", "runtime"}

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from loadmaster.errors import BudgetError, LoadmasterError
 from loadmaster.move_timing import time_moves
-from loadmaster.runtime.captured import Captured, NotPlannable, capture
+from loadmaster.runtime.captured import Captured, NotPlannable, Part, View, capture
 from loadmaster.runtime.device_memory import DeviceMemory
 from loadmaster.runtime.executor import Session, Times, run_part, session_of
 from loadmaster.runtime.kernel_profile import CallProfile, CallProfiles
-from loadmaster.runtime.placing import Placed, Problem, place, problem_of
+from loadmaster.runtime.placing import Problem, place, problem_of
 from loadmaster.runtime.program import Program, prepare
 from loadmaster.tensor_placement import Mode
 from loadmaster.units import parse_bytes
@@ -147,12 +147,10 @@ class Model:
 
 
 class PlannedGraph:
-    """A graph, or a forward and a backward graph, with its plan; made when its first step begins."""
+    """A graph, or a forward and a backward graph, for given shapes, with its plan; made when its first step begins."""
 
-    def __init__(self, model: Model, name: str) -> None:
-        self.model, self.name = model, name
-        self.graphs: list[torch.fx.GraphModule] = []
-        self.kept: int | None = None
+    def __init__(self, model: Model, name: str, graphs: list[torch.fx.GraphModule], kept: int | None) -> None:
+        self.model, self.name, self.graphs, self.kept = model, name, graphs, kept
         self.captured: Captured | None = None
         self.profiles: list[CallProfile] = []
         self.problem: Problem | None = None
@@ -160,7 +158,6 @@ class PlannedGraph:
         self.times = Times(0, 0)
         self.steps = 0
         self.unmoved_peak = 0
-        self.unplanned: str | None = None
         self.refined = False
         self._kernel_seconds: NDArray[np.float64] = np.zeros(0)
         self._measured: NDArray[np.float64] = np.zeros(0)
@@ -218,6 +215,22 @@ class PlannedGraph:
         """Bytes that a step copies, both ways."""
         return 0 if self.program is None else sum(copy.bytes for copy in self.program.copies)
 
+    def rows(self) -> list[dict[str, Any]]:
+        """Each kernel: what was foretold, and what the last step took."""
+        assert self.problem is not None
+        return [
+            {
+                "graph": self.name,
+                "kernel": kernel.name,
+                "operator": kernel.kind,
+                "predicted_seconds": kernel.algorithms[0].seconds,
+                "measured_seconds": float(measured),
+                "workspace": kernel.algorithms[0].workspace,
+                "elsewhere": int(elsewhere),
+            }
+            for kernel, measured, elsewhere in zip(self.problem.sequence.kernels, self.times.kernels, self.problem.elsewhere, strict=True)
+        ]
+
     def forward(self, arguments: Sequence[Any]) -> list[Any]:
         """Run the first part; all of it, where there is but one."""
         with self.model.lock, torch.no_grad():
@@ -240,12 +253,10 @@ class PlannedGraph:
             assert part.end <= len(program.launches)
             return returned
 
-    def backward(self, arguments: Sequence[Any]) -> list[Any]:
-        """Run the second part of the run that the saved tensors belong to."""
+    def backward(self, session: Session | None, arguments: Sequence[Any]) -> list[Any]:
+        """Run the second part of a run; of a new one, if the first has left nothing behind."""
         with self.model.lock, torch.no_grad():
             assert self.program is not None
-            part = self.program.captured.parts[1]
-            session = session_of(part, arguments)
             if session is None:
                 session = Session(self.program, self.model.memory(torch.device("cpu")))
             self.model.resume(session)
@@ -279,6 +290,43 @@ class PlannedGraph:
         self._plan(self.model.memory(torch.device("cpu")))
 
 
+class CompiledGraph:
+    """What Dynamo has captured: one graph, or a forward and a backward graph, planned for every combination of shapes that comes."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.graphs: list[torch.fx.GraphModule] = []
+        self.kept: int | None = None
+        self.plans: dict[Any, PlannedGraph] = {}
+        self.unplanned = False
+
+    def forward(self, arguments: Sequence[Any]) -> list[Any]:
+        """Run the first graph."""
+        key = tuple((a.shape, a.stride()) if isinstance(a, torch.Tensor) else a for a in arguments) if self._dynamic() else None
+        with self.model.lock:
+            if key not in self.plans:
+                self.plans[key] = PlannedGraph(self.model, f"graph {len(self.model.plans)}", self.graphs, self.kept)
+        return self.plans[key].forward(arguments)
+
+    def backward(self, arguments: Sequence[Any]) -> list[Any]:
+        """Run the second graph."""
+        for plan in self.plans.values():
+            if plan.program is not None and _fits(plan.program.captured.parts[1], arguments):
+                return plan.backward(session_of(plan.program.captured.parts[1], arguments), arguments)
+        raise LoadmasterError("a backward pass came whose forward pass was not planned")
+
+    def _dynamic(self) -> bool:
+        return any(isinstance(node.meta.get("val"), torch.SymInt) for node in self.graphs[0].graph.find_nodes(op="placeholder"))
+
+
+def _fits(part: Part, arguments: Sequence[Any]) -> bool:
+    """Whether a plan is for these shapes."""
+    return all(
+        argument.shape == view.size if isinstance(view, View) else not isinstance(view, int) or view == argument
+        for view, argument in zip(part.given, arguments, strict=True)
+    )
+
+
 def unplanned(graph: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
     """The graph as it is, each value freed after its last use: what runs where nothing can be planned."""
 
@@ -307,7 +355,7 @@ def loadmaster(graph: torch.fx.GraphModule, inputs: Sequence[Any], *, options: M
     from torch._dynamo.backends.common import aot_autograd
 
     model = model_of({} if options is None else options)
-    plan = PlannedGraph(model, f"graph {len(model.plans)}")
+    plan = CompiledGraph(model)
 
     def partition(joint: torch.fx.GraphModule, joint_inputs: Any, **more: Any) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
         plan.kept = more["num_fwd_outputs"]
@@ -328,17 +376,17 @@ def loadmaster(graph: torch.fx.GraphModule, inputs: Sequence[Any], *, options: M
     return compiled  # type: ignore[no-any-return]
 
 
-def _boxed(plan: PlannedGraph, run: Callable[[Sequence[Any]], list[Any]], part: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
+def _boxed(plan: CompiledGraph, run: Callable[[Sequence[Any]], list[Any]], part: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
     plain = unplanned(part)
 
     def call(arguments: list[Any]) -> Any:
-        if plan.unplanned is None:
+        if not plan.unplanned:
             given = list(arguments)
             try:
                 planned = run(given)
             except NotPlannable as reason:
-                plan.unplanned = str(reason)
-                plan.model.fallbacks.append(Fallback(plan.name, str(reason)))
+                plan.unplanned = True
+                plan.model.fallbacks.append(Fallback(str(plan.graphs[0].graph.find_nodes(op="output")[0].prev), str(reason)))
             else:
                 arguments.clear()
                 return planned
@@ -348,4 +396,4 @@ def _boxed(plan: PlannedGraph, run: Callable[[Sequence[Any]], list[Any]], part: 
     return call
 
 
-__all__ = ["Model", "Placed", "PlannedGraph", "Settings", "loadmaster", "model_of"]
+__all__ = ["CompiledGraph", "Model", "PlannedGraph", "Settings", "loadmaster", "model_of"]
