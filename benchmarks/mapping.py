@@ -191,7 +191,7 @@ def annealing_speed(group: Group, queues: np.ndarray, count: int) -> float:
     best, score = queues, group.makespans(queues)
     least, tried, seconds = score, 0, 0.0
     for stream, temperature in enumerate(np.geomspace(3e-2, 1e-5, 20)):
-        arguments = (queues, best, score, least, temperature, max(1, count // 20), 0.0, 1, stream, 1)
+        arguments = (queues, best, score, least, np.array([temperature]), max(1, count // 20), 0.0, 1, stream, 1)
         spent, (queues, best, score, least, here) = clocked(lambda arguments=arguments: _native.anneal(*group.arguments, *arguments))
         tried, seconds = tried + here, seconds + spent
     return tried / seconds

@@ -58,12 +58,13 @@ def residual_chain(blocks: int, name: str = "chain", channels: int = 16, size: i
     return build.graph(last)
 
 
-def npu(cores: int = 2, scratchpad: int = 64 * 1024, buffer: int = 16 * 1024) -> Target:
-    """Weight-stationary cores and a row-stationary one, with or without a scratchpad."""
+def npu(cores: int = 2, scratchpad: int = 64 * 1024, buffer: int = 16 * 1024, copies: bool = True) -> Target:
+    """Weight-stationary cores and a row-stationary one, with or without a scratchpad and an engine that copies to it."""
     styles = [Style.WEIGHT_STATIONARY] * (cores - 1) + [Style.ROW_STATIONARY]
     own = tuple(Core(f"c{i}", style, 8, 16, 1e9, RATES, 16, buffer) for i, style in enumerate(styles))
     fast = Memory("scratchpad", scratchpad, 8e9, 8e9) if scratchpad else None
-    return Target("npu", "for tests", own, Memory("dram", 2**24, 1e9, 1e9), fast)
+    engine = CopyEngine(8e9, 8e9, 8e9, 8e9) if fast and copies else None
+    return Target("npu", "for tests", own, Memory("dram", 2**24, 1e9, 1e9), fast, engine)
 
 
 def staged_machine(hbm: int) -> Target:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from loadmaster.kernel_sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
 
@@ -20,7 +20,7 @@ class Machine:
     fast: float = 100e9
     slow_read: float | None = 39e9
     slow_write: float = 14e9
-    link: CopyLink = CopyLink(29e9, 12e9, 2e9, 2.5e9)
+    link: CopyLink = field(default=CopyLink(29e9, 12e9, 2e9, 2.5e9))
 
 
 OPTANE = Machine()

@@ -29,8 +29,12 @@ if TYPE_CHECKING:
     from loadmaster.hardware import Target as Target
     from loadmaster.job_analyser import analyse as analyse
     from loadmaster.job_mapping import JobMapping as JobMapping
+    from loadmaster.kernel_reader import read_sequence as read_sequence
+    from loadmaster.kernel_sequence import KernelSequence as KernelSequence
     from loadmaster.mapper import map_jobs as map_jobs
     from loadmaster.mapper import pareto_front as pareto_front
+    from loadmaster.memory_plan import MemoryPlan as MemoryPlan
+    from loadmaster.placer import place as place
     from loadmaster.planner import plan as plan
     from loadmaster.plans import Plan as Plan
     from loadmaster.targets import target as target
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
     from loadmaster.verification import verify as verify
     from loadmaster.verification import verify_banks as verify_banks
     from loadmaster.verification import verify_buffers as verify_buffers
+    from loadmaster.verification import verify_placement as verify_placement
 
 __version__ = "0.1.0"
 
@@ -47,6 +52,8 @@ _HOMES = {
     "BankAllocation": "loadmaster.banks",
     "Buffer": "loadmaster.buffers",
     "Graph": "loadmaster.graph",
+    "KernelSequence": "loadmaster.kernel_sequence",
+    "MemoryPlan": "loadmaster.memory_plan",
     "LoadmasterError": "loadmaster.errors",
     "Plan": "loadmaster.plans",
     "Problem": "loadmaster.buffers",
@@ -59,12 +66,15 @@ _HOMES = {
     "map_jobs": "loadmaster.mapper",
     "pareto_front": "loadmaster.mapper",
     "load": "loadmaster.frontends",
+    "place": "loadmaster.placer",
     "plan": "loadmaster.planner",
     "read_buffers": "loadmaster.buffers_csv",
+    "read_sequence": "loadmaster.kernel_reader",
     "target": "loadmaster.targets",
     "verify": "loadmaster.verification",
     "verify_banks": "loadmaster.verification",
     "verify_buffers": "loadmaster.verification",
+    "verify_placement": "loadmaster.verification",
     "write_buffers": "loadmaster.buffers_csv",
 }
 
@@ -75,7 +85,9 @@ __all__ = [
     "Buffer",
     "Graph",
     "JobMapping",
+    "KernelSequence",
     "LoadmasterError",
+    "MemoryPlan",
     "Plan",
     "Problem",
     "Target",
@@ -86,12 +98,15 @@ __all__ = [
     "load",
     "map_jobs",
     "pareto_front",
+    "place",
     "plan",
     "read_buffers",
+    "read_sequence",
     "target",
     "verify",
     "verify_banks",
     "verify_buffers",
+    "verify_placement",
     "write_buffers",
 ]
 

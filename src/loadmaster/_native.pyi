@@ -81,6 +81,15 @@ def evolve(
     ``rates`` are those of mutation, crossover-gen, crossover-rg and crossover-accel.
     """
 
+def best_configurations(
+    worth: NDArray[np.float64], demand: NDArray[np.float64], cores: NDArray[np.int32], grid: int
+) -> tuple[float, float, NDArray[np.int32], NDArray[np.int32]]:
+    """What cores can run at one instant: at most this worth within the bus, at most this worth less demand beyond it, and such choices.
+
+    ``worth`` and ``demand`` of kinds of jobs (rows) on kinds of cores (columns), ``cores`` of each kind. A choice names a kind of job,
+    or -1, for every core, cores of a kind together. O(cores x grid x kinds of jobs); both limits are sound for any ``grid``.
+    """
+
 def anneal(
     latency: NDArray[np.float64],
     demand: NDArray[np.float64],
@@ -91,14 +100,16 @@ def anneal(
     best: NDArray[np.int32],
     score: NDArray[np.float64],
     best_score: NDArray[np.float64],
-    temperature: float,
+    temperature: NDArray[np.float64],
     samples: int,
     target: float,
     seed: int,
     stream: int,
     threads: int,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64], NDArray[np.float64], int]:
-    """Independent walks, a row each, over ``samples`` neighbours each: where they are, their best, the scores of both, neighbours tried.
+    """Independent walks, a row each, over ``samples`` neighbours at a temperature each.
+
+    Returns where they are, their best, the scores of both, and how many neighbours were tried.
 
     ``stream`` numbers the calls of one search, so that each has random numbers of its own.
     """
@@ -298,6 +309,7 @@ def start_recording() -> None:
 
 def stop_recording() -> list[tuple[int, int, int]]:
     """For each allocation its address, its bytes, and how many were made before it was given back (-1: it lived on)."""
+
 # Placement of tensors. A problem is two tuples of arrays, as `placement.lifetimes.Lifetimes.native` gives them.
 
 def lagrangian_bound(
@@ -334,3 +346,45 @@ def search_lives(
     ``prices``: of a byte while each kernel runs, and of each use in the fast and in the slow memory. ``lives``: which tensors to place as
     given, their places at uses, in gaps and at the end, and the order of placing. ``base``: places that keep all limits.
     """
+
+class JointProblem:
+    """A workload on a machine for the joint planner: see ``src/native/joint/joint.hpp``. Arguments are checked once."""
+
+    def __init__(
+        self,
+        compute: NDArray[np.float64],
+        row_job: NDArray[np.int64],
+        row_tensor: NDArray[np.int64],
+        row_write: NDArray[np.uint8],
+        moved: NDArray[np.int64],
+        bytes: NDArray[np.int64],
+        room: NDArray[np.int64],
+        producer: NDArray[np.int64],
+        output: NDArray[np.uint8],
+        first: NDArray[np.int64],
+        next: NDArray[np.int64],
+        speeds: NDArray[np.float64],
+        capacity: int,
+    ) -> None: ...
+    def evaluate(
+        self,
+        order: NDArray[np.int64],
+        priority: NDArray[np.float64],
+        width: NDArray[np.float64],
+        keep: int,
+        lead: int,
+        slack: int,
+        fetch_once: bool,
+        fast_price: float,
+    ) -> tuple[
+        int,
+        float,
+        NDArray[np.int32],
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.int64],
+        NDArray[np.int64],
+    ]:
+        """Makespan (-1: it never ends), seconds of the main link, core of every job, start and end of every task (jobs, then fetches), the
+        stays in the order in which they are fetched, the tensor of every stay, and the stay that serves every operand (-1: main memory)."""

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 import loadmaster
-from loadmaster.allocation import reuse_pairs
-from loadmaster.decisions import MakespanBound, Residence, Solution
+from loadmaster.decisions import MakespanBound, Solution
 from loadmaster.hardware import Target
 from loadmaster.job import JobTable, Workload
 from loadmaster.plans import (
     SCHEMA_VERSION,
     Cost,
+    Improvement,
     LinkSegment,
     MemoryUse,
     Metrics,
@@ -51,6 +51,7 @@ def assemble(
         links=writer.links(),
         metrics=writer.metrics(bound, jobs, transfers, allocations),
         notes=(*_network_notes(workload), *notes, f"the makespan's lower bound comes from: {bound.limit}"),
+        search=tuple(Improvement(evaluations, _seconds(makespan)) for evaluations, makespan in solution.search),
     )
 
 
@@ -82,8 +83,10 @@ class _Writer:
         self._workload, self._table, self._target = workload, table, target
         self._schedule, self._placement = solution.schedule, solution.placement
         self._timeline, self._packed = solution.timeline, solution.packed
+        rows = self._placement.streamed
+        self._streamed = set(zip(table.operand_job[rows].tolist(), table.operand_tensor[rows].tolist(), strict=True))
         self._accesses = self._collect_accesses()
-        self._after = self._collect_after()
+        self._after = solution.after
         # In order of time, so that a reader finds things where they happen.
         start, end, core = self._timeline.start, self._timeline.end, self._schedule.core
         self._by_time = sorted(range(len(workload.jobs)), key=lambda j: (start[j], end[j], core[j], j))
@@ -99,28 +102,6 @@ class _Writer:
             accesses[job][tensor, write] = replace(old, moved=old.moved + bytes_moved, tile=old.tile + bytes_tile)
         return [list(own.values()) for own in accesses]
 
-    def _collect_after(self) -> list[list[int]]:
-        """What each task must wait for: producers, copies, and the last users of the addresses that it takes over."""
-        jobs = self._workload.jobs
-        after = [set(job.after) for job in jobs] + [set(copy.after) for copy in self._placement.copies]
-        for number, copy in enumerate(self._placement.copies):
-            for job in copy.before:
-                after[job].add(len(jobs) + number)
-        for part in self._packed:
-            for earlier, later in reuse_pairs(part.start, part.offsets, part.sizes):
-                waiting = part.residences[later].writer
-                after[waiting] |= self._not_implied(part.residences[earlier], waiting)
-        return [sorted(tasks) for tasks in after]
-
-    def _not_implied(self, residence: Residence, waiting: int) -> set[int]:
-        """Users of a stay, without those that the order on the waiting job's own core puts before it."""
-        users = {task for task in (residence.writer, *residence.users) if task >= 0 and task != waiting}
-        jobs = len(self._workload.jobs)
-        if waiting >= jobs:
-            return users
-        core = self._schedule.core
-        return {task for task in users if task >= jobs or core[task] != core[waiting]}
-
     def _task_name(self, task: int) -> str:
         jobs = self._workload.jobs
         return jobs[task].name if task < len(jobs) else self._copy_name(task - len(jobs))
@@ -129,11 +110,11 @@ class _Writer:
         copy = self._placement.copies[number]
         return f"copy {number}: {self._workload.tensors[copy.tensor].name}"
 
-    def _memory(self, access: _Access) -> list[str]:
+    def _memory(self, job: int, access: _Access) -> list[str]:
         """Memories that a job reads an operand from, or writes it to."""
         target, placement = self._target, self._placement
         if not access.write:
-            in_fast = placement.read_fast[access.tensor]
+            in_fast = placement.read_fast[access.tensor] and (job, access.tensor) not in self._streamed
             return [target.fast.name if in_fast and target.fast else target.main.name]
         to_main = [target.main.name] if placement.write_main[access.tensor] else []
         return to_main + ([target.fast.name] if target.fast and placement.write_fast[access.tensor] else [])
@@ -174,7 +155,7 @@ class _Writer:
         for access in self._accesses[job]:
             if access.write == write:
                 name = self._workload.tensors[access.tensor].name
-                yield from (PlannedOperand(name, memory, access.moved) for memory in self._memory(access))
+                yield from (PlannedOperand(name, memory, access.moved) for memory in self._memory(job, access))
 
     def streams(self) -> Iterator[PlannedTransfer]:
         """Transfers between memories and cores while jobs run."""
@@ -184,7 +165,7 @@ class _Writer:
             start, end = _seconds(int(self._timeline.start[index])), _seconds(int(self._timeline.end[index]))
             for access in self._accesses[index]:
                 name = self._workload.tensors[access.tensor].name
-                for memory in self._memory(access):
+                for memory in self._memory(index, access):
                     source, destination = (core, memory) if access.write else (memory, core)
                     yield PlannedTransfer(name, source, destination, access.moved, start, end, job=job)
 

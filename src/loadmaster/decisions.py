@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,13 +51,17 @@ class Residence:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where each tensor is read from and written to (by tensor), the copies between, and the stays that result."""
+    """Where each tensor is read from and written to (by tensor), the copies between, and the stays that result.
+
+    ``streamed`` are rows of the job table: reads from main memory although ``read_fast`` says that the tensor is read from the fast one.
+    """
 
     read_fast: NDArray[np.bool_]
     write_fast: NDArray[np.bool_]
     write_main: NDArray[np.bool_]
     copies: tuple[Copy, ...]
     residences: tuple[Residence, ...]
+    streamed: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
 
 @dataclass(frozen=True)
@@ -114,9 +118,15 @@ class Packed:
 
 @dataclass(frozen=True)
 class Solution:
-    """Decisions that fit together: simulated, with an address for everything; ``packed`` is by memory, main first."""
+    """Decisions that fit together: simulated, with an address for everything; ``packed`` is by memory, main first.
+
+    ``after`` lists for every task the tasks that must have ended before it starts. ``search`` tells how it was found: the makespan in
+    picoseconds of every improvement, with the evaluations made up to then.
+    """
 
     schedule: Schedule
     placement: Placement
     timeline: Timeline
     packed: tuple[Packed, ...]
+    after: tuple[tuple[int, ...], ...]
+    search: tuple[tuple[int, int], ...] = ()

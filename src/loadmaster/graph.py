@@ -103,11 +103,25 @@ class LoopNest:
 
 
 @dataclass(frozen=True, slots=True)
+class Invocation:
+    """How to run an operator by itself, to find out how long it takes.
+
+    ``text`` is JSON: the operator and its arguments, tensors by type, shape and strides. ``arguments`` names the tensors in it, in order,
+    and ``results`` the new tensors that it makes.
+    """
+
+    text: str
+    arguments: tuple[str, ...]
+    results: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Op:
     """One operator.
 
     ``reads`` and ``writes`` list its operands in the file's order (optional ones that are absent, and constants that only say a
-    shape, are left out). ``elements`` counts scalar operations outside the loop nests. ``bits`` is the width of the arithmetic.
+    shape, are left out). ``elements`` counts scalar operations outside the loop nests. ``bits`` is the width of the arithmetic. An operator
+    that can be run by itself has an ``invocation``. Writing a tensor that is there already updates it in place.
     """
 
     name: str
@@ -118,6 +132,7 @@ class Op:
     nests: tuple[LoopNest, ...] = ()
     elements: int = 0
     bits: int = 32
+    invocation: Invocation | None = None
 
     @property
     def macs(self) -> int:

@@ -47,7 +47,8 @@ class Core:
 
     A ``flexible`` array takes, for every loop nest, any shape of as many elements. Each element has ``local_buffer`` bytes of its own.
     The network between the private memory and the array carries ``noc_bandwidth`` bytes/s (None: all that is asked for) and takes
-    ``noc_latency`` seconds from end to end.
+    ``noc_latency`` seconds from end to end. ``winograd`` says that kernels may trade workspace for fewer multiplications
+    (:mod:`loadmaster.cost.algorithms`).
     """
 
     name: str
@@ -62,6 +63,7 @@ class Core:
     local_buffer: int = 512
     noc_bandwidth: float | None = None
     noc_latency: float = 0.0
+    winograd: bool = False
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ def read_pool(
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,
     precision: str | None = None,
+    training: bool = False,
 ) -> JobPool:
     """Read networks (`.onnx`, `onnx:NAME`), job lists and job analysis tables (`.csv`), and analyse their jobs on a target.
 
@@ -61,7 +62,7 @@ def read_pool(
             costs = analyse(jobs, target, cost)
             parts += [_part(jobs, costs, number) for number in range(mini_batches)]
         else:
-            network = load(source, batch=batch, dims=dims or {}, precision=precision)
+            network = load(source, batch=batch, dims=dims or {}, precision=precision, training=training)
             work = lower([network], target, mini_batches=mini_batches)
             parts.append(_part(work, analyse(work, target, cost)))
     return _joined(parts)

@@ -14,7 +14,7 @@ from loadmaster.errors import MappingError
 from loadmaster.job_analysis import JobAnalysis
 from loadmaster.job_mapping import JobMapping, WarmStart, warm_start_of
 from loadmaster.mapping.exact import exact_makespan, is_proven
-from loadmaster.mapping.group import OBJECTIVES, Group, core_and_position, genome_of, group_of
+from loadmaster.mapping.group import OBJECTIVES, Group, core_and_position, genome_of, group_of, queues_of
 from loadmaster.mapping.group_bounds import group_bound, tightened
 from loadmaster.mapping.group_search import Genome, Search
 from loadmaster.mapping.ordered import Order, longest_path, schedule
@@ -23,8 +23,6 @@ from loadmaster.mapping.timeline import timeline
 
 Progress = Callable[[str, float], None]
 
-_NODES = 60
-"""Linear programs spent on the bound of a finished mapping."""
 _FRONT = 9
 """Mixtures of two objectives that are searched for a Pareto front."""
 
@@ -155,21 +153,19 @@ def map_dependent_jobs(
     """Map jobs that wait for others: job ``j`` starts when all of ``after[j]``, indices below its own, have ended.
 
     ``release`` and ``due`` are seconds before which a job may not start and by which it should have ended; how late jobs are together,
-    each times its ``weight``, comes before the makespan. Found by list scheduling and a search over priorities
-    (:mod:`loadmaster.mapping.ordered`), the same for ``auto`` and ``list``; other options are those of :func:`map_jobs`. ``lower_bound`` is
-    of the makespan.
+    each times its ``weight``, comes before the objective. Found by list scheduling and local search
+    (:mod:`loadmaster.mapping.ordered`), the same for ``auto`` and ``list``; other options are those of :func:`map_jobs`.
 
     Raises
     ------
     MappingError
         As :func:`map_jobs`, and for what only jobs without dependencies can have.
     """
-    if objective not in ("makespan", "throughput"):
-        raise MappingError(f"objective {objective!r}: jobs with dependencies are mapped for makespan or throughput")
+    _require_objective(objective)
     if strategy not in ("auto", "list"):
         raise MappingError(f"strategy {strategy!r}: jobs with dependencies are mapped with auto")
     options = _Options(strategy, allocator, None, samples, time_limit, None, {}, seed, 1, progress)
-    group = group_of(analysis, bandwidth, allocator)
+    group = group_of(analysis, bandwidth, allocator, OBJECTIVES[objective])
     count = group.jobs
     if len(after) != count or any(not 0 <= before < job for job, befores in enumerate(after) for before in befores):
         raise MappingError("after: give for every job the indices of earlier jobs that it waits for")
@@ -183,18 +179,20 @@ def map_dependent_jobs(
         samples = max(100, min(5_000, 500_000 // count))
     deadline = None if time_limit is None else wall + time_limit
     found = schedule(group, order, samples=samples, seed=seed, deadline=deadline, progress=_staged(progress, 0, 1))
-    makespan = found.value[1]
+    makespan = found.value[2]
     free = group_bound(group)
     if makespan > free.makespan:
-        free = tightened(group, free, makespan, _NODES, deadline)
+        free = tightened(group, free, queues_of(found.core, np.lexsort((np.arange(count), found.start)), group.cores), deadline)
     bound, limit = max((free.makespan, free.limit), (longest_path(group, order), "longest chain of jobs"))
+    least = min(bound, makespan)
+    quickest, frugal = is_proven(Fraction(makespan), bound), _is_frugal(group, found.core)
     by_start = np.lexsort((np.arange(count), found.start, found.core))
     position = np.empty(count, dtype=np.int64)
     position[by_start] = np.arange(count) - np.searchsorted(found.core[by_start], found.core[by_start])
     energy = group.energy_of(found.core)
     flops = int(analysis.flops.sum())
     return JobMapping(
-        status="optimal" if is_proven(Fraction(makespan), bound) else "feasible",
+        status="optimal" if (quickest or not group.weights[0]) and (frugal or not group.weights[1]) else "feasible",
         jobs=analysis.jobs,
         cores=analysis.cores,
         core=found.core.astype(np.int64),
@@ -206,9 +204,9 @@ def map_dependent_jobs(
         energy=None if analysis.energy is None else energy,
         throughput=flops / makespan if flops and makespan > 0 else None,
         objective=objective,
-        value=makespan,
-        lower_bound=min(bound, makespan),
-        limit=limit,
+        value=found.value[1],
+        lower_bound=min(group.score(least, free.energy), found.value[1]),
+        limit=limit if group.weights[0] else "least energy of every job",
         strategy=options.strategy,
         seed=seed,
         samples=found.samples,
@@ -296,7 +294,7 @@ def _map(analysis: JobAnalysis, bandwidth: float, objective: str, weights: tuple
             search.warm_start = _from_last(parts[-1], group)
         try:
             (lookup("herald") if interrupted else chosen).run(search)
-            search.tighten(_NODES)
+            search.tighten()
         except KeyboardInterrupt:
             search.interrupted = interrupted = True
         if search.queues is None:
@@ -316,12 +314,16 @@ class _Part:
         self.makespan = float(group.makespans(self.queues)[0]) if exact is None else float(exact)
         self.energy = group.energy_of(self.core)
         self.quickest = exact is not None and is_proven(exact, search.bound.makespan)
-        frugal = group.energy is not None and bool(
-            (group.energy <= np.where(group.allowed, group.energy, np.inf).min(axis=1, keepdims=True))[
-                np.arange(group.jobs), self.core
-            ].all()
-        )
+        frugal = _is_frugal(group, self.core)
         self.optimal = (self.quickest or not group.weights[0]) and (frugal or not group.weights[1])
+
+
+def _is_frugal(group: Group, core: NDArray[np.integer]) -> bool:
+    """Whether every job runs where it takes the least energy."""
+    if group.energy is None:
+        return False
+    least = np.where(group.allowed, group.energy, np.inf).min(axis=1)
+    return bool((group.energy[np.arange(group.jobs), core] <= least).all())
 
 
 def _assemble(

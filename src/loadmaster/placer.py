@@ -136,17 +136,13 @@ class _Placer:
         best = self._settle(first) if strategy in (AUTO, PROGRAM) else None
         used = PROGRAM
         for rival in sorted(rivals, key=lambda rival: math.inf if rival.seconds is None else rival.seconds):
-            if (
-                strategy in (AUTO, rival.name)
-                and rival.placement is not None
-                and rival.seconds is not None
-                and self._allows(rival.placement)
-            ):
-                if best is not None and best.seconds <= rival.seconds:
-                    break
-                packed = self._try(rival.placement)[0]
-                if packed is not None:
-                    best, used = packed, rival.name
+            if strategy not in (AUTO, rival.name) or rival.placement is None or rival.seconds is None:
+                continue
+            if best is not None and best.seconds <= rival.seconds:
+                break
+            packed = self._try(rival.placement)[0] if self._allows(rival.placement) else None
+            if packed is not None:
+                best, used = packed, rival.name
         if best is None:
             raise self._refusal(strategy, rivals)
         return self._answer(best, first, f"{AUTO} ({used})" if strategy == AUTO else strategy, rivals)

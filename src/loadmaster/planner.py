@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loadmaster.allocation import pack
+from loadmaster.allocation import most_alive, pack
 from loadmaster.assemble import assemble
 from loadmaster.cost import job_table
 from loadmaster.decisions import Packed, Placement, Residence, Schedule, Solution, Timeline
@@ -18,17 +18,20 @@ from loadmaster.errors import CapacityError, PlanError
 from loadmaster.graph import Graph
 from loadmaster.hardware import Target
 from loadmaster.job import JobTable, Workload
+from loadmaster.joint import Found, JointProblem, improve
 from loadmaster.lowering import lower
 from loadmaster.mapping import makespan_bound, map_jobs
 from loadmaster.placement import keep_resident, optimistic, resident, saved_seconds, stage_copies
-from loadmaster.plans import Plan
+from loadmaster.plans import ROUNDS, Plan
 from loadmaster.simulate import replay
 from loadmaster.timing import JobTimes, job_times
 from loadmaster.units import format_bytes
+from loadmaster.waiting import After, waits
 
 SAMPLES = 128
-"""Schedules evaluated per round."""
-_ROUNDS = 3
+"""Schedules evaluated per round of the separate pipeline."""
+_ORDERS_A_ROUND = 128
+_SEPARATE_ROUNDS = 3
 _MARGINS = (1.0, 0.98, 0.95, 0.9, 0.8, 0.65, 0.5)
 _MOST_OPERATORS = 1_000_000
 
@@ -45,14 +48,16 @@ def plan(
     mini_batches: int = 1,
     seed: int = 0,
     samples: int = SAMPLES,
+    rounds: int = ROUNDS,
     time_limit: float | None = None,
     progress: Progress | None = None,
 ) -> Plan:
     """Plan networks together on a target.
 
     Lowers them to jobs, costs every job on every core, then maps, places, allocates and simulates: first with everything in main
-    memory, then with activations kept in the fast memory, a few rounds, each mapping for the placement that the last one ended
-    with. The fastest plan is returned, so it is never slower than the one that leaves everything in main memory.
+    memory, then with activations kept in the fast memory. From the best of these the joint search goes on, over cores, order, residency and
+    transfers together: weights are fetched once for all mini-batches that are near one another in the order, and ahead of their use. The
+    fastest plan is returned, so it is never slower than the best separate one.
 
     Parameters
     ----------
@@ -65,7 +70,9 @@ def plan(
     seed : int
         The same input and seed give the same plan.
     samples : int
-        Schedules evaluated per round; the budget that decides the answer.
+        Schedules evaluated per round of the separate pipeline; with ``rounds`` the budget that decides the answer.
+    rounds : int
+        Rounds of the joint search, 128 orders each; 0 leaves it out: then networks are mapped, placed and allocated separately.
     time_limit : float, optional
         Seconds after which the search stops where it is; the plan's notes then say so, as they do after Ctrl-C. What follows
         the search is not cut short.
@@ -77,14 +84,14 @@ def plan(
     CapacityError
         If main memory cannot hold the networks, or a machine that must copy operands cannot hold those of one job.
     """
-    _check_arguments(graphs, target, mini_batches, seed)
+    _check_arguments(graphs, target, mini_batches, seed, rounds)
     deadline = None if time_limit is None else time.monotonic() + time_limit
     report = progress or (lambda stage, share: None)
     report("lowering", 0.0)
     workload = lower(graphs, target, mini_batches=mini_batches)
     report("costing", 0.0)
     table = job_table(workload, target)
-    planner = _Planner(workload, table, target, seed, samples, deadline, report)
+    planner = _Planner(workload, table, target, seed, samples, rounds, deadline, report)
     best = planner.best()
     report("bounding", 0.0)
     bound = makespan_bound(workload.jobs, workload.tensors, table, target)
@@ -92,7 +99,7 @@ def plan(
     return assemble(workload, table, target, best, bound, seed, planner.notes())
 
 
-def _check_arguments(graphs: Sequence[Graph], target: Target, mini_batches: int, seed: int) -> None:
+def _check_arguments(graphs: Sequence[Graph], target: Target, mini_batches: int, seed: int, rounds: int) -> None:
     """Refuse what would only fail later, and obscurely."""
     if not isinstance(target, Target):
         raise PlanError("target must be a Target: read it with loadmaster.target(NAME or FILE)")
@@ -100,6 +107,8 @@ def _check_arguments(graphs: Sequence[Graph], target: Target, mini_batches: int,
         raise PlanError("networks must be a list of graphs: read each with loadmaster.load(FILE)")
     if not 0 <= seed < 2**63:
         raise PlanError(f"seed must lie between 0 and 2^63, and is {seed}")
+    if rounds < 0:
+        raise PlanError(f"rounds must be at least 0, and are {rounds}")
     if not target.main.in_place and (target.fast is None or target.copy is None or len(target.cores) > 1):
         raise PlanError(f"{target.name}: a machine that must copy operands needs a fast memory, a copy engine and a single core")
     jobs = sum(len(graph.ops) for graph in graphs) * mini_batches
@@ -128,6 +137,7 @@ class _Planner:
     target: Target
     seed: int
     samples: int
+    rounds: int
     deadline: float | None
     report: Progress
     interrupted: bool = False
@@ -144,7 +154,43 @@ class _Planner:
         except KeyboardInterrupt:
             self.interrupted = True
         self.report("allocating", 0.0)
-        return self._complete(best)
+        separate = self._complete(best)
+        fast = self.target.fast
+        if fast is None or fast.capacity == 0 or not self.rounds or self.interrupted:
+            return separate
+        return self._jointly(separate)
+
+    def _jointly(self, separate: Solution) -> Solution:
+        """Go on from the separate plan: the better of it and of what the joint search finds and can give addresses."""
+        problem = JointProblem(self.workload, self.table, self.target)
+        start = separate.timeline.start[: len(self.workload.jobs)]
+        given = [np.lexsort((np.arange(len(start)), start)).astype(np.int64)]
+
+        def progress(done: int, total: int, _: int) -> None:
+            self.report("planning jointly", done / total)
+
+        samples = self.rounds * _ORDERS_A_ROUND
+        found = improve(problem, given, samples=samples, seed=self.seed, deadline=self.deadline, progress=progress)
+        self.interrupted |= found.interrupted
+        self.report("allocating", 0.0)
+        history = ((0, separate.timeline.makespan), *((n, value) for n, value in found.history if value < separate.timeline.makespan))
+        joint = self._realise(problem, found, separate.timeline.makespan)
+        return replace(separate, search=history[:1]) if joint is None else replace(joint, search=history)
+
+    def _realise(self, problem: JointProblem, found: Found, limit: int) -> Solution | None:
+        """Give what was found its addresses, filling less of the fast memory until they can be packed; None if not below ``limit``."""
+        choices = found.choices
+        for margin in _MARGINS:
+            fuller = replace(choices, keep=choices.keep * margin, lead=choices.lead * margin)
+            evaluation = found.evaluation if margin == 1.0 else problem.evaluate(found.order, fuller)
+            if not 0 <= evaluation.makespan < limit:
+                return None
+            schedule, placement, timeline = problem.decisions(evaluation)
+            packed = self._pack(1, placement, timeline, None)
+            if min(packed.offsets, default=0) >= 0:
+                solution = self._complete(_Candidate(schedule, placement, timeline, packed))
+                return solution if solution.timeline.makespan < limit else None
+        return None
 
     def _nowhere(self) -> Mask:
         return np.zeros(len(self.workload.tensors), dtype=np.bool_)
@@ -154,8 +200,8 @@ class _Planner:
         if self.target.fast is None:
             return
         hoped = optimistic(self.workload.tensors, self.target.fast.capacity)
-        for number in range(_ROUNDS):
-            schedule = self._map(hoped, f"mapping, round {number + 1} of {_ROUNDS}")
+        for number in range(_SEPARATE_ROUNDS):
+            schedule = self._map(hoped, f"mapping, round {number + 1} of {_SEPARATE_ROUNDS}")
             timeline = self._replay(schedule, resident(self.workload.jobs, self.workload.tensors, hoped))
             # Residents chosen for hoped-for times are chosen again for the times that came of it.
             for _ in range(2):
@@ -191,10 +237,10 @@ class _Planner:
         return schedule
 
     def _times(self, placement: Placement) -> JobTimes:
-        return job_times(self.table, self.target, placement.read_fast, placement.write_fast, placement.write_main)
+        return job_times(self.table, self.target, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
 
-    def _replay(self, schedule: Schedule, placement: Placement) -> Timeline:
-        return replay(self.workload.jobs, self.workload.tensors, self._times(placement), self.target, schedule, placement)
+    def _replay(self, schedule: Schedule, placement: Placement, after: After = ()) -> Timeline:
+        return replay(self.workload.jobs, self.workload.tensors, self._times(placement), self.target, schedule, placement, after)
 
     def _candidate(self, schedule: Schedule, in_fast: Mask, limit: int | None) -> _Candidate | None:
         """Send to main memory what finds no address in the fast one, until all the rest does; None once it takes longer than ``limit``."""
@@ -222,7 +268,11 @@ class _Planner:
         packed: tuple[Packed, ...] = (main,)
         if self.target.fast is not None:
             packed = (main, candidate.packed or self._pack(1, candidate.placement, candidate.timeline, None))
-        return Solution(candidate.schedule, candidate.placement, candidate.timeline, packed)
+        after = waits(self.workload.jobs, candidate.schedule, candidate.placement, packed)
+        # Addresses were chosen for one timeline; what then waits for what makes the final one.
+        timeline = self._replay(candidate.schedule, candidate.placement, after)
+        packed = tuple(_retimed(part, timeline) for part in packed)
+        return Solution(candidate.schedule, candidate.placement, timeline, packed, after)
 
     def _staged(self) -> Solution:
         """Bring every operand to the fast memory; fill less of it, then wait for copies back, if it cannot be packed."""
@@ -241,7 +291,7 @@ class _Planner:
         memory = self.target.memories[memory_index]
         residences = [r for r in placement.residences if r.memory == memory_index]
         sizes = np.array([self.workload.tensors[r.tensor].bytes for r in residences], dtype=np.int64)
-        start = np.array([timeline.start[r.writer] if r.writer >= 0 else 0 for r in residences], dtype=np.int64)
+        start = np.array([_start_of(r, timeline) for r in residences], dtype=np.int64)
         end = np.array([_end_of(r, timeline) for r in residences], dtype=np.int64)
         worth = None if value is None else value[[r.tensor for r in residences]]
         result = pack(start, end, sizes, capacity=memory.capacity, alignment=memory.alignment, value=worth)
@@ -263,6 +313,20 @@ class _Planner:
         if self.interrupted:
             notes.append("the search was stopped early, by a time limit or an interrupt: this is the best plan so far")
         return notes
+
+
+def _retimed(packed: Packed, timeline: Timeline) -> Packed:
+    """The same addresses over the lifetimes of another timeline."""
+    start = [_start_of(residence, timeline) for residence in packed.residences]
+    end = [_end_of(residence, timeline) for residence in packed.residences]
+    return replace(
+        packed, start=start, end=end, load=most_alive(*(np.array(column, dtype=np.int64) for column in (start, end, packed.sizes)))
+    )
+
+
+def _start_of(residence: Residence, timeline: Timeline) -> int:
+    """Picosecond at which a stay begins."""
+    return int(timeline.start[residence.writer]) if residence.writer >= 0 else 0
 
 
 def _end_of(residence: Residence, timeline: Timeline) -> int:

@@ -14,6 +14,8 @@ from loadmaster.hardware import Target
 from loadmaster.job import NetworkInfo
 
 SCHEMA_VERSION = 1
+ROUNDS = 4
+"""Rounds of the joint search, unless told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +147,21 @@ class Metrics:
     memory: Mapping[str, MemoryUse]
 
 
+@dataclass(frozen=True, slots=True)
+class Improvement:
+    """A makespan in seconds that the search came upon, after so many orders had been evaluated."""
+
+    evaluations: int
+    makespan: float
+
+
 @dataclass(frozen=True)
 class Plan:
     """Which core runs each job and when, where every tensor lives, and when it moves.
 
     Times are the simulator's estimates. ``status`` is ``optimal`` when the makespan meets the bound in integer
-    picoseconds, else ``feasible``.
+    picoseconds, else ``feasible``. ``search`` tells how the joint search made the estimate fall, from the separate plan's on; before
+    addresses were chosen, so that the plan's own makespan may differ by a little.
     """
 
     version: int
@@ -166,6 +177,7 @@ class Plan:
     links: Mapping[str, tuple[LinkSegment, ...]]
     metrics: Metrics
     notes: tuple[str, ...] = field(default=())
+    search: tuple[Improvement, ...] = field(default=())
 
     def save(self, path: str | Path) -> Path:
         """Write the plan as JSON, atomically; the same plan gives the same bytes."""

@@ -29,16 +29,26 @@ class JobTimes:
 
 
 def job_times(
-    table: JobTable, target: Target, read_fast: NDArray[np.bool_], write_fast: NDArray[np.bool_], write_main: NDArray[np.bool_]
+    table: JobTable,
+    target: Target,
+    read_fast: NDArray[np.bool_],
+    write_fast: NDArray[np.bool_],
+    write_main: NDArray[np.bool_],
+    streamed: NDArray[np.int64] | None = None,
 ) -> JobTimes:
     """Times of all jobs for tensors that are read from the fast memory (else main) and written to the fast, the main, or both.
+
+    ``streamed`` are rows of the table that are read from main memory all the same.
 
     Arithmetic and transfers overlap: a job lasts as long as the slowest of them, in whole picoseconds and
     at least one. O(operands x cores).
     """
     t, write = table.operand_tensor, table.operand_write
-    uses_fast = np.where(write, write_fast[t], read_fast[t])
-    uses_main = np.where(write, write_main[t], ~read_fast[t])
+    reads_fast = read_fast[t]
+    if streamed is not None:
+        reads_fast[streamed] = False
+    uses_fast = np.where(write, write_fast[t], reads_fast)
+    uses_main = np.where(write, write_main[t], ~reads_fast)
     seconds, volumes = [], []
     for memory, used in zip(target.memories, (uses_main, uses_fast), strict=False):
         per_byte = np.where(write, 1.0 / memory.write_bandwidth, 1.0 / memory.read_bandwidth) * used

@@ -1,6 +1,7 @@
 // Python bindings of the mapping kernels. Arguments are checked here, so that no kernel reads out of bounds.
 #include "arguments.hpp"
 #include "mapping/anneal.hpp"
+#include "mapping/configurations.hpp"
 #include "mapping/genome.hpp"
 #include "mapping/magma.hpp"
 #include "mapping/parallel.hpp"
@@ -130,7 +131,7 @@ nb::object py_evolve(const Table &latency, const Table &demand, const Table &ene
 }
 
 nb::object py_anneal(const Table &latency, const Table &demand, const Table &energy, double time_weight, double energy_weight, const Queues &queues,
-                     const Queues &best, const Array<double, 1> &score, const Array<double, 1> &best_score, double temperature, std::int64_t samples,
+                     const Queues &best, const Array<double, 1> &score, const Array<double, 1> &best_score, const Array<double, 1> &temperature, std::int64_t samples,
                      double target, std::uint64_t seed, std::uint64_t stream, int threads) {
     const Group group = group_of(latency, demand, energy);
     const Objective objective = objective_of(time_weight, energy_weight, group);
@@ -138,7 +139,8 @@ nb::object py_anneal(const Table &latency, const Table &demand, const Table &ene
     require_queues(best, group);
     const std::size_t walks = score.size(), length = group.length();
     require(queues.shape(0) == walks && best.shape(0) == walks && best_score.size() == walks, "score: must have an element per row of queues");
-    require(temperature >= 0.0 && std::isfinite(temperature), "temperature: must be finite and not negative");
+    require(temperature.size() == walks, "temperature: must have an element per row of queues");
+    for (double each : view(temperature)) require(each >= 0.0 && std::isfinite(each), "temperature: must be finite and not negative");
     std::vector<std::int32_t> now(walks * length), found(walks * length);
     std::vector<double> scored(walks), least(walks);
     std::vector<std::int64_t> tried(walks);
@@ -148,7 +150,7 @@ nb::object py_anneal(const Table &latency, const Table &demand, const Table &ene
             for (std::size_t i = begin; i < end; ++i) {
                 const std::int32_t *from = queues.data() + i * length, *known = best.data() + i * length;
                 Walk walk{{from, from + length}, {known, known + length}, score.data()[i], best_score.data()[i]};
-                tried[i] = anneal(group, walk, objective, temperature, samples, target, seed, stream * walks + i);
+                tried[i] = anneal(group, walk, objective, temperature.data()[i], samples, target, seed, stream * walks + i);
                 std::copy(walk.queues.begin(), walk.queues.end(), now.begin() + static_cast<std::ptrdiff_t>(i * length));
                 std::copy(walk.best.begin(), walk.best.end(), found.begin() + static_cast<std::ptrdiff_t>(i * length));
                 scored[i] = walk.score;
@@ -162,6 +164,22 @@ nb::object py_anneal(const Table &latency, const Table &demand, const Table &ene
                           to_numpy(std::move(least), {walks}), total);
 }
 
+nb::object py_best_configurations(const Table &worth, const Table &demand, const Array<std::int32_t, 1> &cores, std::int32_t grid) {
+    require(demand.shape(0) == worth.shape(0) && demand.shape(1) == worth.shape(1), "demand: must have the shape of worth");
+    require(cores.size() == worth.shape(1) && cores.size() > 0, "cores: must have an element per column of worth");
+    require(grid >= 1 && grid <= 1 << 20, "grid: needs from 1 to 2^20 parts");
+    for (std::int32_t count : view(cores)) require(count >= 1 && count <= kMostCores, "cores: needs from 1 to 1024 of a kind");
+    for (std::size_t i = 0; i < worth.size(); ++i)
+        require(std::isfinite(worth.data()[i]) && demand.data()[i] >= 0.0, "worth, demand: must be finite, and demand not negative");
+    Best best;
+    {
+        nb::gil_scoped_release release;
+        best = best_configurations({view(worth), view(demand), view(cores)}, grid);
+    }
+    const std::size_t length = best.within_jobs.size();
+    return nb::make_tuple(best.within, best.beyond, to_numpy(std::move(best.within_jobs), {length}), to_numpy(std::move(best.beyond_jobs), {length}));
+}
+
 }  // namespace
 
 void bind_mapping(nb::module_ &module) {
@@ -172,6 +190,7 @@ void bind_mapping(nb::module_ &module) {
     module.def("evolve", &py_evolve, nb::arg("latency"), nb::arg("demand"), nb::arg("energy"), nb::arg("time_weight"), nb::arg("energy_weight"), nb::arg("core"),
                nb::arg("priority"), nb::arg("score"), nb::arg("rates"), nb::arg("elites"), nb::arg("parents"), nb::arg("first_generation"),
                nb::arg("generations"), nb::arg("seed"), nb::arg("threads"));
+    module.def("best_configurations", &py_best_configurations, nb::arg("worth"), nb::arg("demand"), nb::arg("cores"), nb::arg("grid"));
     module.def("anneal", &py_anneal, nb::arg("latency"), nb::arg("demand"), nb::arg("energy"), nb::arg("time_weight"), nb::arg("energy_weight"), nb::arg("queues"),
                nb::arg("best"), nb::arg("score"), nb::arg("best_score"), nb::arg("temperature"), nb::arg("samples"), nb::arg("target"), nb::arg("seed"),
                nb::arg("stream"), nb::arg("threads"));

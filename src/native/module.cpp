@@ -8,6 +8,7 @@ namespace nb = nanobind;
 using namespace loadmaster;
 
 void bind_allocation(nb::module_ &module);  // allocation_module.cpp
+void bind_joint(nb::module_ &module);       // joint_module.cpp
 void bind_mapping(nb::module_ &module);     // mapping_module.cpp
 void bind_runtime(nb::module_ &module);     // runtime_module.cpp
 void bind_placement(nb::module_ &module);   // placement_module.cpp
@@ -92,6 +93,7 @@ NB_MODULE(_native, module) {
     module.def("dispatch", &py_dispatch, nb::arg("priority"), nb::arg("duration"), nb::arg("demand"), nb::arg("first"), nb::arg("next"),
                nb::arg("release"));
     bind_allocation(module);
+    bind_joint(module);
     bind_mapping(module);
     bind_runtime(module);
     bind_placement(module);

@@ -76,15 +76,15 @@ def test_more_bandwidth_never_hurts_a_mapping(case, more: float) -> None:
 @given(groups(jobs=4, cores=3, demands=ANY_DEMAND))
 @settings(max_examples=120, deadline=None)
 def test_no_mapping_beats_the_bound(group: Group) -> None:
-    best = min(
-        reference.makespan(group, split)
+    best, core, order = min(
+        (reference.makespan(group, split), cores, order)
         for order in itertools.permutations(range(group.jobs))
         for cores in itertools.product(range(group.cores), repeat=group.jobs)
         for split in [[[job for job in order if cores[job] == core] for core in range(group.cores)]]
     )
     bound = group_bound(group)
     assert bound.makespan <= best
-    better = tightened(group, bound, float(best), 40)
+    better = tightened(group, bound, queues_of(np.array(core), np.array(order), group.cores))
     assert bound.makespan <= better.makespan <= float(best)
 
 
@@ -158,5 +158,7 @@ def test_branching_closes_the_gap_that_whole_jobs_open() -> None:
     latency = np.array([[4.0, 4.0], [3.0, 3.0], [2.0, 2.0], [2.0, 2.0], [2.0, 2.0]])
     group = Group(latency, np.full((5, 2), 0.1))
     root = group_bound(group)
-    assert tightened(group, root, 7.0, 100).makespan == pytest.approx(7.0)
+    queues = queues_of(np.array([0, 1, 1, 0, 1]), np.arange(5), 2)
+    assert group.makespans(queues)[0] == 7.0
+    assert tightened(group, root, queues).makespan == pytest.approx(7.0)
     assert root.makespan < 6.6

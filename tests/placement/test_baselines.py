@@ -1,6 +1,7 @@
 """Baselines: valid placements that keep the limits, or an error that says why not; and what each is known for."""
 
 import math
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from sequences import random_sequence
 from loadmaster.errors import CapacityError, PlacementError
 from loadmaster.kernel_sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
 from loadmaster.placement.baselines import NAMES, baseline
-from loadmaster.placement.baselines.memory_mode import first_fit_addresses
+from loadmaster.placement.baselines.memory_mode import _Cache, first_fit_addresses
 from loadmaster.simulate import replay_moves
 from loadmaster.tensor_placement import fast_bytes
 
@@ -138,3 +139,20 @@ def test_an_unknown_name_and_limits_of_another_length_are_refused() -> None:
         baseline("clock", sequence, np.zeros(6, dtype=np.int64))
     with pytest.raises(PlacementError, match="limits have shape"):
         baseline("lru", sequence, np.zeros(5, dtype=np.int64))
+
+
+@given(st.integers(0, 10**6), st.integers(1, 9))
+def test_the_cache_of_memory_mode_does_what_one_block_at_a_time_does(seed: int, lines: int) -> None:
+    rng = random.Random(seed)
+    cache, holds, dirty = _Cache(lines), [-1] * lines, [False] * lines
+    for _ in range(20):
+        first, blocks, write = rng.randint(0, 20), rng.randint(0, 25), rng.random() < 0.5
+        missed = displaced = 0
+        for block in range(first, first + blocks):
+            line = block % lines
+            if holds[line] != block:
+                missed, displaced = missed + 1, displaced + dirty[line]
+                holds[line], dirty[line] = block, False
+            dirty[line] |= write
+        assert cache.touch(first, blocks, write) == (missed, displaced)
+        assert (cache.holds.tolist(), cache.dirty.tolist()) == (holds, dirty)

@@ -87,7 +87,7 @@ def test_a_long_plan_holds() -> None:
     assert verify(long_plan(4000, 4)) == ()
 
 
-NOUNS = {"plans", "hardware", "buffers", "banks", "errors", "units"}
+NOUNS = {"plans", "hardware", "buffers", "banks", "errors", "units", "kernel_sequence", "tensor_placement", "memory_plan"}
 
 
 @pytest.mark.parametrize("path", sorted(Path(loadmaster.verification.__file__).parent.glob("*.py")), ids=lambda path: path.stem)

@@ -1,27 +1,36 @@
-"""Lowest-gap packing in several orders, the best kept."""
+"""Packing the stays of a plan: by the native family of orders, by exact search, and where both fail without what finds no place."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from loadmaster import _native
+from loadmaster.allocation.native import columns
+from loadmaster.buffers import Problem
 from loadmaster.decisions import Packing
 
 Ints = NDArray[np.int64]
 
 _FAR = np.iinfo(np.int64).max
+_NODES = 20_000
+"""Of exact search, before the planner is told to fill less."""
 
 
 def pack(start: Ints, end: Ints, size: Ints, *, capacity: int, alignment: int, value: NDArray[np.float64] | None = None) -> Packing:
     """Give each buffer an offset so that no two alive at once overlap and none ends past ``capacity``.
 
     Buffers are alive over [start, end), an empty lifetime counting as an instant, and take ``size`` bytes each at a
-    multiple of ``alignment``. Each order places one buffer after another at its lowest free gap: longest-lived first,
+    multiple of ``alignment``. The native first-fit orders are tried, then the exact search with a budget of nodes. If nothing fits, each
+    order places one buffer after another at its lowest free gap: longest-lived first,
     largest first (TensorFlow Lite), largest area, earliest. The first order that places everything wins, else the one
     that loses least ``value`` (by default bytes); a buffer that fits nowhere gets -1. O(n^2) time in vectorised steps,
     O(n) memory.
     """
     end = np.maximum(end, start + 1)
+    load = most_alive(start, end, size)
+    if load <= capacity and (whole := _pack_all(start, end, size, capacity, alignment)) is not None:
+        return Packing(whole, int((whole + size).max(initial=0)), load)
     worth = size.astype(np.float64) if value is None else value
     rounded = -(-size // alignment) * alignment
     least, offsets = np.inf, np.full(len(size), -1, dtype=np.int64)
@@ -33,7 +42,21 @@ def pack(start: Ints, end: Ints, size: Ints, *, capacity: int, alignment: int, v
         if (candidate >= 0).all():
             break
     placed = offsets >= 0
-    return Packing(offsets, int((offsets + size)[placed].max(initial=0)), _load(start, end, size))
+    return Packing(offsets, int((offsets + size)[placed].max(initial=0)), load)
+
+
+def _pack_all(start: Ints, end: Ints, size: Ints, capacity: int, alignment: int) -> Ints | None:
+    """Offsets for everything; None if none were found."""
+    none = np.full(len(size), -1, dtype=np.int64)
+    arguments = columns(Problem(start, end, size, np.full(len(size), alignment, dtype=np.int64), none, none))
+    empty = np.empty(0, dtype=np.int64)
+    _, offsets, peak, _, _, interrupted = _native.allocate_greedy(*arguments, empty, np.inf)
+    if peak > capacity and not interrupted:
+        status, offsets, *_, interrupted = _native.fit_exact(*arguments, offsets, capacity, _NODES, np.inf, 0, -1, 1)
+        peak = capacity if status in ("feasible", "optimal") else capacity + 1
+    if interrupted:
+        raise KeyboardInterrupt
+    return np.asarray(offsets) if peak <= capacity else None
 
 
 def _orders(start: Ints, end: Ints, size: Ints) -> list[Ints]:
@@ -73,8 +96,9 @@ def _lowest_gap(low: Ints, high: Ints, size: int) -> int:
     return int(floor[int(np.argmax(room >= size))])
 
 
-def _load(start: Ints, end: Ints, size: Ints) -> int:
-    """Most bytes alive at once; at one instant, ends come before starts."""
+def most_alive(start: Ints, end: Ints, size: Ints) -> int:
+    """Most bytes alive at once; at one instant, ends come before starts, but an empty lifetime counts as an instant."""
+    end = np.maximum(end, start + 1)
     when = np.concatenate([end, start])
     change = np.concatenate([-size, size])
     kind = np.concatenate([np.zeros(len(end)), np.ones(len(start))])

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from loadmaster.commands.options import Batch, Dim, Json, Precision, load_networks
+from loadmaster.commands.options import Batch, Dim, Json, Precision, Training, load_networks
 from loadmaster.commands.printing import print_json
 
 
@@ -15,6 +15,7 @@ def inspect_command(
     batch: Batch = None,
     dim: Dim = None,
     precision: Precision = None,
+    training: Training = False,
     as_json: Json = False,
 ) -> None:
     """Show what was read of a network.
@@ -25,7 +26,7 @@ def inspect_command(
     """
     from loadmaster.report.inspection import inspection, inspection_json
 
-    graph = load_networks([model], batch, dim, precision)[0]
+    graph = load_networks([model], batch, dim, precision, training)[0]
     if as_json:
         print_json(inspection_json(graph))
     else:

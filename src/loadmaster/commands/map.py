@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loadmaster.commands.options import Batch, Dim, Json, Precision, sizes_of
+from loadmaster.commands.options import Batch, Dim, Json, Precision, Training, sizes_of
 from loadmaster.commands.printing import print_json
 from loadmaster.errors import MappingError
 
@@ -49,6 +49,7 @@ def map_command(
     batch: Batch = None,
     dim: Dim = None,
     precision: Precision = None,
+    training: Training = False,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, metavar="N", help="Same input and seed, same mapping.")] = 0,
     threads: Annotated[int, typer.Option(min=1, metavar="N", help="Use up to so many threads.")] = 1,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where mapping.json goes.")] = None,
@@ -86,7 +87,8 @@ def map_command(
     start = None if warm_start is None else read_warm_start(warm_start)
     with output_directory(out) if out is not None else nullcontext() as place, LateProgress() as progress:
         progress("reading", 0.0)
-        pool = read_pool(jobs, machine, cost, mini_batches=mini_batches, batch=batch, dims=sizes_of(dim or []), precision=precision)
+        read: dict[str, Any] = {"batch": batch, "dims": sizes_of(dim or []), "precision": precision, "training": training}
+        pool = read_pool(jobs, machine, cost, mini_batches=mini_batches, **read)
         options["progress"] = progress
         found: tuple[JobMapping, ...]
         timings = [parse_timing(text) for text in timing or []]

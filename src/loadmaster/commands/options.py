@@ -13,10 +13,16 @@ if TYPE_CHECKING:
     from loadmaster.graph import Graph
 
 Models = Annotated[
-    list[str], typer.Argument(metavar="MODEL...", help="`.onnx` or `.onnx.gz` files, or `onnx:NAME` (resnet50, vgg19, ...).")
+    list[str],
+    typer.Argument(
+        metavar="MODEL...", help="`.onnx` or `.onnx.gz` files, `onnx:NAME` (resnet50, vgg19, ...), or `torch:module.path:factory`."
+    ),
 ]
 Batch = Annotated[int | None, typer.Option(min=1, metavar="N", help="Leading dimension of the networks' inputs.")]
 Dim = Annotated[list[str] | None, typer.Option(metavar="NAME=N", help="Size of a symbolic dimension, or of `INPUT.AXIS`. May be repeated.")]
+Training = Annotated[
+    bool, typer.Option("--training", help="Take a torch module's whole training step: forward, loss, backward, optimiser.")
+]
 Precision = Annotated[str | None, typer.Option(metavar="int8|fp16|fp32", help="Plan floating-point tensors at this width.")]
 Memory = Annotated[
     list[str] | None,
@@ -30,11 +36,13 @@ Memory = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on standard output.")]
 
 
-def load_networks(models: list[str], batch: int | None, dim: list[str] | None, precision: str | None) -> list[Graph]:
+def load_networks(
+    models: list[str], batch: int | None, dim: list[str] | None, precision: str | None, training: bool = False
+) -> list[Graph]:
     """The networks that the options of a command name."""
     from loadmaster.frontends import load
 
-    return [load(model, batch=batch, dims=sizes_of(dim or []), precision=precision) for model in models]
+    return [load(model, batch=batch, dims=sizes_of(dim or []), precision=precision, training=training) for model in models]
 
 
 def sizes_of(options: list[str]) -> dict[str, int]:

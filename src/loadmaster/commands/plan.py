@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loadmaster.commands.options import Batch, Dim, Json, Models, Precision, load_networks
+from loadmaster.commands.options import Batch, Dim, Json, Models, Precision, Training, load_networks
 from loadmaster.commands.printing import print_json, print_violations
+from loadmaster.plans import ROUNDS
 
 if TYPE_CHECKING:
     from loadmaster.plans import Plan
@@ -22,12 +23,16 @@ def plan_command(
     batch: Batch = None,
     dim: Dim = None,
     precision: Precision = None,
+    training: Training = False,
     mini_batches: Annotated[int, typer.Option(min=1, metavar="N", help="Instances of every network; they share its weights.")] = 1,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help='Override a field of the target: `dram.bandwidth="8 GB/s"`.')
     ] = None,
     time_limit: Annotated[str | None, typer.Option(metavar="S", help="Stop the search after so long, such as `5` or `2 min`.")] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, metavar="N", help="Same input and seed, same plan.")] = 0,
+    rounds: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Rounds of the joint search; 0: map, place and allocate separately.")
+    ] = ROUNDS,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where plan.json, report.html and trace.pftrace go.")] = Path("loadmaster-plan"),
     as_json: Json = False,
 ) -> None:
@@ -49,9 +54,9 @@ def plan_command(
     limit = None if time_limit is None else parse_seconds(time_limit)
     with output_directory(out) as place, LateProgress() as progress:
         progress("reading", 0.0)
-        graphs = load_networks(models, batch, dim, precision)
+        graphs = load_networks(models, batch, dim, precision, training)
         started, started_cpu = time.perf_counter(), time.process_time()
-        result = plan(graphs, machine, mini_batches=mini_batches, seed=seed, time_limit=limit, progress=progress)
+        result = plan(graphs, machine, mini_batches=mini_batches, seed=seed, rounds=rounds, time_limit=limit, progress=progress)
         seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - started_cpu
         progress("verifying", 0.0)
         violations = verify(result)

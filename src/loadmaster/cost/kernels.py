@@ -10,13 +10,14 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from loadmaster.cost.algorithms import algorithms
 from loadmaster.cost.table import Costs, job_costs
 from loadmaster.errors import PlacementError
 from loadmaster.graph import Access, Graph, Op, OpClass, TensorKind
 from loadmaster.hardware import Core, Memory, Target
 from loadmaster.job import Job, Role, TensorInstance, Workload
 from loadmaster.job import Operand as JobOperand
-from loadmaster.kernel_sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
+from loadmaster.kernel_sequence import CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
 
 _FREE = frozenset({OpClass.VIEW, OpClass.SHAPE})
 
@@ -54,7 +55,7 @@ def kernel_sequence(graph: Graph, target: Target) -> KernelSequence:
     ops, uses = [op for op, _ in kept], [own for _, own in kept]
     costs = job_costs(_workload(graph, ops, uses), target)
     number = {name: i for i, name in enumerate(dict.fromkeys(use.tensor for own in uses for use in own))}
-    kernels = tuple(_kernels(ops, uses, costs, number, core, fast, target.main))
+    kernels = tuple(_kernels(graph, ops, uses, costs, number, core, fast, target.main))
     return KernelSequence(
         name=graph.name,
         tensors=tuple(StoredTensor(name, graph.tensors[name].bytes, kind) for name, kind in _kinds(graph, uses, number).items()),
@@ -163,7 +164,7 @@ def _roles(graph: Graph, op: Op) -> dict[tuple[str, bool], tuple[Role, int]]:
 
 
 def _kernels(
-    ops: list[Op], uses: list[list[_Use]], costs: Costs, number: Mapping[str, int], core: Core, fast: Memory, main: Memory
+    graph: Graph, ops: list[Op], uses: list[list[_Use]], costs: Costs, number: Mapping[str, int], core: Core, fast: Memory, main: Memory
 ) -> Iterable[Kernel]:
     (kind,) = costs.kinds
     # Rows of the table are the operands that move bytes, reads before writes, kernel by kernel.
@@ -177,11 +178,7 @@ def _kernels(
             slow = bytes_read / main.read_bandwidth + bytes_written / main.write_bandwidth if main.in_place else math.inf
             quick = bytes_read / fast.read_bandwidth + bytes_written / fast.write_bandwidth
             operands.append(Operand(number[use.tensor], use.read != 0, use.write > 0, quick, slow))
-        yield Kernel(op.name, op.kind, tuple(operands), tuple(_algorithms(op, seconds, core, fast)))
-
-
-def _algorithms(op: Op, seconds: float, core: Core, fast: Memory) -> Iterable[Algorithm]:
-    yield Algorithm("direct", seconds)
+        yield Kernel(op.name, op.kind, tuple(operands), algorithms(graph, op, seconds, core, fast))
 
 
 def _unknown(graph: Graph) -> tuple[str, ...]:

@@ -16,8 +16,10 @@ class Value:
 
     name: str
     shape: tuple[int, ...]
+    strides: tuple[int, ...]
     dtype: str
     bytes: int
+    itemsize: int
     floating: bool
 
     @property

@@ -37,10 +37,8 @@ def load_factory(spot: str, *, batch: int | None = None, name: str | None = None
             warnings.simplefilter("ignore")
             require_torch()
             from loadmaster.frontends.torch_capture import capture
-            from loadmaster.frontends.torch_graph import convert
 
-            step = capture(_called(_found(spot), batch), training=training)
-            return convert(step.module, kinds=step.kinds, name=name or spot.rpartition(":")[2], source=label, names=step.names).graph
+            return capture(_called(_found(spot), batch), training=training, name=name or spot.rpartition(":")[2], source=label)
     except ModelError as error:
         raise ModelError(" ".join(f"{label}: {error}".split())) from error.__cause__
 

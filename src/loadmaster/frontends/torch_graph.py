@@ -1,28 +1,30 @@
-"""From a torch trace (an ``fx.GraphModule`` whose nodes carry their values without bytes) to a :class:`~loadmaster.graph.Graph`.
+"""From calls of torch operators on tensors without bytes to a :class:`~loadmaster.graph.Graph`.
 
-Tensors that share a storage are one tensor and its aliases, whatever the operators are called: results that lie in an argument's
-storage are views, or updates in place where the operator's signature says so.
+The calls come from running a module (:mod:`loadmaster.frontends.torch_capture`) or from a trace that somebody else made (:func:`convert`).
+Tensors that share a storage are one tensor and its aliases, whatever the operators are called: results that lie in an argument's storage
+are views, or updates in place where the operator's signature says so.
 """
 
 from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
 from torch import fx
-from torch.utils import _pytree as pytree
+
+from loadmaster.errors import ModelError
 
 # Importing torch_products and torch_ops registers what operators do.
-from loadmaster.errors import ModelError
 from loadmaster.frontends import torch_products as torch_products
 from loadmaster.frontends.torch_calls import RULES, Call, Value, Work
+from loadmaster.frontends.torch_invocations import invocation
 from loadmaster.frontends.torch_ops import ALLOCATIONS, OVERWRITING, SHAPE_ONLY, SILENTLY_UPDATED, elementwise
-from loadmaster.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
+from loadmaster.graph import Access, Graph, Invocation, Op, OpClass, Tensor, TensorKind
 
 _PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
 
@@ -39,14 +41,7 @@ class Conversion:
     tensors_of: Mapping[str, tuple[str, ...]]
 
 
-def convert(
-    module: fx.GraphModule,
-    *,
-    kinds: Mapping[str, TensorKind],
-    name: str,
-    source: str,
-    names: Mapping[str, str] | None = None,
-) -> Conversion:
+def convert(module: fx.GraphModule, *, kinds: Mapping[str, TensorKind], name: str, source: str) -> Conversion:
     """Convert a trace.
 
     Parameters
@@ -57,8 +52,6 @@ def convert(
         For each placeholder node what it is: a weight is there before the trace runs and after it, an input is the caller's.
     name, source
         What the graph is called, and where it comes from.
-    names
-        What placeholders' tensors are called; by their nodes by default.
 
     Raises
     ------
@@ -69,7 +62,27 @@ def convert(
     -----
     Kernels whose results nobody uses are left out. O(nodes + operands).
     """
-    return _Converter(module, kinds, names or {}).convert(name, source)
+    recording = Recording()
+
+    def value(node: fx.Node) -> Any:
+        return operator.attrgetter(str(node.target))(module) if node.op == "get_attr" else node.meta.get("val")
+
+    outputs: list[Any] = []
+    for node in module.graph.nodes:
+        if node.op == "output":
+            outputs = [value(source_node) for source_node in node.all_input_nodes]
+        elif node.op == "placeholder":
+            recording.given(node.name, value(node), kinds[node.name])
+        elif node.op == "get_attr":
+            recording.given(node.name, value(node), TensorKind.WEIGHT)
+        elif node.target is operator.getitem:
+            recording.alias(node.name, value(node))
+        else:
+            args, kwargs = fx.node.map_arg((node.args, dict(node.kwargs)), value)
+            recording.call(node.name, node.target, args, kwargs, value(node))
+    graph = recording.graph(name, source, outputs)
+    nodes = [node for node in module.graph.nodes if node.op != "output"]
+    return Conversion(graph, {node.name: tuple(found.name for found in recording.values(value(node))) for node in nodes})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,132 +98,145 @@ class _Signature:
 
 @cache
 def _signature(target: Any) -> _Signature:
+    if not isinstance(target, torch._ops.OpOverload):
+        return _Signature(str(target), (), (), (), False)
     schema = target._schema
     plain = schema.name.partition("::")[2]
     name = plain if plain.endswith("__") else plain.removesuffix("_")
-    written = [a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
-    blind = written[:1] if name in OVERWRITING else [a.name for a in schema.arguments if a.is_out]
-    return _Signature(name, tuple(a.name for a in schema.arguments), tuple(written), tuple(blind), torch.Tag.pointwise in target.tags)
+    written = tuple(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write)
+    blind = written[:1] if name in OVERWRITING else tuple(a.name for a in schema.arguments if a.is_out)
+    return _Signature(name, tuple(a.name for a in schema.arguments), written, blind, torch.Tag.pointwise in target.tags)
 
 
-class _Converter:
-    def __init__(self, module: fx.GraphModule, kinds: Mapping[str, TensorKind], names: Mapping[str, str]) -> None:
-        self._module = module
-        self._kinds = kinds
-        self._names = names
+class Recording:
+    """Operators and tensors in the order in which they are seen.
+
+    Tensors are known by identity; one that was never seen belongs to the storage that it lies in, and one in a storage that was never
+    seen is a constant.
+    """
+
+    def __init__(self) -> None:
         self._tensors: dict[str, Tensor] = {}
         self._owners: dict[int, str] = {}
-        self._values: dict[fx.Node, Any] = {}
+        self._known: dict[int, tuple[torch.Tensor, Value]] = {}
         self._ops: list[Op] = []
         self._inputs: list[str] = []
-        self._outputs: list[str] = []
-        self._keep: list[Any] = []
 
-    def convert(self, name: str, source: str) -> Conversion:
-        """Walk the trace once."""
-        for node in self._module.graph.nodes:
-            self._visit(node)
-        ops = self._useful()
-        tensors = self._used(ops)
+    def given(self, name: str, value: Any, kind: TensorKind) -> None:
+        """A tensor, or several, that are there before the first call."""
+        for position, tensor in enumerate(_tensors(value)):
+            known = self._registered(name if tensor is value else f"{name}.{position}", tensor, kind)
+            if kind is TensorKind.INPUT:
+                self._inputs.append(known.name)
+
+    def alias(self, name: str, value: Any) -> None:
+        """Another object for what is known already, under its own name if it is but a part of its storage."""
+        for tensor in _tensors(value):
+            if self._tensors[self._owner(tensor)].bytes > self._value(tensor).bytes:
+                del self._known[id(tensor)]
+                self._registered(name, tensor, TensorKind.ACTIVATION)
+
+    def call(self, name: str, target: Any, args: Any, kwargs: Mapping[str, Any], result: Any) -> None:
+        """One call of an operator, after it ran."""
+        signature = _signature(target)
+        args, kwargs = self._replaced(args), {key: self._replaced(value) for key, value in kwargs.items()}
+        arguments = dict(zip(signature.arguments, args, strict=False)) | kwargs
+        if not signature.arguments:
+            arguments = {str(i): value for i, value in enumerate(_leaves((args, kwargs)))}
+        results, fresh = self._results(name, result)
+        written = _written(signature, arguments)
+        if signature.name in ALLOCATIONS or not (results or written):
+            return
+        if fresh or written:
+            run = invocation(target, args, kwargs, tuple(value.name for value in fresh)) if signature.arguments else None
+            self._ops.append(self._operator(name, Call(signature.name, arguments, results), signature, fresh, written, run))
+        elif operands := [value for value in _leaves(tuple(arguments.values())) if value not in results]:
+            storage = self._storage(results[0])
+            source = next((value for value in operands if self._storage(value) == storage), operands[0])
+            views = tuple(Access(value.name, 0) for value in results)
+            self._ops.append(Op(name, signature.name, OpClass.VIEW, (Access(source.name, 0),), views))
+
+    def graph(self, name: str, source: str, outputs: Iterable[Any]) -> Graph:
+        """What was recorded, without calls on whose results nothing depends; ``outputs`` are the caller's."""
+        names = tuple(dict.fromkeys(value.name for output in outputs for value in self.values(output)))
+        ops = self._useful(names)
         leading = [self._tensors[tensor].shape[0] for tensor in self._inputs if self._tensors[tensor].shape]
-        graph = Graph(
+        return Graph(
             name=name,
             source=source,
             precision=self._precision(ops),
             ops=ops,
-            tensors=tensors,
+            tensors=self._used(ops, names),
             inputs=tuple(self._inputs),
-            outputs=tuple(dict.fromkeys(self._outputs)),
+            outputs=names,
             batch=leading[0] if leading else 1,
         )
-        found = {node.name: tuple(value.name for value in _leaves(values)) for node, values in self._values.items()}
-        return Conversion(graph, found)
 
-    def _visit(self, node: fx.Node) -> None:
-        if node.op == "output":
-            self._outputs = [value.name for value in _leaves(fx.node.map_arg(node.args, self._values.__getitem__))]
-        elif node.op == "placeholder":
-            kind = self._kinds[node.name]
-            self._values[node] = self._registered(self._names.get(node.name, node.name), node.meta.get("val"), kind)
-            if kind is TensorKind.INPUT:
-                self._inputs += [value.name for value in _leaves(self._values[node])]
-        elif node.op == "get_attr":
-            constant = node.meta.get("val")
-            if constant is None:
-                constant = operator.attrgetter(str(node.target))(self._module)
-            self._values[node] = self._registered(node.name, constant, TensorKind.WEIGHT)
-        elif node.target is operator.getitem:
-            source, index = node.args
-            assert isinstance(source, fx.Node)
-            self._values[node] = self._values[source][index]
-        else:
-            self._call(node)
+    def values(self, value: Any) -> tuple[Value, ...]:
+        """What is known of the tensors in a value."""
+        return tuple(self._value(tensor) for tensor in _tensors(value))
 
-    def _registered(self, name: str, value: Any, kind: TensorKind) -> Any:
-        """A node's value with every tensor in it registered, called ``name``, or ``name.0``, ``name.1``, ... if it is several."""
-        if isinstance(value, torch.Tensor):
-            return self._tensor(name, value, kind)
-        if isinstance(value, tuple | list):
-            return tuple(self._registered(f"{name}.{i}", item, kind) for i, item in enumerate(value))
-        return value
+    def _value(self, tensor: torch.Tensor) -> Value:
+        known = self._known.get(id(tensor))
+        if known is None:
+            owner = self._owner(tensor)
+            known = self._known[id(tensor)] = tensor, _described(owner, tensor)
+        return known[1]
 
-    def _tensor(self, name: str, value: torch.Tensor, kind: TensorKind) -> Value:
+    def _owner(self, tensor: torch.Tensor) -> str:
+        key = _storage(tensor)._cdata
+        if key not in self._owners:
+            self._registered(f"constant_{len(self._owners)}", tensor, TensorKind.WEIGHT)
+        return self._owners[key]
+
+    def _registered(self, name: str, tensor: torch.Tensor, kind: TensorKind) -> Value:
+        """A tensor under a name of its own: the owner of a new storage, or an alias of one that is known."""
         while name in self._tensors:
             name += "_"
-        try:
-            storage, strides = value.untyped_storage(), value.stride()
-        except (NotImplementedError, RuntimeError) as error:
-            raise ModelError(f"{name}: tensors of layout {value.layout} have no plain storage, and cannot be placed") from error
-        self._keep.append(value)
+        storage = _storage(tensor)
         owner = self._owners.setdefault(storage._cdata, name)
-        shape = tuple(int(size) for size in value.shape)
-        count = 1
-        for size, stride in zip(shape, strides, strict=True):
-            count *= size if stride or not size else 1
-        dtype = str(value.dtype).removeprefix("torch.")
-        size = int(storage.nbytes())
-        touched = min(count * value.dtype.itemsize, size)
+        value = _described(name, tensor)
         if owner == name:
-            self._tensors[name] = Tensor(name, shape, dtype, size, kind)
+            self._tensors[name] = Tensor(name, value.shape, value.dtype, storage.nbytes(), kind)
         else:
-            self._tensors[name] = Tensor(name, shape, dtype, touched, self._tensors[owner].kind, owner)
-        return Value(name, shape, dtype, touched, value.dtype.is_floating_point)
+            self._tensors[name] = Tensor(name, value.shape, value.dtype, value.bytes, self._tensors[owner].kind, owner)
+        self._known[id(tensor)] = tensor, value
+        return value
 
-    def _call(self, node: fx.Node) -> None:
-        known = isinstance(node.target, torch._ops.OpOverload)
-        signature = _signature(node.target) if known else _Signature(str(node.target), (), (), (), False)
-        args, kwargs = fx.node.map_arg((node.args, dict(node.kwargs)), self._values.__getitem__)
-        if known:
-            arguments = dict(zip(signature.arguments, args, strict=False)) | kwargs
-        else:
-            arguments = {str(i): value for i, value in enumerate(pytree.tree_leaves((args, kwargs)))}
-        values = self._registered(node.name, node.meta.get("val"), TensorKind.ACTIVATION)
-        self._values[node] = values
-        results = tuple(_leaves(values))
-        written = self._written(signature, arguments)
-        fresh = [value for value in results if self._tensors[value.name].alias_of is None]
-        if signature.name in ALLOCATIONS or not (results or written):
-            return
-        if not fresh and not written:
-            if operands := list(_leaves(tuple(arguments.values()))):
-                source = next((o for o in operands if self._storage(o) == self._storage(results[0])), operands[0])
-                writes = tuple(Access(value.name, 0) for value in results)
-                self._ops.append(Op(node.name, signature.name, OpClass.VIEW, (Access(source.name, 0),), writes))
-            return
-        call = Call(signature.name, arguments, results)
-        self._ops.append(self._operator(node.name, call, signature, fresh, written))
+    def _replaced(self, value: Any) -> Any:
+        """A nest of arguments with values for tensors."""
+        if isinstance(value, torch.Tensor):
+            return self._value(value)
+        if isinstance(value, tuple | list):
+            return [self._replaced(item) for item in value]
+        return value
 
-    def _written(self, signature: _Signature, arguments: Mapping[str, Any]) -> list[Value]:
-        """Argument tensors that the call updates in place."""
-        names = signature.written
-        if signature.name in SILENTLY_UPDATED and arguments.get("training"):
-            names += SILENTLY_UPDATED[signature.name]
-        return [value for name in names for value in _leaves(arguments.get(name))]
+    def _results(self, name: str, result: Any) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+        """Tensors that a call returns, and those of them that lie in new storages."""
+        results, fresh = [], []
+        single = isinstance(result, torch.Tensor)
+        for position, tensor in enumerate((result,) if single else result if isinstance(result, tuple | list) else ()):
+            if not isinstance(tensor, torch.Tensor):
+                continue
+            if id(tensor) not in self._known:
+                new = _storage(tensor)._cdata not in self._owners
+                value = self._registered(name if single else f"{name}.{position}", tensor, TensorKind.ACTIVATION)
+                fresh += [value] if new else []
+            results.append(self._value(tensor))
+        return tuple(results), tuple(fresh)
 
     def _storage(self, value: Value) -> str:
         return self._tensors[value.name].storage
 
-    def _operator(self, name: str, call: Call, signature: _Signature, fresh: list[Value], written: list[Value]) -> Op:
+    def _operator(
+        self,
+        name: str,
+        call: Call,
+        signature: _Signature,
+        fresh: tuple[Value, ...],
+        written: list[Value],
+        run: Invocation | None,
+    ) -> Op:
         work = _work(call, signature)
         touched = work.touched or {}
         reads: dict[str, int] = {}
@@ -222,13 +248,13 @@ class _Converter:
                     reads[value.name] = max(size, reads.get(value.name, 0))
         writes = {value.name: value.bytes for value in (*fresh, *written)}
         operands = [*fresh, *(value for argument in call.arguments.values() for value in _leaves(argument))]
-        bits = next((8 * _itemsize(value) for value in operands if value.floating), 8 * _itemsize(operands[0]))
+        bits = 8 * next((value for value in operands if value.floating), operands[0]).itemsize
         read, write = (tuple(Access(*item) for item in side.items()) for side in (reads, writes))
-        return Op(name, call.name, work.op_class, read, write, work.nests, work.elements, bits)
+        return Op(name, call.name, work.op_class, read, write, work.nests, work.elements, bits, run)
 
-    def _useful(self) -> tuple[Op, ...]:
+    def _useful(self, outputs: tuple[str, ...]) -> tuple[Op, ...]:
         """Operators that outputs, or weights and inputs that are updated, depend on."""
-        live = {self._tensors[name].storage for name in self._outputs}
+        live = {self._tensors[name].storage for name in outputs}
         live |= {name for name, tensor in self._tensors.items() if tensor.kind is not TensorKind.ACTIVATION}
         kept = []
         for op in reversed(self._ops):
@@ -237,14 +263,15 @@ class _Converter:
                 live.update(self._tensors[access.tensor].storage for access in op.reads)
         return tuple(reversed(kept))
 
-    def _used(self, ops: tuple[Op, ...]) -> dict[str, Tensor]:
+    def _used(self, ops: tuple[Op, ...], outputs: tuple[str, ...]) -> dict[str, Tensor]:
         """Tensors that operators or callers use, and the owners of their storage, in order of definition."""
-        used = {*self._inputs, *self._outputs} | {access.tensor for op in ops for access in (*op.reads, *op.writes)}
+        used = {*self._inputs, *outputs} | {access.tensor for op in ops for access in (*op.reads, *op.writes)}
+        used |= {name for op in ops if op.invocation for name in (*op.invocation.arguments, *op.invocation.results)}
         used |= {self._tensors[name].storage for name in used}
         return {name: tensor for name, tensor in self._tensors.items() if name in used}
 
     def _precision(self, ops: tuple[Op, ...]) -> str:
-        """Type in which most multiply-accumulates happen; without any, the type of most bytes."""
+        """Type in which most multiply-accumulates happen; without any, the floating type of most bytes."""
         votes: Counter[str] = Counter()
         for op in ops:
             if op.nests:
@@ -264,12 +291,48 @@ def _work(call: Call, signature: _Signature) -> Work:
     return elementwise(call) if signature.pointwise else Work(OpClass.UNKNOWN)
 
 
-def _itemsize(value: Value) -> int:
-    return int(getattr(torch, value.dtype).itemsize)
+def _written(signature: _Signature, arguments: Mapping[str, Any]) -> list[Value]:
+    """Argument tensors that a call updates in place."""
+    names = signature.written
+    if signature.name in SILENTLY_UPDATED and arguments.get("training"):
+        names += SILENTLY_UPDATED[signature.name]
+    return [value for name in names for value in _leaves(arguments.get(name))]
+
+
+def _described(name: str, tensor: torch.Tensor) -> Value:
+    """Shape, layout and bytes of a tensor; a dimension of stride 0 repeats the same bytes."""
+    shape, strides = tuple(map(int, tensor.shape)), tuple(map(int, tensor.stride()))
+    count = 1
+    for size, stride in zip(shape, strides, strict=True):
+        count *= size if stride or not size else 1
+    dtype = tensor.dtype
+    touched = min(count * dtype.itemsize, int(tensor.untyped_storage().nbytes()))
+    return Value(name, shape, strides, _dtype_name(dtype), touched, dtype.itemsize, dtype.is_floating_point)
+
+
+@cache
+def _dtype_name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _storage(tensor: torch.Tensor) -> Any:
+    try:
+        return tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError) as error:
+        raise ModelError(f"a tensor of layout {tensor.layout} has no plain storage, and cannot be placed") from error
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """Tensors in a nest of tuples and lists, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _tensors(item)
 
 
 def _leaves(values: Any) -> Iterator[Value]:
-    """Tensors in a nest of tuples, lists and dicts, in order."""
+    """Values in a nest of tuples, lists and dicts, in order."""
     if isinstance(values, Value):
         yield values
     elif isinstance(values, tuple | list):

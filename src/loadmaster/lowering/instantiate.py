@@ -11,6 +11,7 @@ from loadmaster.hardware import Target
 from loadmaster.job import Job, NetworkInfo, Operand, OperatorInfo, Role, TensorInstance, Workload
 from loadmaster.lowering.fuse import FusedOp, fuse
 from loadmaster.lowering.split import WHOLE, Split, choose_split
+from loadmaster.lowering.versions import without_updates
 
 
 def lower(graphs: Sequence[Graph], target: Target, *, mini_batches: int = 1) -> Workload:
@@ -61,6 +62,7 @@ class _Builder:
         self.tensors: dict[str, TensorInstance] = {}
 
     def add_network(self, graph: Graph, name: str, mini_batches: int) -> None:
+        graph = without_updates(graph)
         fused = fuse(graph)
         if not fused:
             raise PlanError(f"{graph.source}: nothing to plan: every operator is a view or a constant")

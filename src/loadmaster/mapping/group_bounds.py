@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from loadmaster.mapping.group import Floats, Group, Ints
+from loadmaster.mapping.configurations import configuration_bound
+from loadmaster.mapping.group import Floats, Group, Ints, Queues
 
 _CUTS = 60
 _BUS_WEIGHTS = (1.0, 0.0, 0.5, 0.25, 0.1)
@@ -28,7 +29,10 @@ _CLOSE = 1e-5
 """Relative difference between the program's value and the bound at which more cuts are not worth it."""
 _BRANCHED = 4_000
 """Jobs times kinds of cores up to which splitting is quick enough to be worth it."""
-
+_NODES, _PATIENCE = 60, 30
+"""Programs solved at most, about five milliseconds each, and in vain."""
+_RISE = 0.02
+"""Share of the gap that a bound must rise by for splitting not to have been in vain."""
 _COUNTED = 2_000_000
 """Jobs times cores times values of k that counting looks at."""
 
@@ -43,6 +47,8 @@ class GroupBound:
     limit: str
     preference: Floats
     """Cost of each job on each core at the program's multipliers, shape (jobs, cores): rounding goes by it."""
+    core: Ints | None = None
+    """Core of each job as the program over configurations has it, rounded; None where that was not solved."""
 
 
 def group_bound(group: Group) -> GroupBound:
@@ -54,20 +60,31 @@ def group_bound(group: Group) -> GroupBound:
     return GroupBound(makespan, energy, group.score(makespan, energy), limit, price)
 
 
-def tightened(group: Group, bound: GroupBound, goal: float, nodes: int, deadline: float | None = None) -> GroupBound:
-    """Split on the cores of the longest jobs until the bound on the makespan reaches ``goal``, or ``nodes`` programs are solved.
+def tightened(group: Group, bound: GroupBound, queues: Queues, deadline: float | None = None) -> GroupBound:
+    """A better bound: what cores can run at once (:mod:`loadmaster.mapping.configurations`), then a split on the cores of the longest jobs.
 
-    ``goal`` is the makespan of a known mapping: beyond it there is nothing to prove. ``deadline`` is of :func:`time.perf_counter`.
+    ``queues`` is a known mapping: beyond its makespan there is nothing to prove. ``deadline`` is of :func:`time.perf_counter`.
     """
+    goal = float(group.makespans(queues)[0])
+    if (found := configuration_bound(group, queues, goal, deadline)) is not None:
+        bound = replace(bound, core=found.core)
+        if (value := min(goal, found.makespan)) > bound.makespan:
+            bound = replace(bound, makespan=value, score=group.score(value, bound.energy), limit="what cores can run at once")
     program = _Program(group)
-    if group.jobs * (len(program.kinds) + 4) > _BRANCHED:
+    if bound.makespan >= goal or group.jobs * (len(program.kinds) + 4) > _BRANCHED:
         return bound
+    return _split(program, bound, goal, deadline)
+
+
+def _split(program: _Program, bound: GroupBound, goal: float, deadline: float | None) -> GroupBound:
+    """Branch on the cores of the longest jobs, the least bound first, while that raises it."""
+    group = program.group
     order = np.argsort(-program.least.min(axis=1), kind="stable").tolist()
     program.order = order
     # Bound, a number against ties (deeper first), the cores of the first jobs of ``order``, the price of every job on every core.
     leaves: list[tuple[float, int, tuple[int, ...], Floats]] = [(bound.makespan, 0, (), bound.preference)]
-    made = 0
-    while made < nodes and leaves[0][0] < goal:
+    made, risen, reached = 0, 0, bound.makespan
+    while made < _NODES and made - risen < _PATIENCE and leaves[0][0] < goal:
         value, _, fixed, _ = leaves[0]
         if len(fixed) == group.jobs or (deadline is not None and time.perf_counter() >= deadline):
             break
@@ -76,13 +93,14 @@ def tightened(group: Group, bound: GroupBound, goal: float, nodes: int, deadline
             made += 1
             own, price = program.solve((*fixed, core), goal)
             heapq.heappush(leaves, (max(value, own), -made, (*fixed, core), price))
+        if leaves[0][0] - reached > _RISE * (goal - reached):
+            reached, risen = leaves[0][0], made
     value, _, _, price = leaves[0]
     proven = min(goal, value)
     if proven <= bound.makespan:
         return replace(bound, preference=price)
-    return GroupBound(
-        proven, bound.energy, group.score(proven, bound.energy), "work and bandwidth, for every core of the longest jobs", price
-    )
+    limit = "work and bandwidth, for every core of the longest jobs"
+    return GroupBound(proven, bound.energy, group.score(proven, bound.energy), limit, price, bound.core)
 
 
 class _Program:

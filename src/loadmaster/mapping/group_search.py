@@ -13,7 +13,13 @@ from loadmaster.mapping.group import Cores, Floats, Group, Priorities, Queues, c
 from loadmaster.mapping.group_bounds import GroupBound, tightened
 
 _SLICE = 3_000_000
-"""Jobs evaluated between looks at the clock, about a tenth of a second."""
+"""Jobs evaluated between looks at the clock, about a twentieth of a second."""
+_SHORT_SLICE = 200_000
+"""The same where time is what limits the search."""
+_RATE = 50_000_000
+"""Jobs evaluated in a second, about."""
+_PROOF = 0.2
+"""Share of the time left that goes into a better bound."""
 
 Genome = tuple[Cores, Priorities]
 
@@ -40,6 +46,7 @@ class Search:
     score: float = np.inf
     taken: int = 0
     interrupted: bool = False
+    tight: bool = False
     history: list[tuple[int, float]] = field(default_factory=list)
     started: float = field(default_factory=time.perf_counter)
 
@@ -73,7 +80,15 @@ class Search:
     @property
     def slice(self) -> int:
         """Samples after which to look whether to stop."""
-        return max(1, min(self.left, _SLICE // max(1, self.group.jobs)))
+        jobs = _SLICE if self.deadline is None else _SHORT_SLICE
+        return max(1, min(self.left, jobs // max(1, self.group.jobs)))
+
+    @property
+    def expected(self) -> int:
+        """Samples that the rest of the budget has room for, about."""
+        if self.deadline is None:
+            return self.left
+        return min(self.left, int(max(0.0, self.deadline - time.perf_counter()) * _RATE / max(1, self.group.jobs)))
 
     def scores(self, core: Cores, priority: Priorities) -> Floats:
         """Score genomes, a row each, and keep the best; rows beyond the budget score infinity."""
@@ -90,11 +105,16 @@ class Search:
             at = end
         return result
 
-    def tighten(self, nodes: int) -> None:
-        """Spend up to so many linear programs on a better bound."""
-        if self.queues is not None and not self.proven:
-            makespan = float(self.group.makespans(self.queues)[0])
-            self.bound = tightened(self.group, self.bound, makespan, nodes, self.deadline)
+    def tighten(self) -> None:
+        """Look for a better bound, once."""
+        if self.queues is None or self.proven or self.tight:
+            return
+        self.tight = True
+        until = None
+        if self.deadline is not None:
+            now = time.perf_counter()
+            until = now + _PROOF * (self.deadline - now)
+        self.bound = tightened(self.group, self.bound, self.queues, until)
 
     def offer(self, queues: Queues) -> float:
         """Score one row of queues and keep it if it is the best so far."""

@@ -1,4 +1,4 @@
-"""Placement where copies block computation, or where tensors never move: a linear program, lives from it, and a search (AutoTM, ASPLOS 2020)."""
+"""Placement where copies block computation, or tensors never move: a linear program, lives from it, a search (AutoTM, ASPLOS 2020)."""
 
 from __future__ import annotations
 

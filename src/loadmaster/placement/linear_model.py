@@ -79,7 +79,7 @@ class LinearModel:
         stop: Callable[[], bool] | None = None,
         method: str = "choose",
     ) -> Solved:
-        """Run HiGHS on the program, with ``integers`` whole to within ``gap``, until ``deadline`` (`time.monotonic`) or ``stop`` says so."""
+        """Run HiGHS, with ``integers`` whole to within ``gap``, until ``deadline`` (`time.monotonic`) or ``stop`` says so."""
         import highspy
 
         solver: Any = highspy.Highs()

@@ -73,5 +73,5 @@ def _complaint(sequence: KernelSequence, times: Lifetimes, lives: Lives, workspa
     what = f"its tensors: {largest}{more}" if there else "no tensors"
     return (
         f"kernel {sequence.kernels[k].name!r} needs {needed} bytes of fast memory and may take {int(times.limit[k])}: "
-        f"a workspace of {int(workspace[k])} bytes, and {what}: allow at least {needed - int(times.limit[k])} bytes more, or split the kernel"
+        f"a workspace of {int(workspace[k])} bytes, and {what}: allow {needed - int(times.limit[k])} bytes more, or split the kernel"
     )

@@ -244,7 +244,8 @@ class SparseProgram:
         with np.errstate(invalid="ignore"):
             slow = np.where(bits[None], times.slow[uses][:, None], 0.0).sum(axis=2)
         arithmetic = times.seconds[times.first_algorithm[kernels][:, None] + np.arange(algorithms)]
-        return np.maximum(arithmetic[:, :, None], np.maximum(fast, slow)[:, None, :])
+        tables: Floats = np.maximum(arithmetic[:, :, None], np.maximum(fast, slow)[:, None, :])
+        return tables
 
     def _combinations(self, kernels: Ints, uses: Ints, tables: Floats) -> None:
         """One variable for every possible combination of places and algorithms, tied to the places of the operands.
@@ -333,8 +334,9 @@ class SparseProgram:
     def integers(self) -> Ints:
         """Columns that are whole numbers."""
         kinds = [self.arrives, self.dirty, self.clean, self.tail, self.algorithm]
-        columns = np.unique(np.concatenate(kinds))
-        return columns[columns != _NONE]
+        columns: Ints = np.unique(np.concatenate(kinds))
+        whole: Ints = columns[columns != _NONE]
+        return whole
 
     @property
     def second(self) -> float:

@@ -15,6 +15,7 @@ from loadmaster.units import format_bytes, format_count, format_rate, format_sec
 
 KINDS_SHOWN = 8
 CORES_SHOWN = 16
+_IMPROVEMENTS_SHOWN = 4
 HALF_WIDTH = 16
 """Of a name in one of two tables that stand side by side in 80 columns."""
 
@@ -111,9 +112,21 @@ def _kinds(plan: Plan) -> Table:
     return _table(("\nOperator", ">\nJobs", ">\nOf time"), lines)
 
 
+def _convergence(plan: Plan) -> list[str]:
+    """How the search made the makespan fall, in a line."""
+    if len(plan.search) < 2:
+        return []
+    first, *rest = plan.search
+    shown = rest[:: -(-len(rest) // _IMPROVEMENTS_SHOWN)]
+    if shown[-1] != rest[-1]:
+        shown.append(rest[-1])
+    steps = ", ".join(f"{format_seconds(step.makespan)} after {step.evaluations}" for step in shown)
+    return [f"Search: {format_seconds(first.makespan)} planned separately; {steps} orders."]
+
+
 def _closing(plan: Plan, seconds: float, cpu_seconds: float) -> Text:
     """Status, notes, what planning took, and what the figures are worth."""
     spent = f"{format_seconds(seconds)} ({format_seconds(cpu_seconds)} of processor time)"
     took = f"Planned {plural(len(plan.jobs), 'job')} in {spent}, seed {plan.seed}."
-    lines = [f"Note: {printable(note)}" for note in plan.notes]
+    lines = [f"Note: {printable(note)}" for note in plan.notes] + _convergence(plan)
     return Text("\n".join(("", *lines, f"Status {figures.verdict(plan)}.", took, figures.ESTIMATES)))

@@ -19,10 +19,12 @@ SUPPORTED = "2.13"
 def install() -> None:
     """Put our allocator before PyTorch's, once a process, and see that it is asked. Raises `RuntimeUnavailable`."""
     if not torch.__version__.startswith(SUPPORTED + "."):
-        raise RuntimeUnavailable(f"the runtime works with torch {SUPPORTED}, and this is {torch.__version__}: pip install 'loadmaster[torch]'")
+        raise RuntimeUnavailable(
+            f"the runtime works with torch {SUPPORTED}, and this is {torch.__version__}: pip install 'loadmaster[torch]'"
+        )
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
     try:
-        set_allocator = ctypes.cast(library._ZN3c1015SetCPUAllocatorEPNS_9AllocatorEh, ctypes.c_void_p).value
+        set_allocator = ctypes.cast(library._ZN3c1015SetCPUAllocatorEPNS_9AllocatorEh, ctypes.c_void_p).value or 0
         standard = library._ZN3c1022GetDefaultCPUAllocatorEv
     except AttributeError:
         raise RuntimeUnavailable("this build of torch does not let its CPU allocator be replaced") from None

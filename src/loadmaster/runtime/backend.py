@@ -67,7 +67,9 @@ class Settings:
         elif budget is not None and not isinstance(budget, float):
             budget = parse_bytes(budget)
         if isinstance(budget, float) and not 0 < budget <= 1:
-            raise BudgetError(f"fast_memory {budget}: a share lies between 0 and 1; write bytes, such as '2 GiB', or a percentage, such as '50%'")
+            raise BudgetError(
+                f"fast_memory {budget}: a share lies between 0 and 1; write bytes, such as '2 GiB', or a percentage, such as '50%'"
+            )
         mode = options.get("mode", "async")
         if mode not in ("sync", "async"):
             why = ": operands of kernels must be in fast memory, so tensors have to move" if mode == "static" else ""
@@ -75,7 +77,11 @@ class Settings:
         folder = options.get("slow_memory")
         limit = options.get("slow_limit")
         return cls(
-            budget, Mode(mode), None if folder is None else Path(folder), None if limit is None else parse_bytes(limit), int(options.get("refine_after", 3))
+            budget,
+            Mode(mode),
+            None if folder is None else Path(folder),
+            None if limit is None else parse_bytes(limit),
+            int(options.get("refine_after", 3)),
         )
 
 
@@ -101,22 +107,27 @@ class Model:
 
     def memory(self, device: torch.device) -> DeviceMemory:
         """Fast and slow memory on a device; made at the first use."""
-        if self._memory is None:
-            if device.type == "cuda":
-                from loadmaster.runtime.cuda_memory import CudaMemory
+        with self.lock:
+            if self._memory is None:
+                self._memory = self._made(device)
+            return self._memory
 
-                self._memory = CudaMemory(device, self.settings.slow_limit)
-            else:
-                from loadmaster.runtime.cpu_memory import CpuMemory
+    def _made(self, device: torch.device) -> DeviceMemory:
+        if device.type == "cuda":
+            from loadmaster.runtime.cuda_memory import CudaMemory
 
-                self._memory = CpuMemory(self.settings.slow_memory, self.settings.slow_limit)
-        return self._memory
+            return CudaMemory(device, self.settings.slow_limit)
+        from loadmaster.runtime.cpu_memory import CpuMemory
+
+        return CpuMemory(self.settings.slow_memory, self.settings.slow_limit)
 
     def make_room(self, program: Program, session: Session | None = None) -> None:
         """Bring what other runs have left in arenas to the slow memory, as far as the budget or the arena itself asks for it."""
         others = [plan.program for plan in self.plans if plan.program is not None and plan.program is not program]
         budget = self.settings.fast_memory
-        tight = budget is not None and (isinstance(budget, float) or program.placed.peak + sum(other.arena.bytes for other in others) > budget)
+        tight = budget is not None and (
+            isinstance(budget, float) or program.placed.peak + sum(other.arena.bytes for other in others) > budget
+        )
         for waiting in list(self._waiting):
             if waiting is not session and waiting.parked is None and not waiting.finished and (tight or waiting.program is program):
                 waiting.park()
@@ -168,8 +179,7 @@ class PlannedGraph:
         if self.program is not None:
             return self.program
         self.captured = capture(self.graphs, given, self.kept)
-        device = next((a.device for a in given if isinstance(a, torch.Tensor)), torch.device("cpu"))
-        memory = self.model.memory(device)
+        memory = self.model.memory(self.captured.device)
         self.profiles = self.model.profiles.of(self.captured)
         self._kernel_seconds = np.array([profile.seconds for profile in self.profiles])
         self._measured = np.full(len(self.profiles), np.inf)
@@ -194,6 +204,12 @@ class PlannedGraph:
             self.model.plans.append(self)
 
     @property
+    def memory(self) -> DeviceMemory:
+        """Fast and slow memory that the plan is for."""
+        assert self.captured is not None
+        return self.model.memory(self.captured.device)
+
+    @property
     def budget(self) -> int | None:
         """Bytes of fast memory for this graph."""
         given = self.model.settings.fast_memory
@@ -202,7 +218,8 @@ class PlannedGraph:
     @property
     def predicted_seconds(self) -> float:
         """Time of a step by the times that the plan was made with."""
-        assert self.problem is not None and self.program is not None
+        assert self.problem is not None
+        assert self.program is not None
         return time_moves(self.problem.sequence, self.program.placed.placement).total
 
     @property
@@ -239,7 +256,7 @@ class PlannedGraph:
             assert self.program is not None
             program = self.program
             self.model.make_room(program)
-            session = Session(program, self.model.memory(torch.device("cpu")))
+            session = Session(program, self.memory)
             part = program.captured.parts[0]
             returned = self._run(session, 0, arguments)
             if len(program.captured.parts) == 1:
@@ -258,13 +275,15 @@ class PlannedGraph:
         with self.model.lock, torch.no_grad():
             assert self.program is not None
             if session is None:
-                session = Session(self.program, self.model.memory(torch.device("cpu")))
+                session = Session(self.program, self.memory)
             self.model.resume(session)
             returned = self._run(session, 1, arguments)
             self._over(session)
             return returned
 
     def _run(self, session: Session, part: int, arguments: Sequence[Any]) -> list[Any]:
+        if part == 0:
+            self.times.start()
         try:
             return run_part(session, session.program.captured.parts[part], arguments, self.times)
         except BaseException:
@@ -284,10 +303,14 @@ class PlannedGraph:
         if self.steps < self.model.settings.refine_after or self.refined or not self.model.settings.refine_after or len(self._open):
             return
         self.refined = True
+        assert self.program is not None
+        assert self.captured is not None
+        if self.captured.device.type == "cuda":  # kernels run beside the host: what it saw is not their time
+            return
         if np.isfinite(self._measured).all():
             self._kernel_seconds = self._measured
         self.model.make_room(self.program)
-        self._plan(self.model.memory(torch.device("cpu")))
+        self._plan(self.memory)
 
 
 class CompiledGraph:
@@ -349,7 +372,9 @@ def model_of(options: Mapping[str, Any]) -> Model:
         return _MODELS[id(options)][1]
 
 
-def loadmaster(graph: torch.fx.GraphModule, inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None, mode: str | None = None) -> Callable[..., Any]:
+def loadmaster(
+    graph: torch.fx.GraphModule, inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None, mode: str | None = None
+) -> Callable[..., Any]:
     """Compile one graph that Dynamo has captured; see `Settings` for the options."""
     from functorch.compile import default_partition
     from torch._dynamo.backends.common import aot_autograd
@@ -370,10 +395,13 @@ def loadmaster(graph: torch.fx.GraphModule, inputs: Sequence[Any], *, options: M
         return _boxed(plan, plan.backward, part)
 
     with torch._functorch.config.patch(force_non_lazy_backward_lowering=True):
-        compiled = aot_autograd(
-            fw_compiler=forward, bw_compiler=backward, inference_compiler=forward, partition_fn=partition, keep_inference_input_mutations=True
+        return aot_autograd(
+            fw_compiler=forward,
+            bw_compiler=backward,
+            inference_compiler=forward,
+            partition_fn=partition,
+            keep_inference_input_mutations=True,
         )(graph, inputs)
-    return compiled  # type: ignore[no-any-return]
 
 
 def _boxed(plan: CompiledGraph, run: Callable[[Sequence[Any]], list[Any]], part: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:

@@ -8,7 +8,7 @@ storage with other strides, whenever and wherever the storage is.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, NamedTuple
@@ -92,6 +92,7 @@ class Captured:
     calls: list[Call]
     parts: tuple[Part, ...]
     constants: dict[int, torch.Tensor] = field(default_factory=dict)
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
 
 def capture(graphs: Sequence[torch.fx.GraphModule], given: Sequence[Any], results: int | None = None) -> Captured:
@@ -123,6 +124,7 @@ class _Reader:
         self.storages: list[Storage] = []
         self.calls: list[Call] = []
         self.constants: dict[int, torch.Tensor] = {}
+        self.device = torch.device("cpu")
         self._fakes: dict[View, Any] = {}
         self._numbers: dict[int, int] = {}
         self._alive: list[Any] = []
@@ -132,7 +134,7 @@ class _Reader:
             for i in part.saved:
                 view = part.given[i]
                 assert self.storages[view.storage].owner is Owner.PLAN
-        return Captured(self.storages, self.calls, parts, self.constants)
+        return Captured(self.storages, self.calls, parts, self.constants, self.device)
 
     def hand_over(self, values: Sequence[Any]) -> None:
         for value in values:
@@ -203,13 +205,21 @@ class _Reader:
     def _view(self, fake: torch.Tensor, name: str, owner: Owner) -> View:
         if fake.layout is not torch.strided or fake.is_conj() or fake.is_neg() or fake.is_quantized:
             raise NotPlannable(f"{name}, which is not a plain strided tensor")
+        if fake.device.type not in ("cpu", "cuda") or (self.storages and fake.device.type != self.device.type and fake.dim()):
+            raise NotPlannable(f"{name} on {fake.device}, beside tensors on {self.device}")
+        if fake.device.type == "cuda":
+            self.device = fake.device
         storage = fake.untyped_storage()
         if storage._cdata not in self._numbers:
             self._numbers[storage._cdata] = len(self.storages)
             self._alive.append(storage)
             self.storages.append(Storage(name, int(storage.nbytes()), owner))
         view = View(
-            self._numbers[storage._cdata], fake.dtype, tuple(map(int, fake.shape)), tuple(map(int, fake.stride())), int(fake.storage_offset())
+            self._numbers[storage._cdata],
+            fake.dtype,
+            tuple(map(int, fake.shape)),
+            tuple(map(int, fake.stride())),
+            int(fake.storage_offset()),
         )
         self._fakes.setdefault(view, fake)
         return view
@@ -283,6 +293,3 @@ def _number(value: Any, symbols: dict[Any, int]) -> Any:
     if not number.is_number:
         raise NotPlannable(f"size {value}, which is known only when the graph runs")
     return int(number)
-
-
-Runner = Callable[[list[Any]], Sequence[Any]]

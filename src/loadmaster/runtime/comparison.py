@@ -63,7 +63,7 @@ class Workload:
         with way.around():
             out = way.call(*given, **named)
             loss = sum(leaf.float().square().mean() if leaf.dim() else leaf for leaf in _floating(out))
-            loss.backward()  # type: ignore[union-attr]
+            torch.as_tensor(loss).backward()
         return out
 
     def forget(self) -> None:
@@ -116,7 +116,9 @@ def _rivals(work: Workload, options: dict[str, Any]) -> Iterator[Way]:
     parameters = {p.untyped_storage().data_ptr() for p in [*work.module.parameters(), *work.module.buffers()]}
     folder = options.get("slow_memory")
     if work.device.type == "cpu":
-        file = rivals.SavedToFile(SlowFile(None if folder is None else Path(folder)), lambda t: t.untyped_storage().data_ptr() in parameters)
+        file = rivals.SavedToFile(
+            SlowFile(None if folder is None else Path(folder)), lambda t: t.untyped_storage().data_ptr() in parameters
+        )
         yield Way("save_on_cpu", work.module, file.hooks)
     else:
         yield Way("save_on_cpu", work.module, lambda: torch.autograd.graph.save_on_cpu(pin_memory=True))

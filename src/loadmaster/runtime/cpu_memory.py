@@ -12,7 +12,7 @@ from loadmaster import _native
 from loadmaster.kernel_sequence import CopyLink
 from loadmaster.runtime import allocator_hook
 from loadmaster.runtime.arena import Arena
-from loadmaster.runtime.device_memory import Copy
+from loadmaster.runtime.device_memory import Copy, FastArena
 from loadmaster.runtime.slow_file import PAGE, SlowFile
 
 _PROBE = 16 << 20
@@ -62,8 +62,9 @@ class CpuMemory:
         """Take them back."""
         self.file.release(slot, bytes)
 
-    def copy(self, arena: Arena, copy: Copy) -> FileCopy:
+    def copy(self, arena: FastArena, copy: Copy) -> FileCopy:
         """Start a copy in its direction's thread."""
+        assert isinstance(arena, Arena)
         return FileCopy(self._engines[copy.to_fast].submit(self._copy, arena, copy))
 
     def _copy(self, arena: Arena, copy: Copy) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import time
 import weakref
 from collections.abc import Sequence
@@ -91,6 +90,10 @@ class Times:
     def __init__(self, kernels: int, copies: int) -> None:
         self.kernels = np.zeros(kernels)
         self.copies = np.zeros(copies)
+        self.start()
+
+    def start(self) -> None:
+        """A step begins."""
         self.waiting = 0.0
         self.copied_results = 0
         self.unforeseen = 0
@@ -191,7 +194,10 @@ def _handle(session: Session, view: View) -> torch.Tensor:
     """What autograd keeps for a tensor that stays in the plan's care: its shape, and the session; never its bytes."""
     program = session.program
     offset, bytes = program.handles[view]
-    handle = program.arena.tensor(view, offset, bytes) if bytes else torch.empty_strided(view.size, view.stride, dtype=view.dtype)
+    if bytes:
+        handle = program.arena.tensor(view, offset, bytes)
+    else:
+        handle = torch.empty_strided(view.size, view.stride, dtype=view.dtype, device=program.captured.device)
     setattr(handle, _SESSION, session)
     return handle
 
@@ -204,5 +210,3 @@ def session_of(part: Part, arguments: Sequence[Any]) -> Session | None:
             raise LoadmasterError("saved tensors were replaced between forward and backward (saved_tensors_hooks): the plan cannot go on")
         return session  # type: ignore[no-any-return]
     return None
-
-

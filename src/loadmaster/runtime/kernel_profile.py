@@ -94,12 +94,17 @@ def signature(call: Call) -> Any:
 
 
 def _profile(call: Call, captured: Captured) -> CallProfile:
-    storages = {view.storage: _made_up(captured.storages[view.storage].bytes, view) for view in views((call.arguments, call.keywords))}
+    device = captured.device
+    storages = {
+        view.storage: _made_up(captured.storages[view.storage].bytes, view, device) for view in views((call.arguments, call.keywords))
+    }
 
     def real(leaf: Any) -> Any:
         return on_storage(storages[leaf.storage], leaf) if isinstance(leaf, View) else leaf
 
     arguments, keywords = tree_map(real, (call.arguments, call.keywords), is_leaf=lambda leaf: isinstance(leaf, View))
+    if device.type == "cuda":
+        return _profile_on_gpu(call, arguments, keywords, device)
     try:
         call.target(*arguments, **keywords)  # the first run of an operator makes caches, which later ones find
         _native.start_recording()
@@ -120,6 +125,23 @@ def _profile(call: Call, captured: Captured) -> CallProfile:
         call.target(*arguments, **keywords)
         seconds = min(seconds, time.perf_counter() - start)
     return _judged(seconds, seen, homes, direct)
+
+
+def _profile_on_gpu(call: Call, arguments: Any, keywords: Any, device: torch.device) -> CallProfile:
+    """Seconds by events, and all memory that the call takes, results included: they are copied to their places afterwards."""
+    try:
+        call.target(*arguments, **keywords)
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        call.target(*arguments, **keywords)
+        end.record()
+        torch.cuda.synchronize(device)
+    except RuntimeError:
+        return CallProfile(0.0)
+    return CallProfile(start.elapsed_time(end) / 1e3, outside=torch.cuda.max_memory_allocated(device) - before)
 
 
 def _judged(seconds: float, seen: list[tuple[int, int, int]], homes: dict[int, int], direct: tuple[bool, ...]) -> CallProfile:
@@ -160,9 +182,9 @@ def on_storage(storage: torch.UntypedStorage, view: View) -> torch.Tensor:
     return torch.empty(0, dtype=view.dtype, device=storage.device).set_(storage, view.offset, view.size, view.stride)
 
 
-def _made_up(count: int, view: View) -> torch.UntypedStorage:
+def _made_up(count: int, view: View, device: torch.device) -> torch.UntypedStorage:
     """A storage of ordinary numbers: zeros for indices, halves for floating point (no denormals, no overflow)."""
-    items = torch.zeros(-(-count // view.dtype.itemsize), dtype=view.dtype)
+    items = torch.zeros(-(-count // view.dtype.itemsize), dtype=view.dtype, device=device)
     if view.dtype.is_floating_point or view.dtype.is_complex:
         items.fill_(0.5)
     return items.untyped_storage()
@@ -171,4 +193,5 @@ def _made_up(count: int, view: View) -> torch.UntypedStorage:
 def _as_foretold(value: Any, view: View | None) -> bool:
     if not isinstance(value, torch.Tensor) or view is None:
         return True
-    return value.size() == view.size and value.stride() == view.stride and value.storage_offset() == view.offset and value.dtype == view.dtype
+    foretold = view.size, view.stride, view.offset, view.dtype
+    return (tuple(value.size()), value.stride(), value.storage_offset(), value.dtype) == foretold

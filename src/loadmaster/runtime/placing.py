@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,7 +72,9 @@ class Placed:
     ceilings: Ints
 
 
-def problem_of(name: str, captured: Captured, profiles: list[CallProfile], seconds: NDArray[np.float64], link: CopyLink, alignment: int) -> Problem:
+def problem_of(
+    name: str, captured: Captured, profiles: list[CallProfile], seconds: NDArray[np.float64], link: CopyLink, alignment: int
+) -> Problem:
     """The kernel sequence of calls that take ``seconds`` each."""
     storages = captured.storages
     numbers: dict[int, int] = {}
@@ -139,7 +142,8 @@ def refusal(problem: Problem, budget: int) -> BudgetError:
     why = "" if least > budget else "; no addresses were found for it: give a little more"
     return BudgetError(
         f"fast_memory {format_bytes(budget)} is too small: operator {kernel.kind} ({kernel.name}) needs {least} bytes "
-        f"({format_bytes(least)}) at once, {format_bytes(int(problem.elsewhere[k]))} of them parameters, inputs and results, which do not move{why}"
+        f"({format_bytes(least)}) at once, {format_bytes(int(problem.elsewhere[k]))} of them parameters, inputs and results, "
+        f"which do not move{why}"
     )
 
 
@@ -181,5 +185,5 @@ def _resident(top: Ints, allowed: Ints) -> Ints:
 def _above(ceilings: Ints, capacity: int) -> list[Buffer]:
     """What keeps buffers below a ceiling: the space above it, taken."""
     edges = [0, *(np.flatnonzero(np.diff(ceilings)) + 1).tolist(), len(ceilings)]
-    spans = [(a, b, int(ceilings[a])) for a, b in zip(edges, edges[1:], strict=False) if b > a]
+    spans = [(a, b, int(ceilings[a])) for a, b in itertools.pairwise(edges) if b > a]
     return [Buffer(f"above{a}", a, b, capacity - low, offset=low) for a, b, low in spans if low < capacity]

@@ -78,7 +78,14 @@ class _Builder:
     def __init__(
         self, captured: Captured, profiles: list[CallProfile], problem: Problem, placed: Placed, arena: FastArena, memory: DeviceMemory
     ) -> None:
-        self.captured, self.profiles, self.problem, self.placed, self.arena, self.memory = captured, profiles, problem, placed, arena, memory
+        self.captured, self.profiles, self.problem, self.placed, self.arena, self.memory = (
+            captured,
+            profiles,
+            problem,
+            placed,
+            arena,
+            memory,
+        )
         self.number = {storage: t for t, storage in enumerate(problem.storage)}
         self.stays: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
         for stay, offset in zip(placed.placement.stays, placed.stays, strict=True):
@@ -101,9 +108,7 @@ class _Builder:
                 if self.captured.storages[view.storage].owner is Owner.PLAN:
                     t = self.number.get(view.storage)
                     handles[view] = (0, 0) if t is None else (self.stays[t][0][2], self.captured.storages[view.storage].bytes)
-        return Program(
-            self.captured, self.problem, self.placed, self.arena, launches, self._steps(), copies, slow_bytes, kept, handles
-        )
+        return Program(self.captured, self.problem, self.placed, self.arena, launches, self._steps(), copies, slow_bytes, kept, handles)
 
     def _offset(self, tensor: int, k: int) -> int:
         """Where a tensor is while kernel ``k`` runs."""
@@ -112,7 +117,7 @@ class _Builder:
     def _tensor(self, view: View, k: int) -> torch.Tensor:
         storage = self.captured.storages[view.storage]
         if storage.bytes == 0:
-            return torch.empty_strided(view.size, view.stride, dtype=view.dtype)
+            return torch.empty_strided(view.size, view.stride, dtype=view.dtype, device=self.captured.device)
         key = view, self._offset(self.number[view.storage], k)
         if key not in self.tensors:
             self.tensors[key] = self.arena.tensor(view, key[1], storage.bytes)
@@ -167,10 +172,7 @@ class _Builder:
             if move.tensor not in slots:
                 slots[move.tensor], slow = slow, slow + size
             spans = [span for span in self.stays[move.tensor] if span[0] <= move.start and move.end <= span[1]]
-            if move.to_fast:
-                offset = next(offset for start, _, offset in spans if start == move.start)
-            else:
-                offset = min(spans)[2]
+            offset = next(offset for start, _, offset in spans if start == move.start) if move.to_fast else min(spans)[2]
             copies.append(Copy(move.to_fast, offset, slots[move.tensor], size))
         return copies, slow
 

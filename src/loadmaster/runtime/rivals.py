@@ -70,7 +70,9 @@ class SavedToFile:
 
 def blocks_of(module: nn.Module) -> list[nn.Module]:
     """The outermost modules of the class with children that occurs most often (at least thrice): what a network repeats."""
-    counts = Counter(type(m) for m in module.modules() if any(True for _ in m.children()) and not isinstance(m, nn.ModuleList | nn.ModuleDict))
+    counts = Counter(
+        type(m) for m in module.modules() if any(True for _ in m.children()) and not isinstance(m, nn.ModuleList | nn.ModuleDict)
+    )
     repeated = [cls for cls, count in counts.most_common() if count >= 3]
     if not repeated:
         return []
@@ -126,6 +128,8 @@ def _plain_backend(partition: Any, share: float | None) -> Callable[..., Any]:
 
         settings = {"force_non_lazy_backward_lowering": True} | ({} if share is None else {"activation_memory_budget": share})
         with torch._functorch.config.patch(**settings):
-            return aot_autograd(fw_compiler=part, bw_compiler=part, partition_fn=partition, keep_inference_input_mutations=True)(graph, inputs)
+            return aot_autograd(fw_compiler=part, bw_compiler=part, partition_fn=partition, keep_inference_input_mutations=True)(
+                graph, inputs
+            )
 
     return compiled

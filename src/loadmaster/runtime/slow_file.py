@@ -12,6 +12,7 @@ import errno
 import os
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,6 +42,7 @@ class SlowFile:
         except OSError as error:
             why = "its file system has no O_DIRECT" if error.errno in (errno.EINVAL, errno.EOPNOTSUPP) else error.strerror
             raise SlowMemoryError(f"slow_memory {self.folder}: no file can be made there ({why}): name a folder on a local disk") from None
+        self._close = weakref.finalize(self, os.close, self._file)
 
     def reserve(self, count: int) -> int:
         """Offset of ``count`` bytes (whole pages) that are on the disk for sure. Raises `SlowMemoryError`."""
@@ -96,10 +98,4 @@ class SlowFile:
 
     def close(self) -> None:
         """Give the file back."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-
-    def __del__(self) -> None:
-        if getattr(self, "_file", -1) >= 0:
-            self.close()
+        self._close()

@@ -18,9 +18,15 @@ from loadmaster.units import PICOSECONDS
 
 
 def replay(
-    jobs: Sequence[Job], tensors: Sequence[TensorInstance], times: JobTimes, target: Target, schedule: Schedule, placement: Placement
+    jobs: Sequence[Job],
+    tensors: Sequence[TensorInstance],
+    times: JobTimes,
+    target: Target,
+    schedule: Schedule,
+    placement: Placement,
+    after: Sequence[Sequence[int]] = (),
 ) -> Timeline:
-    """Simulate a schedule and a placement.
+    """Simulate a schedule and a placement; ``after`` lists what else each task waits for.
 
     A task starts when its resource is free, the tasks before it on that resource have started, and all it waits for has ended. Tasks that
     run together share each link as :mod:`loadmaster.mapping` describes. Copies run one at a time, in the order given.
@@ -32,7 +38,8 @@ def replay(
     demand = np.concatenate([times.demand[chosen], times.rate[chosen]], axis=1)
     resource = schedule.core
     order = schedule.order
-    edges = [(before, after) for after, job in enumerate(jobs) for before in job.after]
+    edges = [(before, job) for job, record in enumerate(jobs) for before in record.after]
+    edges += [(before, task) for task, befores in enumerate(after) for before in befores]
     if placement.copies:
         copy_duration, copy_demand = _copy_times(tensors, target, placement)
         copy_index = len(jobs) + np.arange(len(placement.copies))

@@ -77,6 +77,7 @@ class _CoreTable(_Table):
     local_buffer: _Bytes = 512
     noc_bandwidth: _Bandwidth | None = None
     noc_latency: _Seconds = 0.0
+    winograd: Annotated[bool, Field(strict=True)] = False
     macs_per_cycle: dict[Literal["int8", "fp16", "fp32"], _Rate] = {"int8": 1.0, "fp16": 1.0, "fp32": 1.0}
 
     @model_validator(mode="after")
@@ -112,6 +113,7 @@ class _CoreTable(_Table):
             local_buffer=self.local_buffer,
             noc_bandwidth=self.noc_bandwidth,
             noc_latency=self.noc_latency,
+            winograd=self.winograd,
         )
         return [replace(core, name=name) for name in names]
 

@@ -12,11 +12,13 @@ from itertools import islice
 
 from loadmaster.banks import Bank
 from loadmaster.buffers import Ints, Problem
+from loadmaster.memory_plan import MemoryPlan
 from loadmaster.plans import Plan
 from loadmaster.verification import curves, dataflow, figures, memory, movement, order, records
 from loadmaster.verification.banks import broken_bank_rules
 from loadmaster.verification.buffers import broken_rules
 from loadmaster.verification.facts import Facts
+from loadmaster.verification.tensor_placement import broken_placement_rules
 
 _SHOWN = 20
 _COUNTED = 10_000
@@ -106,6 +108,12 @@ def verify_buffers(problem: Problem, offsets: Ints, capacity: int | None = None)
 def verify_banks(problem: Problem, homes: Sequence[str], offsets: Ints, banks: Sequence[Bank]) -> tuple[Violation, ...]:
     """Check that memories and offsets solve a problem with several memories: what is wrong with them, at most 20 violations."""
     return tuple(Violation(rule, message) for rule, message in islice(broken_bank_rules(problem, homes, offsets, banks), _SHOWN))
+
+
+def verify_placement(plan: MemoryPlan) -> tuple[Violation, ...]:
+    """Check that a tensor placement holds: operands, copies, the limit at every kernel, addresses; at most 20 violations."""
+    rules = broken_placement_rules(plan.sequence, plan.placement, plan.limit, plan.mode, plan.offsets)
+    return tuple(Violation(rule, message) for rule, message in islice(rules, _SHOWN))
 
 
 def _violations(rule: str, messages: Iterator[str]) -> Iterator[Violation]:

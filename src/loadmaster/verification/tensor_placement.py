@@ -1,6 +1,6 @@
 """Whether a tensor placement holds: a naive walk over the kernels that shares nothing with the engines.
 
-At every position it knows which copies of each tensor are valid. O(operands + stays + moves), and for addresses O(stays x stays alive).
+At every position it knows which copies of each tensor are valid. O(operands + moves), and O(stays log stays) for addresses.
 """
 
 from __future__ import annotations
@@ -9,8 +9,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+import numpy as np
+
+from loadmaster.buffers import FREE, Problem
 from loadmaster.kernel_sequence import KernelSequence, Operand, StoredKind
 from loadmaster.tensor_placement import Mode, Move, Stay, TensorPlacement
+from loadmaster.verification.buffers import broken_rules
 
 Finding = tuple[str, str]
 _Item = TypeVar("_Item", Stay, Move)
@@ -240,14 +244,10 @@ def _addresses(sequence: KernelSequence, placement: TensorPlacement, limit: int,
     if len(offsets) != len(blocks):
         yield "address", f"{len(offsets)} offsets for {len(placement.stays)} stays and {len(sequence.kernels)} workspaces"
         return
-    live: list[tuple[str, int, int, int]] = []
-    for (name, start, end, size), low in sorted(zip(blocks, offsets, strict=True), key=lambda item: item[0][1]):
-        high = low + size
-        if size and (low < 0 or high > limit or low % sequence.alignment):
-            yield "address", f"{name!r} is at {low} to {high}: not aligned, or outside the limit of {limit}"
-        live = [item for item in live if item[1] > start]
-        for other, _, first, last in live:
-            if low < last and first < high:
-                yield "address", f"{name!r} and {other!r} share bytes at kernel {start}"
-        if size:
-            live.append((name, end, low, high))
+    names, *columns = zip(*blocks, strict=True) if blocks else ((), (), (), ())
+    lower, upper, size = (np.array(column, dtype=np.int64) for column in columns)
+    every = np.full(len(blocks), 1, dtype=np.int64)
+    problem = Problem(lower, upper, size, every * sequence.alignment, every * FREE, every * FREE, tuple(names))
+    used = np.where(size > 0, np.array(offsets, dtype=np.int64), 0)
+    for rule, message in broken_rules(problem, used, limit):
+        yield "address", f"{rule}: {message}"

@@ -11,14 +11,17 @@ from loadmaster.mapping.group import Group, Queues
 from loadmaster.mapping.group_search import Search, Strategy
 from loadmaster.mapping.strategies import ai_mt, herald
 
-_HOT, _COLD = 3e-2, 1e-5
-"""Temperatures: relative differences in score that are accepted about one time in three, at first and at last."""
+_HOT, _WARM, _COLD = 3e-2, 5e-4, 1e-5
+"""Temperatures: relative differences in score that are accepted about one time in three. Walks start between the first two, which
+suits some groups and not others, and all end at the last."""
 _STEPS = 100
 """Temperatures on the way."""
-_WALKS = 8
-_TOGETHER = 0.6
-"""Share of the way after which all walks go on from the best of them, with temperatures from a tenth of the gap to a hundredth of that."""
-_FINE = 1e-2
+_WALKS, _WALK = 8, 20_000
+"""Walks at most, and samples that each should have."""
+_TOGETHER = 0.5
+"""Share of the way after which all walks go on from the best of them."""
+_NEAR, _FAR, _FROZEN = 0.3, 0.03, 1e-8
+"""There, temperatures begin between these shares of what is left to gain, and end at the last: nothing is left to chance."""
 
 
 def run(search: Search) -> None:
@@ -36,9 +39,10 @@ def anneal(search: Search, starts: Sequence[Queues]) -> None:
     """
     if not starts:
         return
-    walks = _WALKS if search.left >= _WALKS * _STEPS else 1
+    walks = int(np.clip(search.expected // _WALK, 1, _WALKS))
     queues = best = np.concatenate([starts[i % len(starts)] for i in range(walks)])
     score = least = np.array([search.value(row[None, :]) for row in queues])
+    hot, near = (np.geomspace(first, last, walks) for first, last in ((_HOT, _WARM), (_NEAR, _FAR)))
     begun, stream, budget, apart = search.share, 0, search.left, True
     while not search.done and search.left >= walks:
         passed = (search.share - begun) / max(1e-9, 1 - begun)
@@ -47,11 +51,11 @@ def anneal(search: Search, starts: Sequence[Queues]) -> None:
             queues = best = np.repeat(best[at : at + 1], walks, axis=0)
             score = least = np.full(walks, least[at])
         if apart:
-            temperature = _HOT * (_COLD / _HOT) ** (passed / _TOGETHER)
+            temperature = hot * (_COLD / hot) ** (passed / _TOGETHER)
         else:
-            # What is left to gain sets the scale.
             gap = min(_HOT, max(0.0, search.score / max(search.bound.score, 1e-300) - 1))
-            temperature = gap * _FINE ** ((passed - _TOGETHER) / (1 - _TOGETHER)) / 10
+            warm = np.maximum(gap * near, _FROZEN)
+            temperature = warm * (_FROZEN / warm) ** ((passed - _TOGETHER) / (1 - _TOGETHER))
         steps = max(1, min(search.slice, budget // _STEPS, search.left) // walks)
         queues, best, score, least, tried = _native.anneal(
             *search.group.arguments, queues, best, score, least, temperature, steps, search.bound.score, search.seed, stream, search.threads

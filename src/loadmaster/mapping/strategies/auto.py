@@ -1,4 +1,4 @@
-"""Auto: manual mappings, linear programs and their rounding, annealing; stopped as soon as a bound is met."""
+"""Auto: manual mappings, linear programs and their rounding, MAGMA, annealing; stopped as soon as a bound is met."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import numpy as np
 
 from loadmaster.mapping.group import Group, Ints, Queues, queues_of
 from loadmaster.mapping.group_search import Search, Strategy
-from loadmaster.mapping.strategies import ai_mt, annealing, herald
+from loadmaster.mapping.strategies import ai_mt, annealing, herald, magma
 
-_NODES = 60
-"""Programs solved to tighten the bound, about a millisecond each."""
-
-
+_EVOLVED = 0.03
+"""Share of the samples that MAGMA takes."""
+_STARTS = 2
+"""How many of the mappings found so far annealing starts from."""
 _ROOM = 1.01
 """Time that rounding gives a core, relative to the bound."""
 _TIE = 1e-3
@@ -40,11 +40,16 @@ def run(search: Search) -> None:
         if search.done:
             return
     if group.weights[0]:
-        search.tighten(_NODES)
-        leaf = queues_of(rounded(search), mixed, group.cores)
-        scored.append((search.offer(leaf), len(scored), leaf))
+        search.tighten()
+        for core in (rounded(search), search.bound.core):
+            if core is not None:
+                leaf = queues_of(core, mixed, group.cores)
+                scored.append((search.offer(leaf), len(scored), leaf))
     if not search.done:
-        annealing.anneal(search, [queues for _, _, queues in sorted(scored)[:4]])
+        evolved = magma.evolve(search, magma.DEFAULTS, int(_EVOLVED * search.expected))
+        scored.append((search.value(evolved), len(scored), evolved))
+    if not search.done:
+        annealing.anneal(search, [queues for _, _, queues in sorted(scored)[:_STARTS]])
 
 
 def rounded(search: Search) -> Ints:

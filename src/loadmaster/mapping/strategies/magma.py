@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from loadmaster import _native
 from loadmaster.errors import MappingError
+from loadmaster.mapping.group import Queues
 from loadmaster.mapping.group_search import Genome, Search, Strategy
 from loadmaster.mapping.strategies.random_search import random_genomes
 
@@ -26,7 +29,12 @@ Found by `python -m benchmarks.tune_magma`. The paper's are 100, 0.1, 0.1, 0.05,
 
 def run(search: Search) -> None:
     """A random population, or one around the warm start, evolved until the budget is spent."""
-    values = settings(search)
+    evolve(search, settings(search), search.left)
+
+
+def evolve(search: Search, values: Mapping[str, float], samples: int) -> Queues:
+    """Evolve with these settings for so many samples, and return the best of the population."""
+    last = search.taken + samples
     generator = np.random.default_rng(search.seed)
     size = int(values["population"])
     core, priority = random_genomes(generator, size, search)
@@ -37,8 +45,8 @@ def run(search: Search) -> None:
     parents = max(1, round(size * values["parents"]))
     rates = (values["mutation"], values["crossover-gen"], values["crossover-rg"], values["crossover-accel"])
     generation = 0
-    while not search.done and search.left >= size - elites:
-        lives = max(1, min(search.slice // size, search.left // (size - elites)))
+    while not search.done and (left := min(search.left, last - search.taken)) >= size - elites:
+        lives = max(1, min(search.slice // size, left // (size - elites)))
         core, priority, score, history = _native.evolve(
             *search.group.arguments, core, priority, score, rates, elites, parents, generation, lives, search.seed, search.threads
         )
@@ -48,6 +56,8 @@ def run(search: Search) -> None:
         for value in history.tolist():
             search.spent(size - elites, value)
         generation += lives
+    best = int(score.argmin())
+    return search.group.decode(core[best : best + 1], priority[best : best + 1])
 
 
 def settings(search: Search) -> dict[str, float]:

@@ -13,7 +13,6 @@ operand is used in place.
 from __future__ import annotations
 
 import math
-from bisect import insort
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,7 +61,21 @@ class _Cache:
         self.dirty = np.zeros(lines, dtype=bool)
 
     def touch(self, first: int, blocks: int, write: bool) -> tuple[int, int]:
-        """Access a run of blocks in order: how many are missed, and how many dirty ones displaced."""
+        """Access a run of blocks in order: how many are missed, and how many dirty ones displaced. O(lines) however long the run."""
+        beyond = max(0, blocks - self.lines)
+        missed, displaced = self._lap(first, blocks - beyond, write)
+        if beyond:
+            # The run displaces its own blocks from here on: what of the first lap is dirty once, then what it has written itself.
+            again = (first + np.arange(min(beyond, self.lines))) % self.lines
+            displaced += int(np.count_nonzero(self.dirty[again])) + (beyond - len(again)) * write
+            missed += beyond
+            last = first + blocks - self.lines + np.arange(self.lines)
+            self.holds[last % self.lines] = last
+            self.dirty[again] = write
+        return missed, displaced
+
+    def _lap(self, first: int, blocks: int, write: bool) -> tuple[int, int]:
+        """Access at most as many blocks as there are lines."""
         missed = displaced = 0
         end = first + blocks
         while first < end:
@@ -83,21 +96,15 @@ class _Cache:
 
 def first_fit_addresses(sequence: KernelSequence, block: int) -> list[int]:
     """The lowest block at which each tensor fits when its life begins; what ends before frees its blocks first."""
-    spans = sequence.lifetimes.tolist()
-    live: list[tuple[int, int, int]] = []
-    address = [0] * len(spans)
-    for t in sorted(range(len(spans)), key=lambda t: (spans[t][0], t)):
-        start, end = spans[t]
-        live = [piece for piece in live if piece[2] > start]
-        blocks = -(-int(sequence.sizes[t]) // block)
-        spot = 0
-        for low, high, _ in live:
-            if low - spot >= blocks:
-                break
-            spot = max(spot, high)
-        address[t] = spot
-        insort(live, (spot, spot + blocks, end))
-    return address
+    from loadmaster import _native
+
+    blocks = -(-sequence.sizes // block)
+    count = len(blocks)
+    begin, end = (np.ascontiguousarray(column) for column in sequence.lifetimes.T)
+    one, nowhere, none = np.ones(count, dtype=np.int64), np.full(count, -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    order = np.lexsort((np.arange(count), begin))
+    offsets, _ = _native.place_in_order(blocks, one, nowhere, np.arange(count + 1), begin, end, none, blocks, order, False)
+    return [max(0, int(offset)) for offset in offsets]
 
 
 def slow_bandwidths(sequence: KernelSequence) -> tuple[float, float]:

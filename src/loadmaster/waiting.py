@@ -1,0 +1,36 @@
+"""What each task of a solution must wait for: producers, copies, and the last users of the addresses that it takes over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from loadmaster.allocation import reuse_pairs
+from loadmaster.decisions import Packed, Placement, Residence, Schedule
+from loadmaster.job import Job
+
+After = tuple[tuple[int, ...], ...]
+
+
+def waits(jobs: Sequence[Job], schedule: Schedule, placement: Placement, packed: Sequence[Packed]) -> After:
+    """For every task (jobs, then copies) the tasks that must have ended before it starts, beside those before it on its core.
+
+    With these the decisions hold whatever the times turn out to be: bytes pass from one stay to the next only when all users of the
+    first have ended. O(tasks + n log n) for n stays.
+    """
+    after = [set(job.after) for job in jobs] + [set(copy.after) for copy in placement.copies]
+    for number, copy in enumerate(placement.copies):
+        for job in copy.before:
+            after[job].add(len(jobs) + number)
+    for part in packed:
+        for earlier, later in reuse_pairs(part.start, part.offsets, part.sizes):
+            waiting = part.residences[later].writer
+            after[waiting] |= _not_implied(len(jobs), schedule, part.residences[earlier], waiting)
+    return tuple(tuple(sorted(tasks)) for tasks in after)
+
+
+def _not_implied(jobs: int, schedule: Schedule, residence: Residence, waiting: int) -> set[int]:
+    """Users of a stay, without those that the order on the waiting job's own core puts before it."""
+    users = {task for task in (residence.writer, *residence.users) if task >= 0 and task != waiting}
+    if waiting >= jobs:
+        return users
+    return {task for task in users if task >= jobs or schedule.core[task] != schedule.core[waiting]}

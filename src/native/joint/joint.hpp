@@ -1,0 +1,69 @@
+// The joint planner's evaluation: along one order of jobs, what stays in the fast memory, what is fetched when, and how long it all takes.
+#pragma once
+
+#include "../kernels.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace loadmaster::joint {
+
+// Jobs, tensors and operands as the job table has them. Operand rows are sorted by job; `moved` and `compute` have a column per core.
+struct Work {
+    std::size_t jobs, tensors, cores;
+    std::span<const double> compute;             // seconds (jobs x cores)
+    std::span<const std::int64_t> row_job, row_tensor;
+    std::span<const std::uint8_t> row_write;
+    std::span<const std::int64_t> moved;         // bytes (rows x cores)
+    std::span<const std::int64_t> bytes, room;   // of every tensor: its size, and what it takes of the fast memory
+    std::span<const std::int64_t> producer;      // job that writes a tensor, -1 for none
+    std::span<const std::uint8_t> output;        // whether a tensor must be in main memory at the end
+    Successors successors;                       // job -> jobs that need its results
+};
+
+struct Machine {
+    double main_read, main_write, fast_read, fast_write, engine;  // bytes/s; `engine` 0: nothing can be fetched
+    std::int64_t capacity;                                        // bytes of the fast memory
+};
+
+// What the search varies beside the order.
+struct Choices {
+    std::int64_t keep;      // bytes of the fast memory that stays between uses may fill
+    std::int64_t lead;      // bytes that may be full while something is fetched ahead of its use
+    std::int64_t slack;     // positions of the order that may still run when a later one begins: room is held so much longer
+    bool fetch_once;        // whether what is used once is fetched ahead too, or streamed by its job
+    double fast_price;      // what a second of the fast link costs, a second of the main link being 1
+};
+
+// A stay in the fast memory, over positions of the order: admitted at `first`, in use from `begin` (its producer, or the first reader of
+// what is fetched) to `last`.
+struct Stay {
+    std::int64_t tensor, first, begin, last;
+    bool fetched;
+};
+
+struct Stays {
+    std::vector<Stay> stays;
+    std::vector<std::int64_t> row_stay;  // of every operand row: the stay that serves it, -1 for main memory
+    double main_seconds = 0.0;           // of the main link that all this takes
+};
+
+// Choose stays greedily, by main link time saved per byte and time of occupancy, so that at no position of `order` more than the capacity
+// is taken; then fetch as early as there is room. `width` is the time that each job stands for.
+Stays choose_stays(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> width, const Choices &choices);
+
+struct Admission {
+    std::vector<std::int32_t> core;        // of every job
+    std::vector<std::int64_t> start, end;  // picoseconds, of every job and then of every fetched stay in the order in which they are fetched
+    std::vector<std::int64_t> copies;      // stays in the order in which they are fetched
+    std::int64_t makespan = -1;            // -1 if it never came to an end
+};
+
+// Run the jobs on the machine, jobs and fetches taking their room of the fast memory strictly in turn: as all that came before them ends in
+// the end, and what is then in use fits by construction, nothing waits for ever. Of the jobs admitted, the first in turn that is ready goes
+// to the core where it ends first.
+Admission admit(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> priority, const Stays &stays);
+
+}  // namespace loadmaster::joint

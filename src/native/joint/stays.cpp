@@ -1,0 +1,262 @@
+#include "joint.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace loadmaster::joint {
+
+namespace {
+
+// A read of one tensor by one job: seconds of the main link if it is streamed, and of the fast link if it is not.
+struct Use {
+    std::int64_t position;
+    double main, fast;
+};
+
+// Keeping a tensor over its uses [from, to] (indices into its uses; of a produced one `from` is its producer's) saves `value`.
+struct Item {
+    double density;
+    std::int64_t tensor;
+    std::int32_t from, to;
+};
+
+class Chooser {
+  public:
+    Chooser(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> width, const Choices &choices)
+        : work_(work), machine_(machine), choices_(choices), position_(work.jobs), used_(work.jobs, 0), elapsed_(work.jobs + 1, 0.0),
+          uses_(work.tensors), own_(work.tensors), gap_(work.tensors), write_(work.tensors, 0.0) {
+        for (std::size_t at = 0; at < order.size(); ++at) {
+            position_[order[at]] = static_cast<std::int64_t>(at);
+            elapsed_[at + 1] = elapsed_[at] + width[order[at]];
+        }
+    }
+
+    Stays choose() {
+        collect_uses();
+        keep(items());
+        if (choices_.fetch_once && machine_.engine > 0.0) fetch_once();
+        Stays result = stays();
+        lead(result.stays);
+        count(result);
+        return result;
+    }
+
+  private:
+    bool produced(std::size_t t) const { return work_.producer[t] >= 0; }
+
+    void collect_uses() {
+        const std::size_t rows = work_.row_job.size();
+        for (std::size_t r = 0; r < rows; ++r) {
+            const std::int64_t *moved = &work_.moved[r * work_.cores];
+            const double bytes = static_cast<double>(*std::min_element(moved, moved + work_.cores));
+            const std::int64_t t = work_.row_tensor[r], at = position_[work_.row_job[r]];
+            if (work_.row_write[r]) {
+                write_[t] += bytes;
+                continue;
+            }
+            auto &uses = uses_[t];
+            if (!uses.empty() && uses.back().position == at) {
+                uses.back().main += bytes / machine_.main_read;
+                uses.back().fast += bytes / machine_.fast_read;
+            } else {
+                uses.push_back({at, bytes / machine_.main_read, bytes / machine_.fast_read});
+            }
+        }
+        for (std::size_t t = 0; t < work_.tensors; ++t) {
+            auto &uses = uses_[t];
+            std::sort(uses.begin(), uses.end(), [](const Use &a, const Use &b) { return a.position < b.position; });
+            // The producer's position is use 0 of what is produced.
+            if (produced(t)) uses.insert(uses.begin(), Use{position_[work_.producer[t]], 0.0, 0.0});
+            own_[t].assign(uses.size(), 0);
+            gap_[t].assign(uses.size(), 0);  // the last stays 0
+        }
+    }
+
+    double fetch_seconds(std::size_t t) const { return static_cast<double>(work_.bytes[t]) / machine_.main_read; }
+    double fetch_fast(std::size_t t) const { return static_cast<double>(work_.bytes[t]) / machine_.fast_write; }
+
+    void offer(std::vector<Item> &items, std::size_t t, std::size_t from, std::size_t to, double value) const {
+        if (!(value > 0.0) || work_.room[t] > choices_.keep) return;
+        const double time = elapsed_[uses_[t][to].position + 1] - elapsed_[uses_[t][from].position];
+        items.push_back({value / (static_cast<double>(work_.room[t]) * std::max(time, 1e-15)), static_cast<std::int64_t>(t),
+                         static_cast<std::int32_t>(from), static_cast<std::int32_t>(to)});
+    }
+
+    std::vector<Item> items() const {
+        std::vector<Item> result;
+        const double price = choices_.fast_price;
+        for (std::size_t t = 0; t < work_.tensors; ++t) {
+            const auto &uses = uses_[t];
+            if (work_.bytes[t] == 0 || uses.empty()) continue;
+            if (produced(t)) {
+                // Up to each reader in turn; only the last saves the write.
+                double value = -price * write_[t] / machine_.fast_write;
+                for (std::size_t to = 1; to < uses.size(); ++to) {
+                    value += uses[to].main - price * uses[to].fast;
+                    const bool all = to + 1 == uses.size() && !work_.output[t];
+                    offer(result, t, 0, to, value + (all ? write_[t] / machine_.main_write : 0.0));
+                }
+            } else if (machine_.engine > 0.0) {
+                const double fetch = fetch_seconds(t) + price * fetch_fast(t);
+                for (std::size_t i = 0; i + 1 < uses.size(); ++i)
+                    offer(result, t, i, i + 1, uses[i].main + uses[i + 1].main - price * (uses[i].fast + uses[i + 1].fast) - fetch);
+                for (std::size_t i = 0; i < uses.size(); ++i) offer(result, t, i, i, uses[i].main - price * uses[i].fast - fetch);
+            }
+        }
+        std::sort(result.begin(), result.end(), [](const Item &a, const Item &b) {
+            if (a.density != b.density) return a.density > b.density;
+            return a.tensor != b.tensor ? a.tensor < b.tensor : a.from != b.from ? a.from < b.from : a.to > b.to;
+        });
+        return result;
+    }
+
+    // Runs of uses that are kept, as positions [first, last]; room is held for `slack` positions more, in which others may still run.
+    template <typename Visit>
+    void each_run(std::size_t t, Visit visit) const {
+        const auto &uses = uses_[t];
+        for (std::size_t i = 0; i < uses.size(); ++i) {
+            if (!own_[t][i]) continue;
+            const std::size_t from = i;
+            while (gap_[t][i]) ++i;
+            visit(uses[from].position, held_until(uses[i].position));
+        }
+    }
+
+    std::int64_t held_until(std::int64_t position) const {
+        return std::min<std::int64_t>(position + choices_.slack, static_cast<std::int64_t>(used_.size()) - 1);
+    }
+
+    void take(std::size_t t, std::int64_t room) {
+        each_run(t, [&](std::int64_t first, std::int64_t last) {
+            for (std::int64_t at = first; at <= last; ++at) used_[at] += room;
+        });
+    }
+
+    bool within(std::size_t t, std::int64_t limit) const {
+        bool fits = true;
+        each_run(t, [&](std::int64_t first, std::int64_t last) {
+            for (std::int64_t at = first; fits && at <= last; ++at) fits = used_[at] + work_.room[t] <= limit;
+        });
+        return fits;
+    }
+
+    // Keep a tensor from one use to a later one if that fits; what of it is kept already costs nothing.
+    bool keep(std::size_t t, std::int32_t from, std::int32_t to, std::int64_t limit) {
+        const auto own = own_[t], gap = gap_[t];
+        take(t, -work_.room[t]);
+        for (std::int32_t i = from; i <= to; ++i) {
+            own_[t][i] = 1;
+            if (i < to) gap_[t][i] = 1;
+        }
+        // Runs that touch are one.
+        for (std::size_t i = 0; i + 1 < uses_[t].size(); ++i)
+            if (own_[t][i] && own_[t][i + 1] && held_until(uses_[t][i].position) + 1 >= uses_[t][i + 1].position) gap_[t][i] = 1;
+        const bool fits = within(t, limit);
+        if (!fits) {
+            own_[t] = own;
+            gap_[t] = gap;
+        }
+        take(t, work_.room[t]);
+        return fits;
+    }
+
+    void keep(const std::vector<Item> &items) {
+        for (const Item &item : items) keep(static_cast<std::size_t>(item.tensor), item.from, item.to, choices_.keep);
+    }
+
+    // Fetch ahead what is left, in the order of use: nothing is saved, but jobs need not wait for their own streams.
+    void fetch_once() {
+        std::vector<std::pair<std::int64_t, std::size_t>> left;
+        for (std::size_t t = 0; t < work_.tensors; ++t)
+            if (!produced(t) && work_.bytes[t] > 0)
+                for (std::size_t i = 0; i < uses_[t].size(); ++i)
+                    if (!own_[t][i]) left.emplace_back(static_cast<std::int64_t>(i), t);
+        std::sort(left.begin(), left.end(), [&](const auto &a, const auto &b) {
+            const std::int64_t first = uses_[a.second][a.first].position, second = uses_[b.second][b.first].position;
+            return first != second ? first < second : a.second < b.second;
+        });
+        for (const auto &[i, t] : left) {
+            // Half of the memory at most: the other half is for what is in use meanwhile.
+            if (2 * work_.room[t] <= choices_.lead && uses_[t][i].main >= fetch_seconds(t) * (1 - 1e-9)) keep(t, static_cast<std::int32_t>(i), static_cast<std::int32_t>(i), choices_.lead);
+        }
+    }
+
+    Stays stays() {
+        Stays result;
+        std::vector<std::vector<std::int64_t>> of_use(work_.tensors);
+        for (std::size_t t = 0; t < work_.tensors; ++t) {
+            const auto &uses = uses_[t];
+            of_use[t].assign(uses.size(), -1);
+            for (std::size_t i = 0; i < uses.size(); ++i) {
+                if (!own_[t][i]) continue;
+                if (i > 0 && gap_[t][i - 1]) {
+                    result.stays.back().last = uses[i].position;
+                } else {
+                    result.stays.push_back({static_cast<std::int64_t>(t), uses[i].position, uses[i].position, uses[i].position, !produced(t)});
+                }
+                of_use[t][i] = static_cast<std::int64_t>(result.stays.size()) - 1;
+            }
+        }
+        const std::size_t rows = work_.row_job.size();
+        result.row_stay.assign(rows, -1);
+        for (std::size_t r = 0; r < rows; ++r) {
+            const std::int64_t t = work_.row_tensor[r], at = position_[work_.row_job[r]];
+            const auto &uses = uses_[t];
+            const auto use = std::lower_bound(uses.begin(), uses.end(), at, [](const Use &u, std::int64_t p) { return u.position < p; });
+            if (use != uses.end() && use->position == at) result.row_stay[r] = of_use[t][use - uses.begin()];
+        }
+        return result;
+    }
+
+    // Let every fetch begin as early as there is room, those that are needed first before the others.
+    void lead(std::vector<Stay> &stays) {
+        std::vector<std::size_t> fetched;
+        for (std::size_t s = 0; s < stays.size(); ++s)
+            if (stays[s].fetched) fetched.push_back(s);
+        std::sort(fetched.begin(), fetched.end(), [&](std::size_t a, std::size_t b) {
+            return stays[a].begin != stays[b].begin ? stays[a].begin < stays[b].begin : stays[a].tensor < stays[b].tensor;
+        });
+        for (std::size_t s : fetched) {
+            Stay &stay = stays[s];
+            const std::int64_t room = work_.room[stay.tensor];
+            // An earlier stay of the same tensor must be over: it has one place at a time.
+            std::int64_t floor = 0;
+            if (s > 0 && stays[s - 1].tensor == stay.tensor) floor = held_until(stays[s - 1].last) + 1;
+            while (stay.first > floor && used_[stay.first - 1] + room <= choices_.lead) {
+                --stay.first;
+                used_[stay.first] += room;
+            }
+        }
+    }
+
+    void count(Stays &result) const {
+        for (const Stay &stay : result.stays)
+            if (stay.fetched) result.main_seconds += fetch_seconds(static_cast<std::size_t>(stay.tensor));
+        for (std::size_t t = 0; t < work_.tensors; ++t) {
+            bool streams = work_.output[t] || uses_[t].size() <= 1;
+            for (std::size_t i = produced(t) ? 1 : 0; i < uses_[t].size(); ++i)
+                if (!own_[t][i]) {
+                    streams = true;
+                    result.main_seconds += uses_[t][i].main;
+                }
+            if (produced(t) && streams) result.main_seconds += write_[t] / machine_.main_write;
+        }
+    }
+
+    const Work &work_;
+    const Machine &machine_;
+    const Choices &choices_;
+    std::vector<std::int64_t> position_, used_;
+    std::vector<double> elapsed_;
+    std::vector<std::vector<Use>> uses_;
+    std::vector<std::vector<char>> own_, gap_;
+    std::vector<double> write_;
+};
+
+}  // namespace
+
+Stays choose_stays(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> width, const Choices &choices) {
+    return Chooser(work, machine, order, width, choices).choose();
+}
+
+}  // namespace loadmaster::joint
