@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -395,13 +395,16 @@ def loadmaster(
         return _boxed(plan, plan.backward, part)
 
     with torch._functorch.config.patch(force_non_lazy_backward_lowering=True):
-        return aot_autograd(
-            fw_compiler=forward,
-            bw_compiler=backward,
-            inference_compiler=forward,
-            partition_fn=partition,
-            keep_inference_input_mutations=True,
-        )(graph, inputs)
+        return cast(
+            Callable[..., Any],
+            aot_autograd(
+                fw_compiler=forward,
+                bw_compiler=backward,
+                inference_compiler=forward,
+                partition_fn=partition,
+                keep_inference_input_mutations=True,
+            )(graph, inputs),
+        )
 
 
 def _boxed(plan: CompiledGraph, run: Callable[[Sequence[Any]], list[Any]], part: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
