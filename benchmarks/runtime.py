@@ -78,7 +78,8 @@ def main() -> None:
                 print(f"| {network} | {budget} % | - | - | - | {cell['failed']} |", flush=True)
                 continue
             base = cell["unmoved_step_seconds"]
-            plan = f"planned {_mib(cell['planned_peak'])}, predicted {cell['predicted_step_seconds']:.2f} s, moved {_mib(cell['moved_bytes'])} MiB"
+            sizes = f"planned {_mib(cell['planned_peak'])}, moved {_mib(cell['moved_bytes'])} MiB"
+            plan = f"{sizes}, predicted {cell['predicted_step_seconds']:.2f} s"
             plan += "" if cell["gradients_equal"] else ", GRADIENTS DIFFER"
             print(_row(f"{network}, loadmaster", f"{budget} %", cell["step_seconds"], base, cell["measured_peak"], plan))
             print(_row(f"{network}, unmoved", "", base, base, cell["unmoved_measured_peak"]))
