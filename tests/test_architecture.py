@@ -16,7 +16,7 @@ DRIVERS = {
     *("allocator", "bank_allocator", "at_once"),
     *("mapper", "job_pool", "job_analyser"),
     *("placer", "kernel_reader", "fast_memory_sizing"),
-    *("cli", "commands"),
+    *("cli", "commands", "runtime"),
 }
 
 
@@ -35,4 +35,4 @@ def test_a_verb_knows_none_of_its_siblings(verb: str) -> None:
 
 
 def test_every_folder_is_accounted_for() -> None:
-    assert {path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__"} == {*VERBS, "commands"}
+    assert {path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__"} == {*VERBS, "commands", "runtime"}

@@ -283,6 +283,33 @@ def first_conflict(
     nowhere (-1: no single one).
     """
 
+# The runtime's allocator, which stands before PyTorch's own.
+
+class AllocationScript:
+    """Allocations that a kernel is expected to make, in order: bytes, and offset in the arena (-1: left to the default allocator)."""
+
+    def __init__(self, grants: list[tuple[int, int]]) -> None: ...
+    def begin(self, base: int) -> None:
+        """This thread's allocations follow the script from now on, in the arena at address ``base``."""
+
+def end_script() -> int:
+    """Back to the default allocator; how many allocations the script did not foresee."""
+
+def install_allocator(set_allocator: int, standard: int) -> None:
+    """Put the allocator before ``standard``; addresses of ``c10::SetCPUAllocator`` and of the default allocator. Once a process."""
+
+def add_arena(base: int, bytes: int) -> None:
+    """Memory that scripts hand out, and that is never given back to the default allocator."""
+
+def remove_arena(base: int) -> None:
+    """Forget an arena that no tensor uses any more."""
+
+def start_recording() -> None:
+    """Record this thread's allocations."""
+
+def stop_recording() -> list[tuple[int, int, int]]:
+    """For each allocation its address, its bytes, and how many were made before it was given back (-1: it lived on)."""
+
 # Placement of tensors. A problem is two tuples of arrays, as `placement.lifetimes.Lifetimes.native` gives them.
 
 def lagrangian_bound(

@@ -13,6 +13,7 @@ from loadmaster.commands.map import map_command
 from loadmaster.commands.place import place_command
 from loadmaster.commands.plan import plan_command
 from loadmaster.commands.profile import profile_command
+from loadmaster.commands.run import run_command
 from loadmaster.commands.targets import targets_command
 from loadmaster.commands.verify import verify_command
 from loadmaster.errors import LoadmasterError
@@ -29,6 +30,7 @@ app.command("plan")(plan_command)
 app.command("map")(map_command)
 app.command("place")(place_command)
 app.command("allocate")(allocate_command)
+app.command("run")(run_command)
 app.command("profile")(profile_command)
 app.command("verify")(verify_command)
 app.command("targets")(targets_command)

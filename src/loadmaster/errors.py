@@ -43,3 +43,15 @@ class MappingError(LoadmasterError):
 
 class PlacementError(LoadmasterError):
     """Tensors cannot be placed: kernels, tensors or times are malformed, or a strategy cannot do what is asked for."""
+
+
+class RuntimeUnavailable(LoadmasterError):
+    """The runtime cannot work with this build of PyTorch, or on this device."""
+
+
+class BudgetError(LoadmasterError):
+    """A budget of fast memory that cannot be kept."""
+
+
+class SlowMemoryError(LoadmasterError):
+    """The slow memory of the runtime cannot be had, or failed."""

@@ -23,6 +23,7 @@ from loadmaster.move_timing import kernel_seconds, time_moves
 from loadmaster.placement.baselines import NAMES as BASELINES
 from loadmaster.placement.baselines import baseline
 from loadmaster.placement.between_kernels import place_between_kernels
+from loadmaster.placement.overlapping import place_overlapping
 from loadmaster.tensor_placement import Mode, PlacementSolution, TensorPlacement, all_fast
 from loadmaster.verification.tensor_placement import broken_placement_rules
 
@@ -158,12 +159,11 @@ class _Placer:
     def _solve(self, limits: Ints) -> PlacementSolution:
         """Run the engine of the mode; what moves while kernels run starts from what moves between them."""
         options: dict[str, Any] = {"deadline": self.deadline, "progress": self.report, "seed": self.seed}
-        between = Mode.SYNC if self.mode is Mode.ASYNC else self.mode
-        found = place_between_kernels(self.sequence, limits, between, gap=self.gap, **options)
+        overlapping = self.mode is Mode.ASYNC
+        between, gap = (Mode.SYNC, GAPS[Mode.SYNC]) if overlapping else (self.mode, self.gap)
+        found = place_between_kernels(self.sequence, limits, between, gap=gap, **options)
         self.interrupted |= found.interrupted
         if self.mode is Mode.ASYNC:
-            from loadmaster.placement.overlapping import place_overlapping  # TEMP
-
             found = place_overlapping(self.sequence, limits, start=found.placement, gap=self.gap, **options)
             self.interrupted |= found.interrupted
         return found

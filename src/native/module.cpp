@@ -10,6 +10,7 @@ using namespace loadmaster;
 void bind_allocation(nb::module_ &module);  // allocation_module.cpp
 void bind_joint(nb::module_ &module);       // joint_module.cpp
 void bind_mapping(nb::module_ &module);     // mapping_module.cpp
+void bind_runtime(nb::module_ &module);     // runtime_module.cpp
 void bind_placement(nb::module_ &module);   // placement_module.cpp
 
 namespace {
@@ -94,5 +95,6 @@ NB_MODULE(_native, module) {
     bind_allocation(module);
     bind_joint(module);
     bind_mapping(module);
+    bind_runtime(module);
     bind_placement(module);
 }

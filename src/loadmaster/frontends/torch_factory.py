@@ -43,6 +43,14 @@ def load_factory(spot: str, *, batch: int | None = None, name: str | None = None
         raise ModelError(" ".join(f"{label}: {error}".split())) from error.__cause__
 
 
+def factory_of(spot: str, batch: int | None = None) -> Callable[[], Any]:
+    """The function ``module.path:factory``, without arguments left open. Raises `ModelError`."""
+    try:
+        return _called(_found(spot), batch)
+    except ModelError as error:
+        raise ModelError(" ".join(f"torch:{spot}: {error}".split())) from error.__cause__
+
+
 def require_torch() -> None:
     """Raise `ModelError` if torch is not there, or not of the release that this version knows."""
     try:

@@ -1,0 +1,295 @@
+"""Captured graphs as calls on storages: what each operator reads, writes and returns, in bytes and strides.
+
+Sources are the graphs that AOTAutograd makes of a model: ATen operators on placeholders, without side effects but for updates of
+inputs at the end. They are run once on fake tensors, which have shapes and storages and no bytes. Views are not calls: a view is its
+storage with other strides, whenever and wherever the storage is.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any, NamedTuple
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+
+class NotPlannable(Exception):
+    """A graph holds something that cannot be planned; the message names it. Such graphs run unplanned."""
+
+
+class Owner(Enum):
+    """Who keeps a storage's bytes."""
+
+    PLAN = auto()
+    """Lives in the arena or in the slow memory."""
+    CALLER = auto()
+    """Parameters, buffers, inputs: where the caller has put them."""
+    RETURNED = auto()
+    """Results, which the caller keeps for as long as they please: memory of PyTorch's own."""
+
+
+@dataclass(slots=True)
+class Storage:
+    """One storage: bytes, what its first tensor is called, and who keeps it."""
+
+    name: str
+    bytes: int
+    owner: Owner = Owner.PLAN
+
+
+class View(NamedTuple):
+    """A tensor on a storage; size, stride and offset in elements."""
+
+    storage: int
+    dtype: torch.dtype
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One operator: arguments with views for tensors, and the views of its results (None for what is no tensor)."""
+
+    name: str
+    target: Any
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+    results: tuple[View | None, ...]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+
+    @property
+    def kind(self) -> str:
+        """The operator's name, such as ``aten.convolution``."""
+        return str(self.target).removesuffix(".default")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A graph's calls [first, end), what stands at each of its placeholders, and what it returns (views and plain values).
+
+    ``saved`` are the positions of placeholders that the part before has left in the plan's care.
+    """
+
+    first: int
+    end: int
+    given: tuple[Any, ...]
+    returned: tuple[Any, ...]
+    saved: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Captured:
+    """One graph, or the forward and the backward graph of a training step, as calls in order."""
+
+    storages: list[Storage]
+    calls: list[Call]
+    parts: tuple[Part, ...]
+    constants: dict[int, torch.Tensor] = field(default_factory=dict)
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+
+def capture(graphs: Sequence[torch.fx.GraphModule], given: Sequence[Any], results: int | None = None) -> Captured:
+    """Calls and storages of a graph, or of a forward and a backward graph.
+
+    ``given`` are the arguments of the first graph, real or fake; the first ``results`` of its outputs (all, if None) go to the caller,
+    the others only to the second graph. Raises `NotPlannable`.
+    """
+    reader = _Reader()
+    symbols: dict[Any, int] = {}
+    first = reader.read(graphs[0], given, symbols, {})
+    if len(graphs) == 1:
+        reader.hand_over(first.returned)
+        return reader.captured((first,))
+    kept = len(first.returned) if results is None else results
+    reader.hand_over(first.returned[:kept])
+    outputs = graphs[0].graph.find_nodes(op="output")[0].args[0]
+    saved = {node.name: value for node, value in zip(outputs[kept:], first.returned[kept:], strict=True) if isinstance(node, torch.fx.Node)}
+    second = reader.read(graphs[1], None, symbols, saved)
+    reader.hand_over(second.returned)
+    return reader.captured((first, second))
+
+
+class _Reader:
+    """Runs graphs on fake tensors and notes what happens to which storage."""
+
+    def __init__(self) -> None:
+        self.mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self.storages: list[Storage] = []
+        self.calls: list[Call] = []
+        self.constants: dict[int, torch.Tensor] = {}
+        self.device = torch.device("cpu")
+        self._fakes: dict[View, Any] = {}
+        self._numbers: dict[int, int] = {}
+        self._alive: list[Any] = []
+
+    def captured(self, parts: tuple[Part, ...]) -> Captured:
+        for part in parts:
+            for i in part.saved:
+                view = part.given[i]
+                assert self.storages[view.storage].owner is Owner.PLAN
+        return Captured(self.storages, self.calls, parts, self.constants, self.device)
+
+    def hand_over(self, values: Sequence[Any]) -> None:
+        for value in values:
+            if isinstance(value, View) and self.storages[value.storage].owner is Owner.PLAN:
+                self.storages[value.storage].owner = Owner.RETURNED
+
+    def read(self, graph: torch.fx.GraphModule, given: Sequence[Any] | None, symbols: dict[Any, int], known: Mapping[str, Any]) -> Part:
+        values: dict[torch.fx.Node, Any] = {}
+        slots: list[Any] = []
+        saved: set[int] = set()
+        first = len(self.calls)
+        returned: tuple[Any, ...] = ()
+        for node in graph.graph.nodes:
+            if node.op == "placeholder":
+                if node.name in known:
+                    value = known[node.name]
+                    if isinstance(value, View) and self.storages[value.storage].owner is Owner.PLAN:
+                        saved.add(len(slots))
+                else:
+                    value = self._placeholder(node, None if given is None else given[len(slots)], symbols)
+                slots.append(value)
+                values[node] = value
+            elif node.op == "get_attr":
+                values[node] = self._constant(node, getattr(graph, node.target))
+            elif node.op == "call_function":
+                arguments, keywords = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+                values[node] = self._call(node, tuple(arguments), dict(keywords))
+            elif node.op == "output":
+                returned = tuple(torch.fx.node.map_arg(node.args[0], values.__getitem__))
+            else:
+                raise NotPlannable(f"{node.op} {node.target}")
+        return Part(first, len(self.calls), tuple(slots), returned, frozenset(saved))
+
+    def _placeholder(self, node: torch.fx.Node, given: Any, symbols: dict[Any, int]) -> Any:
+        meta = node.meta.get("val")
+        if isinstance(meta, torch.SymInt) or isinstance(given, int):
+            number = _number(meta, symbols) if given is None else int(given)
+            if isinstance(meta, torch.SymInt):
+                _note(meta, number, symbols)
+            return number
+        shape = meta if given is None else given
+        if not isinstance(shape, torch.Tensor):
+            if shape is None or isinstance(shape, bool | float | str):
+                return shape
+            raise NotPlannable(f"input {node.name} of type {type(shape).__name__}")
+        if type(shape) not in (torch.Tensor, torch.nn.Parameter) and not isinstance(shape, torch._subclasses.FakeTensor):
+            raise NotPlannable(f"input {node.name} of type {type(shape).__name__}")
+        if shape.layout is not torch.strided or shape.is_quantized:
+            raise NotPlannable(f"input {node.name} that is not strided")
+        if given is not None and isinstance(meta, torch.Tensor):
+            for symbolic, size in zip((*meta.shape, *meta.stride()), (*given.shape, *given.stride()), strict=True):
+                _note(symbolic, size, symbols)
+        size = [_number(n, symbols) for n in shape.shape]
+        stride = [_number(n, symbols) for n in shape.stride()]
+        with self.mode:
+            fake = torch.empty_strided(size, stride, dtype=shape.dtype, device=shape.device)
+        return self._view(fake, node.name, Owner.CALLER)
+
+    def _constant(self, node: torch.fx.Node, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            raise NotPlannable(f"constant {node.target} of type {type(value).__name__}")
+        with self.mode:
+            fake = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=value.device)
+        view = self._view(fake, node.name, Owner.CALLER)
+        self.constants[view.storage] = value
+        return view
+
+    def _view(self, fake: torch.Tensor, name: str, owner: Owner) -> View:
+        if fake.layout is not torch.strided or fake.is_conj() or fake.is_neg() or fake.is_quantized:
+            raise NotPlannable(f"{name}, which is not a plain strided tensor")
+        if fake.device.type not in ("cpu", "cuda") or (self.storages and fake.device.type != self.device.type and fake.dim()):
+            raise NotPlannable(f"{name} on {fake.device}, beside tensors on {self.device}")
+        if fake.device.type == "cuda":
+            self.device = fake.device
+        storage = fake.untyped_storage()
+        if storage._cdata not in self._numbers:
+            self._numbers[storage._cdata] = len(self.storages)
+            self._alive.append(storage)
+            self.storages.append(Storage(name, int(storage.nbytes()), owner))
+        view = View(
+            self._numbers[storage._cdata],
+            fake.dtype,
+            tuple(map(int, fake.shape)),
+            tuple(map(int, fake.stride())),
+            int(fake.storage_offset()),
+        )
+        self._fakes.setdefault(view, fake)
+        return view
+
+    def _call(self, node: torch.fx.Node, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        target: Any = node.target
+        if target is operator.getitem:
+            return arguments[0][arguments[1]]
+        if not isinstance(target, torch._ops.OpOverload):
+            if any(isinstance(leaf, View) for leaf in tree_leaves((arguments, keywords), is_leaf=_is_view)):
+                raise NotPlannable(f"operator {target}")
+            return target(*arguments, **keywords)
+        fakes, named = tree_map(lambda leaf: self._fakes[leaf] if _is_view(leaf) else leaf, (arguments, keywords), is_leaf=_is_view)
+        before = len(self.storages)
+        try:
+            with self.mode, torch.no_grad():
+                out = target(*fakes, **named)
+        except Exception as error:
+            raise NotPlannable(f"operator {target}, which has no result of known shape ({type(error).__name__})") from None
+        several = isinstance(out, tuple | list)
+        results = tuple(self._result(value, f"{node.name}") for value in (out if several else (out,)))
+        reads, writes = _uses(target, arguments, keywords)
+        fresh = tuple(range(before, len(self.storages)))
+        if fresh or writes or not any(isinstance(value, View) for value in results):
+            if not fresh and not writes and not any(value is None for value in results):
+                return results if several else results[0]  # numbers
+            self.calls.append(Call(node.name, target, arguments, keywords, results, reads, tuple(dict.fromkeys(writes + fresh))))
+        return results if several else results[0]
+
+    def _result(self, value: Any, name: str) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self._view(value, name, Owner.PLAN)
+        if isinstance(value, list | tuple):
+            raise NotPlannable(f"{name}, whose results are lists in lists")
+        return value if value is None else _number(value, {})
+
+
+def _is_view(leaf: Any) -> bool:
+    return isinstance(leaf, View)
+
+
+def views(values: Any) -> Iterator[View]:
+    """All views in arguments."""
+    return (leaf for leaf in tree_leaves(values, is_leaf=_is_view) if isinstance(leaf, View))
+
+
+def _uses(target: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Storages that a call reads, and those that it updates in place."""
+    reads: dict[int, None] = {}
+    writes: dict[int, None] = {}
+    named = {argument.name: argument for argument in target._schema.arguments}
+    pairs = [*zip(target._schema.arguments, arguments, strict=False), *((named[name], value) for name, value in keywords.items())]
+    for argument, value in pairs:
+        for view in views(value):
+            reads[view.storage] = None
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                writes[view.storage] = None
+    return tuple(reads), tuple(writes)
+
+
+def _note(symbolic: Any, value: int, symbols: dict[Any, int]) -> None:
+    if isinstance(symbolic, torch.SymInt) and symbolic.node.expr.is_Symbol:
+        symbols[symbolic.node.expr] = int(value)
+
+
+def _number(value: Any, symbols: dict[Any, int]) -> Any:
+    """A plain number, from one that may be symbolic."""
+    if not isinstance(value, torch.SymInt):
+        return value
+    number = value.node.expr.subs(symbols)
+    if not number.is_number:
+        raise NotPlannable(f"size {value}, which is known only when the graph runs")
+    return int(number)

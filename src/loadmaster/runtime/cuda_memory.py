@@ -1,0 +1,135 @@
+"""Memory of a GPU: an arena in device memory, a bounded pool of pinned host memory, and a stream for each direction.
+
+Copies wait for the kernels before them, and kernels for the copies that they need, by events; the host waits for neither. PyTorch's
+allocator for CUDA cannot be given addresses kernel by kernel, so results are made where it likes and copied to their place in the arena:
+at device bandwidth, and with the result's bytes counted as the kernel's own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from loadmaster.errors import SlowMemoryError
+from loadmaster.kernel_sequence import CopyLink
+from loadmaster.runtime.captured import View
+from loadmaster.runtime.device_memory import Copy, FastArena
+from loadmaster.runtime.kernel_profile import on_storage
+
+_PROBE = 64 << 20
+
+
+class CudaArena:
+    """``bytes`` of device memory."""
+
+    def __init__(self, device: torch.device, bytes: int) -> None:
+        self.device, self.bytes = device, bytes
+        self.memory = torch.empty(max(bytes, 1), dtype=torch.uint8, device=device)
+        self.base = self.memory.data_ptr()
+
+    def tensor(self, view: View, offset: int, bytes: int) -> torch.Tensor:
+        """The tensor of a storage of ``bytes`` at ``offset``."""
+        storage: Any = torch._C._construct_storage_from_data_pointer(self.base + offset, self.device, bytes)
+        return on_storage(storage, view)
+
+    def drop(self, start: int = 0) -> None:
+        """Nothing: device memory has no pages that can be given back in part."""
+
+    def close(self) -> None:
+        """Give the memory back to PyTorch."""
+        self.memory = torch.empty(0, dtype=torch.uint8, device=self.device)
+
+
+class CudaMemory:
+    """Fast and slow memory of one budget on a GPU; at most ``limit`` bytes are pinned."""
+
+    alignment = 512
+
+    def __init__(self, device: torch.device, limit: int | None = None) -> None:
+        self.device, self.limit = device, limit
+        self.pinned = 0
+        self._regions: dict[int, torch.Tensor] = {}
+        self._spare: list[torch.Tensor] = []
+        self._next = 0
+        self._streams = {to_fast: torch.cuda.Stream(device) for to_fast in (False, True)}
+        self.link = self._measured()
+
+    def _measured(self) -> CopyLink:
+        host, there = torch.empty(_PROBE, dtype=torch.uint8, pin_memory=True), torch.empty(_PROBE, dtype=torch.uint8, device=self.device)
+        rates = []
+        for to, source in ((there, host), (host, there)):
+            for _ in range(2):
+                torch.cuda.synchronize(self.device)
+                start = time.perf_counter()
+                to.copy_(source, non_blocking=True)
+                torch.cuda.synchronize(self.device)
+                seconds = time.perf_counter() - start
+            rates.append(_PROBE / seconds)
+        return CopyLink(rates[0], rates[1], rates[0], rates[1])
+
+    def arena(self, bytes: int) -> CudaArena:
+        """Fast memory for a plan."""
+        return CudaArena(self.device, bytes)
+
+    def script(self, grants: Sequence[tuple[int, int]]) -> None:
+        """None: kernels allocate where PyTorch likes."""
+
+    def reserve(self, bytes: int) -> int:
+        """A number that stands for pinned memory: slots count from it. Raises `SlowMemoryError`."""
+        block = next((block for block in self._spare if block.numel() >= bytes), None)
+        if block is not None:
+            self._spare.remove(block)
+        else:
+            if self.limit is not None and self.pinned + bytes > self.limit:
+                raise SlowMemoryError(f"pinned memory: {bytes} bytes more than the {self.limit} allowed cannot be had: raise slow_limit")
+            try:
+                block = torch.empty(max(bytes, 1), dtype=torch.uint8, pin_memory=True)
+            except RuntimeError as error:
+                raise SlowMemoryError(f"pinned memory: {bytes} bytes cannot be had: {str(error).splitlines()[0]}") from None
+            self.pinned += bytes
+        slot = self._next
+        self._regions[slot] = block
+        self._next += max(bytes, 1)
+        return slot
+
+    def release(self, slot: int, bytes: int) -> None:
+        """Keep the memory for the next who asks."""
+        self._spare.append(self._regions.pop(slot))
+
+    def copy(self, arena: FastArena, copy: Copy) -> StreamCopy:
+        """Start a copy in its direction's stream, after the kernels so far."""
+        assert isinstance(arena, CudaArena)
+        start = max(slot for slot in self._regions if slot <= copy.slot)
+        host = self._regions[start][copy.slot - start :][: copy.bytes]
+        there = arena.memory[copy.offset : copy.offset + copy.bytes][: host.numel()]
+        stream = self._streams[copy.to_fast]
+        stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(stream):
+            if copy.to_fast:
+                there.copy_(host, non_blocking=True)
+            else:
+                host.copy_(there, non_blocking=True)
+            done = torch.cuda.Event()
+            done.record(stream)
+        return StreamCopy(done, self.device)
+
+    def close(self) -> None:
+        """Give pinned memory back once no copy uses it."""
+        torch.cuda.synchronize(self.device)
+        self._regions.clear()
+        self._spare.clear()
+
+
+class StreamCopy:
+    """A copy in one of the streams."""
+
+    def __init__(self, done: torch.cuda.Event, device: torch.device) -> None:
+        self._done, self._device = done, device
+
+    def wait(self) -> float:
+        """Have the kernels to come wait for the copy; its seconds are not known."""
+        torch.cuda.current_stream(self._device).wait_event(self._done)
+        return 0.0

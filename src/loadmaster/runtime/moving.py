@@ -1,0 +1,86 @@
+"""Which tensors move, under limits at every kernel: the engine that the runtime asks, and copies let loose beside kernels."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.kernel_sequence import KernelSequence
+from loadmaster.placement.between_kernels import place_between_kernels
+from loadmaster.tensor_placement import Mode, Move, Stay, TensorPlacement
+
+Ints = NDArray[np.int64]
+
+
+def place_for_runtime(sequence: KernelSequence, limits: Ints, mode: Mode) -> TensorPlacement:
+    """Stays and moves that keep ``limits`` (bytes of tensors and workspace while each kernel runs). Raises `CapacityError`."""
+    between = place_between_kernels(sequence, limits, Mode.SYNC).placement
+    return overlapped(sequence, limits, between) if mode is Mode.ASYNC else between
+
+
+def overlapped(sequence: KernelSequence, limits: Ints, placement: TensorPlacement) -> TensorPlacement:
+    """The same placement with copies that overlap kernels as far as there is room and use for it.
+
+    Copies to the slow memory, first to last, take the kernels after their start until they would be complete; copies to the fast memory,
+    last to first, the kernels before their end. O(moves x kernels).
+    """
+    starts = np.concatenate(([0.0], np.cumsum([kernel.algorithms[0].seconds for kernel in sequence.kernels])))
+    stays: dict[int, list[list[int]]] = defaultdict(list)
+    room = limits.astype(np.int64).copy()
+    room -= np.array([kernel.algorithms[0].workspace for kernel in sequence.kernels], dtype=np.int64)
+    for stay in placement.stays:
+        stays[stay.tensor].append([stay.start, stay.end])
+        room[stay.start : stay.end] -= sequence.sizes[stay.tensor]
+    for spans in stays.values():
+        spans.sort()
+    moves = list(placement.moves)
+    free = 0.0
+    for i, move in enumerate(moves):
+        if not move.to_fast:
+            free = max(free, starts[move.start]) + sequence.tensors[move.tensor].bytes / sequence.link.asynchronous_to_slow
+            moves[i] = _later(sequence, move, stays[move.tensor], room, int(np.searchsorted(starts, free)))
+    written = {(move.tensor, move.start): move.end for move in moves if not move.to_fast}
+    busy = float("inf")
+    for i, move in reversed(list(enumerate(moves))):
+        if move.to_fast:
+            busy = min(busy, starts[move.end]) - sequence.tensors[move.tensor].bytes / sequence.link.asynchronous_to_fast
+            earliest = max(int(np.searchsorted(starts, busy, side="right")) - 1, 0)
+            valid = max((end for (t, _), end in written.items() if t == move.tensor and end <= move.end), default=0)
+            moves[i] = _earlier(sequence, move, stays[move.tensor], room, max(earliest, valid))
+    moves.sort(key=lambda move: (move.start, move.to_fast, move.end))
+    merged = tuple(Stay(t, start, end) for t, spans in sorted(stays.items()) for start, end in spans)
+    return TensorPlacement(merged, tuple(moves), placement.algorithms)
+
+
+def _later(sequence: KernelSequence, move: Move, spans: list[list[int]], room: Ints, until: int) -> Move:
+    """Keep the tensor on while its copy is made, up to position ``until``."""
+    size = int(sequence.sizes[move.tensor])
+    own = max((span for span in spans if span[0] < move.start or span[1] > move.start), key=lambda span: (span[0] <= move.start, span[0]))
+    if own[1] != move.start:  # it stays on anyway: the copy may take until its next change, or until it is wanted elsewhere
+        last = own[1]
+    else:
+        last = next((span[0] for span in spans if span[0] >= own[1] and span is not own), len(sequence.kernels))
+    writes = [k for k, operand in sequence.uses[move.tensor] if operand.write and k >= move.start]
+    last = min([last, until, *writes])
+    end = move.start
+    while end < last and (end < own[1] or room[end] >= size):
+        if end >= own[1]:
+            room[end] -= size
+        end += 1
+    own[1] = max(own[1], end)
+    return Move(move.tensor, False, move.start, end)
+
+
+def _earlier(sequence: KernelSequence, move: Move, spans: list[list[int]], room: Ints, since: int) -> Move:
+    """Bring the tensor back before it is needed, from position ``since`` on."""
+    size = int(sequence.sizes[move.tensor])
+    own = next(span for span in spans if span[0] == move.start)
+    before = max((span[1] for span in spans if span[1] <= own[0] and span is not own), default=0)
+    start = move.start
+    while start > max(since, before) and room[start - 1] >= size:
+        start -= 1
+        room[start] -= size
+    own[0] = start
+    return Move(move.tensor, True, start, move.end)

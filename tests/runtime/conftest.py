@@ -1,0 +1,48 @@
+"""What the tests of the runtime share: plans against the same graphs unmoved, on the same random state."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the runtime needs torch 2.13.0", exc_type=ImportError)
+if not torch.__version__.startswith("2.13."):
+    pytest.skip("the runtime needs torch 2.13.0", allow_module_level=True)
+
+
+@pytest.fixture(autouse=True)
+def quiet_and_fresh() -> Any:
+    """Compile anew in every test, and let PyTorch warn about itself."""
+    torch._dynamo.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+Step = Callable[[Any, Any], Any]
+
+
+def train(module: Any, inputs: tuple[Any, ...], backend: Any, options: Any = None, steps: int = 2) -> list[Any]:
+    """Outputs, gradients, parameters and buffers of a few optimiser steps on a copy of the module."""
+    torch._dynamo.reset()
+    twin = copy.deepcopy(module)
+    call = twin if backend is None else torch.compile(twin, backend=backend, options=options)
+    optimiser = torch.optim.SGD(twin.parameters(), lr=0.01, momentum=0.9)
+    torch.manual_seed(3)
+    seen = []
+    for _ in range(steps):
+        optimiser.zero_grad()
+        out = call(*inputs)
+        out.float().square().mean().backward()
+        seen += [out.detach().clone(), *(p.grad.clone() for p in twin.parameters() if p.grad is not None)]
+        optimiser.step()
+    return [*seen, *(p.detach().clone() for p in twin.parameters()), *(b.clone() for b in twin.buffers())]
+
+
+def same(one: list[Any], other: list[Any]) -> bool:
+    """Equal bit for bit."""
+    return len(one) == len(other) and all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
