@@ -1,6 +1,8 @@
 """`loadmaster run`: budgets that hold, figures that are there, nothing that grows."""
 
 import json
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -31,9 +33,10 @@ def test_the_budget_holds_and_the_figures_are_there(tmp_path):
         "--compare",
         "--out",
     ]
-    done = CliRunner().invoke(app, [*words, str(tmp_path)], catch_exceptions=False)
+    # A process of its own: the peak is that of the process, and this one's heap has holes.
+    done = subprocess.run([sys.executable, "-m", "loadmaster", *words, str(tmp_path)], capture_output=True, text=True, check=False)
     result = json.loads(done.stdout)
-    assert done.exit_code == 0
+    assert done.returncode == 0, done.stderr
     assert result["gradients_equal"]
     assert result["moved_bytes"] > 0
     assert result["planned_peak"] <= result["budget"]
@@ -57,7 +60,7 @@ def test_two_models_in_two_threads_keep_their_own_budgets_and_nothing_grows():
     ready = []
     for number in range(2):
         module = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64))
-        options = {"fast_memory": 0.8 + number / 10, "refine_after": 0}
+        options = {"fast_memory": 0.93 + number / 50, "refine_after": 0}
         ready.append((module, options, torch.compile(module, backend=loadmaster, options=options), torch.randn(2000, 64)))
         ready[-1][2](ready[-1][3]).sum().backward()
 
