@@ -2,9 +2,16 @@
 
 
 def layers(batch: int):
-    """A few wide layers, whose activations outweigh their parameters."""
+    """A few wide layers, whose activations outweigh their parameters, and a loss."""
     import torch
     from torch import nn
 
-    module = nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(64, 64), nn.GELU())))
-    return module, (torch.randn(batch, 64),)
+    class Loss(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(64, 64), nn.GELU())))
+
+        def forward(self, x):
+            return self.layers(x).square().mean()
+
+    return Loss(), (torch.randn(batch, 64),)
