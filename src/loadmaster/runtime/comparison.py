@@ -98,15 +98,18 @@ def compare(work: Workload, options: dict[str, Any], steps: int, with_rivals: bo
     eager = Way("eager", work.module)
     others = [eager, *_rivals(work, options)] if with_rivals else []
     ways += others
-    if work.device.type == "cpu":
-        measurement.return_freed_memory()
+    measurement.return_freed_memory()
     for way in ways:
         _warm(work, way, _WARM + int(options.get("refine_after", 3)) if way is ours else _WARM)
     equal, difference = _differences(work, ours, unmoved, eager)
     model = backend.model_of(options)
     for way in ways:
         _measure_peak(work, way, model)
-    _interleave(work, [way for way in ways if not way.failed], steps)
+    working = [way for way in ways if not way.failed]
+    measurement.keep_freed_memory()  # times are taken as processes usually run: giving memory back slows down who allocates much
+    for way in working:
+        work.step(way)
+    _interleave(work, working, steps)
     return _summary(work, model, ours, unmoved, others, equal, difference)
 
 

@@ -13,14 +13,23 @@ import torch
 
 _STATUS = Path("/proc/self/status")
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-_SMALL = 128 << 10
+_SMALL, _LARGE = 128 << 10, 32 << 20
 
 
 def return_freed_memory() -> None:
     """Have glibc give freed memory back to the system at once, from 128 KiB on: else it counts for as long as the process lives."""
+    _set_thresholds(_SMALL)
+
+
+def keep_freed_memory() -> None:
+    """Have glibc keep freed memory for the next who asks, as it comes to do by itself in a process that allocates much."""
+    _set_thresholds(_LARGE)
+
+
+def _set_thresholds(bytes: int) -> None:
     library = ctypes.CDLL(None)
-    for option, value in ((_MMAP_THRESHOLD, _SMALL), (_TRIM_THRESHOLD, _SMALL)):
-        library.mallopt(option, value)
+    for option in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
+        library.mallopt(option, bytes)
 
 
 def _fields() -> dict[str, int]:
