@@ -57,7 +57,7 @@ def test_all_forms_of_the_program_agree_with_trying_everything(sequence, room) -
 def test_bounds_hold_for_any_prices(sequence, room, moves, random) -> None:
     limits = np.full(len(sequence.kernels), room, dtype=np.int64)
     times = lifetimes(sequence, limits)
-    shares = np.array([[random.random() for _ in range(3)] for _ in sequence.kernels])
+    shares = np.array([[0.01 + random.random() for _ in range(3)] for _ in sequence.kernels])
     shares /= shares.sum(axis=1, keepdims=True)
     memory = np.array([random.choice([0.0, random.random()]) for _ in sequence.kernels])
     surcharge = np.array([random.uniform(-1, 2) for _ in times.kernel])

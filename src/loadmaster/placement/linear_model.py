@@ -58,11 +58,6 @@ class LinearModel:
         self._columns += count
         return np.arange(self._columns - count, self._columns)
 
-    @property
-    def width(self) -> int:
-        """How many columns there are."""
-        return self._columns
-
     def rows(self, low: Floats, high: Floats) -> Ints:
         """Add empty rows; returns their numbers."""
         self._row_low.append(low)
