@@ -185,11 +185,14 @@ def sequences(draw, kernels: int = 5, tensors: int = 4):
     stored = tuple(StoredTensor(f"t{i}", draw(st.integers(0, 6)), kind) for i, kind in enumerate(kinds))
     written = {i for i, kind in enumerate(kinds) if kind in (StoredKind.WEIGHT, StoredKind.INPUT)}
     seconds = st.integers(0, 8).map(lambda n: n / 4)
-    steps = []
+    steps, used = [], set()
     for k in range(draw(st.integers(1, kernels))):
         operands = []
         for t in draw(st.lists(st.integers(0, len(kinds) - 1), unique=True, max_size=3)):
             read, write = draw(st.sampled_from([(True, False), (False, True), (True, True)])) if t in written else (False, True)
+            # What is overwritten before it is read is no weight.
+            read |= kinds[t] is StoredKind.WEIGHT and t not in used
+            used.add(t)
             slow = draw(st.one_of(seconds, seconds, st.just(math.inf)))
             operands.append(Operand(t, read, write, draw(seconds), slow))
         written |= {operand.tensor for operand in operands}

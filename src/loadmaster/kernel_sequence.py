@@ -32,7 +32,8 @@ class StoredKind(StrEnum):
 
     WEIGHT = "weight"
     """Parameters, optimiser state, running statistics: there before the first kernel and after the last one. Steps repeat, so it ends
-    where it began: the same memory, and a slow copy is valid at the start only if it is at the end."""
+    where it began: the same memory, and a slow copy is valid at the start only if it is at the end. What is overwritten before it is
+    read is no weight but an output: its old bytes do not matter."""
     INPUT = "input"
     """Supplied by the caller, in the memory that the placement chooses: lives from the first kernel to its last use."""
     INTERMEDIATE = "intermediate"
@@ -191,9 +192,17 @@ def check(sequence: KernelSequence) -> None:
             raise PlacementError(f"tensor {tensor.name!r} has {tensor.bytes} bytes: sizes lie between 0 and 2^62")
     if sum(tensor.bytes for tensor in sequence.tensors) >= LARGEST:
         raise PlacementError(f"{sequence.name}: the tensors together exceed 2^62 bytes")
+    touched: set[int] = set()
     written: set[int] = {t for t, tensor in enumerate(sequence.tensors) if tensor.kind in (StoredKind.WEIGHT, StoredKind.INPUT)}
     for kernel in sequence.kernels:
         _check_kernel(kernel, sequence, written)
+        for operand in kernel.operands:
+            tensor = sequence.tensors[operand.tensor]
+            if tensor.kind is StoredKind.WEIGHT and operand.tensor not in touched and not operand.read:
+                raise PlacementError(
+                    f"kernel {kernel.name!r} overwrites weight {tensor.name!r} before anything reads it: call it an output"
+                )
+            touched.add(operand.tensor)
         written.update(operand.tensor for operand in kernel.operands if operand.write)
 
 

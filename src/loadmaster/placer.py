@@ -33,9 +33,11 @@ Ints = NDArray[np.int64]
 AUTO, PROGRAM = "auto", "program"
 GAPS = {Mode.STATIC: 0.01, Mode.SYNC: 0.01, Mode.ASYNC: 0.02}
 """Distances to the bound at which the search ends, by mode."""
-_ROUNDS = 12
-"""Placements that are packed before all limits are lowered, and after."""
-_EVERYWHERE = 0.97
+_ROUNDS = 16
+"""Placements that are packed before a limit is given up."""
+_EVERYWHERE, _MOST_EVERYWHERE = 0.002, 0.05
+"""Share of all limits that the first round takes away, and any: it doubles from round to round."""
+_AS_GOOD = 0.002
 
 
 def place(
@@ -132,7 +134,7 @@ class _Placer:
     def plan(self, strategy: str) -> MemoryPlan:
         """The best packed placement of a strategy, with the bound of the integer program."""
         self.report("solving", 0.0)
-        first = self._solve(self._limits())
+        first = self._solve(self._limits(), self.gap)
         rivals = self._rivals(strategy)
         best = self._settle(first) if strategy in (AUTO, PROGRAM) else None
         used = PROGRAM
@@ -156,39 +158,42 @@ class _Placer:
     def _limits(self) -> Ints:
         return np.full(len(self.sequence.kernels), self.fast, dtype=np.int64)
 
-    def _solve(self, limits: Ints) -> PlacementSolution:
+    def _solve(self, limits: Ints, goal: float) -> PlacementSolution:
         """Run the engine of the mode; what moves while kernels run starts from what moves between them."""
         options: dict[str, Any] = {"deadline": self.deadline, "progress": self.report, "seed": self.seed}
         overlapping = self.mode is Mode.ASYNC
-        between, gap = (Mode.SYNC, GAPS[Mode.SYNC]) if overlapping else (self.mode, self.gap)
+        between, gap = (Mode.SYNC, GAPS[Mode.SYNC]) if overlapping else (self.mode, goal)
         found = place_between_kernels(self.sequence, limits, between, gap=gap, **options)
         self.interrupted |= found.interrupted
         if self.mode is Mode.ASYNC:
-            found = place_overlapping(self.sequence, limits, start=found.placement, gap=self.gap, **options)
+            found = place_overlapping(self.sequence, limits, start=found.placement, gap=goal, **options)
             self.interrupted |= found.interrupted
         return found
 
     def _settle(self, solution: PlacementSolution) -> _Packed | None:
         """Pack a placement; where it cannot be packed, lower the limits there and solve again, until it can."""
         limits = self._limits()
-        for number in range(2 * _ROUNDS):
-            self.report("packing", number / (2 * _ROUNDS))
+        # What the engine could not prove of the limits that were asked for it need not try again with others.
+        reached = solution.seconds / solution.lower_bound - 1 if solution.lower_bound > 0 else 0.0
+        gap = max(self.gap, reached + _AS_GOOD)
+        for number in range(_ROUNDS):
+            self.report("packing", number / _ROUNDS)
             packed, tops = self._try(solution.placement)
             if packed is not None:
                 return packed
             try:
-                limits = self._tightened(limits, tops, everywhere=number >= _ROUNDS)
-                solution = self._solve(limits)
+                limits = self._tightened(limits, tops, number)
+                solution = self._solve(limits, gap)
             except CapacityError:
                 return None
         return None
 
-    def _tightened(self, limits: Ints, tops: Ints, everywhere: bool) -> Ints:
-        """Lower limits by half of what sticks out, at the kernels where something does; if that took too long, everywhere."""
-        if everywhere:
-            return (limits * _EVERYWHERE).astype(np.int64)
+    def _tightened(self, limits: Ints, tops: Ints, number: int) -> Ints:
+        """Lower limits by half of what sticks out where something does, and a little everywhere: more each time."""
         over = np.maximum(tops - self.fast, 0)
-        return np.minimum(limits, np.where(over > 0, limits - np.maximum(over // 2, self.sequence.alignment), limits))
+        local = np.where(over > 0, np.maximum(over // 2, self.sequence.alignment), 0)
+        lowered: Ints = (limits * (1 - min(_MOST_EVERYWHERE, _EVERYWHERE * 2**number))).astype(np.int64) - local
+        return np.maximum(lowered, 0)
 
     def _try(self, placement: TensorPlacement) -> tuple[_Packed | None, Ints]:
         """Addresses within the limit, or the highest address in use at every kernel of the lowest packing that was found."""

@@ -13,11 +13,13 @@ def random_sequence(seed: int, *, kernels: int = 6, tensors: int = 5, in_place: 
     sizes = [rng.randint(1, 9) for _ in range(tensors)]
     kinds = [rng.choice(list(StoredKind)) for _ in range(tensors)]
     written = {t for t in range(tensors) if kinds[t] in (StoredKind.WEIGHT, StoredKind.INPUT)}
-    rows = []
+    rows, used = [], set()
     for k in range(kernels):
         operands = []
         for t in sorted(rng.sample(range(tensors), rng.randint(1, min(3, tensors)))):
-            read = t in written and rng.random() < 0.7
+            fresh = kinds[t] is StoredKind.WEIGHT and t not in used
+            read = t in written and (fresh or rng.random() < 0.7)
+            used.add(t)
             write = not read or rng.random() < 0.2
             fast = sizes[t] * 0.1
             slow = fast * rng.choice((1, 2, 4)) if in_place or rng.random() < 0.3 else math.inf

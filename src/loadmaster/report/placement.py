@@ -68,7 +68,7 @@ def explanation(plan: MemoryPlan, tensor: int) -> RenderableType:
     table = _columns("memory", "kernels", ">uses", ">rent", ">copies", ">slower kernels", "")
     for s in stretches:
         spent = s.copies + s.slower
-        costs = tuple(format_seconds(value) if value else NOTHING for value in (s.rent, s.copies, s.slower))
+        costs = tuple(_signed(value) for value in (s.rent, s.copies, s.slower))
         saves = f"{'saves' if s.rent > spent else 'costs'} {format_seconds(abs(s.rent - spent))} against staying in the fast memory"
         table.add_row(s.where, f"{s.start} to {s.end - 1}", str(s.uses), *costs, saves if s.where == "slow" else "")
     rent = (
@@ -95,6 +95,10 @@ def curve_table(points: Sequence[Mapping[str, Any]]) -> RenderableType:
         times = (format_seconds(point["time"]), f"{point['slowdown']:.3f} x", format_seconds(point["lower_bound"]))
         table.add_row(format_bytes(point["limit"]), *times, bar)
     return table
+
+
+def _signed(seconds: float) -> str:
+    return (f"-{format_seconds(-seconds)}" if seconds < 0 else format_seconds(seconds)) if seconds else NOTHING
 
 
 def _rivals(plan: MemoryPlan) -> Table:
