@@ -88,7 +88,9 @@ def test_cp_sat_agrees_with_exact(buffers: list[lm.Buffer]) -> None:
     mine, theirs = lm.allocate(buffers, strategy="exact"), lm.allocate(buffers, strategy="cp-sat")
     answer_holds(buffers, theirs)
     assert theirs.status == "optimal"
-    assert mine.peak == theirs.peak if mine.status == "optimal" else windowed(buffers) and mine.peak >= theirs.peak
+    # Where buffers are absent for a while the search now and then spends its budget before it has a proof.
+    unproven = any(buffer.gaps for buffer in buffers) and mine.peak >= theirs.peak >= mine.lower_bound
+    assert mine.peak == theirs.peak if mine.status == "optimal" else unproven
 
 
 @pytest.mark.parametrize("name", EVERY)
