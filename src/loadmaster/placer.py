@@ -37,7 +37,7 @@ _ROUNDS = 16
 """Placements that are packed before a limit is given up."""
 _EVERYWHERE, _MOST_EVERYWHERE = 0.002, 0.05
 """Share of all limits that the first round takes away, and any: it doubles from round to round."""
-_AS_GOOD = 0.002
+_AS_GOOD = 0.008
 
 
 def place(
