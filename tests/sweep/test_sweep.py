@@ -16,7 +16,7 @@ import pytest
 
 import loadmaster as lm
 from loadmaster.design_space import Axes, DesignPoint, Sweep, machine, parse_axes
-from loadmaster.errors import OutputError, TargetError
+from loadmaster.errors import OutputError, PlanError, TargetError
 from loadmaster.report.sweep_page import render_sweep
 from loadmaster.sweep_store import SweepStore
 from loadmaster.sweep_workers import local_processes
@@ -171,6 +171,18 @@ def test_the_front_leaves_out_what_a_smaller_scratchpad_reaches_too() -> None:
     assert swept.front(2.0) == (points[5],)
     assert [each["pareto"] for each in swept.as_json()["points"]] == [True, False, False, True, False, True]
     assert swept.missing == 4
+
+
+def test_a_sweep_without_points_has_a_page_and_two_sizes_that_read_alike_are_told_apart() -> None:
+    page = render_sweep(Sweep(("n",), "t", (2**20, 2**20 + 1), (1e9,), ()))
+    assert "2 points not planned" in page
+    assert "1048576" in page
+    assert "1048577" in page
+
+
+def test_a_process_that_is_ended_from_outside_is_an_error_that_says_what_to_do() -> None:
+    with pytest.raises(PlanError, match="fewer --workers"), local_processes(1) as executor:
+        executor.submit(os._exit, 3).result()
 
 
 def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:

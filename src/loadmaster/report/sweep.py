@@ -9,12 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from loadmaster.design_space import DesignPoint, Sweep
-from loadmaster.plans import Cost
 from loadmaster.report.figures import ESTIMATES
-from loadmaster.report.text import NOTHING, excess, plural, printable
-from loadmaster.units import format_bandwidth, format_bytes, format_count, format_rate, format_seconds
+from loadmaster.report.text import NOTHING, percent, plural, printable
+from loadmaster.units import format_bandwidth, format_bytes, format_rate, format_seconds
 
-COLUMNS = (">bandwidth", ">scratchpad", ">makespan", "over the bound", ">throughput", ">inferences/s", ">traffic", "front")
+COLUMNS = (">bandwidth", ">scratchpad", ">makespan", ">gap", ">throughput", ">traffic", "front")
 
 
 def sweep_summary(sweep: Sweep) -> RenderableType:
@@ -38,16 +37,15 @@ def point_rows(sweep: Sweep) -> Iterator[tuple[str, ...]]:
 
 
 def _figures(point: DesignPoint) -> tuple[str, ...]:
-    values = (point.makespan, point.lower_bound, point.throughput, point.inferences_per_second, point.traffic_bytes)
-    if any(value is None for value in values):
-        return point.status, *(NOTHING,) * 4
-    makespan, bound, throughput, inferences, traffic = (float(value) for value in values if value is not None)
-    distance = "optimal" if point.status == "optimal" else excess(Cost(makespan, bound))
-    return format_seconds(makespan), distance, format_rate(throughput, "FLOP/s"), format_count(inferences), format_bytes(traffic)
+    if point.makespan is None or point.lower_bound is None or point.throughput is None or point.traffic_bytes is None:
+        return point.status, *(NOTHING,) * 3
+    gap = "optimal" if point.status == "optimal" else percent(point.makespan / point.lower_bound - 1)
+    return format_seconds(point.makespan), gap, format_rate(point.throughput, "FLOP/s"), format_bytes(point.traffic_bytes)
 
 
 def remarks(sweep: Sweep) -> Iterator[str]:
     """What a reader should know about points that are missing, or have no plan."""
+    yield "gap: of the makespan above its proven lower bound"
     yield "front: no smaller scratchpad has as much throughput at this bandwidth"
     if sweep.missing:
         yield f"stopped early: {plural(sweep.missing, 'point')} not planned; the same command goes on from here"

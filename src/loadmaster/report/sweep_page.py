@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from bokeh.core.properties import value
 from bokeh.models import ColumnDataSource, FactorRange, Range1d
 from bokeh.plotting import figure
 
@@ -40,8 +41,8 @@ def render_sweep(sweep: Sweep) -> str:
 
 def _labels(values: Sequence[float], text: Callable[[float], str]) -> dict[float, str]:
     """Names of an axis's values, all different: rounded where that tells them apart."""
-    rounded = [text(value) for value in values]
-    return {value: name if rounded.count(name) == 1 else f"{value:g}" for value, name in zip(values, rounded, strict=True)}
+    rounded = [text(each) for each in values]
+    return {each: name if rounded.count(name) == 1 else f"{each:.17g}" for each, name in zip(values, rounded, strict=True)}
 
 
 def _throughput(point: DesignPoint) -> float:
@@ -73,7 +74,7 @@ def _draw_map(sweep: Sweep) -> tuple[figure, str]:
     hover(plot, [cells], "name", (("throughput", "throughput"), ("makespan", "makespan")))
     if len(sizes) <= _LABELLED:
         text = plot.text("x", "y", text="throughput", source=planned, text_color="ink", text_align="center", text_baseline="middle")
-        text.glyph.update(text_font=FONT, text_font_size="11px")
+        text.glyph.update(text_font=value(FONT), text_font_size=value("11px"))
     without = ColumnDataSource(columns([p for p in sweep.points if not p.planned]))
     hatched = plot.rect("x", "y", 1, 1, source=without, fill_color="#ffffff", line_color=FAINT, hatch_pattern="/", hatch_color=FAINT)
     hover(plot, [hatched], "name", (("no plan", "reason"),))
