@@ -16,6 +16,7 @@ DRIVERS = {
     *("allocator", "bank_allocator", "at_once"),
     *("mapper", "job_pool", "job_analyser"),
     *("placer", "kernel_reader", "fast_memory_sizing"),
+    *("sweeper", "sweep_store", "sweep_workers"),
     *("cli", "commands", "runtime"),
 }
 

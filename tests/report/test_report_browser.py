@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from browser import CHARTS, chromium, console_errors, in_shadow, open_page, outside_requests
 
+from loadmaster.design_space import DesignPoint, Sweep
 from loadmaster.plans import Plan
 from loadmaster.report.html import render_page
+from loadmaster.report.sweep_page import render_sweep
 
 HOSTILE = "$$x^2$$<img src=x onerror='window.hacked = 1'><script>window.hacked = 1</script></script>\x1b[31m@name{safe}&amp;"
 
@@ -80,6 +82,25 @@ def test_hostile_names_stay_text(driver: Any, plan: Plan, rename_plan: Callable[
     assert any("<script>window.hacked" in text for text in shown)
     assert driver.execute_script("return window.hacked") is None
     assert driver.execute_script(in_shadow("return all('img[src=x]').length")) == 0
+    assert console_errors(driver) == []
+    assert outside_requests(driver) == []
+
+
+def test_the_page_of_a_sweep_draws_its_two_charts_and_asks_for_nothing(driver: Any, tmp_path: Path) -> None:
+    """Points with a plan and without one, one that is missing, and names that would like to be markup."""
+    points = (
+        DesignPoint(0, 1e9, "no plan", reason=HOSTILE),
+        DesignPoint(2**20, 1e9, "feasible", 2e-3, 1e-3, 1e12, 500.0, 10**6, 2**19),
+        DesignPoint(0, 2e9, "optimal", 1e-3, 1e-3, 2e12, 1000.0, 10**6, 0),
+    )
+    page = tmp_path / "sweep.html"
+    page.write_text(render_sweep(Sweep((HOSTILE,), HOSTILE, (0, 2**20), (1e9, 2e9), points)), "utf-8")
+    open_page(driver, page)
+    sizes = driver.execute_script(in_shadow("return all('canvas').map(c => [c.width, c.height])"))
+    assert sum(width > 500 and height > 100 for width, height in sizes) >= 2
+    drawn = CHARTS + "return charts.map(v => v.model.renderers.map(r => r.data_source.data.x.length))"
+    assert driver.execute_script(drawn) == [[2, 2, 1], [1, 1, 1, 1]]
+    assert driver.execute_script("return window.hacked") is None
     assert console_errors(driver) == []
     assert outside_requests(driver) == []
 

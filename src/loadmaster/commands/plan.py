@@ -10,6 +10,8 @@ import typer
 
 from loadmaster.commands.options import Batch, Dim, Json, Models, Precision, Training, load_networks
 from loadmaster.commands.printing import print_json, print_violations
+from loadmaster.commands.sweep import sweep_plans
+from loadmaster.errors import PlanError
 
 if TYPE_CHECKING:
     from loadmaster.plans import Plan
@@ -32,6 +34,14 @@ def plan_command(
     rounds: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Rounds of the joint search, 4 unless told; 0: map, place, allocate separately.")
     ] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="AXIS=LOW:HIGH", help="What-if: `scratchpad=1MiB:32MiB` (doubling), `bandwidth=4GB/s,10GB/s`. May be repeated."
+        ),
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, metavar="N", help="Processes of a sweep; all processors unless told.")] = None,
+    cluster: Annotated[str | None, typer.Option(metavar="dask://HOST:PORT", help="Sweep on the workers of a Dask scheduler.")] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where plan.json, report.html and trace.pftrace go.")] = Path("loadmaster-plan"),
     as_json: Json = False,
 ) -> None:
@@ -40,8 +50,18 @@ def plan_command(
     Networks are planned together. The plan is checked by code that shares nothing with the planner, and plan.json, report.html and
     trace.pftrace are written. Ctrl-C ends the search and keeps the best plan so far.
 
+    With --sweep, networks are planned on every machine of a range, and sweep.json and sweep.html are written. Finished points are in
+    sweep.sqlite: the same command goes on after Ctrl-C.
+
     Example: `loadmaster plan onnx:resnet50 bert.onnx --target edge-npu --precision int8 --set dram.bandwidth="8 GB/s" --out plan`
     """
+    if sweep:
+        options = {"mini_batches": mini_batches, "seed": seed, "rounds": rounds, "time_limit": time_limit}
+        networks = {"models": models, "batch": batch, "dim": dim, "precision": precision, "training": training}
+        sweep_plans(sweep, networks, target, overrides or [], options, cluster=cluster, workers=workers, out=out, as_json=as_json)
+        return
+    if workers is not None or cluster is not None:
+        raise PlanError("--workers and --cluster are for sweeps: give --sweep scratchpad=1MiB:32MiB too")
     from loadmaster.output import output_directory
     from loadmaster.planner import plan
     from loadmaster.plans import ROUNDS

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from bokeh.models import ColumnDataSource, CrosshairTool, HoverTool, Range1d, WheelZoomTool
+from bokeh.models import ColumnDataSource, CrosshairTool, HoverTool, Range, Range1d, WheelZoomTool
 from bokeh.models.annotations import Label, Span, Title
 from bokeh.models.renderers import GlyphRenderer
 from bokeh.plotting import figure
@@ -48,22 +48,28 @@ def canvas(plan: Plan) -> Canvas:
 
 def chart(on: Canvas, title: str, height: int, y_range: Range1d, y_label: str, box: str = "width") -> figure:
     """An empty chart: drag pans, Ctrl and the wheel zoom in time, the toolbar zooms to a box (``box`` ways) and resets."""
+    plot = framed(title, height, on.x_range, y_range, f"time ({on.unit.name})", y_label, tools="xpan,reset")
+    plot.add_tools(f"{'x' if box == 'width' else ''}box_zoom")
+    plot.add_tools(_wheel(), CrosshairTool(overlay=on.cursor, visible=False))
+    return plot
+
+
+def framed(title: str, height: int, x_range: Range, y_range: Range, x_label: str, y_label: str, tools: str = "") -> figure:
+    """An empty chart over any two axes."""
     plot = figure(
         title=Title(text=title, text_font=FONT, text_font_size="14px", text_color=INK),
         height=height,
-        x_range=on.x_range,
+        x_range=x_range,
         y_range=y_range,
-        x_axis_label=f"time ({on.unit.name})",
+        x_axis_label=x_label,
         y_axis_label=y_label or None,
         sizing_mode="stretch_width",
         min_border_left=LEFT,
         min_border_right=RIGHT,
-        toolbar_location="above",
-        tools="xpan,reset",
+        toolbar_location="above" if tools else None,
+        tools=tools,
         lod_threshold=None,
     )
-    plot.add_tools(f"{'x' if box == 'width' else ''}box_zoom")
-    plot.add_tools(_wheel(), CrosshairTool(overlay=on.cursor, visible=False))
     _style(plot)
     return plot
 

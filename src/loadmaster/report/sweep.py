@@ -1,0 +1,57 @@
+"""A sweep over machines in the terminal: a row for every point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from loadmaster.design_space import DesignPoint, Sweep
+from loadmaster.report.figures import ESTIMATES
+from loadmaster.report.text import NOTHING, percent, plural, printable
+from loadmaster.units import format_bandwidth, format_bytes, format_rate, format_seconds
+
+COLUMNS = (">bandwidth", ">scratchpad", ">makespan", ">gap", ">throughput", ">traffic", "front")
+
+
+def sweep_summary(sweep: Sweep) -> RenderableType:
+    """The points, with a mark at those of a Pareto front of throughput against scratchpad."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
+    for column in COLUMNS:
+        table.add_column(column.removeprefix(">"), justify="right" if column.startswith(">") else "left", no_wrap=True)
+    for row in point_rows(sweep):
+        table.add_row(*map(Text, row))
+    parts: list[RenderableType] = [Text(f"{', '.join(map(printable, sweep.networks))} on {printable(sweep.target)}"), Text(), table, Text()]
+    return Group(*parts, *(Text(remark) for remark in remarks(sweep)), Text(ESTIMATES))
+
+
+def point_rows(sweep: Sweep) -> Iterator[tuple[str, ...]]:
+    """The figures of every point, under :data:`COLUMNS`."""
+    for bandwidth in sweep.bandwidths:
+        front = sweep.front(bandwidth)
+        for point in sweep.points:
+            if point.bandwidth == bandwidth:
+                yield format_bandwidth(bandwidth), format_bytes(point.scratchpad), *_figures(point), "*" if point in front else ""
+
+
+def _figures(point: DesignPoint) -> tuple[str, ...]:
+    if point.makespan is None or point.lower_bound is None or point.throughput is None or point.traffic_bytes is None:
+        return point.status, *(NOTHING,) * 3
+    gap = "optimal" if point.status == "optimal" else percent(point.makespan / point.lower_bound - 1)
+    return format_seconds(point.makespan), gap, format_rate(point.throughput, "FLOP/s"), format_bytes(point.traffic_bytes)
+
+
+def remarks(sweep: Sweep) -> Iterator[str]:
+    """What a reader should know about points that are missing, or have no plan."""
+    yield "gap: of the makespan above its proven lower bound"
+    yield "front: no smaller scratchpad has as much throughput at this bandwidth"
+    if sweep.missing:
+        yield f"stopped early: {plural(sweep.missing, 'point')} not planned; the same command goes on from here"
+    without = [point for point in sweep.points if not point.planned]
+    if without:
+        yield f"{plural(len(without), 'point')} without a plan; the first: {printable(without[0].reason)}"
+    broken = [point for point in sweep.points if point.violations]
+    if broken:
+        yield f"{plural(len(broken), 'plan')} that the independent check rejects: do not rely on these figures"
