@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import time
 
 import numpy as np
 import pytest
@@ -13,7 +14,10 @@ from sequences import random_sequence
 from loadmaster.errors import CapacityError, PlacementError
 from loadmaster.fast_memory_sizing import slowdown_curve, smallest_fast
 from loadmaster.memory_plan import MemoryPlan
-from loadmaster.placer import place
+from loadmaster.placement.between_kernels import place_between_kernels
+from loadmaster.placement.overlapping import place_overlapping
+from loadmaster.placer import _Placer, place
+from loadmaster.tensor_placement import PlacementSolution, all_slow
 from loadmaster.verification.tensor_placement import broken_placement_rules
 
 MODES = ("static", "sync")
@@ -99,3 +103,60 @@ def test_the_same_seed_gives_the_same_answer() -> None:
     assert one.placement == two.placement
     assert one.offsets == two.offsets
     assert np.array_equal(one.prices, two.prices)
+
+
+def test_auto_is_no_worse_than_what_is_simpler_where_packing_takes_several_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    sequence = random_sequence(5, kernels=60, tensors=40)
+    limit = int(sequence.peak_bytes * 0.45)
+    slow = PlacementSolution(all_slow(sequence), sequence.seconds(in_slow=True), 0.0, np.zeros(60))
+    monkeypatch.setattr("loadmaster.placer.place_between_kernels", lambda *_, **__: slow)
+    tried = []
+    attempt = _Placer._try
+
+    def first_fails(self, placement):
+        tried.append(placement)
+        packed, tops = attempt(self, placement)
+        return (packed, tops) if len(tried) != 2 else (None, np.full(60, limit + 2))
+
+    monkeypatch.setattr(_Placer, "_try", first_fails)
+    plan = place(sequence, limit, mode="sync")
+    best = next(rival for rival in plan.rivals if rival.placement == tried[1])
+    assert plan.strategy == f"auto ({best.name})"
+    assert len(tried) == 3
+    assert list(broken_placement_rules(sequence, plan.placement, limit, plan.mode, plan.offsets)) == []
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_one_interrupt_ends_the_search_wherever_it_comes_and_the_bound_still_says_something(
+    monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    sequence = random_sequence(11, kernels=14, tensors=10)
+    calls = []
+
+    def stopped(engine):
+        def run(*arguments, deadline, **options):
+            calls.append(deadline)
+            if len(calls) == 1:
+                raise KeyboardInterrupt
+            return engine(*arguments, deadline=deadline, **options)
+
+        return run
+
+    monkeypatch.setattr("loadmaster.placer.place_between_kernels", stopped(place_between_kernels))
+    monkeypatch.setattr("loadmaster.placer.place_overlapping", stopped(place_overlapping))
+    plan = place(sequence, sequence.peak_bytes // 2, mode=mode)
+    assert plan.interrupted
+    assert calls[0] is None
+    assert all(deadline is not None and deadline <= time.monotonic() for deadline in calls[1:])
+    assert 0 < plan.lower_bound <= plan.seconds
+
+
+def test_an_interrupt_while_simpler_strategies_are_simulated_keeps_the_placement(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    sequence = random_sequence(11, kernels=14, tensors=10)
+    monkeypatch.setattr("loadmaster.placer.baseline", interrupted)
+    plan = place(sequence, sequence.peak_bytes // 2, mode="sync")
+    assert plan.interrupted
+    assert plan.rivals == ()
