@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadmaster.allocator import allocate
-from loadmaster.errors import CapacityError, LoadmasterError, PlacementError
+from loadmaster.errors import CapacityError, LoadmasterError, PackingError, PlacementError
 from loadmaster.kernel_sequence import LARGEST, KernelSequence
 from loadmaster.memory_plan import MemoryPlan, Rival
 from loadmaster.move_timing import kernel_seconds, time_moves
@@ -75,6 +75,8 @@ def place(
     ------
     CapacityError
         If some kernel's operands cannot fit into ``fast``, with the kernel, the bytes and the tensors.
+    PackingError
+        If what the strategy does was not fitted into ``fast``: another strategy, or a longer search, may do it.
     PlacementError
         If the strategy cannot do what is asked for.
     """
@@ -223,7 +225,7 @@ class _Placer:
     def _try(self, placement: TensorPlacement) -> tuple[_Packed | None, Ints]:
         """Addresses within the limit, or the highest address in use at every kernel of the lowest packing that was found."""
         self.rounds += 1
-        lower, upper, size = (np.array(column, dtype=np.int64) for column in zip(*_blocks(self.sequence, placement), strict=True))
+        lower, upper, size = np.array(list(_blocks(self.sequence, placement)), dtype=np.int64).reshape(-1, 3).T.copy()
         answer = allocate((lower, upper, size), self.fast, alignment=self.sequence.alignment, seed=self.seed, time_limit=self._left())
         if answer.offsets is None:
             self._heed(answer.interrupted)
@@ -256,9 +258,9 @@ class _Placer:
                 rivals.append(Rival(name, result.seconds, result.moved_bytes, result.placement))
         return rivals
 
-    def _refusal(self, strategy: str, rivals: list[Rival]) -> CapacityError:
+    def _refusal(self, strategy: str, rivals: list[Rival]) -> PackingError:
         reasons = "; ".join(f"{rival.name}: {rival.reason}" for rival in rivals if rival.reason and strategy == rival.name)
-        return CapacityError(
+        return PackingError(
             f"{self.sequence.name}: strategy {strategy!r} finds no {self.mode} placement with addresses within {self.fast} bytes: "
             f"allow more fast memory, or choose another strategy or mode{f' ({reasons})' if reasons else ''}"
         )
