@@ -21,6 +21,10 @@ class CapacityError(LoadmasterError):
     """Something cannot fit in a memory that has to hold it."""
 
 
+class PackingError(CapacityError):
+    """No way was found to fit something into a memory, which proves nothing."""
+
+
 class PlanError(LoadmasterError):
     """A plan file is not a plan, or a plan cannot be built."""
 

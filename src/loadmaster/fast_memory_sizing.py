@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loadmaster.errors import CapacityError, PlacementError
+from loadmaster.errors import CapacityError, PackingError, PlacementError
 from loadmaster.kernel_sequence import KernelSequence
 from loadmaster.memory_plan import MemoryPlan
 from loadmaster.placer import place
@@ -32,15 +32,18 @@ def slowdown_curve(sequence: KernelSequence, limits: Sequence[int], **options: A
     """Placements for each of some limits on the fast memory, in bytes; the error where one cannot be met.
 
     ``options`` are those of :func:`loadmaster.placer.place`. Where a smaller limit led to a faster placement, that one is good for the
-    larger limit too and stands in its place, so that the curve never rises.
+    larger limit too and stands in its place, so that the curve never rises. After Ctrl-C it stands for all larger limits.
     """
     found: list[MemoryPlan | CapacityError] = []
     for limit in sorted(limits):
+        before = found[-1] if found else None
+        if isinstance(before, MemoryPlan) and before.interrupted and options.get("time_limit") is None:
+            found.append(before.within(limit, 0.0))
+            continue
         try:
             plan: MemoryPlan | CapacityError = place(sequence, limit, **options)
         except CapacityError as error:
             plan = error
-        before = found[-1] if found else None
         if isinstance(before, MemoryPlan) and (not isinstance(plan, MemoryPlan) or before.seconds < plan.seconds):
             plan = before.within(limit, plan.lower_bound if isinstance(plan, MemoryPlan) else 0.0)
         found.append(plan)
@@ -93,8 +96,8 @@ def _enough(sequence: KernelSequence, limit: int, max_slowdown: float, options: 
     """A placement within the limit that is fast enough, or whether there is proven to be none."""
     try:
         plan = place(sequence, limit, **options)
-    except CapacityError:
-        return None, True
+    except CapacityError as error:
+        return None, not isinstance(error, PackingError)
     if plan.slowdown <= max_slowdown:
         return plan, False
     return None, plan.lower_bound > max_slowdown * plan.all_fast_seconds

@@ -23,6 +23,8 @@ from loadmaster.errors import PlacementError
 
 LARGEST = 2**62
 """Sizes and their sums stay below this, so that no sum overflows."""
+LONGEST = 2.0**61
+"""Seconds that no kernel and no copy exceeds, so that the whole numbers in which bounds are proven do not overflow."""
 MOST_TABLED = 10
 """Operands whose place a table of measured times distinguishes: it has two to that power entries."""
 
@@ -190,8 +192,12 @@ def check(sequence: KernelSequence) -> None:
     for tensor in sequence.tensors:
         if not 0 <= tensor.bytes < LARGEST:
             raise PlacementError(f"tensor {tensor.name!r} has {tensor.bytes} bytes: sizes lie between 0 and 2^62")
-    if sum(tensor.bytes for tensor in sequence.tensors) >= LARGEST:
-        raise PlacementError(f"{sequence.name}: the tensors together exceed 2^62 bytes")
+    if sum(-(-tensor.bytes // sequence.alignment) * sequence.alignment for tensor in sequence.tensors) >= LARGEST:
+        raise PlacementError(f"{sequence.name}: the tensors together, padded to the alignment, exceed 2^62 bytes")
+    largest = max((tensor.bytes for tensor in sequence.tensors), default=0)
+    slowest = min(sequence.link.to_fast, sequence.link.to_slow, sequence.link.asynchronous_to_fast, sequence.link.asynchronous_to_slow)
+    if largest / slowest > LONGEST:
+        raise PlacementError(f"{sequence.name}: a copy of {largest} bytes at {slowest} bytes/s takes over {LONGEST:g} s: check both")
     touched: set[int] = set()
     written: set[int] = {t for t, tensor in enumerate(sequence.tensors) if tensor.kind in (StoredKind.WEIGHT, StoredKind.INPUT)}
     for kernel in sequence.kernels:
@@ -236,6 +242,11 @@ def _check_kernel(kernel: Kernel, sequence: KernelSequence, written: set[int]) -
         if not (0 <= algorithm.seconds < math.inf and 0 <= algorithm.workspace < LARGEST):
             given = f"{algorithm.seconds} s and {algorithm.workspace} bytes"
             raise PlacementError(f"{spot}, algorithm {algorithm.name!r}: {given}: give finite numbers of at least 0")
+    times = [algorithm.seconds for algorithm in kernel.algorithms]
+    times += [seconds for operand in kernel.operands for seconds in (operand.fast_seconds, operand.slow_seconds)]
+    longest = max(filter(math.isfinite, itertools.chain(times, *kernel.measured or ())))
+    if longest > LONGEST:
+        raise PlacementError(f"{spot} takes {longest} s: give times of at most {LONGEST:g} s, or infinite where it cannot run")
     if kernel.measured is not None:
         entries = 2 ** min(len(kernel.operands), MOST_TABLED)
         if [len(row) for row in kernel.measured] != [entries] * len(kernel.algorithms):

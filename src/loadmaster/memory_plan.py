@@ -117,7 +117,7 @@ class MemoryPlan:
             "seed": self.seed,
             "time": self.seconds,
             "lower_bound": self.lower_bound,
-            "gap": self.gap,
+            "gap": self.gap if np.isfinite(self.gap) else None,
             "all_fast_time": self.all_fast_seconds,
             "all_slow_time": self.all_slow_seconds if np.isfinite(self.all_slow_seconds) else None,
             "slowdown": self.slowdown,

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadmaster.allocator import allocate
-from loadmaster.errors import CapacityError, LoadmasterError, PlacementError
+from loadmaster.errors import CapacityError, LoadmasterError, PackingError, PlacementError
 from loadmaster.kernel_sequence import LARGEST, KernelSequence
 from loadmaster.memory_plan import MemoryPlan, Rival
 from loadmaster.move_timing import kernel_seconds, time_moves
@@ -24,7 +24,7 @@ from loadmaster.placement.baselines import NAMES as BASELINES
 from loadmaster.placement.baselines import baseline
 from loadmaster.placement.between_kernels import place_between_kernels
 from loadmaster.placement.overlapping import place_overlapping
-from loadmaster.tensor_placement import Mode, PlacementSolution, TensorPlacement, all_fast
+from loadmaster.tensor_placement import Mode, PlacementSolution, TensorPlacement, all_fast, fast_bytes
 from loadmaster.verification.tensor_placement import broken_placement_rules
 
 Progress = Callable[[str, float], None]
@@ -75,6 +75,8 @@ def place(
     ------
     CapacityError
         If some kernel's operands cannot fit into ``fast``, with the kernel, the bytes and the tensors.
+    PackingError
+        If what the strategy does was not fitted into ``fast``: another strategy, or a longer search, may do it.
     PlacementError
         If the strategy cannot do what is asked for.
     """
@@ -136,55 +138,80 @@ class _Placer:
         self.report("solving", 0.0)
         first = self._solve(self._limits(), self.gap)
         rivals = self._rivals(strategy)
-        best = self._settle(first) if strategy in (AUTO, PROGRAM) else None
+        # What the engine could not prove of the limits that were asked for it need not try again with others.
+        reached = first.seconds / first.lower_bound - 1 if first.lower_bound > 0 else 0.0
+        goal = max(self.gap, reached + _AS_GOOD)
+        best = self._settle(first.placement, lambda limits: self._solve(limits, goal).placement) if strategy in (AUTO, PROGRAM) else None
         used = PROGRAM
         for rival in sorted(rivals, key=lambda rival: math.inf if rival.seconds is None else rival.seconds):
             if strategy not in (AUTO, rival.name) or rival.placement is None or rival.seconds is None:
                 continue
             if best is not None and best.seconds <= rival.seconds:
                 break
-            packed = self._try(rival.placement)[0] if self._allows(rival.placement) else None
-            if packed is not None:
+            packed = self._settle_rival(rival.name, rival.placement)
+            if packed is not None and (best is None or packed.seconds < best.seconds):
                 best, used = packed, rival.name
         if best is None:
             raise self._refusal(strategy, rivals)
         return self._answer(best, first, f"{AUTO} ({used})" if strategy == AUTO else strategy, rivals)
 
-    def _allows(self, placement: TensorPlacement) -> bool:
-        """Whether a baseline keeps the limit and does only what the mode allows."""
+    def _allows(self, placement: TensorPlacement, limits: Ints) -> bool:
+        """Whether a baseline keeps the limits and does only what the mode allows."""
         rules = broken_placement_rules(self.sequence, placement, self.fast, self.mode)
-        return next(rules, None) is None
+        return next(rules, None) is None and bool((fast_bytes(self.sequence, placement) <= limits).all())
+
+    def _settle_rival(self, name: str, placement: TensorPlacement) -> _Packed | None:
+        """Pack what a baseline does, with lower limits if need be; once the search is over, only as it is."""
+
+        def again(limits: Ints) -> TensorPlacement:
+            other = baseline(name, self.sequence, limits).placement
+            if self.interrupted or other is None or not self._allows(other, limits):
+                raise PlacementError(f"{name} cannot be packed")
+            return other
+
+        return self._settle(placement, again) if self._allows(placement, self._limits()) else None
 
     def _limits(self) -> Ints:
         return np.full(len(self.sequence.kernels), self.fast, dtype=np.int64)
 
     def _solve(self, limits: Ints, goal: float) -> PlacementSolution:
         """Run the engine of the mode; what moves while kernels run starts from what moves between them."""
-        options: dict[str, Any] = {"deadline": self.deadline, "progress": self.report, "seed": self.seed}
+        options: dict[str, Any] = {"progress": self.report, "seed": self.seed}
         overlapping = self.mode is Mode.ASYNC
         between, gap = (Mode.SYNC, GAPS[Mode.SYNC]) if overlapping else (self.mode, goal)
-        found = place_between_kernels(self.sequence, limits, between, gap=gap, **options)
-        self.interrupted |= found.interrupted
-        if self.mode is Mode.ASYNC:
-            found = place_overlapping(self.sequence, limits, start=found.placement, gap=goal, **options)
-            self.interrupted |= found.interrupted
+        found = self._run(lambda deadline: place_between_kernels(self.sequence, limits, between, gap=gap, deadline=deadline, **options))
+        if overlapping:
+            options["start"], options["gap"] = found.placement, goal
+            found = self._run(lambda deadline: place_overlapping(self.sequence, limits, deadline=deadline, **options))
         return found
 
-    def _settle(self, solution: PlacementSolution) -> _Packed | None:
-        """Pack a placement; where it cannot be packed, lower the limits there and solve again, until it can."""
+    def _run(self, engine: Callable[[float | None], PlacementSolution]) -> PlacementSolution:
+        """Run an engine until the deadline; if Ctrl-C comes where none of its solvers sees it, take what it has without searching."""
+        try:
+            found = engine(self.deadline)
+        except KeyboardInterrupt:
+            self._heed(True)
+            found = engine(self.deadline)
+        self._heed(found.interrupted)
+        return found
+
+    def _heed(self, interrupted: bool) -> None:
+        """After one Ctrl-C, or once time is up, nothing that follows searches on."""
+        if interrupted:
+            self.interrupted, self.deadline = True, time.monotonic()
+
+    def _settle(self, placement: TensorPlacement, again: Callable[[Ints], TensorPlacement]) -> _Packed | None:
+        """Pack a placement; where it cannot be packed, lower the limits there and place again, until it can."""
         limits = self._limits()
-        # What the engine could not prove of the limits that were asked for it need not try again with others.
-        reached = solution.seconds / solution.lower_bound - 1 if solution.lower_bound > 0 else 0.0
-        gap = max(self.gap, reached + _AS_GOOD)
         for number in range(_ROUNDS):
             self.report("packing", number / _ROUNDS)
-            packed, tops = self._try(solution.placement)
+            packed, tops = self._try(placement)
             if packed is not None:
                 return packed
             try:
                 limits = self._tightened(limits, tops, number)
-                solution = self._solve(limits, gap)
-            except CapacityError:
+                placement = again(limits)
+            except (CapacityError, PlacementError):
                 return None
         return None
 
@@ -198,9 +225,10 @@ class _Placer:
     def _try(self, placement: TensorPlacement) -> tuple[_Packed | None, Ints]:
         """Addresses within the limit, or the highest address in use at every kernel of the lowest packing that was found."""
         self.rounds += 1
-        lower, upper, size = (np.array(column, dtype=np.int64) for column in zip(*_blocks(self.sequence, placement), strict=True))
+        lower, upper, size = np.array(list(_blocks(self.sequence, placement)), dtype=np.int64).reshape(-1, 3).T.copy()
         answer = allocate((lower, upper, size), self.fast, alignment=self.sequence.alignment, seed=self.seed, time_limit=self._left())
         if answer.offsets is None:
+            self._heed(answer.interrupted)
             lowest = allocate((lower, upper, size), alignment=self.sequence.alignment, seed=self.seed, strategy="best-fit")
             assert lowest.offsets is not None
             return None, _tops(lower, upper, lowest.offsets + size, len(self.sequence.kernels))
@@ -219,15 +247,20 @@ class _Placer:
             self.report(f"simulating {name}", number / len(names))
             try:
                 result = baseline(name, self.sequence, self._limits())
+            except KeyboardInterrupt:
+                if strategy == name:
+                    raise
+                self._heed(True)
+                break
             except (CapacityError, PlacementError) as error:
                 rivals.append(Rival(name, None, 0, None, str(error)))
             else:
                 rivals.append(Rival(name, result.seconds, result.moved_bytes, result.placement))
         return rivals
 
-    def _refusal(self, strategy: str, rivals: list[Rival]) -> CapacityError:
+    def _refusal(self, strategy: str, rivals: list[Rival]) -> PackingError:
         reasons = "; ".join(f"{rival.name}: {rival.reason}" for rival in rivals if rival.reason and strategy == rival.name)
-        return CapacityError(
+        return PackingError(
             f"{self.sequence.name}: strategy {strategy!r} finds no {self.mode} placement with addresses within {self.fast} bytes: "
             f"allow more fast memory, or choose another strategy or mode{f' ({reasons})' if reasons else ''}"
         )

@@ -104,6 +104,7 @@ def test_a_hardware_cache_writes_dirty_blocks_back() -> None:
     roomy = baseline("2lm", sequence, np.full(len(sequence.kernels), 32))
     assert roomy.moved_bytes == 0
     assert roomy.seconds == 8.0
+    assert baseline("2lm", sequence, np.full(len(sequence.kernels), 2**61)).seconds == 8.0
     # Forward: each write displaces a line (4 fills), of which x2 and x3 displace dirty ones; backward: x1 and x0 are fetched, x2 and x3
     # written back; the warm cache then holds clean x0 and x1, which the next step hits: 2 fills less.
     assert result.moved_bytes == 8 * (2 + 2 + 2 + 2)

@@ -82,6 +82,15 @@ def test_overlapping_copies_must_not_race() -> None:
     assert rules(fetched_while_written, Mode.ASYNC) == {"race"}
 
 
+def test_copies_are_listed_in_an_order_in_which_their_engine_can_make_them() -> None:
+    swapped = TensorPlacement(all_fast(STEP).stays, (Move(A, False, 2, 3), Move(W, False, 1, 2)), ALGORITHMS)
+    assert rules(replace(swapped, moves=swapped.moves[::-1]), Mode.ASYNC) == set()
+    assert rules(swapped, Mode.ASYNC) == {"order"}
+    between = TensorPlacement((Stay(X, 0, 1), Stay(W, 0, 2), Stay(B, 1, 3)), (Move(B, False, 2, 3), Move(W, True, 0, 1)), ALGORITHMS)
+    assert rules(between, Mode.ASYNC) == set()
+    assert rules(between, Mode.ASYNC, sequence=replace(STEP, link=replace(STEP.link, shared=True))) == {"order"}
+
+
 def test_kernels_that_need_fast_operands_get_them() -> None:
     strict = step(slow=float("inf"))
     assert rules(all_fast(strict), sequence=strict) == set()

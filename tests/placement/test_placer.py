@@ -1,7 +1,10 @@
 """Placements as users get them: packed, checked, never below the bound, never worse than what is simpler."""
 
 import itertools
+import json
 import math
+import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,10 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sequences import random_sequence
 
-from loadmaster.errors import CapacityError, PlacementError
+from loadmaster.errors import CapacityError, PackingError, PlacementError
 from loadmaster.fast_memory_sizing import slowdown_curve, smallest_fast
+from loadmaster.kernel_sequence import Algorithm, CopyLink, Kernel, Operand
 from loadmaster.memory_plan import MemoryPlan
-from loadmaster.placer import place
+from loadmaster.placement.between_kernels import place_between_kernels
+from loadmaster.placement.overlapping import place_overlapping
+from loadmaster.placer import _Placer, place
+from loadmaster.tensor_placement import PlacementSolution, all_slow
 from loadmaster.verification.tensor_placement import broken_placement_rules
 
 MODES = ("static", "sync")
@@ -99,3 +106,112 @@ def test_the_same_seed_gives_the_same_answer() -> None:
     assert one.placement == two.placement
     assert one.offsets == two.offsets
     assert np.array_equal(one.prices, two.prices)
+
+
+def test_auto_is_no_worse_than_what_is_simpler_where_packing_takes_several_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    sequence = random_sequence(5, kernels=20, tensors=14)
+    limit = int(sequence.peak_bytes * 0.45)
+    slow = PlacementSolution(all_slow(sequence), sequence.seconds(in_slow=True), 0.0, np.zeros(20))
+    monkeypatch.setattr("loadmaster.placer.place_between_kernels", lambda *_, **__: slow)
+    tried = []
+    attempt = _Placer._try
+
+    def first_fails(self, placement):
+        tried.append(placement)
+        packed, tops = attempt(self, placement)
+        return (packed, tops) if len(tried) != 2 else (None, np.full(20, limit + 2))
+
+    monkeypatch.setattr(_Placer, "_try", first_fails)
+    plan = place(sequence, limit, mode="sync")
+    best = next(rival for rival in plan.rivals if rival.placement == tried[1])
+    assert plan.strategy == f"auto ({best.name})"
+    assert len(tried) == 3
+    assert list(broken_placement_rules(sequence, plan.placement, limit, plan.mode, plan.offsets)) == []
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_one_interrupt_ends_the_search_wherever_it_comes_and_the_bound_still_says_something(
+    monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    sequence = random_sequence(11, kernels=14, tensors=10)
+    calls = []
+
+    def stopped(engine):
+        def run(*arguments, deadline, **options):
+            calls.append(deadline)
+            if len(calls) == 1:
+                raise KeyboardInterrupt
+            return engine(*arguments, deadline=deadline, **options)
+
+        return run
+
+    monkeypatch.setattr("loadmaster.placer.place_between_kernels", stopped(place_between_kernels))
+    monkeypatch.setattr("loadmaster.placer.place_overlapping", stopped(place_overlapping))
+    plan = place(sequence, sequence.peak_bytes // 2, mode=mode)
+    assert plan.interrupted
+    assert calls[0] is None
+    assert all(deadline is not None and deadline <= time.monotonic() for deadline in calls[1:])
+    assert 0 < plan.lower_bound <= plan.seconds
+
+
+def test_an_interrupt_while_simpler_strategies_are_simulated_keeps_the_placement(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    sequence = random_sequence(11, kernels=14, tensors=10)
+    monkeypatch.setattr("loadmaster.placer.baseline", interrupted)
+    plan = place(sequence, sequence.peak_bytes // 2, mode="sync")
+    assert plan.interrupted
+    assert plan.rivals == ()
+
+
+def test_what_a_strategy_does_not_fit_is_not_proven_impossible() -> None:
+    sequence = step()
+    peak = sequence.peak_bytes
+    with pytest.raises(PackingError):
+        place(sequence, peak - 1, strategy="all-fast")
+    found = smallest_fast(sequence, 4.0, strategy="all-fast")
+    least = smallest_fast(sequence, 4.0)
+    assert found.plan.limit > least.plan.limit
+    assert found.too_small is None or found.too_small < least.plan.limit
+
+
+def test_an_interrupted_curve_goes_on_with_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    sequence = step()
+    limits = []
+
+    def interrupted(sequence, limit, **options):
+        limits.append(limit)
+        return replace(place(sequence, limit, **options), interrupted=True)
+
+    monkeypatch.setattr("loadmaster.fast_memory_sizing.place", interrupted)
+    points = slowdown_curve(sequence, [20, 30, 40], mode="sync")
+    assert limits == [20]
+    assert [point.limit for point in points] == [20, 30, 40]
+    assert all(point.lower_bound <= point.seconds for point in points)
+
+
+@pytest.mark.parametrize("mode", ["static", "sync", "async"])
+def test_a_sequence_without_kernels_is_placed(mode: str) -> None:
+    empty = replace(step(), kernels=())
+    plan = place(empty, 0, mode=mode)
+    assert (plan.seconds, plan.offsets, plan.as_json()["time"]) == (0.0, (), 0.0)
+
+
+def test_an_unknown_gap_is_null_in_json() -> None:
+    plan = replace(place(step(), 30), lower_bound=0.0)
+    assert json.loads(json.dumps(plan.as_json(), allow_nan=False))["gap"] is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"link": CopyLink(1e-300, 1.0, 1.0, 1.0)}, "a copy of 10 bytes"),
+        ({"kernels": (Kernel("slow", "made", (), (Algorithm("only", 1e300),)),)}, "'slow' takes 1e"),
+        ({"kernels": (Kernel("slow", "made", (Operand(0, True, False, 0.0, 1e300),), (Algorithm("only", 1.0),)),)}, "'slow' takes 1e"),
+        ({"alignment": 2**39, "tensors": (replace(step().tensors[0], bytes=2**62 - 100), *step().tensors[1:])}, "padded to the alignment"),
+    ],
+)
+def test_what_sums_would_not_hold_is_refused(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(PlacementError, match=words):
+        replace(step(), **changes)

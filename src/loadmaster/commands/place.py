@@ -14,6 +14,7 @@ from loadmaster.errors import PlacementError
 if TYPE_CHECKING:
     from loadmaster.kernel_sequence import KernelSequence
     from loadmaster.memory_plan import MemoryPlan
+    from loadmaster.output import OutputDirectory
 
 _CURVE = 10
 """Steps of the slowdown curve, in percent of what everything fast takes."""
@@ -63,14 +64,19 @@ def place_command(
 
     Example: `loadmaster place onnx:resnet50 --target optane-server --batch 64 --fast 50% --mode sync --out placed`
     """
+    from contextlib import nullcontext
+
     from loadmaster.kernel_reader import read_sequence
+    from loadmaster.output import output_directory
     from loadmaster.placer import place
     from loadmaster.progress import LateProgress
     from loadmaster.targets import target as read_target
     from loadmaster.units import parse_bytes_of, parse_seconds
 
+    if fast is not None and max_slowdown is not None:
+        raise PlacementError("--max-slowdown finds the fast memory that --fast would give: leave one out")
     machine = read_target(target, overrides or ())
-    with LateProgress() as progress:
+    with output_directory(out) if out is not None else nullcontext() as drafts, LateProgress() as progress:
         progress("reading", 0.0)
         sequence = read_sequence(graph, machine, training=training, batch=batch, cost=cost)
         chosen = [_tensor(sequence, name) for name in explain or []]
@@ -82,7 +88,12 @@ def place_command(
         plan = place(sequence, limit, **options) if max_slowdown is None else _smallest(sequence, max_slowdown, options, extra)
         if curve:
             extra["curve"] = _curve(sequence, options)
-    _show(plan, chosen, extra, out, as_json)
+        shown = _shown(plan, chosen, extra)
+        files = [] if drafts is None else _write(plan, shown, drafts)
+    if as_json:
+        print_json(shown | {"files": [str(file) for file in files]})
+    else:
+        _print(plan, chosen, extra, files)
 
 
 def _tensor(sequence: KernelSequence, name: str) -> int:
@@ -118,8 +129,8 @@ def _curve(sequence: KernelSequence, options: dict[str, Any]) -> list[dict[str, 
     return points
 
 
-def _show(plan: MemoryPlan, explained: list[int], extra: dict[str, Any], out: Path | None, as_json: bool) -> None:
-    """Write files, print."""
+def _shown(plan: MemoryPlan, explained: list[int], extra: dict[str, Any]) -> dict[str, Any]:
+    """The JSON object."""
     from dataclasses import asdict
 
     from loadmaster.explain_tensor import explain_tensor
@@ -130,10 +141,10 @@ def _show(plan: MemoryPlan, explained: list[int], extra: dict[str, Any], out: Pa
             plan.sequence.tensors[t].name: [asdict(s) for s in explain_tensor(plan.sequence, plan.placement, plan.prices, t)]
             for t in explained
         }
-    files = [] if out is None else _write(plan, shown, out)
-    if as_json:
-        print_json(shown | {"files": [str(file) for file in files]})
-        return
+    return shown
+
+
+def _print(plan: MemoryPlan, explained: list[int], extra: dict[str, Any], files: list[Path]) -> None:
     from rich.console import Console
 
     from loadmaster.report.placement import curve_table, explanation, placement_summary, sizing
@@ -150,13 +161,11 @@ def _show(plan: MemoryPlan, explained: list[int], extra: dict[str, Any], out: Pa
         typer.echo(f"wrote {file}")
 
 
-def _write(plan: MemoryPlan, shown: dict[str, Any], out: Path) -> list[Path]:
+def _write(plan: MemoryPlan, shown: dict[str, Any], files: OutputDirectory) -> list[Path]:
     import json
 
-    from loadmaster.output import output_directory
     from loadmaster.report.placement_page import render_placement
 
-    with output_directory(out) as place:
-        (place.draft / "placement.json").write_text(json.dumps(shown, indent=1, allow_nan=False) + "\n")
-        (place.draft / "report.html").write_text(render_placement(plan, shown.get("curve", ())), encoding="utf-8")
-        return place.publish()
+    (files.draft / "placement.json").write_text(json.dumps(shown, indent=1, allow_nan=False) + "\n")
+    (files.draft / "report.html").write_text(render_placement(plan, shown.get("curve", ())), encoding="utf-8")
+    return files.publish()

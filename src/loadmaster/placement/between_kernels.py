@@ -14,7 +14,7 @@ from loadmaster.kernel_sequence import KernelSequence
 from loadmaster.placement.bound import lower_bound
 from loadmaster.placement.lifetimes import Floats, Ints, Lifetimes, Lives, lifetimes, placement_of, total_seconds
 from loadmaster.placement.needs import least_lives
-from loadmaster.placement.sparse_program import Prices, SparseProgram
+from loadmaster.placement.sparse_program import Prices, SparseProgram, free_prices
 from loadmaster.tensor_placement import Mode, PlacementSolution
 
 _SURE = 1e-6
@@ -121,7 +121,7 @@ def _relax(times: Lifetimes, live: Ints, moves: bool, deadline: float | None) ->
     """
     window = -(-times.kernels // _PEAKS)
     limited = _peaks((live - times.limit).astype(np.float64), window)
-    advice = _Advice(_free(times), None, np.ones(times.tensors), False)
+    advice = _Advice(free_prices(times), None, np.ones(times.tensors), False)
     for _ in range(_ROUNDS):
         program = SparseProgram(times, moves, limited)
         solved = program.model.solve(deadline)
@@ -143,12 +143,6 @@ def _solve(times: Lifetimes, advice: _Advice, moves: bool, gap: float, deadline:
     if not len(solved.values):
         return replace(advice, interrupted=solved.interrupted)
     return _Advice(advice.prices, *program.lives(solved), solved.interrupted)
-
-
-def _free(times: Lifetimes) -> Prices:
-    """Memory costs nothing, and kernels take as long as their arithmetic."""
-    uses = len(times.kernel)
-    return Prices(np.zeros(times.kernels), np.tile([1.0, 0.0, 0.0], (times.kernels, 1)), np.zeros(uses), np.zeros(uses, dtype=np.uint8))
 
 
 def _peaks(height: Floats, window: int) -> Ints:

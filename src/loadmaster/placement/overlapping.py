@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from loadmaster.errors import PlacementError
 from loadmaster.kernel_sequence import KernelSequence
 from loadmaster.move_timing import time_moves
+from loadmaster.placement.bound import lower_bound
 from loadmaster.placement.lifetimes import Floats, Ints, Life, Lifetimes, Lives, lifetimes, spans
 from loadmaster.placement.needs import least_lives
 from loadmaster.placement.overlap_program import EnginePrices, OverlapProgram, copy_costs, overlap_bound, weighted
+from loadmaster.placement.sparse_program import free_prices
 from loadmaster.tensor_placement import Move, PlacementSolution, Stay, TensorPlacement, fast_bytes, operands_in_slow
 
 _SURE = 1e-6
@@ -83,7 +85,9 @@ def place_overlapping(
     solved = program.model.solve(deadline)
     best.offer(least)
     if not len(solved.values):
-        return PlacementSolution(best.placement, best.seconds, 0.0, np.zeros(times.kernels), True, {})
+        free = np.zeros(len(times.kernel))
+        bound = lower_bound(times, free_prices(times), True, (free, free))
+        return PlacementSolution(best.placement, best.seconds, min(bound, best.seconds), np.zeros(times.kernels), True, {})
     prices = program.engine_prices(solved)
     bytes_ = np.array([tensor.bytes for tensor in sequence.tensors], dtype=np.int64)
     bound = overlap_bound(times, bytes_, sequence.link, prices)

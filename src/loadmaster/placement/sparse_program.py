@@ -49,6 +49,12 @@ class Prices:
     noted: Bits
 
 
+def free_prices(times: Lifetimes) -> Prices:
+    """Memory costs nothing, and kernels take as long as their arithmetic."""
+    uses = len(times.kernel)
+    return Prices(np.zeros(times.kernels), np.tile([1.0, 0.0, 0.0], (times.kernels, 1)), np.zeros(uses), np.zeros(uses, dtype=np.uint8))
+
+
 class SparseProgram:
     """The program of one sequence and its limits in the solver's hands.
 

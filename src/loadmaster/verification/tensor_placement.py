@@ -31,6 +31,7 @@ def broken_placement_rules(
     yield from malformed
     if malformed:
         return
+    yield from _unmakeable(sequence, placement)
     yield from _Walk(sequence, placement, limit).findings()
     if offsets is not None:
         yield from _addresses(sequence, placement, limit, offsets)
@@ -60,6 +61,24 @@ def _malformed(sequence: KernelSequence, placement: TensorPlacement, mode: Mode)
     for kernel, chosen in zip(sequence.kernels, placement.algorithms, strict=True):
         if not 0 <= chosen < len(kernel.algorithms):
             yield "algorithm", f"kernel {kernel.name!r} has no algorithm {chosen}"
+
+
+def _unmakeable(sequence: KernelSequence, placement: TensorPlacement) -> Iterator[Finding]:
+    """Overlapping copies that must be complete before one listed ahead of them on their engine may begin."""
+    latest: dict[bool, Move] = {}
+    for move in placement.moves:
+        if move.start == move.end:
+            continue
+        engine = move.to_fast and not sequence.link.shared
+        ahead = latest.setdefault(engine, move)
+        if ahead.start >= move.end:
+            names = [sequence.tensors[m.tensor].name for m in (move, ahead)]
+            yield (
+                "order",
+                f"the copy of {names[0]!r} ends by {move.end}, but is listed after that of {names[1]!r}, which begins at {ahead.start}",
+            )
+        if move.start > ahead.start:
+            latest[engine] = move
 
 
 class _Walk:

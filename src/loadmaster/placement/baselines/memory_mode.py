@@ -33,8 +33,10 @@ def run(sequence: KernelSequence, limits: NDArray[np.int64]) -> BaselineResult:
     capacity = int(room.min(initial=2**62))
     touched = sum(int(sequence.sizes[o.tensor]) for kernel in sequence.kernels for o in kernel.operands)
     block = 1 << max(0, -(-touched // _TOUCHES) - 1).bit_length()
-    cache = _Cache(max(1, capacity // block))
     address = first_fit_addresses(sequence, block)
+    # Lines beyond the last address would stay empty.
+    used = max((first + -(-size // block) for first, size in zip(address, sequence.sizes.tolist(), strict=True)), default=0)
+    cache = _Cache(max(1, min(capacity // block, used)))
     reading, writing = slow_bandwidths(sequence)
     for _ in range(2):
         seconds = []
