@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sequences import random_sequence
 from test_baselines import training
@@ -107,6 +107,8 @@ def bounds_of(sequence: KernelSequence, limits: np.ndarray, seed: int) -> list[f
     return found
 
 
+# A copy back must wait for the copy out of an earlier gap too.
+@example(seed=191, tensors=8, kernels=8, in_place=True, share=1.0)
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**9), tensors=st.integers(1, 8), kernels=st.integers(1, 12), in_place=st.booleans(), share=st.floats(0.2, 1.0))
 def test_placements_are_valid_and_no_slower_than_the_start(seed: int, tensors: int, kernels: int, in_place: bool, share: float) -> None:

@@ -139,20 +139,20 @@ void Schedule::list_copies_of(const LivesView &lives, std::int64_t t) {
             if (lives.fast[u] && t_.writes[u]) dirty = true;
         }
     }
-    // Since when nothing has changed it; since when it is in the slow memory alone, and valid there.
-    std::int64_t written = 0, good = 0;
+    // Since when nothing has changed it; since when it is in the slow memory alone; the copy out that makes it valid there.
+    std::int64_t written = 0, good = 0, copied = -1;
     for (std::int64_t u = begin; u < end; ++u) {
         const std::int64_t k = t_.kernel[u];
         if (!lives.stays[u]) {
-            std::int64_t after = -1;
-            if (dirty && t_.reads[u] && u > begin) after = out(written, t_.kernel[u - 1] + 1, k);
+            if (dirty && t_.reads[u] && u > begin) copied = out(written, t_.kernel[u - 1] + 1, k);
             if (lives.fast[u] && t_.reads[u])
-                copies_.push_back({.tensor = t, .to_fast = true, .ready = good, .due = k, .needed = k, .after = after});
+                copies_.push_back({.tensor = t, .to_fast = true, .ready = good, .due = k, .needed = k, .after = copied});
             dirty = false;
         }
         if (t_.writes[u]) {
             written = k + 1;
             dirty = lives.fast[u];
+            copied = -1;
         }
         if (lives.fast[u] || t_.writes[u]) good = k + 1;
     }
