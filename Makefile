@@ -34,9 +34,10 @@ sanitize: .venv/installed-dev
 	$(PIP) --editable .
 	touch $@
 
-.venv/installed-dev: .venv/installed
+# One install for both: every install compiles the native core.
+.venv/installed-dev: pyproject.toml CMakeLists.txt $(wildcard src/native/* src/native/*/*) .venv/modules
 	$(PIP) --editable ".[dev]"
-	touch $@
+	touch .venv/installed $@
 
 .venv/modules: always | .venv/bin/python
 	@find src/loadmaster -name '*.py' | sort > $@.new

@@ -1,4 +1,6 @@
-"""AutoTM's tables and figures: ``python -m benchmarks.placement [--table conventional|large|gpu|goal|speed] [--networks NAME ...]``.
+"""AutoTM's tables and figures.
+
+``python -m benchmarks.placement [--table conventional|large|gpu|goal|speed] [--networks NAME ...] [--modes MODE ...]``
 
 Whole training steps are captured with fake tensors and placed on ``optane-server`` at the DRAM:PMM ratios of the slides, or on
 ``gpu-pcie`` at the memory of its card. Every figure is an estimate of the roofline model; what the slides measured stands in
@@ -78,43 +80,45 @@ def figures(sequence: KernelSequence, limit: int, modes: tuple[str, ...]) -> dic
     return found
 
 
-def conventional(networks: list[str], target: str) -> Iterator[Row]:
+def conventional(networks: list[str], target: str, modes: tuple[str, ...]) -> Iterator[Row]:
     """The slides' conventional networks at every ratio."""
     for network in networks:
         batch = CONVENTIONAL[network]
         sequence = captured(network, batch, target)
         for share, part in RATIOS.items():
             limit = sequence.peak_bytes if part == 1 else int(sequence.peak_bytes * part)
-            yield Row(network, batch, share, limit, figures(sequence, limit, MODES))
+            yield Row(network, batch, share, limit, figures(sequence, limit, modes))
 
 
-def large(networks: list[str], target: str) -> Iterator[Row]:
+def large(networks: list[str], target: str, modes: tuple[str, ...]) -> Iterator[Row]:
     """The large networks in the machine's own DRAM."""
     for network in networks:
         batch = LARGE[network]
         sequence = captured(network, batch, target)
-        yield Row(network, batch, "384Gi", DRAM, figures(sequence, DRAM, MODES))
+        yield Row(network, batch, "384Gi", DRAM, figures(sequence, DRAM, modes))
 
 
-def gpu(networks: list[str], target: str) -> Iterator[Row]:
-    """The card: kernels need their operands in its memory."""
+def gpu(networks: list[str], target: str, modes: tuple[str, ...]) -> Iterator[Row]:
+    """The card: kernels need their operands in its memory, so that nothing is static."""
     for network in networks:
         for batch in GPU[network]:
             sequence = captured(network, batch, target)
             fast = lm.target(target).fast
             assert fast is not None
             share = f"{min(1.0, fast.capacity / sequence.peak_bytes):.0%}"
-            yield Row(network, batch, share, fast.capacity, figures(sequence, fast.capacity, ("sync", "async")))
+            yield Row(
+                network, batch, share, fast.capacity, figures(sequence, fast.capacity, tuple(mode for mode in modes if mode != "static"))
+            )
 
 
-def goal(networks: list[str], target: str) -> Iterator[Row]:
+def goal(networks: list[str], target: str, modes: tuple[str, ...]) -> Iterator[Row]:
     """80 % of the fast memory replaced: every mode and its bound, and the geometric mean over the networks."""
     losses: dict[str, list[float]] = {}
     for network in networks:
         sequence = captured(network, CONVENTIONAL[network], target)
         limit = int(sequence.peak_bytes * 0.2)
         shown: dict[str, Any] = {}
-        for mode in MODES:
+        for mode in modes:
             plan = place(sequence, limit, mode=mode)
             bound = plan.lower_bound / plan.all_fast_seconds
             shown |= {mode: plan.slowdown, f"{mode}-bound": bound}
@@ -125,7 +129,7 @@ def goal(networks: list[str], target: str) -> Iterator[Row]:
     yield Row("geo. mean", 0, "20%", 0, means)
 
 
-def speed(networks: list[str], target: str) -> Iterator[Row]:
+def speed(networks: list[str], target: str, modes: tuple[str, ...]) -> Iterator[Row]:
     """From captured graph to checked placement."""
     for network in networks:
         started = time.perf_counter()
@@ -134,7 +138,7 @@ def speed(networks: list[str], target: str) -> Iterator[Row]:
         for share in (0.5, 0.3, 0.2):
             limit = int(sequence.peak_bytes * share)
             shown: dict[str, Any] = {"capture": f"{capture:.1f}s", "kernels": len(sequence.kernels), "tensors": len(sequence.tensors)}
-            for mode in ("sync", "async"):
+            for mode in modes:
                 plan = place(sequence, limit, mode=mode)
                 shown |= {f"{mode}-s": plan.search_seconds, f"{mode}-cpu": plan.cpu_seconds, f"{mode}-gap": f"{plan.gap:.2%}"}
                 shown[f"{mode}-rounds"] = plan.rounds
@@ -154,11 +158,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--table", choices=list(TABLES), default="conventional")
     parser.add_argument("--networks", nargs="*", choices=list(MODULES))
+    parser.add_argument("--modes", nargs="*", choices=MODES, default=list(MODES))
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     known = {"large": LARGE, "gpu": GPU}.get(options.table, CONVENTIONAL)
     networks = [name for name in options.networks or known if name in known]
-    for row in TABLES[options.table](networks, "gpu-pcie" if options.table == "gpu" else "optane-server"):
+    for row in TABLES[options.table](networks, "gpu-pcie" if options.table == "gpu" else "optane-server", tuple(options.modes)):
         print(json.dumps(vars(row)) if options.json else row.line(), flush=True)
 
 
