@@ -49,7 +49,7 @@ def render_placement(plan: MemoryPlan, curve: Sequence[Mapping[str, Any]] = ()) 
     figures = section("Figures", table(("", ""), totals(plan)))
     rivals = section("Simpler strategies, same kernels and limit", table(("strategy", ">time", ">of all fast", ">moved"), rival_rows(plan)))
     sizes = [section("Slowdown over fast memory", page.place(_draw_curve(plan, curve, on)))] if curve else []
-    sections = [section("", _headline(plan), about), charts, rivals, *sizes, _movers(plan), figures]
+    sections = [section("", _headline(plan), about), charts, rivals, *sizes, _movers(plan), *_measured(plan), figures]
     return in_page(f"{printable(plan.sequence.name)}, {plan.mode}", "Which memory each tensor is in, and when it moves", sections, page)
 
 
@@ -69,6 +69,22 @@ def _headline(plan: MemoryPlan) -> Html:
 
 def _notes(lines: Sequence[str]) -> Html:
     return Html(f"<ul class=notes>{''.join(f'<li>{to_html(line)}</li>' for line in lines)}</ul>" if lines else "")
+
+
+def _measured(plan: MemoryPlan) -> list[Html]:
+    """Estimated and measured seconds of the longest kernels that were measured, everything fast."""
+    kernels = [kernel for kernel in plan.sequence.kernels if kernel.measured is not None]
+    if not kernels:
+        return []
+    guessed = [replace(kernel, measured=None).seconds([False] * len(kernel.operands)) for kernel in kernels]
+    found = [kernel.seconds([False] * len(kernel.operands)) for kernel in kernels]
+    longest = sorted(range(len(kernels)), key=lambda i: (-found[i], i))[:_MOVERS]
+    rows = [(kernels[i].name, kernels[i].kind, format_seconds(guessed[i]), format_seconds(found[i])) for i in longest]
+    total = (
+        f"All {plural(len(kernels), 'measured kernel')}: estimated {format_seconds(sum(guessed))}, measured {format_seconds(sum(found))}."
+    )
+    shown = table(("kernel", "kind", ">estimated", ">measured"), rows)
+    return [section("Estimated against measured, everything fast", hint(total), shown)]
 
 
 def _movers(plan: MemoryPlan) -> Html:
