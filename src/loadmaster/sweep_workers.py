@@ -5,14 +5,20 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, ProcessPoolExecutor
 from contextlib import contextmanager
+from types import FrameType
 
 from loadmaster.errors import PlanError
 
 _SCHEME = "dask://"
 _PATIENCE = "10s"
+_GRACE = 0.2
+"""Seconds in which an interrupt that ended the workers reaches this process too."""
+_INTERRUPTS: list[int] = []
 _GO_ON = "finished points are kept: run the same command again"
 
 
@@ -28,13 +34,32 @@ def local_processes(count: int | None = None) -> Iterator[Executor]:
         If one of them is ended from outside.
     """
     count = count or os.cpu_count() or 1
+    _INTERRUPTS.clear()
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _note_interrupt)
     with ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), initializer=_end_at_interrupt) as executor:
         try:
             yield executor
         except BrokenExecutor:
+            if _interrupted():
+                return
             raise PlanError(
                 f"a process that planned was ended from outside, perhaps for want of memory: {_GO_ON}, with fewer --workers"
             ) from None
+
+
+def _interrupted() -> bool:
+    """Whether workers have ended because of Ctrl-C: the news of their end may arrive before the interrupt does, or instead of it."""
+    try:
+        time.sleep(_GRACE)
+    except KeyboardInterrupt:
+        return True
+    return bool(_INTERRUPTS)
+
+
+def _note_interrupt(number: int, frame: FrameType | None) -> None:
+    _INTERRUPTS.append(number)
+    signal.default_int_handler(number, frame)
 
 
 def _end_at_interrupt() -> None:
