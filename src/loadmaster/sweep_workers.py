@@ -64,7 +64,8 @@ def _note_interrupt(number: int, frame: FrameType | None) -> None:
 
 def _end_at_interrupt() -> None:
     """Ctrl-C reaches every process: a worker ends there, instead of keeping a plan that was stopped early."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextmanager

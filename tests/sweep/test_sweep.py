@@ -10,6 +10,7 @@ import time
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -200,7 +201,10 @@ def test_the_command_writes_table_page_and_json_and_goes_on_after_ctrl_c(tmp_pat
     out = tmp_path / "out"
     options = ["--sweep", "scratchpad=1MiB:4MiB", "--sweep", "bandwidth=4GB/s,8GB/s", "--out", out, "--workers", 1, "--rounds", 0, "--json"]
     environment = os.environ | {"COLUMNS": "120"}
-    process = subprocess.Popen(command(*options), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, env=environment)
+    # What runs in the background of a script ignores Ctrl-C, and so would its children.
+    heeding = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command(*options), **pipes, start_new_session=True, env=environment, preexec_fn=heeding)
     while finished(out / "sweep.sqlite") == 0 and process.poll() is None:
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)
