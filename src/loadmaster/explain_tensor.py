@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadmaster.kernel_sequence import KernelSequence
+from loadmaster.move_timing import move_seconds
 from loadmaster.tensor_placement import Stay, TensorPlacement, operands_in_slow
 
 
@@ -72,18 +73,12 @@ def _slower(sequence: KernelSequence, in_slow: Sequence[bool], algorithm: int, k
 
 def _with_copies(sequence: KernelSequence, placement: TensorPlacement, tensor: int, stretches: list[Stretch]) -> list[Stretch]:
     """Add each copy to the stretch that it begins: a copy out to the next one in the slow memory, a copy in to its stay."""
-    link, size = sequence.link, sequence.tensors[tensor].bytes
     result = list(stretches)
     for move in placement.moves:
         if move.tensor != tensor:
             continue
-        blocking = move.start == move.end
-        if move.to_fast:
-            seconds = size / (link.to_fast if blocking else link.asynchronous_to_fast)
-        else:
-            seconds = size / (link.to_slow if blocking else link.asynchronous_to_slow)
         where = "fast" if move.to_fast else "slow"
         at = move.start if move.to_fast else move.end
         owner = next((i for i, s in enumerate(result) if s.where == where and s.start >= at), len(result) - 1)
-        result[owner] = replace(result[owner], copies=result[owner].copies + seconds)
+        result[owner] = replace(result[owner], copies=result[owner].copies + move_seconds(sequence, move))
     return result

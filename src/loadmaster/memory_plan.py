@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadmaster.kernel_sequence import KernelSequence
-from loadmaster.move_timing import MovementTimeline
+from loadmaster.move_timing import MovementTimeline, moved_bytes
 from loadmaster.tensor_placement import Mode, Move, Stay, TensorPlacement
 
 
@@ -96,7 +96,7 @@ class MemoryPlan:
     @property
     def moved_bytes(self) -> int:
         """Bytes copied, both ways."""
-        return sum(self.sequence.tensors[move.tensor].bytes for move in self.placement.moves)
+        return moved_bytes(self.sequence, self.placement)
 
     @property
     def price_per_gib(self) -> float:

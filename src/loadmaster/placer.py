@@ -19,7 +19,7 @@ from loadmaster.allocator import allocate
 from loadmaster.errors import CapacityError, LoadmasterError, PackingError, PlacementError
 from loadmaster.kernel_sequence import LARGEST, KernelSequence
 from loadmaster.memory_plan import MemoryPlan, Rival
-from loadmaster.move_timing import kernel_seconds, time_moves
+from loadmaster.move_timing import MovementTimeline, kernel_seconds, time_moves
 from loadmaster.placement.baselines import NAMES as BASELINES
 from loadmaster.placement.baselines import baseline
 from loadmaster.placement.between_kernels import place_between_kernels
@@ -38,6 +38,7 @@ _ROUNDS = 16
 _EVERYWHERE, _MOST_EVERYWHERE = 0.002, 0.05
 """Share of all limits that the first round takes away, and any: it doubles from round to round."""
 _AS_GOOD = 0.008
+"""By how much the gap of later rounds may exceed what the first one reached."""
 
 
 def place(
@@ -117,8 +118,13 @@ class _Packed:
 
     placement: TensorPlacement
     offsets: tuple[int, ...]
-    seconds: float
+    timeline: MovementTimeline
     peak: int
+
+    @property
+    def seconds(self) -> float:
+        """Time of the sequence."""
+        return self.timeline.total
 
 
 @dataclass
@@ -232,8 +238,8 @@ class _Placer:
             lowest = allocate((lower, upper, size), alignment=self.sequence.alignment, seed=self.seed, strategy="best-fit")
             assert lowest.offsets is not None
             return None, _tops(lower, upper, lowest.offsets + size, len(self.sequence.kernels))
-        seconds = time_moves(self.sequence, placement).total
-        return _Packed(placement, tuple(answer.offsets.tolist()), seconds, answer.peak or 0), np.zeros(0, dtype=np.int64)
+        timeline = time_moves(self.sequence, placement)
+        return _Packed(placement, tuple(answer.offsets.tolist()), timeline, answer.peak or 0), np.zeros(0, dtype=np.int64)
 
     def _left(self) -> float | None:
         """Seconds for packing: at least a few, because a placement without addresses is worth nothing."""
@@ -275,7 +281,7 @@ class _Placer:
             status="optimal" if best.seconds <= first.lower_bound else "feasible",
             placement=best.placement,
             offsets=best.offsets,
-            timeline=time_moves(self.sequence, best.placement),
+            timeline=best.timeline,
             lower_bound=first.lower_bound,
             all_fast_seconds=float(kernel_seconds(self.sequence, all_fast(self.sequence)).sum()),
             all_slow_seconds=self.sequence.seconds(in_slow=True),

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from loadmaster.errors import PlacementError
 from loadmaster.kernel_sequence import KernelSequence
 from loadmaster.placement.bound import lower_bound
-from loadmaster.placement.lifetimes import Floats, Ints, Lifetimes, Lives, lifetimes, placement_of, total_seconds
+from loadmaster.placement.lifetimes import Floats, Ints, Lifetimes, Lives, checked_limits, lifetimes, placement_of, total_seconds
 from loadmaster.placement.needs import least_lives
-from loadmaster.placement.sparse_program import Prices, SparseProgram, free_prices
+from loadmaster.placement.sparse_program import Prices, SparseProgram, free_prices, use_costs
 from loadmaster.tensor_placement import Mode, PlacementSolution
 
 _SURE = 1e-6
@@ -74,9 +74,7 @@ def place_between_kernels(
     """
     if mode is Mode.ASYNC:
         raise PlacementError("copies that overlap computation are placed by place_overlapping")
-    limits = np.asarray(limits)
-    if limits.shape != (len(sequence.kernels),) or not np.issubdtype(limits.dtype, np.integer) or (limits < 0).any():
-        raise PlacementError(f"limits: give {len(sequence.kernels)} whole numbers of bytes, one for each kernel, none below 0")
+    limits = checked_limits(sequence, limits)
     report = progress or (lambda stage, share: None)
     times = lifetimes(sequence, np.minimum(limits, 2**62))
     moves = mode is Mode.SYNC
@@ -161,11 +159,7 @@ def _search(
     from loadmaster import _native
 
     prices, guess = advice.prices, advice.lives or least
-    shares = prices.shares[times.kernel]
-    fast = times.fast * shares[:, 1]
-    slow = np.where(np.isfinite(times.slow), times.slow, 0.0) * shares[:, 2]
-    combined = ((np.diff(times.first_entry) > 0) | (np.bincount(times.kernel, prices.noted, times.kernels) > 0))[times.kernel]
-    fast[combined], slow[combined] = 0.0, prices.surcharge[combined]
+    fast, slow = use_costs(times, prices)
     sure = advice.doubt < _SURE
     order = np.lexsort((np.arange(times.tensors), -times.size, ~sure))
     found = _native.search_lives(

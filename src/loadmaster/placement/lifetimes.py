@@ -22,6 +22,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from loadmaster.errors import PlacementError
 from loadmaster.kernel_sequence import KernelSequence, StoredKind
 from loadmaster.tensor_placement import Move, Stay, TensorPlacement
 
@@ -124,6 +125,14 @@ class Lives:
     fast: Bits
     stays: Bits
     tail: Bits
+
+
+def checked_limits(sequence: KernelSequence, limits: NDArray[np.int64]) -> Ints:
+    """The limits as an array; `PlacementError` unless there is a whole number of at least 0 for each kernel."""
+    limits = np.asarray(limits)
+    if limits.shape != (len(sequence.kernels),) or not np.issubdtype(limits.dtype, np.integer) or (limits < 0).any():
+        raise PlacementError(f"limits: give {len(sequence.kernels)} whole numbers of bytes, one for each kernel, none below 0")
+    return limits
 
 
 def lifetimes(sequence: KernelSequence, limits: Ints) -> Lifetimes:

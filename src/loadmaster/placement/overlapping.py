@@ -14,10 +14,10 @@ from loadmaster.errors import PlacementError
 from loadmaster.kernel_sequence import KernelSequence
 from loadmaster.move_timing import time_moves
 from loadmaster.placement.bound import lower_bound
-from loadmaster.placement.lifetimes import Floats, Ints, Life, Lifetimes, Lives, lifetimes, spans
+from loadmaster.placement.lifetimes import Floats, Ints, Life, Lifetimes, Lives, checked_limits, lifetimes, spans
 from loadmaster.placement.needs import least_lives
 from loadmaster.placement.overlap_program import EnginePrices, OverlapProgram, copy_costs, overlap_bound, weighted
-from loadmaster.placement.sparse_program import free_prices
+from loadmaster.placement.sparse_program import free_prices, use_costs
 from loadmaster.tensor_placement import Move, PlacementSolution, Stay, TensorPlacement, fast_bytes, operands_in_slow
 
 _SURE = 1e-6
@@ -68,9 +68,7 @@ def place_overlapping(
     PlacementError
         For limits that make no sense, or a start that exceeds them.
     """
-    limits = np.asarray(limits)
-    if limits.shape != (len(sequence.kernels),) or not np.issubdtype(limits.dtype, np.integer) or (limits < 0).any():
-        raise PlacementError(f"limits: give {len(sequence.kernels)} whole numbers of bytes, one for each kernel, none below 0")
+    limits = checked_limits(sequence, limits)
     if start is not None and (fast_bytes(sequence, start) > limits).any():
         raise PlacementError("the placement to start from exceeds the limits")
     times = lifetimes(sequence, np.minimum(limits, 2**62))
@@ -189,13 +187,7 @@ class _Best:
 
 def _advice(times: Lifetimes, prices: EnginePrices) -> tuple[Floats, Floats, Floats]:
     """Prices of memory, and of each use in either memory."""
-    valued, places = weighted(times, prices), prices.places
-    shares = places.shares[times.kernel]
-    fast = valued.fast * shares[:, 1]
-    slow = np.where(np.isfinite(valued.slow), valued.slow, 0.0) * shares[:, 2]
-    combined = ((np.diff(times.first_entry) > 0) | (np.bincount(times.kernel, places.noted, times.kernels) > 0))[times.kernel]
-    fast[combined], slow[combined] = 0.0, places.surcharge[combined]
-    return places.memory, fast, slow
+    return prices.places.memory, *use_costs(weighted(times, prices), prices.places)
 
 
 def _needed(times: Lifetimes, least: Lives) -> Ints:

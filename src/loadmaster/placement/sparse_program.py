@@ -55,6 +55,16 @@ def free_prices(times: Lifetimes) -> Prices:
     return Prices(np.zeros(times.kernels), np.tile([1.0, 0.0, 0.0], (times.kernels, 1)), np.zeros(uses), np.zeros(uses, dtype=np.uint8))
 
 
+def use_costs(times: Lifetimes, prices: Prices) -> tuple[Floats, Floats]:
+    """Seconds that each use is charged in the fast memory and in the slow one at these prices, shape (uses,) each."""
+    shares = prices.shares[times.kernel]
+    fast = times.fast * shares[:, 1]
+    slow = np.where(np.isfinite(times.slow), times.slow, 0.0) * shares[:, 2]
+    combined = ((np.diff(times.first_entry) > 0) | (np.bincount(times.kernel, prices.noted, times.kernels) > 0))[times.kernel]
+    fast[combined], slow[combined] = 0.0, prices.surcharge[combined]
+    return fast, slow
+
+
 class SparseProgram:
     """The program of one sequence and its limits in the solver's hands.
 
