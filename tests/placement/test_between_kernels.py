@@ -36,6 +36,20 @@ def test_small_placements_lie_between_bound_and_optimum(sequence, room, mode) ->
     assert seconds >= best - 1e-9
 
 
+@pytest.mark.parametrize("needed", [0, 1])
+def test_tensors_that_stay_are_chosen_with_all_measured_kernels_in_mind(needed) -> None:
+    tensors = tuple(StoredTensor(name, 1, StoredKind.INTERMEDIATE) for name in "ab")
+    # The maker may leave either in the slow memory but not both; the reader needs one of them in the fast memory.
+    makes = tuple(Operand(t, read=False, write=True) for t in (0, 1))
+    reads = (Operand(needed, read=True, write=False, slow_seconds=math.inf),)
+    only = (Algorithm("a", 0.0, 0),)
+    kernels = (Kernel("makes", "any", makes, only, ((0.0, 0.0, 0.0, math.inf),)), Kernel("reads", "any", reads, only))
+    sequence = KernelSequence("two", tensors, kernels, CopyLink(1.0, 1.0, 1.0, 1.0))
+    limits = np.array([1, 1], dtype=np.int64)
+    found = place_between_kernels(sequence, limits, Mode.STATIC)
+    assert found.seconds == walk(sequence, limits, found.placement) == 0.0
+
+
 @settings(max_examples=40, deadline=None)
 @given(sequences(kernels=4, tensors=3), st.lists(st.integers(2, 16), min_size=4, max_size=4))
 def test_all_forms_of_the_program_agree_with_trying_everything(sequence, room) -> None:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from loadmaster.errors import PlacementError
+from loadmaster.errors import CapacityError, PlacementError
 from loadmaster.kernel_sequence import KernelSequence
 from loadmaster.placement.bound import lower_bound
 from loadmaster.placement.lifetimes import Floats, Ints, Lifetimes, Lives, checked_limits, lifetimes, placement_of, total_seconds
-from loadmaster.placement.needs import least_lives
+from loadmaster.placement.needs import fits, least_lives
 from loadmaster.placement.sparse_program import Prices, SparseProgram, free_prices, use_costs
 from loadmaster.tensor_placement import Mode, PlacementSolution
 
@@ -78,7 +78,7 @@ def place_between_kernels(
     report = progress or (lambda stage, share: None)
     times = lifetimes(sequence, np.minimum(limits, 2**62))
     moves = mode is Mode.SYNC
-    least = least_lives(sequence, times, moves)
+    least = _least(sequence, times, moves, deadline)
     if not times.kernels:
         placement = placement_of(sequence, times, least, moves)
         return PlacementSolution(placement, 0.0, 0.0, np.zeros(0))
@@ -99,6 +99,21 @@ def place_between_kernels(
         if faster < seconds:
             placement, seconds = other, faster
     return PlacementSolution(placement, seconds, min(bound, seconds), advice.prices.memory, stopped, {"lives": spent})
+
+
+def _least(sequence: KernelSequence, times: Lifetimes, moves: bool, deadline: float | None) -> Lives:
+    """Lives that fit. Where tensors stay, measured kernels may have to agree on which are fast: only the integer program knows then."""
+    try:
+        return least_lives(sequence, times, moves)
+    except CapacityError:
+        if moves or not len(times.table):
+            raise
+        program = SparseProgram(times, moves)
+        solved = program.model.solve(deadline, program.integers, 0.0, _NODES)
+        lives = program.lives(solved)[0] if len(solved.values) else None
+        if lives is None or not fits(times, lives):
+            raise
+        return lives
 
 
 @dataclass(frozen=True, eq=False)

@@ -45,6 +45,22 @@ def _least_combination(times: Lifetimes, k: int, uses: NDArray[np.int64]) -> tup
     return must, int(times.workspace[algorithms[a]])
 
 
+def fits(times: Lifetimes, lives: Lives) -> bool:
+    """Whether every kernel has a combination for where its operands are, and room; for tensors that either never move or always do."""
+    workspace, must = least_workspace(times), ~np.isfinite(times.slow)
+    for k in np.flatnonzero(np.diff(times.first_entry)).tolist():
+        uses = times.use[times.first_operand[k] : times.first_operand[k + 1]]
+        algorithms = np.arange(times.first_algorithm[k], times.first_algorithm[k + 1])
+        table = times.table[times.first_entry[k] : times.first_entry[k + 1]].reshape(len(algorithms), -1)
+        tabled = uses[: table.shape[1].bit_length() - 1]
+        must[uses] = False
+        possible = np.isfinite(table[:, int(((lives.fast[tabled] == 0) << np.arange(len(tabled))).sum())])
+        if not possible.any():
+            return False
+        workspace[k] = times.workspace[algorithms[possible]].min()
+    return bool((lives.fast[must] > 0).all()) and bool((_used(times, lives) + workspace <= times.limit).all())
+
+
 def _lives(times: Lifetimes, must: NDArray[np.bool_], moves: bool) -> Lives:
     if not moves:
         always = np.zeros(times.tensors, dtype=bool)
