@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from loadmaster.allocation import most_alive, pack
+from loadmaster.allocation import most_alive, pack, pack_all
 from loadmaster.assemble import assemble
 from loadmaster.cost import job_table
-from loadmaster.decisions import Packed, Placement, Residence, Schedule, Solution, Timeline
+from loadmaster.decisions import Packed, Packing, Placement, Residence, Schedule, Solution, Timeline
 from loadmaster.errors import CapacityError, PlanError
 from loadmaster.graph import Graph
 from loadmaster.hardware import Target
 from loadmaster.job import JobTable, Workload
-from loadmaster.joint import Found, JointProblem, improve
+from loadmaster.joint import Found, JointProblem, JointSearch
 from loadmaster.lowering import lower
 from loadmaster.mapping import makespan_bound, map_jobs
 from loadmaster.placement import keep_resident, optimistic, resident, saved_seconds, stage_copies
@@ -26,12 +26,16 @@ from loadmaster.plans import ROUNDS, Plan
 from loadmaster.simulate import replay
 from loadmaster.timing import JobTimes, job_times
 from loadmaster.units import format_bytes
-from loadmaster.waiting import After, waits
+from loadmaster.waiting import After, as_timed, waits
 
 SAMPLES = 128
 """Schedules evaluated per round of the separate pipeline."""
 _ORDERS_A_ROUND = 128
 _SEPARATE_ROUNDS = 3
+_LESS_ROOM = 0.97
+"""Share of the room that the joint search goes on with when what it found finds no addresses."""
+_LAST_TRIES = 8
+"""Of giving addresses to what was found with less and less room, where no round has managed to."""
 _MARGINS = (1.0, 0.98, 0.95, 0.9, 0.8, 0.65, 0.5)
 _MOST_OPERATORS = 1_000_000
 
@@ -161,36 +165,43 @@ class _Planner:
         return self._jointly(separate)
 
     def _jointly(self, separate: Solution) -> Solution:
-        """Go on from the separate plan: the better of it and of what the joint search finds and can give addresses."""
+        """Go on from the separate plan: in every round the joint search improves, and what it found is given addresses or less room."""
         problem = JointProblem(self.workload, self.table, self.target)
         start = separate.timeline.start[: len(self.workload.jobs)]
         given = [np.lexsort((np.arange(len(start)), start)).astype(np.int64)]
 
         def progress(done: int, total: int, _: int) -> None:
-            self.report("planning jointly", done / total)
+            self.report("planning jointly", min(1.0, done / total))
 
         samples = self.rounds * _ORDERS_A_ROUND
-        found = improve(problem, given, samples=samples, seed=self.seed, deadline=self.deadline, progress=progress)
-        self.interrupted |= found.interrupted
-        self.report("allocating", 0.0)
-        history = ((0, separate.timeline.makespan), *((n, value) for n, value in found.history if value < separate.timeline.makespan))
-        joint = self._realise(problem, found, separate.timeline.makespan)
-        return replace(separate, search=history[:1]) if joint is None else replace(joint, search=history)
+        search = JointSearch(problem, given, samples=samples, seed=self.seed, deadline=self.deadline, progress=progress)
+        best, failures, history = separate, 0, [(0, separate.timeline.makespan)]
+        for number in range(self.rounds + _LAST_TRIES):
+            over = number >= self.rounds or search.interrupted
+            if over and best is not separate:
+                break
+            found = search.run(0 if over else _ORDERS_A_ROUND)
+            if not 0 <= found.evaluation.makespan < best.timeline.makespan:
+                continue
+            solution = self._realise(problem, found)
+            if solution is None:
+                # Where it failed before, it is far from fitting.
+                failures += 1
+                search.fill_less(_LESS_ROOM**failures)
+            elif solution.timeline.makespan < best.timeline.makespan:
+                best = solution
+                history.append((found.evaluations, best.timeline.makespan))
+        self.interrupted |= search.interrupted
+        return replace(best, search=tuple(history))
 
-    def _realise(self, problem: JointProblem, found: Found, limit: int) -> Solution | None:
-        """Give what was found its addresses, filling less of the fast memory until they can be packed; None if not below ``limit``."""
-        choices = found.choices
-        for margin in _MARGINS:
-            fuller = replace(choices, keep=choices.keep * margin, lead=choices.lead * margin)
-            evaluation = found.evaluation if margin == 1.0 else problem.evaluate(found.order, fuller)
-            if not 0 <= evaluation.makespan < limit:
-                return None
-            schedule, placement, timeline = problem.decisions(evaluation)
-            packed = self._pack(1, placement, timeline, None)
-            if min(packed.offsets, default=0) >= 0:
-                solution = self._complete(_Candidate(schedule, placement, timeline, packed))
-                return solution if solution.timeline.makespan < limit else None
-        return None
+    def _realise(self, problem: JointProblem, found: Found) -> Solution | None:
+        """Give what was found its addresses; None if it finds none in the fast memory."""
+        self.report("allocating", 0.0)
+        schedule, placement, timeline = problem.decisions(found.evaluation)
+        stays = _Stays.of(self.workload, placement, timeline, 1)
+        assert self.target.fast is not None
+        result = pack_all(stays.start, stays.end, stays.sizes, capacity=self.target.fast.capacity, alignment=self.target.fast.alignment)
+        return None if result is None else self._complete(_Candidate(schedule, placement, timeline, stays.packed(result)))
 
     def _nowhere(self) -> Mask:
         return np.zeros(len(self.workload.tensors), dtype=np.bool_)
@@ -271,6 +282,11 @@ class _Planner:
         after = waits(self.workload.jobs, candidate.schedule, candidate.placement, packed)
         # Addresses were chosen for one timeline; what then waits for what makes the final one.
         timeline = self._replay(candidate.schedule, candidate.placement, after)
+        if timeline.makespan > candidate.makespan:
+            held = as_timed(after, candidate.timeline)
+            as_found = self._replay(candidate.schedule, candidate.placement, held)
+            if as_found.makespan < timeline.makespan:
+                after, timeline = held, as_found
         packed = tuple(_retimed(part, timeline) for part in packed)
         return Solution(candidate.schedule, candidate.placement, timeline, packed, after)
 
@@ -289,13 +305,9 @@ class _Planner:
 
     def _pack(self, memory_index: int, placement: Placement, timeline: Timeline, value: NDArray[np.float64] | None) -> Packed:
         memory = self.target.memories[memory_index]
-        residences = [r for r in placement.residences if r.memory == memory_index]
-        sizes = np.array([self.workload.tensors[r.tensor].bytes for r in residences], dtype=np.int64)
-        start = np.array([_start_of(r, timeline) for r in residences], dtype=np.int64)
-        end = np.array([_end_of(r, timeline) for r in residences], dtype=np.int64)
-        worth = None if value is None else value[[r.tensor for r in residences]]
-        result = pack(start, end, sizes, capacity=memory.capacity, alignment=memory.alignment, value=worth)
-        return Packed(tuple(residences), start.tolist(), end.tolist(), result.offsets.tolist(), sizes.tolist(), result.load)
+        stays = _Stays.of(self.workload, placement, timeline, memory_index)
+        worth = None if value is None else value[[r.tensor for r in stays.residences]]
+        return stays.packed(pack(stays.start, stays.end, stays.sizes, capacity=memory.capacity, alignment=memory.alignment, value=worth))
 
     def _explain_main(self, packed: Packed) -> None:
         main = self.target.main
@@ -313,6 +325,29 @@ class _Planner:
         if self.interrupted:
             notes.append("the search was stopped early, by a time limit or an interrupt: this is the best plan so far")
         return notes
+
+
+@dataclass(frozen=True)
+class _Stays:
+    """What is to be packed in one memory: picoseconds and bytes, shape (residences,)."""
+
+    residences: tuple[Residence, ...]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+
+    @staticmethod
+    def of(workload: Workload, placement: Placement, timeline: Timeline, memory_index: int) -> _Stays:
+        residences = tuple(r for r in placement.residences if r.memory == memory_index)
+        columns = (
+            [_start_of(r, timeline) for r in residences],
+            [_end_of(r, timeline) for r in residences],
+            [workload.tensors[r.tensor].bytes for r in residences],
+        )
+        return _Stays(residences, *(np.array(column, dtype=np.int64) for column in columns))
+
+    def packed(self, result: Packing) -> Packed:
+        return Packed(self.residences, self.start.tolist(), self.end.tolist(), result.offsets.tolist(), self.sizes.tolist(), result.load)
 
 
 def _retimed(packed: Packed, timeline: Timeline) -> Packed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from loadmaster.allocation import reuse_pairs
-from loadmaster.decisions import Packed, Placement, Residence, Schedule
+from loadmaster.decisions import Packed, Placement, Residence, Schedule, Timeline
 from loadmaster.job import Job
 
 After = tuple[tuple[int, ...], ...]
@@ -26,6 +26,19 @@ def waits(jobs: Sequence[Job], schedule: Schedule, placement: Placement, packed:
             waiting = part.residences[later].writer
             after[waiting] |= _not_implied(len(jobs), schedule, part.residences[earlier], waiting)
     return tuple(tuple(sorted(tasks)) for tasks in after)
+
+
+def as_timed(after: After, timeline: Timeline) -> After:
+    """Waits with which no task starts before it does in a timeline that keeps them: each waits for one that ends as it starts, too.
+
+    Tasks that start as early as they may can get into each other's way on the links, and all end later than in the timeline.
+    """
+    ends = timeline.end.tolist()
+    ending = {end: task for task, end in reversed(list(enumerate(ends)))}
+    return tuple(
+        tuple(sorted({*tasks, ending[start]})) if start in ending and all(ends[task] < start for task in tasks) else tasks
+        for tasks, start in zip(after, timeline.start.tolist(), strict=True)
+    )
 
 
 def _not_implied(jobs: int, schedule: Schedule, residence: Residence, waiting: int) -> set[int]:

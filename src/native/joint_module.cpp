@@ -61,20 +61,20 @@ class Problem {
         machine_ = {speed[0], speed[1], speed[2], speed[3], speed[4], capacity};
     }
 
-    nb::object evaluate(const Ints &order, const Floats &priority, const Floats &width, std::int64_t keep, std::int64_t lead, std::int64_t slack,
-                        bool fetch_once,
-                        double fast_price) const {
+    nb::object evaluate(const Ints &order, const Floats &priority, const Floats &width, std::int64_t room, std::int64_t keep, std::int64_t lead, std::int64_t slack,
+                        bool fetch_once, double fast_price, double crowd, double regret) const {
         require_permutation(view(order), work_.jobs);
         require(priority.size() == work_.jobs && width.size() == work_.jobs, "evaluate: arrays of different lengths");
         require_positive(view(width), "width: must be finite and not negative");
         for (double value : view(priority)) require(!std::isnan(value), "priority: must be a number");
-        require(keep <= machine_.capacity && lead <= machine_.capacity && slack >= 0 && fast_price >= 0.0, "evaluate: more than the capacity, or negative");
+        require(room <= machine_.capacity && keep <= room && lead <= room && slack >= 0 && fast_price >= 0.0 && crowd > 0.0 && regret >= 0.0, "evaluate: more than the capacity, or negative");
         Stays stays;
         Admission admission;
         {
             nb::gil_scoped_release release;
-            stays = choose_stays(work_, machine_, view(order), view(width), {keep, lead, slack, fetch_once, fast_price});
-            admission = admit(work_, machine_, view(order), view(priority), stays);
+            const Choices choices{room, keep, lead, slack, fetch_once, fast_price, crowd, regret};
+            stays = choose_stays(work_, machine_, view(order), view(width), choices);
+            admission = admit(work_, machine_, view(order), view(priority), stays, choices);
         }
         std::vector<std::int64_t> tensor;
         for (const Stay &stay : stays.stays) tensor.push_back(stay.tensor);
@@ -104,6 +104,6 @@ void bind_joint(nb::module_ &module) {
         .def(nb::init<Array<double, 2>, Ints, Ints, Flags, Array<std::int64_t, 2>, Ints, Ints, Ints, Flags, Ints, Ints, Floats, std::int64_t>(),
              nb::arg("compute"), nb::arg("row_job"), nb::arg("row_tensor"), nb::arg("row_write"), nb::arg("moved"), nb::arg("bytes"), nb::arg("room"),
              nb::arg("producer"), nb::arg("output"), nb::arg("first"), nb::arg("next"), nb::arg("speeds"), nb::arg("capacity"))
-        .def("evaluate", &Problem::evaluate, nb::arg("order"), nb::arg("priority"), nb::arg("width"), nb::arg("keep"), nb::arg("lead"), nb::arg("slack"),
-             nb::arg("fetch_once"), nb::arg("fast_price"));
+        .def("evaluate", &Problem::evaluate, nb::arg("order"), nb::arg("priority"), nb::arg("width"), nb::arg("room"), nb::arg("keep"), nb::arg("lead"), nb::arg("slack"),
+             nb::arg("fetch_once"), nb::arg("fast_price"), nb::arg("crowd"), nb::arg("regret"));
 }

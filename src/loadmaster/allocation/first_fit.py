@@ -1,4 +1,4 @@
-"""Packing the stays of a plan: by the native family of orders, by exact search, and where both fail without what finds no place."""
+"""Packing the stays of a plan: all of them, or where nothing manages that, without what finds no place."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from numpy.typing import NDArray
 
 from loadmaster import _native
 from loadmaster.allocation.native import columns
+from loadmaster.allocation.telamalloc import TelaMalloc
 from loadmaster.buffers import Problem
 from loadmaster.decisions import Packing
 
 Ints = NDArray[np.int64]
 
 _FAR = np.iinfo(np.int64).max
-_NODES = 20_000
+_NODES = 5_000
 """Of exact search, before the planner is told to fill less."""
 
 
@@ -21,16 +22,17 @@ def pack(start: Ints, end: Ints, size: Ints, *, capacity: int, alignment: int, v
     """Give each buffer an offset so that no two alive at once overlap and none ends past ``capacity``.
 
     Buffers are alive over [start, end), an empty lifetime counting as an instant, and take ``size`` bytes each at a
-    multiple of ``alignment``. The native first-fit orders are tried, then the exact search with a budget of nodes. If nothing fits, each
+    multiple of ``alignment``. Where :func:`pack_all` finds nothing, each
     order places one buffer after another at its lowest free gap: longest-lived first,
     largest first (TensorFlow Lite), largest area, earliest. The first order that places everything wins, else the one
     that loses least ``value`` (by default bytes); a buffer that fits nowhere gets -1. O(n^2) time in vectorised steps,
     O(n) memory.
     """
+    whole = pack_all(start, end, size, capacity=capacity, alignment=alignment)
+    if whole is not None:
+        return whole
     end = np.maximum(end, start + 1)
     load = most_alive(start, end, size)
-    if load <= capacity and (whole := _pack_all(start, end, size, capacity, alignment)) is not None:
-        return Packing(whole, int((whole + size).max(initial=0)), load)
     worth = size.astype(np.float64) if value is None else value
     rounded = -(-size // alignment) * alignment
     least, offsets = np.inf, np.full(len(size), -1, dtype=np.int64)
@@ -45,17 +47,29 @@ def pack(start: Ints, end: Ints, size: Ints, *, capacity: int, alignment: int, v
     return Packing(offsets, int((offsets + size)[placed].max(initial=0)), load)
 
 
-def _pack_all(start: Ints, end: Ints, size: Ints, capacity: int, alignment: int) -> Ints | None:
-    """Offsets for everything; None if none were found."""
+def pack_all(start: Ints, end: Ints, size: Ints, *, capacity: int, alignment: int) -> Packing | None:
+    """Give every buffer an offset; None if the native first-fit orders, TelaMalloc and the exact search find none within their budgets."""
+    end = np.maximum(end, start + 1)
+    load = most_alive(start, end, size)
+    offsets = _offsets(start, end, size, capacity, alignment) if load <= capacity else None
+    return None if offsets is None else Packing(offsets, int((offsets + size).max(initial=0)), load)
+
+
+def _offsets(start: Ints, end: Ints, size: Ints, capacity: int, alignment: int) -> Ints | None:
     none = np.full(len(size), -1, dtype=np.int64)
-    arguments = columns(Problem(start, end, size, np.full(len(size), alignment, dtype=np.int64), none, none))
+    problem = Problem(start, end, size, np.full(len(size), alignment, dtype=np.int64), none, none)
+    arguments = columns(problem)
     empty = np.empty(0, dtype=np.int64)
     _, offsets, peak, _, _, interrupted = _native.allocate_greedy(*arguments, empty, np.inf)
-    if peak > capacity and not interrupted:
-        status, offsets, *_, interrupted = _native.fit_exact(*arguments, offsets, capacity, _NODES, np.inf, 0, -1, 1)
-        peak = capacity if status in ("feasible", "optimal") else capacity + 1
     if interrupted:
         raise KeyboardInterrupt
+    if peak > capacity:
+        if (found := TelaMalloc(problem, capacity).run()) is not None:
+            return found
+        status, offsets, *_, interrupted = _native.fit_exact(*arguments, offsets, capacity, _NODES, np.inf, 0, -1, 1)
+        peak = capacity if status in ("feasible", "optimal") else capacity + 1
+        if interrupted:
+            raise KeyboardInterrupt
     return np.asarray(offsets) if peak <= capacity else None
 
 

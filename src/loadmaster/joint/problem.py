@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -22,9 +23,11 @@ Floats = NDArray[np.float64]
 class Choices:
     """What an evaluation is free in, beside the order.
 
-    Stays between uses fill at most ``keep`` of the fast memory, and what is fetched ahead at most ``lead``, both from 0 to 1. Room is held
-    for ``slack`` positions of the order after the last use, so that as many jobs may run side by side. ``once`` says whether what is used
-    once is fetched ahead too; ``fast_price`` is what a second of the fast link costs, one of the main link being 1.
+    Stays between uses fill at most ``keep`` of what may be filled, and what is fetched ahead at most ``lead``, both from 0 to 1. Room is
+    held for ``slack`` positions of the order after the last use, so that as many jobs may run side by side. ``once`` says whether what is
+    used once is fetched ahead too; ``fast_price`` is what a second of the fast link costs, one of the main link being 1. A job waits where
+    demands on a link that it mostly needs would sum to more than ``crowd`` (1 is all that the link can give), while others can start; it
+    waits up to ``regret`` seconds for a core on which it is a second faster. ``fill`` is the share of the fast memory that may be filled.
     """
 
     keep: float = 1.0
@@ -32,6 +35,9 @@ class Choices:
     slack: int = 0
     once: bool = True
     fast_price: float = 0.0
+    crowd: float = math.inf
+    regret: float = 0.0
+    fill: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -62,17 +68,20 @@ class JointProblem:
         assert self.target.fast is not None
         priority = np.empty(len(order))
         priority[order] = -np.arange(len(order), dtype=np.float64)
-        room = self.target.fast.capacity
+        room = int(self.target.fast.capacity * choices.fill)
         return Evaluation(
             *self._native.evaluate(
                 order,
                 priority,
                 self.width,
+                room,
                 int(room * choices.keep),
                 int(room * choices.lead),
                 choices.slack,
                 choices.once,
                 choices.fast_price,
+                choices.crowd,
+                choices.regret,
             )
         )
 

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
 from loadmaster.joint.orders import Block, Chain, Ints, best_blocks, chains, order_of
 from loadmaster.joint.problem import Choices, Evaluation, Floats, JointProblem
+
+_TOLERANCE = 0.002
+"""Share by which a neighbour may be worse than what the search is at, in the mean and at the start."""
+
+T = TypeVar("T")
 
 Progress = Callable[[int, int, int], None]
 """Called with evaluations done, evaluations in all, and the best makespan in picoseconds."""
@@ -33,92 +40,108 @@ class Design:
 
 @dataclass(frozen=True)
 class Found:
-    """The best evaluation, its order and choices, and how it was come by: evaluations and makespan at every improvement."""
+    """The best evaluation, its order and choices, and after how many evaluations it was found to be that."""
 
     order: Ints
     choices: Choices
     evaluation: Evaluation
-    history: tuple[tuple[int, int], ...]
     evaluations: int
-    interrupted: bool = False
 
 
-def improve(
-    problem: JointProblem,
-    given: Sequence[Ints],
-    *,
-    samples: int,
-    seed: int,
-    deadline: float | None = None,
-    progress: Progress | None = None,
-) -> Found:
-    """Find an order, and stays along it, of small makespan.
+class JointSearch:
+    """Find an order of jobs, and stays along it, of small makespan.
 
     First the structures: blocks by dynamic programming for several shares of the fast memory, networks side by side or one after the other,
-    the ``given`` orders, each with several ways to fill the memory. Then a (1+1) search that changes blocks, paces, shifts and choices at
-    random and keeps what is no worse: ``samples`` evaluations in all. Only ``deadline`` (of :func:`time.monotonic`) or Ctrl-C ends it
+    and the ``given`` orders, each with several ways to fill the memory. Of the best, one thing at a time is changed as long as that helps.
+    Then a search that changes blocks, paces, shifts and choices at random and keeps what is hardly worse, less and less of which it
+    tolerates over the ``samples`` evaluations that it expects to make. Only ``deadline`` (of :func:`time.monotonic`) or Ctrl-C ends it
     earlier, once there is an answer.
     """
-    search = _Search(problem, samples, deadline, progress)
-    try:
-        search.run(given, np.random.default_rng(seed))
-    except KeyboardInterrupt:
-        search.interrupted = True
-    return search.found(given)
 
-
-class _Search:
-    def __init__(self, problem: JointProblem, samples: int, deadline: float | None, progress: Progress | None) -> None:
+    def __init__(
+        self,
+        problem: JointProblem,
+        given: Sequence[Ints],
+        *,
+        samples: int,
+        seed: int,
+        deadline: float | None = None,
+        progress: Progress | None = None,
+    ) -> None:
         self.interrupted = False
         self._problem, self._samples, self._deadline, self._progress = problem, samples, deadline, progress
         self._chains = chains(problem.workload)
+        self._cores = problem.table.compute.shape[1]
+        self._alternatives = [self._blocks_of(chain) for chain in self._chains]
         self._best: tuple[Evaluation, Ints, Choices] | None = None
         self._design: Design | None = None
         self._least = -1
-        self._history: list[tuple[int, int]] = []
         self._done = 0
-        self._cores = problem.table.compute.shape[1]
+        self._fill = 1.0
+        self._first = (given[0], Choices())
+        self._steps = self._explore(given, np.random.default_rng(seed))
 
-    def run(self, given: Sequence[Ints], generator: np.random.Generator) -> None:
-        for order, choices in itertools.product(given, self._first_choices()):
-            if self._stop():
-                return
-            self._try(order, choices)
-        for design in self._structures():
-            if self._stop():
-                return
-            self._offer(design)
-        self._refine(generator)
-
-    def found(self, given: Sequence[Ints]) -> Found:
+    def run(self, samples: int) -> Found:
+        """Evaluate so many orders more; the best of all since the fast memory's share was last changed."""
+        try:
+            for _ in itertools.islice(self._steps, 0 if self.interrupted else samples):
+                if self._deadline is not None and time.monotonic() > self._deadline:
+                    self.interrupted = True
+                    break
+        except KeyboardInterrupt:
+            self.interrupted = True
         if self._best is None:
-            self._try(given[0], Choices())
+            self._try(*self._first)
         assert self._best is not None
         evaluation, order, choices = self._best
-        return Found(order, choices, evaluation, tuple(self._history), self._done, self.interrupted)
+        return Found(order, choices, evaluation, self._done)
 
-    def _stop(self) -> bool:
-        if self._best is not None and self._deadline is not None and time.monotonic() > self._deadline:
-            self.interrupted = True
-        return self.interrupted or (self._best is not None and self._done >= self._samples)
+    def fill_less(self, share: float) -> None:
+        """Go on with only this share of the room used until now: what was found could not be given addresses."""
+        self._fill *= share
+        self._best = None
+        if self._design is not None:
+            self._least = self._try(self._order(self._design), self._design.choices)
+
+    def _explore(self, given: Sequence[Ints], generator: np.random.Generator) -> Iterator[int]:
+        """Evaluate for ever, or until there is nothing to go on from: one order a step."""
+        for order, choices in itertools.product(given, self._first_choices()):
+            yield self._try(order, choices)
+        for design in self._structures():
+            yield self._offer(design)
+        least = -1
+        while self._design is not None and least != self._least:
+            least = self._least
+            for change in self._changes():
+                yield self._offer(change)
+        while self._design is not None:
+            left = max(0.0, 1.0 - self._done / self._samples)
+            yield self._offer(self._neighbour(self._at, generator), 1.0 + _TOLERANCE * left * generator.exponential())
 
     def _try(self, order: Ints, choices: Choices) -> int:
         """Evaluate, and remember if it is the best so far; the makespan, or -1 if it never ends."""
-        evaluation = self._problem.evaluate(order, choices)
+        evaluation = self._problem.evaluate(order, replace(choices, fill=self._fill))
         self._done += 1
         makespan = evaluation.makespan
         if makespan >= 0 and (self._best is None or makespan < self._best[0].makespan):
             self._best = (evaluation, order, choices)
-            self._history.append((self._done, makespan))
         if self._progress is not None and self._best is not None:
             self._progress(self._done, self._samples, self._best[0].makespan)
         return makespan
 
-    def _offer(self, design: Design) -> None:
-        """Evaluate a design and go on from it if it is no worse than the last."""
+    def _offer(self, design: Design, tolerance: float = 1.0) -> int:
+        """Evaluate a design and go on from it if it is not much worse than the last."""
         makespan = self._try(self._order(design), design.choices)
-        if makespan >= 0 and (self._design is None or makespan <= self._least):
+        if makespan >= 0 and (self._design is None or self._least < 0 or makespan <= self._least * tolerance):
             self._design, self._least = design, makespan
+        return makespan
+
+    def _blocks_of(self, chain: Chain) -> list[tuple[Block, ...]]:
+        assert self._problem.target.fast is not None
+        room = self._problem.target.fast.capacity
+        options = {best_blocks(chain, int(room * share)): None for share in (0.8, 0.5, 0.3, 0.2, 0.1, 0.05)}
+        options |= {(Block(chain.steps, group),): None for group in range(1, chain.mini_batches + 1) if chain.mini_batches % group == 0}
+        return list(options)
 
     def _first_choices(self) -> Iterator[Choices]:
         for slack in (0, self._cores, 4 * self._cores):
@@ -159,9 +182,34 @@ class _Search:
                     raised[job] = raised[before]
         return np.array(raised)
 
-    def _refine(self, generator: np.random.Generator) -> None:
-        while self._design is not None and not self._stop():
-            self._offer(self._neighbour(self._design, generator))
+    def _changes(self) -> Iterator[Design]:
+        """The design that the search is at by then, with one thing changed: how the memory is filled; a network's blocks, begin or pace."""
+        for name, values in self._grid():
+            for value in values:
+                if getattr(self._at.choices, name) != value:
+                    yield replace(self._at, choices=replace(self._at.choices, **{name: value}))
+        for n, options in enumerate(self._alternatives):
+            for blocks in options:
+                if self._at.blocks[n] != blocks:
+                    yield replace(self._at, blocks=_with(self._at.blocks, n, blocks))
+            for step in (-0.5, -0.2, 0.2, 0.5) if len(self._chains) > 1 else ():
+                yield replace(self._at, begin=_with(self._at.begin, n, self._at.begin[n] + step))
+            for factor in (0.5, 0.75, 1.33, 2.0) if len(self._chains) > 1 else ():
+                yield replace(self._at, pace=_with(self._at.pace, n, self._at.pace[n] * factor))
+
+    @property
+    def _at(self) -> Design:
+        assert self._design is not None
+        return self._design
+
+    def _grid(self) -> Iterator[tuple[str, tuple[Any, ...]]]:
+        yield "fast_price", (0.0, 0.3, 1.0)
+        yield "crowd", (1.5, 2.0, 3.0, math.inf)
+        yield "once", (False, True)
+        yield "slack", (0, self._cores // 2, self._cores, 2 * self._cores, 4 * self._cores)
+        yield "regret", (0.0, 1.0, 4.0)
+        yield "lead", (0.5, 0.75, 1.0)
+        yield "keep", (0.8, 0.9, 1.0)
 
     def _neighbour(self, design: Design, generator: np.random.Generator) -> Design:
         move = generator.random()
@@ -170,7 +218,7 @@ class _Search:
         if move < 0.5:
             n = int(generator.integers(len(self._chains)))
             changed = _other_blocks(self._chains[n], design.blocks[n], generator)
-            return replace(design, blocks=(*design.blocks[:n], changed, *design.blocks[n + 1 :]))
+            return replace(design, blocks=_with(design.blocks, n, changed))
         if move < 0.75 and len(self._chains) > 1:
             n = int(generator.integers(len(self._chains)))
             begin, pace = list(design.begin), list(design.pace)
@@ -192,8 +240,12 @@ class _Search:
         return shift
 
 
+def _with(values: tuple[T, ...], at: int, value: T) -> tuple[T, ...]:
+    return (*values[:at], value, *values[at + 1 :])
+
+
 def _other_choices(choices: Choices, cores: int, generator: np.random.Generator) -> Choices:
-    kind = int(generator.integers(5))
+    kind = int(generator.integers(7))
     if kind == 0:
         return replace(choices, keep=float(np.clip(choices.keep + generator.normal() * 0.1, 0.1, 1.0)))
     if kind == 1:
@@ -202,6 +254,10 @@ def _other_choices(choices: Choices, cores: int, generator: np.random.Generator)
         return replace(choices, once=not choices.once)
     if kind == 3:
         return replace(choices, fast_price=float(generator.choice([0.0, 0.3, 1.0])))
+    if kind == 4:
+        return replace(choices, crowd=float(generator.choice([1.0, 1.5, 2.0, 3.0, math.inf])))
+    if kind == 5:
+        return replace(choices, regret=float(generator.choice([0.0, 0.5, 1.0, 2.0, 4.0])))
     return replace(choices, slack=max(0, choices.slack + int(np.rint(generator.normal() * cores))))
 
 

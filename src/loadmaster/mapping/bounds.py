@@ -78,13 +78,39 @@ def _needs(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTab
     forced = _link_time(table, target.main, accesses & ~free).sum(axis=2)
     inbound, outbound = _compulsory_inbound(jobs, tensors, target.main.in_place), int(sizes[activation & output].sum())
     fixed = int(_fine(np.array(inbound / target.main.read_bandwidth + outbound / target.main.write_bandwidth)))
-    whole = np.zeros_like(table.compute)
-    np.add.at(whole, table.operand_job, table.moved.astype(np.float64))
-    together = sum(max(memory.read_bandwidth, memory.write_bandwidth) for memory in target.memories)
     # A job lasts a whole number of picoseconds, so rounding up is sound here.
-    core = whole_picoseconds(np.maximum(table.compute, whole / together)) * _FINE
+    core = whole_picoseconds(np.maximum(table.compute, _moving_time(table, target) * (1 - 1e-12))) * _FINE
     inside = int(table.moved[accesses & ~free].min(axis=1).sum())
     return _Needs(core, link, forced, fixed, inbound + outbound + inside)
+
+
+def _moving_time(table: JobTable, target: Target) -> Floats:
+    """Seconds that every job needs at least, on every core, to move its operands, each of which is in one memory or the other.
+
+    O(operands x 2^operands of a job), and where they are many as if they could be cut between the memories.
+    """
+    least = np.zeros_like(table.compute)
+    np.add.at(least, table.operand_job, table.moved.astype(np.float64))
+    least /= sum(max(memory.read_bandwidth, memory.write_bandwidth) for memory in target.memories)
+    if target.fast is None:
+        return least
+    first = np.searchsorted(table.operand_job, np.arange(len(least) + 1))
+    # Seconds of an operand in each memory: shape (memories, operands, cores).
+    seconds = np.stack([_access_seconds(table, memory) for memory in (target.main, target.fast)])
+    for count in range(1, _MOST_ENUMERATED + 1):
+        jobs = np.flatnonzero(np.diff(first) == count)
+        rows = first[jobs][:, None] + np.arange(count)
+        best = np.full((len(jobs), least.shape[1]), np.inf)
+        for where in itertools.product((True, False), repeat=count):
+            times = [seconds[m][rows][:, np.array(where) == (m == 0)].sum(axis=1) for m in (0, 1)]
+            best = np.minimum(best, np.maximum(*times))
+        least[jobs] = np.maximum(least[jobs], best)
+    return least
+
+
+def _access_seconds(table: JobTable, memory: Memory) -> Floats:
+    bandwidth = np.where(table.operand_write, memory.write_bandwidth, memory.read_bandwidth)
+    return np.asarray(table.moved / bandwidth[:, None])
 
 
 def _crowded(tensors: Sequence[TensorInstance], table: JobTable, target: Target) -> tuple[int, int]:

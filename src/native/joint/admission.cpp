@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <queue>
+#include <set>
 
 namespace loadmaster::joint {
 
@@ -11,6 +12,8 @@ namespace {
 
 constexpr double kPicoseconds = 1e12;
 constexpr std::size_t kLinks = 2;
+// Jobs ready before their turn that are looked at when a core is idle.
+constexpr std::size_t kEarlyLooks = 16;
 
 std::int64_t whole(double seconds) { return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(seconds * kPicoseconds - 1e-6))); }
 
@@ -59,11 +62,16 @@ Times job_times(const Work &work, const Machine &machine, const Stays &stays) {
 
 class Simulation {
   public:
-    Simulation(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> priority, const Stays &stays)
-        : work_(work), machine_(machine), order_(order), priority_(priority), stays_(stays), times_(job_times(work, machine, stays)),
+    Simulation(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> priority, const Stays &stays,
+               const Choices &choices)
+        : work_(work), machine_(machine), order_(order), priority_(priority), stays_(stays), choices_(choices), profile_(stays.used), times_(job_times(work, machine, stays)),
           fluid_(kLinks, kLinks) {
         number_copies();
         list_users();
+        position_.resize(work.jobs);
+        for (std::size_t at = 0; at < order.size(); ++at) position_[order[at]] = static_cast<std::int64_t>(at);
+        for (std::size_t job = 0; job < work.jobs; ++job)
+            if (waiting_[job] == 0) early_.emplace(position_[job], job);
     }
 
     Admission run() {
@@ -77,6 +85,7 @@ class Simulation {
             admit_in_turn();
             start_copy();
             start_jobs();
+            if (admit_early()) start_jobs();
             if (fluid_.empty()) break;
             fluid_.share();
             const std::int64_t step = fluid_.until_next_end();
@@ -139,20 +148,53 @@ class Simulation {
         while (next_ < order_.size()) {
             while (next_copy_ < result_.copies.size() && stays_.stays[result_.copies[next_copy_]].first <= static_cast<std::int64_t>(next_)) {
                 const std::int64_t room = work_.room[stays_.stays[result_.copies[next_copy_]].tensor];
-                if (reserved_ + room > machine_.capacity) return;
+                if (reserved_ + room > choices_.room) return;
                 reserved_ += room;
                 ++next_copy_;
             }
             const std::int64_t job = order_[next_];
-            std::int64_t room = 0;
-            for (std::int64_t s : used_[job])
-                if (!stays_.stays[s].fetched && work_.producer[stays_.stays[s].tensor] == job) room += work_.room[stays_.stays[s].tensor];
-            if (reserved_ + room > machine_.capacity) return;
-            reserved_ += room;
-            admitted_[job] = 1;
-            if (waiting_[job] == 0) ready_.emplace(priority_[job], -job);
+            if (!admitted_[job]) {
+                const std::int64_t room = room_of_results(job);
+                if (reserved_ + room > choices_.room) return;
+                admit(job, room);
+            }
             ++next_;
         }
+    }
+
+    std::int64_t room_of_results(std::int64_t job) const {
+        std::int64_t room = 0;
+        for (std::int64_t s : used_[job])
+            if (!stays_.stays[s].fetched && work_.producer[stays_.stays[s].tensor] == job) room += work_.room[stays_.stays[s].tensor];
+        return room;
+    }
+
+    void admit(std::int64_t job, std::int64_t room) {
+        reserved_ += room;
+        admitted_[job] = 1;
+        if (waiting_[job] == 0) {
+            ready_.emplace(priority_[job], -job);
+            early_.erase({position_[job], job});
+        }
+    }
+
+    // Let ready jobs go before their turn to cores that would be idle; whether any did.
+    bool admit_early() {
+        std::size_t idle = static_cast<std::size_t>(std::count(busy_.begin(), busy_.begin() + static_cast<std::ptrdiff_t>(work_.cores), 0));
+        bool any = false;
+        std::size_t looks = kEarlyLooks;
+        for (auto it = early_.begin(); idle > 0 && looks > 0 && it != early_.end(); --looks) {
+            const auto [position, job] = *it++;
+            const std::int64_t room = room_of_results(job);
+            if (reserved_ + room > choices_.room) continue;
+            std::int64_t *first = &profile_[next_], *last = &profile_[position];
+            if (room > 0 && std::any_of(first, last, [&](std::int64_t used) { return used + room > choices_.room; })) continue;
+            std::for_each(first, last, [&](std::int64_t &used) { used += room; });
+            admit(job, room);
+            --idle;
+            any = true;
+        }
+        return any;
     }
 
     void start_copy() {
@@ -169,12 +211,15 @@ class Simulation {
 
     void start_jobs() {
         std::fill(free_at_.begin(), free_at_.end(), static_cast<double>(now_));
+        std::fill(load_.begin(), load_.end(), 0.0);
         std::size_t idle = work_.cores;
-        for (const Running &run : fluid_.running())
+        for (const Running &run : fluid_.running()) {
+            for (std::size_t link = 0; link < kLinks; ++link) load_[link] += run.demand[link];
             if (run.resource < static_cast<std::int32_t>(work_.cores)) {
                 free_at_[run.resource] += run.remaining / run.speed;
                 --idle;
             }
+        }
         // As in `dispatch`: a job that would rather wait for a busy core books it.
         held_.clear();
         bool started = idle < work_.cores;
@@ -184,10 +229,16 @@ class Simulation {
             const std::size_t job = static_cast<std::size_t>(-item.second);
             const std::int64_t *duration = &times_.duration[job * work_.cores];
             std::size_t core = 0;
-            double finish = free_at_[0] + static_cast<double>(duration[0]);
+            const double weight = 1.0 + choices_.regret;
+            double least = free_at_[0] + weight * static_cast<double>(duration[0]);
             for (std::size_t c = 1; c < work_.cores; ++c)
-                if (free_at_[c] + static_cast<double>(duration[c]) < finish) finish = free_at_[c] + static_cast<double>(duration[c]), core = c;
-            free_at_[core] = finish;
+                if (free_at_[c] + weight * static_cast<double>(duration[c]) < least) least = free_at_[c] + weight * static_cast<double>(duration[c]), core = c;
+            const double *demand = &times_.demand[(job * work_.cores + core) * kLinks];
+            if (!busy_[core] && crowded(demand)) {
+                held_.push_back(item);
+                continue;
+            }
+            free_at_[core] += static_cast<double>(duration[core]);
             if (busy_[core]) {
                 held_.push_back(item);
                 continue;
@@ -197,13 +248,23 @@ class Simulation {
             started = true;
             result_.core[job] = static_cast<std::int32_t>(core);
             result_.start[job] = now_;
-            fluid_.add(static_cast<std::int64_t>(job), static_cast<std::int32_t>(core), duration[core], &times_.demand[(job * work_.cores + core) * kLinks]);
+            for (std::size_t link = 0; link < kLinks; ++link) load_[link] += demand[link];
+            fluid_.add(static_cast<std::int64_t>(job), static_cast<std::int32_t>(core), duration[core], demand);
         }
         for (const auto &item : held_) ready_.push(item);
     }
 
+    // Whether a job would mostly wait for a link that others fill already.
+    bool crowded(const double *demand) const {
+        for (std::size_t link = 0; link < kLinks; ++link)
+            if (demand[link] > 0.5 && load_[link] + demand[link] > choices_.crowd && load_[link] > 0.0) return true;
+        return false;
+    }
+
     void enable(std::int64_t job) {
-        if (--waiting_[job] == 0 && admitted_[job]) ready_.emplace(priority_[job], -job);
+        if (--waiting_[job] > 0) return;
+        if (admitted_[job]) ready_.emplace(priority_[job], -job);
+        else early_.emplace(position_[job], job);
     }
 
     void finish(std::size_t task, std::int32_t resource) {
@@ -223,24 +284,29 @@ class Simulation {
     std::span<const std::int64_t> order_;
     std::span<const double> priority_;
     const Stays &stays_;
+    const Choices &choices_;
+    std::vector<std::int64_t> profile_;  // bytes taken at every position, those of jobs that went before their turn included
     Times times_;
     Fluid fluid_;
     Admission result_;
     std::vector<std::int64_t> copy_duration_, users_, waiting_;
-    std::vector<double> copy_demand_, free_at_;
+    std::vector<double> copy_demand_, free_at_, load_ = std::vector<double>(kLinks);
     std::vector<std::vector<std::int64_t>> used_, readers_;
     std::vector<char> admitted_, busy_;
     // Highest priority first, ties by index.
     std::priority_queue<std::pair<double, std::int64_t>> ready_;
     std::vector<std::pair<double, std::int64_t>> held_;
+    std::set<std::pair<std::int64_t, std::int64_t>> early_;  // ready before their turn, by position
+    std::vector<std::int64_t> position_;
     std::size_t next_ = 0, next_copy_ = 0, started_copies_ = 0;
     std::int64_t reserved_ = 0, now_ = 0;
 };
 
 }  // namespace
 
-Admission admit(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> priority, const Stays &stays) {
-    return Simulation(work, machine, order, priority, stays).run();
+Admission admit(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> priority, const Stays &stays,
+                const Choices &choices) {
+    return Simulation(work, machine, order, priority, stays, choices).run();
 }
 
 }  // namespace loadmaster::joint

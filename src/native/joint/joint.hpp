@@ -30,11 +30,14 @@ struct Machine {
 
 // What the search varies beside the order.
 struct Choices {
+    std::int64_t room;      // bytes of the fast memory that may be full at once
     std::int64_t keep;      // bytes of the fast memory that stays between uses may fill
     std::int64_t lead;      // bytes that may be full while something is fetched ahead of its use
     std::int64_t slack;     // positions of the order that may still run when a later one begins: room is held so much longer
     bool fetch_once;        // whether what is used once is fetched ahead too, or streamed by its job
     double fast_price;      // what a second of the fast link costs, a second of the main link being 1
+    double crowd;           // demands on a link that may run at once, 1 filling it; a job that would exceed it lets others go first
+    double regret;          // seconds that a job waits for a core on which it is a second faster
 };
 
 // A stay in the fast memory, over positions of the order: admitted at `first`, in use from `begin` (its producer, or the first reader of
@@ -47,6 +50,7 @@ struct Stay {
 struct Stays {
     std::vector<Stay> stays;
     std::vector<std::int64_t> row_stay;  // of every operand row: the stay that serves it, -1 for main memory
+    std::vector<std::int64_t> used;      // bytes of the fast memory that they take at every position
     double main_seconds = 0.0;           // of the main link that all this takes
 };
 
@@ -61,9 +65,11 @@ struct Admission {
     std::int64_t makespan = -1;            // -1 if it never came to an end
 };
 
-// Run the jobs on the machine, jobs and fetches taking their room of the fast memory strictly in turn: as all that came before them ends in
-// the end, and what is then in use fits by construction, nothing waits for ever. Of the jobs admitted, the first in turn that is ready goes
-// to the core where it ends first.
-Admission admit(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> priority, const Stays &stays);
+// Run the jobs on the machine, jobs and fetches taking their room of the fast memory in turn: as all that came before them ends in the end,
+// and what is then in use fits by construction, nothing waits for ever. A job that is ready before its turn may go where a core would be
+// idle, if what it writes fits at every position up to its own too. Of the jobs admitted, the first in turn that is ready goes to the core
+// where it ends first.
+Admission admit(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> priority, const Stays &stays,
+                const Choices &choices);
 
 }  // namespace loadmaster::joint

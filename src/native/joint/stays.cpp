@@ -38,6 +38,7 @@ class Chooser {
         Stays result = stays();
         lead(result.stays);
         count(result);
+        result.used = std::move(used_);
         return result;
     }
 
@@ -126,38 +127,32 @@ class Chooser {
         return std::min<std::int64_t>(position + choices_.slack, static_cast<std::int64_t>(used_.size()) - 1);
     }
 
-    void take(std::size_t t, std::int64_t room) {
-        each_run(t, [&](std::int64_t first, std::int64_t last) {
-            for (std::int64_t at = first; at <= last; ++at) used_[at] += room;
-        });
-    }
-
-    bool within(std::size_t t, std::int64_t limit) const {
-        bool fits = true;
-        each_run(t, [&](std::int64_t first, std::int64_t last) {
-            for (std::int64_t at = first; fits && at <= last; ++at) fits = used_[at] + work_.room[t] <= limit;
-        });
-        return fits;
-    }
-
     // Keep a tensor from one use to a later one if that fits; what of it is kept already costs nothing.
     bool keep(std::size_t t, std::int32_t from, std::int32_t to, std::int64_t limit) {
-        const auto own = own_[t], gap = gap_[t];
-        take(t, -work_.room[t]);
+        const auto &uses = uses_[t];
+        const std::int64_t end = held_until(uses[to].position), room = work_.room[t];
+        std::int64_t next = uses[from].position;
+        added_.clear();
+        each_run(t, [&](std::int64_t first, std::int64_t last) {
+            if (last < next || first > end) return;
+            if (first > next) added_.emplace_back(next, first);
+            next = last + 1;
+        });
+        if (next <= end) added_.emplace_back(next, end + 1);
+        for (const auto &[begin, over] : added_)
+            for (std::int64_t at = begin; at < over; ++at)
+                if (used_[at] + room > limit) return false;
+        for (const auto &[begin, over] : added_)
+            for (std::int64_t at = begin; at < over; ++at) used_[at] += room;
         for (std::int32_t i = from; i <= to; ++i) {
             own_[t][i] = 1;
             if (i < to) gap_[t][i] = 1;
         }
         // Runs that touch are one.
-        for (std::size_t i = 0; i + 1 < uses_[t].size(); ++i)
-            if (own_[t][i] && own_[t][i + 1] && held_until(uses_[t][i].position) + 1 >= uses_[t][i + 1].position) gap_[t][i] = 1;
-        const bool fits = within(t, limit);
-        if (!fits) {
-            own_[t] = own;
-            gap_[t] = gap;
-        }
-        take(t, work_.room[t]);
-        return fits;
+        const std::size_t before = from > 0 ? from - 1 : 0, after = std::min<std::size_t>(to + 1, uses.size() - 1);
+        for (std::size_t i = before; i < after; ++i)
+            if (own_[t][i] && own_[t][i + 1] && held_until(uses[i].position) + 1 >= uses[i + 1].position) gap_[t][i] = 1;
+        return true;
     }
 
     void keep(const std::vector<Item> &items) {
@@ -251,6 +246,7 @@ class Chooser {
     std::vector<std::vector<Use>> uses_;
     std::vector<std::vector<char>> own_, gap_;
     std::vector<double> write_;
+    std::vector<std::pair<std::int64_t, std::int64_t>> added_;  // positions [begin, over) that `keep` would fill
 };
 
 }  // namespace
