@@ -30,8 +30,8 @@ from loadmaster.units import PICOSECONDS
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 TASKS = {
     "vision": ("onnx:resnet50", "onnx:inception_v1", "onnx:squeezenet"),
-    "language": (str(FIXTURES / "bert-base.onnx.gz"), str(FIXTURES / "gpt2.onnx.gz")),
-    "recommendation": (str(FIXTURES / "dlrm.onnx.gz"),),
+    "language": tuple(str(FIXTURES / f"{name}.onnx.gz") for name in ("bert-base", "gpt2", "mobilebert")),
+    "recommendation": tuple(str(FIXTURES / f"{name}.onnx.gz") for name in ("dlrm", "ncf", "wide-and-deep")),
     "mix": ("onnx:resnet50", str(FIXTURES / "bert-base.onnx.gz"), str(FIXTURES / "mobilenetv2.onnx.gz")),
 }
 

@@ -39,8 +39,8 @@ SMALL, LARGE = (1, 2, 4, 8, 16), (1, 16, 256)
 SETTINGS = {"m3e-s1": SMALL, "m3e-s2": SMALL, "m3e-s3": LARGE, "m3e-s4": LARGE, "m3e-s5": LARGE, "m3e-s6": LARGE}
 ROOT = Path(__file__).parents[1]
 VISION = ("onnx:resnet50", "fixtures/mobilenetv2.onnx.gz", "onnx:squeezenet", "onnx:shufflenet", "onnx:vgg19", "onnx:inception_v1")
-LANGUAGE = ("fixtures/bert-base.onnx.gz", "fixtures/gpt2.onnx.gz")
-RECOMMENDATION = ("fixtures/dlrm.onnx.gz",)
+LANGUAGE = ("fixtures/bert-base.onnx.gz", "fixtures/gpt2.onnx.gz", "fixtures/mobilebert.onnx.gz")
+RECOMMENDATION = ("fixtures/dlrm.onnx.gz", "fixtures/ncf.onnx.gz", "fixtures/wide-and-deep.onnx.gz")
 NETWORKS = {"vision": VISION, "language": LANGUAGE, "recom": RECOMMENDATION, "mix": VISION[:3] + LANGUAGE + RECOMMENDATION}
 """Real networks of each task."""
 SHOWN = ("magma", "auto", "herald", "ai-mt", "random", "es", "tbpsa", "ga", "de", "pso", "cma-es", "a2c", "ppo")

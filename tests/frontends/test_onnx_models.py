@@ -112,6 +112,13 @@ def test_the_transformers_hold_their_published_parameters_and_tie_embeddings():
     assert any(op.kind == "Attention" and op.op_class is OpClass.PRODUCT for op in gpt2.ops)
 
 
+def test_mobilebert_and_collaborative_filtering_hold_their_published_parameters():
+    mobilebert, ncf = load(FIXTURES / "mobilebert.onnx.gz"), load(FIXTURES / "ncf.onnx.gz")
+    assert mobilebert.bytes_of(TensorKind.WEIGHT) / 4e6 == pytest.approx(24.6, rel=0.02)
+    tables = (138_493 + 26_744) * (64 + 128)
+    assert ncf.bytes_of(TensorKind.WEIGHT) / 4e6 == pytest.approx((tables + 256 * 257 + 128 * 257 + 64 * 129) / 1e6, rel=0.01)
+
+
 def test_a_recommender_touches_few_rows_of_large_tables():
     graph = load(FIXTURES / "dlrm.onnx.gz")
     tables = [op for op in graph.ops if op.kind == "Gather" and op.reads[0].tensor.startswith("tables")]
