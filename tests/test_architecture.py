@@ -12,7 +12,7 @@ VERBS = ("frontends", "lowering", "cost", "mapping", "placement", "allocation", 
 
 
 DRIVERS = {
-    *("planner", "assemble", "waiting"),
+    *("planner", "assemble", "outcome", "waiting"),
     *("allocator", "bank_allocator", "at_once"),
     *("mapper", "job_pool", "job_analyser"),
     *("placer", "kernel_reader", "fast_memory_sizing"),

@@ -34,6 +34,10 @@ def test_bytes_take_decimal_and_binary_units(text: str | int, expected: int) -> 
         (units.parse_seconds, "5", 5.0),
         (units.parse_seconds, "200 ms", 0.2),
         (units.parse_seconds, "2 min", 120.0),
+        (units.parse_joules_per_byte, "20 pJ/B", 20e-12),
+        (units.parse_joules_per_byte, "0.5 nJ/B", 0.5e-9),
+        (units.parse_watts, "300 mW", 0.3),
+        (units.parse_watts, "1.2 kW", 1200.0),
     ],
 )
 def test_each_kind_of_quantity_reads_its_own_unit(parse, text, expected) -> None:

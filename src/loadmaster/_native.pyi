@@ -396,6 +396,8 @@ class JointProblem:
         output: NDArray[np.uint8],
         first: NDArray[np.int64],
         next: NDArray[np.int64],
+        release: NDArray[np.int64],
+        reluctance: NDArray[np.float64],
         speeds: NDArray[np.float64],
         capacity: int,
     ) -> None: ...
@@ -412,6 +414,8 @@ class JointProblem:
         fast_price: float,
         crowd: float,
         regret: float,
+        thrift: float,
+        hold: int,
     ) -> tuple[
         int,
         float,

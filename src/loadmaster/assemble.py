@@ -8,9 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 import loadmaster
-from loadmaster.decisions import MakespanBound, Solution
+from loadmaster.decisions import Bounds, MakespanBound, Solution
+from loadmaster.energies import EnergyRates
+from loadmaster.goals import Goal
 from loadmaster.hardware import Target
 from loadmaster.job import JobTable, Workload
+from loadmaster.outcome import Outcome
 from loadmaster.plans import (
     SCHEMA_VERSION,
     Cost,
@@ -26,32 +29,46 @@ from loadmaster.plans import (
     PlannedTransfer,
     Rate,
 )
-from loadmaster.units import PICOSECONDS
+from loadmaster.units import FEMTOJOULES, PICOSECONDS, seconds_of
 
 
 def assemble(
-    workload: Workload, table: JobTable, target: Target, solution: Solution, bound: MakespanBound, seed: int, notes: Sequence[str]
+    workload: Workload,
+    table: JobTable,
+    target: Target,
+    rates: EnergyRates,
+    goal: Goal,
+    solution: Solution,
+    bounds: Bounds,
+    seed: int,
+    notes: Sequence[str],
 ) -> Plan:
     """Build the plan of decisions that have been made and simulated. Linear in operands, but for sorting."""
     writer = _Writer(workload, table, target, solution)
+    outcome = Outcome(workload, target, rates, goal, solution, bounds)
     jobs = tuple(writer.jobs())
     transfers = (*writer.streams(), *writer.copies())
     allocations = (*writer.shared_allocations(), *writer.private_allocations())
+    energy = outcome.energy(jobs, transfers)
     return Plan(
         version=SCHEMA_VERSION,
         producer=f"loadmaster {loadmaster.__version__}",
-        status="optimal" if solution.timeline.makespan <= bound.picoseconds else "feasible",
+        status=outcome.status(energy),
         seed=seed,
         target=target,
+        objective=outcome.objective(energy),
+        timings=outcome.timings(),
+        byte_energy={place: femtojoules / FEMTOJOULES for place, femtojoules in outcome.byte_energy.items()},
         networks=workload.networks,
+        mini_batches=tuple(outcome.mini_batches()),
         tensors=tuple(writer.tensors()),
         jobs=jobs,
         allocations=allocations,
         transfers=transfers,
         links=writer.links(),
-        metrics=writer.metrics(bound, jobs, transfers, allocations),
-        notes=(*_network_notes(workload), *notes, f"the makespan's lower bound comes from: {bound.limit}"),
-        search=tuple(Improvement(evaluations, _seconds(makespan)) for evaluations, makespan in solution.search),
+        metrics=writer.metrics(bounds, jobs, transfers, allocations, energy, outcome),
+        notes=(*_network_notes(workload), *notes, *outcome.notes()),
+        search=tuple(Improvement(n, score[1] / outcome.unit, seconds_of(score[0])) for n, score in solution.search),
     )
 
 
@@ -60,10 +77,6 @@ def _network_notes(workload: Workload) -> Iterator[str]:
         if network.unknown:
             yield f"{network.name}: not understood, planned with their bytes and no arithmetic: {', '.join(network.unknown)}"
         yield from (f"{network.name}: {note}" for note in network.notes)
-
-
-def _seconds(picoseconds: int) -> float:
-    return picoseconds / PICOSECONDS
 
 
 @dataclass(frozen=True)
@@ -143,9 +156,10 @@ class _Writer:
                 operators=job.operators,
                 macs=job.macs,
                 core=self._target.cores[core].name,
-                start=_seconds(start),
-                end=_seconds(end),
-                compute=_seconds(compute),
+                start=seconds_of(start),
+                end=seconds_of(end),
+                compute=seconds_of(compute),
+                energy=float(self._table.energy[index, core]),
                 after=tuple(self._task_name(task) for task in self._after[index]),
                 reads=tuple(self._operands(index, write=False)),
                 writes=tuple(self._operands(index, write=True)),
@@ -162,7 +176,7 @@ class _Writer:
         for index in self._by_time:
             job = self._workload.jobs[index].name
             core = self._target.cores[int(self._schedule.core[index])].name
-            start, end = _seconds(int(self._timeline.start[index])), _seconds(int(self._timeline.end[index]))
+            start, end = seconds_of(int(self._timeline.start[index])), seconds_of(int(self._timeline.end[index]))
             for access in self._accesses[index]:
                 name = self._workload.tensors[access.tensor].name
                 for memory in self._memory(index, access):
@@ -176,7 +190,7 @@ class _Writer:
             task = len(self._workload.jobs) + number
             tensor = self._workload.tensors[copy.tensor]
             source, destination = (main, fast) if copy.to_fast else (fast, main)
-            start, end = _seconds(int(self._timeline.start[task])), _seconds(int(self._timeline.end[task]))
+            start, end = seconds_of(int(self._timeline.start[task])), seconds_of(int(self._timeline.end[task]))
             after = tuple(self._task_name(before) for before in self._after[task])
             yield PlannedTransfer(tensor.name, source, destination, tensor.bytes, start, end, name=self._copy_name(number), after=after)
 
@@ -185,7 +199,7 @@ class _Writer:
             rows = zip(part.residences, part.start, part.end, part.offsets, part.sizes, strict=True)
             for residence, start, end, offset, size in sorted(rows, key=lambda row: (row[1], row[3], row[0].tensor)):
                 name = self._workload.tensors[residence.tensor].name
-                yield PlannedAllocation(name, memory.name, offset, size, _seconds(start), _seconds(end))
+                yield PlannedAllocation(name, memory.name, offset, size, seconds_of(start), seconds_of(end))
 
     def private_allocations(self) -> Iterator[PlannedAllocation]:
         """Tiles in private buffers, one above the other: a core runs one job at a time."""
@@ -193,7 +207,7 @@ class _Writer:
             core = self._target.cores[int(self._schedule.core[index])]
             if core.buffer == 0:
                 continue
-            start, end = _seconds(int(self._timeline.start[index])), _seconds(int(self._timeline.end[index]))
+            start, end = seconds_of(int(self._timeline.start[index])), seconds_of(int(self._timeline.end[index]))
             offset = 0
             for access in self._accesses[index]:
                 name = self._workload.tensors[access.tensor].name
@@ -211,21 +225,23 @@ class _Writer:
                 if start == end or rate == 0:
                     continue
                 last = segments[-1] if segments else None
-                if last and last.end == _seconds(start) and (last.bytes_per_second, last.load) == (rate, min(1.0, load)):
-                    segments[-1] = replace(last, end=_seconds(end))
+                if last and last.end == seconds_of(start) and (last.bytes_per_second, last.load) == (rate, min(1.0, load)):
+                    segments[-1] = replace(last, end=seconds_of(end))
                 else:
-                    segments.append(LinkSegment(_seconds(start), _seconds(end), rate, min(1.0, load)))
+                    segments.append(LinkSegment(seconds_of(start), seconds_of(end), rate, min(1.0, load)))
             curves[memory.name] = tuple(segments)
         return curves
 
     def metrics(
         self,
-        bound: MakespanBound,
+        bounds: Bounds,
         jobs: Sequence[PlannedJob],
         transfers: Sequence[PlannedTransfer],
         allocations: Sequence[PlannedAllocation],
+        energy: dict[str, int],
+        outcome: Outcome,
     ) -> Metrics:
-        makespan, least = _seconds(self._timeline.makespan), _seconds(bound.picoseconds)
+        makespan, least = seconds_of(self._timeline.makespan), seconds_of(bounds.makespan.picoseconds)
         flops = 2 * sum(network.macs * network.mini_batches for network in self._workload.networks)
         inferences = sum(network.batch * network.mini_batches for network in self._workload.networks)
         return Metrics(
@@ -233,8 +249,11 @@ class _Writer:
             throughput=Rate(flops / makespan, flops / least),
             inferences_per_second=Rate(inferences / makespan, inferences / least),
             utilisation=self._utilisation(jobs, makespan, least),
-            traffic=self._traffic(bound, transfers),
+            traffic=self._traffic(bounds.makespan, transfers),
             memory=self._memory_use(allocations),
+            energy=outcome.energy_cost(energy),
+            energy_by={place: femtojoules / FEMTOJOULES for place, femtojoules in energy.items()},
+            latency=outcome.latency(),
         )
 
     def _utilisation(self, jobs: Sequence[PlannedJob], makespan: float, least: float) -> dict[str, Rate]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from loadmaster.goals import Score
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -105,6 +107,15 @@ class MakespanBound:
 
 
 @dataclass(frozen=True)
+class Bounds:
+    """What any plan takes: its makespan, femtojoules, and for every network the picoseconds of its longest latency."""
+
+    makespan: MakespanBound
+    energy: int
+    latency: dict[str, int]
+
+
+@dataclass(frozen=True)
 class Packed:
     """Stays in one memory with their times in picoseconds, offsets and sizes in bytes, and the most bytes alive at once."""
 
@@ -120,8 +131,8 @@ class Packed:
 class Solution:
     """Decisions that fit together: simulated, with an address for everything; ``packed`` is by memory, main first.
 
-    ``after`` lists for every task the tasks that must have ended before it starts. ``search`` tells how it was found: the makespan in
-    picoseconds of every improvement, with the evaluations made up to then.
+    ``after`` lists for every task the tasks that must have ended before it starts. ``search`` tells how it was found: the score of every
+    improvement, with the evaluations made up to then.
     """
 
     schedule: Schedule
@@ -129,4 +140,4 @@ class Solution:
     timeline: Timeline
     packed: tuple[Packed, ...]
     after: tuple[tuple[int, ...], ...]
-    search: tuple[tuple[int, int], ...] = ()
+    search: tuple[tuple[int, Score], ...] = ()

@@ -17,9 +17,10 @@ _MOST_POINTS = 10_000
 class DesignPoint:
     """What the plan for one machine reaches; estimated.
 
-    ``scratchpad`` in bytes, ``bandwidth`` of main memory in bytes/s, times in seconds, ``throughput`` in FLOP/s. ``status`` is the plan's,
-    or ``no plan``, for the ``reason`` given: then figures are None. ``violations`` counts what an independent check found wrong with the
-    plan.
+    ``scratchpad`` in bytes, ``bandwidth`` of main memory in bytes/s, times in seconds, ``throughput`` in FLOP/s, energies in joules.
+    ``status`` is the plan's, or ``no plan``, for the ``reason`` given: then figures are None. ``gap`` is how far the objective is above
+    its bound, as a share, and ``missed`` counts mini-batches that end after their deadline. ``violations`` counts what an independent
+    check found wrong with the plan.
     """
 
     scratchpad: int
@@ -31,6 +32,10 @@ class DesignPoint:
     inferences_per_second: float | None = None
     traffic_bytes: int | None = None
     peak: int | None = None
+    energy: float | None = None
+    energy_bound: float | None = None
+    gap: float | None = None
+    missed: int = 0
     violations: int = 0
     reason: str = ""
 

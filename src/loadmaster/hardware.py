@@ -23,6 +23,7 @@ class Memory:
     ``capacity`` in bytes, bandwidths in bytes/s. Reads and writes take turns on the link: reading ``a`` and writing ``b`` bytes
     takes ``a / read_bandwidth + b / write_bandwidth`` seconds of it. ``in_place`` says whether a core can use operands where
     they lie in this memory; if not, they must be copied to the fast memory first. Offsets are multiples of ``alignment`` bytes.
+    ``energy`` is joules for each byte over the link, None where nobody knows better than the cost model.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Memory:
     write_bandwidth: float
     in_place: bool = True
     alignment: int = 64
+    energy: float | None = None
 
     def padded(self, size: int) -> int:
         """Bytes that a buffer of ``size`` takes where the next one must be aligned too."""
@@ -82,7 +84,10 @@ class CopyEngine:
 
 @dataclass(frozen=True)
 class Target:
-    """A machine: its cores, the main memory in which networks start and end, and a fast memory if it has one."""
+    """A machine: its cores, the main memory in which networks start and end, and a fast memory if it has one.
+
+    ``static_power`` in watts is what all of it takes while a plan runs, whatever it does.
+    """
 
     name: str
     description: str
@@ -90,6 +95,7 @@ class Target:
     main: Memory
     fast: Memory | None = None
     copy: CopyEngine | None = None
+    static_power: float = 0.0
 
     @property
     def memories(self) -> tuple[Memory, ...]:

@@ -126,7 +126,8 @@ class JobTable:
     ``compute[j, c]`` is the arithmetic time in seconds of job ``j`` on core ``c`` when all operands are at hand. Row
     ``i`` of the operand arrays belongs to job ``operand_job[i]`` and tensor instance ``operand_tensor[i]`` (rows are
     sorted by job, reads before writes): ``moved[i, c]`` bytes cross the core's port, refills included, and ``tile[i,
-    c]`` bytes of the private buffer hold it.
+    c]`` bytes of the private buffer hold it. ``energy[j, c]`` joules, in whole femtojoules, are taken inside the core; bytes over its port
+    and over memories' links come on top (:mod:`loadmaster.energies`).
     """
 
     compute: NDArray[np.float64]
@@ -135,3 +136,4 @@ class JobTable:
     operand_write: NDArray[np.bool_]
     moved: NDArray[np.int64]
     tile: NDArray[np.int64]
+    energy: NDArray[np.float64]

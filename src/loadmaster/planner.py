@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loadmaster.allocation import most_alive, pack, pack_all
 from loadmaster.assemble import assemble
-from loadmaster.cost import job_table
+from loadmaster.cost import energy_rates, job_table
 from loadmaster.decisions import Packed, Packing, Placement, Residence, Schedule, Solution, Timeline
+from loadmaster.energies import EnergyModel
 from loadmaster.errors import CapacityError, PlanError
+from loadmaster.goals import Goal, Score, delivered, goal_of
 from loadmaster.graph import Graph
 from loadmaster.hardware import Target
 from loadmaster.job import JobTable, Workload
 from loadmaster.joint import Found, JointProblem, JointSearch
 from loadmaster.lowering import lower
-from loadmaster.mapping import makespan_bound, map_jobs
+from loadmaster.mapping import goal_bounds, map_jobs
 from loadmaster.placement import keep_resident, optimistic, resident, saved_seconds, stage_copies
 from loadmaster.plans import ROUNDS, Plan
 from loadmaster.simulate import replay
-from loadmaster.timing import JobTimes, job_times
+from loadmaster.timing import JobTimes, job_times, memories_used
 from loadmaster.units import format_bytes
 from loadmaster.waiting import After, as_timed, waits
 
@@ -54,6 +57,10 @@ def plan(
     samples: int = SAMPLES,
     rounds: int = ROUNDS,
     time_limit: float | None = None,
+    objective: str = "throughput",
+    network: str | None = None,
+    deadlines: Mapping[str, float] | None = None,
+    periods: Mapping[str, float] | None = None,
     progress: Progress | None = None,
 ) -> Plan:
     """Plan networks together on a target.
@@ -61,7 +68,8 @@ def plan(
     Lowers them to jobs, costs every job on every core, then maps, places, allocates and simulates: first with everything in main
     memory, then with activations kept in the fast memory. From the best of these the joint search goes on, over cores, order, residency and
     transfers together: weights are fetched once for all mini-batches that are near one another in the order, and ahead of their use. The
-    fastest plan is returned, so it is never slower than the best separate one.
+    best plan is returned, so it is never worse than the best separate one. Best is the one whose mini-batches are late least, all
+    together, then the one with the best objective, then the fastest.
 
     Parameters
     ----------
@@ -80,6 +88,14 @@ def plan(
     time_limit : float, optional
         Seconds after which the search stops where it is; the plan's notes then say so, as they do after Ctrl-C. What follows
         the search is not cut short.
+    objective : str
+        What is minimised: ``throughput``, the makespan; ``latency``, the longest time from the release of a mini-batch of one network to
+        its end; ``energy``; or ``edp``, energy times makespan.
+    network : str, optional
+        The network whose latency counts; the first unless told.
+    deadlines, periods : mapping, optional
+        Seconds, by network: mini-batch ``k`` is released at ``k`` times the period, before which none of its jobs starts, and due a
+        deadline later. Without a period all mini-batches are there from the start; without a deadline they are never late.
     progress : callable, optional
         Called with the stage and the share of it that is done.
 
@@ -87,20 +103,24 @@ def plan(
     ------
     CapacityError
         If main memory cannot hold the networks, or a machine that must copy operands cannot hold those of one job.
+    PlanError
+        If an argument is out of range, or a network is not known.
     """
     _check_arguments(graphs, target, mini_batches, seed, rounds)
     deadline = None if time_limit is None else time.monotonic() + time_limit
     report = progress or (lambda stage, share: None)
     report("lowering", 0.0)
     workload = lower(graphs, target, mini_batches=mini_batches)
+    goal = goal_of(workload, objective, network, deadlines or {}, periods or {})
     report("costing", 0.0)
     table = job_table(workload, target)
-    planner = _Planner(workload, table, target, seed, samples, rounds, deadline, report)
+    energy = EnergyModel(table, energy_rates(target))
+    planner = _Planner(workload, table, target, goal, energy, seed, samples, rounds, deadline, report)
     best = planner.best()
     report("bounding", 0.0)
-    bound = makespan_bound(workload.jobs, workload.tensors, table, target)
+    bounds = goal_bounds(workload, table, target, energy.rates, goal)
     report("assembling", 0.0)
-    return assemble(workload, table, target, best, bound, seed, planner.notes())
+    return assemble(workload, table, target, energy.rates, goal, best, bounds, seed, planner.notes())
 
 
 def _check_arguments(graphs: Sequence[Graph], target: Target, mini_batches: int, seed: int, rounds: int) -> None:
@@ -128,10 +148,7 @@ class _Candidate:
     placement: Placement
     timeline: Timeline
     packed: Packed | None
-
-    @property
-    def makespan(self) -> int:
-        return self.timeline.makespan
+    score: Score
 
 
 @dataclass
@@ -139,22 +156,28 @@ class _Planner:
     workload: Workload
     table: JobTable
     target: Target
+    goal: Goal
+    energy: EnergyModel
     seed: int
     samples: int
     rounds: int
     deadline: float | None
     report: Progress
     interrupted: bool = False
+    _input_release: NDArray[np.int64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._input_release = self.goal.released_tensors(self.workload)
 
     def best(self) -> Solution:
-        """The fastest complete plan; of equals, the one with most on chip. Ctrl-C or the deadline ends the search once there is one."""
+        """The best complete plan; of equals, the one with most on chip. Ctrl-C or the deadline ends the search once there is one."""
         if not self.target.main.in_place:
             return self._staged()
         best = self._candidate(self._map(self._nowhere(), "mapping"), self._nowhere(), None)
         assert best is not None
         try:
-            for candidate in self._with_residents(best.makespan):
-                best = min(best, candidate, key=lambda c: (c.makespan, -int(c.placement.read_fast.sum())))
+            for candidate in self._with_residents(best.score):
+                best = min(best, candidate, key=lambda c: (c.score, -int(c.placement.read_fast.sum())))
         except KeyboardInterrupt:
             self.interrupted = True
         self.report("allocating", 0.0)
@@ -166,31 +189,34 @@ class _Planner:
 
     def _jointly(self, separate: Solution) -> Solution:
         """Go on from the separate plan: in every round the joint search improves, and what it found is given addresses or less room."""
-        problem = JointProblem(self.workload, self.table, self.target)
+        problem = JointProblem(self.workload, self.table, self.target, self.goal, self.energy)
+        least = self._score(separate.schedule, separate.placement, separate.timeline)
         start = separate.timeline.start[: len(self.workload.jobs)]
         given = [np.lexsort((np.arange(len(start)), start)).astype(np.int64)]
 
-        def progress(done: int, total: int, _: int) -> None:
+        def progress(done: int, total: int, _: Score) -> None:
             self.report("planning jointly", min(1.0, done / total))
 
         samples = self.rounds * _ORDERS_A_ROUND
         search = JointSearch(problem, given, samples=samples, seed=self.seed, deadline=self.deadline, progress=progress)
-        best, failures, history = separate, 0, [(0, separate.timeline.makespan)]
+        best, failures, history = separate, 0, [(0, least)]
         for number in range(self.rounds + _LAST_TRIES):
             over = number >= self.rounds or search.interrupted
             if over and best is not separate:
                 break
             found = search.run(0 if over else _ORDERS_A_ROUND)
-            if not 0 <= found.evaluation.makespan < best.timeline.makespan:
+            if found.evaluation.judged >= least:
                 continue
             solution = self._realise(problem, found)
             if solution is None:
                 # Where it failed before, it is far from fitting.
                 failures += 1
                 search.fill_less(_LESS_ROOM**failures)
-            elif solution.timeline.makespan < best.timeline.makespan:
-                best = solution
-                history.append((found.evaluations, best.timeline.makespan))
+                continue
+            score = self._score(solution.schedule, solution.placement, solution.timeline)
+            if score < least:
+                best, least = solution, score
+                history.append((found.evaluations, least))
         self.interrupted |= search.interrupted
         return replace(best, search=tuple(history))
 
@@ -201,13 +227,25 @@ class _Planner:
         stays = _Stays.of(self.workload, placement, timeline, 1)
         assert self.target.fast is not None
         result = pack_all(stays.start, stays.end, stays.sizes, capacity=self.target.fast.capacity, alignment=self.target.fast.alignment)
-        return None if result is None else self._complete(_Candidate(schedule, placement, timeline, stays.packed(result)))
+        return (
+            None
+            if result is None
+            else self._complete(_Candidate(schedule, placement, timeline, stays.packed(result), found.evaluation.judged))
+        )
+
+    def _score(self, schedule: Schedule, placement: Placement, timeline: Timeline) -> Score:
+        def energy() -> int:
+            used = memories_used(self.table, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
+            copied = sum(self.workload.tensors[copy.tensor].bytes for copy in placement.copies)
+            return self.energy.of_plan(schedule.core, *used, copied, timeline.makespan)
+
+        return self.goal.score(delivered(self.workload, placement.copies, timeline.end), timeline.makespan, energy)
 
     def _nowhere(self) -> Mask:
         return np.zeros(len(self.workload.tensors), dtype=np.bool_)
 
-    def _with_residents(self, limit: int) -> Iterator[_Candidate]:
-        """Plans that use the fast memory and take no longer than ``limit``, each with what the one before taught."""
+    def _with_residents(self, limit: Score) -> Iterator[_Candidate]:
+        """Plans that use the fast memory and are no worse than ``limit``, each with what the one before taught."""
         if self.target.fast is None:
             return
         hoped = optimistic(self.workload.tensors, self.target.fast.capacity)
@@ -222,7 +260,7 @@ class _Planner:
                 yield candidate
                 if self._late():
                     return
-                limit, timeline = min(limit, candidate.makespan), candidate.timeline
+                limit, timeline = min(limit, candidate.score), candidate.timeline
                 chosen = candidate.placement.read_fast
             if np.array_equal(chosen, hoped):
                 return
@@ -237,37 +275,68 @@ class _Planner:
         return keep_resident(self.workload.jobs, self.workload.tensors, self.table, self.target, schedule, timeline)
 
     def _map(self, in_fast: Mask, stage: str) -> Schedule:
-        times = self._times(resident(self.workload.jobs, self.workload.tensors, in_fast))
+        placement = resident(self.workload.jobs, self.workload.tensors, in_fast)
 
         def progress(done: int, total: int, _: int) -> None:
             self.report(stage, done / total)
 
-        samples = 1 if self.interrupted else self.samples
-        schedule = map_jobs(self.workload.jobs, times, samples=samples, seed=self.seed, deadline=self.deadline, progress=progress)
+        schedule = map_jobs(
+            self.workload.jobs,
+            self._times(placement),
+            samples=1 if self.interrupted else self.samples,
+            seed=self.seed,
+            deadline=self.deadline,
+            progress=progress,
+            **self._wishes(placement),
+        )
         self.interrupted |= schedule.interrupted
         return schedule
+
+    def _wishes(self, placement: Placement) -> dict[str, Any]:
+        """What the mapper is told of the goal: how to judge, what is urgent, and which cores are frugal."""
+        if self.goal.objective == "throughput" and not self.goal.is_timed:
+            return {}
+        energy = self.energy.of_jobs(*memories_used(self.table, placement.read_fast, placement.write_fast, placement.write_main))
+        each = np.arange(len(energy))
+
+        def judge(core: NDArray[np.int32], end: NDArray[np.int64], makespan: int) -> Score:
+            def joules() -> int:
+                return round(float(energy[each, core].sum())) + self.energy.rates.static(makespan)
+
+            return self.goal.score(end, makespan, joules)
+
+        least = energy.min(axis=1, keepdims=True)
+        frugal = [energy <= (1 + more) * least for more in (0.0, 0.1)] if self.goal.needs_energy else []
+        wishes: dict[str, Any] = {"judge": judge, "release": self.goal.job_release, "allowed": frugal}
+        if self.goal.is_timed or self.goal.favourite:
+            wishes["urgency"] = self.goal.urgency
+        return wishes
 
     def _times(self, placement: Placement) -> JobTimes:
         return job_times(self.table, self.target, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
 
     def _replay(self, schedule: Schedule, placement: Placement, after: After = ()) -> Timeline:
-        return replay(self.workload.jobs, self.workload.tensors, self._times(placement), self.target, schedule, placement, after)
+        release = np.concatenate(
+            [self.goal.job_release, self._input_release[np.array([copy.tensor for copy in placement.copies], dtype=np.int64)]]
+        )
+        return replay(self.workload.jobs, self.workload.tensors, self._times(placement), self.target, schedule, placement, after, release)
 
-    def _candidate(self, schedule: Schedule, in_fast: Mask, limit: int | None) -> _Candidate | None:
-        """Send to main memory what finds no address in the fast one, until all the rest does; None once it takes longer than ``limit``."""
+    def _candidate(self, schedule: Schedule, in_fast: Mask, limit: Score | None) -> _Candidate | None:
+        """Send to main memory what finds no address in the fast one, until all the rest does; None once it is worse than ``limit``."""
         self.report("allocating", 0.0)
         value = saved_seconds(self.workload.tensors, self.table, self.target, schedule)
         while True:
             placement = resident(self.workload.jobs, self.workload.tensors, in_fast)
             timeline = self._replay(schedule, placement)
-            if limit is not None and timeline.makespan > limit:
+            score = self._score(schedule, placement, timeline)
+            if limit is not None and score > limit:
                 return None
             if not in_fast.any() or self.target.fast is None:
-                return _Candidate(schedule, placement, timeline, None)
+                return _Candidate(schedule, placement, timeline, None, score)
             packed = self._pack(1, placement, timeline, value)
             homeless = [r.tensor for r, offset in zip(packed.residences, packed.offsets, strict=True) if offset < 0]
             if not homeless:
-                return _Candidate(schedule, placement, timeline, packed)
+                return _Candidate(schedule, placement, timeline, packed, score)
             in_fast = in_fast.copy()
             in_fast[homeless] = False
 
@@ -282,10 +351,11 @@ class _Planner:
         after = waits(self.workload.jobs, candidate.schedule, candidate.placement, packed)
         # Addresses were chosen for one timeline; what then waits for what makes the final one.
         timeline = self._replay(candidate.schedule, candidate.placement, after)
-        if timeline.makespan > candidate.makespan:
+        score = self._score(candidate.schedule, candidate.placement, timeline)
+        if score > candidate.score:
             held = as_timed(after, candidate.timeline)
             as_found = self._replay(candidate.schedule, candidate.placement, held)
-            if as_found.makespan < timeline.makespan:
+            if self._score(candidate.schedule, candidate.placement, as_found) < score:
                 after, timeline = held, as_found
         packed = tuple(_retimed(part, timeline) for part in packed)
         return Solution(candidate.schedule, candidate.placement, timeline, packed, after)
@@ -300,7 +370,7 @@ class _Planner:
             timeline = self._replay(schedule, placement)
             packed = self._pack(1, placement, timeline, None)
             if min(packed.offsets, default=0) >= 0:
-                return self._complete(_Candidate(schedule, placement, timeline, packed))
+                return self._complete(_Candidate(schedule, placement, timeline, packed, self._score(schedule, placement, timeline)))
         raise CapacityError(f"{self.target.fast.name}: operands fit by size, but no packing without gaps was found: enlarge its capacity")
 
     def _pack(self, memory_index: int, placement: Placement, timeline: Timeline, value: NDArray[np.float64] | None) -> Packed:

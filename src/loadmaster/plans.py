@@ -1,6 +1,7 @@
 """A finished plan: everything that a code generator needs, as plain frozen records with versioned JSON in and out.
 
-Times are seconds and multiples of one picosecond, so that comparisons are exact; sizes are bytes; bandwidths bytes/s.
+Times are seconds and multiples of one picosecond, energies joules and multiples of one femtojoule, so that comparisons are exact; sizes
+are bytes; bandwidths bytes/s.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Annotated
 from loadmaster.hardware import Target
 from loadmaster.job import NetworkInfo
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 ROUNDS = 4
 """Rounds of the joint search, unless told otherwise."""
 
@@ -73,6 +74,9 @@ class PlannedOperand:
 class PlannedJob:
     """A job on a core. It occupies the core over [start, end), of which ``compute`` seconds are arithmetic.
 
+    ``energy`` joules are taken inside the core: arithmetic, local buffers, on-chip network. What its operands take on their way is in
+    ``Metrics.energy_by``.
+
     ``after`` names every job and copy that must have ended before it starts, whatever the times turn out to be: producers of its operands
     and, where it writes to an address that others used before, their last users. Order on one core is the order of start times.
     """
@@ -89,6 +93,7 @@ class PlannedJob:
     start: float
     end: float
     compute: float
+    energy: float
     after: tuple[str, ...]
     reads: tuple[PlannedOperand, ...]
     writes: tuple[PlannedOperand, ...]
@@ -137,7 +142,9 @@ class LinkSegment:
 @dataclass(frozen=True)
 class Metrics:
     """The figures of a plan. Utilisation is arithmetic time over makespan; its bound is what the same assignment reaches at the
-    makespan's bound. Traffic is bytes over each memory's link."""
+    makespan's bound. Traffic is bytes over each memory's link. ``energy`` is that of all jobs and transfers, and the target's static power
+    over the makespan; ``energy_by`` says how much of it each memory and each core takes. ``latency`` is, for every network, the longest
+    of a mini-batch."""
 
     makespan: Cost
     throughput: Rate
@@ -145,23 +152,67 @@ class Metrics:
     utilisation: Mapping[str, Rate]
     traffic: Mapping[str, Cost]
     memory: Mapping[str, MemoryUse]
+    energy: Cost
+    energy_by: Mapping[str, float]
+    latency: Mapping[str, Cost]
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """What the plan was made for, and what it reached: seconds, joules, or (``edp``) joules times seconds.
+
+    ``name`` is ``throughput`` (the makespan), ``latency`` (of ``network``), ``energy`` or ``edp``, energy times makespan.
+    """
+
+    name: str
+    network: str
+    value: float
+    lower_bound: float
+
+    @property
+    def gap(self) -> float | None:
+        """How far the value is above its bound, as a share of the bound; None if that is nothing."""
+        return self.value / self.lower_bound - 1 if self.lower_bound > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkTiming:
+    """Mini-batch ``k`` of a network is released at ``k`` times its period, and due ``deadline`` later; None: never."""
+
+    network: str
+    period: float
+    deadline: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MiniBatch:
+    """What becomes of a mini-batch: none of its jobs starts before its release; ``latency`` later all have ended and outputs are there."""
+
+    network: str
+    number: int
+    release: float
+    end: float
+    latency: float
+    missed: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Improvement:
-    """A makespan in seconds that the search came upon, after so many orders had been evaluated."""
+    """The objective's value and the lateness of all mini-batches together that the search came upon, after so many evaluations."""
 
     evaluations: int
-    makespan: float
+    value: float
+    lateness: float
 
 
 @dataclass(frozen=True)
 class Plan:
     """Which core runs each job and when, where every tensor lives, and when it moves.
 
-    Times are the simulator's estimates. ``status`` is ``optimal`` when the makespan meets the bound in integer
-    picoseconds, else ``feasible``. ``search`` tells how the joint search made the estimate fall, from the separate plan's on; before
-    addresses were chosen, so that the plan's own makespan may differ by a little.
+    Times are the simulator's estimates. ``status`` is ``optimal`` when no mini-batch is late and the objective meets its bound in integer
+    picoseconds or femtojoules, else ``feasible``. ``byte_energy`` is joules for each byte into or out of a memory, or a core's private
+    buffer. ``search`` tells how the joint search made the estimate fall, from the separate plan's on; before
+    addresses were chosen, so that the plan's own figures may differ by a little.
     """
 
     version: int
@@ -169,7 +220,11 @@ class Plan:
     status: str
     seed: int
     target: Target
+    objective: Objective
+    timings: tuple[NetworkTiming, ...]
+    byte_energy: Mapping[str, float]
     networks: tuple[NetworkInfo, ...]
+    mini_batches: tuple[MiniBatch, ...]
     tensors: tuple[PlannedTensor, ...]
     jobs: tuple[PlannedJob, ...]
     allocations: tuple[PlannedAllocation, ...]
@@ -178,6 +233,17 @@ class Plan:
     metrics: Metrics
     notes: tuple[str, ...] = field(default=())
     search: tuple[Improvement, ...] = field(default=())
+
+    @property
+    def missed(self) -> int:
+        """Mini-batches that end after their deadline."""
+        return sum(batch.missed for batch in self.mini_batches)
+
+    @property
+    def lateness(self) -> float:
+        """Seconds by which mini-batches end after their deadlines, all together."""
+        deadlines = {timing.network: timing.deadline for timing in self.timings}
+        return sum(batch.latency - (deadlines.get(batch.network) or 0.0) for batch in self.mini_batches if batch.missed)
 
     def save(self, path: str | Path) -> Path:
         """Write the plan as JSON, atomically; the same plan gives the same bytes."""

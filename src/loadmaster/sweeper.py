@@ -133,5 +133,9 @@ def plan_point(graphs: Sequence[Graph], target: Target, options: dict[str, Any])
         inferences_per_second=metrics.inferences_per_second.value,
         traffic_bytes=int(metrics.traffic[target.main.name].value),
         peak=0 if target.fast is None else metrics.memory[target.fast.name].peak,
+        energy=metrics.energy.value,
+        energy_bound=metrics.energy.lower_bound,
+        gap=result.objective.gap,
+        missed=result.missed,
         violations=len(verify(result)),
     )

@@ -43,12 +43,8 @@ def job_times(
     Arithmetic and transfers overlap: a job lasts as long as the slowest of them, in whole picoseconds and
     at least one. O(operands x cores).
     """
-    t, write = table.operand_tensor, table.operand_write
-    reads_fast = read_fast[t]
-    if streamed is not None:
-        reads_fast[streamed] = False
-    uses_fast = np.where(write, write_fast[t], reads_fast)
-    uses_main = np.where(write, write_main[t], ~reads_fast)
+    write = table.operand_write
+    uses_main, uses_fast = memories_used(table, read_fast, write_fast, write_main, streamed)
     seconds, volumes = [], []
     for memory, used in zip(target.memories, (uses_main, uses_fast), strict=False):
         per_byte = np.where(write, 1.0 / memory.write_bandwidth, 1.0 / memory.read_bandwidth) * used
@@ -61,6 +57,21 @@ def job_times(
     duration = whole_picoseconds(np.maximum(table.compute, links.max(axis=2)))
     seconds_each = duration[:, :, None] / PICOSECONDS
     return JobTimes(duration, links / seconds_each, np.stack(volumes, axis=2) / seconds_each)
+
+
+def memories_used(
+    table: JobTable,
+    read_fast: NDArray[np.bool_],
+    write_fast: NDArray[np.bool_],
+    write_main: NDArray[np.bool_],
+    streamed: NDArray[np.int64] | None = None,
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Whether each row of the table moves bytes of the main memory, and of the fast one; arguments are those of :func:`job_times`."""
+    t, write = table.operand_tensor, table.operand_write
+    reads_fast = read_fast[t]
+    if streamed is not None:
+        reads_fast[streamed] = False
+    return np.where(write, write_main[t], ~reads_fast), np.where(write, write_fast[t], reads_fast)
 
 
 def whole_picoseconds(seconds: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -11,10 +11,13 @@ from loadmaster.errors import UnitError
 
 PICOSECONDS = 10**12
 """In a second. Plans count time in whole picoseconds."""
+FEMTOJOULES = 10**15
+"""In a joule. Plans count energy in whole femtojoules."""
 
 _DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
 _FRACTIONS = {"": Decimal(1), "m": Decimal("1e-3"), "u": Decimal("1e-6"), "n": Decimal("1e-9")}
+_SMALL = _FRACTIONS | {"p": Decimal("1e-12"), "f": Decimal("1e-15")}
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([^\s\d].*?)?\s*")
 _LARGEST = 2**62
 
@@ -79,10 +82,25 @@ def parse_flops(text: str | int | float) -> float:
     return _positive(_quantity(text, "FLOP/s", _DECIMAL, "an arithmetic rate", "13 TFLOP/s"), text)
 
 
+def parse_joules_per_byte(text: str | int | float) -> float:
+    """Joules per byte, from ``"20 pJ/B"``."""
+    return float(_quantity(text, "J/B", _SMALL, "an energy per byte", "20 pJ/B"))
+
+
+def parse_watts(text: str | int | float) -> float:
+    """Watts, from ``"1.5 W"`` or ``"300 mW"``."""
+    return float(_quantity(text, "W", _FRACTIONS | {"k": Decimal(1000)}, "a power", "1.5 W"))
+
+
 def _positive(value: Decimal, text: str | int | float) -> float:
     if value == 0:
         raise UnitError(f"{text!r} must be more than zero")
     return float(value)
+
+
+def seconds_of(picoseconds: int) -> float:
+    """Seconds, the nearest float to so many picoseconds."""
+    return picoseconds / PICOSECONDS
 
 
 def format_bytes(count: float) -> str:
@@ -111,6 +129,14 @@ def format_seconds(seconds: float) -> str:
         if seconds >= scale:
             return f"{_digits(seconds / scale)} {unit}"
     return f"{_digits(seconds / 1e-9)} ns"
+
+
+def format_joules(joules: float) -> str:
+    """An energy with a fitting unit: ``"12.3 mJ"``."""
+    for scale, unit in ((1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ"), (1e-9, "nJ")):
+        if joules >= scale:
+            return f"{_digits(joules / scale)} {unit}"
+    return f"{_digits(joules / 1e-12)} pJ"
 
 
 def _scaled(value: float, base: int, units: tuple[str, ...]) -> str:

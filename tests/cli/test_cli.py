@@ -63,6 +63,54 @@ def test_a_written_plan_verifies_and_a_broken_one_does_not(planned, tmp_path: Pa
     assert json.loads(as_json.stdout)["valid"] is False
 
 
+def test_plan_says_what_it_was_made_for_and_what_came_of_deadlines(tmp_path: Path) -> None:
+    command = (
+        "plan",
+        "onnx:squeezenet",
+        "--target",
+        "edge-npu",
+        "--precision",
+        "int8",
+        "--mini-batches",
+        "2",
+        "--rounds",
+        "1",
+        "--out",
+        tmp_path,
+    )
+    met = run(*command, "--objective", "energy", "--period", "squeezenet=1ms", "--deadline", "squeezenet=900 us", "--json")
+    assert met.returncode == 0, met.stderr
+    summary = json.loads(met.stdout)
+    assert summary["objective"]["name"] == "energy"
+    assert summary["objective"]["value"] == summary["energy"]["value"] >= summary["energy"]["lower_bound"] > 0
+    assert summary["energy"]["by"].keys() == {"dram", "scratchpad", "ws0", "ws1", "ws2", "lb"}
+    assert (summary["missed"], summary["lateness"]) == (0, 0.0)
+    assert [batch["release"] for batch in summary["mini_batches"]] == [0.0, 0.001]
+    late = run(*command, "--deadline", "squeezenet=1us")
+    assert late.returncode == 3, late.stderr
+    assert "2 of 2 mini-batches miss their deadlines" in late.stderr
+    assert "its deadline of 1.00 us is impossible" in " ".join(late.stdout.split())
+    assert run("verify", tmp_path / "plan.json").returncode == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "missed" in page
+    assert "<h2>Energy</h2>" in page
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--deadline", "5ms"), ("--deadline '5ms'", "NAME=S")),
+        (("--period", "squeezenet=soon"), ("'soon'", "time")),
+        (("--deadline", "resnet=5ms"), ("'resnet'", "squeezenet")),
+        (("--objective", "beauty"), ("'beauty'", "throughput, latency, energy, edp")),
+        (("--network", "squeezenet"), ("latency",)),
+    ],
+)
+def test_goals_that_make_no_sense_are_refused(options: tuple[str, ...], words: tuple[str, ...], tmp_path: Path) -> None:
+    refused(run("plan", "onnx:squeezenet", "--target", "edge-npu", "--out", tmp_path / "p", *options), *words)
+    assert not (tmp_path / "p").exists()
+
+
 def test_the_summary_says_what_was_planned_and_that_figures_are_estimates(tmp_path: Path) -> None:
     result = run("plan", "onnx:squeezenet", "--target", "m3e-s1", "--out", tmp_path)
     assert result.returncode == 0, result.stderr

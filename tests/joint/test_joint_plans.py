@@ -13,14 +13,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import loadmaster as lm
-from loadmaster.cost import job_table
+from loadmaster.cost import energy_rates, job_table
+from loadmaster.energies import EnergyModel
 from loadmaster.errors import PlanError
+from loadmaster.goals import goal_of
+from loadmaster.hardware import Target
+from loadmaster.job import Workload
 from loadmaster.joint import JointProblem, JointSearch
 from loadmaster.joint.orders import best_blocks, chains
 from loadmaster.joint.problem import Choices
 from loadmaster.lowering import lower
 from loadmaster.plans import Plan
 from networks import npu, residual_chain
+
+
+def joint_problem(work: Workload, machine: Target) -> JointProblem:
+    table = job_table(work, machine)
+    goal = goal_of(work, "throughput", None, {}, {})
+    return JointProblem(work, table, machine, goal, EnergyModel(table, energy_rates(machine)))
 
 
 def with_random_times(plan: Plan, seed: int) -> dict[str, tuple[float, float]]:
@@ -105,7 +115,7 @@ def test_weights_that_fit_are_read_once_for_all_mini_batches() -> None:
 
 def test_the_search_is_told_and_only_falls() -> None:
     plan = lm.plan([residual_chain(4)], npu(scratchpad=2**14), mini_batches=4)
-    values = [step.makespan for step in plan.search]
+    values = [step.value for step in plan.search]
     assert len(values) > 1
     assert values == sorted(values, reverse=True)
 
@@ -129,7 +139,7 @@ def test_blocks_go_deep_where_activations_are_large_and_wide_where_weights_are()
 def test_every_order_ends_however_little_room_there_is() -> None:
     machine = npu(2, 2048)
     work = lower([residual_chain(3)], machine, mini_batches=3)
-    problem = JointProblem(work, job_table(work, machine), machine)
+    problem = joint_problem(work, machine)
     for slack in (0, 5):
         for keep in (0.3, 1.0):
             found = problem.evaluate(np.arange(len(work.jobs)), Choices(keep=keep, slack=slack))
@@ -148,7 +158,7 @@ def test_every_order_ends_however_little_room_there_is() -> None:
 def test_jobs_that_go_before_their_turn_leave_room_for_those_whose_turn_it_is(random, batches, room, crowd, regret, fill) -> None:
     machine = npu(3, room)
     work = lower([residual_chain(2), replace(residual_chain(3), name="other")], machine, mini_batches=batches)
-    problem = JointProblem(work, job_table(work, machine), machine)
+    problem = joint_problem(work, machine)
     keys = [random.random() for _ in work.jobs]
     for job, record in enumerate(work.jobs):
         keys[job] = max([keys[job], *(keys[before] for before in record.after)])
@@ -169,7 +179,7 @@ def test_jobs_that_go_before_their_turn_leave_room_for_those_whose_turn_it_is(ra
 def test_the_same_seed_finds_the_same() -> None:
     machine = npu(2, 4096)
     work = lower([residual_chain(3)], machine, mini_batches=3)
-    problem = JointProblem(work, job_table(work, machine), machine)
+    problem = joint_problem(work, machine)
     first, second = (JointSearch(problem, [np.arange(len(work.jobs))], samples=40, seed=5).run(40) for _ in range(2))
     assert first.evaluation.makespan == second.evaluation.makespan
     assert (first.order == second.order).all()

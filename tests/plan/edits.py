@@ -7,7 +7,7 @@ from typing import Any
 from hand_plan import copying_plan, finished, place, shared_plan, streams, tensor, tiles, us
 
 from loadmaster.job import OperatorInfo
-from loadmaster.plans import Plan, PlannedOperand
+from loadmaster.plans import NetworkTiming, Plan, PlannedOperand
 
 SHARED, COPYING = shared_plan(), copying_plan()
 
@@ -65,12 +65,26 @@ def plus(plan: Plan, part: str, *records: Any) -> Plan:
 
 
 def figure(name: str, /, plan: Plan = SHARED, **changes: Any) -> Plan:
+    if name == "makespan":
+        plan = replace(plan, objective=replace(plan.objective, **changes))
     return replace(plan, metrics=replace(plan.metrics, **{name: replace(getattr(plan.metrics, name), **changes)}))
 
 
 def entry(name: str, key: str, /, **changes: Any) -> Plan:
     figures = getattr(SHARED.metrics, name)
     return replace(SHARED, metrics=replace(SHARED.metrics, **{name: figures | {key: replace(figures[key], **changes)}}))
+
+
+def mini_batch(network: str, number: int, **changes: Any) -> Plan:
+    return edit(SHARED, "mini_batches", lambda b: (b.network, b.number) == (network, number), **changes)
+
+
+def timed(period: float, deadline: float, release: float = 20, missed: bool = False) -> Plan:
+    """The shared plan when the second mini-batch of ``net``, which runs from 20 to 40, comes after a period; microseconds."""
+    batches = tuple(
+        replace(b, release=us(release) if b.number else 0.0, missed=missed) if b.network == "net" else b for b in SHARED.mini_batches
+    )
+    return finished(replace(SHARED, timings=(NetworkTiming("net", us(period), us(deadline)),), mini_batches=batches))
 
 
 def main_memory(plan: Plan = SHARED, **changes: Any) -> Plan:

@@ -14,10 +14,13 @@ from typing import Any
 from loadmaster.hardware import CopyEngine, Core, Memory, Style, Target
 from loadmaster.job import NetworkInfo, OperatorInfo
 from loadmaster.plans import (
+    SCHEMA_VERSION,
     Cost,
     LinkSegment,
     MemoryUse,
     Metrics,
+    MiniBatch,
+    Objective,
     Plan,
     PlannedAllocation,
     PlannedJob,
@@ -46,7 +49,7 @@ def tensor(name: str, size: int, producer: str = "", kind: str = "activation", i
 def job(
     name: str, core: str, start: float, end: float, reads: Reads, writes: Reads, after: tuple[str, ...] = (), **more: Any
 ) -> PlannedJob:
-    """A job called ``network/operator@mini-batch``, with a thousand multiply-accumulates and two microseconds of arithmetic."""
+    """A job called ``network/operator@mini-batch``: a thousand multiply-accumulates, two microseconds of arithmetic, one nanojoule."""
     network, rest = name.split("/")
     fields: dict[str, Any] = {
         "mini_batch": int(rest.split("@")[1]),
@@ -64,6 +67,7 @@ def job(
         start=us(start),
         end=us(end),
         compute=us(2),
+        energy=1e-9,
         after=after,
         reads=tuple(PlannedOperand(*read) for read in reads),
         writes=tuple(PlannedOperand(*write) for write in writes),
@@ -106,6 +110,9 @@ def finished(plan: Plan) -> Plan:
     inferences = sum(n.batch * n.mini_batches for n in plan.networks)
     busy = {core.name: sum(j.compute for j in plan.jobs if j.core == core.name) / makespan for core in plan.target.cores}
     moved = {name: sum(t.bytes for t in plan.transfers if name in (t.source, t.destination)) for name in links}
+    energy, energy_by = energies(plan, makespan)
+    mini_batches = batches(plan)
+    longest = {n.name: max((b.latency for b in mini_batches if b.network == n.name), default=0.0) for n in plan.networks}
     metrics = Metrics(
         makespan=Cost(makespan, makespan / 2),
         throughput=Rate(throughput, 2 * throughput),
@@ -113,8 +120,42 @@ def finished(plan: Plan) -> Plan:
         utilisation={core: Rate(value, 1.0) for core, value in busy.items()},
         traffic={name: Cost(float(value), value / 2) for name, value in moved.items()},
         memory={name: memory_use(name, capacity, plan.allocations) for name, capacity in capacities(plan.target).items()},
+        energy=Cost(energy, energy / 2),
+        energy_by=energy_by,
+        latency={name: Cost(value, value / 2) for name, value in longest.items()},
     )
-    return replace(plan, links=links, metrics=metrics)
+    objective = Objective("throughput", "", makespan, makespan / 2)
+    return replace(plan, links=links, metrics=metrics, objective=objective, mini_batches=mini_batches)
+
+
+def energies(plan: Plan, makespan: float) -> tuple[float, dict[str, float]]:
+    """Joules of the whole plan, and of every memory and core, added up in femtojoules."""
+    by = dict.fromkeys(plan.byte_energy, 0)
+    for j in plan.jobs:
+        by[j.core] += round(j.energy * 10**15)
+    for t in plan.transfers:
+        for end in {t.source, t.destination} & set(by):
+            by[end] += t.bytes * round(plan.byte_energy[end] * 10**15)
+    static = round(plan.target.static_power * makespan * 10**15)
+    return (sum(by.values()) + static) / 10**15, {name: femtojoules / 10**15 for name, femtojoules in by.items()}
+
+
+def batches(plan: Plan) -> tuple[MiniBatch, ...]:
+    """What becomes of the mini-batches that have jobs, in the order of the jobs."""
+    ends: dict[tuple[str, int], float] = {}
+    for j in plan.jobs:
+        ends[j.network, j.mini_batch] = max(j.end, ends.get((j.network, j.mini_batch), 0.0))
+    for t in plan.transfers:
+        made = next(x for x in plan.tensors if x.name == t.tensor)
+        key = made.network, made.mini_batch
+        if not t.job and t.destination == plan.target.main.name and made.is_output and key in ends:
+            ends[key] = max(ends[key], t.end)
+    old = {(b.network, b.number): b for b in plan.mini_batches}
+    found = []
+    for key, end in ends.items():
+        release, missed = (old[key].release, old[key].missed) if key in old else (0.0, False)
+        found.append(MiniBatch(*key, release, end, round((end - release) * 10**12) / 10**12, missed))
+    return tuple(found)
 
 
 def capacities(target: Target) -> dict[str, int]:
@@ -149,8 +190,12 @@ def network(name: str, mini_batches: int, macs: int, operators: Operators, outpu
 
 
 def unfinished(target: Target, **records: Any) -> Plan:
-    nothing = Metrics(Cost(0, 0), Rate(0, 0), Rate(0, 0), {}, {}, {})
-    return Plan(version=1, producer="by hand", status="feasible", seed=7, target=target, links={}, metrics=nothing, **records)
+    nothing = Metrics(Cost(0, 0), Rate(0, 0), Rate(0, 0), {}, {}, {}, Cost(0, 0), {}, {})
+    # Private buffers of 4 KiB take half the square root of two of what 8 KiB do, 1.25 pJ a byte; memories what they state.
+    by = {m.name: m.energy or 0.0 for m in target.memories} | {c.name: 884e-15 if c.buffer else 0.0 for c in target.cores}
+    for_what = Objective("throughput", "", 0.0, 0.0)
+    empty: dict[str, Any] = {"links": {}, "metrics": nothing, "objective": for_what, "timings": (), "byte_energy": by, "mini_batches": ()}
+    return Plan(version=SCHEMA_VERSION, producer="by hand", status="feasible", seed=7, target=target, **empty, **records)
 
 
 def core(name: str, buffer: int) -> Core:
@@ -166,8 +211,9 @@ def shared_plan() -> Plan:
         "hand-npu",
         "two cores that share a scratchpad",
         (core("a", 4096), core("b", 4096)),
-        main=Memory("dram", 1 << 20, 2e9, 1e9),
-        fast=Memory("scratchpad", 8192, 8e9, 8e9),
+        main=Memory("dram", 1 << 20, 2e9, 1e9, energy=100e-12),
+        fast=Memory("scratchpad", 8192, 8e9, 8e9, energy=10e-12),
+        static_power=1e-3,
     )
     jobs = (
         job("net/conv@0", "a", 0, 10, [("net/x@0", "dram", 2048), ("net/w", "dram", 1024)], [("net/h@0", "scratchpad", 4096)]),
@@ -229,8 +275,8 @@ def copying_plan() -> Plan:
         "hand-gpu",
         "operands must be copied before use",
         (core("gpu", 0),),
-        main=Memory("host", 1 << 20, 1e9, 1e9, in_place=False),
-        fast=Memory("hbm", 4096, 1e11, 1e11),
+        main=Memory("host", 1 << 20, 1e9, 1e9, in_place=False, energy=150e-12),
+        fast=Memory("hbm", 4096, 1e11, 1e11, energy=50e-12),
         copy=CopyEngine(1e9, 1e9, 0.5e9, 0.5e9),
     )
     jobs = (
@@ -295,9 +341,12 @@ def long_plan(length: int, extra_reads: int = 0) -> Plan:
     ]
     operators: Operators = {f"op{i}": ((f"t{i - 1}" if i else "in",), (f"t{i}",)) for i in range(length)}
     traffic = {"dram": 64 + 4096, "scratchpad": 8192 * (length - 1)}
+    end = jobs[-1].end
     plan = replace(
         plan,
         status="optimal",
+        objective=Objective("throughput", "", end, end),
+        mini_batches=(MiniBatch("net", 0, 0.0, end, end, False),),
         networks=(network("net", 1, 1000 * length, operators, (f"t{length - 1}",)),),
         tensors=tuple(tensors),
         jobs=tuple(jobs),
@@ -323,6 +372,7 @@ def chain_curve(memory: Memory, jobs: Iterable[PlannedJob]) -> tuple[LinkSegment
 def chain_metrics(plan: Plan, traffic: dict[str, int]) -> Metrics:
     """Figures of :func:`long_plan`; :func:`finished` works them out in quadratic time."""
     makespan, jobs = plan.jobs[-1].end, plan.jobs
+    energy, energy_by = energies(plan, makespan)
     # The first job's input is the one small tile.
     peaks = {"dram": 4160, "scratchpad": min(len(jobs) - 1, 2) * 4096, "a": 600, "b": 600 if len(jobs) > 1 else 0}
     alive = peaks | {"dram": 4096 if len(jobs) > 1 else 4160, "a": 600 if len(jobs) > 2 else 364}
@@ -333,4 +383,7 @@ def chain_metrics(plan: Plan, traffic: dict[str, int]) -> Metrics:
         utilisation={c: Rate(sum(j.compute for j in jobs if j.core == c) / makespan, 1.0) for c in "ab"},
         traffic={name: Cost(float(value), 0.0) for name, value in traffic.items()},
         memory={name: MemoryUse(peaks[name], alive[name], size) for name, size in capacities(plan.target).items()},
+        energy=Cost(energy, 0.0),
+        energy_by=energy_by,
+        latency={"net": Cost(makespan, makespan)},
     )

@@ -15,11 +15,13 @@ from edits import (
     in_memory,
     job,
     main_memory,
+    mini_batch,
     named,
     on_cores,
     plus,
     stream,
     streamed,
+    timed,
     with_network,
     with_operand,
     with_readers,
@@ -30,7 +32,7 @@ from edits import (
 )
 from hand_plan import finished, place, tensor, us
 
-from loadmaster.plans import Plan, PlannedOperand, PlannedTransfer
+from loadmaster.plans import NetworkTiming, Plan, PlannedOperand, PlannedTransfer
 from loadmaster.verification import RULES, verify
 
 SCRATCH_CURVE = SHARED.links["scratchpad"]
@@ -92,7 +94,7 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         {"complete"},
         "operator 'pool', which the network does not have",
     ),
-    "mini-batch too many": (job("net/fc@1", mini_batch=2), {"complete", "dataflow"}, "network 'net' has no mini-batch 2"),
+    "mini-batch too many": (job("net/fc@1", mini_batch=2), {"complete", "dataflow", "latency"}, "network 'net' has no mini-batch 2"),
     "mini-batch too few": (
         finished(edit(SHARED, "networks", named("aux"), mini_batches=2**40, macs=0)),
         {"complete", "dataflow", "work"},
@@ -372,6 +374,77 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
     "traffic below its bound": (entry("traffic", "dram", lower_bound=1e9), {"traffic"}, "is said to be at least 1000000000"),
     "lying peak": (entry("memory", "scratchpad", peak=4095), {"memory"}, "the peak of scratchpad is said to be 4095 bytes, but is 4096"),
     "lying need": (entry("memory", "scratchpad", lower_bound=4095), {"memory"}, "the lower_bound of scratchpad"),
+    "job before its release": (timed(21, 30, release=21), {"release"}, "job 'net/conv@1' starts at 20.0 us, before its mini-batch is"),
+    "release at another time": (
+        timed(19, 30),
+        {"release"},
+        "mini-batch 1 of network 'net' is said to be released at 20.0 us, but is at 19.0",
+    ),
+    "timing of nobody": (
+        replace(SHARED, timings=(NetworkTiming("ned", 0.0, None),)),
+        {"reference"},
+        "names the network 'ned', which the plan does not have",
+    ),
+    "miss that is kept quiet": (timed(20, 19.999999), {"latency"}, "is said not to have missed its deadline, and takes 20.0 us"),
+    "miss that is none": (timed(20, 20, missed=True), {"latency"}, "is said to have missed its deadline, and takes 20.0 us"),
+    "optimal though late": (
+        replace(timed(20, 19, missed=True), status="optimal"),
+        {"status"},
+        "said to be optimal, but 2 mini-batches miss their deadlines",
+    ),
+    "two timings": (replace(timed(20, 20), timings=2 * timed(20, 20).timings), {"latency"}, "network 'net' has 2 timings"),
+    "lying end of a mini-batch": (
+        mini_batch("net", 1, end=us(39)),
+        {"latency"},
+        "said to end at 39.0 us, but its last job or copy ends at 40.0 us",
+    ),
+    "lying latency": (mini_batch("net", 1, latency=us(39)), {"latency"}, "is said to take 39.0 us, but takes 40.0 us"),
+    "mini-batch that is left out": (
+        replace(SHARED, mini_batches=SHARED.mini_batches[1:]),
+        {"latency"},
+        "mini-batch 0 of network 'net' is told of 0 times",
+    ),
+    "lying latency of a network": (entry("latency", "aux", value=us(29)), {"latency"}, "'aux' is said to be 29.0 us, but is 30.0 us"),
+    "lying energy of a job": (job("net/fc@0", energy=2e-9), {"energy"}, "the energy of b is said to be"),
+    "arithmetic for nothing": (
+        finished(job("net/fc@0", energy=2.9e-10)),
+        {"energy"},
+        "290 pJ for 1000 multiply-accumulates, less than any",
+    ),
+    "lying energy": (figure("energy", value=SHARED.metrics.energy.value * 0.999), {"energy"}, "the energy is said to be"),
+    "energy below its bound": (figure("energy", lower_bound=1.0), {"energy"}, "is said to be at least 1"),
+    "energy of a place that is left out": (
+        replace(SHARED, metrics=replace(SHARED.metrics, energy_by={"dram": 0.0})),
+        {"reference"},
+        "metrics.energy_by has no entry for scratchpad",
+    ),
+    "byte that takes less than the target says": (
+        finished(replace(SHARED, byte_energy=SHARED.byte_energy | {"dram": 99e-12})),
+        {"byte-energy"},
+        "a byte of dram is said to take 99.0 pJ, where it takes 100 pJ",
+    ),
+    "byte that takes less than is published": (
+        finished(replace(SHARED, byte_energy=SHARED.byte_energy | {"a": 8e-13})),
+        {"byte-energy"},
+        "a byte of a is said to take 0.800 pJ, where it takes 0.884 pJ",
+    ),
+    "static power that is not counted": (
+        replace(SHARED, target=replace(SHARED.target, static_power=2e-3)),
+        {"energy"},
+        "the energy is said to be",
+    ),
+    "unknown objective": (replace(SHARED, objective=replace(SHARED.objective, name="beauty")), {"objective"}, "'beauty' of network ''"),
+    "objective of another value": (
+        replace(SHARED, objective=replace(SHARED.objective, name="energy")),
+        {"objective"},
+        "the value of the objective energy is said to be",
+    ),
+    "objective of a network for nothing": (
+        replace(SHARED, objective=replace(SHARED.objective, network="net")),
+        {"objective"},
+        "the objective 'throughput' is said to be of network 'net'",
+    ),
+    "negative energy": (replace(SHARED, byte_energy=SHARED.byte_energy | {"dram": -1.0}), {"number"}, "the energy of 'dram' is -1.0"),
     "lying capacity": (entry("memory", "dram", capacity=1), {"memory"}, "the capacity of dram"),
 }
 

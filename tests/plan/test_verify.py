@@ -14,6 +14,7 @@ from edits import (
     job,
     main_memory,
     streamed,
+    timed,
     with_readers,
 )
 from hand_plan import finished, long_plan, us
@@ -34,6 +35,15 @@ LENT = PlannedTransfer("net/w", "dram", "b", 64, us(10), us(20), job="net/fc@0")
 @pytest.mark.parametrize("plan", [SHARED, COPYING, long_plan(3), long_plan(301, 3)], ids=["shared", "copying", "short", "long"])
 def test_good_plans_hold(plan: Plan) -> None:
     assert verify(plan) == ()
+
+
+def test_a_mini_batch_may_start_at_its_release_and_end_at_its_deadline() -> None:
+    plan = timed(20, 20)
+    assert verify(plan) == ()
+    assert (plan.missed, plan.lateness) == (0, 0.0)
+    late = timed(20, 19, missed=True)
+    assert verify(late) == ()
+    assert (late.missed, late.lateness) == (2, pytest.approx(us(2)))
 
 
 def test_order_through_others_is_order_enough() -> None:
@@ -70,7 +80,10 @@ def test_long_lists_of_violations_are_cut_short() -> None:
 
 
 def test_a_plan_without_anything_holds() -> None:
-    empty = replace(SHARED, networks=(), tensors=(), jobs=(), allocations=(), transfers=(), links={"dram": (), "scratchpad": ()})
+    parts: dict[str, Any] = dict.fromkeys(("networks", "mini_batches", "tensors", "jobs", "allocations", "transfers"), ())
+    target = replace(SHARED.target, static_power=0.0)
+    objective = replace(SHARED.objective, value=0.0, lower_bound=0.0)
+    empty = replace(SHARED, target=target, objective=objective, links={"dram": (), "scratchpad": ()}, **parts)
     metrics = SHARED.metrics
     nothing = {
         "makespan": replace(metrics.makespan, value=0.0, lower_bound=0.0),
@@ -79,6 +92,9 @@ def test_a_plan_without_anything_holds() -> None:
         "utilisation": {name: replace(rate, value=0.0) for name, rate in metrics.utilisation.items()},
         "traffic": {name: replace(cost, value=0.0, lower_bound=0.0) for name, cost in metrics.traffic.items()},
         "memory": {name: replace(use, peak=0, lower_bound=0) for name, use in metrics.memory.items()},
+        "energy": replace(metrics.energy, value=0.0, lower_bound=0.0),
+        "energy_by": dict.fromkeys(metrics.energy_by, 0.0),
+        "latency": {},
     }
     assert verify(replace(empty, metrics=replace(metrics, **nothing))) == ()
 

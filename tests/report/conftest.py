@@ -19,6 +19,8 @@ from loadmaster.plans import (
     LinkSegment,
     MemoryUse,
     Metrics,
+    MiniBatch,
+    Objective,
     Plan,
     PlannedAllocation,
     PlannedJob,
@@ -82,7 +84,7 @@ class Builder:
         operators = tuple(f"{name}.{part}" for part in (kind.lower(), "bias", "relu")[: dice.randrange(1, 4)])
         after = (before.name,) if before else ()
         macs = int(compute * 8e11)
-        job = PlannedJob(name, network, batch, 0, 1, kind, operators, macs, core, start, end, compute, after, reads, writes)
+        job = PlannedJob(name, network, batch, 0, 1, kind, operators, macs, core, start, end, compute, 1e-9, after, reads, writes)
         self.add(job)
         return job
 
@@ -181,6 +183,9 @@ def metrics(builder: Builder, allocations: tuple[PlannedAllocation, ...]) -> Met
         utilisation={n: Rate(value, min(1.0, value / 0.91)) for n, value in busy.items()},
         traffic={n: Cost(value, value * 0.62) for n, value in traffic.items()},
         memory={name: memory_use(allocations, name, capacity) for name, capacity in capacities.items()},
+        energy=Cost(1e-6 * len(jobs), 0.93e-6 * len(jobs)),
+        energy_by={name: 1e-7 * len(jobs) for name in (*names, *busy)},
+        latency={job.network: Cost(makespan, makespan / 2) for job in jobs},
     )
 
 
@@ -197,19 +202,24 @@ def build_plan(layers: dict[str, int] | None = None, mini_batches: int = 2, note
     allocations = tuple(builder.allocations())
     networks = tuple(network_info(builder, name, mini_batches) for name in shapes)
     links = {m.name: link_segments(builder.transfers, m) for m in builder.target.memories}
+    figures = metrics(builder, allocations)
     return Plan(
         version=SCHEMA_VERSION,
         producer="loadmaster 0.1.0",
         status="feasible",
         seed=seed,
         target=builder.target,
+        objective=Objective("throughput", "", figures.makespan.value, figures.makespan.lower_bound),
+        timings=(),
+        byte_energy=dict.fromkeys(figures.energy_by, 1e-12),
         networks=networks,
+        mini_batches=tuple(MiniBatch(n, b, 0.0, figures.makespan.value, figures.makespan.value, False) for n, b in chains),
         tensors=tuple(builder.tensors.values()),
         jobs=tuple(builder.jobs),
         allocations=allocations,
         transfers=tuple(builder.transfers),
         links=links,
-        metrics=metrics(builder, allocations),
+        metrics=figures,
         notes=notes,
     )
 
@@ -246,7 +256,9 @@ def rename(plan: Plan, network: str, tensor: str) -> Plan:
             changes |= {"reads": tuple(map(named, item.reads)), "writes": tuple(map(named, item.writes))}
         return replace(item, **changes)
 
-    parts: dict[str, Any] = {f: tuple(map(named, getattr(plan, f))) for f in ("networks", "tensors", "jobs", "allocations", "transfers")}
+    parts: dict[str, Any] = {
+        f: tuple(map(named, getattr(plan, f))) for f in ("networks", "mini_batches", "tensors", "jobs", "allocations", "transfers")
+    }
     return replace(plan, **parts)
 
 

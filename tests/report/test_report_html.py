@@ -113,7 +113,7 @@ def test_same_plan_same_bytes_in_any_process(page: str, make_plan: Callable[...,
 def test_says_what_was_planned_and_that_times_are_estimates(page: str, plan: Plan) -> None:
     text = without_library(page)
     assert "<h1>resnet50, mobilenet_v2 on edge-npu</h1>" in text
-    assert "Times and traffic are estimates of an analytical model" in text
+    assert "Times, traffic and energy are estimates of an analytical model" in text
     for said in (
         "the search stopped at its time limit",
         "781 us",

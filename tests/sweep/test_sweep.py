@@ -90,6 +90,21 @@ def test_every_point_is_the_plan_for_its_machine() -> None:
         assert 0 <= point.peak <= point.scratchpad
 
 
+def test_points_have_energy_and_the_gap_of_what_was_asked_for() -> None:
+    options = OPTIONS | {"objective": "energy", "deadlines": {"chain": 1e-9}}
+    axes = Axes((8 * KIB, 64 * KIB))
+    found = sweep([residual_chain(2)], lm.target("edge-npu"), axes, executor=Here(), **options)
+    for point in found.points:
+        plan = lm.plan([residual_chain(2)], machine(lm.target("edge-npu"), point.scratchpad, None), **options)
+        assert (point.energy, point.energy_bound, point.gap) == (
+            plan.metrics.energy.value,
+            plan.metrics.energy.lower_bound,
+            plan.objective.gap,
+        )
+        assert point.missed == 2
+    assert "2 plans with mini-batches that miss their deadlines" in render_sweep(found)
+
+
 def test_an_axis_that_is_not_swept_stays_as_the_target_has_it() -> None:
     target = lm.target("edge-npu")
     found = sweep([residual_chain(1)], target, Axes(bandwidths=(1e9,)), executor=Here(), rounds=0)

@@ -61,6 +61,17 @@ def test_a_scratchpad_can_be_given_to_an_m3e_setting() -> None:
     assert (fast.capacity, fast.read_bandwidth) == (8 * 2**20, 256e9)
 
 
+def test_energies_are_none_unless_they_are_stated() -> None:
+    plain = target("edge-npu")
+    assert plain.fast is not None
+    assert (plain.main.energy, plain.fast.energy, plain.static_power) == (None, None, 0.0)
+    stated = target("edge-npu", ["dram.energy=40 pJ/B", "scratchpad.energy=2e-12", "static_power=1.5 W"])
+    assert stated.fast is not None
+    assert (stated.main.energy, stated.fast.energy, stated.static_power) == (40e-12, 2e-12, 1.5)
+    with pytest.raises(TargetError, match=r"dram\.energy: .* is not an energy per byte"):
+        target("edge-npu", ["dram.energy=40 W"])
+
+
 def test_two_tier_targets_state_their_bandwidths() -> None:
     server, gpu = target("optane-server"), target("gpu-pcie")
     assert (server.main.read_bandwidth, server.main.write_bandwidth) == (39e9, 14e9)

@@ -31,6 +31,16 @@ def plan_command(
     ] = None,
     time_limit: Annotated[str | None, typer.Option(metavar="S", help="Stop the search after so long, such as `5` or `2 min`.")] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, metavar="N", help="Same input and seed, same plan.")] = 0,
+    objective: Annotated[
+        str, typer.Option(metavar="NAME", help="What is minimised: throughput (the makespan), latency, energy, or edp (energy x makespan).")
+    ] = "throughput",
+    network: Annotated[str | None, typer.Option(metavar="NAME", help="Whose latency counts; the first unless told.")] = None,
+    deadline: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=S", help="A network's mini-batches are due so long after release.")
+    ] = None,
+    period: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=S", help="Mini-batch k of a network is released at k times this; else at once.")
+    ] = None,
     rounds: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Rounds of the joint search, 4 unless told; 0: map, place, allocate separately.")
     ] = None,
@@ -50,13 +60,24 @@ def plan_command(
     Networks are planned together. The plan is checked by code that shares nothing with the planner, and plan.json, report.html and
     trace.pftrace are written. Ctrl-C ends the search and keeps the best plan so far.
 
+    Deadlines come before the objective: exit code 3 says that the plan holds, but some mini-batch misses its deadline.
+
     With --sweep, networks are planned on every machine of a range, and sweep.json and sweep.html are written. Finished points are in
     sweep.sqlite: the same command goes on after Ctrl-C.
 
     Example: `loadmaster plan onnx:resnet50 bert.onnx --target edge-npu --precision int8 --set dram.bandwidth="8 GB/s" --out plan`
+
+    Example: `loadmaster plan onnx:resnet50 bert.onnx --target edge-npu --mini-batches 4 --objective energy --period resnet50=5ms --deadline
+    resnet50=8ms`
     """
+    goal: dict[str, Any] = {
+        "objective": objective,
+        "network": network,
+        "deadlines": _times("deadline", deadline or []),
+        "periods": _times("period", period or []),
+    }
     if sweep:
-        options = {"mini_batches": mini_batches, "seed": seed, "rounds": rounds, "time_limit": time_limit}
+        options = {"mini_batches": mini_batches, "seed": seed, "rounds": rounds, "time_limit": time_limit, **goal}
         networks = {"models": models, "batch": batch, "dim": dim, "precision": precision, "training": training}
         sweep_plans(sweep, networks, target, overrides or [], options, cluster=cluster, workers=workers, out=out, as_json=as_json)
         return
@@ -84,6 +105,7 @@ def plan_command(
             rounds=ROUNDS if rounds is None else rounds,
             time_limit=limit,
             progress=progress,
+            **goal,
         )
         seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - started_cpu
         progress("verifying", 0.0)
@@ -99,14 +121,42 @@ def plan_command(
     if violations:
         print_violations(violations, "plan")
         raise typer.Exit(1)
+    if result.missed:
+        typer.echo(f"{result.missed} of {len(result.mini_batches)} mini-batches miss their deadlines", err=True)
+        raise typer.Exit(3)
+
+
+def _times(option: str, texts: list[str]) -> dict[str, float]:
+    """Seconds by network, from `NAME=S`."""
+    from loadmaster.units import parse_seconds
+
+    found: dict[str, float] = {}
+    for text in texts:
+        name, _, value = text.rpartition("=")
+        if not name or name in found:
+            raise PlanError(f"--{option} {text!r}: write NAME=S, such as resnet50=5ms, once for each network")
+        found[name] = parse_seconds(value)
+    return found
 
 
 def _summary_json(plan: Plan, seconds: float, cpu_seconds: float, files: list[Path], violations: tuple[Violation, ...]) -> dict[str, Any]:
+    from dataclasses import asdict
+
     metrics = plan.metrics
     return {
         "status": plan.status,
         "makespan": metrics.makespan.value,
         "lower_bound": metrics.makespan.lower_bound,
+        "objective": asdict(plan.objective) | {"gap": plan.objective.gap},
+        "energy": {
+            **asdict(metrics.energy),
+            "by": dict(metrics.energy_by),
+            "static": metrics.energy.value - sum(metrics.energy_by.values()) if plan.target.static_power else 0.0,
+        },
+        "latency": {name: asdict(cost) for name, cost in metrics.latency.items()},
+        "mini_batches": [asdict(batch) for batch in plan.mini_batches],
+        "missed": plan.missed,
+        "lateness": plan.lateness,
         "throughput": metrics.throughput.value,
         "inferences_per_second": metrics.inferences_per_second.value,
         "traffic_bytes": int(metrics.traffic[plan.target.main.name].value),

@@ -50,8 +50,8 @@ def default_place() -> Path | None:
 
 
 def work_key(model: str, jobs: Iterable[Job], target: Target) -> str:
-    """Key of an analysis: everything about jobs and cores but their names, and the code of the models."""
-    digest = _started(model)
+    """Key of an analysis: everything about jobs and cores but their names, what bytes of main memory take, and the code of the models."""
+    digest = _started(f"{model} {target.main.energy}")
     for core in target.cores:
         digest.update(kind_key(core).encode())
     for job in jobs:

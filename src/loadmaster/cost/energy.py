@@ -23,7 +23,9 @@ from functools import cache
 import numpy as np
 
 from loadmaster.cost.nests import ACCUMULATOR
-from loadmaster.hardware import Core, Style
+from loadmaster.energies import EnergyRates
+from loadmaster.hardware import Core, Memory, Style, Target
+from loadmaster.units import FEMTOJOULES
 
 _PICO = 1e-12
 _MAC = {8: 0.2 + 0.1, 16: 1.1 + 0.9, 32: 3.7 + 0.9}
@@ -80,9 +82,28 @@ def delivery_energy(core: Core) -> float:
     return sram_energy(core.buffer) + (0.0 if core.style is Style.ROOFLINE else network_energy())
 
 
-def refill_energy(core: Core) -> float:
+def refill_energy(core: Core, main: Memory) -> float:
     """Joules of moving one byte between main memory and a core's private memory."""
-    return dram_energy() + sram_energy(core.buffer)
+    return _main_energy(main) + sram_energy(core.buffer)
+
+
+def energy_rates(target: Target) -> EnergyRates:
+    """What the target says that bytes take; where it says nothing, that of DRAM for main memory and of an SRAM of its size for the fast."""
+    fast = target.fast
+    return EnergyRates(
+        main=_femtojoules(_main_energy(target.main)),
+        fast=0 if fast is None else _femtojoules(sram_energy(fast.capacity) if fast.energy is None else fast.energy),
+        buffers=tuple(_femtojoules(sram_energy(core.buffer)) for core in target.cores),
+        static_power=target.static_power,
+    )
+
+
+def _main_energy(main: Memory) -> float:
+    return dram_energy() if main.energy is None else main.energy
+
+
+def _femtojoules(joules: float) -> int:
+    return round(joules * FEMTOJOULES)
 
 
 def peak_power(core: Core, bits: int = 8) -> float:

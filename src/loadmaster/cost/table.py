@@ -9,12 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadmaster.cost.array import ArrayCosts, array_costs
+from loadmaster.cost.job_energy import Amounts, inside_energy
 from loadmaster.cost.model import kinds_of
 from loadmaster.cost.nests import Floats, NestTable, nest_table
 from loadmaster.cost.tiling import Tiling, best_tiling
 from loadmaster.errors import TargetError
 from loadmaster.hardware import Core, Target
 from loadmaster.job import Job, JobTable, Role, Workload
+from loadmaster.units import FEMTOJOULES
 
 Ints = NDArray[np.int64]
 
@@ -48,7 +50,9 @@ def job_table(workload: Workload, target: Target) -> JobTable:
     costs = job_costs(workload, target)
     rows, position = costs.operands, costs.position
     compute, moved, tile = (np.stack([getattr(k, name) for k in costs.kinds], axis=1)[:, position] for name in ("seconds", "moved", "tile"))
-    return JobTable(compute, rows.job, rows.tensor, rows.write, moved, tile)
+    amounts = Amounts(workload.jobs)
+    energy = np.stack([inside_energy(kind.core, amounts, kind.delivered) for kind in costs.kinds], axis=1)[:, position]
+    return JobTable(compute, rows.job, rows.tensor, rows.write, moved, tile, np.round(energy * FEMTOJOULES) / FEMTOJOULES)
 
 
 def job_costs(workload: Workload, target: Target) -> Costs:

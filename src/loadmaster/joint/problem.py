@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loadmaster import _native
 from loadmaster.decisions import Copy, Placement, Residence, Schedule, Timeline
+from loadmaster.energies import EnergyModel
+from loadmaster.goals import Goal, Score
 from loadmaster.hardware import Target
 from loadmaster.job import JobTable, Workload
 from loadmaster.successors import successors
+from loadmaster.units import PICOSECONDS
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -28,6 +31,8 @@ class Choices:
     used once is fetched ahead too; ``fast_price`` is what a second of the fast link costs, one of the main link being 1. A job waits where
     demands on a link that it mostly needs would sum to more than ``crowd`` (1 is all that the link can give), while others can start; it
     waits up to ``regret`` seconds for a core on which it is a second faster. ``fill`` is the share of the fast memory that may be filled.
+    ``thrift`` is how much the energy of a job speaks for a core beside the time at which it ends there (1: at the rate at which all jobs
+    take both), and ``alone`` has everything else wait for the networks that are pressing.
     """
 
     keep: float = 1.0
@@ -38,11 +43,13 @@ class Choices:
     crowd: float = math.inf
     regret: float = 0.0
     fill: float = 1.0
+    thrift: float = 0.0
+    alone: bool = False
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What comes of an order: picoseconds, seconds of the main link, cores and times; and the stays, for whoever wants them."""
+    """What comes of an order: picoseconds, seconds of the main link, cores and times; the stays, for whoever wants them; and the score."""
 
     makespan: int
     main_seconds: float
@@ -52,16 +59,29 @@ class Evaluation:
     copies: Ints
     stay_tensor: Ints
     row_stay: Ints
+    score: Score | None = None
+
+    @property
+    def judged(self) -> Score:
+        """The score of what comes to an end."""
+        assert self.score is not None
+        return self.score
 
 
 class JointProblem:
-    """Jobs on a machine with a fast memory, checked and handed to native code once, to be evaluated for many orders."""
+    """Jobs on a machine with a fast memory, checked and handed to native code once, to be evaluated for many orders towards a goal."""
 
-    def __init__(self, workload: Workload, table: JobTable, target: Target) -> None:
+    def __init__(self, workload: Workload, table: JobTable, target: Target, goal: Goal, energy: EnergyModel) -> None:
         assert target.fast is not None
-        self.workload, self.table, self.target = workload, table, target
-        self._native = _native_problem(workload, table, target)
+        self.workload, self.table, self.target, self.goal, self.energy = workload, table, target, goal, energy
+        self._native = _native_problem(workload, table, target, goal, energy)
         self.width = _widths(workload, table, target)
+        self._bytes = np.array([tensor.bytes for tensor in workload.tensors], dtype=np.int64)
+        self._output = np.array([tensor.is_output for tensor in workload.tensors], dtype=np.bool_)
+        self._pressing = np.array([job.network in goal.pressing for job in workload.jobs], dtype=np.bool_)
+        main, fast, rates = target.main, target.fast, energy.rates
+        # Per second of its link a byte takes energy too: with this price, stays are chosen by the energy that they save.
+        self.energy_price = rates.fast * fast.read_bandwidth / (rates.main * main.read_bandwidth) if rates.main else 0.0
 
     def evaluate(self, order: Ints, choices: Choices) -> Evaluation:
         """Choose stays along an order and run it. O(operands + stays x positions that they cover + tasks x cores)."""
@@ -69,7 +89,7 @@ class JointProblem:
         priority = np.empty(len(order))
         priority[order] = -np.arange(len(order), dtype=np.float64)
         room = int(self.target.fast.capacity * choices.fill)
-        return Evaluation(
+        found = Evaluation(
             *self._native.evaluate(
                 order,
                 priority,
@@ -82,8 +102,24 @@ class JointProblem:
                 choices.fast_price,
                 choices.crowd,
                 choices.regret,
+                choices.thrift,
+                int(np.flatnonzero(self._pressing[order]).max(initial=-1)) + 1 if choices.alone else 0,
             )
         )
+        if found.makespan < 0:
+            return found
+        end = found.end[: len(self.workload.jobs)]
+        return replace(found, score=self.goal.score(end, found.makespan, lambda: self._energy_of(found)))
+
+    def _energy_of(self, found: Evaluation) -> int:
+        """Femtojoules of an evaluation."""
+        tensor, write, in_fast = self.table.operand_tensor, self.table.operand_write, found.row_stay >= 0
+        to_main, kept = self._output.copy(), np.zeros(len(self._output), dtype=np.bool_)
+        to_main[tensor[~in_fast]] = True
+        kept[tensor[in_fast]] = True
+        uses_main = np.where(write, (to_main | ~kept)[tensor], ~in_fast)
+        copied = int(self._bytes[found.stay_tensor[found.copies]].sum())
+        return self.energy.of_plan(found.core, uses_main, in_fast, copied, found.makespan)
 
     def decisions(self, found: Evaluation) -> tuple[Schedule, Placement, Timeline]:
         """An evaluation as schedule, placement, and the timeline that it was simulated to have (without the use of links)."""
@@ -138,9 +174,11 @@ class JointProblem:
         return Copy(tensor, True, tuple(users[stay - 1]) if again else (), tuple(users[stay]))
 
 
-def _native_problem(workload: Workload, table: JobTable, target: Target) -> _native.JointProblem:
+def _native_problem(workload: Workload, table: JobTable, target: Target, goal: Goal, energy: EnergyModel) -> _native.JointProblem:
     assert target.fast is not None
     main, fast, tensors = target.main, target.fast, workload.tensors
+    # An input that comes later could only be fetched then, and all fetches after it would wait: it is streamed.
+    late = goal.released_tensors(workload) > 0
     first, following = successors(
         [(before, job) for job, record in enumerate(workload.jobs) for before in record.after], len(workload.jobs)
     )
@@ -151,11 +189,13 @@ def _native_problem(workload: Workload, table: JobTable, target: Target) -> _nat
         table.operand_write.astype(np.uint8),
         np.ascontiguousarray(table.moved),
         np.array([tensor.bytes for tensor in tensors], dtype=np.int64),
-        np.array([fast.padded(tensor.bytes) for tensor in tensors], dtype=np.int64),
+        np.where(late, fast.capacity + 1, np.array([fast.padded(tensor.bytes) for tensor in tensors], dtype=np.int64)),
         np.array([tensor.producer for tensor in tensors], dtype=np.int64),
         np.array([tensor.is_output for tensor in tensors], dtype=np.uint8),
         first,
         following,
+        goal.job_release,
+        _reluctance(table, energy),
         np.array(
             [
                 main.read_bandwidth,
@@ -167,6 +207,14 @@ def _native_problem(workload: Workload, table: JobTable, target: Target) -> _nat
         ),
         fast.capacity,
     )
+
+
+def _reluctance(table: JobTable, energy: EnergyModel) -> Floats:
+    """Energy of each job on each core above its least, as picoseconds at the rate at which all jobs together take energy and time."""
+    every = np.ones(len(table.operand_job), dtype=np.bool_)
+    joules = energy.of_jobs(~every, every)
+    least, seconds = float(joules.min(axis=1).sum()), float(table.compute.min(axis=1).sum())
+    return np.ascontiguousarray((joules - joules.min(axis=1, keepdims=True)) * (seconds * PICOSECONDS / least if least else 0.0))
 
 
 def _widths(workload: Workload, table: JobTable, target: Target) -> Floats:

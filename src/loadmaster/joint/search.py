@@ -11,16 +11,21 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from loadmaster.goals import Score
 from loadmaster.joint.orders import Block, Chain, Ints, best_blocks, chains, order_of
 from loadmaster.joint.problem import Choices, Evaluation, Floats, JointProblem
+from loadmaster.joint.timed import timed_keys
 
 _TOLERANCE = 0.002
 """Share by which a neighbour may be worse than what the search is at, in the mean and at the start."""
 
+_FRUGAL = 1e6
+"""Thrift that leaves each job only the cores of least energy."""
+
 T = TypeVar("T")
 
-Progress = Callable[[int, int, int], None]
-"""Called with evaluations done, evaluations in all, and the best makespan in picoseconds."""
+Progress = Callable[[int, int, Score], None]
+"""Called with evaluations done, evaluations in all, and the best score."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ class Found:
 
 
 class JointSearch:
-    """Find an order of jobs, and stays along it, of small makespan.
+    """Find an order of jobs, and stays along it, that reach the problem's goal as well as can be.
 
     First the structures: blocks by dynamic programming for several shares of the fast memory, networks side by side or one after the other,
     and the ``given`` orders, each with several ways to fill the memory. Of the best, one thing at a time is changed as long as that helps.
@@ -75,7 +80,7 @@ class JointSearch:
         self._alternatives = [self._blocks_of(chain) for chain in self._chains]
         self._best: tuple[Evaluation, Ints, Choices] | None = None
         self._design: Design | None = None
-        self._least = -1
+        self._least: Score | None = None
         self._done = 0
         self._fill = 1.0
         self._first = (given[0], Choices())
@@ -103,13 +108,13 @@ class JointSearch:
         if self._design is not None:
             self._least = self._try(self._order(self._design), self._design.choices)
 
-    def _explore(self, given: Sequence[Ints], generator: np.random.Generator) -> Iterator[int]:
+    def _explore(self, given: Sequence[Ints], generator: np.random.Generator) -> Iterator[Score | None]:
         """Evaluate for ever, or until there is nothing to go on from: one order a step."""
         for order, choices in itertools.product(given, self._first_choices()):
             yield self._try(order, choices)
         for design in self._structures():
             yield self._offer(design)
-        least = -1
+        least: Score | None = None
         while self._design is not None and least != self._least:
             least = self._least
             for change in self._changes():
@@ -118,23 +123,23 @@ class JointSearch:
             left = max(0.0, 1.0 - self._done / self._samples)
             yield self._offer(self._neighbour(self._at, generator), 1.0 + _TOLERANCE * left * generator.exponential())
 
-    def _try(self, order: Ints, choices: Choices) -> int:
-        """Evaluate, and remember if it is the best so far; the makespan, or -1 if it never ends."""
+    def _try(self, order: Ints, choices: Choices) -> Score | None:
+        """Evaluate, and remember if it is the best so far; the score, or None if it never ends."""
         evaluation = self._problem.evaluate(order, replace(choices, fill=self._fill))
         self._done += 1
-        makespan = evaluation.makespan
-        if makespan >= 0 and (self._best is None or makespan < self._best[0].makespan):
+        score = evaluation.score
+        if score is not None and (self._best is None or score < self._best[0].judged):
             self._best = (evaluation, order, choices)
         if self._progress is not None and self._best is not None:
-            self._progress(self._done, self._samples, self._best[0].makespan)
-        return makespan
+            self._progress(self._done, self._samples, self._best[0].judged)
+        return score
 
-    def _offer(self, design: Design, tolerance: float = 1.0) -> int:
+    def _offer(self, design: Design, tolerance: float = 1.0) -> Score | None:
         """Evaluate a design and go on from it if it is not much worse than the last."""
-        makespan = self._try(self._order(design), design.choices)
-        if makespan >= 0 and (self._design is None or self._least < 0 or makespan <= self._least * tolerance):
-            self._design, self._least = design, makespan
-        return makespan
+        score = self._try(self._order(design), design.choices)
+        if score is not None and (self._least is None or _hardly_worse(score, self._least, tolerance)):
+            self._design, self._least = design, score
+        return score
 
     def _blocks_of(self, chain: Chain) -> list[tuple[Block, ...]]:
         assert self._problem.target.fast is not None
@@ -147,11 +152,26 @@ class JointSearch:
         for slack in (0, self._cores, 4 * self._cores):
             yield Choices(slack=slack)
 
+    def _design_choices(self) -> Iterator[Choices]:
+        """Ways to fill the memory, and to choose cores, that suit the goal."""
+        slacks, goal = (0, self._cores, 4 * self._cores), self._problem.goal
+        if goal.objective == "energy":
+            for slack, thrift in itertools.product(slacks[:2], (0.0, 1.0, _FRUGAL)):
+                yield Choices(slack=slack, once=False, fast_price=self._problem.energy_price, thrift=thrift)
+            return
+        for slack, once in itertools.product(slacks, (True, False)):
+            yield Choices(slack=slack, once=once)
+            if goal.pressing:
+                yield Choices(slack=slack, once=once, alone=True)
+
     def _structures(self) -> Iterator[Design]:
         networks = len(self._chains)
         fast = self._problem.target.fast
         assert fast is not None
-        beside, in_turn = ((0.0,) * networks, "side by side"), (tuple(map(float, range(networks))), "in turn")
+        if self._problem.goal.is_timed:
+            yield from self._timed()
+        turn = self._turn()
+        beside, in_turn = ((0.0,) * networks, "side by side"), (tuple(float(turn.index(n)) for n in range(networks)), "in turn")
         seen: set[tuple[tuple[tuple[Block, ...], ...], tuple[float, ...]]] = set()
         for (begin, how), share in itertools.product((beside, in_turn)[: min(networks, 2)], (0.8, 0.5, 0.3)):
             room = int(fast.capacity * share) // (networks if how == "side by side" else 1)
@@ -159,19 +179,59 @@ class JointSearch:
             if (blocks, begin) in seen:
                 continue
             seen.add((blocks, begin))
-            for slack, once in itertools.product((0, self._cores, 4 * self._cores), (True, False)):
-                yield Design(blocks, begin, (1.0,) * networks, Choices(slack=slack, once=once))
+            for choices in self._design_choices():
+                yield Design(blocks, begin, (1.0,) * networks, choices)
+
+    def _turn(self) -> list[int]:
+        """Networks by how much they are waited for: the one whose latency counts, then by deadline."""
+        goal, names = self._problem.goal, [info.name for info in self._problem.workload.networks]
+        due = {name: deadline for name, _, deadline in goal.timings() if deadline is not None}
+        return sorted(range(len(names)), key=lambda n: (names[n] != goal.favourite, names[n] not in due, due.get(names[n], 0)))
+
+    def _timed(self) -> Iterator[Design]:
+        """Designs that follow the times at which mini-batches come and are due."""
+        networks, goal = len(self._chains), self._problem.goal
+        fast = self._problem.target.fast
+        assert fast is not None
+        periodic = {name for name, period, _ in goal.timings() if period}
+        for share in (0.8, 0.3):
+            blocks = tuple(
+                (Block(chain.steps, 1),) if info.name in periodic else best_blocks(chain, int(fast.capacity * share) // networks)
+                for chain, info in zip(self._chains, self._problem.workload.networks, strict=True)
+            )
+            plain = Design(blocks, (0.0,) * networks, (1.0,) * networks, Choices())
+            base = self._keys(plain)
+            for keys in timed_keys(goal, *self._work_before(blocks, periodic)):
+                for choices in self._design_choices():
+                    yield replace(plain, choices=choices, shift=keys - base)
+
+    def _work_before(self, blocks: Sequence[tuple[Block, ...]], periodic: set[str]) -> tuple[Floats, Floats]:
+        """Seconds before each job, and in all, of the work that comes with it: its mini-batch if those come apart, else its network."""
+        width = self._problem.width
+        done, own = np.zeros(len(width)), np.zeros(len(width))
+        for chain, mine, info in zip(self._chains, blocks, self._problem.workload.networks, strict=True):
+            order = order_of(chain, mine)
+            parts = np.split(order, chain.mini_batches) if info.name in periodic else [order]
+            for part in parts:
+                done[part] = np.cumsum(width[part]) - width[part]
+                own[part] = width[part].sum()
+        return done, own
 
     def _order(self, design: Design) -> Ints:
+        keys = self._keys(design)
+        if design.shift is not None:
+            keys = self._after_their_sources(keys + design.shift)
+        return np.asarray(np.argsort(keys, kind="stable"), dtype=np.int64)
+
+    def _keys(self, design: Design) -> Floats:
+        """Where the blocks of each network put its jobs, shifts left out."""
         width = self._problem.width
         keys = np.zeros(len(width))
         for chain, blocks, begin, pace in zip(self._chains, design.blocks, design.begin, design.pace, strict=True):
             order = order_of(chain, blocks)
             elapsed = np.cumsum(width[order])
             keys[order] = begin + pace * (elapsed - width[order] / 2) / elapsed[-1]
-        if design.shift is not None:
-            keys = self._after_their_sources(keys + design.shift)
-        return np.asarray(np.argsort(keys, kind="stable"), dtype=np.int64)
+        return keys
 
     def _after_their_sources(self, keys: Floats) -> Floats:
         """Keys raised to those of the jobs that each depends on; of equal keys, jobs of smaller index come first."""
@@ -203,6 +263,12 @@ class JointSearch:
         return self._design
 
     def _grid(self) -> Iterator[tuple[str, tuple[Any, ...]]]:
+        goal = self._problem.goal
+        if goal.needs_energy:
+            yield "thrift", (0.0, 1.0, _FRUGAL)
+            yield "fast_price", (self._problem.energy_price,)
+        if goal.pressing:
+            yield "alone", (False, True)
         yield "fast_price", (0.0, 0.3, 1.0)
         yield "crowd", (1.5, 2.0, 3.0, math.inf)
         yield "once", (False, True)
@@ -214,7 +280,7 @@ class JointSearch:
     def _neighbour(self, design: Design, generator: np.random.Generator) -> Design:
         move = generator.random()
         if move < 0.25:
-            return replace(design, choices=_other_choices(design.choices, self._cores, generator))
+            return replace(design, choices=self._other_choices(design.choices, generator))
         if move < 0.5:
             n = int(generator.integers(len(self._chains)))
             changed = _other_blocks(self._chains[n], design.blocks[n], generator)
@@ -227,6 +293,16 @@ class JointSearch:
             return replace(design, begin=tuple(begin), pace=tuple(pace))
         return replace(design, shift=self._other_shift(design, generator))
 
+    def _other_choices(self, choices: Choices, generator: np.random.Generator) -> Choices:
+        """Change one choice, now and then one that matters for this goal only."""
+        goal = self._problem.goal
+        if goal.needs_energy and generator.random() < 0.15:
+            thrift = float(generator.choice([0.0, 0.3, 1.0, 3.0, _FRUGAL]))
+            return replace(choices, thrift=thrift, fast_price=float(generator.choice([0.0, self._problem.energy_price])))
+        if goal.pressing and generator.random() < 0.2:
+            return replace(choices, alone=not choices.alone)
+        return _other_choices(choices, self._cores, generator)
+
     def _other_shift(self, design: Design, generator: np.random.Generator) -> Floats:
         """Move a few jobs, or a mini-batch as a whole, forwards or back."""
         shift = np.zeros(len(self._problem.width)) if design.shift is None else design.shift.copy()
@@ -238,6 +314,13 @@ class JointSearch:
             last = min(chain.steps, first + int(generator.integers(1, 4)))
         shift[chain.jobs[batch, first : last + 1]] += generator.normal() * far
         return shift
+
+
+def _hardly_worse(score: Score, least: Score, tolerance: float) -> bool:
+    """Whether a score is no worse than ``tolerance`` times another: in lateness, and if that is no smaller, in the objective."""
+    if score[0] != least[0] or tolerance == 1.0:
+        return score <= least if tolerance == 1.0 else score[0] <= least[0] * tolerance
+    return score[1] <= least[1] * tolerance
 
 
 def _with(values: tuple[T, ...], at: int, value: T) -> tuple[T, ...]:

@@ -5,6 +5,7 @@ that uses it progresses at 1/S of full speed.
 """
 
 from loadmaster.mapping.bounds import makespan_bound
+from loadmaster.mapping.goal_bounds import goal_bounds
 from loadmaster.mapping.search import map_jobs
 
-__all__ = ["makespan_bound", "map_jobs"]
+__all__ = ["goal_bounds", "makespan_bound", "map_jobs"]

@@ -1,4 +1,4 @@
-"""How the search made the makespan fall, with the bound that it cannot pass."""
+"""How the search made the objective fall, with the bound that it cannot pass, and lateness before it."""
 
 from __future__ import annotations
 
@@ -8,26 +8,38 @@ from bokeh.plotting import figure
 
 from loadmaster.plans import Plan
 from loadmaster.report.charts import FAINT, INK, Canvas
+from loadmaster.report.figures import objective_name, objective_unit
 
 _HEIGHT = 200
 
 
-def draw_convergence(plan: Plan, on: Canvas) -> tuple[figure, str]:
-    """Best makespan so far against orders evaluated, from the separate plan's on, and the lower bound as a dashed line."""
-    unit = on.unit
-    steps = [(step.evaluations, unit.of(step.makespan)) for step in plan.search]
-    bound = unit.of(plan.metrics.makespan.lower_bound)
+def draw_convergence(plan: Plan) -> tuple[figure, str]:
+    """The objective of the best so far against orders evaluated, from the separate plan's on, and its lower bound as a dashed line."""
+    scale, unit = objective_unit(plan, max(step.value for step in plan.search))
+    what = objective_name(plan)
+    plot = _steps([(step.evaluations, step.value / scale) for step in plan.search], f"{what} ({unit})")
+    bound = plan.objective.lower_bound / scale
+    plot.add_layout(Span(location=bound, dimension="width", line_color=FAINT, line_dash="dashed", line_width=1))
+    return plot, f"The dashed line is the lower bound: no plan of these jobs on this machine has a smaller {what}."
+
+
+def draw_lateness(plan: Plan, on: Canvas) -> tuple[figure, str]:
+    """How late all mini-batches together were, which the search makes small before anything else."""
+    plot = _steps([(step.evaluations, on.unit.of(step.lateness)) for step in plan.search], f"lateness ({on.unit.name})")
+    return plot, "How late mini-batches are comes before everything else."
+
+
+def _steps(steps: list[tuple[int, float]], label: str) -> figure:
     top = max(value for _, value in steps) * 1.05
     plot = figure(
         height=_HEIGHT,
         sizing_mode="stretch_width",
         y_range=Range1d(start=0, end=top),
         x_axis_label="orders evaluated",
-        y_axis_label=f"makespan ({unit.name})",
+        y_axis_label=label,
         toolbar_location=None,
         tools="",
     )
-    source = ColumnDataSource({"orders": [n for n, _ in steps], "makespan": [value for _, value in steps]})
-    plot.step(x="orders", y="makespan", source=source, mode="after", line_color=INK, line_width=2)
-    plot.add_layout(Span(location=bound, dimension="width", line_color=FAINT, line_dash="dashed", line_width=1))
-    return plot, "The dashed line is the lower bound: no plan of these jobs on this machine is faster."
+    source = ColumnDataSource({"orders": [n for n, _ in steps], "value": [value for _, value in steps]})
+    plot.step(x="orders", y="value", source=source, mode="after", line_color=INK, line_width=2)
+    return plot

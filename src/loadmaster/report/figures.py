@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loadmaster.hardware import Core, Memory
-from loadmaster.plans import MemoryUse, Plan, PlannedAllocation, PlannedTransfer, Rate
-from loadmaster.report.text import printable, shortened
+from loadmaster.plans import Cost, MemoryUse, Plan, PlannedAllocation, PlannedTransfer, Rate
+from loadmaster.report.text import clipped, excess, printable, shortened
 from loadmaster.report.timeline import Steps, bytes_alive
-from loadmaster.units import format_bandwidth, format_bytes
+from loadmaster.units import format_bandwidth, format_bytes, format_seconds
 
-ESTIMATES = "Times and traffic are estimates of an analytical model, not measurements."
+ESTIMATES = "Times, traffic and energy are estimates of an analytical model, not measurements."
+
+_EDP_UNITS = ((1.0, "J s"), (1e-3, "mJ s"), (1e-6, "uJ s"), (1e-9, "nJ s"))
+_ENERGY_UNITS = ((1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ"), (1e-9, "nJ"), (1e-12, "pJ"))
+_TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 
 @dataclass(frozen=True)
@@ -43,9 +47,59 @@ def title(plan: Plan) -> str:
 
 def verdict(plan: Plan) -> str:
     """What the status claims."""
+    what = objective_name(plan)
     if plan.status == "optimal":
-        return "optimal: the makespan meets its lower bound"
-    return f"{printable(plan.status)}: no plan can be shorter than the lower bound; whether one is shorter than this is not known"
+        return f"optimal: the {what} meets its lower bound"
+    late = f"{plan.missed} of {len(plan.mini_batches)} mini-batches miss their deadlines; " if plan.missed else ""
+    return f"{printable(plan.status)}: {late}no plan can have a smaller {what} than the lower bound; whether one has than this is not known"
+
+
+def objective_name(plan: Plan) -> str:
+    """What the plan was made for, in words."""
+    words = {"throughput": "makespan", "latency": f"latency of {printable(plan.objective.network)}", "edp": "energy-delay product"}
+    return words.get(plan.objective.name, printable(plan.objective.name))
+
+
+def objective_unit(plan: Plan, value: float) -> tuple[float, str]:
+    """The largest unit of the objective in which a value is at least one: what it is in SI units, and its name."""
+    units = {"energy": _ENERGY_UNITS, "edp": _EDP_UNITS}.get(plan.objective.name, _TIME_UNITS)
+    return next((unit for unit in units if value >= unit[0]), units[-1])
+
+
+def objective_text(plan: Plan, value: float) -> str:
+    """A value of the objective with its unit."""
+    scale, name = objective_unit(plan, value)
+    return f"{value / scale:.3g} {name}" if value < 999.5 * scale else f"{value / scale:.0f} {name}"
+
+
+def special_costs(plan: Plan) -> list[tuple[str, str, str, str]]:
+    """Figures that matter for this plan's goal only: name, value, bound, distance."""
+    rows = []
+    if plan.objective.name == "edp":
+        cost = Cost(plan.objective.value, plan.objective.lower_bound)
+        rows.append(("Energy x makespan", objective_text(plan, cost.value), objective_text(plan, cost.lower_bound), excess(cost)))
+    timed = {timing.network for timing in plan.timings} | {plan.objective.network}
+    for name, cost in plan.metrics.latency.items():
+        if name in timed:
+            rows.append(
+                (f"Latency {clipped(printable(name), 24)}", format_seconds(cost.value), format_seconds(cost.lower_bound), excess(cost))
+            )
+    return rows
+
+
+def timed_mini_batches(plan: Plan) -> list[tuple[str, str, str, str, str, str]]:
+    """Network, number, release, latency, deadline and outcome of every mini-batch that comes or is due at a time of its own."""
+    timings = {timing.network: timing for timing in plan.timings}
+    rows = []
+    for batch in plan.mini_batches:
+        if batch.network in timings:
+            deadline = timings[batch.network].deadline
+            outcome = "missed" if batch.missed else "" if deadline is None else "met"
+            due = "" if deadline is None else format_seconds(deadline)
+            rows.append(
+                (printable(batch.network), str(batch.number), format_seconds(batch.release), format_seconds(batch.latency), due, outcome)
+            )
+    return rows
 
 
 def core_figures(plan: Plan) -> list[CoreFigures]:

@@ -6,7 +6,7 @@ from loadmaster.plans import Plan
 from loadmaster.report import figures, tables
 from loadmaster.report.bandwidth import draw_link
 from loadmaster.report.charts import Canvas, canvas
-from loadmaster.report.convergence import draw_convergence
+from loadmaster.report.convergence import draw_convergence, draw_lateness
 from loadmaster.report.memory_map import draw_map
 from loadmaster.report.page import Page, hint, in_page, section
 from loadmaster.report.schedule import draw_schedule
@@ -33,6 +33,7 @@ def _plan_sections(plan: Plan) -> list[Html]:
     return [
         section("", tables.headline(plan), about),
         section("Networks", tables.networks(plan)),
+        *([section("Mini-batches", tables.mini_batches(plan))] if plan.timings else []),
         section("Memories", tables.memories(plan)),
         section("Cores", tables.cores(plan)),
     ]
@@ -47,10 +48,13 @@ def _chart_sections(plan: Plan, on: Canvas, page: Page) -> list[Html]:
         *(page.place(draw_link(plan, m, on)) for m in memories),
     )
     maps = section("Memory over time", hint(MAP_HINT), *(page.place(draw_map(plan, m, on)) for m in memories))
-    search = [section("Search", page.place(draw_convergence(plan, on)))] if len(plan.search) > 1 else []
+    drawn = [page.place(draw_convergence(plan))] if len(plan.search) > 1 else []
+    if len(plan.search) > 1 and any(step.lateness for step in plan.search):
+        drawn.append(page.place(draw_lateness(plan, on)))
+    search = [section("Search", *drawn)] if drawn else []
     private = [section("Private buffers", tables.buffers(plan))] if any(core.buffer for core in plan.target.cores) else []
     peaks = [section(f"At the peak of {m.name}", tables.peak(plan, m, on.unit)) for m in memories]
-    return [schedule, maps, *search, *private, section("Traffic", tables.traffic(plan)), *peaks]
+    return [schedule, maps, *search, *private, section("Traffic", tables.traffic(plan)), section("Energy", tables.energy(plan)), *peaks]
 
 
 def _hide_together(on: Canvas) -> None:

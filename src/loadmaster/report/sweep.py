@@ -11,9 +11,9 @@ from rich.text import Text
 from loadmaster.design_space import DesignPoint, Sweep
 from loadmaster.report.figures import ESTIMATES
 from loadmaster.report.text import NOTHING, percent, plural, printable
-from loadmaster.units import format_bandwidth, format_bytes, format_rate, format_seconds
+from loadmaster.units import format_bandwidth, format_bytes, format_joules, format_rate, format_seconds
 
-COLUMNS = (">bandwidth", ">scratchpad", ">makespan", ">gap", ">throughput", ">traffic", "front")
+COLUMNS = (">bandwidth", ">scratchpad", ">makespan", ">gap", ">throughput", ">traffic", ">energy", "front")
 
 
 def sweep_summary(sweep: Sweep) -> RenderableType:
@@ -38,20 +38,24 @@ def point_rows(sweep: Sweep) -> Iterator[tuple[str, ...]]:
 
 def _figures(point: DesignPoint) -> tuple[str, ...]:
     if point.makespan is None or point.lower_bound is None or point.throughput is None or point.traffic_bytes is None:
-        return point.status, *(NOTHING,) * 3
-    gap = "optimal" if point.status == "optimal" else percent(point.makespan / point.lower_bound - 1)
-    return format_seconds(point.makespan), gap, format_rate(point.throughput, "FLOP/s"), format_bytes(point.traffic_bytes)
+        return point.status, *(NOTHING,) * 4
+    gap = "optimal" if point.status == "optimal" else percent(point.gap or 0.0)
+    rate, energy = format_rate(point.throughput, "FLOP/s"), format_joules(point.energy or 0.0)
+    return format_seconds(point.makespan), gap, rate, format_bytes(point.traffic_bytes), energy
 
 
 def remarks(sweep: Sweep) -> Iterator[str]:
     """What a reader should know about points that are missing, or have no plan."""
-    yield "gap: of the makespan above its proven lower bound"
+    yield "gap: of the objective (the makespan unless told) above its proven lower bound"
     yield "front: no smaller scratchpad has as much throughput at this bandwidth"
     if sweep.missing:
         yield f"stopped early: {plural(sweep.missing, 'point')} not planned; the same command goes on from here"
     without = [point for point in sweep.points if not point.planned]
     if without:
         yield f"{plural(len(without), 'point')} without a plan; the first: {printable(without[0].reason)}"
+    late = [point for point in sweep.points if point.missed]
+    if late:
+        yield f"{plural(len(late), 'plan')} with mini-batches that miss their deadlines"
     broken = [point for point in sweep.points if point.violations]
     if broken:
         yield f"{plural(len(broken), 'plan')} that the independent check rejects: do not rely on these figures"

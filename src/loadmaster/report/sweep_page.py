@@ -16,7 +16,7 @@ from loadmaster.report.page import Page, in_page, section
 from loadmaster.report.sweep import COLUMNS, point_rows, remarks
 from loadmaster.report.tables import table
 from loadmaster.report.text import Html, printable, to_html
-from loadmaster.units import format_bandwidth, format_bytes, format_rate, format_seconds
+from loadmaster.units import format_bandwidth, format_bytes, format_joules, format_rate, format_seconds
 
 _ROW = 44
 _LABELLED = 10
@@ -64,6 +64,7 @@ def _draw_map(sweep: Sweep) -> tuple[figure, str]:
             "name": [f"{sizes[p.scratchpad]}, {rates[p.bandwidth]}" for p in points],
             "throughput": [format_rate(_throughput(p), "FLOP/s") for p in points],
             "makespan": [format_seconds(p.makespan or 0.0) for p in points],
+            "energy": [format_joules(p.energy or 0.0) for p in points],
             "colour": [_shade(_throughput(p) / top) for p in points],
             "ink": [INK if _throughput(p) < 0.5 * top else "#ffffff" for p in points],
             "reason": [printable(p.reason) for p in points],
@@ -71,7 +72,7 @@ def _draw_map(sweep: Sweep) -> tuple[figure, str]:
 
     planned = ColumnDataSource(columns([p for p in sweep.points if p.planned]))
     cells = plot.rect("x", "y", 1, 1, source=planned, fill_color="colour", line_color="#ffffff")
-    hover(plot, [cells], "name", (("throughput", "throughput"), ("makespan", "makespan")))
+    hover(plot, [cells], "name", (("throughput", "throughput"), ("makespan", "makespan"), ("energy", "energy")))
     if len(sizes) <= _LABELLED:
         text = plot.text("x", "y", text="throughput", source=planned, text_color="ink", text_align="center", text_baseline="middle")
         text.glyph.update(text_font=value(FONT), text_font_size=value("11px"))

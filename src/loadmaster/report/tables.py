@@ -10,7 +10,7 @@ from loadmaster.report import figures
 from loadmaster.report.colours import network_colours
 from loadmaster.report.text import NOTHING, Html, comma, excess, percent, plural, shortfall, to_html
 from loadmaster.report.timeline import TimeUnit, alive_at, bytes_alive
-from loadmaster.units import format_bytes, format_count, format_rate, format_seconds
+from loadmaster.units import format_bytes, format_count, format_joules, format_rate, format_seconds
 
 PEAK_ROWS = 30
 
@@ -29,11 +29,12 @@ def card(name: str, value: str, detail: str) -> Html:
 
 
 def headline(plan: Plan) -> Html:
-    """Makespan, throughput, inferences per second and what is claimed about them."""
+    """Makespan, what else the plan was made for, throughput, inferences per second, energy, and what is claimed about them."""
     m = plan.metrics
     span, rate, inferences = m.makespan, m.throughput, m.inferences_per_second
     cards = (
         card("Makespan", format_seconds(span.value), f"lower bound {format_seconds(span.lower_bound)}, {excess(span)}"),
+        *(card(name, value, f"lower bound {bound}, {distance}") for name, value, bound, distance in figures.special_costs(plan)),
         card(
             "Throughput",
             format_rate(rate.value, "FLOP/s"),
@@ -44,6 +45,7 @@ def headline(plan: Plan) -> Html:
             format_count(inferences.value),
             f"upper bound {format_count(inferences.upper_bound)}, {shortfall(inferences)}",
         ),
+        card("Energy", format_joules(m.energy.value), f"lower bound {format_joules(m.energy.lower_bound)}, {excess(m.energy)}"),
         card("Status", plan.status, f"seed {plan.seed}, {plural(len(plan.jobs), 'job')}, {plan.producer}"),
     )
     return Html(f"<div class=cards>{''.join(cards)}</div>")
@@ -179,6 +181,29 @@ def traffic(plan: Plan) -> Html:
     totals = [format_bytes(sum(moved.get((source, to), 0) for source in senders)) for to in receivers]
     total = format_bytes(sum(moved.values()))
     return table(("From \\ to", *(f">{name}" for name in receivers), ">Total"), [*rows, ("Total", *totals, total)])
+
+
+def energy(plan: Plan) -> Html:
+    """What each memory and each core takes: a memory by bytes over its link, a core by its jobs and by bytes through its buffer."""
+    metrics = plan.metrics
+    inside = dict.fromkeys(metrics.energy_by, 0.0)
+    for job in plan.jobs:
+        inside[job.core] += job.energy
+    total = metrics.energy.value or 1.0
+    rows: list[tuple[object, ...]] = [
+        (place, format_joules(inside[place]), format_joules(taken - inside[place]), format_joules(taken), meter(taken / total))
+        for place, taken in metrics.energy_by.items()
+    ]
+    static = metrics.energy.value - sum(metrics.energy_by.values())
+    if plan.target.static_power:
+        rows.append(("static power", "", "", format_joules(static), meter(static / total)))
+    return table(("Memory or core", ">Arithmetic and array", ">Bytes in and out", ">Energy", "Share"), rows)
+
+
+def mini_batches(plan: Plan) -> Html:
+    """When mini-batches come, how long they take, and whether that is in time."""
+    columns = ("Network", ">Mini-batch", ">Released", ">Latency", ">Deadline", "")
+    return table(columns, figures.timed_mini_batches(plan))
 
 
 def _shaded(count: int, most: int) -> Html:

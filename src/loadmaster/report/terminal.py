@@ -8,14 +8,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from loadmaster.plans import Plan
+from loadmaster.plans import Improvement, Plan
 from loadmaster.report import figures
 from loadmaster.report.text import clipped, excess, percent, plural, printable, shortfall
-from loadmaster.units import format_bytes, format_count, format_rate, format_seconds
+from loadmaster.units import format_bytes, format_count, format_joules, format_rate, format_seconds
 
 KINDS_SHOWN = 8
 CORES_SHOWN = 16
 _IMPROVEMENTS_SHOWN = 4
+_MINI_BATCHES_SHOWN = 8
 HALF_WIDTH = 16
 """Of a name in one of two tables that stand side by side in 80 columns."""
 
@@ -30,7 +31,7 @@ def summary(plan: Plan, *, seconds: float, cpu_seconds: float) -> Group:
     seconds, cpu_seconds : float
         What planning took, by the clock and in processor time.
     """
-    parts: list[RenderableType] = [_configuration(plan), _networks(plan), _totals(plan), _memories(plan)]
+    parts: list[RenderableType] = [_configuration(plan), _networks(plan), _totals(plan), *_mini_batches(plan), _memories(plan)]
     parts += [_side_by_side(_cores(plan), _kinds(plan)), _closing(plan, seconds, cpu_seconds)]
     return Group(*parts)
 
@@ -76,9 +77,23 @@ def _totals(plan: Plan) -> Table:
     m = plan.metrics
     rates = (("Throughput", m.throughput, "FLOP/s"), ("Inferences", m.inferences_per_second, "/s"))
     rows = [("Makespan", format_seconds(m.makespan.value), format_seconds(m.makespan.lower_bound), excess(m.makespan))]
+    energy = m.energy
+    rows += figures.special_costs(plan)
+    rows.append(("Energy", format_joules(energy.value), format_joules(energy.lower_bound), excess(energy)))
     rows += [(name, format_rate(r.value, unit), format_rate(r.upper_bound, unit), shortfall(r)) for name, r, unit in rates]
     rows += [(f"Traffic {_name(k)}", format_bytes(c.value), format_bytes(c.lower_bound), excess(c)) for k, c in m.traffic.items()]
     return _table(("\nEstimate", ">\nValue", ">\nBound", "\nDistance"), rows)
+
+
+def _mini_batches(plan: Plan) -> list[Table]:
+    """Mini-batches that come or are due at times of their own, those that are late before the others."""
+    rows = sorted(figures.timed_mini_batches(plan), key=lambda row: row[-1] != "missed")
+    if not rows:
+        return []
+    shown = [(_name(name), *rest) for name, *rest in rows[:_MINI_BATCHES_SHOWN]]
+    if len(rows) > len(shown):
+        shown.append((f"{len(rows) - len(shown)} more", "", "", "", "", ""))
+    return [_table(("\nMini-batch of", ">\nNumber", ">\nReleased", ">\nLatency", ">\nDeadline", ""), shown)]
 
 
 def _memories(plan: Plan) -> Table:
@@ -113,15 +128,21 @@ def _kinds(plan: Plan) -> Table:
 
 
 def _convergence(plan: Plan) -> list[str]:
-    """How the search made the makespan fall, in a line."""
+    """How the search made the objective fall, or lateness before it, in a line."""
     if len(plan.search) < 2:
         return []
     first, *rest = plan.search
     shown = rest[:: -(-len(rest) // _IMPROVEMENTS_SHOWN)]
     if shown[-1] != rest[-1]:
         shown.append(rest[-1])
-    steps = ", ".join(f"{format_seconds(step.makespan)} after {step.evaluations}" for step in shown)
-    return [f"Search: {format_seconds(first.makespan)} planned separately; {steps} orders."]
+    text = [_step(plan, step) for step in shown]
+    steps = ", ".join(f"{value} after {step.evaluations}" for value, step in zip(text, shown, strict=True))
+    return [f"Search: {_step(plan, first)} planned separately; {steps} orders."]
+
+
+def _step(plan: Plan, step: Improvement) -> str:
+    late = f" and {format_seconds(step.lateness)} late" if step.lateness else ""
+    return figures.objective_text(plan, step.value) + late
 
 
 def _closing(plan: Plan, seconds: float, cpu_seconds: float) -> Text:

@@ -25,8 +25,9 @@ def replay(
     schedule: Schedule,
     placement: Placement,
     after: Sequence[Sequence[int]] = (),
+    release: NDArray[np.int64] | None = None,
 ) -> Timeline:
-    """Simulate a schedule and a placement; ``after`` lists what else each task waits for.
+    """Simulate a schedule and a placement; ``after`` lists what else each task waits for, ``release`` the picosecond before which it must.
 
     A task starts when its resource is free, the tasks before it on that resource have started, and all it waits for has ended. Tasks that
     run together share each link as :mod:`loadmaster.mapping` describes. Copies run one at a time, in the order given.
@@ -48,14 +49,24 @@ def replay(
         order = np.append(order, copy_index)
         for index, copy in zip(copy_index.tolist(), placement.copies, strict=True):
             edges += [(task, index) for task in copy.after] + [(index, task) for task in copy.before]
+    tasks = len(duration)
+    if release is not None and release.any():
+        # A clock: a task for every time at which something is released, one after the other.
+        ticks = np.unique(release[release > 0])
+        held = np.flatnonzero(release)
+        edges += zip((tasks + np.searchsorted(ticks, release[held])).tolist(), held.tolist(), strict=True)
+        duration = np.append(duration, np.diff(ticks, prepend=0))
+        demand = np.concatenate([demand, np.zeros((len(ticks), demand.shape[1]))])
+        resource = np.append(resource, np.full(len(ticks), len(target.cores) + 1, dtype=np.int32))
+        order = np.append(order, tasks + np.arange(len(ticks)))
     first, following = successors(edges, len(duration))
     start, end, time, used, completed = _native.replay(
-        duration, np.ascontiguousarray(demand), links, resource, len(target.cores) + 1, order, first, following
+        duration, np.ascontiguousarray(demand), links, resource, len(target.cores) + 2, order, first, following
     )
     if completed < len(duration):
         stuck = int(np.flatnonzero(end < 0)[0])
         raise PlanError(f"the order of jobs contradicts their dependencies: task {stuck} can never start")
-    return Timeline(start, end, time, used[:, :links], used[:, links:])
+    return Timeline(start[:tasks], end[:tasks], time, used[:, :links], used[:, links:])
 
 
 def _copy_times(tensors: Sequence[TensorInstance], target: Target, placement: Placement) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from loadmaster.errors import TargetError, UnitError
 from loadmaster.hardware import CopyEngine, Core, Memory, Style, Target
-from loadmaster.units import parse_bandwidth, parse_bytes, parse_flops, parse_frequency, parse_seconds
+from loadmaster.units import parse_bandwidth, parse_bytes, parse_flops, parse_frequency, parse_joules_per_byte, parse_seconds, parse_watts
 
 _BITS = {"int8": 8, "fp16": 16, "fp32": 32}
 
@@ -30,6 +30,8 @@ _Bandwidth = Annotated[float, _unit(parse_bandwidth)]
 _Frequency = Annotated[float, _unit(parse_frequency)]
 _Seconds = Annotated[float, _unit(parse_seconds)]
 _Flops = Annotated[float, _unit(parse_flops)]
+_Energy = Annotated[float, _unit(parse_joules_per_byte)]
+_Power = Annotated[float, _unit(parse_watts)]
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$", max_length=40)]
 _Size = Annotated[int, Field(ge=1, le=2**20, strict=True)]
 _Rate = Annotated[float, Field(gt=0, le=2**20, allow_inf_nan=False)]
@@ -47,6 +49,7 @@ class _MemoryTable(_Table):
     write_bandwidth: _Bandwidth | None = None
     in_place: bool = True
     alignment: Annotated[_Bytes, Field(ge=1)] = 64
+    energy: _Energy | None = None
 
     @model_validator(mode="after")
     def _one_way_to_say_bandwidth(self) -> _MemoryTable:
@@ -60,7 +63,7 @@ class _MemoryTable(_Table):
         read, write = self.read_bandwidth or self.bandwidth, self.write_bandwidth or self.bandwidth
         assert read is not None
         assert write is not None
-        return Memory(name, self.capacity, read, write, self.in_place, self.alignment)
+        return Memory(name, self.capacity, read, write, self.in_place, self.alignment, self.energy)
 
 
 class _CoreTable(_Table):
@@ -135,10 +138,11 @@ class _TargetFile(_Table):
     description: Annotated[str, Field(max_length=400)] = ""
     cores: Annotated[list[_CoreTable], Field(min_length=1, max_length=64)]
     copy_engine: Annotated[_CopyTable | None, Field(alias="copy")] = None
+    static_power: _Power = 0.0
     memories: dict[_Name, _MemoryTable]
 
 
-_RESERVED = ("name", "description", "cores", "copy")
+_RESERVED = ("name", "description", "cores", "copy", "static_power")
 
 
 def build_target(document: dict[str, Any], label: str) -> Target:
@@ -189,4 +193,4 @@ def _assemble(file: _TargetFile, label: str) -> Target:
     if problems:
         raise TargetError("; ".join(f"{label}: {problem}" for problem in problems))
     copy = file.copy_engine.engine() if file.copy_engine else None
-    return Target(file.name, file.description, cores, main[0], fast[0] if fast else None, copy)
+    return Target(file.name, file.description, cores, main[0], fast[0] if fast else None, copy, file.static_power)

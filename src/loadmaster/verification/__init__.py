@@ -14,7 +14,7 @@ from loadmaster.banks import Bank
 from loadmaster.buffers import Ints, Problem
 from loadmaster.memory_plan import MemoryPlan
 from loadmaster.plans import Plan
-from loadmaster.verification import curves, dataflow, figures, memory, movement, order, records
+from loadmaster.verification import curves, dataflow, energy, figures, goals, memory, movement, order, records
 from loadmaster.verification.banks import broken_bank_rules
 from loadmaster.verification.buffers import broken_rules
 from loadmaster.verification.facts import Facts
@@ -58,6 +58,11 @@ RULES: tuple[dict[str, Check], ...] = (
         "bandwidth": movement.bandwidths,
         "curve": curves.curves,
         "makespan": figures.makespan,
+        "release": goals.releases,
+        "latency": goals.latencies,
+        "byte-energy": energy.rates,
+        "energy": energy.energy,
+        "objective": goals.objective,
         "status": figures.status,
         "work": figures.work,
         "rate": figures.rates,
@@ -79,8 +84,8 @@ class Violation:
 def verify(plan: Plan) -> tuple[Violation, ...]:
     """Check that a plan holds.
 
-    What lower bounds of times and traffic say is taken on trust, and with it the word ``optimal``: they are only checked to be on the
-    right side of the value. To prove them takes every job's cost on every core, which a plan does not hold.
+    What lower bounds of times, traffic and energy say is taken on trust, and with it the word ``optimal``: they are only checked to be on
+    the right side of the value. To prove them takes every job's cost on every core, which a plan does not hold.
 
     Parameters
     ----------

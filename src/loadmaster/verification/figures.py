@@ -21,13 +21,21 @@ def makespan(facts: Facts) -> Iterator[str]:
 
 
 def status(facts: Facts) -> Iterator[str]:
-    """A plan is feasible, or optimal if the makespan in whole picoseconds meets its bound."""
+    """A plan is feasible, or optimal if no mini-batch is late and the objective meets its bound, in whole picoseconds if it is a time."""
     plan = facts.plan
     if plan.status not in ("optimal", "feasible"):
         yield f"the status {quoted(plan.status)} is neither 'optimal' nor 'feasible'"
-    least = _least(plan.metrics.makespan.lower_bound)
-    if plan.status == "optimal" and ps(plan.metrics.makespan.value) > least:
-        yield f"the plan is said to be optimal, but its makespan is {when(ps(plan.metrics.makespan.value) - least)} above its bound"
+    if plan.status != "optimal":
+        return
+    if plan.missed:
+        yield f"the plan is said to be optimal, but {plan.missed} mini-batches miss their deadlines"
+    reached = plan.objective
+    if reached.name in ("throughput", "latency"):
+        least = _least(reached.lower_bound)
+        if ps(reached.value) > least:
+            yield f"the plan is said to be optimal, but its {reached.name} is {when(ps(reached.value) - least)} above its bound"
+    elif reached.value > reached.lower_bound:
+        yield f"the plan is said to be optimal, but its {reached.name} is {reached.value:.17g}, above {reached.lower_bound:.17g}"
 
 
 def work(facts: Facts) -> Iterator[str]:

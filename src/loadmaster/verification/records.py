@@ -19,7 +19,7 @@ _LARGEST_FLOAT = 1e100
 
 
 def numbers(facts: Facts) -> Iterator[str]:
-    """No number is negative, and whole numbers and picoseconds fit 64 bits; speeds and alignments are positive."""
+    """No number is negative, and whole numbers and picoseconds fit 64 bits; speeds and alignments are positive; energies are finite."""
     limits: dict[type, list[tuple[str, float]]] = {}
     for record in _records(facts.plan):
         kind = type(record)
@@ -27,8 +27,11 @@ def numbers(facts: Facts) -> Iterator[str]:
             limits[kind] = _limits(kind)
         for name, limit in limits[kind]:
             value = getattr(record, name)
-            if not 0 <= value < limit:
+            if value is not None and not 0 <= value < limit:
                 yield f"{name} of {_label(record)} is {value!s:.40}, outside [0, {limit:.2g})"
+    for place, joules in chain(facts.plan.byte_energy.items(), facts.plan.metrics.energy_by.items()):
+        if not 0 <= joules < _LARGEST_FLOAT:
+            yield f"the energy of {quoted(place)} is {joules!s:.40}, outside [0, {_LARGEST_FLOAT:.2g})"
     for memory in facts.plan.target.memories:
         for name in ("read_bandwidth", "write_bandwidth", "alignment"):
             if getattr(memory, name) == 0:
@@ -65,6 +68,10 @@ def references(facts: Facts) -> Iterator[str]:
     for tensor in plan.tensors:
         yield from _unknown(tensor, "network", (tensor.network,), networks)
         yield from _unknown(tensor, "producer", (tensor.producer,) if tensor.producer else (), facts.jobs)
+    for mini_batch in plan.mini_batches:
+        yield from _unknown(mini_batch, "network", (mini_batch.network,), networks)
+    for timing in plan.timings:
+        yield from _unknown(timing, "network", (timing.network,), networks)
     for job in plan.jobs:
         operands = (*job.reads, *job.writes)
         yield from _unknown(job, "network", (job.network,), networks)
@@ -160,12 +167,13 @@ def cores(facts: Facts) -> Iterator[str]:
 def _records(plan: Plan) -> Iterator[Any]:
     """Every record of the plan that holds numbers."""
     target, metrics = plan.target, plan.metrics
-    yield from (plan, *target.cores, *target.memories, *plan.networks, *plan.tensors, *plan.allocations, *plan.transfers)
+    yield from (plan, target, plan.objective, *plan.timings, *plan.mini_batches)
+    yield from (*target.cores, *target.memories, *plan.networks, *plan.tensors, *plan.allocations, *plan.transfers)
     for job in plan.jobs:
         yield from (job, *job.reads, *job.writes)
     yield from chain(*plan.links.values())
-    yield from (metrics.makespan, metrics.throughput, metrics.inferences_per_second)
-    yield from chain(metrics.utilisation.values(), metrics.traffic.values(), metrics.memory.values())
+    yield from (metrics.makespan, metrics.throughput, metrics.inferences_per_second, metrics.energy)
+    yield from chain(metrics.latency.values(), metrics.utilisation.values(), metrics.traffic.values(), metrics.memory.values())
     if target.copy is not None:
         yield target.copy
 
@@ -173,11 +181,11 @@ def _records(plan: Plan) -> Iterator[Any]:
 def _limits(kind: Any) -> list[tuple[str, float]]:
     """Numeric fields of a record and what they must stay below."""
     limits = {"int": _LARGEST, "float": _LARGEST_FLOAT}
-    seconds = ("start", "end", "compute")
+    seconds = ("start", "end", "compute", "release", "latency", "period", "deadline")
     return [
-        (field.name, _LARGEST / PICOSECONDS if field.name in seconds else limits[field.type])
+        (field.name, _LARGEST / PICOSECONDS if field.name in seconds else limits[str(field.type).removesuffix(" | None")])
         for field in fields(kind)
-        if field.type in limits
+        if str(field.type).removesuffix(" | None") in limits
     ]
 
 
@@ -208,9 +216,14 @@ def _keys(facts: Facts, cores: set[str]) -> Iterator[str]:
         ("metrics.traffic", metrics.traffic, shared, shared),
         ("metrics.utilisation", metrics.utilisation, cores, cores),
         ("metrics.memory", metrics.memory, managed, shared | cores),
+        ("byte_energy", facts.plan.byte_energy, shared | cores, shared | cores),
+        ("metrics.energy_by", metrics.energy_by, shared | cores, shared | cores),
     ):
         yield from _unknown(what, "memory or core", present, allowed)
         yield from (f"{what} has no entry for {name}" for name in sorted(needed - set(present)))
+    networks = {network.name for network in facts.plan.networks}
+    yield from _unknown("metrics.latency", "network", metrics.latency, networks)
+    yield from (f"metrics.latency has no entry for {name}" for name in sorted(networks - set(metrics.latency)))
 
 
 def _covered(where: str, operators: tuple[str, ...], done: dict[str, list[tuple[int, int]]]) -> Iterator[str]:

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <limits>
 #include <queue>
 #include <set>
 
@@ -82,13 +84,19 @@ class Simulation {
         std::vector<Running> finished;
         std::size_t done = 0;
         for (;;) {
+            for (; !later_.empty() && later_.top().first <= now_; later_.pop()) ready_.emplace(priority_[later_.top().second], -later_.top().second);
             admit_in_turn();
             start_copy();
             start_jobs();
             if (admit_early()) start_jobs();
-            if (fluid_.empty()) break;
+            if (fluid_.empty()) {
+                if (later_.empty()) break;
+                now_ = later_.top().first;
+                continue;
+            }
             fluid_.share();
-            const std::int64_t step = fluid_.until_next_end();
+            std::int64_t step = fluid_.until_next_end();
+            if (!later_.empty()) step = std::min(step, later_.top().first - now_);
             now_ += step;
             fluid_.advance(step, finished);
             for (const Running &run : finished) {
@@ -146,6 +154,7 @@ class Simulation {
     // Jobs and fetches take their room in turn: the fetches of a position before its job.
     void admit_in_turn() {
         while (next_ < order_.size()) {
+            if (held_back(static_cast<std::int64_t>(next_))) return;
             while (next_copy_ < result_.copies.size() && stays_.stays[result_.copies[next_copy_]].first <= static_cast<std::int64_t>(next_)) {
                 const std::int64_t room = work_.room[stays_.stays[result_.copies[next_copy_]].tensor];
                 if (reserved_ + room > choices_.room) return;
@@ -162,6 +171,9 @@ class Simulation {
         }
     }
 
+    // Whether a position has to wait until all that come before `hold` have ended.
+    bool held_back(std::int64_t position) const { return position >= choices_.hold && jobs_done_ < choices_.hold; }
+
     std::int64_t room_of_results(std::int64_t job) const {
         std::int64_t room = 0;
         for (std::int64_t s : used_[job])
@@ -173,7 +185,7 @@ class Simulation {
         reserved_ += room;
         admitted_[job] = 1;
         if (waiting_[job] == 0) {
-            ready_.emplace(priority_[job], -job);
+            make_ready(job);
             early_.erase({position_[job], job});
         }
     }
@@ -185,6 +197,7 @@ class Simulation {
         std::size_t looks = kEarlyLooks;
         for (auto it = early_.begin(); idle > 0 && looks > 0 && it != early_.end(); --looks) {
             const auto [position, job] = *it++;
+            if (work_.release[job] > now_ || held_back(position)) continue;
             const std::int64_t room = room_of_results(job);
             if (reserved_ + room > choices_.room) continue;
             std::int64_t *first = &profile_[next_], *last = &profile_[position];
@@ -228,11 +241,14 @@ class Simulation {
             ready_.pop();
             const std::size_t job = static_cast<std::size_t>(-item.second);
             const std::int64_t *duration = &times_.duration[job * work_.cores];
+            const double *reluctance = &work_.reluctance[job * work_.cores];
             std::size_t core = 0;
             const double weight = 1.0 + choices_.regret;
-            double least = free_at_[0] + weight * static_cast<double>(duration[0]);
-            for (std::size_t c = 1; c < work_.cores; ++c)
-                if (free_at_[c] + weight * static_cast<double>(duration[c]) < least) least = free_at_[c] + weight * static_cast<double>(duration[c]), core = c;
+            double least = std::numeric_limits<double>::infinity();
+            for (std::size_t c = 0; c < work_.cores; ++c) {
+                const double value = free_at_[c] + weight * static_cast<double>(duration[c]) + choices_.thrift * reluctance[c];
+                if (value < least) least = value, core = c;
+            }
             const double *demand = &times_.demand[(job * work_.cores + core) * kLinks];
             if (!busy_[core] && crowded(demand)) {
                 held_.push_back(item);
@@ -263,8 +279,14 @@ class Simulation {
 
     void enable(std::int64_t job) {
         if (--waiting_[job] > 0) return;
-        if (admitted_[job]) ready_.emplace(priority_[job], -job);
+        if (admitted_[job]) make_ready(job);
         else early_.emplace(position_[job], job);
+    }
+
+    // What a job waits for is there; it may still have to wait for its own time.
+    void make_ready(std::int64_t job) {
+        if (work_.release[job] <= now_) ready_.emplace(priority_[job], -job);
+        else later_.emplace(work_.release[job], job);
     }
 
     void finish(std::size_t task, std::int32_t resource) {
@@ -274,6 +296,7 @@ class Simulation {
             for (std::int64_t job : readers_[result_.copies[task - work_.jobs]]) enable(job);
             return;
         }
+        ++jobs_done_;
         for (std::int64_t i = work_.successors.first[task]; i < work_.successors.first[task + 1]; ++i) enable(work_.successors.next[i]);
         for (std::int64_t s : used_[task])
             if (--users_[s] == 0) reserved_ -= work_.room[stays_.stays[s].tensor];
@@ -296,10 +319,13 @@ class Simulation {
     // Highest priority first, ties by index.
     std::priority_queue<std::pair<double, std::int64_t>> ready_;
     std::vector<std::pair<double, std::int64_t>> held_;
+    // Jobs whose time has not come, the next one first.
+    using Instant = std::pair<std::int64_t, std::int64_t>;
+    std::priority_queue<Instant, std::vector<Instant>, std::greater<Instant>> later_;
     std::set<std::pair<std::int64_t, std::int64_t>> early_;  // ready before their turn, by position
     std::vector<std::int64_t> position_;
     std::size_t next_ = 0, next_copy_ = 0, started_copies_ = 0;
-    std::int64_t reserved_ = 0, now_ = 0;
+    std::int64_t reserved_ = 0, now_ = 0, jobs_done_ = 0;
 };
 
 }  // namespace

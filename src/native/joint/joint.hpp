@@ -21,6 +21,8 @@ struct Work {
     std::span<const std::int64_t> producer;      // job that writes a tensor, -1 for none
     std::span<const std::uint8_t> output;        // whether a tensor must be in main memory at the end
     Successors successors;                       // job -> jobs that need its results
+    std::span<const std::int64_t> release;       // picosecond before which each job may not start
+    std::span<const double> reluctance;          // picoseconds that speak against a core for a job, times `thrift` (jobs x cores)
 };
 
 struct Machine {
@@ -38,6 +40,8 @@ struct Choices {
     double fast_price;      // what a second of the fast link costs, a second of the main link being 1
     double crowd;           // demands on a link that may run at once, 1 filling it; a job that would exceed it lets others go first
     double regret;          // seconds that a job waits for a core on which it is a second faster
+    double thrift;          // how much reluctance counts beside the time at which a job ends on a core
+    std::int64_t hold;      // positions that must all have ended before any later one is admitted; 0 for none
 };
 
 // A stay in the fast memory, over positions of the order: admitted at `first`, in use from `begin` (its producer, or the first reader of
@@ -68,7 +72,7 @@ struct Admission {
 // Run the jobs on the machine, jobs and fetches taking their room of the fast memory in turn: as all that came before them ends in the end,
 // and what is then in use fits by construction, nothing waits for ever. A job that is ready before its turn may go where a core would be
 // idle, if what it writes fits at every position up to its own too. Of the jobs admitted, the first in turn that is ready goes to the core
-// where it ends first.
+// where it ends first, `regret` and `thrift` considered.
 Admission admit(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> priority, const Stays &stays,
                 const Choices &choices);
 

@@ -217,6 +217,7 @@ class Chooser {
             // An earlier stay of the same tensor must be over: it has one place at a time.
             std::int64_t floor = 0;
             if (s > 0 && stays[s - 1].tensor == stay.tensor) floor = held_until(stays[s - 1].last) + 1;
+            if (stay.begin >= choices_.hold) floor = std::max(floor, choices_.hold);
             while (stay.first > floor && used_[stay.first - 1] + room <= choices_.lead) {
                 --stay.first;
                 used_[stay.first] += room;
