@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import subprocess
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,22 @@ def quiet_and_fresh() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own with some 40 MiB; needs the right to mount one."""
+    image, folder = tmp_path / "image", tmp_path / "disk"
+    folder.mkdir()
+    with image.open("wb") as file:
+        file.truncate(48 << 20)
+    try:
+        subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], check=True, capture_output=True)
+        subprocess.run(["mount", "-o", "loop", image, folder], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no file system can be mounted here")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 Step = Callable[[Any, Any], Any]

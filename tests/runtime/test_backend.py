@@ -1,8 +1,6 @@
 """Plans change where tensors are, and nothing else."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
 from tests.runtime.conftest import same, train  # noqa: E402
@@ -228,44 +226,3 @@ def test_backward_twice_is_refused():
     out = torch.compile(module, backend=loadmaster)(torch.randn(4, 8)).sum()
     with pytest.raises(RuntimeError, match="retain_graph"):
         out.backward(retain_graph=True)
-
-
-LAYERS = {
-    "linear": lambda width: nn.Linear(width, width),
-    "relu": lambda width: nn.ReLU(),
-    "inplace": lambda width: nn.Sequential(nn.Linear(width, width), nn.ReLU(inplace=True)),
-    "dropout": lambda width: nn.Dropout(0.3),
-    "norm": lambda width: nn.LayerNorm(width),
-    "batch": lambda width: nn.BatchNorm1d(width),
-    "gelu": lambda width: nn.GELU(),
-    "softmax": lambda width: nn.Softmax(dim=1),
-}
-
-
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
-@given(names=st.lists(st.sampled_from(sorted(LAYERS)), min_size=2, max_size=6), residual=st.booleans(), share=st.sampled_from([0.75, 0.9]))
-def test_generated_modules_are_bit_equal(names, residual, share):
-    class Generated(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = nn.ModuleList([LAYERS[name](24) for name in names])
-            self.last = nn.Linear(24, 3)
-
-        def forward(self, x):
-            kept = []
-            for layer in self.layers:
-                y = layer(x)
-                x = x + y if residual else y
-                kept.append(x.t()[1:].t())
-            return self.last(x) + kept[0].sum() + torch.stack(kept).amax()
-
-    torch.manual_seed(0)
-    module, x = Generated(), torch.randn(512, 24, requires_grad=True)
-    options = {"fast_memory": share}
-    try:
-        results = train(module, (x,), loadmaster, options, steps=1)
-    except BudgetError:
-        options = {"fast_memory": 1.0}
-        results = train(module, (x,), loadmaster, options, steps=1)
-    assert same(results, train(module, (x,), unmoved_backend(), steps=1))
-    assert not model_of(options).fallbacks

@@ -13,7 +13,9 @@ from torch import nn  # noqa: E402
 
 from loadmaster.cli import app  # noqa: E402
 from loadmaster.errors import ModelError  # noqa: E402
+from loadmaster.runtime import comparison, rivals  # noqa: E402
 from loadmaster.runtime.backend import loadmaster, model_of  # noqa: E402
+from loadmaster.runtime.comparison import Way  # noqa: E402
 from loadmaster.runtime.running import STATED  # noqa: E402
 from loadmaster.runtime.slow_file import PAGE, SlowFile  # noqa: E402
 
@@ -28,7 +30,7 @@ def test_the_budget_holds_and_the_figures_are_there(tmp_path):
         "--fast",
         "60%",
         "--steps",
-        "2",
+        "1",
         "--json",
         "--compare",
         "--out",
@@ -46,6 +48,32 @@ def test_the_budget_holds_and_the_figures_are_there(tmp_path):
     assert all(way["measured_peak"] > 0 for way in result["rivals"].values() if "failed" not in way)
     kernels = json.loads((tmp_path / "kernels.json").read_text())
     assert all(row["predicted_seconds"] > 0 and row["measured_seconds"] > 0 for row in kernels)
+
+
+def test_inference_has_rivals_and_every_rival_a_plan_at_its_peak(monkeypatch):
+    monkeypatch.setattr(comparison, "_inference_rivals", lambda work: [Way("torch.export", rivals.exported(work.module))])  # no compiler
+    module = nn.Sequential(*(layer for _ in range(3) for layer in (nn.Linear(64, 64), nn.GELU()))).eval()
+    work = comparison.Workload(module, (torch.randn(40_000, 64),), False, torch.device("cpu"))
+    result = comparison.compare(work, {"fast_memory": 1.0}, 1, True)
+    assert result["gradients_equal"]
+    assert result["planned_peak"] == result["unmoved_peak"] > result["resident"]
+    assert result["executor_step_seconds"] > 0
+    for way in result["rivals"].values():
+        mine = way["loadmaster_at_its_peak"]
+        assert "failed" in mine or mine["measured_peak"] <= comparison.EQUAL * way["measured_peak"] + STATED
+        assert way["beaten_in"] in ("time", "peak", None)
+    assert result["rivals"].keys() == {"eager", "torch.export"}
+
+
+def test_who_beats_whom():
+    def way(seconds, peak):
+        return Way("", None, seconds=[seconds], peak=peak)
+
+    assert way(1.0, 104).beats(way(2.0, 100)) == "time"
+    assert way(1.0, 106).beats(way(2.0, 100)) == ""
+    assert way(1.04, 90).beats(way(1.0, 100)) == "peak"
+    assert way(1.06, 90).beats(way(1.0, 100)) == ""
+    assert Way("", None).beats(way(1.0, 100)) == way(1.0, 100).beats(Way("", None)) == ""
 
 
 def test_mistakes_are_named():

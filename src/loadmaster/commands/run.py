@@ -20,6 +20,9 @@ def run_command(
     model: Annotated[str, typer.Argument(metavar="torch:MODULE.PATH:FACTORY", help="A function that makes a module and its inputs.")],
     fast: Annotated[str, typer.Option(metavar="BYTES|PERCENT", help="Fast memory of a step, such as `2 GiB`, or `50%` of what it takes.")],
     training: Annotated[bool, typer.Option("--training", help="Run training steps: forward, loss, backward.")] = False,
+    optimizer: Annotated[
+        str | None, typer.Option(metavar="sgd|adamw", help="Update parameters in the backward pass, as part of the plan.")
+    ] = None,
     batch: Annotated[int | None, typer.Option(min=1, metavar="N", help="The factory's argument `batch`.")] = None,
     mode: Annotated[str, typer.Option(metavar="sync|async", help="Whether copies overlap kernels.")] = "async",
     device: Annotated[str, typer.Option(metavar="cpu|cuda", help="Where the module runs.")] = "cpu",
@@ -45,7 +48,7 @@ def run_command(
         except OSError as error:
             raise OutputError(f"--out {out}: cannot be written: {error.strerror}") from None
     options: dict[str, Any] = {"fast_memory": fast, "mode": mode, "slow_memory": None if slow_memory is None else str(slow_memory)}
-    result, kernels = run(model.removeprefix("torch:"), batch, training, device, options, steps, compare)
+    result, kernels = run(model.removeprefix("torch:"), batch, training, device, options, steps, compare, optimizer)
     if out is not None:
         for name, value in (("run.json", result), ("kernels.json", kernels)):
             (out / name).write_text(json.dumps(value, indent=2, allow_nan=False))
@@ -68,17 +71,23 @@ def _table(result: dict[str, Any]) -> RenderableType:
 
     budget = result["budget"]
     table = Table(title=None if budget is None else f"budget {format_bytes(budget)}")
-    for column in ("", "step", "measured peak", "planned"):
+    for column in ("", "step", "measured peak", "planned", "loadmaster at this peak", "beaten in"):
         table.add_column(column, justify="left" if not column else "right")
 
-    def row(name: str, seconds: float | None, peak: int | None, planned: int | None = None) -> None:
+    def row(name: str, seconds: float | None, peak: int | None, planned: int | None = None, *more: str) -> None:
         shown = (None if seconds is None else format_seconds(seconds), *(None if b is None else format_bytes(b) for b in (peak, planned)))
-        table.add_row(name, *(text or "-" for text in shown))
+        table.add_row(name, *(text or "-" for text in shown), *more)
 
     row("loadmaster", result["step_seconds"], result["measured_peak"], result["planned_peak"])
     row("  predicted", result["predicted_step_seconds"], None)
     row("same graphs, nothing moved", result["unmoved_step_seconds"], result["unmoved_measured_peak"], result["unmoved_peak"])
+    if "executor_step_seconds" in result:
+        row("  by the executor", result["executor_step_seconds"], None)
     for name, way in result["rivals"].items():
-        row(name, way["step_seconds"], way["measured_peak"])
-    table.caption = f"{format_bytes(result['moved_bytes'])} moved in a step; gradients {'equal' if result['gradients_equal'] else 'DIFFER'}"
+        mine = way.get("loadmaster_at_its_peak", {})
+        seconds = mine.get("step_seconds")
+        shown = "refused" if mine.get("failed") else "-" if seconds is None else format_seconds(seconds)
+        row(name, way["step_seconds"], way["measured_peak"], None, shown, way.get("failed") or way["beaten_in"] or "no")
+    equal = "equal" if result["gradients_equal"] else "DIFFER"
+    table.caption = f"{format_bytes(result['moved_bytes'])} moved in a step; results {equal}"
     return table

@@ -28,7 +28,7 @@ class Owner(Enum):
     PLAN = auto()
     """Lives in the arena or in the slow memory."""
     CALLER = auto()
-    """Parameters, buffers, inputs: where the caller has put them."""
+    """Parameters, buffers, optimizer state, inputs: where the caller has put them, or, if a plan moves them, as `PLAN`."""
     RETURNED = auto()
     """Results, which the caller keeps for as long as they please: memory of PyTorch's own."""
 
@@ -114,6 +114,31 @@ def capture(graphs: Sequence[torch.fx.GraphModule], given: Sequence[Any], result
     second = reader.read(graphs[1], None, symbols, saved)
     reader.hand_over(second.returned)
     return reader.captured((first, second))
+
+
+def lasting_inputs(captured: Captured, given: Sequence[Any]) -> dict[int, int]:
+    """Storages of parameters and buffers, each with its position among the arguments; of those only that have a storage for themselves."""
+    found: dict[int, int] = {}
+    real: dict[int, int] = {}
+    for i, (slot, argument) in enumerate(zip(captured.parts[0].given, given, strict=True)):
+        if isinstance(slot, View) and type(argument) in (torch.Tensor, torch.nn.Parameter):
+            storage = argument.untyped_storage()
+            alone = real.setdefault(storage._cdata, i) == i
+            lasts = isinstance(argument, torch.nn.Parameter) or getattr(argument, "_dynamo_static_input_type", None) is not None
+            whole = argument.storage_offset() == 0 and storage.nbytes() == captured.storages[slot.storage].bytes
+            if lasts and whole and alone:
+                found[slot.storage] = i
+            elif not alone:
+                found = {s: j for s, j in found.items() if j != real[storage._cdata]}
+    return found
+
+
+def movable_storages(captured: Captured, results: int | None) -> frozenset[int]:
+    """Storages that no result shows to the caller, and that the forward pass of a training step, which may have no other, leaves alone."""
+    first = captured.parts[0]
+    shown = {view.storage for view in views([first.returned[:results], [part.returned for part in captured.parts[1:]]])}
+    changed = {s for call in captured.calls[: first.end] for s in call.writes} if len(captured.parts) > 1 else set()
+    return frozenset(range(len(captured.storages))) - shown - changed
 
 
 class _Reader:

@@ -22,6 +22,7 @@ class CpuMemory:
     """Fast and slow memory of one budget on the CPU; ``folder`` is where the file goes."""
 
     alignment = PAGE
+    shrinks = True
 
     def __init__(self, folder: Path | None = None, limit: int | None = None) -> None:
         allocator_hook.install()
@@ -31,19 +32,19 @@ class CpuMemory:
 
     def _measured(self) -> CopyLink:
         """Bandwidths both ways, of a few copies."""
-        with mmap.mmap(-1, _PROBE) as block:
-            block.write(b"\1" * _PROBE)
-            memory = memoryview(block)
-            slot = self.file.reserve(_PROBE)
-            seconds = {}
+        probe = _PROBE if self.file.limit is None else max(min(_PROBE, self.file.limit // PAGE * PAGE), PAGE)
+        slot = self.file.reserve(probe)
+        block = mmap.mmap(-1, probe)
+        block.write(b"\1" * probe)
+        seconds = {}
+        with memoryview(block) as memory:
             for what in (self.file.write, self.file.read):
                 what(memory, slot)
                 start = time.perf_counter()
                 what(memory, slot)
                 seconds[what] = time.perf_counter() - start
-            self.file.release(slot, _PROBE)
-            memory.release()
-        to_slow, to_fast = (_PROBE / taken for taken in seconds.values())
+        self.file.release(slot, probe)
+        to_slow, to_fast = (probe / taken for taken in seconds.values())
         return CopyLink(to_fast, to_slow, to_fast, to_slow)
 
     def arena(self, bytes: int) -> Arena:
@@ -72,6 +73,11 @@ class CpuMemory:
         with arena.part(copy.offset, copy.bytes) as memory:
             (self.file.read if copy.to_fast else self.file.write)(memory, copy.slot)
         return time.perf_counter() - start
+
+    def settle(self) -> None:
+        """Wait until both threads have nothing to do."""
+        for engine in self._engines.values():
+            engine.submit(int).result()
 
     def close(self) -> None:
         """End the threads and give the file back."""

@@ -2,22 +2,26 @@
 
 Copies wait for the kernels before them, and kernels for the copies that they need, by events; the host waits for neither. PyTorch's
 allocator for CUDA cannot be given addresses kernel by kernel, so results are made where it likes and copied to their place in the arena:
-at device bandwidth, and with the result's bytes counted as the kernel's own.
+at device bandwidth, and with the result's bytes counted as the kernel's own. An arena has its full size for as long as its plan exists.
 """
 
 from __future__ import annotations
 
+import mmap
 import time
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.cuda._pin_memory_utils import pin_memory, unpin_memory
 
 from loadmaster.errors import SlowMemoryError
 from loadmaster.kernel_sequence import CopyLink
 from loadmaster.runtime.captured import View
 from loadmaster.runtime.device_memory import Copy, FastArena
 from loadmaster.runtime.kernel_profile import on_storage
+from loadmaster.runtime.slow_file import pages
 
 _PROBE = 64 << 20
 
@@ -39,26 +43,50 @@ class CudaArena:
         """Nothing: device memory has no pages that can be given back in part."""
 
     def close(self) -> None:
-        """Give the memory back to PyTorch."""
+        """Give the memory back to PyTorch, once no stream uses it."""
+        torch.cuda.synchronize(self.device)
         self.memory = torch.empty(0, dtype=torch.uint8, device=self.device)
+
+
+class Pinned:
+    """Host memory that is registered with the GPU, in whole pages.
+
+    Not of PyTorch's pool of pinned memory: that rounds up to powers of two, and keeps what is freed.
+    """
+
+    def __init__(self, bytes: int) -> None:
+        self.bytes = pages(max(bytes, 1))
+        self.memory = torch.frombuffer(mmap.mmap(-1, self.bytes), dtype=torch.uint8)
+        try:
+            pin_memory(self.memory.data_ptr(), self.bytes)
+        except RuntimeError as error:
+            raise SlowMemoryError(f"pinned memory: {self.bytes} bytes cannot be had: {str(error).splitlines()[0]}") from None
+        self.close = weakref.finalize(self, unpin_memory, self.memory.data_ptr())
 
 
 class CudaMemory:
     """Fast and slow memory of one budget on a GPU; at most ``limit`` bytes are pinned."""
 
+    file: None = None
     alignment = 512
+    shrinks = False
 
     def __init__(self, device: torch.device, limit: int | None = None) -> None:
         self.device, self.limit = device, limit
-        self.pinned = 0
-        self._regions: dict[int, torch.Tensor] = {}
-        self._spare: list[torch.Tensor] = []
+        self._used: dict[int, Pinned] = {}
+        self._spare: list[Pinned] = []
         self._next = 0
         self._streams = {to_fast: torch.cuda.Stream(device) for to_fast in (False, True)}
         self.link = self._measured()
 
+    @property
+    def pinned(self) -> int:
+        """Bytes of host memory that are pinned."""
+        return sum(block.bytes for block in (*self._used.values(), *self._spare))
+
     def _measured(self) -> CopyLink:
-        host, there = torch.empty(_PROBE, dtype=torch.uint8, pin_memory=True), torch.empty(_PROBE, dtype=torch.uint8, device=self.device)
+        block = Pinned(_PROBE if self.limit is None else min(_PROBE, self.limit))
+        host, there = block.memory, torch.empty(block.bytes, dtype=torch.uint8, device=self.device)
         rates = []
         for to, source in ((there, host), (host, there)):
             for _ in range(2):
@@ -67,7 +95,8 @@ class CudaMemory:
                 to.copy_(source, non_blocking=True)
                 torch.cuda.synchronize(self.device)
                 seconds = time.perf_counter() - start
-            rates.append(_PROBE / seconds)
+            rates.append(block.bytes / seconds)
+        block.close()
         return CopyLink(rates[0], rates[1], rates[0], rates[1])
 
     def arena(self, bytes: int) -> CudaArena:
@@ -79,32 +108,36 @@ class CudaMemory:
 
     def reserve(self, bytes: int) -> int:
         """A number that stands for pinned memory: slots count from it. Raises `SlowMemoryError`."""
-        block = next((block for block in self._spare if block.numel() >= bytes), None)
-        if block is not None:
+        fitting = [block for block in self._spare if block.bytes >= bytes]
+        if fitting:
+            block = min(fitting, key=lambda block: block.bytes)
             self._spare.remove(block)
         else:
-            if self.limit is not None and self.pinned + bytes > self.limit:
-                raise SlowMemoryError(f"pinned memory: {bytes} bytes more than the {self.limit} allowed cannot be had: raise slow_limit")
-            try:
-                block = torch.empty(max(bytes, 1), dtype=torch.uint8, pin_memory=True)
-            except RuntimeError as error:
-                raise SlowMemoryError(f"pinned memory: {bytes} bytes cannot be had: {str(error).splitlines()[0]}") from None
-            self.pinned += bytes
+            self._give_spare_back()
+            if self.limit is not None and self.pinned + pages(bytes) > self.limit:
+                raise SlowMemoryError(f"pinned memory: {bytes} bytes more cannot be had: slow_limit allows {self.limit}")
+            block = Pinned(bytes)
         slot = self._next
-        self._regions[slot] = block
-        self._next += max(bytes, 1)
+        self._used[slot] = block
+        self._next += block.bytes
         return slot
 
     def release(self, slot: int, bytes: int) -> None:
         """Keep the memory for the next who asks."""
-        self._spare.append(self._regions.pop(slot))
+        self._spare.append(self._used.pop(slot))
+
+    def _give_spare_back(self) -> None:
+        if self._spare:
+            torch.cuda.synchronize(self.device)  # copies may be under way that only kernels have waited for
+        while self._spare:
+            self._spare.pop().close()
 
     def copy(self, arena: FastArena, copy: Copy) -> StreamCopy:
         """Start a copy in its direction's stream, after the kernels so far."""
         assert isinstance(arena, CudaArena)
-        start = max(slot for slot in self._regions if slot <= copy.slot)
-        host = self._regions[start][copy.slot - start :][: copy.bytes]
-        there = arena.memory[copy.offset : copy.offset + copy.bytes][: host.numel()]
+        start = max(slot for slot in self._used if slot <= copy.slot)
+        host = self._used[start].memory[copy.slot - start :][: copy.bytes]
+        there = arena.memory[copy.offset :][: copy.bytes]
         stream = self._streams[copy.to_fast]
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
@@ -116,11 +149,16 @@ class CudaMemory:
             done.record(stream)
         return StreamCopy(done, self.device)
 
+    def settle(self) -> None:
+        """Wait until both streams have nothing to do."""
+        for stream in self._streams.values():
+            stream.synchronize()
+
     def close(self) -> None:
         """Give pinned memory back once no copy uses it."""
-        torch.cuda.synchronize(self.device)
-        self._regions.clear()
-        self._spare.clear()
+        self._spare += self._used.values()
+        self._used.clear()
+        self._give_spare_back()
 
 
 class StreamCopy:

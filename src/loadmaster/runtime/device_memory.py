@@ -9,6 +9,7 @@ import torch
 
 from loadmaster.kernel_sequence import CopyLink
 from loadmaster.runtime.captured import View
+from loadmaster.runtime.slow_file import SlowFile
 
 
 class Copy(NamedTuple):
@@ -48,6 +49,12 @@ class DeviceMemory(Protocol):
 
     link: CopyLink
     alignment: int
+    shrinks: bool
+    """Whether an arena can give back what is above an address, for results that need the room."""
+
+    @property
+    def file(self) -> SlowFile | None:
+        """Where tensors of PyTorch's own may rest between steps, if anywhere."""
 
     def arena(self, bytes: int) -> FastArena:
         """Fast memory for a plan."""
@@ -63,6 +70,9 @@ class DeviceMemory(Protocol):
 
     def copy(self, arena: FastArena, copy: Copy) -> Pending:
         """Start a copy, after those that were started before in the same direction and after the kernels so far."""
+
+    def settle(self) -> None:
+        """Wait for every copy that was started, also those that an interrupt has made their owners forget."""
 
     def close(self) -> None:
         """Give everything back."""

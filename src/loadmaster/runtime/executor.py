@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -24,50 +25,82 @@ _SESSION = "_loadmaster_session"
 class Session:
     """One run through a plan, from the start of its first part to the end of its last; between them it may be parked.
 
-    A session lives as long as the tensors that autograd has saved from it. Its slow memory goes back with it.
+    A session lives as long as the tensors that autograd has saved from it. Its slow memory goes back with it. ``tensors`` are those of the
+    caller that any part may use, by storage, and ``slots`` the places in the slow memory of those that move.
     """
 
-    def __init__(self, program: Program, memory: DeviceMemory) -> None:
-        self.program, self.memory = program, memory
-        self.slot = memory.reserve(program.slow_bytes)
+    def __init__(self, program: Program, memory: DeviceMemory, tensors: Mapping[int, torch.Tensor], slots: Mapping[int, int]) -> None:
+        self.program, self.memory, self.tensors, self.slots = program, memory, tensors, slots
+        self.updates: dict[int, int] = {}
+        """Updates that this run is to make, by the position of the gradient, and how many there were of each when it began."""
+        self.parameters: set[int] = set()
+        """Parameters (by ``id``) that they update."""
         self.pending: dict[int, Pending] = {}
         self.parked: int | None = None
         self.finished = False
-        self._give_back = weakref.finalize(self, _release, memory, self.slot, program.slow_bytes, self.pending)
+        self._held: list[tuple[int, int]] = []
+        self._give_back = weakref.finalize(self, _release, memory, self._held, self.pending)
+        self.slot = self._reserve(program.slow_bytes)
+
+    def _reserve(self, bytes: int) -> int:
+        slot = self.memory.reserve(bytes)
+        self._held.append((slot, bytes))
+        return slot
 
     def drain(self) -> None:
         """Wait for all copies under way, whatever becomes of them."""
         _drain(self.pending)
 
+    def save_changes(self, stopped: int) -> None:
+        """A step has ended in the middle, at call ``stopped``: what calls before it have changed for good must not be lost."""
+        for i, last in self.program.changed.items():
+            if last < stopped <= self.program.placed.placement.moves[i].start:
+                _start(self, i).wait()
+
     def park(self) -> None:
         """Bring what waits in the arena to the slow memory: somebody else needs the arena."""
         for pending in self.pending.values():
             pending.wait()
-        slot = self.memory.reserve(sum(bytes for _, bytes in self.program.kept))
+        slot = self._reserve(sum(bytes for _, bytes in self.program.kept))
+        try:
+            self._carry(slot, to_fast=False)
+        except BaseException:
+            self.memory.settle()
+            self._release_last()
+            raise
         self.parked = slot
-        self._carry(to_fast=False)
 
     def unpark(self) -> None:
         """Bring it back to where it was."""
-        self._carry(to_fast=True)
         assert self.parked is not None
-        self.memory.release(self.parked, sum(bytes for _, bytes in self.program.kept))
+        try:
+            self._carry(self.parked, to_fast=True)
+        except BaseException:
+            self.memory.settle()
+            raise
         self.parked = None
+        self._release_last()
 
-    def _carry(self, to_fast: bool) -> None:
-        assert self.parked is not None
-        slot = self.parked
+    def _carry(self, slot: int, to_fast: bool) -> None:
         for offset, bytes in self.program.kept:
             self.memory.copy(self.program.arena, Copy(to_fast, offset, slot, bytes)).wait()
             slot += bytes
 
+    def _release_last(self) -> None:
+        self.memory.release(*self._held.pop())
+
     def end(self) -> None:
         """The run is over, well or not: nothing stays behind."""
         self.finished = True
-        if self.parked is not None:
-            self.memory.release(self.parked, sum(bytes for _, bytes in self.program.kept))
-            self.parked = None
+        self.parked = None
         self._give_back()
+
+    def abandon(self) -> None:
+        """The run has failed: end it once no copy can touch its memory any more."""
+        self.finished = True
+        self.drain()
+        self.memory.settle()
+        self.end()
 
 
 def _drain(pending: dict[int, Pending]) -> None:
@@ -79,21 +112,18 @@ def _drain(pending: dict[int, Pending]) -> None:
     pending.clear()
 
 
-def _release(memory: DeviceMemory, slot: int, bytes: int, pending: dict[int, Pending]) -> None:
+def _release(memory: DeviceMemory, held: list[tuple[int, int]], pending: dict[int, Pending]) -> None:
     _drain(pending)
-    memory.release(slot, bytes)
+    while held:
+        memory.release(*held.pop())
 
 
 class Times:
-    """Seconds of every kernel and copy of the last run, and what did not go as planned."""
+    """Seconds of every kernel and copy of a run, and what did not go as planned."""
 
     def __init__(self, kernels: int, copies: int) -> None:
         self.kernels = np.zeros(kernels)
         self.copies = np.zeros(copies)
-        self.start()
-
-    def start(self) -> None:
-        """A step begins."""
         self.waiting = 0.0
         self.copied_results = 0
         self.unforeseen = 0
@@ -108,8 +138,8 @@ def run_part(session: Session, part: Part, arguments: Sequence[Any], times: Time
         if isinstance(slot, View) and i not in part.saved:
             known[slot] = argument
             roots.setdefault(slot.storage, argument)
-    for storage, constant in program.captured.constants.items():
-        roots.setdefault(storage, constant)
+    for storage, tensor in chain(program.captured.constants.items(), session.tensors.items()):
+        roots.setdefault(storage, tensor)
 
     def find(view: Any) -> Any:
         if not isinstance(view, View):
@@ -122,37 +152,49 @@ def run_part(session: Session, part: Part, arguments: Sequence[Any], times: Time
 
     base = program.arena.base
     seconds = times.kernels
+    k = part.first
     now = time.perf_counter()
-    for k in range(part.first, part.end):
-        step = program.steps[k]
-        if step.waits or step.blocking or step.starts or step.ceiling is not None:
-            _copy_around(session, k, times)
-            now, before = time.perf_counter(), now
-            times.waiting += now - before
-        launch = program.launches[k]
-        if launch.loose:
-            given, named = _filled(launch, find)
-        else:
-            given, named = launch.arguments, launch.keywords
-        if launch.script is None:
-            out = launch.target(*given, **named)
-        else:
-            launch.script.begin(base)
-            try:
+    try:
+        for k in range(part.first, part.end):
+            step = program.steps[k]
+            if step.waits or step.blocking or step.starts or step.ceiling is not None:
+                _copy_around(session, k, times)
+                now, before = time.perf_counter(), now
+                times.waiting += now - before
+            launch = program.launches[k]
+            if launch.loose:
+                given, named = _filled(launch, find)
+            else:
+                given, named = launch.arguments, launch.keywords
+            script = launch.script if launch.first is None or getattr(launch.target, "begun", True) else launch.first
+            if script is None:
                 out = launch.target(*given, **named)
-            finally:
-                times.unforeseen += _native.end_script()
-        for result in launch.results:
-            value = out[result.index] if isinstance(out, tuple | list) else out
-            if result.planned is None:
-                known[result.view] = value
-                roots[result.view.storage] = value
-            elif value.untyped_storage().data_ptr() != result.address:
-                result.planned.copy_(value)
-                times.copied_results += 1
-        del out
-        now, before = time.perf_counter(), now
-        seconds[k] = now - before
+            else:
+                try:
+                    script.begin(base)  # inside: an interrupt may come between any two calls
+                    out = launch.target(*given, **named)
+                finally:
+                    times.unforeseen += _native.end_script()
+            for result in launch.results:
+                value = out[result.index] if isinstance(out, tuple | list) else out
+                if result.planned is None:
+                    known[result.view] = value
+                    roots[result.view.storage] = value
+                elif value.untyped_storage().data_ptr() != result.address:
+                    result.planned.copy_(value)
+                    times.copied_results += 1
+            del out
+            now, before = time.perf_counter(), now
+            seconds[k] = now - before
+        k = part.end
+        if k == len(program.launches):
+            _copy_around(session, k, times)
+            times.waiting += time.perf_counter() - now
+    except BaseException:
+        session.drain()
+        session.memory.settle()
+        session.save_changes(k)
+        raise
     return [_handle(session, value) if _planned(program, value) else find(value) for value in part.returned]
 
 
@@ -160,18 +202,28 @@ def _copy_around(session: Session, k: int, times: Times) -> None:
     """The copies that are due before kernel ``k``."""
     step = session.program.steps[k]
     for i in step.waits:
-        times.copies[i] = session.pending.pop(i).wait() if i in session.pending else times.copies[i]
+        _wait(session, i, times)
     for i in step.blocking:
-        times.copies[i] = _start(session, i).wait()
+        session.pending[i] = _start(session, i)
+        _wait(session, i, times)
     if step.ceiling is not None:
         session.program.arena.drop(step.ceiling)
     for i in step.starts:
         session.pending[i] = _start(session, i)
 
 
+def _wait(session: Session, i: int, times: Times) -> None:
+    """Wait for copy ``i``, which is pending until then: whoever is interrupted finds it there."""
+    if i in session.pending:
+        times.copies[i] = session.pending[i].wait()
+        del session.pending[i]
+
+
 def _start(session: Session, i: int) -> Pending:
     copy = session.program.copies[i]
-    return session.memory.copy(session.program.arena, copy._replace(slot=copy.slot + session.slot))
+    lasting = session.program.lasting.get(i)
+    slot = copy.slot + session.slot if lasting is None else session.slots[lasting]
+    return session.memory.copy(session.program.arena, copy._replace(slot=slot))
 
 
 def _filled(launch: Launch, find: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

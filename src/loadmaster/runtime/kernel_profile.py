@@ -8,9 +8,9 @@ Calls run on made-up operands, one call's operands at a time: no more memory tha
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.utils._pytree import tree_map
@@ -49,6 +49,8 @@ class CallProfile:
         Bytes that the call takes outside of the arena while it runs.
     direct
         For each result whether it can be written where the plan wants it: it comes with the strides that were foretold.
+    first
+        Allocations of the very first run, where they are others: an optimizer makes its state then.
     """
 
     seconds: float
@@ -56,6 +58,7 @@ class CallProfile:
     workspace: int = 0
     outside: int = 0
     direct: tuple[bool, ...] = ()
+    first: tuple[Allocated, ...] | None = None
 
 
 @dataclass
@@ -66,14 +69,14 @@ class CallProfiles:
 
     def of(self, captured: Captured) -> list[CallProfile]:
         """A profile of every call, in order."""
-        random = torch.get_rng_state()
-        try:
-            with torch.inference_mode(False), torch.no_grad():
-                return [self._of(call, captured) for call in captured.calls]
-        finally:
-            torch.set_rng_state(random)
+        devices = [captured.device] if captured.device.type == "cuda" else []
+        with torch.random.fork_rng(devices, device_type="cuda"), torch.inference_mode(False), torch.no_grad():
+            return [self._of(call, captured) for call in captured.calls]
 
     def _of(self, call: Call, captured: Captured) -> CallProfile:
+        own = getattr(call.target, "profile", None)
+        if own is not None:
+            return cast(CallProfile, own(call, captured, self.known))
         key = signature(call)
         if key not in self.known:
             self.known[key] = _profile(call, captured)
@@ -96,7 +99,7 @@ def signature(call: Call) -> Any:
 def _profile(call: Call, captured: Captured) -> CallProfile:
     device = captured.device
     storages = {
-        view.storage: _made_up(captured.storages[view.storage].bytes, view, device) for view in views((call.arguments, call.keywords))
+        view.storage: made_up(captured.storages[view.storage].bytes, view, device) for view in views((call.arguments, call.keywords))
     }
 
     def real(leaf: Any) -> Any:
@@ -107,24 +110,40 @@ def _profile(call: Call, captured: Captured) -> CallProfile:
         return _profile_on_gpu(call, arguments, keywords, device)
     try:
         call.target(*arguments, **keywords)  # the first run of an operator makes caches, which later ones find
-        _native.start_recording()
-        start = time.perf_counter()
-        try:
-            out = call.target(*arguments, **keywords)
-        finally:
-            seconds = time.perf_counter() - start
-            seen = _native.stop_recording()
+        seconds, seen, out = _recorded(lambda: call.target(*arguments, **keywords))
     except RuntimeError:
         return CallProfile(0.0, outside=sum(captured.storages[s].bytes for s in call.writes), direct=(False,) * len(call.results))
     results = out if isinstance(out, tuple | list) else (out,)
     direct = tuple(_as_foretold(value, view) for value, view in zip(results, call.results, strict=True))
     homes = {value.untyped_storage().data_ptr(): i for i, value in enumerate(results) if isinstance(value, torch.Tensor)}
     del out, results
+    return judged(_least(seconds, lambda: call.target(*arguments, **keywords)), seen, homes, direct)
+
+
+def timed(run: Callable[[], Any], runs: int = 3) -> tuple[float, list[tuple[int, int, int]]]:
+    """Least seconds of a few runs (one, if it is long), and the allocations of the first one."""
+    seconds, seen, _ = _recorded(run)
+    return (_least(seconds, run) if runs > 1 else seconds), seen
+
+
+def _recorded(run: Callable[[], Any]) -> tuple[float, list[tuple[int, int, int]], Any]:
+    """Seconds, allocations and results of a run. The results live: what they are made of counts as not freed."""
+    _native.start_recording()
+    start = time.perf_counter()
+    try:
+        out = run()
+    finally:
+        seconds = time.perf_counter() - start
+        seen = _native.stop_recording()
+    return seconds, seen, out
+
+
+def _least(seconds: float, run: Callable[[], Any]) -> float:
     for _ in range(2 if seconds < 0.01 else 0):
         start = time.perf_counter()
-        call.target(*arguments, **keywords)
+        run()
         seconds = min(seconds, time.perf_counter() - start)
-    return _judged(seconds, seen, homes, direct)
+    return seconds
 
 
 def _profile_on_gpu(call: Call, arguments: Any, keywords: Any, device: torch.device) -> CallProfile:
@@ -144,7 +163,8 @@ def _profile_on_gpu(call: Call, arguments: Any, keywords: Any, device: torch.dev
     return CallProfile(start.elapsed_time(end) / 1e3, outside=torch.cuda.max_memory_allocated(device) - before)
 
 
-def _judged(seconds: float, seen: list[tuple[int, int, int]], homes: dict[int, int], direct: tuple[bool, ...]) -> CallProfile:
+def judged(seconds: float, seen: list[tuple[int, int, int]], homes: dict[int, int], direct: tuple[bool, ...]) -> CallProfile:
+    """A profile from the allocations that were seen, and the addresses of the results (by position) among them."""
     became: dict[int, int] = {}
     for i, (address, _, freed) in enumerate(seen):
         if freed < 0 and address in homes:
@@ -182,7 +202,7 @@ def on_storage(storage: torch.UntypedStorage, view: View) -> torch.Tensor:
     return torch.empty(0, dtype=view.dtype, device=storage.device).set_(storage, view.offset, view.size, view.stride)
 
 
-def _made_up(count: int, view: View, device: torch.device) -> torch.UntypedStorage:
+def made_up(count: int, view: View, device: torch.device) -> torch.UntypedStorage:
     """A storage of ordinary numbers: zeros for indices, halves for floating point (no denormals, no overflow)."""
     items = torch.zeros(-(-count // view.dtype.itemsize), dtype=view.dtype, device=device)
     if view.dtype.is_floating_point or view.dtype.is_complex:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from loadmaster.allocator import allocate
 from loadmaster.buffers import Buffer
 from loadmaster.errors import BudgetError, CapacityError
-from loadmaster.kernel_sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredTensor
+from loadmaster.kernel_sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
 from loadmaster.runtime.captured import Captured, Owner
 from loadmaster.runtime.kernel_profile import CallProfile
 from loadmaster.runtime.moving import place_for_runtime
@@ -22,6 +23,9 @@ Ints = NDArray[np.int64]
 
 _TIGHTER = 0.97
 _ROUNDS = 12
+_FEW = 4
+"""Rounds of a trial on the way to the smallest budget."""
+_STEP, _CLOSE = 0.02, 0.01
 _CANNOT = float("inf")
 
 
@@ -36,13 +40,17 @@ class Problem:
     storage
         The storage behind every tensor.
     elsewhere
-        Bytes of fast memory outside of the arena while each kernel runs: parameters, inputs, results so far, what operators allocate
-        that cannot be planned.
+        Bytes of fast memory outside of the arena while each kernel runs: parameters that do not move, inputs, results so far, other
+        graphs' parameters, what operators allocate that cannot be planned.
     """
 
     sequence: KernelSequence
     storage: tuple[int, ...]
     elsewhere: Ints
+
+    def ceilings(self, budget: int) -> Ints:
+        """Bytes of the arena that a budget leaves while each kernel runs."""
+        return (budget - self.elsewhere) // self.sequence.alignment * self.sequence.alignment
 
     def needed(self) -> Ints:
         """Bytes of fast memory without which each kernel cannot run."""
@@ -73,18 +81,30 @@ class Placed:
 
 
 def problem_of(
-    name: str, captured: Captured, profiles: list[CallProfile], seconds: NDArray[np.float64], link: CopyLink, alignment: int
+    name: str,
+    captured: Captured,
+    profiles: list[CallProfile],
+    seconds: NDArray[np.float64],
+    link: CopyLink,
+    alignment: int,
+    moving: frozenset[int] = frozenset(),
+    others: int = 0,
 ) -> Problem:
-    """The kernel sequence of calls that take ``seconds`` each."""
+    """The kernel sequence of calls that take ``seconds`` each.
+
+    Of the storages that callers own, those in ``moving`` are the plan's to move; all others are where they are, and so are ``others``
+    bytes of other graphs.
+    """
     storages = captured.storages
+    planned = [storage.bytes > 0 and (storage.owner is Owner.PLAN or s in moving) for s, storage in enumerate(storages)]
     numbers: dict[int, int] = {}
     for call in captured.calls:
         for storage in (*call.reads, *call.writes):
-            if storages[storage].owner is Owner.PLAN and storages[storage].bytes > 0:
+            if planned[storage]:
                 numbers.setdefault(storage, len(numbers))
     kernels = []
-    elsewhere = np.zeros(len(captured.calls), dtype=np.int64)
-    elsewhere += sum(s.bytes for s in storages if s.owner is Owner.CALLER)
+    elsewhere = np.full(len(captured.calls), others, dtype=np.int64)
+    elsewhere += sum(storage.bytes for s, storage in enumerate(storages) if storage.owner is Owner.CALLER and s not in moving)
     made: set[int] = set()
     for k, (call, profile) in enumerate(zip(captured.calls, profiles, strict=True)):
         fresh = [s for s in call.writes if s not in made]
@@ -98,26 +118,108 @@ def problem_of(
         )
         workspace = -(-profile.workspace // alignment) * alignment
         kernels.append(Kernel(call.name, call.kind, operands, (Algorithm("measured", float(seconds[k]), workspace),)))
-    tensors = tuple(StoredTensor(storages[s].name, storages[s].bytes) for s in numbers)
+    tensors = tuple(
+        StoredTensor(storages[s].name, storages[s].bytes, StoredKind.WEIGHT if s in moving else StoredKind.INTERMEDIATE) for s in numbers
+    )
     return Problem(KernelSequence(name, tensors, tuple(kernels), link, alignment), tuple(numbers), elsewhere)
 
 
-def place(problem: Problem, budget: int | None, mode: Mode) -> Placed:
-    """Decide what is where under a budget of fast memory (None: nothing moves), and give everything an address.
+def place(
+    make: Callable[[frozenset[int]], Problem], movable: frozenset[int], budget: int | float | None, mode: Mode, *, yielding: bool = False
+) -> tuple[Problem, Placed, int]:
+    """Decide what is where under a budget of fast memory, and give everything an address; also the peak when nothing moves.
+
+    ``make`` gives the problem in which some of the ``movable`` storages of the caller move. Which of them do is decided first, as if
+    those that move could stay in the fast memory from one step to the next; those that are there all the time keep PyTorch's own memory.
+    All move if the graph is ``yielding`` to others. A budget of None is endless, a share is of the peak when nothing moves.
 
     Raises `BudgetError` with the smallest budget that works and the operator that needs it.
     """
+    free = make(frozenset())
+    unmoved = _unmoved(free)
+    if isinstance(budget, float):
+        budget = int(budget * unmoved.peak)
+    if budget is None or (unmoved.peak <= budget and not yielding):
+        return free, unmoved, unmoved.peak
+    search = _Search(make, movable, mode, yielding)
+    needed = make(movable).needed()
+    found = int(needed.argmax()) if needed.max(initial=0) > budget else search.within(budget, _ROUNDS)
+    if isinstance(found, int):
+        raise search.refusal(budget, unmoved.peak, found)
+    return *found, unmoved.peak
+
+
+@dataclass(frozen=True)
+class _Search:
+    """What to move, and where to put it, for any budget."""
+
+    make: Callable[[frozenset[int]], Problem]
+    movable: frozenset[int]
+    mode: Mode
+    yielding: bool
+
+    def within(self, budget: int, rounds: int) -> tuple[Problem, Placed] | int:
+        """The problem and its plan; where none is found, the kernel at which it fails."""
+        failed = 0
+        staying = frozenset() if self.yielding else _staying(self.make(self.movable), budget)
+        for moving in dict.fromkeys((self.movable - staying, self.movable)):
+            problem = self.make(moving)
+            found = _packed(problem, budget, self.mode, rounds)
+            if isinstance(found, Placed):
+                return problem, found
+            failed = found
+        return failed
+
+    def refusal(self, budget: int, enough: int, failed: int) -> BudgetError:
+        """Why a budget cannot be kept: the kernel that fails, what it needs, and the smallest budget that works.
+
+        That is what some kernel needs at once, if it can be packed; else it is found by trying, to 1 % or so.
+        """
+        problem = self.make(self.movable)
+        needed = problem.needed()
+        low, high = budget, max(int(needed.max(initial=0)), budget)
+        step = max(int(high * _STEP), 1)
+        while high < enough and isinstance(kernel := self.within(high, _FEW), int):
+            low, high, failed, step = high, min(high + step, enough), kernel, 2 * step
+        while low >= needed.max(initial=0) and high - low > high * _CLOSE:
+            middle = (low + high) // 2
+            kernel = self.within(middle, _FEW)
+            low, high, failed = (middle, high, kernel) if isinstance(kernel, int) else (low, middle, failed)
+        stuck, least = problem.sequence.kernels[failed], int(needed[failed])
+        beside = "" if least > budget else " beside what lives on"
+        return BudgetError(
+            f"fast_memory {format_bytes(budget)} is too small: operator {stuck.kind} ({stuck.name}) needs {least} bytes "
+            f"({format_bytes(least)}) at once{beside}, {format_bytes(int(problem.elsewhere[failed]))} of them inputs, results and others "
+            f"that do not move; the smallest budget that works is {high} bytes ({format_bytes(high)})"
+        )
+
+
+def _unmoved(problem: Problem) -> Placed:
+    unmoved = _pack(problem, all_fast(problem.sequence), None)[0]
+    assert unmoved is not None
+    return unmoved
+
+
+def _staying(problem: Problem, budget: int) -> frozenset[int]:
+    """Storages of the caller that had best be in the fast memory all the time."""
     sequence = problem.sequence
-    if budget is None:
-        unmoved = _pack(problem, all_fast(sequence), None)[0]
-        assert unmoved is not None
-        return unmoved
-    needed = problem.needed()
-    if needed.max(initial=0) > budget:
-        raise refusal(problem, budget)
-    ceilings = (budget - problem.elsewhere) // sequence.alignment * sequence.alignment
-    limits = ceilings
-    for number in range(2 * _ROUNDS):
+    if not any(tensor.kind is StoredKind.WEIGHT for tensor in sequence.tensors):
+        return frozenset()
+    try:
+        placement = place_for_runtime(sequence, problem.ceilings(budget), Mode.SYNC, at_rest=True)
+    except CapacityError:
+        return frozenset()
+    moved = {move.tensor for move in placement.moves}
+    always = {stay.tensor for stay in placement.stays if stay.start == 0 and stay.end == len(sequence.kernels)}
+    return frozenset(problem.storage[t] for t in always - moved if sequence.tensors[t].kind is StoredKind.WEIGHT)
+
+
+def _packed(problem: Problem, budget: int, mode: Mode, rounds: int) -> Placed | int:
+    """Place and pack, with lower limits where that fails, ``rounds`` times there and then everywhere; else the kernel that fails."""
+    sequence = problem.sequence
+    ceilings = problem.ceilings(budget)
+    limits, failed = np.maximum(ceilings, 0), int(problem.needed().argmax())
+    for number in range(2 * rounds):
         try:
             placement = place_for_runtime(sequence, limits, mode)
         except CapacityError:
@@ -126,25 +228,13 @@ def place(problem: Problem, budget: int | None, mode: Mode) -> Placed:
         if placed is not None:
             return placed
         over = np.maximum(tops - ceilings, 0)
-        if number < _ROUNDS:
+        failed = int(over.argmax())
+        if number < rounds:
             limits = np.where(over > 0, limits - np.maximum(over // 2, sequence.alignment), limits)
         else:
             limits = (limits * _TIGHTER).astype(np.int64)
-    raise refusal(problem, budget)
-
-
-def refusal(problem: Problem, budget: int) -> BudgetError:
-    """Why a budget cannot be kept, and the smallest that can, as far as is known without trying more."""
-    needed = problem.needed()
-    k = int(needed.argmax())
-    kernel = problem.sequence.kernels[k]
-    least = int(needed[k])
-    why = "" if least > budget else "; no addresses were found for it: give a little more"
-    return BudgetError(
-        f"fast_memory {format_bytes(budget)} is too small: operator {kernel.kind} ({kernel.name}) needs {least} bytes "
-        f"({format_bytes(least)}) at once, {format_bytes(int(problem.elsewhere[k]))} of them parameters, inputs and results, "
-        f"which do not move{why}"
-    )
+        limits = np.maximum(limits, 0)
+    return failed
 
 
 def _pack(problem: Problem, placement: TensorPlacement, ceilings: Ints | None) -> tuple[Placed | None, Ints]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils._pytree import tree_map
 
+from loadmaster.kernel_sequence import CopyLink
 from loadmaster.runtime.captured import Call, Captured, Owner, View, views
 from loadmaster.runtime.device_memory import Copy, DeviceMemory, FastArena
-from loadmaster.runtime.kernel_profile import LATER, CallProfile
+from loadmaster.runtime.kernel_profile import LATER, Allocated, CallProfile
 from loadmaster.runtime.placing import Placed, Problem
 
 
@@ -28,7 +31,7 @@ class Result:
 
 @dataclass(slots=True)
 class Launch:
-    """One call, ready to go: ``fill`` puts tensors that the plan does not keep among the arguments."""
+    """One call, ready to go; ``first`` is the script of an update whose state is not made yet."""
 
     target: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -36,6 +39,7 @@ class Launch:
     loose: bool
     script: Any
     results: tuple[Result, ...]
+    first: Any = None
 
 
 @dataclass(slots=True)
@@ -52,7 +56,9 @@ class Step:
 class Program:
     """A plan on one arena.
 
-    ``kept`` are, for the boundary between two parts, the (offset, bytes) of tensors that wait there in the arena.
+    ``kept`` are, for the boundary between two parts, the (offset, bytes) of tensors that wait there in the arena. ``lasting`` names, for
+    copies of parameters and the like, the storage: its place in the slow memory is not of one step. ``changed`` holds, for those copies
+    of them that go to the slow memory, the last call that has changed the tensor.
     """
 
     captured: Captured
@@ -65,27 +71,57 @@ class Program:
     slow_bytes: int
     kept: tuple[tuple[int, int], ...]
     handles: dict[View, tuple[int, int]]
+    lasting: dict[int, int]
+    changed: dict[int, int]
+
+    @property
+    def blocking(self) -> frozenset[int]:
+        """Copies that kernels wait for from start to end."""
+        return frozenset(i for step in self.steps for i in step.blocking)
 
 
-def prepare(captured: Captured, profiles: list[CallProfile], problem: Problem, placed: Placed, memory: DeviceMemory) -> Program:
-    """Build all tensors at their addresses, once."""
+def observed(link: CopyLink, copies: Sequence[Copy], blocking: frozenset[int], seconds: NDArray[np.float64]) -> CopyLink:
+    """The link with the bandwidths that copies had, where there were any of a kind."""
+    found: dict[str, Any] = {}
+    for name, to_fast, blocks in (
+        ("to_fast", True, True),
+        ("to_slow", False, True),
+        ("asynchronous_to_fast", True, False),
+        ("asynchronous_to_slow", False, False),
+    ):
+        kind = [i for i, copy in enumerate(copies) if copy.to_fast == to_fast and (i in blocking) == blocks and seconds[i] > 0]
+        if kind:
+            found[name] = sum(copies[i].bytes for i in kind) / float(seconds[kind].sum())
+    return replace(link, **found)
+
+
+def prepare(
+    captured: Captured,
+    profiles: list[CallProfile],
+    problem: Problem,
+    placed: Placed,
+    memory: DeviceMemory,
+    moving: frozenset[int] = frozenset(),
+) -> Program:
+    """Build all tensors at their addresses, once. ``moving`` are the caller's storages that the plan moves."""
     arena = memory.arena(placed.arena)
     with torch.inference_mode(False), torch.no_grad():
-        return _Builder(captured, profiles, problem, placed, arena, memory).program()
+        return _Builder(captured, profiles, problem, placed, arena, memory, moving).program()
 
 
 class _Builder:
     def __init__(
-        self, captured: Captured, profiles: list[CallProfile], problem: Problem, placed: Placed, arena: FastArena, memory: DeviceMemory
+        self,
+        captured: Captured,
+        profiles: list[CallProfile],
+        problem: Problem,
+        placed: Placed,
+        arena: FastArena,
+        memory: DeviceMemory,
+        moving: frozenset[int],
     ) -> None:
-        self.captured, self.profiles, self.problem, self.placed, self.arena, self.memory = (
-            captured,
-            profiles,
-            problem,
-            placed,
-            arena,
-            memory,
-        )
+        self.captured, self.profiles, self.problem, self.placed = captured, profiles, problem, placed
+        self.arena, self.memory, self.moving = arena, memory, moving
         self.number = {storage: t for t, storage in enumerate(problem.storage)}
         self.stays: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
         for stay, offset in zip(placed.placement.stays, placed.stays, strict=True):
@@ -108,7 +144,30 @@ class _Builder:
                 if self.captured.storages[view.storage].owner is Owner.PLAN:
                     t = self.number.get(view.storage)
                     handles[view] = (0, 0) if t is None else (self.stays[t][0][2], self.captured.storages[view.storage].bytes)
-        return Program(self.captured, self.problem, self.placed, self.arena, launches, self._steps(), copies, slow_bytes, kept, handles)
+        moved = [self.problem.storage[move.tensor] for move in self.placed.placement.moves]
+        lasting = {i: storage for i, storage in enumerate(moved) if storage in self.moving}
+        changed = {
+            i: max(k for k, operand in self.problem.sequence.uses[move.tensor] if operand.write and k < move.start)
+            for i, move in enumerate(self.placed.placement.moves)
+            if i in lasting and not move.to_fast
+        }
+        return Program(
+            self.captured,
+            self.problem,
+            self.placed,
+            self.arena,
+            launches,
+            self._steps(),
+            copies,
+            slow_bytes,
+            kept,
+            handles,
+            lasting,
+            changed,
+        )
+
+    def _planned(self, storage: int) -> bool:
+        return self.captured.storages[storage].owner is Owner.PLAN or storage in self.moving
 
     def _offset(self, tensor: int, k: int) -> int:
         """Where a tensor is while kernel ``k`` runs."""
@@ -130,7 +189,7 @@ class _Builder:
             nonlocal loose
             if not isinstance(leaf, View):
                 return leaf
-            if self.captured.storages[leaf.storage].owner is Owner.PLAN:
+            if self._planned(leaf.storage):
                 return self._tensor(leaf, k)
             loose = True
             return leaf
@@ -146,17 +205,19 @@ class _Builder:
                 results.append(Result(i, view, self._tensor(view, k), self.arena.base + offset))
             elif owner is Owner.RETURNED or size > 0:
                 results.append(Result(i, view, None, 0))
-        script = self.memory.script(self._grants(k, call))
-        return Launch(call.target, tuple(arguments), dict(keywords), loose, script, tuple(results))
+        profile = self.profiles[k]
+        script = self.memory.script(self._grants(k, call, profile.allocations))
+        first = None if profile.first is None else self.memory.script(self._grants(k, call, profile.first))
+        return Launch(call.target, tuple(arguments), dict(keywords), loose, script, tuple(results), first)
 
-    def _grants(self, k: int, call: Call) -> list[tuple[int, int]]:
+    def _grants(self, k: int, call: Call, allocations: tuple[Allocated, ...]) -> list[tuple[int, int]]:
         grants = []
-        for allocation in self.profiles[k].allocations:
+        for allocation in allocations:
             offset = LATER
             if allocation.result is not None:
                 view = call.results[allocation.result]
                 assert view is not None
-                if self.captured.storages[view.storage].owner is Owner.PLAN:
+                if self._planned(view.storage):
                     offset = self._offset(self.number[view.storage], k)
             elif allocation.offset != LATER:
                 offset = self.placed.workspaces[k] + allocation.offset
@@ -170,7 +231,8 @@ class _Builder:
         for move in self.placed.placement.moves:
             size = int(self.problem.sequence.sizes[move.tensor])
             if move.tensor not in slots:
-                slots[move.tensor], slow = slow, slow + size
+                slots[move.tensor] = slow
+                slow += 0 if self.problem.storage[move.tensor] in self.moving else size
             spans = [span for span in self.stays[move.tensor] if span[0] <= move.start and move.end <= span[1]]
             offset = next(offset for start, _, offset in spans if start == move.start) if move.to_fast else min(spans)[2]
             copies.append(Copy(move.to_fast, offset, slots[move.tensor], size))

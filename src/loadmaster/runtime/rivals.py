@@ -107,17 +107,53 @@ def budgeted_backend(share: float) -> Callable[..., Any]:
     """A backend that recomputes by PyTorch's ``activation_memory_budget``, and runs the same kernels as ours."""
     from functorch.compile import min_cut_rematerialization_partition
 
-    return _plain_backend(min_cut_rematerialization_partition, share)
+    return _plain_backend(min_cut_rematerialization_partition, {"activation_memory_budget": share})
 
 
 def unmoved_backend() -> Callable[..., Any]:
     """A backend that runs the graphs of ours as they are."""
     from functorch.compile import default_partition
 
-    return _plain_backend(default_partition, None)
+    return _plain_backend(default_partition)
 
 
-def _plain_backend(partition: Any, share: float | None) -> Callable[..., Any]:
+def offloading_backend() -> Callable[..., Any]:
+    """A backend that offloads what is saved by PyTorch's ``enable_activation_offloading``, on streams of its own. It needs CUDA.
+
+    PyTorch leaves it to a pass over the joint graph to say what goes: here everything that it can move, from 64 KiB on.
+    """
+    from functorch.compile import default_partition
+
+    def partition(joint: torch.fx.GraphModule, inputs: Any, **more: Any) -> Any:
+        for node in joint.graph.nodes:
+            value = node.meta.get("val")
+            if isinstance(value, torch.Tensor) and value.nbytes >= _SMALLEST:
+                node.meta["should_offload"] = True
+        return default_partition(joint, inputs, **more)
+
+    names = (
+        "enable_activation_offloading",
+        "activation_offload_separate_stream",
+        "activation_offload_sink_wait",
+        "activation_reload_prefetch",
+    )
+    return _plain_backend(partition, dict.fromkeys(names, True))
+
+
+def exported(module: nn.Module) -> Callable[..., Any]:
+    """The module's exported graph (`torch.export`), each value freed after its last use."""
+    runs: list[torch.fx.Interpreter] = []
+
+    def run(*given: Any, **named: Any) -> Any:
+        if not runs:
+            graph = torch.export.export(module, given, named).module()
+            runs.append(torch.fx.Interpreter(graph, garbage_collect_values=True))
+        return runs[0].run(*given, *named.values())
+
+    return run
+
+
+def _plain_backend(partition: Any, settings: dict[str, Any] | None = None) -> Callable[..., Any]:
     def compiled(graph: torch.fx.GraphModule, inputs: Any, **_: Any) -> Any:
         from torch._dynamo.backends.common import aot_autograd
 
@@ -126,8 +162,7 @@ def _plain_backend(partition: Any, share: float | None) -> Callable[..., Any]:
         def part(graph: torch.fx.GraphModule, _: Any) -> Any:
             return unplanned(graph)
 
-        settings = {"force_non_lazy_backward_lowering": True} | ({} if share is None else {"activation_memory_budget": share})
-        with torch._functorch.config.patch(**settings):
+        with torch._functorch.config.patch(force_non_lazy_backward_lowering=True, **(settings or {})):
             return aot_autograd(fw_compiler=part, bw_compiler=part, partition_fn=partition, keep_inference_input_mutations=True)(
                 graph, inputs
             )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
-from loadmaster.errors import ModelError, RuntimeUnavailable
+from loadmaster.errors import BudgetError, ModelError, RuntimeUnavailable
 from loadmaster.frontends.torch_factory import factory_of, require_torch
 
 TOLERANCE = 0.05
@@ -15,9 +16,17 @@ STATED = 8 << 20
 
 
 def run(
-    spot: str, batch: int | None, training: bool, device: str, options: dict[str, Any], steps: int, with_rivals: bool
+    spot: str,
+    batch: int | None,
+    training: bool,
+    device: str,
+    options: dict[str, Any],
+    steps: int,
+    with_rivals: bool,
+    optimizer: str | None = None,
+    budgets: Sequence[int | float] = (),
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Make the module, run it, measure; the summary, and a row for each kernel.
+    """Make the module, run it, measure; the summary, and a row for each kernel. More ``budgets`` are measured beside rivals.
 
     Raises
     ------
@@ -45,11 +54,13 @@ def run(
     if not isinstance(example, tuple) or len(example) < 2 or not isinstance(example[0], torch.nn.Module):
         raise ModelError(f"torch:{spot}: the factory must return a module and its inputs")
     module = example[0].train(training)
-    work = Workload(module, example[1], training, torch.device(device))
+    if optimizer is not None and not training:
+        raise BudgetError("--optimizer is for steps of training: add --training")
+    work = Workload(module, example[1], training, torch.device(device), optimizer=optimizer)
     settings = backend.Settings.of(options)
     options = options | {"fast_memory": settings.fast_memory}
     try:
-        result = compare(work, options, steps, with_rivals)
+        result = compare(work, options, steps, with_rivals, budgets)
     except BackendCompilerFailed as error:
         raise error.inner_exception from None
     budget, peak = result["budget"], result["measured_peak"]

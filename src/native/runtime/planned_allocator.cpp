@@ -18,9 +18,9 @@ struct DataPtr {
     std::int8_t device_index = -1;
 };
 
-// c10::Allocator: the order of the virtual functions is its binary interface. Not in an unnamed namespace: the compiler would take our
-// allocator for the only one there is, and call it directly.
-class Allocator {
+// c10::Allocator: the order of the virtual functions is its binary interface. Visible, and not in an unnamed namespace: else the compiler
+// may take our allocator for the only one there is and call it directly, and it calls itself until the stack is full.
+class __attribute__((visibility("default"))) Allocator {
 public:
     virtual ~Allocator() = default;
     virtual DataPtr allocate(std::size_t bytes) = 0;
