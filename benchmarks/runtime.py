@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 TRAINING = {
-    "resnet50": ("benchmarks.networks.resnet:resnet50", {"cpu": 4, "cuda": 128}),
-    "gpt": ("benchmarks.runtime:gpt_768", {"cpu": 1, "cuda": 32}),
-    "unet": ("benchmarks.runtime:unet_96", {"cpu": 4, "cuda": 128}),
+    "resnet50": ("benchmarks.networks.resnet:resnet50", {"cpu": 4, "cuda": 128}, ""),
+    "gpt": ("benchmarks.runtime:gpt_768", {"cpu": 1, "cuda": 32}, "adamw"),
+    "unet": ("benchmarks.runtime:unet_96", {"cpu": 4, "cuda": 128}, ""),
 }
-"""Factory, and batch by device: a step takes a second or a few on two cores."""
+"""Factory, batch by device, and an optimizer that is part of the step: a step takes a second or a few on two cores."""
 INFERENCE = {
     "resnet18": ("benchmarks.runtime:resnet18", {"cpu": 8, "cuda": 256}),
     "resnet50": ("benchmarks.networks.resnet:resnet50", {"cpu": 8, "cuda": 256}),
@@ -84,9 +84,11 @@ def encoder(batch):  # type: ignore[no-untyped-def]
     return nn.TransformerEncoder(layer, 6, enable_nested_tensor=False), (torch.randn(batch, 512, 512),)
 
 
-def _measured(factory: str, given: argparse.Namespace, training: bool, batch: int, budgets: list[float]) -> dict[str, Any]:
+def _measured(
+    factory: str, given: argparse.Namespace, training: bool, batch: int, budgets: list[float], optimizer: str = ""
+) -> dict[str, Any]:
     """A process of its own for each network: peaks do not see each other's libraries."""
-    arguments = [factory, given.device, int(training), batch, json.dumps(budgets), given.slow_memory or "", given.steps]
+    arguments = [factory, given.device, int(training), batch, json.dumps(budgets), given.slow_memory or "", given.steps, optimizer]
     script = "import sys; from benchmarks.runtime import measure; measure(*sys.argv[1:])"
     done = subprocess.run([sys.executable, "-c", script, *map(str, arguments)], capture_output=True, text=True, check=False)
     try:
@@ -95,14 +97,14 @@ def _measured(factory: str, given: argparse.Namespace, training: bool, batch: in
         return {"failed": (done.stderr.strip().splitlines() or ["no output"])[-1]}
 
 
-def measure(factory: str, device: str, training: str, batch: str, budgets: str, slow_memory: str, steps: str) -> None:
+def measure(factory: str, device: str, training: str, batch: str, budgets: str, slow_memory: str, steps: str, optimizer: str) -> None:
     """Print the figures of a network, as JSON."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")
     from loadmaster.runtime.running import run
 
     shares = json.loads(budgets)
     options: dict[str, Any] = {"fast_memory": shares[0], "slow_memory": slow_memory or None}
-    result, _ = run(factory, int(batch), training == "1", device, options, int(steps), True, budgets=shares[1:])
+    result, _ = run(factory, int(batch), training == "1", device, options, int(steps), True, optimizer or None, budgets=shares[1:])
     print(json.dumps(result))
 
 
@@ -131,8 +133,8 @@ def training(given: argparse.Namespace) -> None:
     budgets = [float(budget) for budget in given.budgets.split(",")]
     _head("network, way", "peak MiB", "s/step", "moved MiB", "what else")
     for network in given.network or TRAINING:
-        factory, batches = TRAINING[network]
-        result = _measured(factory, given, True, batches[given.device], [budget / 100 for budget in budgets])
+        factory, batches, optimizer = TRAINING[network]
+        result = _measured(factory, given, True, batches[given.device], [budget / 100 for budget in budgets], optimizer)
         if "failed" in result:
             _row(network, "-", "-", "-", result["failed"])
             continue

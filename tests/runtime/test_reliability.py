@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import weakref
 from pathlib import Path
 
 import pytest
@@ -95,15 +96,16 @@ class Late:
 @pytest.mark.parametrize("addresses", [True, False])
 def test_copies_may_end_as_late_as_somebody_waits(monkeypatch, addresses):
     trained, queues = Trained(), ([], [])
-    memory, made = trained.model.memory(torch.device("cpu")), []
+    model = trained.model
+    memory, made = model.memory(torch.device("cpu")), []
     copy = memory.copy
     monkeypatch.setattr(memory, "copy", lambda arena, what: made.append(what) or Late(queues[what.to_fast], lambda: copy(arena, what)))
     if not addresses:  # as on a GPU: results are copied to their places
         monkeypatch.setattr(memory, "script", lambda grants: None)
     assert trained.step()
     assert trained.step()
-    assert len(made) == 2 * len(trained.model.plans[0].program.copies) > 0
-    assert (trained.model.plans[0].times.copied_results > 0) is not addresses
+    assert len(made) == 2 * len(model.plans[0].program.copies) > 0
+    assert (model.plans[0].times.copied_results > 0) is not addresses
     monkeypatch.undo()
     plain = Trained(1.0)
     assert all(torch.equal(a, b) for a, b in zip(trained.right, plain.gradients(), strict=True))
@@ -215,6 +217,21 @@ def _standing():
     gc.collect()
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(status["RssAnon"].split()[0]) << 10, len(os.listdir("/proc/self/fd")), int(status["Threads"])
+
+
+def test_models_that_are_gone_leave_nothing(tmp_path):
+    def opened():
+        return sum(str(tmp_path) in os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
+
+    both = [Trained(slow_memory=str(tmp_path)) for _ in range(2)]
+    assert all([trained.step() for trained in both])
+    assert opened() == 2
+    gone = [weakref.ref(trained.model) for trained in both]
+    both.clear()
+    torch._dynamo.reset()
+    gc.collect()
+    assert [model() for model in gone] == [None, None]
+    assert opened() == 0
 
 
 def test_steps_grow_nothing():

@@ -114,6 +114,7 @@ class Model:
     """What the graphs of one compiled model share: settings, fast and slow memory, one budget."""
 
     settings: Settings
+    options: Mapping[str, Any]
     lock: threading.RLock = field(default_factory=threading.RLock)
     profiles: CallProfiles = field(default_factory=CallProfiles)
     plans: list[PlannedGraph] = field(default_factory=list)
@@ -573,16 +574,18 @@ def unplanned(graph: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
     return run
 
 
-_MODELS: dict[int, tuple[Any, Model]] = {}
+_MODELS: weakref.WeakValueDictionary[int, Model] = weakref.WeakValueDictionary()
+"""By the ``id`` of their options, which they keep: a model lives as long as Dynamo keeps one of its graphs."""
 _MODELS_LOCK = threading.Lock()
 
 
 def model_of(options: Mapping[str, Any]) -> Model:
     """What the graphs that were compiled with this very object of options share."""
     with _MODELS_LOCK:
-        if id(options) not in _MODELS:
-            _MODELS[id(options)] = options, Model(Settings.of(options))
-        return _MODELS[id(options)][1]
+        model = _MODELS.get(id(options))
+        if model is None:
+            model = _MODELS[id(options)] = Model(Settings.of(options), options)
+        return model
 
 
 def loadmaster(

@@ -127,26 +127,28 @@ def problem_of(
 def place(
     make: Callable[[frozenset[int]], Problem], movable: frozenset[int], budget: int | float | None, mode: Mode, *, yielding: bool = False
 ) -> tuple[Problem, Placed, int]:
-    """Decide what is where under a budget of fast memory, and give everything an address; also the peak when nothing moves.
+    """Decide what is where under a budget of fast memory, and give everything an address; also what lives at once when nothing moves.
 
     ``make`` gives the problem in which some of the ``movable`` storages of the caller move. Which of them do is decided first, as if
     those that move could stay in the fast memory from one step to the next; those that are there all the time keep PyTorch's own memory.
-    All move if the graph is ``yielding`` to others. A budget of None is endless, a share is of the peak when nothing moves.
+    All move if the graph is ``yielding`` to others. A budget of None is endless, a share is of the most that lives at once.
 
     Raises `BudgetError` with the smallest budget that works and the operator that needs it.
     """
     free = make(frozenset())
     unmoved = _unmoved(free)
+    # An arena that is packed for itself may be full where what lies elsewhere is at its most: more than lives at once.
+    most = int((free.sequence.live_bytes() + free.elsewhere).max(initial=0))
     if isinstance(budget, float):
-        budget = int(budget * unmoved.peak)
+        budget = int(budget * most)
     if budget is None or (unmoved.peak <= budget and not yielding):
-        return free, unmoved, unmoved.peak
+        return free, unmoved, most
     search = _Search(make, movable, mode, yielding)
     needed = make(movable).needed()
     found = int(needed.argmax()) if needed.max(initial=0) > budget else search.within(budget, _ROUNDS)
     if isinstance(found, int):
         raise search.refusal(budget, unmoved.peak, found)
-    return *found, unmoved.peak
+    return *found, most
 
 
 @dataclass(frozen=True)
