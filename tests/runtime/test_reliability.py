@@ -223,8 +223,8 @@ def test_models_that_are_gone_leave_nothing(tmp_path):
     def opened():
         return sum(str(tmp_path) in os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
 
-    both = [Trained(slow_memory=str(tmp_path)) for _ in range(2)]
-    assert all([trained.step() for trained in both])
+    both = [Trained(slow_memory=str(tmp_path), slow_limit=f"{number} GiB") for number in (1, 2)]
+    assert all(trained.step() for trained in both)
     assert opened() == 2
     gone = [weakref.ref(trained.model) for trained in both]
     both.clear()
