@@ -14,7 +14,8 @@ import torch
 from torch import nn
 
 from loadmaster.errors import SlowMemoryError
-from loadmaster.runtime.backend import Model, loadmaster, model_of
+from loadmaster.runtime.backend import loadmaster
+from loadmaster.runtime.compiled_model import Model, model_of
 
 ROWS, WIDTH = 1024, 64
 

@@ -7,7 +7,8 @@ from tests.runtime.conftest import same, train  # noqa: E402
 from torch import nn  # noqa: E402
 
 from loadmaster.errors import BudgetError, SlowMemoryError  # noqa: E402
-from loadmaster.runtime.backend import loadmaster, model_of  # noqa: E402
+from loadmaster.runtime.backend import loadmaster  # noqa: E402
+from loadmaster.runtime.compiled_model import model_of  # noqa: E402
 from loadmaster.runtime.rivals import unmoved_backend  # noqa: E402
 
 
@@ -164,7 +165,7 @@ def test_an_impossible_budget_is_refused_with_the_operator_and_the_smallest():
     ],
 )  # fmt: skip
 def test_wrong_options_are_named(options, said):
-    from loadmaster.runtime.backend import Settings
+    from loadmaster.runtime.compiled_model import Settings
 
     with pytest.raises(BudgetError, match=said):
         Settings.of(options)

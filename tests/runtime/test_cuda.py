@@ -11,7 +11,8 @@ from tests.runtime.conftest import same  # noqa: E402
 from torch import nn  # noqa: E402
 
 from loadmaster.errors import SlowMemoryError  # noqa: E402
-from loadmaster.runtime.backend import loadmaster, model_of  # noqa: E402
+from loadmaster.runtime.backend import loadmaster  # noqa: E402
+from loadmaster.runtime.compiled_model import model_of  # noqa: E402
 from loadmaster.runtime.cuda_memory import CudaMemory, Pinned  # noqa: E402
 from loadmaster.runtime.device_memory import Copy  # noqa: E402
 from loadmaster.runtime.measurement import peak_of  # noqa: E402

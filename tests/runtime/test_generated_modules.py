@@ -15,7 +15,8 @@ from torch import nn  # noqa: E402
 
 from loadmaster.errors import BudgetError  # noqa: E402
 from loadmaster.runtime import measurement  # noqa: E402
-from loadmaster.runtime.backend import loadmaster, model_of  # noqa: E402
+from loadmaster.runtime.backend import loadmaster  # noqa: E402
+from loadmaster.runtime.compiled_model import model_of  # noqa: E402
 from loadmaster.runtime.rivals import unmoved_backend  # noqa: E402
 from loadmaster.runtime.running import STATED  # noqa: E402
 

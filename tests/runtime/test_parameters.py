@@ -9,7 +9,8 @@ from tests.runtime.conftest import same  # noqa: E402
 from torch import nn  # noqa: E402
 
 from loadmaster.errors import BudgetError, LoadmasterError  # noqa: E402
-from loadmaster.runtime.backend import Settings, loadmaster, model_of  # noqa: E402
+from loadmaster.runtime.backend import loadmaster  # noqa: E402
+from loadmaster.runtime.compiled_model import Settings, model_of  # noqa: E402
 from loadmaster.runtime.rivals import unmoved_backend  # noqa: E402
 
 OPTIMIZERS = {

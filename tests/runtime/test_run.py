@@ -14,8 +14,9 @@ from torch import nn  # noqa: E402
 from loadmaster.cli import app  # noqa: E402
 from loadmaster.errors import ModelError  # noqa: E402
 from loadmaster.runtime import comparison, rivals  # noqa: E402
-from loadmaster.runtime.backend import loadmaster, model_of  # noqa: E402
+from loadmaster.runtime.backend import loadmaster  # noqa: E402
 from loadmaster.runtime.comparison import Way  # noqa: E402
+from loadmaster.runtime.compiled_model import model_of  # noqa: E402
 from loadmaster.runtime.running import STATED  # noqa: E402
 from loadmaster.runtime.slow_file import PAGE, SlowFile  # noqa: E402
 

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from loadmaster.errors import BudgetError
 from loadmaster.runtime import backend, measurement, rivals
+from loadmaster.runtime.compiled_model import Model, model_of
 from loadmaster.runtime.slow_file import SlowFile
 from loadmaster.runtime.training import Snapshot, bytes_of, optimizer_of, state_bytes
 
@@ -38,7 +39,7 @@ class Way:
     peak: int | None = None
     failed: str = ""
     optimizer: torch.optim.Optimizer | None = None
-    model: backend.Model | None = None
+    model: Model | None = None
 
     @property
     def step_seconds(self) -> float | None:
@@ -186,7 +187,7 @@ def _planned(work: Workload, options: dict[str, Any]) -> Way:
     optimizer = optimizer_of(work.optimizer, work.module)
     options |= {} if optimizer is None else {"optimizer": optimizer}
     call = compiled(work.module, backend.loadmaster, options)
-    return Way("loadmaster", call, optimizer=optimizer, model=backend.model_of(options))
+    return Way("loadmaster", call, optimizer=optimizer, model=model_of(options))
 
 
 def _under_budget(way: Way) -> dict[str, Any]:

@@ -40,8 +40,8 @@ def run(
     import torch
     from torch._dynamo.exc import BackendCompilerFailed
 
-    from loadmaster.runtime import backend
     from loadmaster.runtime.comparison import Workload, compare
+    from loadmaster.runtime.compiled_model import Settings, model_of
 
     if device not in ("cpu", "cuda"):
         raise RuntimeUnavailable(f"device {device!r}: write cpu or cuda")
@@ -57,7 +57,7 @@ def run(
     if optimizer is not None and not training:
         raise BudgetError("--optimizer is for steps of training: add --training")
     work = Workload(module, example[1], training, torch.device(device), optimizer=optimizer)
-    settings = backend.Settings.of(options)
+    settings = Settings.of(options)
     options = options | {"fast_memory": settings.fast_memory}
     try:
         result = compare(work, options, steps, with_rivals, budgets)
@@ -65,4 +65,4 @@ def run(
         raise error.inner_exception from None
     budget, peak = result["budget"], result["measured_peak"]
     result["budget_kept"] = budget is None or peak <= budget + STATED
-    return result, [row for plan in backend.model_of(options).plans for row in plan.rows()]
+    return result, [row for plan in model_of(options).plans for row in plan.rows()]
