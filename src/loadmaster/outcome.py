@@ -43,17 +43,19 @@ class Outcome:
 
     def latency(self) -> dict[str, Cost]:
         """Longest latency of every network."""
+        return {name: Cost(seconds_of(value), seconds_of(self._bounds.latency[name])) for name, value in self._longest().items()}
+
+    def _longest(self) -> dict[str, int]:
         longest = dict.fromkeys(self._bounds.latency, 0)
         for network, release, end in zip(self._goal.network, self._goal.release.tolist(), self._ends, strict=True):
             longest[network] = max(longest[network], end - release)
-        return {name: Cost(seconds_of(value), seconds_of(self._bounds.latency[name])) for name, value in longest.items()}
+        return longest
 
     def _reached(self, energy: dict[str, int]) -> tuple[int, int]:
         """The objective and its bound, in whole units."""
         bounds, goal = self._bounds, self._goal
         if goal.objective == "latency":
-            rows = zip(goal.network, goal.release.tolist(), self._ends, strict=True)
-            return max(end - release for network, release, end in rows if network == goal.favourite), bounds.latency[goal.favourite]
+            return self._longest()[goal.favourite], bounds.latency[goal.favourite]
         if goal.objective == "throughput":
             return self._makespan, bounds.makespan.picoseconds
         if goal.objective == "energy":

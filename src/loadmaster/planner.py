@@ -227,11 +227,9 @@ class _Planner:
         stays = _Stays.of(self.workload, placement, timeline, 1)
         assert self.target.fast is not None
         result = pack_all(stays.start, stays.end, stays.sizes, capacity=self.target.fast.capacity, alignment=self.target.fast.alignment)
-        return (
-            None
-            if result is None
-            else self._complete(_Candidate(schedule, placement, timeline, stays.packed(result), found.evaluation.judged))
-        )
+        if result is None:
+            return None
+        return self._complete(_Candidate(schedule, placement, timeline, stays.packed(result), found.evaluation.judged))
 
     def _score(self, schedule: Schedule, placement: Placement, timeline: Timeline) -> Score:
         def energy() -> int:

@@ -318,9 +318,10 @@ class JointSearch:
 
 def _hardly_worse(score: Score, least: Score, tolerance: float) -> bool:
     """Whether a score is no worse than ``tolerance`` times another: in lateness, and if that is no smaller, in the objective."""
-    if score[0] != least[0] or tolerance == 1.0:
-        return score <= least if tolerance == 1.0 else score[0] <= least[0] * tolerance
-    return score[1] <= least[1] * tolerance
+    if tolerance == 1.0:
+        return score <= least
+    judged = 0 if score[0] != least[0] else 1
+    return score[judged] <= least[judged] * tolerance
 
 
 def _with(values: tuple[T, ...], at: int, value: T) -> tuple[T, ...]:

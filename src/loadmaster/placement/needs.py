@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,9 +22,8 @@ def least_lives(sequence: KernelSequence, times: Lifetimes, moves: bool) -> Live
     """
     must = ~np.isfinite(times.slow)
     workspace = least_workspace(times)
-    for k in np.flatnonzero(np.diff(times.first_entry)).tolist():
-        uses = times.use[times.first_operand[k] : times.first_operand[k + 1]]
-        must[uses], workspace[k] = _least_combination(times, k, uses)
+    for measured in _measured_kernels(times):
+        must[measured.uses], workspace[measured.kernel] = _least_combination(times, measured)
     lives = _lives(times, must, moves)
     used = _used(times, lives)
     short = np.flatnonzero(used + workspace > times.limit)
@@ -30,34 +32,46 @@ def least_lives(sequence: KernelSequence, times: Lifetimes, moves: bool) -> Live
     return lives
 
 
-def _least_combination(times: Lifetimes, k: int, uses: NDArray[np.int64]) -> tuple[NDArray[np.bool_], int]:
+class _Measured(NamedTuple):
+    """A kernel's seconds, shape (algorithms, combinations of places of the ``tabled`` uses), and its algorithms' workspaces in bytes."""
+
+    kernel: int
+    uses: NDArray[np.int64]
+    tabled: NDArray[np.int64]
+    table: NDArray[np.float64]
+    workspace: NDArray[np.int64]
+
+
+def _measured_kernels(times: Lifetimes) -> Iterator[_Measured]:
+    for k in np.flatnonzero(np.diff(times.first_entry)).tolist():
+        uses = times.use[times.first_operand[k] : times.first_operand[k + 1]]
+        workspace = times.workspace[times.first_algorithm[k] : times.first_algorithm[k + 1]]
+        table = times.table[times.first_entry[k] : times.first_entry[k + 1]].reshape(len(workspace), -1)
+        yield _Measured(k, uses, uses[: table.shape[1].bit_length() - 1], table, workspace)
+
+
+def _least_combination(times: Lifetimes, measured: _Measured) -> tuple[NDArray[np.bool_], int]:
     """Which operands of a measured kernel are fast in the possible combination that takes the least memory, and its workspace."""
-    algorithms = np.arange(times.first_algorithm[k], times.first_algorithm[k + 1])
-    table = times.table[times.first_entry[k] : times.first_entry[k + 1]].reshape(len(algorithms), -1)
+    _, uses, tabled, table, workspace = measured
     index = np.arange(table.shape[1])
-    tabled = uses[: table.shape[1].bit_length() - 1]
     fast = ((index[:, None] >> np.arange(len(tabled))) & 1) == 0
     bytes_ = fast @ times.size[times.tensor[tabled]]
-    total = np.where(np.isfinite(table), bytes_ + times.workspace[algorithms][:, None], np.iinfo(np.int64).max)
+    total = np.where(np.isfinite(table), bytes_ + workspace[:, None], np.iinfo(np.int64).max)
     a, best = np.unravel_index(int(total.argmin()), total.shape)
     must = np.zeros(len(uses), dtype=bool)
     must[: len(tabled)] = fast[best]
-    return must, int(times.workspace[algorithms[a]])
+    return must, int(workspace[a])
 
 
 def fits(times: Lifetimes, lives: Lives) -> bool:
     """Whether every kernel has a combination for where its operands are, and room; for tensors that either never move or always do."""
     workspace, must = least_workspace(times), ~np.isfinite(times.slow)
-    for k in np.flatnonzero(np.diff(times.first_entry)).tolist():
-        uses = times.use[times.first_operand[k] : times.first_operand[k + 1]]
-        algorithms = np.arange(times.first_algorithm[k], times.first_algorithm[k + 1])
-        table = times.table[times.first_entry[k] : times.first_entry[k + 1]].reshape(len(algorithms), -1)
-        tabled = uses[: table.shape[1].bit_length() - 1]
+    for k, uses, tabled, table, workspaces in _measured_kernels(times):
         must[uses] = False
         possible = np.isfinite(table[:, int(((lives.fast[tabled] == 0) << np.arange(len(tabled))).sum())])
         if not possible.any():
             return False
-        workspace[k] = times.workspace[algorithms[possible]].min()
+        workspace[k] = workspaces[possible].min()
     return bool((lives.fast[must] > 0).all()) and bool((_used(times, lives) + workspace <= times.limit).all())
 
 
