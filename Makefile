@@ -18,8 +18,8 @@ lint: .venv/installed-dev
 
 # The native core again, with the address and undefined-behaviour sanitizers, in a folder of its own; -S hides the package in place.
 SANITIZED := build/sanitized
-SANITIZE_TESTS := tests/allocation/test_native_allocation.py tests/allocation/test_first_fit.py tests/allocation/test_at_once.py \
-    tests/simulate tests/mapping
+SANITIZE_TESTS := tests/allocation/test_native_allocation.py tests/planning/test_packing.py tests/allocation/test_fast_path.py \
+    tests/planning/test_replay.py tests/mapping tests/planning/test_scheduling.py
 sanitize: .venv/installed-dev
 	rm -rf $(SANITIZED)
 	$(PIP) --target $(SANITIZED) --no-deps --config-settings=build-dir=build/sanitize \
@@ -30,12 +30,12 @@ sanitize: .venv/installed-dev
 	    $(BIN)/python -S -m pytest -p no:cacheprovider $(SANITIZE_TESTS)
 
 # The package is installed in place: editing Python needs no new install, but native code and new modules do.
-.venv/installed: pyproject.toml CMakeLists.txt $(wildcard src/native/* src/native/*/*) .venv/modules
+.venv/installed: pyproject.toml CMakeLists.txt $(wildcard src/native/*/*) .venv/modules
 	$(PIP) --editable .
 	touch $@
 
 # One install for both: every install compiles the native core.
-.venv/installed-dev: pyproject.toml CMakeLists.txt $(wildcard src/native/* src/native/*/*) .venv/modules
+.venv/installed-dev: pyproject.toml CMakeLists.txt $(wildcard src/native/*/*) .venv/modules
 	$(PIP) --editable ".[dev]"
 	touch .venv/installed $@
 

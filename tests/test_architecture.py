@@ -1,6 +1,10 @@
-"""The rooms of the house: verbs know the nouns and none of their siblings."""
+"""The layout of the package: what may import what, without circles, and verifiers that know records only."""
+
+from __future__ import annotations
 
 import ast
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -8,32 +12,133 @@ import pytest
 import loadmaster
 
 ROOT = Path(loadmaster.__file__).parent
-VERBS = ("frontends", "lowering", "cost", "mapping", "placement", "allocation", "simulate", "verification", "report", "targets", "joint")
-
-
-DRIVERS = {
-    *("planner", "assemble", "outcome", "waiting"),
-    *("allocator", "bank_allocator", "at_once"),
-    *("mapper", "job_pool", "job_analyser"),
-    *("placer", "kernel_reader", "fast_memory_sizing"),
-    *("sweeper", "sweep_store", "sweep_workers"),
-    *("cli", "commands", "runtime"),
+PACKAGES = (*("core", "targets", "workloads", "allocation", "placement", "cost", "mapping", "planning", "report", "integrations", "cli"),)
+"""In order: a package imports only those before it."""
+RECORDS = {
+    "allocation.verify": {"allocation.problem"},
+    "allocation.memories.verify": {
+        "allocation.problem",
+        "allocation.verify",
+        "allocation.memories.problem",
+        "allocation.answer",
+        "allocation.rules",
+    },
+    "placement.verify": {"allocation.problem", "allocation.verify", "placement.sequence", "placement.decisions"},
+    "planning.verify": {"planning.plan_records", "targets.hardware", "workloads.job", "workloads.graph"},
 }
+"""What verifiers may import, beside ``core`` and each other in their own folder; records are checked for what they import in turn."""
+NATIVE = "_native"
 
 
-def imports(path: Path) -> set[str]:
-    """Second parts of all ``loadmaster.*`` imports of a file."""
-    tree = ast.walk(ast.parse(path.read_text()))
-    modules = [node.module or "" for node in tree if isinstance(node, ast.ImportFrom)]
-    return {module.split(".")[1] for module in modules if module.startswith("loadmaster.")}
+@cache
+def modules() -> dict[str, Path]:
+    """Every module but the package itself, by its dotted name below ``loadmaster``."""
+    found = {}
+    for path in ROOT.rglob("*.py"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        if name and name != "__main__":
+            found[name] = path
+    return found
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_verb_knows_none_of_its_siblings(verb: str) -> None:
-    siblings = set(VERBS) - {verb} | DRIVERS
-    for path in (ROOT / verb).glob("*.py"):
-        assert not imports(path) & siblings, path
+def imported(node: ast.AST) -> list[str]:
+    """Dotted names below ``loadmaster`` that an import names, modules or what is in them."""
+    if isinstance(node, ast.Import):
+        return [alias.name.removeprefix("loadmaster.") for alias in node.names if alias.name.startswith("loadmaster.")]
+    if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "loadmaster":
+        base = node.module.removeprefix("loadmaster").removeprefix(".")
+        return [f"{base}.{alias.name}".removeprefix(".") for alias in node.names]
+    return []
 
 
-def test_every_folder_is_accounted_for() -> None:
-    assert {path.name for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__"} == {*VERBS, "commands", "runtime"}
+def is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def imports_of(tree: ast.AST, types: bool) -> list[str]:
+    found = imported(tree)
+    for child in ast.iter_child_nodes(tree):
+        if types or not is_for_types(child):
+            found += imports_of(child, types)
+    return found
+
+
+def module_of(name: str) -> str | None:
+    """The module that a dotted name is, or is in."""
+    parts = name.split(".")
+    return next((".".join(parts[:k]) for k in range(len(parts), 0, -1) if ".".join(parts[:k]) in modules()), None)
+
+
+@cache
+def imports(module: str, types: bool = True) -> frozenset[str]:
+    """Modules that a module imports, inside functions too; ``types`` says whether those for type checkers alone count."""
+    found = {module_of(name) for name in imports_of(ast.parse(modules()[module].read_text()), types) if name != NATIVE}
+    return frozenset(name for name in found if name and name != module)
+
+
+@cache
+def reach(module: str) -> frozenset[str]:
+    """Everything that a module imports, directly or not, when it runs."""
+    seen: set[str] = set()
+    waiting = [module]
+    while waiting:
+        for name in imports(waiting.pop(), False) - seen:
+            seen.add(name)
+            waiting.append(name)
+    return frozenset(seen)
+
+
+def test_the_package_holds_these_packages_and_nothing_else() -> None:
+    entries = {path.name for path in ROOT.iterdir() if path.name != "__pycache__" and not path.name.endswith(".so")}
+    assert entries == {*PACKAGES, "__init__.py", "__main__.py", "py.typed", "_native.pyi"}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_imports_only_those_before_it(package: str) -> None:
+    allowed = {*PACKAGES[: PACKAGES.index(package) + 1]}
+    for module in modules():
+        if module.split(".")[0] == package:
+            beyond = {name for name in imports(module) if name.split(".")[0] not in allowed}
+            assert not beyond, f"{module} imports {sorted(beyond)}"
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    try:
+        TopologicalSorter({module: imports(module) for module in modules()}).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+@pytest.mark.parametrize("folder", sorted({name.rpartition(".")[0] for name in modules()} - {""}))
+def test_no_folder_imports_itself_by_way_of_its_neighbours(folder: str) -> None:
+    """The entries of a folder, files or folders, have an order too."""
+    depth = len(folder.split(".")) + 1
+    graph: dict[str, set[str]] = {}
+    for module in modules():
+        if module.startswith(f"{folder}."):
+            entry = ".".join(module.split(".")[:depth])
+            inside = {".".join(name.split(".")[:depth]) for name in imports(module) if name.startswith(f"{folder}.")}
+            graph.setdefault(entry, set()).update(inside - {entry})
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+@pytest.mark.parametrize("verifier", sorted(RECORDS))
+def test_verifiers_import_records_only(verifier: str) -> None:
+    for module in modules():
+        if module == verifier or module.startswith(f"{verifier}."):
+            beyond = {name for name in reach(module) if name.split(".")[0] != "core" and name not in RECORDS[verifier]}
+            beyond -= {name for name in beyond if name == verifier or name.startswith(f"{verifier}.")}
+            # Importing a module runs the __init__ of its packages, which hold nothing.
+            assert not {name for name in beyond if modules()[name].name != "__init__.py"}, f"{module} reaches {sorted(beyond)}"
+
+
+def test_packages_hold_no_code_of_their_own() -> None:
+    """So that a name has one home: what is in a package is in a module of it."""
+    for module, path in modules().items():
+        if path.name == "__init__.py":
+            body = ast.parse(path.read_text()).body
+            assert len(body) == 1, f"{module}: an __init__.py holds a docstring only"

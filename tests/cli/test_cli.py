@@ -194,11 +194,12 @@ def test_if_one_file_cannot_be_written_none_is(tmp_path: Path) -> None:
 def test_an_interrupt_while_reading_says_so_and_leaves_nothing(tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     code = f"""import sys
-from loadmaster import cli, frontends
+from loadmaster.cli import main
+from loadmaster.workloads.frontends import load
 def interrupt(*arguments, **options): raise KeyboardInterrupt
-frontends.load = interrupt
+load.load = interrupt
 sys.argv = ["loadmaster", "plan", "x.onnx", "--target", "edge-npu", "--out", {out!r}]
-cli.main()"""
+main.main()"""
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 130
     assert result.stderr.strip() == "loadmaster: interrupted"

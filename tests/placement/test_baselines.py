@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sequences import random_sequence
+from tests.support.replay_moves import replay_moves
+from tests.support.sequences import random_sequence, training
 
-from loadmaster.errors import CapacityError, PlacementError
-from loadmaster.kernel_sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
-from loadmaster.placement.baselines import NAMES, baseline
-from loadmaster.placement.baselines.memory_mode import _Cache, first_fit_addresses
-from loadmaster.simulate import replay_moves
-from loadmaster.tensor_placement import fast_bytes
+from loadmaster.core.errors import CapacityError, PlacementError
+from loadmaster.placement.decisions import fast_bytes
+from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
+from loadmaster.placement.strategies.memory_mode import _Cache, first_fit_addresses
+from loadmaster.placement.strategies.registry import NAMES, baseline
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -50,18 +50,6 @@ def test_with_room_for_everything_nothing_is_lost(name: str) -> None:
         sequence = random_sequence(seed, in_place=False, choices=False)
         result = baseline(name, sequence, np.full(len(sequence.kernels), sequence.peak_bytes))
         assert result.seconds == pytest.approx(sequence.seconds(False))
-
-
-def training(layers: int, *, in_place: bool, bandwidth: float) -> KernelSequence:
-    """Forward writes 8 bytes a layer and reads the layer before; backward reads them in reverse. A second a kernel if all is fast."""
-    slow = 2.0 if in_place else math.inf
-    kernels = [
-        Kernel(f"f{i}", "f", tuple(Operand(t, t < i, t == i, 0.5, slow) for t in range(max(0, i - 1), i + 1)), (Algorithm("a", 1.0),))
-        for i in range(layers)
-    ]
-    kernels += [Kernel(f"b{i}", "b", (Operand(i, True, False, 0.5, slow),), (Algorithm("a", 1.0),)) for i in reversed(range(layers))]
-    tensors = tuple(StoredTensor(f"x{i}", 8) for i in range(layers))
-    return KernelSequence("training", tensors, tuple(kernels), CopyLink(bandwidth, bandwidth, bandwidth, bandwidth))
 
 
 @pytest.mark.parametrize("name", ["largest-first", "intervals"])

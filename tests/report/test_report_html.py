@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
-from loadmaster.errors import OutputError
-from loadmaster.hardware import Memory
-from loadmaster.plans import Cost, Plan
-from loadmaster.report import write_report
+from loadmaster.core.errors import OutputError
+from loadmaster.planning.plan import Plan
+from loadmaster.planning.plan_records import Cost
 from loadmaster.report.html import render_page
 from loadmaster.report.merging import MAX_SHAPES
 from loadmaster.report.perfetto import render_trace
+from loadmaster.report.write import write_report
+from loadmaster.targets.hardware import Memory
 
 NOTES = ("the search stopped at its time limit",)
 
@@ -102,8 +103,8 @@ def test_unwritable_place_is_named_and_left_alone(plan: Plan, tmp_path: Path) ->
 def test_same_plan_same_bytes_in_any_process(page: str, make_plan: Callable[..., Plan], tmp_path: Path) -> None:
     """Again in this process, where Bokeh has counted on, and in another, where sets have another order."""
     assert render_page(make_plan(notes=NOTES)) == page
-    code = f"import conftest, sys, pathlib; conftest.build_plan(notes={NOTES}).report(pathlib.Path(sys.argv[1]))"
-    places = [str(Path(__file__).parent), *sys.path]
+    code = f"import sys; from tests.support.synthetic_plan import build_plan; build_plan(notes={NOTES}).report(sys.argv[1])"
+    places = [str(Path(__file__).parents[2]), *sys.path]
     environment = os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(places)}
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=environment, check=True)
     assert (tmp_path / "report.html").read_text("utf-8") == page

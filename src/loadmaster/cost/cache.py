@@ -19,17 +19,17 @@ from pathlib import Path
 
 import numpy as np
 
-from loadmaster.cost.model import kind_key
-from loadmaster.hardware import Target
-from loadmaster.job import Job
-from loadmaster.job_analysis import JobAnalysis
+from loadmaster.cost.base import kind_key
+from loadmaster.cost.job_analysis import JobAnalysis
+from loadmaster.targets.hardware import Target
+from loadmaster.workloads.job import Job
 
 _VARIABLE = "LOADMASTER_CACHE"
 _LARGEST = 2**28
 """Bytes kept at most; the oldest make room."""
 _PATIENCE = 0.5
 """Seconds to wait for another process that is writing."""
-_CODE = ("loadmaster.cost", "loadmaster.frontends")
+_CODE = ("loadmaster.cost", "loadmaster.workloads")
 _PRUNE = """
 DELETE FROM analyses WHERE rowid IN (
     SELECT row FROM (SELECT rowid AS row, sum(length(content)) OVER (ORDER BY rowid DESC) AS bytes FROM analyses) WHERE bytes > ?)

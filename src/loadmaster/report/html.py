@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadmaster.plans import Plan
+from loadmaster.planning.plan import Plan
 from loadmaster.report import figures, tables
 from loadmaster.report.bandwidth import draw_link
 from loadmaster.report.charts import Canvas, canvas

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket, TrackDescriptor, TrackEvent
 
-from loadmaster.plans import Plan, PlannedJob, PlannedTransfer
+from loadmaster.planning.plan import Plan
+from loadmaster.planning.plan_records import PlannedJob, PlannedTransfer
 from loadmaster.report import figures
 from loadmaster.report.timeline import Steps, bytes_alive, outline
 

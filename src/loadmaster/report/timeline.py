@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import floor, log10
 
-from loadmaster.plans import LinkSegment, Plan, PlannedAllocation
+from loadmaster.planning.plan import Plan
+from loadmaster.planning.plan_records import LinkSegment, PlannedAllocation
 
 
 @dataclass(frozen=True)

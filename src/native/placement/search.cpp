@@ -1,4 +1,4 @@
-#include "search.hpp"
+#include "placement/search.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,0 +1,28 @@
+"""What every job costs on every core, operand by operand: the table that mapping, planning and simulation derive their times from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class JobTable:
+    """What every job costs on every core, operand by operand; memory is O(operands x cores).
+
+    ``compute[j, c]`` is the arithmetic time in seconds of job ``j`` on core ``c`` when all operands are at hand. Row
+    ``i`` of the operand arrays belongs to job ``operand_job[i]`` and tensor instance ``operand_tensor[i]`` (rows are
+    sorted by job, reads before writes): ``moved[i, c]`` bytes cross the core's port, refills included, and ``tile[i,
+    c]`` bytes of the private buffer hold it. ``energy[j, c]`` joules, in whole femtojoules, are taken inside the core; bytes over its port
+    and over memories' links come on top (:mod:`loadmaster.cost.energy_model`).
+    """
+
+    compute: NDArray[np.float64]
+    operand_job: NDArray[np.int64]
+    operand_tensor: NDArray[np.int64]
+    operand_write: NDArray[np.bool_]
+    moved: NDArray[np.int64]
+    tile: NDArray[np.int64]
+    energy: NDArray[np.float64]

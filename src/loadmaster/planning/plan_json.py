@@ -1,0 +1,90 @@
+"""Plan files: versioned JSON, one record per line, so that people can read, grep, compare and break them by hand.
+
+The layout follows the records of :mod:`loadmaster.planning.plan_records` field by field; a transfer's ``source`` and ``destination`` are
+written as ``from`` and ``to``. Reading checks everything that a type can say (names of fields, kinds and ranges of values); whether the
+plan holds is for :mod:`loadmaster.planning.verify.plan` to say.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import TypeVar
+
+from loadmaster.core.errors import OutputError, PlanError
+from loadmaster.core.record_json import parse_object, record_from, record_to_text
+from loadmaster.planning.plan_records import SCHEMA_VERSION, PlanRecord
+
+AnyPlan = TypeVar("AnyPlan", bound=PlanRecord)
+
+_LEVELS = {"target": 2, "links": 2, "metrics": 2}
+
+
+def write_plan(plan: PlanRecord, path: Path) -> Path:
+    """Write a plan as JSON under a temporary name beside ``path``, then rename it, so that readers never see half a file.
+
+    Raises
+    ------
+    OutputError
+        If the file cannot be written; nothing is left behind.
+    """
+    try:
+        _replace(path, plan_to_text(plan).encode())
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise OutputError(f"{path}: the plan cannot be written: {reason}") from error
+    return path
+
+
+def read_plan(path: Path, kind: type[AnyPlan]) -> AnyPlan:
+    """Read a plan file as a record of ``kind``.
+
+    Raises
+    ------
+    PlanError
+        If there is no such file or it is no plan that this version reads: one line that begins with the file's name and names the fields.
+    """
+    try:
+        text = path.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise PlanError(f"{path.name}: not a plan file: byte {error.start} is not UTF-8 text") from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise PlanError(f"{path.name}: cannot be read from {path.parent}: {reason}") from error
+    return plan_from_text(text, path.name, kind)
+
+
+def plan_to_text(plan: PlanRecord) -> str:
+    """JSON text of a plan, one record per line; the same plan gives the same text."""
+    return record_to_text(plan, PlanRecord, _LEVELS)
+
+
+def plan_from_text(text: str, name: str, kind: type[AnyPlan]) -> AnyPlan:
+    """Plan that JSON text describes; ``name`` is what errors call the text.
+
+    Raises
+    ------
+    PlanError
+        If the text is not JSON, is of another version, or has missing, unknown, repeated or wrong fields.
+    """
+    data = parse_object(text, name, "plan", PlanError)
+    version = data.get("version")
+    if type(version) is int and version != SCHEMA_VERSION:
+        raise PlanError(f"{name}: version: the file has version {version:.6g}, this program reads version {SCHEMA_VERSION}: plan again")
+    return record_from(data, kind, name, "plan", PlanError)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Put ``data`` in the place of ``path`` in one step; devices and pipes are written to directly."""
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
+    temporary = path.with_name(f".plan-{secrets.token_hex(8)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,40 @@
+"""Every test of the runtime compiles anew."""
+
+from __future__ import annotations
+
+import subprocess
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the runtime needs torch 2.13.0", exc_type=ImportError)
+if not torch.__version__.startswith("2.13."):
+    pytest.skip("the runtime needs torch 2.13.0", allow_module_level=True)
+
+
+@pytest.fixture(autouse=True)
+def quiet_and_fresh() -> Any:
+    """Compile anew in every test, and let PyTorch warn about itself."""
+    torch._dynamo.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own with some 40 MiB; needs the right to mount one."""
+    image, folder = tmp_path / "image", tmp_path / "disk"
+    folder.mkdir()
+    with image.open("wb") as file:
+        file.truncate(48 << 20)
+    try:
+        subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], check=True, capture_output=True)
+        subprocess.run(["mount", "-o", "loop", image, folder], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no file system can be mounted here")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
