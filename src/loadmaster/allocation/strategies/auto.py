@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from loadmaster.allocation import native
-from loadmaster.allocation.reduction import in_place as sharing
 from loadmaster.allocation.search_state import Search, Strategy
 from loadmaster.allocation.strategies import best_fit, exact, greedy, local_search, telamalloc
+from loadmaster.allocation.strategies import in_place as sharing
 
 _LARGE = 2_000
 """Buffers beyond which strategies that visit all pairs are left out."""
