@@ -1,29 +1,14 @@
 """The command line: one JSON object, one line per mistake, exit codes, nothing half-written."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.support.command_line import refused, run
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
-
-
-def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"NO_COLOR": "1", "COLUMNS": "100"}
-    command = [sys.executable, "-m", "loadmaster", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, check=False)
-
-
-def refused(result: subprocess.CompletedProcess[str], *words: str) -> None:
-    """Exit code 2, nothing on standard output, one line on standard error that holds all words."""
-    assert result.returncode == 2, result.stderr
-    assert result.stdout == ""
-    assert len(result.stderr.strip().splitlines()) == 1, result.stderr
-    for word in words:
-        assert word in result.stderr, result.stderr
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +163,7 @@ def test_an_unwritable_out_is_found_before_the_work(tmp_path: Path) -> None:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    code = "import sys; sys.argv = ['loadmaster', '--help']\nfrom loadmaster.cli import app\n"
+    code = "import sys; sys.argv = ['loadmaster', '--help']\nfrom loadmaster.cli.main import app\n"
     code += "try:\n    app()\nexcept SystemExit:\n    pass\n"
     code += "print([m for m in ('numpy', 'onnx', 'pydantic', 'bokeh', 'highspy', 'perfetto') if m in sys.modules], file=sys.stderr)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
