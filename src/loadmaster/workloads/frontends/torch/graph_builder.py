@@ -19,7 +19,8 @@ from torch import fx
 
 from loadmaster.core.errors import ModelError
 
-# Importing torch_products and torch_ops registers what operators do.
+# Importing products and ops registers what operators do.
+from loadmaster.workloads.frontends.torch import products as products
 from loadmaster.workloads.frontends.torch.calls import RULES, Call, Value, Work
 from loadmaster.workloads.frontends.torch.invocations import invocation
 from loadmaster.workloads.frontends.torch.ops import ALLOCATIONS, OVERWRITING, SHAPE_ONLY, SILENTLY_UPDATED, elementwise
