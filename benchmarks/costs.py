@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from loadmaster.cost.model import CostModel, cost_model
-from loadmaster.frontends.job_analysis_csv import parse_job_analysis
-from loadmaster.hardware import Target
-from loadmaster.job import Workload
-from loadmaster.job_analyser import analyse, read_job_analysis, read_job_list
-from loadmaster.targets import target as read_target
+from loadmaster.cost.analyse import analyse, read_job_analysis, read_job_list
+from loadmaster.cost.base import CostModel, cost_model
+from loadmaster.cost.tables.job_analysis_csv import parse_job_analysis
+from loadmaster.targets.hardware import Target
+from loadmaster.targets.load import target as read_target
+from loadmaster.workloads.job import Workload
 
 HEADER = "K,C,Y,X,R,S,type"
 CONVOLUTION = [(64, 64, 56, 56, 1, 1, 1), (64, 64, 58, 58, 3, 3, 1), (256, 512, 28, 28, 1, 1, 1), (1, 384, 16, 16, 3, 3, 2)]

@@ -19,14 +19,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import loadmaster as lm
-from loadmaster.cost import job_table
-from loadmaster.goals import OBJECTIVES
-from loadmaster.graph import Graph
-from loadmaster.hardware import Target
-from loadmaster.lowering import lower
-from loadmaster.mapping import makespan_bound
-from loadmaster.plans import ROUNDS
-from loadmaster.units import PICOSECONDS
+from loadmaster.core.units import PICOSECONDS
+from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.planning.goal import OBJECTIVES
+from loadmaster.planning.plan import ROUNDS
+from loadmaster.planning.scheduling.makespan_bound import makespan_bound
+from loadmaster.targets.hardware import Target
+from loadmaster.workloads.graph import Graph
+from loadmaster.workloads.lowering.instantiate import lower
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 TASKS = {

@@ -21,17 +21,17 @@ from typing import Any
 import numpy as np
 
 from loadmaster import _native
-from loadmaster.errors import MappingError
-from loadmaster.hardware import Target
-from loadmaster.job_analyser import analyse, read_job_list
-from loadmaster.job_analysis import JobAnalysis
-from loadmaster.job_pool import read_pool
-from loadmaster.mapper import map_jobs
+from loadmaster.core.errors import MappingError
+from loadmaster.cost.analyse import analyse, read_job_list
+from loadmaster.cost.job_analysis import JobAnalysis
+from loadmaster.cost.job_pool import read_pool
+from loadmaster.mapping.bounds.group_bounds import GroupBound, group_bound
 from loadmaster.mapping.group import Group, group_of
-from loadmaster.mapping.group_bounds import GroupBound, group_bound
 from loadmaster.mapping.group_search import Search
+from loadmaster.mapping.map_jobs import map_jobs
 from loadmaster.mapping.strategies.registry import strategy
-from loadmaster.targets import target
+from loadmaster.targets.hardware import Target
+from loadmaster.targets.load import target
 
 TASKS = ("conv", "lang", "recom", "mix")
 """Vision, language, recommendation, and all of them."""

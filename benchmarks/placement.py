@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import loadmaster as lm
-from loadmaster.errors import LoadmasterError
-from loadmaster.kernel_reader import read_sequence
-from loadmaster.kernel_sequence import KernelSequence
-from loadmaster.placer import place
+from loadmaster.core.errors import LoadmasterError
+from loadmaster.cost.read_sequence import read_sequence
+from loadmaster.placement.place import place
+from loadmaster.placement.sequence import KernelSequence
 
 MODULES = {
     "inception-v4": "inception:inception_v4",

@@ -100,7 +100,7 @@ def _measured(
 def measure(factory: str, device: str, training: str, batch: str, budgets: str, slow_memory: str, steps: str, optimizer: str) -> None:
     """Print the figures of a network, as JSON."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")
-    from loadmaster.runtime.running import run
+    from loadmaster.integrations.torch_compile.running import run
 
     shares = json.loads(budgets)
     options: dict[str, Any] = {"fast_memory": shares[0], "slow_memory": slow_memory or None}
@@ -193,7 +193,7 @@ def operators(_: argparse.Namespace) -> None:
     import torch
 
     from loadmaster import _native
-    from loadmaster.runtime import allocator_hook
+    from loadmaster.integrations.torch_compile.devices import allocator_hook
 
     allocator_hook.install()
 

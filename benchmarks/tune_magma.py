@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from loadmaster.job_analyser import analyse, read_job_list
+from loadmaster.cost.analyse import analyse, read_job_list
+from loadmaster.mapping.bounds.group_bounds import group_bound
 from loadmaster.mapping.group import group_of
-from loadmaster.mapping.group_bounds import group_bound
 from loadmaster.mapping.group_search import Search
 from loadmaster.mapping.strategies import magma
-from loadmaster.targets import target
+from loadmaster.targets.load import target
 
 CASES = (
     ("conv.1", "m3e-s2", 4),

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import loadmaster as lm
-from loadmaster.cli import app
+from loadmaster.cli.main import app
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -26,7 +26,7 @@ from benchmarks.allocation.micro import print_micro
 from benchmarks.allocation.paper import LIMITS, TIGHT, ablate, cases, evaluate, print_ablation, print_capacities, print_evaluation, records
 from benchmarks.allocation.rivals import rival_lines
 from benchmarks.allocation.search import fit, minimise, small
-from loadmaster.buffer_rules import problem_of
+from loadmaster.allocation.rules import problem_of
 
 SECTIONS = ("paper", "micro", "learned", "search")
 LARGE = 5_000

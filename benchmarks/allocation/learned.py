@@ -11,9 +11,9 @@ from rich.table import Table
 
 from benchmarks.allocation.instances import clocked
 from benchmarks.allocation.paper import clock
-from loadmaster.allocation.learning import HORIZON, at_limits, bundled, generated, record
-from loadmaster.allocation.telamalloc import Options, TelaMalloc
-from loadmaster.buffers import Problem
+from loadmaster.allocation.backtracking.learning import HORIZON, at_limits, bundled, generated, record
+from loadmaster.allocation.problem import Problem
+from loadmaster.allocation.strategies.telamalloc import Options, TelaMalloc
 
 HELD_OUT = 7
 """Seed of generated sets; the model was trained on seed 0."""

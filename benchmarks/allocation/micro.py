@@ -11,8 +11,8 @@ from rich.table import Table
 from benchmarks.allocation.instances import Plain, clocked, load_of
 from benchmarks.allocation.paper import clock
 from benchmarks.allocation.rivals import at_hand, cp_sat_model, cp_sat_solve
-from loadmaster.allocation.telamalloc import TelaMalloc
-from loadmaster.buffer_rules import problem_of
+from loadmaster.allocation.rules import problem_of
+from loadmaster.allocation.strategies.telamalloc import TelaMalloc
 
 COUNTS = (10, 50, 100, 200, 500, 1000)
 CP_SAT_UP_TO = 200

@@ -17,12 +17,12 @@ from rich.table import Table
 from benchmarks.allocation.instances import NO_HINT, Plain, arrays, clocked, load_of
 from benchmarks.allocation.rivals import at_hand, cp_sat_model, cp_sat_solve, omni_telamalloc, omnimalloc
 from loadmaster import _native
-from loadmaster.allocation import best_fit, greedy
-from loadmaster.allocation.placing import place
-from loadmaster.allocation.search import peak_of
-from loadmaster.allocation.telamalloc import FEATURES, Options, TelaMalloc
-from loadmaster.buffer_rules import problem_of
-from loadmaster.buffers import Problem
+from loadmaster.allocation.gap_placer import place
+from loadmaster.allocation.problem import Problem
+from loadmaster.allocation.rules import problem_of
+from loadmaster.allocation.search_state import peak_of
+from loadmaster.allocation.strategies import best_fit, greedy
+from loadmaster.allocation.strategies.telamalloc import FEATURES, Options, TelaMalloc
 
 LIMITS = (100, 102, 105, 110, 115, 120)
 """Per cent of the load bound."""

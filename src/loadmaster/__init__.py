@@ -14,68 +14,68 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from loadmaster.allocations import Allocation as Allocation
-    from loadmaster.allocator import allocate as allocate
-    from loadmaster.bank_allocator import allocate_banks as allocate_banks
-    from loadmaster.banks import Bank as Bank
-    from loadmaster.banks import BankAllocation as BankAllocation
-    from loadmaster.buffers import Buffer as Buffer
-    from loadmaster.buffers import Problem as Problem
-    from loadmaster.buffers_csv import read_buffers as read_buffers
-    from loadmaster.buffers_csv import write_buffers as write_buffers
-    from loadmaster.errors import LoadmasterError as LoadmasterError
-    from loadmaster.frontends import load as load
-    from loadmaster.graph import Graph as Graph
-    from loadmaster.hardware import Target as Target
-    from loadmaster.job_analyser import analyse as analyse
-    from loadmaster.job_mapping import JobMapping as JobMapping
-    from loadmaster.kernel_reader import read_sequence as read_sequence
-    from loadmaster.kernel_sequence import KernelSequence as KernelSequence
-    from loadmaster.mapper import map_jobs as map_jobs
-    from loadmaster.mapper import pareto_front as pareto_front
-    from loadmaster.memory_plan import MemoryPlan as MemoryPlan
-    from loadmaster.placer import place as place
-    from loadmaster.planner import plan as plan
-    from loadmaster.plans import Plan as Plan
-    from loadmaster.targets import target as target
-    from loadmaster.verification import Violation as Violation
-    from loadmaster.verification import verify as verify
-    from loadmaster.verification import verify_banks as verify_banks
-    from loadmaster.verification import verify_buffers as verify_buffers
-    from loadmaster.verification import verify_placement as verify_placement
+    from loadmaster.allocation.allocate import allocate as allocate
+    from loadmaster.allocation.answer import Allocation as Allocation
+    from loadmaster.allocation.buffers_csv import read_buffers as read_buffers
+    from loadmaster.allocation.buffers_csv import write_buffers as write_buffers
+    from loadmaster.allocation.memories.allocate import allocate_banks as allocate_banks
+    from loadmaster.allocation.memories.problem import Bank as Bank
+    from loadmaster.allocation.memories.problem import BankAllocation as BankAllocation
+    from loadmaster.allocation.problem import Buffer as Buffer
+    from loadmaster.allocation.problem import Problem as Problem
+    from loadmaster.core.errors import LoadmasterError as LoadmasterError
+    from loadmaster.cost.analyse import analyse as analyse
+    from loadmaster.cost.read_sequence import read_sequence as read_sequence
+    from loadmaster.mapping.answer import JobMapping as JobMapping
+    from loadmaster.mapping.map_jobs import map_jobs as map_jobs
+    from loadmaster.mapping.map_jobs import pareto_front as pareto_front
+    from loadmaster.placement.answer import MemoryPlan as MemoryPlan
+    from loadmaster.placement.place import place as place
+    from loadmaster.placement.sequence import KernelSequence as KernelSequence
+    from loadmaster.planning.plan import Plan as Plan
+    from loadmaster.planning.planner import plan as plan
+    from loadmaster.planning.verify.plan import Violation as Violation
+    from loadmaster.planning.verify.plan import verify as verify
+    from loadmaster.planning.verify.plan import verify_banks as verify_banks
+    from loadmaster.planning.verify.plan import verify_buffers as verify_buffers
+    from loadmaster.planning.verify.plan import verify_placement as verify_placement
+    from loadmaster.targets.hardware import Target as Target
+    from loadmaster.targets.load import target as target
+    from loadmaster.workloads.frontends.load import load as load
+    from loadmaster.workloads.graph import Graph as Graph
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Allocation": "loadmaster.allocations",
-    "Bank": "loadmaster.banks",
-    "BankAllocation": "loadmaster.banks",
-    "Buffer": "loadmaster.buffers",
-    "Graph": "loadmaster.graph",
-    "KernelSequence": "loadmaster.kernel_sequence",
-    "MemoryPlan": "loadmaster.memory_plan",
-    "LoadmasterError": "loadmaster.errors",
-    "Plan": "loadmaster.plans",
-    "Problem": "loadmaster.buffers",
-    "Target": "loadmaster.hardware",
+    "Allocation": "loadmaster.allocation.answer",
+    "Bank": "loadmaster.allocation.memories.problem",
+    "BankAllocation": "loadmaster.allocation.memories.problem",
+    "Buffer": "loadmaster.allocation.problem",
+    "Graph": "loadmaster.workloads.graph",
+    "KernelSequence": "loadmaster.placement.sequence",
+    "MemoryPlan": "loadmaster.placement.answer",
+    "LoadmasterError": "loadmaster.core.errors",
+    "Plan": "loadmaster.planning.plan",
+    "Problem": "loadmaster.allocation.problem",
+    "Target": "loadmaster.targets.hardware",
     "Violation": "loadmaster.verification",
-    "JobMapping": "loadmaster.job_mapping",
-    "allocate": "loadmaster.allocator",
-    "allocate_banks": "loadmaster.bank_allocator",
-    "analyse": "loadmaster.job_analyser",
-    "map_jobs": "loadmaster.mapper",
-    "pareto_front": "loadmaster.mapper",
+    "JobMapping": "loadmaster.mapping.answer",
+    "allocate": "loadmaster.allocation.allocate",
+    "allocate_banks": "loadmaster.allocation.memories.allocate",
+    "analyse": "loadmaster.cost.analyse",
+    "map_jobs": "loadmaster.mapping.map_jobs",
+    "pareto_front": "loadmaster.mapping.map_jobs",
     "load": "loadmaster.frontends",
-    "place": "loadmaster.placer",
+    "place": "loadmaster.placement.place",
     "plan": "loadmaster.planner",
-    "read_buffers": "loadmaster.buffers_csv",
-    "read_sequence": "loadmaster.kernel_reader",
+    "read_buffers": "loadmaster.allocation.buffers_csv",
+    "read_sequence": "loadmaster.cost.read_sequence",
     "target": "loadmaster.targets",
     "verify": "loadmaster.verification",
     "verify_banks": "loadmaster.verification",
     "verify_buffers": "loadmaster.verification",
     "verify_placement": "loadmaster.verification",
-    "write_buffers": "loadmaster.buffers_csv",
+    "write_buffers": "loadmaster.allocation.buffers_csv",
 }
 
 __all__ = [

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
-from problems import columns, fuzz, lowest_peak, records
+from tests.support.problems import columns, fuzz, lowest_peak, records
 
 import loadmaster as lm
-from loadmaster.allocation.registry import NAMES
-from loadmaster.allocations import EXHAUSTED, Load
-from loadmaster.buffer_rules import problem_of
-from loadmaster.errors import AllocationError
+from loadmaster.allocation.answer import EXHAUSTED, Load
+from loadmaster.allocation.rules import problem_of
+from loadmaster.allocation.strategies.registry import NAMES
+from loadmaster.core.errors import AllocationError
 
 rivals = pytest.mark.skipif(importlib.util.find_spec("ortools") is None, reason="OR-Tools is not installed")
 EVERY = [pytest.param(name, marks=rivals if name == "cp-sat" else ()) for name in NAMES]

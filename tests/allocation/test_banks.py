@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from problems import every_offset, fuzz, records
+from tests.support.problems import every_offset, fuzz, records
 
 import loadmaster as lm
-from loadmaster.allocation.bank_program import Program, prove
-from loadmaster.allocation.relaxation import Cut, relax
-from loadmaster.banks import FORBIDDEN
-from loadmaster.buffer_rules import problem_of
-from loadmaster.errors import AllocationError
-from loadmaster.verification.banks import broken_bank_rules
+from loadmaster.allocation.memories.integer_program import Program, prove
+from loadmaster.allocation.memories.problem import FORBIDDEN
+from loadmaster.allocation.memories.relaxation import Cut, relax
+from loadmaster.allocation.memories.verify import broken_bank_rules
+from loadmaster.allocation.rules import problem_of
+from loadmaster.core.errors import AllocationError
 
 SRAM = lm.Bank("sram", 10)
 DRAM = lm.Bank("dram")

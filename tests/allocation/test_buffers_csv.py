@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from problems import records
+from tests.support.problems import records
 
 import loadmaster as lm
-from loadmaster.buffer_rules import problem_of
-from loadmaster.buffers_csv import format_buffers, parse_buffers, read_solution
-from loadmaster.errors import AllocationError, OutputError
+from loadmaster.allocation.buffers_csv import format_buffers, parse_buffers, read_solution
+from loadmaster.allocation.rules import problem_of
+from loadmaster.core.errors import AllocationError, OutputError
 
 
 def same(one: lm.Problem, other: lm.Problem) -> bool:

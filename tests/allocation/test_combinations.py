@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
-from problems import demands, every_offset, fuzz, records
+from tests.support.problems import demands, every_offset, fuzz, records
 
 import loadmaster as lm
-from loadmaster.allocation.registry import NAMES
-from loadmaster.buffer_rules import problem_of
-from loadmaster.errors import AllocationError
+from loadmaster.allocation.rules import problem_of
+from loadmaster.allocation.strategies.registry import NAMES
+from loadmaster.core.errors import AllocationError
 
 MOST = 40
 

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import loadmaster as lm
-from loadmaster.allocations import Infeasibility
-from loadmaster.buffer_rules import problem_of
-from loadmaster.buffers import Gap, conflicts_of_order
-from loadmaster.errors import AllocationError
+from loadmaster.allocation.answer import Infeasibility
+from loadmaster.allocation.problem import Gap, conflicts_of_order
+from loadmaster.allocation.rules import problem_of
+from loadmaster.core.errors import AllocationError
 
 
 def three() -> list[lm.Buffer]:

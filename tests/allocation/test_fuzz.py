@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from problems import EFFORT, demands, fuzz, lowest_peak, records
+from tests.support.problems import EFFORT, demands, fuzz, lowest_peak, records
 
 import loadmaster as lm
-from loadmaster.buffer_rules import problem_of
-from loadmaster.buffers_csv import format_buffers, parse_buffers
-from loadmaster.errors import AllocationError
+from loadmaster.allocation.buffers_csv import format_buffers, parse_buffers
+from loadmaster.allocation.rules import problem_of
+from loadmaster.core.errors import AllocationError
 
 rivals = pytest.mark.skipif(importlib.util.find_spec("ortools") is None, reason="OR-Tools is not installed")
 

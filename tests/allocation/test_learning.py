@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import loadmaster as lm
-from loadmaster.allocation.learning import FEATURES, Lessons, at_limits, bundled, fit, generated, record
-from loadmaster.allocation.telamalloc import Options, TelaMalloc
-from loadmaster.allocation.trees import NO_TREES, Trees, read_trees, write_trees
-from loadmaster.errors import AllocationError
+from loadmaster.allocation.backtracking.learning import FEATURES, Lessons, at_limits, bundled, fit, generated, record
+from loadmaster.allocation.backtracking.trees import NO_TREES, Trees, read_trees, write_trees
+from loadmaster.allocation.strategies.telamalloc import Options, TelaMalloc
+from loadmaster.core.errors import AllocationError
 
 learns = pytest.mark.skipif(importlib.util.find_spec("sklearn") is None, reason="scikit-learn is not installed")
 

@@ -6,9 +6,9 @@ import pytest
 import loadmaster as lm
 from loadmaster.allocation import native
 from loadmaster.allocation.bounds import load_bound
-from loadmaster.allocation.search import Search
-from loadmaster.buffer_rules import problem_of
-from loadmaster.verification.buffers import broken_rules
+from loadmaster.allocation.rules import problem_of
+from loadmaster.allocation.search_state import Search
+from loadmaster.allocation.verify import broken_rules
 
 
 def spread(count: int, seed: int):

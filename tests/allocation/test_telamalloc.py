@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from problems import columns, lowest_peak, records
+from tests.support.problems import columns, lowest_peak, records
 
 import loadmaster as lm
 from loadmaster import _native
 from loadmaster.allocation import native
-from loadmaster.allocation.telamalloc import FEATURES, Options, TelaMalloc
-from loadmaster.buffer_rules import problem_of
+from loadmaster.allocation.rules import problem_of
+from loadmaster.allocation.strategies.telamalloc import FEATURES, Options, TelaMalloc
 
 slow = settings(deadline=None, suppress_health_check=list(HealthCheck))
 NOWHERE = np.empty(0, dtype=np.int64)

@@ -1,16 +1,13 @@
 """`loadmaster place`: one JSON object with what is promised, files, and mistakes in one line before the work."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 from test_cli import refused, run
+from tests.support.hand_sequence import step
 
-from loadmaster.kernel_sequence_json import write_sequence
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "placement"))
-from hand_sequence import step
+from loadmaster.placement.sequence_json import write_sequence
 
 PROMISED = [
     "status",

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.networks import npu, residual_chain
 
-from loadmaster import job_analyser
+from loadmaster.cost import analyse as job_analyser
+from loadmaster.cost.analyse import analyse, read_job_analysis
 from loadmaster.cost.cache import AnalysisCache, _packed, default_place, work_key
-from loadmaster.job_analyser import analyse, read_job_analysis
-from loadmaster.job_analysis import JobAnalysis
-from loadmaster.lowering import lower
-from networks import npu, residual_chain
+from loadmaster.cost.job_analysis import JobAnalysis
+from loadmaster.workloads.lowering.instantiate import lower
 
 TARGET = npu()
 WORK = lower([residual_chain(2)], TARGET)
@@ -34,7 +34,7 @@ def forbid(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("worked out again")
 
-    monkeypatch.setattr("loadmaster.cost.dataflow.job_costs", refuse)
+    monkeypatch.setattr("loadmaster.cost.models.dataflow.job_costs", refuse)
     monkeypatch.setattr(job_analyser, "parse_job_analysis", refuse)
 
 

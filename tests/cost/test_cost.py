@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from layers import machine, nests, one_job, operand_bytes
+from tests.support.layers import machine, nests, one_job, operand_bytes
+from tests.support.networks import RATES, residual_chain
 
-from loadmaster.cost import job_table
-from loadmaster.errors import TargetError
-from loadmaster.graph import LoopNest
-from loadmaster.hardware import Style, Target
-from loadmaster.job import JobTable, Workload
-from loadmaster.lowering import lower
-from networks import RATES, residual_chain
+from loadmaster.core.errors import TargetError
+from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.targets.hardware import Style, Target
+from loadmaster.workloads.graph import LoopNest
+from loadmaster.workloads.job import JobTable, Workload
+from loadmaster.workloads.lowering.instantiate import lower
 
 
 def costs(workload: Workload, target: Target) -> tuple[float, list[int], list[int]]:

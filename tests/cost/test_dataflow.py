@@ -7,21 +7,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from layers import machine, nests, one_job, operand_bytes
+from tests.support.layers import machine, nests, one_job, operand_bytes
+from tests.support.networks import RATES, residual_chain
 
 import loadmaster as lm
-from loadmaster.cost.cycles import array_cycles
-from loadmaster.cost.delivery import delivered_bytes
-from loadmaster.cost.energy import area, array_energy, dram_energy, peak_power, sram_energy
-from loadmaster.cost.nests import nest_table
-from loadmaster.cost.shapes import shapes_of
-from loadmaster.cost.table import job_costs
-from loadmaster.graph import LoopNest
-from loadmaster.hardware import Style, Target
-from loadmaster.job import Job, NetworkInfo, Operand, TensorInstance, Workload
-from loadmaster.job_analyser import analyse
-from loadmaster.lowering import lower
-from networks import RATES, residual_chain
+from loadmaster.cost.analyse import analyse
+from loadmaster.cost.analytical.cycles import array_cycles
+from loadmaster.cost.analytical.delivery import delivered_bytes
+from loadmaster.cost.analytical.energy import area, array_energy, dram_energy, peak_power, sram_energy
+from loadmaster.cost.analytical.job_costs import job_costs
+from loadmaster.cost.analytical.nests import nest_table
+from loadmaster.cost.analytical.shapes import shapes_of
+from loadmaster.targets.hardware import Style, Target
+from loadmaster.workloads.graph import LoopNest
+from loadmaster.workloads.job import Job, NetworkInfo, Operand, TensorInstance, Workload
+from loadmaster.workloads.lowering.instantiate import lower
 
 ARRAYS = [Style.WEIGHT_STATIONARY, Style.OUTPUT_STATIONARY, Style.ROW_STATIONARY]
 networks_on_chip = st.fixed_dictionaries(

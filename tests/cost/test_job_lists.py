@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from layers import M3E
+from tests.support.layers import M3E
 
-from loadmaster.errors import JobError
-from loadmaster.graph import LoopNest
-from loadmaster.job import Role
-from loadmaster.job_analyser import read_job_list
+from loadmaster.core.errors import JobError
+from loadmaster.cost.analyse import read_job_list
+from loadmaster.workloads.graph import LoopNest
+from loadmaster.workloads.job import Role
 
 HEADER = "K,C,Y,X,R,S,type\n"
 INSTANCES = M3E / "instances"

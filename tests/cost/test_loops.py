@@ -6,12 +6,12 @@ from math import ceil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from layers import machine, one_job, operand_bytes
+from tests.support.layers import machine, one_job, operand_bytes
 
-from loadmaster.cost.array import array_costs
-from loadmaster.cost.nests import nest_table
-from loadmaster.graph import LoopNest
-from loadmaster.hardware import Style
+from loadmaster.cost.analytical.array import array_costs
+from loadmaster.cost.analytical.nests import nest_table
+from loadmaster.targets.hardware import Style
+from loadmaster.workloads.graph import LoopNest
 
 ROWS, COLUMNS = 4, 6
 small = st.integers(1, 9)

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from layers import M3E, one_job, operand_bytes
+from tests.support.layers import M3E, one_job, operand_bytes
 
 import loadmaster as lm
-from loadmaster.cost.maestro import Maestro
-from loadmaster.errors import JobError
-from loadmaster.graph import LoopNest
-from loadmaster.hardware import Target
-from loadmaster.job_analyser import analyse, read_job_list
-from loadmaster.lowering import lower
+from loadmaster.core.errors import JobError
+from loadmaster.cost.analyse import analyse, read_job_list
+from loadmaster.cost.models.maestro import Maestro
+from loadmaster.targets.hardware import Target
+from loadmaster.workloads.graph import LoopNest
+from loadmaster.workloads.lowering.instantiate import lower
 
 ANSWERS = M3E / "maestro.csv"
 HEADER = "K,C,Y,X,R,S,type"

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from layers import machine, one_job
+from tests.support.layers import machine, one_job
 
 import loadmaster as lm
-from loadmaster.errors import JobError
-from loadmaster.graph import LoopNest
-from loadmaster.hardware import Style
-from loadmaster.job import Workload
-from loadmaster.job_analyser import analyse, pooled, read_job_analysis, read_job_list, read_jobs
+from loadmaster.core.errors import JobError
+from loadmaster.cost.analyse import analyse, pooled, read_job_analysis, read_job_list, read_jobs
+from loadmaster.targets.hardware import Style
+from loadmaster.workloads.graph import LoopNest
+from loadmaster.workloads.job import Workload
 
 HEADER = "job,core,latency_s,bandwidth_bytes_per_s"
 FULL = HEADER + ",flops,energy_j\n"

@@ -11,16 +11,16 @@ import pytest
 from typer.testing import CliRunner
 
 import loadmaster as lm
-from loadmaster.cli import app
-from loadmaster.cost import kernel_times
-from loadmaster.cost.kernel_times import Case, KernelTimes, Setting, case_of, profile_place
-from loadmaster.cost.kernels import kernel_sequence
-from loadmaster.cost.measured_kernels import comparison, measured_tables, tabled
-from loadmaster.cost.profile import profile
-from loadmaster.errors import PlacementError
-from loadmaster.frontends.kernel_times_csv import read_kernel_times
-from loadmaster.graph import Graph, Invocation
-from loadmaster.kernel_sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
+from loadmaster.cli.main import app
+from loadmaster.core.errors import PlacementError
+from loadmaster.cost.kernels import kernel_times
+from loadmaster.cost.kernels.kernel_costs import kernel_sequence
+from loadmaster.cost.kernels.kernel_times import Case, KernelTimes, Setting, case_of, profile_place
+from loadmaster.cost.kernels.measured_kernels import comparison, measured_tables, tabled
+from loadmaster.cost.kernels.profile import profile
+from loadmaster.cost.tables.kernel_times_csv import read_kernel_times
+from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
+from loadmaster.workloads.graph import Graph, Invocation
 
 CODE = """
 import torch
@@ -88,7 +88,7 @@ def test_an_interrupted_profile_goes_on(graph: Graph, times: KernelTimes, tmp_pa
             raise KeyboardInterrupt
         return 1.0
 
-    monkeypatch.setattr("loadmaster.cost.profile.measure", broken)
+    monkeypatch.setattr("loadmaster.cost.kernels.profile.measure", broken)
     first = profile(graph, times, slow=tmp_path, threads=1)
     assert (first.measured, first.interrupted) == (5, True)
     second = profile(graph, times, slow=tmp_path, threads=1)
@@ -97,7 +97,7 @@ def test_an_interrupted_profile_goes_on(graph: Graph, times: KernelTimes, tmp_pa
 
 
 def test_a_time_limit_leaves_the_rest(graph: Graph, times: KernelTimes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loadmaster.cost.profile.measure", lambda *_: 1.0)
+    monkeypatch.setattr("loadmaster.cost.kernels.profile.measure", lambda *_: 1.0)
     done = profile(graph, times, slow=tmp_path, threads=1, time_limit=-1.0)
     assert done.measured == 0
     assert done.interrupted
@@ -115,8 +115,8 @@ def test_what_cannot_run_is_said(graph: Graph, times: KernelTimes, tmp_path: Pat
 
 
 def test_what_is_too_large_is_left_out(graph: Graph, times: KernelTimes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loadmaster.cost.profile.measure", lambda *_: 1.0)
-    monkeypatch.setattr("loadmaster.cost.profile._free_bytes", lambda: 2 * 2**19)
+    monkeypatch.setattr("loadmaster.cost.kernels.profile.measure", lambda *_: 1.0)
+    monkeypatch.setattr("loadmaster.cost.kernels.profile._free_bytes", lambda: 2 * 2**19)
     done = profile(graph, times, slow=tmp_path, threads=1)
     assert done.measured > 0
     fits = [op.name for op in graph.ops if op.op_class != "view" and sum(case_of(graph, op).bytes) <= 2**19]  # type: ignore[union-attr]
@@ -163,7 +163,7 @@ def test_partial_measurements_leave_estimates(graph: Graph, times: KernelTimes) 
 
 def test_the_command_profiles_and_goes_on(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOADMASTER_CACHE", str(tmp_path / "cache.sqlite"))
-    monkeypatch.setattr("loadmaster.cost.profile.measure", lambda *_: 1.0)
+    monkeypatch.setattr("loadmaster.cost.kernels.profile.measure", lambda *_: 1.0)
     call = ["profile", "torch:profiled_networks:net", "--training", "--batch", "64", "--threads", "1", "--slow", str(tmp_path), "--json"]
     first = json.loads(CliRunner().invoke(app, call, catch_exceptions=False).stdout)
     second = json.loads(CliRunner().invoke(app, call, catch_exceptions=False).stdout)

@@ -4,15 +4,15 @@ import itertools
 
 import numpy as np
 import pytest
-import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support import mapping_reference as reference
 
 from loadmaster import _native
-from loadmaster.mapping.configurations import configuration_bound
+from loadmaster.mapping.bounds.configurations import configuration_bound
+from loadmaster.mapping.bounds.group_bounds import group_bound, tightened
 from loadmaster.mapping.exact import exact_makespan
 from loadmaster.mapping.group import Group, core_and_position, genome_of, queues_of
-from loadmaster.mapping.group_bounds import group_bound, tightened
 from loadmaster.mapping.timeline import timeline
 
 LATENCIES = st.sampled_from([0.0, 1e-12, 0.5, 1.0, 1.0, 1.5, 3.0, 1e9])

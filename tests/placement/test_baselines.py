@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sequences import random_sequence
+from tests.support.replay_moves import replay_moves
+from tests.support.sequences import random_sequence
 
-from loadmaster.errors import CapacityError, PlacementError
-from loadmaster.kernel_sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
-from loadmaster.placement.baselines import NAMES, baseline
-from loadmaster.placement.baselines.memory_mode import _Cache, first_fit_addresses
-from loadmaster.simulate import replay_moves
-from loadmaster.tensor_placement import fast_bytes
+from loadmaster.core.errors import CapacityError, PlacementError
+from loadmaster.placement.decisions import fast_bytes
+from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
+from loadmaster.placement.strategies.memory_mode import _Cache, first_fit_addresses
+from loadmaster.placement.strategies.registry import NAMES, baseline
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support import training_steps
+from tests.support.placement_oracles import optimum, sequences, walk
+from tests.support.published_program import PublishedProgram
 
-import training_steps
-from loadmaster.errors import CapacityError, PlacementError
-from loadmaster.kernel_sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
-from loadmaster.placement import place_between_kernels
-from loadmaster.placement.bound import lower_bound
-from loadmaster.placement.lifetimes import lifetimes
-from loadmaster.placement.published_program import PublishedProgram
-from loadmaster.placement.sparse_program import Prices, SparseProgram
-from loadmaster.tensor_placement import Mode, fast_bytes
-from placement_oracles import optimum, sequences, walk
+from loadmaster.core.errors import CapacityError, PlacementError
+from loadmaster.placement.autotm.between_kernels import place_between_kernels
+from loadmaster.placement.autotm.bound import lower_bound
+from loadmaster.placement.autotm.sequence_arrays import lifetimes
+from loadmaster.placement.autotm.sparse_program import Prices, SparseProgram
+from loadmaster.placement.decisions import Mode, fast_bytes
+from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
 
 
 @settings(max_examples=150, deadline=None)

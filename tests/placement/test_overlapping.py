@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from sequences import random_sequence
 from test_baselines import training
+from tests.support.replay_moves import replay_moves
+from tests.support.sequences import random_sequence
 
-from loadmaster.errors import CapacityError, PlacementError
-from loadmaster.kernel_sequence import KernelSequence
-from loadmaster.placement.between_kernels import place_between_kernels
-from loadmaster.placement.lifetimes import lifetimes
-from loadmaster.placement.overlap_program import OverlapProgram, overlap_bound
-from loadmaster.placement.overlapping import place_overlapping
-from loadmaster.simulate import replay_moves
-from loadmaster.tensor_placement import Mode, Move, Stay, TensorPlacement, fast_bytes
+from loadmaster.core.errors import CapacityError, PlacementError
+from loadmaster.placement.autotm.between_kernels import place_between_kernels
+from loadmaster.placement.autotm.overlap_program import OverlapProgram, overlap_bound
+from loadmaster.placement.autotm.overlapping import place_overlapping
+from loadmaster.placement.autotm.sequence_arrays import lifetimes
+from loadmaster.placement.decisions import Mode, Move, Stay, TensorPlacement, fast_bytes
+from loadmaster.placement.sequence import KernelSequence
 
 MOST = 300
 """Placements of a sequence that are tried: all, or as many at random."""

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from hand_sequence import DA, A, B, W, X, Y, step
+from tests.support.hand_sequence import DA, A, B, W, X, Y, step
 
-from loadmaster.tensor_placement import Mode, Move, Stay, TensorPlacement, all_fast, all_slow
-from loadmaster.verification.tensor_placement import broken_placement_rules
+from loadmaster.placement.decisions import Mode, Move, Stay, TensorPlacement, all_fast, all_slow
+from loadmaster.placement.verify import broken_placement_rules
 
 STEP = step()
 ALGORITHMS = (0,) * 5

@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 
-from loadmaster.hardware import CopyEngine, Core, Memory, Style, Target
-from loadmaster.job import NetworkInfo, OperatorInfo
-from loadmaster.plans import (
+from loadmaster.planning.plan import (
     SCHEMA_VERSION,
     Cost,
     LinkSegment,
@@ -29,6 +27,8 @@ from loadmaster.plans import (
     PlannedTransfer,
     Rate,
 )
+from loadmaster.targets.hardware import CopyEngine, Core, Memory, Style, Target
+from loadmaster.workloads.job import NetworkInfo, OperatorInfo
 
 KINDS = ("Conv", "Conv", "Conv", "DepthwiseConv", "MatMul", "Softmax", "MaxPool", "Add")
 SHAPES = {"resnet50": 15, "mobilenet_v2": 15}

@@ -1,15 +1,11 @@
 """The report of a placement shows what was measured beside what was estimated, and the curve if there is one."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
-from loadmaster.placer import place
+from tests.support.hand_sequence import step
+
+from loadmaster.placement.place import place
 from loadmaster.report.placement_page import render_placement
-
-sys.path.append(str(Path(__file__).parents[1] / "placement"))
-
-from hand_sequence import step
 
 
 def test_measured_kernels_stand_beside_their_estimates() -> None:

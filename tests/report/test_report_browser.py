@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import CHARTS, chromium, console_errors, in_shadow, open_page, outside_requests
+from tests.support.browser import CHARTS, chromium, console_errors, in_shadow, open_page, outside_requests
 
-from loadmaster.design_space import DesignPoint, Sweep
-from loadmaster.plans import Plan
+from loadmaster.planning.plan import Plan
+from loadmaster.planning.sweep.design_space import DesignPoint, Sweep
 from loadmaster.report.html import render_page
 from loadmaster.report.sweep_page import render_sweep
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from loadmaster.errors import OutputError
-from loadmaster.hardware import Memory
-from loadmaster.plans import Cost, Plan
-from loadmaster.report import write_report
+from loadmaster.core.errors import OutputError
+from loadmaster.planning.plan import Cost, Plan
 from loadmaster.report.html import render_page
 from loadmaster.report.merging import MAX_SHAPES
 from loadmaster.report.perfetto import render_trace
+from loadmaster.report.write import write_report
+from loadmaster.targets.hardware import Memory
 
 NOTES = ("the search stopped at its time limit",)
 

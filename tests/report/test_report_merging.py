@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from loadmaster.plans import PlannedAllocation
+from loadmaster.planning.plan import PlannedAllocation
 from loadmaster.report.memory_map import split
 from loadmaster.report.merging import merge_neighbours
 from loadmaster.report.text import clipped, percent, shortened

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
-from loadmaster.plans import Plan
+from loadmaster.planning.plan import Plan
 from loadmaster.report.perfetto import render_trace
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from loadmaster.plans import Plan
+from loadmaster.planning.plan import Plan
 from loadmaster.report.terminal import summary
 
 

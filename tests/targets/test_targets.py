@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from loadmaster.errors import TargetError
-from loadmaster.hardware import Style
-from loadmaster.targets import bundled, bundled_text, target
+from loadmaster.core.errors import TargetError
+from loadmaster.targets.hardware import Style
+from loadmaster.targets.load import bundled, bundled_text, target
 
 MINIMAL = """
 name = "tiny"

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from loadmaster.allocations import Load
-from loadmaster.buffers import Ints, Parts, Problem
+from loadmaster.allocation.answer import Load
+from loadmaster.allocation.problem import Ints, Parts, Problem
 
 
 def load_bound(problem: Problem) -> Load:

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from loadmaster.allocation import native
-from loadmaster.allocations import Infeasibility, Kind, Load
-from loadmaster.buffers import FREE, Ints, Problem
+from loadmaster.allocation.answer import Infeasibility, Kind, Load
+from loadmaster.allocation.problem import FREE, Ints, Problem
 
 _NODES = 20_000
 """Budget of each test."""

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from loadmaster import _native
-from loadmaster.allocation.search import Search
-from loadmaster.buffers import Ints, Problem
+from loadmaster.allocation.problem import Ints, Problem
+from loadmaster.allocation.search_state import Search
 
 HONOURS = frozenset({"alignment", "pins", "gaps", "windows"})
 """What the native core can do beyond lifetimes and sizes."""

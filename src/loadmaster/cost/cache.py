@@ -19,10 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
-from loadmaster.cost.model import kind_key
-from loadmaster.hardware import Target
-from loadmaster.job import Job
-from loadmaster.job_analysis import JobAnalysis
+from loadmaster.cost.base import kind_key
+from loadmaster.cost.job_analysis import JobAnalysis
+from loadmaster.targets.hardware import Target
+from loadmaster.workloads.job import Job
 
 _VARIABLE = "LOADMASTER_CACHE"
 _LARGEST = 2**28

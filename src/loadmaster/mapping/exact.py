@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from loadmaster.core.units import PICOSECONDS
 from loadmaster.mapping.group import Group, Queues
-from loadmaster.units import PICOSECONDS
 
 _MOST_STEPS = 100_000
 """Jobs times cores up to which fractions are quick enough, about a second."""

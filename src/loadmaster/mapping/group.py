@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadmaster import _native
-from loadmaster.errors import MappingError
-from loadmaster.job_analysis import JobAnalysis
+from loadmaster.core.errors import MappingError
+from loadmaster.cost.job_analysis import JobAnalysis
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from loadmaster import _native
+from loadmaster.mapping.bounds.group_bounds import GroupBound, tightened
 from loadmaster.mapping.group import Cores, Floats, Group, Priorities, Queues, core_and_position
-from loadmaster.mapping.group_bounds import GroupBound, tightened
 
 _SLICE = 3_000_000
 """Jobs evaluated between looks at the clock, about a twentieth of a second."""

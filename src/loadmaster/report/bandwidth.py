@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from bokeh.models import BasicTicker, ColumnDataSource, Range1d
 from bokeh.plotting import figure
 
-from loadmaster.hardware import Memory
-from loadmaster.plans import LinkSegment, Plan
+from loadmaster.core.units import format_bandwidth
+from loadmaster.planning.plan import LinkSegment, Plan
 from loadmaster.report.charts import Canvas, chart, hover, level
 from loadmaster.report.merging import MAX_SHAPES, merge_neighbours
 from loadmaster.report.text import chart_text, clipped, percent, plural, printable
 from loadmaster.report.timeline import outline
-from loadmaster.units import format_bandwidth
+from loadmaster.targets.hardware import Memory
 
 CURVE = "#334e68"
 LIMIT = "#b42318"

@@ -11,7 +11,7 @@ from bokeh.models.annotations import Label, Span, Title
 from bokeh.models.renderers import GlyphRenderer
 from bokeh.plotting import figure
 
-from loadmaster.plans import Plan
+from loadmaster.planning.plan import Plan
 from loadmaster.report.colours import network_colours
 from loadmaster.report.timeline import TimeUnit, last_instant, time_unit
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadmaster.plans import Plan
+from loadmaster.planning.plan import Plan
 
 PALETTE = (
     "#0072b2",

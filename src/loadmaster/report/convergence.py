@@ -6,7 +6,7 @@ from bokeh.models import ColumnDataSource, Range1d
 from bokeh.models.annotations import Span
 from bokeh.plotting import figure
 
-from loadmaster.plans import Plan
+from loadmaster.planning.plan import Plan
 from loadmaster.report.charts import FAINT, INK, Canvas
 from loadmaster.report.figures import objective_name, objective_unit
 

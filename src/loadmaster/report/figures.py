@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from loadmaster.hardware import Core, Memory
-from loadmaster.plans import Cost, MemoryUse, Plan, PlannedAllocation, PlannedTransfer, Rate
+from loadmaster.core.units import format_bandwidth, format_bytes, format_seconds
+from loadmaster.planning.plan import Cost, MemoryUse, Plan, PlannedAllocation, PlannedTransfer, Rate
 from loadmaster.report.text import clipped, excess, printable, shortened
 from loadmaster.report.timeline import Steps, bytes_alive
-from loadmaster.units import format_bandwidth, format_bytes, format_seconds
+from loadmaster.targets.hardware import Core, Memory
 
 ESTIMATES = "Times, traffic and energy are estimates of an analytical model, not measurements."
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from loadmaster.plans import Plan
-from loadmaster.report import figures, tables
+from loadmaster.planning.plan import Plan
 from loadmaster.report.bandwidth import draw_link
 from loadmaster.report.charts import Canvas, canvas
 from loadmaster.report.convergence import draw_convergence, draw_lateness
@@ -11,6 +10,7 @@ from loadmaster.report.memory_map import draw_map
 from loadmaster.report.page import Page, hint, in_page, section
 from loadmaster.report.schedule import draw_schedule
 from loadmaster.report.text import Html, to_html
+from loadmaster.report.write import figures, tables
 
 SCHEDULE_HINT = (
     "The paler a job, the longer it waits for memory. Drag to pan, hold Ctrl and scroll to zoom in time: all charts move together. "

@@ -9,8 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from loadmaster.graph import Graph, OpClass, TensorKind
-from loadmaster.units import format_bytes, format_count
+from loadmaster.core.units import format_bytes, format_count
+from loadmaster.workloads.graph import Graph, OpClass, TensorKind
 
 
 def inspection(graph: Graph) -> RenderableType:

@@ -9,9 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from loadmaster.job_mapping import JobMapping
-from loadmaster.job_timing import NetworkLatency
-from loadmaster.units import format_rate, format_seconds
+from loadmaster.core.units import format_rate, format_seconds
+from loadmaster.mapping.answer import JobMapping
+from loadmaster.mapping.network_timing import NetworkLatency
 
 _CORES_SHOWN = 32
 _JOBS_SHOWN = 4

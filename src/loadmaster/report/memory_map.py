@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from bokeh.models import Range1d
 from bokeh.plotting import figure
 
-from loadmaster.hardware import Memory
-from loadmaster.plans import MemoryUse, Plan, PlannedAllocation, PlannedTensor
-from loadmaster.report import figures
+from loadmaster.core.units import format_bytes
+from loadmaster.planning.plan import MemoryUse, Plan, PlannedAllocation, PlannedTensor
 from loadmaster.report.charts import Canvas, chart, hover, level, rectangles
 from loadmaster.report.colours import MERGED
 from loadmaster.report.merging import MAX_SHAPES
 from loadmaster.report.text import chart_text, clipped, plural, printable
-from loadmaster.units import format_bytes
+from loadmaster.report.write import figures
+from loadmaster.targets.hardware import Memory
 
 CAPACITY, PEAK, BOUND = "#b42318", "#1f2933", "#067647"
 TALL = 1.6

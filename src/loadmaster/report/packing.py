@@ -7,10 +7,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from loadmaster.allocations import Allocation, Load
-from loadmaster.banks import BankAllocation
-from loadmaster.buffers import Ints, Problem
-from loadmaster.units import format_bytes, format_seconds
+from loadmaster.allocation.answer import Allocation, Load
+from loadmaster.allocation.memories.problem import BankAllocation
+from loadmaster.allocation.problem import Ints, Problem
+from loadmaster.core.units import format_bytes, format_seconds
 
 _COLUMNS, _ROWS = 64, 10
 _MAPPED = 50_000

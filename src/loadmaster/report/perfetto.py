@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket, TrackDescriptor, TrackEvent
 
-from loadmaster.plans import Plan, PlannedJob, PlannedTransfer
-from loadmaster.report import figures
+from loadmaster.planning.plan import Plan, PlannedJob, PlannedTransfer
 from loadmaster.report.timeline import Steps, bytes_alive, outline
+from loadmaster.report.write import figures
 
 MACHINE = 1
 """Identifier of the machine's track, its process and the only packet sequence."""

@@ -10,9 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from loadmaster.memory_plan import MemoryPlan, Rival
+from loadmaster.core.units import format_bytes, format_seconds
+from loadmaster.placement.answer import MemoryPlan, Rival
 from loadmaster.report.text import NOTHING, clipped, percent, printable
-from loadmaster.units import format_bytes, format_seconds
 
 _MOVERS = 8
 _NAME = 44
@@ -61,7 +61,7 @@ def _rival_row(plan: MemoryPlan, rival: Rival) -> tuple[str, str, str, str]:
 
 def explanation(plan: MemoryPlan, tensor: int) -> RenderableType:
     """Why a tensor is where it is, stretch by stretch of its life."""
-    from loadmaster.explain_tensor import explain_tensor
+    from loadmaster.placement.explain import explain_tensor
 
     stored = plan.sequence.tensors[tensor]
     stretches = explain_tensor(plan.sequence, plan.placement, plan.prices, tensor)

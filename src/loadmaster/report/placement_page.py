@@ -11,8 +11,9 @@ from bokeh.models import FixedTicker, Range1d
 from bokeh.models.annotations import Span
 from bokeh.plotting import figure
 
-from loadmaster.kernel_sequence import StoredKind
-from loadmaster.memory_plan import MemoryPlan
+from loadmaster.core.units import format_bytes, format_seconds
+from loadmaster.placement.answer import MemoryPlan
+from loadmaster.placement.sequence import StoredKind
 from loadmaster.report.charts import FAINT, Canvas, chart, hover, level, rectangles
 from loadmaster.report.colours import MERGED
 from loadmaster.report.figures import ESTIMATES
@@ -23,7 +24,6 @@ from loadmaster.report.placement import movers, rival_rows, totals
 from loadmaster.report.tables import card, table
 from loadmaster.report.text import NOTHING, Html, percent, plural, printable, to_html
 from loadmaster.report.timeline import time_unit
-from loadmaster.units import format_bytes, format_seconds
 
 COLOURS = {
     StoredKind.WEIGHT: "#7a5195",

@@ -10,13 +10,13 @@ from bokeh.models import FixedTicker, Range1d
 from bokeh.models.annotations import Legend, LegendItem
 from bokeh.plotting import figure
 
-from loadmaster.plans import Plan, PlannedJob, PlannedOperand, PlannedTransfer
-from loadmaster.report import figures
+from loadmaster.core.units import format_bytes, format_seconds
+from loadmaster.planning.plan import Plan, PlannedJob, PlannedOperand, PlannedTransfer
 from loadmaster.report.charts import FONT, INK, Canvas, chart, hover, rectangles
 from loadmaster.report.colours import COPY, MERGED
 from loadmaster.report.merging import MAX_SHAPES, merge_neighbours
 from loadmaster.report.text import chart_text, clipped, comma, plural, printable
-from loadmaster.units import format_bytes, format_seconds
+from loadmaster.report.write import figures
 
 LANE_FILL = 0.76
 JOB_ROWS = (

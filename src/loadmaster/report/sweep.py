@@ -8,10 +8,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from loadmaster.design_space import DesignPoint, Sweep
+from loadmaster.core.units import format_bandwidth, format_bytes, format_joules, format_rate, format_seconds
+from loadmaster.planning.sweep.design_space import DesignPoint, Sweep
 from loadmaster.report.figures import ESTIMATES
 from loadmaster.report.text import NOTHING, percent, plural, printable
-from loadmaster.units import format_bandwidth, format_bytes, format_joules, format_rate, format_seconds
 
 COLUMNS = (">bandwidth", ">scratchpad", ">makespan", ">gap", ">throughput", ">traffic", ">energy", "front")
 

@@ -8,7 +8,8 @@ from bokeh.core.properties import value
 from bokeh.models import ColumnDataSource, FactorRange, Range1d
 from bokeh.plotting import figure
 
-from loadmaster.design_space import DesignPoint, Sweep
+from loadmaster.core.units import format_bandwidth, format_bytes, format_joules, format_rate, format_seconds
+from loadmaster.planning.sweep.design_space import DesignPoint, Sweep
 from loadmaster.report.charts import FAINT, FONT, INK, framed, hover
 from loadmaster.report.colours import PALETTE
 from loadmaster.report.figures import ESTIMATES
@@ -16,7 +17,6 @@ from loadmaster.report.page import Page, in_page, section
 from loadmaster.report.sweep import COLUMNS, point_rows, remarks
 from loadmaster.report.tables import table
 from loadmaster.report.text import Html, printable, to_html
-from loadmaster.units import format_bandwidth, format_bytes, format_joules, format_rate, format_seconds
 
 _ROW = 44
 _LABELLED = 10

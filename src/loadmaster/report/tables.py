@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from loadmaster.hardware import Memory
-from loadmaster.plans import Plan, PlannedAllocation
-from loadmaster.report import figures
+from loadmaster.core.units import format_bytes, format_count, format_joules, format_rate, format_seconds
+from loadmaster.planning.plan import Plan, PlannedAllocation
 from loadmaster.report.colours import network_colours
 from loadmaster.report.text import NOTHING, Html, comma, excess, percent, plural, shortfall, to_html
 from loadmaster.report.timeline import TimeUnit, alive_at, bytes_alive
-from loadmaster.units import format_bytes, format_count, format_joules, format_rate, format_seconds
+from loadmaster.report.write import figures
+from loadmaster.targets.hardware import Memory
 
 PEAK_ROWS = 30
 

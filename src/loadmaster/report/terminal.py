@@ -8,10 +8,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from loadmaster.plans import Improvement, Plan
-from loadmaster.report import figures
+from loadmaster.core.units import format_bytes, format_count, format_joules, format_rate, format_seconds
+from loadmaster.planning.plan import Improvement, Plan
 from loadmaster.report.text import clipped, excess, percent, plural, printable, shortfall
-from loadmaster.units import format_bytes, format_count, format_joules, format_rate, format_seconds
+from loadmaster.report.write import figures
 
 KINDS_SHOWN = 8
 CORES_SHOWN = 16

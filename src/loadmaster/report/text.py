@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from loadmaster.plans import Cost, Rate
+from loadmaster.planning.plan import Cost, Rate
 
 NOTHING = "\N{EN DASH}"
 """What stands in a table for no value."""

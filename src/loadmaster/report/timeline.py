@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import floor, log10
 
-from loadmaster.plans import LinkSegment, Plan, PlannedAllocation
+from loadmaster.planning.plan import LinkSegment, Plan, PlannedAllocation
 
 
 @dataclass(frozen=True)

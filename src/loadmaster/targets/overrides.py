@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from typing import Any
 
-from loadmaster.errors import TargetError
+from loadmaster.core.errors import TargetError
 
 
 def apply_override(document: dict[str, Any], override: str, label: str) -> None:

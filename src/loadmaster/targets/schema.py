@@ -8,9 +8,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from loadmaster.errors import TargetError, UnitError
-from loadmaster.hardware import CopyEngine, Core, Memory, Style, Target
-from loadmaster.units import parse_bandwidth, parse_bytes, parse_flops, parse_frequency, parse_joules_per_byte, parse_seconds, parse_watts
+from loadmaster.core.errors import TargetError, UnitError
+from loadmaster.core.units import (
+    parse_bandwidth,
+    parse_bytes,
+    parse_flops,
+    parse_frequency,
+    parse_joules_per_byte,
+    parse_seconds,
+    parse_watts,
+)
+from loadmaster.targets.hardware import CopyEngine, Core, Memory, Style, Target
 
 _BITS = {"int8": 8, "fp16": 16, "fp32": 32}
 

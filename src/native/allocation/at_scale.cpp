@@ -1,8 +1,8 @@
-#include "at_scale.hpp"
+#include "allocation/at_scale.hpp"
 
-#include "plain.hpp"
-#include "repair.hpp"
-#include "sweep.hpp"
+#include "allocation/plain.hpp"
+#include "allocation/repair.hpp"
+#include "allocation/sweep.hpp"
 
 #include <algorithm>
 #include <array>

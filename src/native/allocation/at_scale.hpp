@@ -1,8 +1,8 @@
 // Many buffers: a few sweeps below ceilings near the bound, then repair of what they leave out.
 #pragma once
 
-#include "budget.hpp"
-#include "buffers.hpp"
+#include "common/budget.hpp"
+#include "allocation/buffers.hpp"
 
 #include <cstdint>
 #include <functional>

@@ -1,11 +1,11 @@
-#include "first_fit.hpp"
+#include "allocation/first_fit.hpp"
 
-#include "at_scale.hpp"
-#include "model.hpp"
-#include "occupancy.hpp"
-#include "plain.hpp"
-#include "sweep.hpp"
-#include "timeline.hpp"
+#include "allocation/at_scale.hpp"
+#include "allocation/model.hpp"
+#include "allocation/occupancy.hpp"
+#include "allocation/plain.hpp"
+#include "allocation/sweep.hpp"
+#include "allocation/timeline.hpp"
 
 #include <algorithm>
 #include <array>

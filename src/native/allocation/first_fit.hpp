@@ -1,8 +1,8 @@
 // First-fit and best-fit in a given order, for a few buffers or for millions.
 #pragma once
 
-#include "buffers.hpp"
-#include "budget.hpp"
+#include "allocation/buffers.hpp"
+#include "common/budget.hpp"
 
 #include <cstdint>
 #include <span>

@@ -1,4 +1,4 @@
-#include "model.hpp"
+#include "allocation/model.hpp"
 
 #include <algorithm>
 #include <map>

@@ -1,7 +1,7 @@
 // The problem as the search wants it: time cut into slots with a constant live set, bytes divided by what divides them all.
 #pragma once
 
-#include "buffers.hpp"
+#include "allocation/buffers.hpp"
 
 #include <cstdint>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "orders.hpp"
+#include "allocation/orders.hpp"
 
 #include <algorithm>
 #include <array>

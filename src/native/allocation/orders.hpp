@@ -1,7 +1,7 @@
 // Orders in which buffers are preferred, and seeded perturbations of them.
 #pragma once
 
-#include "search.hpp"
+#include "allocation/search.hpp"
 
 #include <cstdint>
 

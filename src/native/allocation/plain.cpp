@@ -1,4 +1,4 @@
-#include "plain.hpp"
+#include "allocation/plain.hpp"
 
 #include <algorithm>
 #include <numeric>

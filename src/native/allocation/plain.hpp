@@ -1,7 +1,7 @@
 // Buffers with one lifetime, all their bytes and no pin: what packing at scale is made for.
 #pragma once
 
-#include "buffers.hpp"
+#include "allocation/buffers.hpp"
 
 #include <cstdint>
 #include <vector>

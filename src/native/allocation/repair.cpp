@@ -1,4 +1,4 @@
-#include "repair.hpp"
+#include "allocation/repair.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -1,8 +1,8 @@
 // Places for buffers that a packing left out.
 #pragma once
 
-#include "budget.hpp"
-#include "plain.hpp"
+#include "common/budget.hpp"
+#include "allocation/plain.hpp"
 
 #include <cstdint>
 #include <vector>

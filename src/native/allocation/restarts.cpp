@@ -1,6 +1,6 @@
-#include "restarts.hpp"
+#include "allocation/restarts.hpp"
 
-#include "orders.hpp"
+#include "allocation/orders.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -1,10 +1,10 @@
 // Search after search for a packing within one capacity, each by another taste, in as many threads as may be.
 #pragma once
 
-#include "budget.hpp"
-#include "buffers.hpp"
-#include "search.hpp"
-#include "solver.hpp"
+#include "common/budget.hpp"
+#include "allocation/buffers.hpp"
+#include "allocation/search.hpp"
+#include "allocation/solver.hpp"
 
 #include <array>
 #include <atomic>

@@ -1,4 +1,4 @@
-#include "search.hpp"
+#include "allocation/search.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -9,10 +9,10 @@
 // Of all packings that fit it looks for one whose sum of offsets is smallest: there each buffer rests on another one, or on the ground.
 #pragma once
 
-#include "budget.hpp"
-#include "failed_states.hpp"
-#include "model.hpp"
-#include "rules.hpp"
+#include "common/budget.hpp"
+#include "allocation/failed_states.hpp"
+#include "allocation/model.hpp"
+#include "allocation/rules.hpp"
 
 #include <cstdint>
 #include <vector>

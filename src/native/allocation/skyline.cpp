@@ -1,4 +1,4 @@
-#include "skyline.hpp"
+#include "allocation/skyline.hpp"
 
 #include <algorithm>
 #include <numeric>

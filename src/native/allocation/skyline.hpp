@@ -6,8 +6,8 @@
 // lifetime, up to a limit beyond which only what touches the last placement is checked; never a list of pairs.
 #pragma once
 
-#include "buffers.hpp"
-#include "timeline.hpp"
+#include "allocation/buffers.hpp"
+#include "allocation/timeline.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,9 +1,9 @@
-#include "small.hpp"
+#include "allocation/small.hpp"
 
-#include "model.hpp"
-#include "orders.hpp"
-#include "rules.hpp"
-#include "search.hpp"
+#include "allocation/model.hpp"
+#include "allocation/orders.hpp"
+#include "allocation/rules.hpp"
+#include "allocation/search.hpp"
 
 #include <algorithm>
 #include <atomic>

@@ -1,7 +1,7 @@
 // Plain buffers, few of them, answered in microseconds.
 #pragma once
 
-#include "buffers.hpp"
+#include "allocation/buffers.hpp"
 
 #include <vector>
 

@@ -1,8 +1,8 @@
-#include "solver.hpp"
+#include "allocation/solver.hpp"
 
-#include "first_fit.hpp"
-#include "model.hpp"
-#include "restarts.hpp"
+#include "allocation/first_fit.hpp"
+#include "allocation/model.hpp"
+#include "allocation/restarts.hpp"
 
 #include <algorithm>
 #include <limits>

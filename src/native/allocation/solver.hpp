@@ -1,8 +1,8 @@
 // The exact strategies: does it fit, and what is the smallest peak?
 #pragma once
 
-#include "buffers.hpp"
-#include "budget.hpp"
+#include "allocation/buffers.hpp"
+#include "common/budget.hpp"
 
 #include <cstdint>
 #include <span>

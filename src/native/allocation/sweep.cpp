@@ -1,4 +1,4 @@
-#include "sweep.hpp"
+#include "allocation/sweep.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,8 +1,8 @@
 // Packing as time goes by, below a ceiling: only the free addresses of the moment matter, so that a pass over 100,000 buffers is short.
 #pragma once
 
-#include "budget.hpp"
-#include "plain.hpp"
+#include "common/budget.hpp"
+#include "allocation/plain.hpp"
 
 #include <cstdint>
 #include <span>

@@ -1,4 +1,4 @@
-#include "telamalloc.hpp"
+#include "allocation/telamalloc.hpp"
 
 #include <algorithm>
 #include <array>

@@ -5,9 +5,9 @@
 // its lowest offset. The propagator then says whether the others can still be placed, and if not, which placements are to blame.
 #pragma once
 
-#include "budget.hpp"
-#include "forest.hpp"
-#include "skyline.hpp"
+#include "common/budget.hpp"
+#include "allocation/forest.hpp"
+#include "allocation/skyline.hpp"
 
 #include <cstdint>
 #include <limits>

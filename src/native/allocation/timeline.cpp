@@ -1,4 +1,4 @@
-#include "timeline.hpp"
+#include "allocation/timeline.hpp"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // Instants numbered, and the load over them: what first-fit needs to know about time.
 #pragma once
 
-#include "buffers.hpp"
+#include "allocation/buffers.hpp"
 
 #include <cstdint>
 #include <span>

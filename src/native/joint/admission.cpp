@@ -1,5 +1,5 @@
-#include "../fluid.hpp"
-#include "joint.hpp"
+#include "simulation/fluid.hpp"
+#include "joint/joint.hpp"
 
 #include <algorithm>
 #include <cmath>

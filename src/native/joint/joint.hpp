@@ -1,7 +1,7 @@
 // The joint planner's evaluation: along one order of jobs, what stays in the fast memory, what is fetched when, and how long it all takes.
 #pragma once
 
-#include "../kernels.hpp"
+#include "simulation/kernels.hpp"
 
 #include <cstddef>
 #include <cstdint>

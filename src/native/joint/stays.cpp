@@ -1,4 +1,4 @@
-#include "joint.hpp"
+#include "joint/joint.hpp"
 
 #include <algorithm>
 #include <numeric>

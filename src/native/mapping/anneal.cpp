@@ -1,6 +1,6 @@
-#include "anneal.hpp"
+#include "mapping/anneal.hpp"
 
-#include "random.hpp"
+#include "common/random.hpp"
 
 #include <cmath>
 #include <numeric>

@@ -1,7 +1,7 @@
 // Local search on queues: simulated annealing (Kirkpatrick et al., 1983) over moves of one job and exchanges of two.
 #pragma once
 
-#include "genome.hpp"
+#include "mapping/genome.hpp"
 
 namespace loadmaster::mapping {
 

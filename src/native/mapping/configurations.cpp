@@ -1,4 +1,4 @@
-#include "configurations.hpp"
+#include "mapping/configurations.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
-#include "genome.hpp"
+#include "mapping/genome.hpp"
 
-#include "parallel.hpp"
+#include "common/parallel.hpp"
 
 #include <cmath>
 

@@ -1,7 +1,7 @@
 // M3E's encoding: for every job a core and a priority, smaller first. Priorities are counted in parts of 2^-32.
 #pragma once
 
-#include "group.hpp"
+#include "mapping/group.hpp"
 
 namespace loadmaster::mapping {
 

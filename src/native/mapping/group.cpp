@@ -1,6 +1,6 @@
-#include "group.hpp"
+#include "mapping/group.hpp"
 
-#include "parallel.hpp"
+#include "common/parallel.hpp"
 
 #include <array>
 

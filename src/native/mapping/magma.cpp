@@ -1,7 +1,7 @@
-#include "magma.hpp"
+#include "mapping/magma.hpp"
 
-#include "parallel.hpp"
-#include "random.hpp"
+#include "common/parallel.hpp"
+#include "common/random.hpp"
 
 #include <cmath>
 #include <numeric>

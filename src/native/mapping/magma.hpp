@@ -1,7 +1,7 @@
 // MAGMA, the genetic algorithm of M3E (HPCA 2022): two genomes, four operators.
 #pragma once
 
-#include "genome.hpp"
+#include "mapping/genome.hpp"
 
 namespace loadmaster::mapping {
 

@@ -1,6 +1,6 @@
-#include "bound.hpp"
+#include "placement/bound.hpp"
 
-#include "path.hpp"
+#include "placement/path.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 // A lower bound on the time of every placement, from prices that a solver or anybody proposes.
 #pragma once
 
-#include "tensors.hpp"
+#include "placement/tensors.hpp"
 
 namespace loadmaster::placement {
 

@@ -1,4 +1,4 @@
-#include "overlap_search.hpp"
+#include "placement/overlap_search.hpp"
 
 #include <algorithm>
 #include <limits>

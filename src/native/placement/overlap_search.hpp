@@ -1,9 +1,9 @@
 // Large neighbourhood search over lives, each scheduled with its copies.
 #pragma once
 
-#include "../allocation/budget.hpp"
-#include "schedule.hpp"
-#include "search.hpp"
+#include "common/budget.hpp"
+#include "placement/schedule.hpp"
+#include "allocation/search.hpp"
 
 namespace loadmaster::placement {
 

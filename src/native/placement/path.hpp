@@ -5,7 +5,7 @@
 // one: what is not there in between saves the most memory, and a copy costs the same at any time.
 #pragma once
 
-#include "tensors.hpp"
+#include "placement/tensors.hpp"
 
 #include <array>
 #include <vector>

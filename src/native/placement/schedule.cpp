@@ -1,4 +1,4 @@
-#include "schedule.hpp"
+#include "placement/schedule.hpp"
 
 #include <algorithm>
 #include <limits>

@@ -1,7 +1,7 @@
 // When copies run that overlap computation, for given lives of all tensors: list scheduling on the copy engines, kernel by kernel.
 #pragma once
 
-#include "tensors.hpp"
+#include "placement/tensors.hpp"
 
 #include <cstdint>
 #include <span>

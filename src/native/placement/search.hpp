@@ -1,9 +1,9 @@
 // Placements that keep the limits: lives of all tensors, made one at a time and improved by taking some out and putting them back.
 #pragma once
 
-#include "../allocation/budget.hpp"
-#include "path.hpp"
-#include "tensors.hpp"
+#include "common/budget.hpp"
+#include "placement/path.hpp"
+#include "placement/tensors.hpp"
 
 #include <cstdint>
 #include <vector>

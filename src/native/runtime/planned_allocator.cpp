@@ -1,4 +1,4 @@
-#include "planned_allocator.hpp"
+#include "runtime/planned_allocator.hpp"
 
 #include <atomic>
 #include <memory>

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from loadmaster import _native
-from loadmaster.errors import MappingError
+from loadmaster.core.errors import MappingError
 from loadmaster.mapping.group import Queues
 from loadmaster.mapping.group_search import Genome, Search, Strategy
 from loadmaster.mapping.strategies.random_search import random_genomes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from loadmaster.errors import MappingError
+from loadmaster.core.errors import MappingError
 from loadmaster.mapping.group_search import Strategy
 
 _HOMES = {

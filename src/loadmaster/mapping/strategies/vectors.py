@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.errors import MappingError
+from loadmaster.core.errors import MappingError
 from loadmaster.mapping.group import Floats
 from loadmaster.mapping.group_search import Genome, Search
 

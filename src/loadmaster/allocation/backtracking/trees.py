@@ -1,0 +1,61 @@
+"""A sum of regression trees as plain arrays, and the JSON file that holds it; the native core evaluates it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.allocation.problem import Ints
+from loadmaster.core.errors import AllocationError
+
+Reals = NDArray[np.float64]
+
+_FORMAT = "loadmaster trees 1"
+
+
+class Trees(NamedTuple):
+    """Nodes of all trees: left where ``feature <= threshold``; ``feature`` is -1 at a leaf, and children come after their parents."""
+
+    root: Ints
+    feature: Ints
+    left: Ints
+    right: Ints
+    threshold: Reals
+    value: Reals
+
+
+_NO_NODES, _NO_VALUES = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float64)
+NO_TREES = Trees(_NO_NODES, _NO_NODES, _NO_NODES, _NO_NODES, _NO_VALUES, _NO_VALUES)
+
+
+def write_trees(file: Path, trees: Trees) -> None:
+    """Write a model."""
+    columns = {name: column.tolist() for name, column in trees._asdict().items()}
+    file.write_text(json.dumps({"format": _FORMAT} | columns) + "\n")
+
+
+def read_trees(file: Path) -> Trees:
+    """Read a model.
+
+    Raises
+    ------
+    AllocationError
+        If the file cannot be read or holds no trees.
+    """
+    try:
+        columns = json.loads(file.read_text())
+        if columns.pop("format") != _FORMAT:
+            raise ValueError
+        root, feature, left, right = (np.array(columns[name], dtype=np.int64) for name in Trees._fields[:4])
+        threshold, value = (np.array(columns[name], dtype=np.float64) for name in Trees._fields[4:])
+        return Trees(root, feature, left, right, threshold, value)
+    except OSError as error:
+        raise AllocationError(f"{file}: cannot be read: {error.strerror}") from None
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise AllocationError(
+            f"{file}: is no model of backtrack targets: make one with python -m loadmaster.allocation.backtracking.learning"
+        ) from None

@@ -1,0 +1,292 @@
+"""The CSV form of packing problems and solutions that MiniMalloc reads and writes.
+
+Columns in any order: ``id``, ``lower``, ``upper`` (or ``end``: inclusive) and ``size``, optionally ``alignment``, ``offset`` (a pin; in a
+solution the answer), ``hint`` and ``gaps`` such as ``2-8 20-30@0:64``. Where there are several memories also ``memory`` (a pin; in a
+solution the answer), ``prefers`` such as ``sram l2 dram:500`` (the best first, a cost of its own after a colon) and ``accesses``.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import tempfile
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loadmaster.allocation.problem import FREE, NO_GAPS, Gaps, Homes, Ints, Problem
+from loadmaster.allocation.rules import LARGEST, check, check_homes, from_columns, gaps_from
+from loadmaster.core.errors import AllocationError, OutputError
+
+_SYNONYMS = {"buffer": "id", "buffer_id": "id", "begin": "lower", "start": "lower"}
+_KNOWN = ("id", "lower", "upper", "end", "size", "alignment", "offset", "hint", "gaps", "memory", "prefers", "accesses")
+_TEXT = ("id", "gaps", "memory", "prefers")
+_DEFAULTS = {"alignment": 1, "offset": FREE, "hint": FREE, "accesses": 1}
+_CHOICE = re.compile(r"([^:]+)(?::(\d+))?")
+_GAP = re.compile(r"(\d+)-(\d+)(?:@(\d+):(\d+))?")
+_MOST_DIGITS = 40
+_WHOLE = re.compile(r"[+-]?\d+")
+
+
+def read_buffers(path: str | Path) -> Problem:
+    """Read a problem.
+
+    Raises
+    ------
+    AllocationError
+        For a file that cannot be read or is malformed: the message starts with file, line and column.
+    """
+    return parse_buffers(_text(path), str(path))
+
+
+def _text(path: str | Path) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise AllocationError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise AllocationError(f"{path}: is not text in UTF-8: give a CSV file") from None
+
+
+def read_solution(path: str | Path) -> tuple[Problem, Ints]:
+    """Read buffers and the offsets that a solution gives them, which then bind nobody.
+
+    Raises
+    ------
+    AllocationError
+        As `read_buffers` does, and if there is no column of offsets.
+    """
+    text = _text(path)
+    problem = parse_buffers(text, str(path), solution=True)
+    return replace(problem, pin=np.full(len(problem), FREE, dtype=np.int64)), problem.pin
+
+
+def read_bank_solution(path: str | Path) -> tuple[Problem, tuple[str, ...], Ints]:
+    """Read buffers, and the memories and offsets that a solution gives them.
+
+    Raises
+    ------
+    AllocationError
+        As `read_solution` does, and if a buffer has no memory.
+    """
+    problem, offsets = read_solution(path)
+    homes = problem.homes or Homes((None,) * len(problem), ((),) * len(problem), (1,) * len(problem))
+    for buffer, name in enumerate(homes.memory):
+        if name is None:
+            raise AllocationError(f"{path}: buffer {problem.name(buffer)!r} has no memory: give a solution that was made with --memory")
+    free = homes._replace(memory=(None,) * len(problem))
+    return replace(problem, homes=free), tuple(str(name) for name in homes.memory), offsets
+
+
+def parse_buffers(text: str, source: str = "buffers", *, solution: bool = False) -> Problem:
+    """`read_buffers` for text at hand; ``source`` names it in errors, and offsets of a ``solution`` are not judged.
+
+    O(n), vectorised where columns hold plain numbers.
+    """
+    lines = text.splitlines()
+    first = next((number for number, line in enumerate(lines) if line.strip()), None)
+    if first is None:
+        raise AllocationError(f"{source}:1: is empty: write a header such as id,lower,upper,size")
+    header = _header(lines[first], f"{source}:{first + 1}")
+    numbers = [number for number, line in enumerate(lines) if number > first and line.strip()]
+    table = _Table(source, header, [lines[number] for number in numbers], [number + 1 for number in numbers])
+    columns = table.plain() or table.careful()
+    problem = _problem(columns, table)
+    if not solution:
+        check(problem, table.where)
+        return problem
+    if "offset" not in header:
+        raise AllocationError(
+            f"{source}:{first + 1}: column 'offset' is missing: give a solution, as `loadmaster allocate --output` writes it"
+        )
+    check(replace(problem, pin=np.full(len(problem), FREE, dtype=np.int64)), table.where)
+    return problem
+
+
+def _header(line: str, spot: str) -> list[str]:
+    names = [_SYNONYMS.get(name.strip().lower(), name.strip().lower()) for name in line.split(",")]
+    for name in names:
+        if name not in _KNOWN:
+            raise AllocationError(f"{spot}: column {name!r} is not known: use {', '.join(_KNOWN)}")
+        if names.count(name) > 1:
+            raise AllocationError(f"{spot}: column {name!r} is there twice: keep one")
+    for needed in ("id", "lower", "size"):
+        if needed not in names:
+            raise AllocationError(f"{spot}: column {needed!r} is missing: add it")
+    if ("upper" in names) == ("end" in names):
+        raise AllocationError(f"{spot}: give either 'upper' (exclusive) or 'end' (inclusive)")
+    return names
+
+
+class _Table:
+    """Rows below a header, and where they stand in the file."""
+
+    def __init__(self, source: str, header: list[str], rows: list[str], lines: list[int]) -> None:
+        self.source, self.header, self.rows, self.lines = source, header, rows, lines
+
+    def where(self, row: int, field: str) -> str:
+        name = {"upper": "end" if "end" in self.header else "upper"}.get(field, field)
+        column = self.header.index(name) + 1 if name in self.header else 1
+        return f"{self.source}:{self.lines[row]}:{column}: {name} of buffer {self._id(row)!r}"
+
+    def _id(self, row: int) -> str:
+        return next(csv.reader([self.rows[row]]))[self.header.index("id")].strip()
+
+    def plain(self) -> dict[str, Any] | None:
+        """All columns at once, or None if a cell is not a plain number or a row not like the others."""
+        header, commas = self.header, len(self.header) - 1
+        if set(header) & set(_TEXT[1:]) or not self.rows or any(row.count(",") != commas or '"' in row for row in self.rows):
+            return None
+        at = header.index("id")
+        numeric = [position for position in range(len(header)) if position != at]
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                table = np.loadtxt(self.rows, delimiter=",", dtype=np.int64, usecols=numeric, comments=None, ndmin=2)
+        except (ValueError, OverflowError, Warning):
+            return None
+        ids = [row[: row.index(",")].strip() for row in self.rows] if at == 0 else [row.split(",", at + 1)[at].strip() for row in self.rows]
+        return {"id": ids} | {header[position]: table[:, k] for k, position in enumerate(numeric)}
+
+    def careful(self) -> dict[str, Any]:
+        """Cell by cell, so that an error can name its place."""
+        columns: dict[str, list[Any]] = {name: [] for name in self.header}
+        for row, cells in enumerate(csv.reader(self.rows)):
+            if len(cells) != len(self.header):
+                spot = f"{self.source}:{self.lines[row]}"
+                raise AllocationError(f"{spot}: has {len(cells)} cells where the header has {len(self.header)}: add or drop some")
+            for position, (name, cell) in enumerate(zip(self.header, cells, strict=True)):
+                columns[name].append(self._cell(name, cell.strip(), f"{self.source}:{self.lines[row]}:{position + 1}: {name}"))
+        return columns
+
+    @staticmethod
+    def _cell(name: str, cell: str, spot: str) -> Any:
+        if name in _TEXT:
+            return cell
+        if not cell and name in _DEFAULTS:
+            return _DEFAULTS[name]
+        if not _WHOLE.fullmatch(cell):
+            raise AllocationError(f"{spot} is {cell!r}: write a whole number")
+        if abs(_whole(cell)) >= LARGEST:
+            raise AllocationError(f"{spot} is {cell[:40]}, which is 2^62 or more: scale the problem down")
+        return int(cell)
+
+
+def _whole(digits: str) -> int:
+    """Value of digits; 2^62 for more of them than any number in bounds has, which Python would refuse to read."""
+    return int(digits) if len(digits) <= _MOST_DIGITS else LARGEST
+
+
+def _problem(columns: dict[str, Any], table: _Table) -> Problem:
+    inclusive = "end" in columns
+    upper = np.asarray(columns.get("end", columns.get("upper")), dtype=np.int64)
+    numbers = {"upper": upper + 1 if inclusive else upper, "lower": columns["lower"], "size": columns["size"]}
+    numbers |= {new: columns[name] for name, new in (("alignment", "alignment"), ("offset", "pin"), ("hint", "hint")) if name in columns}
+    return from_columns(numbers, tuple(columns["id"]), _gaps(columns.get("gaps", ()), int(inclusive), table), _homes(columns, table))
+
+
+def _homes(columns: dict[str, Any], table: _Table) -> dict[str, Homes]:
+    """What the file says of memories, if anything."""
+    count = len(columns["id"])
+    memory = tuple(cell or None for cell in columns.get("memory", [""] * count))
+    prefers = tuple(_choices(cell, row, table) for row, cell in enumerate(columns.get("prefers", [""] * count)))
+    accesses = tuple(int(value) for value in columns.get("accesses", [1] * count))
+    if not any(memory) and not any(prefers) and all(value == 1 for value in accesses):
+        return {}
+    homes = Homes(memory, prefers, accesses)
+    check_homes(homes, table.where)
+    return {"homes": homes}
+
+
+def _choices(cell: str, row: int, table: _Table) -> tuple[tuple[str, int | None], ...]:
+    found: list[tuple[str, int | None]] = []
+    for word in cell.split():
+        match = _CHOICE.fullmatch(word)
+        if match is None:
+            raise AllocationError(f"{table.where(row, 'prefers')} has {word!r}: write memories like sram dram, or sram:0 dram:500")
+        found.append((match[1], None if match[2] is None else _whole(match[2])))
+    return tuple(found)
+
+
+def _gaps(cells: Sequence[str], addend: int, table: _Table) -> Gaps:
+    rows = []
+    for owner, cell in enumerate(cells):
+        for word in cell.split():
+            match = _GAP.fullmatch(word)
+            if match is None or max(map(_whole, filter(None, match.groups()))) >= LARGEST:
+                raise AllocationError(f"{table.where(owner, 'gaps')} has {word[:80]!r}: write gaps like 2-8 or 20-30@0:64")
+            rows.append((owner, int(match[1]), int(match[2]) + addend, int(match[3] or 0), int(match[4] or 0)))
+    return gaps_from(rows) if rows else NO_GAPS
+
+
+def write_buffers(path: str | Path, problem: Problem, offsets: Ints | None = None, memory: Sequence[str] | None = None) -> Path:
+    """Write a problem, with ``offsets`` and each buffer's ``memory`` as its solution if given; the file appears whole or not at all.
+
+    Raises
+    ------
+    OutputError
+        If the file cannot be written.
+    """
+    path = Path(path)
+    text = format_buffers(problem, offsets, memory)
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+                file.write(text)
+            umask = os.umask(0)
+            os.umask(umask)
+            Path(name).chmod(0o666 & ~umask)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {error.strerror}") from None
+    return path
+
+
+def format_buffers(problem: Problem, offsets: Ints | None = None, memory: Sequence[str] | None = None) -> str:
+    """Text of a problem or, with ``offsets``, of its solution."""
+    columns: dict[str, list[str]] = {"id": [_quoted(problem.name(i)) for i in range(len(problem))]}
+    columns |= {name: [str(v) for v in getattr(problem, name).tolist()] for name in ("lower", "upper", "size")}
+    if "alignment" in problem.features:
+        columns["alignment"] = [str(v) for v in problem.alignment.tolist()]
+    if (problem.hint >= 0).any():
+        columns["hint"] = ["" if v < 0 else str(v) for v in problem.hint.tolist()]
+    if len(problem.gaps.owner):
+        columns["gaps"] = _gap_cells(problem)
+    if offsets is not None or "pins" in problem.features:
+        columns["offset"] = ["" if v < 0 else str(v) for v in (problem.pin if offsets is None else offsets).tolist()]
+    columns |= _home_columns(problem.homes, memory)
+    return "\n".join([",".join(columns), *map(",".join, zip(*columns.values(), strict=True))]) + "\n"
+
+
+def _home_columns(homes: Homes | None, memory: Sequence[str] | None) -> dict[str, list[str]]:
+    columns = {} if memory is None else {"memory": list(memory)}
+    if homes is None:
+        return columns
+    if memory is None and any(homes.memory):
+        columns["memory"] = [name or "" for name in homes.memory]
+    if any(homes.prefers):
+        words = ([name if cost is None else f"{name}:{cost}" for name, cost in row] for row in homes.prefers)
+        columns["prefers"] = [" ".join(row) for row in words]
+    if any(value != 1 for value in homes.accesses):
+        columns["accesses"] = [str(value) for value in homes.accesses]
+    return columns
+
+
+def _gap_cells(problem: Problem) -> list[str]:
+    cells: list[list[str]] = [[] for _ in range(len(problem))]
+    for owner, lower, upper, low, high in zip(*(column.tolist() for column in problem.gaps), strict=True):
+        cells[owner].append(f"{lower}-{upper}" + (f"@{low}:{high}" if low < high else ""))
+    return [" ".join(cell) for cell in cells]
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',"\n') else text

@@ -1,0 +1,335 @@
+"""Allocate in several memories: choose one for each buffer, pack each memory, and bound what any choice costs.
+
+An integer program over the instants chooses; where a memory cannot be packed although its load fits, the buffers that cannot be in it
+together become a cut, and the program chooses again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.allocation.allocate import aligned, check_limits, solve
+from loadmaster.allocation.answer import Allocation, Infeasibility, Status
+from loadmaster.allocation.memories.integer_program import Program, prove
+from loadmaster.allocation.memories.problem import FORBIDDEN, Bank, BankAllocation, check_banks, costs_of, in_bank
+from loadmaster.allocation.memories.relaxation import Cut, Relaxation, relax
+from loadmaster.allocation.memories.spilling import spill
+from loadmaster.allocation.memories.verify import broken_bank_rules
+from loadmaster.allocation.problem import Buffer, Ints, Problem
+from loadmaster.allocation.reduction.reduce import Reduced, reduce
+from loadmaster.allocation.rules import check, check_pins, problem_of
+from loadmaster.core.errors import AllocationError, LoadmasterError
+
+_MOST = 5_000
+"""Buffers beyond which no integer program is solved."""
+_CELLS = 2_000_000
+"""Entries of the program, likewise."""
+_ROUNDS = 40
+"""Times that the program chooses again."""
+_WORK = 5_000_000
+"""Entries times nodes of the branch and bound that proves."""
+_SHARE = 20
+"""Each packing gets this part of the usual budget, and of many buffers less: there are many packings."""
+
+
+def allocate_banks(
+    buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | NDArray[Any],
+    memories: Sequence[Bank],
+    *,
+    cost: Any = None,
+    strategy: str = "auto",
+    alignment: int | None = None,
+    time_limit: float | None = None,
+    seed: int = 0,
+    threads: int = 1,
+    **demands: Any,
+) -> BankAllocation:
+    """Give each buffer a memory and an address in it, at the least cost.
+
+    Parameters
+    ----------
+    buffers
+        As for `allocate`. Records may name memories: ``memory`` is a pin, ``prefers`` says which ones a buffer may live in, the best first,
+        by default all in the order given here. A pinned offset needs a buffer that may live in one memory only.
+    memories
+        The memories; one without a capacity takes whatever is spilled.
+    cost
+        Whole numbers of shape (buffers, memories) instead of what records say; -1 where a buffer must not live.
+    strategy
+        What packs each memory, as for `allocate`.
+    alignment
+        Bytes; every offset is a multiple of it, in every memory.
+    time_limit, seed, threads
+        As for `allocate`.
+    **demands
+        ``aliases`` (they share a memory, too), ``in_place``, ``conflicts``: see `Problem`. Reserved ranges belong to a memory.
+
+    Returns
+    -------
+    BankAllocation
+        Memories and offsets, the cost, and a bound on it. ``optimal`` only if the two meet, in whole numbers. Up to 5,000 buffers an
+        integer program looks for the optimum; beyond, the choice is greedy and the bound Lagrangian.
+
+    Raises
+    ------
+    AllocationError
+        If the problem or a memory is malformed, or asks for what cannot be honoured.
+    """
+    banks = check_banks(memories)
+    problem = aligned(problem_of(buffers, **demands), alignment)
+    check_limits(None, time_limit, seed, threads)
+    if problem.reserved:
+        raise AllocationError("reserved ranges: give them to a memory, not to all")
+    wall, cpu = time.perf_counter(), time.process_time()
+    deadline = None if time_limit is None else wall + time_limit
+    costs = costs_of(problem, banks, cost)
+    task = _task(replace(problem, homes=None), banks, costs, _Settings(strategy, seed, threads, deadline))
+    try:
+        task.run()
+    except KeyboardInterrupt:
+        task.interrupted = True
+    answer = _answer(replace(problem, homes=None), costs, task)
+    return replace(answer, seconds=time.perf_counter() - wall, cpu_seconds=time.process_time() - cpu)
+
+
+@dataclass(frozen=True)
+class _Settings:
+    strategy: str
+    seed: int
+    threads: int
+    deadline: float | None
+
+    def remaining(self) -> float | None:
+        return None if self.deadline is None else max(0.0, self.deadline - time.perf_counter())
+
+
+def _task(problem: Problem, banks: tuple[Bank, ...], costs: Ints, settings: _Settings) -> _Task:
+    """Aliases become one buffer, which lives where all of them may."""
+    reduced = reduce(problem)
+    block_costs = np.zeros((len(reduced.problem), len(banks)), dtype=np.int64)
+    kept = reduced.place >= 0
+    np.add.at(block_costs, reduced.place[kept], np.maximum(costs[kept], 0))
+    forbidden = np.zeros(block_costs.shape, dtype=bool)
+    np.logical_or.at(forbidden, reduced.place[kept], costs[kept] == FORBIDDEN)
+    block_costs[forbidden] = FORBIDDEN
+    _check_homes(reduced.problem, banks, block_costs)
+    return _Task(reduced, banks, block_costs, relax(reduced.problem, banks, block_costs), settings)
+
+
+def _check_homes(problem: Problem, banks: tuple[Bank, ...], costs: Ints) -> None:
+    """Groups have a memory in common, pins are for one memory, and no two pins of a memory contradict each other."""
+    count = (costs != FORBIDDEN).sum(axis=1)
+    for buffer in np.flatnonzero(count == 0).tolist():
+        raise AllocationError(f"aliases: {problem.name(buffer)!r} must share a memory, and there is none where all may live")
+    for buffer in np.flatnonzero((count > 1) & (problem.pin >= 0)).tolist():
+        raise AllocationError(f"buffer {problem.name(buffer)!r}: offset is pinned, but not the memory: name the one it lives in")
+    for at, bank in enumerate(banks):
+        pinned = in_bank(problem, np.flatnonzero((problem.pin >= 0) & (costs[:, at] != FORBIDDEN)), bank)
+        check(pinned)
+        check_pins(pinned)
+
+
+@dataclass
+class _Task:
+    """The search: blocks, costs, the relaxation, and the best so far."""
+
+    reduced: Reduced
+    banks: tuple[Bank, ...]
+    costs: Ints
+    relaxation: Relaxation
+    settings: _Settings
+    chosen: Ints | None = None
+    offsets: Ints | None = None
+    cost: int | None = None
+    lower: int = 0
+    infeasible: bool = False
+    reason: Infeasibility | str | None = None
+    interrupted: bool = False
+    counters: dict[str, int] = field(default_factory=dict)
+    _packed: dict[tuple[int, bytes], Allocation] = field(default_factory=dict)
+
+    @property
+    def _ceiling(self) -> int:
+        """Costs from here on are of no interest: what is known, or more than anything costs."""
+        return sum(self.costs.max(axis=1, initial=0).tolist()) + 1 if self.cost is None else self.cost
+
+    @property
+    def _done(self) -> bool:
+        if self.infeasible or (self.cost is not None and self.lower >= self.cost):
+            return True
+        if self.settings.remaining() == 0.0:
+            self.interrupted = True
+        return self.interrupted
+
+    def run(self) -> None:
+        """Start greedily, bound, and then choose, pack and cut in turn."""
+        self._pack_captives()
+        if self.infeasible:
+            return
+        self._spill(_cheapest(self.costs))
+        entries = int(((self.relaxation.last - self.relaxation.first)[:, None] * (self.costs != FORBIDDEN)[self.relaxation.owner]).sum())
+        if len(self.costs) > _MOST or entries > _CELLS:
+            prices = self.relaxation.prices_by_subgradient(self._ceiling)
+            self._raise(self.relaxation.bound(prices, self.costs != FORBIDDEN))
+            return
+        nodes = max(20, _WORK // max(entries + 100 * len(self.costs), 1))
+        for _ in range(_ROUNDS):
+            if self._done or not self._round(nodes):
+                return
+            self._count("rounds")
+
+    def _pack_captives(self) -> None:
+        """See whether those fit that have only one memory to live in."""
+        captive = (self.costs != FORBIDDEN).sum(axis=1) == 1
+        for bank, memory in enumerate(self.banks):
+            members = np.flatnonzero(captive & (self.costs[:, bank] != FORBIDDEN))
+            if memory.capacity is not None and len(members) and not self.infeasible:
+                self._pack(bank, members)
+
+    def _round(self, nodes: int) -> bool:
+        """One choice of the program, packed; False if there is nothing left to do."""
+        program = Program(self.relaxation, self.settings.remaining())
+        program.tighten()
+        better = program.integer()
+        if better is None or not self.relaxation.holds(better) or self.relaxation.total(better) >= self._ceiling:
+            better = self._prove(program, self._ceiling, nodes)
+        if better is None:
+            return False
+        cuts = len(self.relaxation.cuts)
+        if self._try(better):
+            return True
+        self._spill(better)
+        if len(self.relaxation.cuts) == cuts:
+            self._prove(program, min(self._ceiling, self.relaxation.total(better)), nodes)
+        return len(self.relaxation.cuts) > cuts
+
+    def _prove(self, program: Program, ceiling: int, nodes: int) -> Ints | None:
+        proof = prove(program, self.relaxation, ceiling, nodes, _common(self.costs))
+        self._count("nodes", proof.nodes)
+        self._raise(proof.bound)
+        return proof.better
+
+    def _raise(self, bound: int) -> None:
+        """A bound above all costs says that nothing fits."""
+        if self.cost is None and bound >= self._ceiling:
+            self.infeasible = True
+            self.reason = self.reason or "the memories are too small at some instant, whichever buffers live in which"
+        self.lower = max(self.lower, min(bound, self._ceiling))
+
+    def _try(self, chosen: Ints) -> bool:
+        """Pack an assignment as it is; what is proven not to fit together becomes a cut."""
+        offsets = np.zeros(len(chosen), dtype=np.int64)
+        for bank in range(len(self.banks)):
+            members = np.flatnonzero(chosen == bank)
+            placed = self._pack(bank, members)
+            if placed is None:
+                return False
+            offsets[members] = placed
+        self._keep(chosen, offsets)
+        return True
+
+    def _spill(self, start: Ints) -> None:
+        found = spill(self.reduced.problem, self.banks, self.relaxation, start, self._pack)
+        if found is not None:
+            self._keep(*found)
+
+    def _keep(self, chosen: Ints, offsets: Ints) -> None:
+        cost = self.relaxation.total(chosen)
+        if self.cost is None or cost < self.cost:
+            self.chosen, self.offsets, self.cost = chosen, offsets, cost
+
+    def _pack(self, bank: int, members: Ints) -> Ints | None:
+        """Offsets within a memory, or None; buffers that cannot be in it together are remembered as a cut."""
+        key = (bank, members.tobytes())
+        if key not in self._packed:
+            self._packed[key] = self._allocate(bank, members)
+            self._learn(bank, members, self._packed[key])
+        return self._packed[key].offsets
+
+    def _allocate(self, bank: int, members: Ints) -> Allocation:
+        settings = self.settings
+        part = in_bank(self.reduced.problem, members, self.banks[bank])
+        share = _SHARE + len(members) // 8
+        answer = solve(part, self.banks[bank].capacity, settings.strategy, settings.seed, settings.threads, settings.deadline, share)
+        self.interrupted |= answer.interrupted
+        self._count("packings")
+        return answer
+
+    def _learn(self, bank: int, members: Ints, answer: Allocation) -> None:
+        if not isinstance(answer.certificate, Infeasibility):
+            return
+        core = {name for name in answer.certificate.buffers if not name.startswith("(reserved ")}
+        names = self.reduced.problem.name
+        together = np.array([buffer for buffer in members.tolist() if names(buffer) in core], dtype=np.int64)
+        self.relaxation.cuts.append(Cut(bank, together, len(together) - 1))
+        if len(together) and ((self.costs[together] != FORBIDDEN).sum(axis=1) == 1).all():
+            self.infeasible, self.reason = True, answer.certificate
+
+    def _count(self, name: str, more: int = 1) -> None:
+        self.counters[name] = self.counters.get(name, 0) + more
+
+
+def _cheapest(costs: Ints) -> Ints:
+    """The memory that each buffer prefers."""
+    return np.where(costs == FORBIDDEN, np.iinfo(np.int64).max, costs).argmin(axis=1) if len(costs) else np.zeros(0, dtype=np.int64)
+
+
+def _common(costs: Ints) -> int:
+    """What divides every cost."""
+    return max(1, int(np.gcd.reduce(costs[costs != FORBIDDEN]))) if (costs != FORBIDDEN).any() else 1
+
+
+def _answer(problem: Problem, costs: Ints, task: _Task) -> BankAllocation:
+    """The answer in the caller's buffers, checked by code that shares nothing with what found it."""
+    status: Status = "infeasible" if task.infeasible else "unknown"
+    settings, names = task.settings, [bank.name for bank in task.banks]
+    empty = BankAllocation(
+        status,
+        None,
+        None,
+        None,
+        task.lower,
+        task.banks,
+        {},
+        settings.strategy,
+        settings.seed,
+        0.0,
+        0.0,
+        task.reason,
+        task.interrupted,
+        task.counters,
+    )
+    if task.chosen is None or task.offsets is None or task.cost is None:
+        return empty
+    place = task.reduced.place
+    home = _cheapest(costs)
+    home[place >= 0] = task.chosen[place[place >= 0]]
+    offsets = task.reduced.offsets(problem, task.offsets)
+    memory = tuple(names[at] for at in home.tolist())
+    for rule, message in broken_bank_rules(problem, memory, offsets, task.banks):
+        raise LoadmasterError(f"memories: a packing was made that does not hold ({rule}: {message}): please report it")
+    cost = sum(costs[np.arange(len(costs)), home].tolist())
+    # Buffers that take no space cost what they cost wherever they are.
+    lower = cost - task.cost + min(task.lower, task.cost)
+    status = "optimal" if lower == cost else "feasible"
+    packings = {name: _packing(problem, offsets, np.flatnonzero(home == at), task, at) for at, name in enumerate(names)}
+    return replace(empty, status=status, memory=memory, offsets=offsets, cost=cost, lower_bound=lower, packings=packings, reason=None)
+
+
+def _packing(problem: Problem, offsets: Ints, members: Ints, task: _Task, bank: int) -> Allocation:
+    """What became of one memory."""
+    assert task.chosen is not None
+    mine = offsets[members]
+    solid = problem.solid[members]
+    peak = int((mine + problem.size[members])[solid].max(initial=0))
+    known = task._packed.get((bank, np.flatnonzero(task.chosen == bank).tobytes()))
+    lower = 0 if known is None else known.lower_bound
+    status: Status = "optimal" if lower == peak else "feasible"
+    settings = task.settings
+    return Allocation(status, mine, peak, min(lower, peak), task.banks[bank].capacity, settings.strategy, settings.seed, 0.0, 0.0)

@@ -1,0 +1,142 @@
+"""Several memories: what each offers, what a buffer costs in each, and the answer to which buffer goes where.
+
+A buffer may live in some memories, in order of preference, and costs something in each. Unless costs are given, a buffer costs nothing in
+the memory that it prefers, its size times its accesses in the second one, twice that in the third, and so on: spilled bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from loadmaster.allocation.answer import Allocation, Infeasibility, Status
+from loadmaster.allocation.problem import Homes, Ints, Problem
+from loadmaster.allocation.rules import LARGEST
+from loadmaster.core.errors import AllocationError
+
+FORBIDDEN = -1
+"""Stands for "must not live there" in costs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bank:
+    """One memory: ``capacity`` bytes (None: as many as it takes), offsets at multiples of ``alignment``, but for ``reserved`` ranges."""
+
+    name: str
+    capacity: int | None = None
+    alignment: int = 1
+    reserved: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class BankAllocation:
+    """Which memory each buffer lives in, and where.
+
+    Attributes
+    ----------
+    status
+        ``optimal``: no packing costs less, proven. ``feasible``: a valid packing. ``infeasible``: proven that there is none.
+        ``unknown``: none was found within the limits.
+    memory, offsets
+        Name of a memory and address in it, one per buffer in the order given; None without a packing.
+    cost, lower_bound
+        What the packing costs, and what any packing costs at least. The bound is proven in integers.
+    packings
+        For each memory by name the allocation of the buffers in it, in their order.
+    reason
+        Why nothing fits, if that is known.
+    """
+
+    status: Status
+    memory: tuple[str, ...] | None
+    offsets: Ints | None
+    cost: int | None
+    lower_bound: int
+    banks: tuple[Bank, ...]
+    packings: dict[str, Allocation]
+    strategy: str
+    seed: int
+    seconds: float
+    cpu_seconds: float
+    reason: Infeasibility | str | None = None
+    interrupted: bool = False
+    counters: dict[str, int] = field(default_factory=dict)
+
+
+def check_banks(banks: Sequence[Bank]) -> tuple[Bank, ...]:
+    """Raise `AllocationError` for memories that make no sense."""
+    if not banks:
+        raise AllocationError("memories: give at least one")
+    for bank in banks:
+        spot = f"memory {bank.name!r}"
+        if not isinstance(bank.name, str) or not bank.name or set(bank.name) & set(" ,:=\t\n"):
+            raise AllocationError(f"{spot}: a name has at least one letter, and no blanks, commas, colons or equals signs")
+        if bank.capacity is not None and not (_whole(bank.capacity) and 0 <= bank.capacity < LARGEST):
+            raise AllocationError(f"{spot}: capacity is {bank.capacity!r}: give a whole number of bytes from 0 to 2^62, or none")
+        if not (_whole(bank.alignment) and 1 <= bank.alignment < 2**40):
+            raise AllocationError(f"{spot}: alignment is {bank.alignment!r}: give a whole number of at least 1 and less than 2^40")
+        for low, high in bank.reserved:
+            if not (_whole(low) and _whole(high) and 0 <= low <= high < LARGEST):
+                raise AllocationError(f"{spot}: reserved range {low}-{high}: it must not be reversed and must lie between 0 and 2^62")
+    names = [bank.name for bank in banks]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise AllocationError(f"memory {twice[0]!r} is there twice: give each its own name")
+    return tuple(banks)
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def costs_of(problem: Problem, banks: Sequence[Bank], given: Any = None) -> Ints:
+    """Cost of every buffer in every memory, shape (buffers, memories); `FORBIDDEN` where it must not live.
+
+    Raises
+    ------
+    AllocationError
+        If a buffer names a memory that does not exist or has none left, or the costs add up to 2^62 or more.
+    """
+    if given is None:
+        cost = _preferred(problem, problem.homes, {bank.name: at for at, bank in enumerate(banks)})
+    else:
+        cost = np.asarray(given)
+        if cost.shape != (len(problem), len(banks)) or (cost.size and cost.dtype.kind not in "iu") or bool((cost < FORBIDDEN).any()):
+            raise AllocationError(f"cost: give whole numbers of at least 0, or -1, of shape {(len(problem), len(banks))}")
+        cost = cost.astype(np.int64)
+    homeless = np.flatnonzero((cost == FORBIDDEN).all(axis=1))
+    if len(homeless):
+        raise AllocationError(f"buffer {problem.name(int(homeless[0]))!r}: may live in no memory: allow it one")
+    if sum(cost.max(axis=1).tolist()) >= LARGEST:
+        raise AllocationError("costs add up to 2^62 or more: scale them down")
+    return cost
+
+
+def _preferred(problem: Problem, homes: Homes | None, index: dict[str, int]) -> Ints:
+    """Costs by preference."""
+    if homes is None:
+        homes = Homes((None,) * len(problem), ((),) * len(problem), (1,) * len(problem))
+    rows = []
+    sizes = problem.size.tolist()
+    for buffer, (memory, prefers, accesses) in enumerate(zip(homes.memory, homes.prefers, homes.accesses, strict=True)):
+        row = [FORBIDDEN] * len(index)
+        for rank, (name, cost) in enumerate(prefers or [(name, None) for name in ([memory] if memory else index)]):
+            if name not in index:
+                raise AllocationError(f"buffer {problem.name(buffer)!r}: memory {name!r} does not exist: there are {', '.join(index)}")
+            row[index[name]] = sizes[buffer] * accesses * rank if cost is None else cost
+        if memory is not None:
+            if memory not in index or row[index[memory]] == FORBIDDEN:
+                raise AllocationError(f"buffer {problem.name(buffer)!r}: memory {memory!r} is not among those it prefers: add it")
+            row = [cost if at == index[memory] else FORBIDDEN for at, cost in enumerate(row)]
+        if max(row) >= LARGEST:
+            raise AllocationError(f"buffer {problem.name(buffer)!r}: costs {max(row)}, 2^62 or more: scale the costs down")
+        rows.append(row)
+    return np.array(rows, dtype=np.int64).reshape(-1, len(index))
+
+
+def in_bank(problem: Problem, members: Ints, bank: Bank) -> Problem:
+    """The buffers of one memory as a problem of their own."""
+    part = problem.only(members)
+    return replace(part, alignment=np.lcm(part.alignment, bank.alignment), reserved=bank.reserved)

@@ -1,0 +1,228 @@
+"""Which memory each buffer lives in, as a relaxation: at every instant the bytes in a memory are at most its capacity.
+
+Addresses are left out, so whatever bounds the cost of an assignment bounds the cost of a packing. Bounds are Lagrangian: any multipliers of
+the capacities give one, and `Relaxation.bound` evaluates it in whole numbers, whoever found the multipliers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.allocation.memories.problem import FORBIDDEN, Bank
+from loadmaster.allocation.problem import Ints, Problem
+
+Floats = NDArray[np.float64]
+
+_SCALE = 2**40
+"""Multipliers are whole numbers of this part of a unit of cost for each byte."""
+_PATIENCE = 6
+"""Rounds without a better bound after which steps are halved."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Buffers of which no more than ``most`` fit into a memory together, as has been proven."""
+
+    bank: int
+    members: Ints
+    most: int
+
+
+@dataclass
+class Multipliers:
+    """Prices: of a byte in each limited memory at each instant, shape (memories, instants), and of each cut."""
+
+    capacity: Floats
+    cuts: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Relaxation:
+    """Costs of shape (buffers, memories), instants that matter, and cuts learnt so far.
+
+    Attributes
+    ----------
+    owner, first, last
+        One entry for each part: the buffer, and the instants [first, last) at which it is alive.
+    bytes
+        What a part counts in each memory, shape (parts, memories).
+    room
+        Bytes for all in each memory; None without a limit.
+    """
+
+    cost: Ints
+    instants: int
+    owner: Ints
+    first: Ints
+    last: Ints
+    bytes: Ints
+    room: tuple[int | None, ...]
+    cuts: list[Cut] = field(default_factory=list)
+
+    @cached_property
+    def limited(self) -> list[int]:
+        """Memories with a limit."""
+        return [bank for bank, room in enumerate(self.room) if room is not None]
+
+    def load(self, chosen: Ints, bank: int) -> Ints:
+        """Bytes in a memory at every instant, given each buffer's memory."""
+        mine = chosen[self.owner] == bank
+        change = np.zeros(self.instants + 1, dtype=np.int64)
+        np.add.at(change, self.first[mine], self.bytes[mine, bank])
+        np.subtract.at(change, self.last[mine], self.bytes[mine, bank])
+        return np.cumsum(change)[:-1]
+
+    def holds(self, chosen: Ints) -> bool:
+        """Whether an assignment is allowed, keeps to every capacity, and no cut forbids it."""
+        if bool((self.cost[np.arange(len(chosen)), chosen] == FORBIDDEN).any()):
+            return False
+        fits = all(int(self.load(chosen, bank).max(initial=0)) <= (self.room[bank] or 0) for bank in self.limited)
+        return fits and not any(int((chosen[cut.members] == cut.bank).sum()) > cut.most for cut in self.cuts)
+
+    def covers(self, shares: Floats) -> list[Cut]:
+        """Cover inequalities that fractional ``shares`` of buffers in memories break (Balas, 1975), extended by whatever is larger.
+
+        Buffers that are alive together and too many for a memory are a cover: not all of them can be in it.
+        """
+        found: dict[tuple[int, bytes, int], Cut] = {}
+        alive: list[list[int]] = [[] for _ in range(self.instants)]
+        for part, (first, last) in enumerate(zip(self.first.tolist(), self.last.tolist(), strict=True)):
+            for instant in range(first, last):
+                alive[instant].append(part)
+        for bank in self.limited:
+            for parts in map(np.array, filter(None, alive)):
+                cut = self._cover(bank, parts[self.cost[self.owner[parts], bank] != FORBIDDEN], shares)
+                if cut is not None:
+                    found[cut.bank, cut.members.tobytes(), cut.most] = cut
+        return list(found.values())
+
+    def _cover(self, bank: int, parts: Ints, shares: Floats) -> Cut | None:
+        room, bytes_, missing = self.room[bank] or 0, self.bytes[parts, bank], 1.0 - shares[self.owner[parts], bank]
+        if int(bytes_.sum()) <= room:
+            return None
+        order = np.argsort(missing / np.maximum(bytes_, 1), kind="stable")
+        count = int(np.argmax(np.cumsum(bytes_[order]) > room)) + 1
+        cover = order[:count]
+        for item in cover[np.argsort(-missing[cover], kind="stable")].tolist():
+            if int(bytes_[cover].sum()) - int(bytes_[item]) > room:
+                cover = cover[cover != item]
+        if missing[cover].sum() > 1.0 - 1e-3:
+            return None
+        larger = bytes_ >= bytes_[cover].max()
+        larger[cover] = True
+        return Cut(bank, np.unique(self.owner[parts[larger]]), len(cover) - 1)
+
+    def total(self, chosen: Ints) -> int:
+        """Cost of an assignment."""
+        return sum(self.cost[np.arange(len(chosen)), chosen].tolist())
+
+    def bound(self, prices: Multipliers, allowed: NDArray[np.bool_]) -> int:
+        """Least cost of an assignment within ``allowed``, by weak duality; exact whatever the prices."""
+        whole = np.where(allowed, self.cost, 0).astype(object) * _SCALE
+        total: int = 0
+        for bank in self.limited:
+            price = _whole(prices.capacity[bank])
+            before = np.concatenate([np.zeros(1, dtype=object), np.cumsum(price)])
+            paid = (before[self.last] - before[self.first]) * self.bytes[:, bank].astype(object)
+            np.add.at(whole[:, bank], self.owner, paid)
+            total -= int(before[-1]) * (self.room[bank] or 0)
+        for cut, price_of_cut in zip(self.cuts, _whole(prices.cuts).tolist(), strict=True):
+            whole[cut.members, cut.bank] += price_of_cut
+            total -= price_of_cut * cut.most
+        least = np.where(allowed, whole, np.where(allowed, whole, 0).sum(axis=1, keepdims=True) + 1).min(axis=1) if len(whole) else whole
+        total += sum(least.tolist())
+        return -(-total // _SCALE)
+
+    def prices_by_subgradient(self, target: int, rounds: int = 200) -> Multipliers:
+        """Prices without a linear program: raise those where too much would live, lower the others (Held and Karp, 1971)."""
+        prices = np.zeros((len(self.room), self.instants))
+        best, best_value, step, failures = prices.copy(), -np.inf, 1.0, 0
+        cost = np.where(self.cost == FORBIDDEN, np.inf, self.cost.astype(np.float64))
+        for _ in range(rounds):
+            reduced = cost.copy()
+            for bank in self.limited:
+                before = np.concatenate([[0.0], np.cumsum(prices[bank])])
+                np.add.at(reduced[:, bank], self.owner, (before[self.last] - before[self.first]) * self.bytes[:, bank])
+            chosen = reduced.argmin(axis=1)
+            over = np.zeros_like(prices)
+            for bank in self.limited:
+                over[bank] = self.load(chosen, bank) - float(self.room[bank] or 0)
+            value = float(reduced.min(axis=1).sum() - sum(prices[b].sum() * float(self.room[b] or 0) for b in self.limited))
+            if value > best_value:
+                best, best_value, failures = prices.copy(), value, 0
+            else:
+                failures += 1
+            if failures == _PATIENCE:
+                prices, step, failures = best.copy(), step / 2, 0
+                continue
+            over[(prices == 0) & (over < 0)] = 0
+            length = float((over**2).sum())
+            if length == 0:
+                break
+            prices = np.maximum(0.0, prices + step * max(target - value, 1.0) / length * over)
+        return Multipliers(best, np.zeros(len(self.cuts)))
+
+
+def _whole(prices: Floats) -> NDArray[np.object_]:
+    return np.array([round(price * _SCALE) for price in np.maximum(prices, 0.0).tolist()], dtype=object)
+
+
+def relax(problem: Problem, banks: Sequence[Bank], cost: Ints) -> Relaxation:
+    """Relax a problem without aliases, all of whose buffers take space; O(n log n)."""
+    owner, lower, upper, low, high = problem.parts
+    bytes_ = np.repeat((high - low)[:, None], len(banks), axis=1)
+    room: list[int | None] = []
+    for at, bank in enumerate(banks):
+        step = _step(problem, bank, cost[:, at] != FORBIDDEN)
+        bytes_[:, at] = -(-bytes_[:, at] // step) * step
+        room.append(None if bank.capacity is None else -(-(bank.capacity - _taken(bank)) // step) * step)
+    if len(problem.in_place):
+        one, other = problem.in_place.T
+        bytes_[np.isin(owner, np.where(problem.size[one] < problem.size[other], one, other))] = 0
+    unit = [max(1, int(np.gcd.reduce(bytes_[:, at]))) if len(owner) else 1 for at in range(len(banks))]
+    room = [None if free is None else free // one * one for free, one in zip(room, unit, strict=True)]
+    if problem.conflicts is not None:
+        # No instant is known, only that each buffer must fit.
+        begin = np.arange(len(problem))
+        return Relaxation(cost, len(problem), begin, begin, begin + 1, np.repeat(problem.size[:, None], len(banks), axis=1), tuple(room))
+    times = np.unique(np.concatenate([lower, upper]))
+    begin, end = np.searchsorted(times, lower), np.searchsorted(times, upper)
+    kept = _fullest(begin, end, len(times))
+    first, last = np.searchsorted(kept, begin), np.searchsorted(kept, end)
+    return Relaxation(cost, len(kept), owner, first, last, bytes_, tuple(room))
+
+
+def _step(problem: Problem, bank: Bank, allowed: NDArray[np.bool_]) -> int:
+    """What divides every offset in a memory: buffers then take whole steps."""
+    if bank.reserved or "windows" in problem.features or not allowed.any():
+        return 1
+    return int(np.gcd.reduce(np.lcm(problem.alignment[allowed], bank.alignment)))
+
+
+def _taken(bank: Bank) -> int:
+    """Bytes below the capacity that are reserved."""
+    taken, reached = 0, 0
+    for low, high in sorted(bank.reserved):
+        high = min(high, bank.capacity or 0)
+        taken += max(0, high - max(low, reached))
+        reached = max(reached, high)
+    return taken
+
+
+def _fullest(begin: Ints, end: Ints, instants: int) -> Ints:
+    """Instants between whose neighbours no other has more alive: something was born since the last death, and the next event is one."""
+    born, dead = np.zeros(instants + 1, dtype=bool), np.zeros(instants + 1, dtype=bool)
+    born[begin] = True
+    dead[end] = True
+    kept, fresh = [], False
+    for instant in range(instants):
+        fresh |= bool(born[instant])
+        if fresh and dead[instant + 1]:
+            kept.append(instant)
+            fresh = False
+    return np.array(kept, dtype=np.int64)

@@ -1,0 +1,169 @@
+"""Which buffers leave a memory that is too small: a greedy choice by what it saves to keep each, and gaps filled afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.allocation.gap_placer import place
+from loadmaster.allocation.memories.problem import FORBIDDEN, Bank, in_bank
+from loadmaster.allocation.memories.relaxation import Relaxation
+from loadmaster.allocation.problem import FREE, Ints, Problem
+from loadmaster.allocation.reduction.reduce import reduce
+from loadmaster.allocation.strategies.greedy import orders
+
+_PASSES = 4
+_CLOSE = 5_000
+"""Buffers up to which packings are searched for, not only gaps filled."""
+_NO_PAIRS = np.empty((0, 2), dtype=np.int64)
+
+Pack = Callable[[int, Ints], Ints | None]
+"""Offsets for some buffers in a memory, within its capacity, or None."""
+
+
+def spill(problem: Problem, banks: tuple[Bank, ...], relaxation: Relaxation, start: Ints, pack: Pack) -> tuple[Ints, Ints] | None:
+    """Memory and offset of every buffer, from an assignment that may be too full; None if some buffer finds no place.
+
+    What does not fit goes to the next memory that it may live in, the cheapest first, and whoever has none left is placed before others.
+    """
+    choices = _choices(relaxation.cost)
+    left = [list(dict.fromkeys([int(first), *mine])) for first, mine in zip(start, choices, strict=True)]
+    offsets = np.full(len(problem), FREE, dtype=np.int64)
+    chosen = np.array([mine[0] for mine in left], dtype=np.int64)
+    dirty = set(range(len(banks)))
+    while dirty:
+        bank = min(dirty)
+        dirty.discard(bank)
+        members = np.flatnonzero(chosen == bank)
+        if banks[bank].capacity is None:
+            continue
+        found = _keep(problem, banks[bank], bank, relaxation, members, _gain(problem, relaxation, left, members), pack)
+        offsets[members] = found
+        for buffer in members[found == FREE].tolist():
+            left[buffer].pop(0)
+            if not left[buffer]:
+                return None
+            chosen[buffer] = left[buffer][0]
+            dirty.add(int(chosen[buffer]))
+    for bank in (at for at, bank in enumerate(banks) if bank.capacity is None):
+        members = np.flatnonzero(chosen == bank)
+        placed = pack(bank, members)
+        if placed is None:
+            return None
+        offsets[members] = placed
+    return chosen, offsets
+
+
+def _choices(cost: Ints) -> list[list[int]]:
+    """Memories of each buffer, the cheapest first."""
+    order = np.argsort(np.where(cost == FORBIDDEN, np.iinfo(np.int64).max, cost), axis=1, kind="stable")
+    count = (cost != FORBIDDEN).sum(axis=1)
+    return [row[:many] for row, many in zip(order.tolist(), count.tolist(), strict=True)]
+
+
+def _gain(problem: Problem, relaxation: Relaxation, left: list[list[int]], members: Ints) -> NDArray[np.float64]:
+    """What it saves to keep each buffer where it is, for each byte and instant that matters; all of it for who cannot leave."""
+    area = _area(relaxation, len(problem))
+    saved = [
+        float(relaxation.cost[buffer, left[buffer][1]] - relaxation.cost[buffer, left[buffer][0]]) if len(left[buffer]) > 1 else np.inf
+        for buffer in members.tolist()
+    ]
+    pinned = problem.pin[members] >= 0
+    return np.where(pinned, np.inf, np.array(saved) / area[members])
+
+
+def _area(relaxation: Relaxation, count: int) -> NDArray[np.float64]:
+    """Bytes times instants that matter, of each buffer."""
+    area = np.zeros(count)
+    np.add.at(area, relaxation.owner, (relaxation.bytes.max(axis=1) * (relaxation.last - relaxation.first)).astype(np.float64))
+    return np.maximum(area, 1.0)
+
+
+def _keep(
+    problem: Problem,
+    bank: Bank,
+    at: int,
+    relaxation: Relaxation,
+    members: Ints,
+    gain: NDArray[np.float64],
+    pack: Pack,
+) -> Ints:
+    """Offsets of those that stay; `FREE` for the others."""
+    order = np.lexsort((members, -gain))
+    part = in_bank(problem, members, bank)
+    saved = np.where(np.isfinite(gain), gain, 0.0) * _area(relaxation, len(problem))[members]
+    nothing = np.full(len(members), FREE, dtype=np.int64)
+    stay = _by_load(relaxation, at, members, order)
+    family = list(orders(part))
+    candidates = []
+    if len(members) <= _CLOSE:
+        packed = nothing.copy()
+        _pack_most(at, members, packed, order[stay[order]], pack)
+        candidates = [packed]
+    else:
+        family = family[3:6]
+    candidates += [_fill(part, nothing, first[stay[first]], bank.capacity or 0) for first in family]
+    filled = [_fill(part, offsets, order, bank.capacity or 0) for offsets in candidates]
+    return max(filled, key=lambda offsets: (int((offsets[~np.isfinite(gain)] != FREE).sum()), float(saved[offsets != FREE].sum())))
+
+
+def _pack_most(at: int, members: Ints, offsets: Ints, order: Ints, pack: Pack) -> None:
+    """Offsets for as many of the first in order as a packing is found for, by bisection."""
+    some, too_many = 0, len(order) + 1
+    count = len(order)
+    while some < count < too_many:
+        mine = np.sort(order[:count])
+        packed = pack(at, members[mine])
+        if packed is None:
+            too_many = count
+        else:
+            some = count
+            offsets[:] = FREE
+            offsets[mine] = packed
+        count = (some + too_many) // 2
+
+
+def _by_load(relaxation: Relaxation, bank: int, members: Ints, order: Ints) -> NDArray[np.bool_]:
+    """Whose bytes fit at every instant, taken in order."""
+    place_of = np.full(len(relaxation.cost), -1, dtype=np.int64)
+    place_of[members] = np.arange(len(members))
+    parts: list[list[int]] = [[] for _ in members]
+    for part, owner in enumerate(place_of[relaxation.owner].tolist()):
+        if owner >= 0:
+            parts[owner].append(part)
+    load = np.zeros(relaxation.instants, dtype=np.int64)
+    room = relaxation.room[bank] or 0
+    stay = np.zeros(len(members), dtype=bool)
+    for member in order.tolist():
+        spans = [(slice(relaxation.first[p], relaxation.last[p]), relaxation.bytes[p, bank]) for p in parts[member]]
+        if all(load[span].max(initial=0) + more <= room for span, more in spans):
+            stay[member] = True
+            for span, more in spans:
+                load[span] += more
+    return stay
+
+
+def _fill(part: Problem, offsets: Ints, order: Ints, capacity: int) -> Ints:
+    """Give those in ``order`` who have no offset yet one below the capacity, if a gap is wide enough, without moving the others."""
+    wanted = np.unique(np.concatenate([order, np.flatnonzero(offsets != FREE)]))
+    sharing = part.in_place[np.isin(part.in_place, wanted).all(axis=1)]
+    if len(sharing) and (offsets[sharing] != FREE).all(axis=1).any():
+        # Buffers that share an address cannot be pinned apart: leave the packing as it is.
+        return offsets
+    filled = np.full(len(part), FREE, dtype=np.int64)
+    for _ in range(_PASSES):
+        some = replace(part.only(wanted), in_place=_NO_PAIRS)
+        everyone = reduce(replace(some, pin=np.where(offsets[wanted] != FREE, offsets[wanted], some.pin))).problem
+        rank = np.full(len(part), len(part), dtype=np.int64)
+        rank[order] = np.arange(len(order))
+        trial = place(everyone, np.argsort(np.append(rank[wanted], np.full(len(everyone) - len(wanted), len(part))), kind="stable"))
+        inside = trial[: len(wanted)] + some.size <= capacity
+        filled[:] = FREE
+        filled[wanted[inside]] = trial[: len(wanted)][inside]
+        if inside.all() or int(inside.sum()) <= int((offsets != FREE).sum()):
+            break
+        offsets = filled.copy()
+    return filled

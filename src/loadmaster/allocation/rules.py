@@ -1,0 +1,299 @@
+"""What makes a packing problem well formed, and the way from records and arrays to a checked `Problem`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.allocation.problem import FREE, NO_GAPS, Buffer, Gaps, Homes, Ints, Problem
+from loadmaster.core.errors import AllocationError
+
+LARGEST = 2**62
+"""Addresses and instants stay below this, so that sums of two fit 64 bits."""
+
+Where = Callable[[int, str], str]
+"""Names a buffer and one of its fields in an error."""
+
+
+def problem_of(buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | NDArray[Any], **demands: Any) -> Problem:
+    """Make a checked problem of records or arrays.
+
+    Parameters
+    ----------
+    buffers
+        `Buffer` records; or three integer arrays (lower, upper, size), also as one array of shape (n, 3); or a mapping of arrays that
+        may add ``alignment``, ``pin``, ``hint`` and ``ids``; or a problem, which is taken as it is.
+    **demands
+        Further fields of `Problem`: ``reserved``, ``aliases``, ``in_place``, ``conflicts``.
+
+    Raises
+    ------
+    AllocationError
+        If anything is malformed. The message names the buffer and the field.
+    """
+    if isinstance(buffers, Problem):
+        return buffers
+    if isinstance(buffers, Mapping):
+        columns, ids, gaps = dict(buffers), buffers.get("ids"), NO_GAPS
+    elif len(buffers) and all(isinstance(buffer, Buffer) for buffer in buffers):
+        columns, ids, gaps = _columns_of(list(buffers)), tuple(str(buffer.id) for buffer in buffers), _gaps_of(list(buffers))
+        demands = {"homes": _homes_of(list(buffers))} | demands
+    else:
+        columns, ids, gaps = _three(buffers), None, NO_GAPS
+    problem = from_columns(columns, None if ids is None else tuple(map(str, ids)), gaps, demands)
+    check(problem)
+    return problem
+
+
+def from_columns(columns: Mapping[str, Any], ids: tuple[str, ...] | None, gaps: Gaps, demands: Mapping[str, Any]) -> Problem:
+    """Fill in what is absent and see to it that columns are whole numbers of one length."""
+    missing = [name for name in ("lower", "upper", "size") if name not in columns]
+    if missing:
+        raise AllocationError(f"buffers: {missing[0]!r} is missing: give lower, upper and size")
+    size = whole(columns["size"], "size")
+    filled: dict[str, Any] = {name: whole(columns[name], name) for name in ("lower", "upper")}
+    for name, default in (("alignment", 1), ("pin", FREE), ("hint", FREE)):
+        filled[name] = whole(columns[name], name) if name in columns else np.full(len(size), default, dtype=np.int64)
+    for name, column in [*filled.items(), ("ids", ids)]:
+        if column is not None and len(column) != len(size):
+            raise AllocationError(f"buffers: {name!r} has {len(column)} entries and 'size' has {len(size)}: give as many of each")
+    return Problem(size=size, **filled, ids=ids, gaps=gaps, **_checked_demands(demands))
+
+
+def _checked_demands(demands: Mapping[str, Any]) -> dict[str, Any]:
+    """Demands in the form that `Problem` keeps them in, if they are of that form at all."""
+    known = ("reserved", "aliases", "in_place", "conflicts", "homes")
+    unknown = [name for name in demands if name not in known]
+    if unknown:
+        raise AllocationError(f"demand {unknown[0]!r} is not known: use {', '.join(known[:4])}")
+    checked = dict(demands)
+    for name in ("in_place", "conflicts"):
+        if checked.get(name) is not None:
+            checked[name] = _pairs(checked[name], name)
+    if "reserved" in checked:
+        checked["reserved"] = tuple((int(low), int(high)) for low, high in _pairs(checked["reserved"], "reserved").tolist())
+    if "aliases" in checked:
+        if not isinstance(checked["aliases"], Sequence) or not all(isinstance(group, Sequence) for group in checked["aliases"]):
+            raise AllocationError("aliases: give groups of buffers' numbers, such as ((0, 1), (4, 5, 6))")
+        checked["aliases"] = tuple(tuple(whole(np.array(group, dtype=object), "aliases").tolist()) for group in checked["aliases"])
+    return checked
+
+
+def _pairs(values: Any, name: str) -> Ints:
+    """Rows of two whole numbers."""
+    try:
+        rows = np.asarray(values, dtype=None if isinstance(values, np.ndarray) else object)
+    except ValueError:
+        rows = np.empty(1, dtype=object)
+    if rows.size and (rows.ndim != 2 or rows.shape[1] != 2):
+        raise AllocationError(f"{name}: give pairs of whole numbers, such as [(0, 1), (4, 5)]")
+    return whole(rows.reshape(-1), name).reshape(-1, 2)
+
+
+def whole(values: Any, name: str) -> Ints:
+    """One-dimensional int64 array; anything that is not a whole number below 2^62 is an error."""
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise AllocationError(f"buffers: {name!r} must be a list of whole numbers, not an array of shape {array.shape}")
+    if (array.dtype.kind in "iu" and array.dtype.itemsize < 8) or array.dtype == np.int64 or not len(array):
+        return np.ascontiguousarray(array, dtype=np.int64)
+    for at, value in enumerate(array.tolist()):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise AllocationError(f"buffer {at}: {name} is {value!r}: write a whole number")
+        if abs(value) >= LARGEST:
+            raise AllocationError(f"buffer {at}: {name} is {value}, which is 2^62 or more: scale the problem down")
+    return array.astype(np.int64)
+
+
+def _three(buffers: Any) -> dict[str, Any]:
+    if isinstance(buffers, np.ndarray) and buffers.ndim == 2 and buffers.shape[1] == 3:
+        buffers = tuple(buffers.T)
+    if len(buffers) == 0:
+        buffers = ([], [], [])
+    if len(buffers) != 3 or any(isinstance(column, str | int | float | Buffer) for column in buffers):
+        raise AllocationError("buffers: give Buffer records, or three arrays (lower, upper, size)")
+    return dict(zip(("lower", "upper", "size"), buffers, strict=True))
+
+
+def _columns_of(buffers: Sequence[Buffer]) -> dict[str, Any]:
+    def addresses(field: str) -> list[Any]:
+        values = [getattr(buffer, field) for buffer in buffers]
+        if bad := [at for at, value in enumerate(values) if isinstance(value, int) and value < 0]:
+            raise AllocationError(f"buffer {buffers[bad[0]].id!r}: {field} is {values[bad[0]]}: an address is at least 0")
+        return [FREE if value is None else value for value in values]
+
+    columns: dict[str, Any] = {name: [getattr(buffer, name) for buffer in buffers] for name in ("lower", "upper", "size", "alignment")}
+    return columns | {"pin": addresses("offset"), "hint": addresses("hint")}
+
+
+def _gaps_of(buffers: Sequence[Buffer]) -> Gaps:
+    rows = [
+        (owner, gap.lower, gap.upper, *((0, 0) if gap.window is None else gap.window))
+        for owner, buffer in enumerate(buffers)
+        for gap in buffer.gaps
+    ]
+    return gaps_from(rows) if rows else NO_GAPS
+
+
+def _homes_of(buffers: Sequence[Buffer]) -> Homes | None:
+    if all(buffer.memory is None and not buffer.prefers and buffer.accesses == 1 for buffer in buffers):
+        return None
+    prefers = tuple(tuple((item, None) if isinstance(item, str) else (item[0], item[1]) for item in buffer.prefers) for buffer in buffers)
+    homes = Homes(tuple(buffer.memory for buffer in buffers), prefers, tuple(buffer.accesses for buffer in buffers))
+    check_homes(homes, lambda at, field: f"buffer {buffers[at].id!r}: {field}")
+    return homes
+
+
+def check_homes(homes: Homes, where: Where) -> None:
+    """Raise for accesses or costs that are no whole numbers, and for memories that are listed twice."""
+    for buffer, (prefers, accesses) in enumerate(zip(homes.prefers, homes.accesses, strict=True)):
+        for field, value in [("accesses", accesses), *(("prefers", cost) for _, cost in prefers if cost is not None)]:
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < LARGEST:
+                raise AllocationError(f"{where(buffer, field)} has {value!r}: write a whole number from 0 to 2^62")
+        names = [name for name, _ in prefers]
+        if len(set(names)) < len(names):
+            raise AllocationError(f"{where(buffer, 'prefers')} names a memory twice: name each once")
+
+
+def gaps_from(rows: Sequence[tuple[int, ...]]) -> Gaps:
+    """Columns of rows (owner, lower, upper, low, high)."""
+    return Gaps(*(whole(list(column), "gaps") for column in zip(*rows, strict=True)))
+
+
+def check(problem: Problem, where: Where | None = None) -> None:
+    """Raise for the first thing that is wrong with a problem; O(n log n)."""
+    place = where or _named(problem)
+    for wrong, field, what in _faults(problem):
+        if wrong.any():
+            buffer = int(np.flatnonzero(wrong)[0])
+            values = {name: int(getattr(problem, name)[buffer]) for name in ("lower", "upper", "size", "alignment", "pin", "hint")}
+            raise AllocationError(f"{place(buffer, field)} {what.format(**values)}")
+    _check_sums(problem)
+    _check_ids(problem, place)
+    _check_gaps(problem, place)
+    _check_groups(problem)
+    check_pins(problem, place)
+
+
+def _named(problem: Problem) -> Where:
+    return lambda buffer, field: f"buffer {problem.name(buffer)!r}: {field}"
+
+
+def _faults(problem: Problem) -> Iterator[tuple[NDArray[np.bool_], str, str]]:
+    far = "is {%s}, which is 2^62 or more: scale the problem down"
+    for field in ("lower", "upper", "size", "alignment", "pin", "hint"):
+        yield getattr(problem, field) >= LARGEST, field, far % field
+    yield problem.lower < 0, "lower", "is {lower}: an instant is at least 0"
+    yield problem.upper < problem.lower, "upper", "is {upper}, before lower ({lower}): swap the two"
+    yield problem.size < 0, "size", "is {size}: a size is at least 0"
+    yield problem.alignment < 1, "alignment", "is {alignment}: an alignment is at least 1"
+    yield problem.pin < FREE, "offset", "is {pin}: an address is at least 0"
+    yield problem.hint < FREE, "hint", "is {hint}: an address is at least 0"
+    off = (problem.pin >= 0) & (problem.pin % np.maximum(problem.alignment, 1) != 0)
+    yield off, "offset", "is {pin}, not a multiple of its alignment ({alignment}): move the pin or relax the alignment"
+
+
+def _check_sums(problem: Problem) -> None:
+    """Every packing that an engine may try must have addresses below 2^62."""
+    if not len(problem):
+        return
+    highest = max(int(problem.pin.max()), int(problem.hint.max()), *(high for _, high in problem.reserved), 0)
+    widest = int(problem.size.max()) + int(problem.alignment.max())
+    if highest + widest * (len(problem) + 1) < LARGEST:
+        return
+    total = highest + sum(problem.size.tolist()) + sum(problem.alignment.tolist())
+    if total >= LARGEST:
+        raise AllocationError(f"buffers: the sizes add up to {total} bytes with alignments and pins, 2^62 or more: scale them down")
+
+
+def _check_ids(problem: Problem, place: Where) -> None:
+    if problem.ids is None or len(set(problem.ids)) == len(problem.ids):
+        return
+    seen: dict[str, int] = {}
+    for buffer, name in enumerate(problem.ids):
+        if name in seen:
+            raise AllocationError(f"{place(buffer, 'id')} is taken already, by buffer number {seen[name] + 1}: give each buffer its own")
+        seen[name] = buffer
+
+
+def _check_gaps(problem: Problem, place: Where) -> None:
+    last: dict[int, int] = {}
+    order = np.lexsort((problem.gaps.lower, problem.gaps.owner))
+    for owner, lower, upper, low, high in zip(*(column[order].tolist() for column in problem.gaps), strict=True):
+        begin, end, size = int(problem.lower[owner]), int(problem.upper[owner]), int(problem.size[owner])
+        spot = f"{place(owner, 'gaps')} has {lower}-{upper}"
+        if not begin <= lower <= upper <= end:
+            raise AllocationError(f"{spot}, which is not within its lifetime {begin}-{end}: shorten the gap")
+        if lower < last.get(owner, lower):
+            raise AllocationError(f"{spot}, which overlaps the gap before it: join the two")
+        if not 0 <= low <= high <= size:
+            raise AllocationError(f"{spot}@{low}:{high}, which is not within its {size} bytes: shorten the window")
+        last[owner] = upper
+
+
+def _check_groups(problem: Problem) -> None:
+    for low, high in problem.reserved:
+        if not 0 <= low <= high < LARGEST:
+            raise AllocationError(f"reserved range {low}-{high}: it must not be reversed and must lie between 0 and 2^62")
+    grouped = [member for group in problem.aliases for member in group]
+    pairs = [problem.in_place, *([] if problem.conflicts is None else [problem.conflicts])]
+    for member in [*grouped, *(int(i) for block in pairs for i in block.reshape(-1))]:
+        if not 0 <= member < len(problem):
+            raise AllocationError(f"buffer {member} of an alias group or a pair does not exist: there are {len(problem)}")
+    if len(set(grouped)) < len(grouped):
+        raise AllocationError("aliases: a buffer is in two groups: join the groups")
+    for group in problem.aliases:
+        pins = {int(problem.pin[member]) for member in group} - {FREE}
+        if len(pins) > 1:
+            names = ", ".join(repr(problem.name(member)) for member in group)
+            raise AllocationError(f"aliases: {names} must share an address but are pinned to {sorted(pins)}: keep one pin")
+        crooked = [member for member in group for pin in pins if pin % int(problem.alignment[member])]
+        if crooked:
+            step, name = int(problem.alignment[crooked[0]]), problem.name(crooked[0])
+            at = f"is pinned to {pins.pop()}, not a multiple of {step}, the alignment of {name!r}"
+            raise AllocationError(f"aliases: an address that {name!r} must share {at}: move the pin or relax the alignment")
+
+
+def check_pins(problem: Problem, where: Where | None = None) -> None:
+    """No two pinned buffers may claim one byte at one instant, unless they share their address or may."""
+    place = where or _named(problem)
+    for begin, end in problem.reserved:
+        inside = problem.solid & (problem.pin >= 0) & (problem.pin < end) & (problem.pin + problem.size > begin) & (begin < end)
+        if inside.any():
+            buffer = int(np.flatnonzero(inside)[0])
+            at = int(problem.pin[buffer])
+            raise AllocationError(f"{place(buffer, 'offset')} is {at}, which touches the reserved range {begin}-{end}: move one")
+    if problem.homes is not None or not (problem.pin >= 0).any():
+        # Pins to different memories do not meet: each memory is looked at when it is known who lives there.
+        return
+    group = {member: number for number, members in enumerate(problem.aliases) for member in members}
+    in_place = set(map(frozenset, problem.in_place.tolist()))
+    for one, other, when in _pinned_together(problem):
+        a, b = int(problem.pin[one]), int(problem.pin[other])
+        if group.get(one, -1) != group.get(other, -2) and not (a == b and frozenset((one, other)) in in_place):
+            both = f"is {a}, and buffer {problem.name(other)!r} is pinned to {b}"
+            raise AllocationError(f"{place(one, 'offset')} {both}: they overlap{when}: move one")
+
+
+def _pinned_together(problem: Problem) -> Iterator[tuple[int, int, str]]:
+    """Pairs of pinned buffers that share bytes and must be apart, and when."""
+    if problem.conflicts is not None:
+        one, other = problem.conflicts.T
+        pin, top = problem.pin, problem.pin + problem.size
+        clash = (pin[one] >= 0) & (pin[other] >= 0) & (pin[one] < top[other]) & (pin[other] < top[one])
+        clash &= problem.solid[one] & problem.solid[other]
+        yield from ((a, b, "") for a, b in problem.conflicts[clash].tolist())
+        return
+    owner, lower, upper, low, high = problem.parts
+    pinned = np.flatnonzero(problem.pin[owner] >= 0)
+    base = problem.pin[owner]
+    live: list[int] = []
+    for part in pinned[np.argsort(lower[pinned], kind="stable")].tolist():
+        live = [other for other in live if upper[other] > lower[part]]
+        for other in live:
+            if base[part] + low[part] < base[other] + high[other] and base[other] + low[other] < base[part] + high[part]:
+                yield int(owner[part]), int(owner[other]), f" at instant {lower[part]}"
+        live.append(part)

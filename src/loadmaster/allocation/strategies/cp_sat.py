@@ -1,0 +1,105 @@
+"""CP-SAT of OR-Tools on the same problem: the independent rival. Its answers are proven by its own search and checked by ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from loadmaster.allocation.gap_placer import place
+from loadmaster.allocation.search_state import Search, Strategy
+from loadmaster.allocation.strategies.greedy import orders
+from loadmaster.core.errors import AllocationError
+
+_WORK = 60.0
+"""Units of CP-SAT's own deterministic time, roughly seconds: the default budget."""
+_LARGEST = 2**50
+
+
+def run(search: Search) -> None:
+    """Build the model, start from greedy, and solve."""
+    solver_library = _library()
+    search.offer(place(search.problem, next(orders(search.problem))))
+    if search.done:
+        return
+    model, offsets = _model(solver_library, search)
+    solver = solver_library.CpSolver()
+    solver.parameters.num_workers = search.threads
+    solver.parameters.interleave_search = search.threads > 1
+    solver.parameters.random_seed = search.seed % 2**31
+    solver.parameters.max_deterministic_time = _WORK
+    if (remaining := search.remaining()) is not None:
+        solver.parameters.max_time_in_seconds = remaining
+    status = solver.solve(model)
+    search.count("branches", solver.num_branches)
+    search.expired()
+    if status in (solver_library.OPTIMAL, solver_library.FEASIBLE):
+        search.offer(np.array([solver.value(offset) for offset in offsets], dtype=np.int64))
+    if search.capacity is not None and status == solver_library.INFEASIBLE:
+        search.floor = search.capacity + 1
+    elif search.capacity is None and status in (solver_library.OPTIMAL, solver_library.INFEASIBLE):
+        search.floor = search.peak or 0
+
+
+def _library() -> Any:
+    try:
+        from ortools.sat.python import cp_model
+    except ImportError:
+        raise AllocationError("strategy 'cp-sat' needs OR-Tools: pip install 'loadmaster[rivals]', or use another strategy") from None
+    return cp_model
+
+
+def _model(library: Any, search: Search) -> tuple[Any, list[Any]]:
+    """Offsets as multiples of the alignment; parts as rectangles that must not overlap, or pair by pair where lifetimes do not say."""
+    problem, model = search.problem, library.CpModel()
+    ceiling = search.capacity if search.capacity is not None else (search.peak or 0) - 1
+    if ceiling >= _LARGEST:
+        raise AllocationError("strategy 'cp-sat' takes addresses up to 2^50: scale the problem down, or use another strategy")
+    offsets: list[Any] = []
+    for buffer, (size, align, pin) in enumerate(zip(problem.size.tolist(), problem.alignment.tolist(), problem.pin.tolist(), strict=True)):
+        if pin >= 0:
+            offsets.append(model.new_int_var(pin, pin, f"{buffer}"))
+        elif align == 1:
+            offsets.append(model.new_int_var(0, max(0, ceiling - size), f"{buffer}"))
+        else:
+            offsets.append(align * model.new_int_var(0, max(0, (ceiling - size) // align), f"{buffer}"))
+    pairwise = problem.conflicts is not None or len(problem.in_place) > 0
+    (_apart if pairwise else _rectangles)(model, search, offsets)
+    peak = model.new_int_var(min(search.bound.bytes, ceiling), ceiling, "peak")
+    for offset, size in zip(offsets, problem.size.tolist(), strict=True):
+        model.add(offset + size <= peak)
+    if search.capacity is None:
+        model.minimize(peak)
+    return model, offsets
+
+
+def _rectangles(model: Any, search: Search, offsets: list[Any]) -> None:
+    times, addresses, bytes_ = [], [], []
+    for owner, lower, upper, low, high in zip(*(column.tolist() for column in search.problem.parts), strict=True):
+        times.append(model.new_fixed_size_interval_var(lower, upper - lower, ""))
+        addresses.append(model.new_fixed_size_interval_var(offsets[owner] + low, high - low, ""))
+        bytes_.append(high - low)
+    model.add_no_overlap_2d(times, addresses)
+    model.add_cumulative(times, bytes_, search.capacity if search.capacity is not None else search.peak or 0)
+
+
+def _apart(model: Any, search: Search, offsets: list[Any]) -> None:
+    """Every conflicting pair: one below the other, or, if it may share, both at one address."""
+    problem, parts = search.problem, search.problem.parts
+    sharing = {frozenset(pair) for pair in problem.in_place.tolist()}
+    listed = None if problem.conflicts is None else {frozenset(pair) for pair in problem.conflicts.tolist()}
+    rows = list(zip(*(column.tolist() for column in parts), strict=True))
+    for at, (one, a, b, low, high) in enumerate(rows):
+        for other, c, d, first, last in rows[:at]:
+            pair = frozenset((one, other))
+            if one == other or not (pair in listed if listed is not None else (a < d and c < b)):
+                continue
+            ways = [model.new_bool_var("") for _ in range(3 if pair in sharing else 2)]
+            model.add(offsets[one] + high <= offsets[other] + first).only_enforce_if(ways[0])
+            model.add(offsets[other] + last <= offsets[one] + low).only_enforce_if(ways[1])
+            if len(ways) == 3:
+                model.add(offsets[one] == offsets[other]).only_enforce_if(ways[2])
+            model.add_bool_or(ways)
+
+
+STRATEGY = Strategy("cp-sat", frozenset({"alignment", "pins", "gaps", "windows", "in-place pairs", "conflict pairs"}), run)

@@ -1,0 +1,131 @@
+"""TelaMalloc: a heuristic that guides a constraint propagator and learns from it where to go back to; the search is native.
+
+After "TelaMalloc: Efficient On-Chip Memory Allocation for Production Machine Learning Accelerators", ASPLOS 2023. What the published
+rules leave open is settled by what works best, see ``docs/allocation.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+from loadmaster import _native
+from loadmaster.allocation import native
+from loadmaster.allocation.backtracking.trees import NO_TREES, Trees
+from loadmaster.allocation.gap_placer import place
+from loadmaster.allocation.problem import Ints, Problem
+from loadmaster.allocation.search_state import Search, Strategy
+from loadmaster.allocation.strategies import best_fit
+
+_CAPACITIES = 8
+"""Attempts at ever higher capacities that may fail."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Features of the search, each to be switched off on its own, and the budgets.
+
+    Attributes
+    ----------
+    contention
+        Of the instants where the skyline is lowest, go to the one with the most bytes waiting; else to the earliest.
+    rules
+        Candidates by lifetime, size and area; else by size alone.
+    phases
+        Groups of buffers that contend with each other, one after the other, the fullest first; else all at once.
+    propagate
+        Ask the propagator after every step; else notice only that a buffer itself does not fit.
+    jump
+        Major backtracks: go back to a placement to blame; else undo one placement after the other.
+    prioritise
+        Buffers that could not be placed, or that caused a major backtrack, are tried first from then on.
+    unstick
+        After ``patience`` backtracks without getting deeper, undo half of the placements; after some thousand steps, all of them.
+    lowest
+        Go where the skyline is lowest; else contention alone decides.
+    steps
+        Placements to try for each capacity.
+    trees
+        Chooses the target of a major backtrack, see `loadmaster.allocation.backtracking.learning`; None: the latest placement to blame.
+    """
+
+    contention: bool = True
+    rules: bool = True
+    phases: bool = True
+    propagate: bool = True
+    jump: bool = True
+    prioritise: bool = True
+    unstick: bool = True
+    lowest: bool = True
+    patience: int = 200
+    steps: int = 20_000
+    trees: Trees | None = None
+
+    @property
+    def bits(self) -> int:
+        """The features as the native core takes them."""
+        return sum(getattr(self, name) << bit for bit, name in enumerate(FEATURES))
+
+
+FEATURES = tuple(field.name for field in fields(Options) if field.type == "bool")
+"""Names of the features that can be switched off."""
+
+
+@dataclass
+class Counts:
+    """What a search did; an attempt begins with nothing placed."""
+
+    steps: int = 0
+    minor_backtracks: int = 0
+    major_backtracks: int = 0
+    attempts: int = 0
+
+
+class TelaMalloc:
+    """A search for a packing within a capacity."""
+
+    def __init__(self, problem: Problem, capacity: int, options: Options | None = None) -> None:
+        self.options = options or Options()
+        self.counts = Counts()
+        self._columns, self._capacity = native.columns(problem), capacity
+
+    def run(self, seconds: float = math.inf) -> Ints | None:
+        """Offsets, or None if steps, seconds or candidates ran out, which proves nothing.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            If one came.
+        """
+        options = self.options
+        budget = (options.bits, options.patience, options.steps, seconds)
+        trees = options.trees or NO_TREES
+        shape, numbers = (trees.root, trees.feature, trees.left, trees.right), (trees.threshold, trees.value)
+        found, offsets, counts, interrupted = _native.telamalloc(*self._columns, self._capacity, *budget, *shape, *numbers)
+        self.counts = Counts(*counts)
+        if interrupted:
+            raise KeyboardInterrupt
+        return offsets if found else None
+
+
+def run(search: Search, options: Options | None = None) -> None:
+    """Find any packing; then ask for less: first the bound, then ever closer to the best so far."""
+    problem = search.problem
+    search.offer(place(problem, best_fit.order(problem), best_fit=True))
+    low = search.bound.bytes if search.capacity is None else search.capacity
+    failures = 0
+    while not search.done and search.peak is not None and not search.expired() and failures < _CAPACITIES:
+        capacity = low + (search.peak - 1 - low) * failures // _CAPACITIES
+        attempt = TelaMalloc(problem, capacity, options)
+        remaining = search.remaining()
+        offsets = attempt.run(math.inf if remaining is None else remaining)
+        for name, value in vars(attempt.counts).items():
+            search.count(name, value)
+        failures += offsets is None
+        if offsets is not None:
+            search.offer(offsets)
+        elif search.capacity is not None:
+            break
+
+
+STRATEGY = Strategy("telamalloc", native.HONOURS, run)

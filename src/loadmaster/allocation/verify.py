@@ -1,0 +1,142 @@
+"""Whether addresses hold: a naive sweep over time that shares nothing with the engines, not even how they see gaps.
+
+O(n log n) comparisons for buffers with lifetimes and gaps; every pair is compared where aliases, in-place pairs or conflict pairs are
+in play.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import combinations, pairwise
+
+from loadmaster.allocation.problem import Ints, Problem
+
+Piece = tuple[int, int, int, int, int]
+"""Owner, first instant, instant after the last, first byte, byte after the last: absolute addresses."""
+
+
+_MANY = 64
+"""Deaths at one instant from which the list of the living is written anew."""
+
+
+def broken_rules(problem: Problem, offsets: Ints, capacity: int | None = None) -> Iterator[tuple[str, str]]:
+    """Rule and message for everything that is wrong with a packing; a buffer at a negative offset counts as not placed."""
+    if len(offsets) != len(problem):
+        yield "complete", f"{len(offsets)} offsets for {len(problem)} buffers"
+        return
+    yield from _each_buffer(problem, offsets, capacity)
+    yield from _shared(problem, offsets)
+    pieces = list(_pieces(problem, offsets.tolist()))
+    yield from _reserved(problem, pieces)
+    loose = bool(problem.aliases) or len(problem.in_place) > 0 or problem.conflicts is not None
+    listed = problem.conflicts is not None and not len(problem.gaps.owner)
+    overlaps = _listed(problem, offsets) if listed else _pairs(problem, offsets, pieces) if loose else _sweep(pieces)
+    for one, other, instant in overlaps:
+        yield "overlap", f"buffers {problem.name(one)!r} and {problem.name(other)!r} share bytes at instant {instant}"
+
+
+def _each_buffer(problem: Problem, offsets: Ints, capacity: int | None) -> Iterator[tuple[str, str]]:
+    columns = (problem.lower, problem.upper, problem.size, problem.alignment, problem.pin, offsets)
+    for i, (lower, upper, size, alignment, pin, at) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        if at < 0:
+            yield "complete", f"buffer {problem.name(i)!r} has no offset"
+        elif at % alignment:
+            yield "alignment", f"buffer {problem.name(i)!r} is at {at}, not a multiple of {alignment}"
+        if pin >= 0 and pin != at:
+            yield "pin", f"buffer {problem.name(i)!r} is at {at}, not where it is pinned ({pin})"
+        if capacity is not None and size > 0 and upper > lower and at + size > capacity:
+            yield "capacity", f"buffer {problem.name(i)!r} ends at {at + size}, past the capacity of {capacity}"
+
+
+def _shared(problem: Problem, offsets: Ints) -> Iterator[tuple[str, str]]:
+    for group in problem.aliases:
+        if len({int(offsets[i]) for i in group}) > 1:
+            yield "alias", f"buffers {', '.join(repr(problem.name(i)) for i in group)} must share their offset"
+
+
+def _reserved(problem: Problem, pieces: list[Piece]) -> Iterator[tuple[str, str]]:
+    for low, high in problem.reserved:
+        for owner, _, _, first, last in pieces:
+            if low < high and first < high and low < last:
+                yield "reserved", f"buffer {problem.name(owner)!r} at {first}-{last} touches the reserved range {low}-{high}"
+
+
+def _pieces(problem: Problem, offsets: list[int]) -> Iterator[Piece]:
+    """Cut every lifetime at its gaps."""
+    gaps: dict[int, list[tuple[int, int, int, int]]] = {}
+    for owner, *gap in zip(*(column.tolist() for column in problem.gaps), strict=True):
+        gaps.setdefault(owner, []).append((gap[0], gap[1], gap[2], gap[3]))
+    columns = (problem.lower.tolist(), problem.upper.tolist(), problem.size.tolist(), offsets)
+    for owner, (lower, upper, size, offset) in enumerate(zip(*columns, strict=True)):
+        if size <= 0 or upper <= lower or offset < 0:
+            continue
+        if owner not in gaps:
+            yield owner, lower, upper, offset, offset + size
+            continue
+        cuts = sorted({lower, upper, *(instant for gap in gaps[owner] for instant in gap[:2])})
+        for begin, end in pairwise(cuts):
+            first, last = next(((low, high) for a, b, low, high in gaps[owner] if a <= begin and end <= b), (0, size))
+            if first < last:
+                yield owner, begin, end, offset + first, offset + last
+
+
+def _sweep(pieces: list[Piece]) -> Iterator[tuple[int, int, int]]:
+    """Overlapping pairs, at most one for each piece: live address ranges are kept sorted, so neighbours are enough."""
+    births: dict[int, list[int]] = {}
+    deaths: dict[int, list[int]] = {}
+    for number, piece in enumerate(pieces):
+        births.setdefault(piece[1], []).append(number)
+        deaths.setdefault(piece[2], []).append(number)
+    live: list[tuple[int, int]] = []
+    for instant in sorted(births.keys() | deaths.keys()):
+        _remove(live, [(pieces[number][3], number) for number in deaths.get(instant, ())])
+        for number in sorted(births.get(instant, ()), key=lambda number: pieces[number][3]):
+            owner, _, _, first, last = pieces[number]
+            at = bisect_left(live, (first, number))
+            below = at > 0 and pieces[live[at - 1][1]][4] > first
+            if below or (at < len(live) and live[at][0] < last):
+                yield pieces[live[at - 1 if below else at][1]][0], owner, instant
+            else:
+                live.insert(at, (first, number))
+
+
+def _remove(live: list[tuple[int, int]], dead: list[tuple[int, int]]) -> None:
+    """Take out ranges, of which those that overlapped were never in."""
+    if len(dead) > _MANY:
+        gone = set(dead)
+        live[:] = [item for item in live if item not in gone]
+        return
+    for item in dead:
+        at = bisect_left(live, item)
+        if at < len(live) and live[at] == item:
+            del live[at]
+
+
+def _listed(problem: Problem, offsets: Ints) -> Iterator[tuple[int, int, int]]:
+    """Conflict pairs that share bytes, where no buffer has gaps; O(pairs)."""
+    assert problem.conflicts is not None
+    one, other = problem.conflicts.T
+    solid = (problem.size > 0) & (problem.upper > problem.lower) & (offsets >= 0)
+    top = offsets + problem.size
+    clash = solid[one] & solid[other] & (one != other) & (offsets[one] < top[other]) & (offsets[other] < top[one])
+    group_of = {member: number for number, group in enumerate(problem.aliases) for member in group}
+    in_place = {frozenset(pair) for pair in problem.in_place.tolist()}
+    for a, b in problem.conflicts[clash].tolist():
+        together = group_of.get(a, -1) == group_of.get(b, -2)
+        if not together and not (frozenset((a, b)) in in_place and offsets[a] == offsets[b]):
+            yield a, b, int(max(problem.lower[a], problem.lower[b]))
+
+
+def _pairs(problem: Problem, offsets: Ints, pieces: list[Piece]) -> Iterator[tuple[int, int, int]]:
+    group_of = {member: number for number, group in enumerate(problem.aliases) for member in group}
+    in_place = {frozenset(pair) for pair in problem.in_place.tolist()}
+    apart = None if problem.conflicts is None else {frozenset(pair) for pair in problem.conflicts.tolist()}
+    for (one, a, b, low, high), (other, c, d, first, last) in combinations(pieces, 2):
+        pair = frozenset((one, other))
+        if one == other or low >= last or first >= high:
+            continue
+        if group_of.get(one, -1) == group_of.get(other, -2) or (pair in in_place and offsets[one] == offsets[other]):
+            continue
+        if pair in apart if apart is not None else (a < d and c < b):
+            yield one, other, max(a, c)

@@ -1,0 +1,120 @@
+"""``loadmaster allocate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from loadmaster.cli.options import Json, Memory, memories_of
+from loadmaster.cli.printing import print_json
+from loadmaster.core.errors import AllocationError, OutputError
+
+if TYPE_CHECKING:
+    from loadmaster.allocation.answer import Allocation
+    from loadmaster.allocation.memories.problem import BankAllocation
+    from loadmaster.allocation.problem import Problem
+
+
+def allocate_command(
+    buffers: Annotated[Path, typer.Argument(metavar="BUFFERS.csv", help="Columns id, lower, upper (or end, inclusive), size, and more.")],
+    capacity: Annotated[
+        str | None, typer.Option(metavar="BYTES", help="Find any packing that fits, such as `1MiB`. Without it, the lowest peak.")
+    ] = None,
+    memory: Memory = None,
+    alignment: Annotated[str | None, typer.Option(metavar="BYTES", help="Every offset is a multiple of it.")] = None,
+    strategy: Annotated[
+        str, typer.Option(metavar="NAME", help="auto, best-fit, greedy, telamalloc, exact, local-search or cp-sat.")
+    ] = "auto",
+    time_limit: Annotated[
+        str | None, typer.Option(metavar="S", help="Stop after so long, such as `5` or `200 ms`, with the best so far.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, metavar="N", help="Same input and seed, same packing.")] = 0,
+    threads: Annotated[int, typer.Option(min=1, metavar="N", help="Use up to so many threads.")] = 1,
+    output: Annotated[Path | None, typer.Option(metavar="OUT.csv", help="Where the buffers go, with their offsets.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Give buffers with known lifetimes addresses in one memory, or in several.
+
+    With several memories, buffers that do not fit into the best one are spilled to the next at the least cost. Exit code 1 if they do not
+    fit, or no packing was found.
+
+    Example: `loadmaster allocate buffers.csv --capacity 1MiB --output packed.csv`, or with `--memory sram=1MiB --memory dram`
+    """
+    from loadmaster.allocation.allocate import aligned, allocate
+    from loadmaster.allocation.buffers_csv import read_buffers
+    from loadmaster.core.units import parse_bytes, parse_seconds
+
+    limit = None if time_limit is None else parse_seconds(time_limit)
+    room, step = (None if text is None else parse_bytes(text) for text in (capacity, alignment))
+    if output is not None:
+        _require_writable(output.parent, "--output")
+    problem = aligned(read_buffers(buffers), step)
+    if memory:
+        if room is not None:
+            raise AllocationError("--capacity belongs to one memory: write --memory NAME=BYTES")
+        from loadmaster.allocation.memories.allocate import allocate_banks
+
+        spread = allocate_banks(problem, memories_of(memory), strategy=strategy, time_limit=limit, seed=seed, threads=threads)
+        _show_packing(problem, spread, output, as_json)
+    else:
+        answer = allocate(problem, room, strategy=strategy, time_limit=limit, seed=seed, threads=threads)
+        _show_packing(problem, answer, output, as_json)
+
+
+def _show_packing(problem: Problem, answer: Allocation | BankAllocation, output: Path | None, as_json: bool) -> None:
+    """Write what was found, and say what it is; exit code 1 if it is nothing."""
+    from loadmaster.allocation.answer import Allocation
+    from loadmaster.allocation.buffers_csv import write_buffers
+
+    if output is not None and answer.offsets is not None:
+        write_buffers(output, problem, answer.offsets, None if isinstance(answer, Allocation) else answer.memory)
+    if as_json:
+        count = len(problem)
+        print_json(_allocation_json(answer, count) if isinstance(answer, Allocation) else _banks_json(answer, count))
+    else:
+        from rich.console import Console
+
+        from loadmaster.report.packing import banks_summary, packing_summary
+
+        Console().print(packing_summary(problem, answer) if isinstance(answer, Allocation) else banks_summary(problem, answer))
+        if output is not None and answer.offsets is not None:
+            typer.echo(f"wrote {output}")
+    if answer.offsets is None:
+        raise typer.Exit(1)
+
+
+def _allocation_json(answer: Allocation, buffers: int) -> dict[str, Any]:
+    from dataclasses import asdict, is_dataclass
+
+    kept = ("status", "peak", "lower_bound", "capacity", "seconds", "cpu_seconds", "strategy", "seed", "interrupted", "counters")
+    proof = answer.certificate
+    shown: dict[str, Any] = {name: getattr(answer, name) for name in kept} | {"buffers": buffers}
+    key = "reason" if answer.status == "infeasible" else "certificate"
+    return shown | {key: asdict(proof) if is_dataclass(proof) and not isinstance(proof, type) else proof}
+
+
+def _banks_json(answer: BankAllocation, buffers: int) -> dict[str, Any]:
+    from dataclasses import asdict, is_dataclass
+
+    kept = ("status", "cost", "lower_bound", "seconds", "cpu_seconds", "strategy", "seed", "interrupted", "counters")
+    shown: dict[str, Any] = {name: getattr(answer, name) for name in kept} | {"buffers": buffers}
+    shown["memories"] = {
+        bank.name: {"capacity": bank.capacity, "alignment": bank.alignment}
+        | ({"peak": packing.peak, "buffers": len(packing.offsets)} if packing is not None and packing.offsets is not None else {})
+        for bank, packing in ((bank, answer.packings.get(bank.name)) for bank in answer.banks)
+    }
+    return shown | {"reason": asdict(answer.reason) if is_dataclass(answer.reason) else answer.reason}
+
+
+def _require_writable(directory: Path, option: str) -> None:
+    """Find out before the work, not after it."""
+    from tempfile import TemporaryFile
+
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise OutputError(f"{option} {directory}: cannot be written: {error.strerror}") from None

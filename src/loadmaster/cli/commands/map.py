@@ -1,0 +1,179 @@
+"""``loadmaster map``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from loadmaster.cli.options import Batch, Dim, Json, Precision, Training, sizes_of
+from loadmaster.cli.printing import print_json
+from loadmaster.core.errors import MappingError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loadmaster.cost.job_pool import JobPool
+    from loadmaster.mapping.answer import JobMapping
+    from loadmaster.mapping.network_timing import NetworkLatency, NetworkTiming
+    from loadmaster.targets.hardware import Target
+
+
+def map_command(
+    jobs: Annotated[
+        list[str], typer.Argument(metavar="JOBS...", help="Networks (`.onnx`, `onnx:NAME`), job lists or job analysis tables (`.csv`).")
+    ],
+    target: Annotated[str | None, typer.Option(metavar="NAME|FILE.toml", help="Whose cores run them; a table of costs needs none.")] = None,
+    bandwidth: Annotated[
+        str | None, typer.Option(metavar="BYTES_PER_S", help="That all cores share; the target's main memory has one.")
+    ] = None,
+    objective: Annotated[
+        str, typer.Option(metavar="NAME[,NAME]", help="makespan, throughput, energy or edp; two of them for a Pareto front.")
+    ] = "makespan",
+    strategy: Annotated[
+        str, typer.Option(metavar="NAME", help="auto, magma, annealing, herald, ai-mt, random, ga, de, es, cma-es, tbpsa, pso, a2c or ppo.")
+    ] = "auto",
+    samples: Annotated[int | None, typer.Option(min=1, metavar="N", help="Evaluate at most so many mappings of a group.")] = None,
+    time_limit: Annotated[
+        str | None, typer.Option(metavar="S", help="Stop after so long, such as `1` or `200 ms`, with the best so far.")
+    ] = None,
+    cost: Annotated[str, typer.Option(metavar="dataflow|maestro|FILE.csv", help="What jobs cost.")] = "dataflow",
+    allocator: Annotated[str, typer.Option(metavar="demand|even", help="How cores share the bandwidth.")] = "demand",
+    group_size: Annotated[int | None, typer.Option(min=1, metavar="N", help="Map so many jobs at a time, group after group.")] = None,
+    mini_batches: Annotated[int, typer.Option(min=1, metavar="N", help="Instances of every network or list.")] = 1,
+    dependencies: Annotated[bool, typer.Option("--dependencies", help="A job starts when its inputs exist.")] = False,
+    timing: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME:period=S,deadline=S,priority=X", help="When a network's mini-batches come and are due."),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a field of the target, or `magma.mutation=0.1`.")
+    ] = None,
+    warm_start: Annotated[Path | None, typer.Option(metavar="FILE", help="Start from an earlier mapping's JSON.")] = None,
+    batch: Batch = None,
+    dim: Dim = None,
+    precision: Precision = None,
+    training: Training = False,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, metavar="N", help="Same input and seed, same mapping.")] = 0,
+    threads: Annotated[int, typer.Option(min=1, metavar="N", help="Use up to so many threads.")] = 1,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where mapping.json goes.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Map jobs of many networks onto cores that share one bandwidth.
+
+    Which core runs each job, and in which order. Jobs depend on nothing and load and store all their operands, as in M3E, unless
+    --dependencies is given.
+
+    Example: `loadmaster map onnx:resnet50 onnx:squeezenet --target m3e-s2 --bandwidth "16 GB/s" --precision int8`
+    """
+    from contextlib import nullcontext
+
+    from loadmaster.cli.progress_line import LateProgress
+    from loadmaster.core.files import output_directory
+    from loadmaster.core.units import parse_seconds
+    from loadmaster.cost.job_pool import read_pool
+    from loadmaster.mapping.answer import read_warm_start
+    from loadmaster.mapping.network_timing import latencies, parse_timing
+    from loadmaster.targets.load import target as read_target
+
+    fields, settings = _strategy_settings(overrides or [], strategy)
+    machine = None if target is None else read_target(target, fields)
+    rate = _bandwidth(machine, bandwidth)
+    objectives = objective.split(",")
+    options: dict[str, Any] = {"strategy": strategy, "allocator": allocator, "samples": samples, "seed": seed}
+    options["time_limit"] = None if time_limit is None else parse_seconds(time_limit)
+    free_only = {"group_size": group_size, "settings": settings, "warm_start": None if warm_start is None else read_warm_start(warm_start)}
+    timings = [parse_timing(text) for text in timing or []]
+    with output_directory(out) if out is not None else nullcontext() as place, LateProgress() as progress:
+        progress("reading", 0.0)
+        read: dict[str, Any] = {"batch": batch, "dims": sizes_of(dim or []), "precision": precision, "training": training}
+        pool = read_pool(jobs, machine, cost, mini_batches=mini_batches, **read)
+        options["progress"] = progress
+        if dependencies or timings:
+            if any(free_only.values()):
+                raise MappingError("map: --dependencies and --timing go with neither --group-size nor --warm-start nor settings")
+            found = _map_waiting(pool, rate, objectives, pool.after if dependencies else [()] * len(pool.after), timings, options)
+        else:
+            found = _map_free(pool, rate, objectives, options | free_only | {"threads": threads})
+        files = []
+        if place is not None:
+            for number, mapping in enumerate(found):
+                mapping.save(place.draft / ("mapping.json" if len(found) == 1 else f"mapping-{number}.json"))
+            files = place.publish()
+    _show(found, objectives, latencies(pool, timings, found[0]) if timings else (), files, as_json)
+
+
+def _bandwidth(machine: Target | None, given: str | None) -> float:
+    """Bytes/s that the cores share."""
+    from loadmaster.core.units import parse_bandwidth
+
+    if given is not None:
+        return parse_bandwidth(given)
+    if machine is None:
+        raise MappingError("map: give a --target, or --bandwidth for jobs whose costs are in a table")
+    return min(machine.main.read_bandwidth, machine.main.write_bandwidth)
+
+
+def _map_free(pool: JobPool, rate: float, objectives: list[str], options: dict[str, Any]) -> tuple[JobMapping, ...]:
+    from loadmaster.mapping.map_jobs import map_jobs, pareto_front
+
+    if len(objectives) > 2:
+        raise MappingError(f"--objective {','.join(objectives)!r}: give one objective, or two for a Pareto front")
+    if len(objectives) == 2:
+        return pareto_front(pool.analysis, rate, (objectives[0], objectives[1]), **options)
+    return (map_jobs(pool.analysis, rate, objective=objectives[0], **options),)
+
+
+def _map_waiting(
+    pool: JobPool, rate: float, objectives: list[str], after: Sequence[Sequence[int]], timings: list[NetworkTiming], options: dict[str, Any]
+) -> tuple[JobMapping, ...]:
+    from loadmaster.mapping.map_jobs import map_dependent_jobs
+    from loadmaster.mapping.network_timing import job_times_of
+
+    if len(objectives) > 1:
+        raise MappingError("map: --dependencies and --timing go with one objective")
+    release, due, weight = job_times_of(pool, timings)
+    return (map_dependent_jobs(pool.analysis, rate, after, release=release, due=due, weight=weight, objective=objectives[0], **options),)
+
+
+def _show(
+    found: tuple[JobMapping, ...], objectives: list[str], served: tuple[NetworkLatency, ...], files: list[Path], as_json: bool
+) -> None:
+    from dataclasses import asdict
+
+    if as_json:
+        shown = found[0].as_json() if len(objectives) == 1 else {"objectives": objectives, "front": [each.as_json() for each in found]}
+        print_json(shown | ({"networks": [asdict(each) for each in served]} if served else {}))
+        return
+    from rich.console import Console
+
+    from loadmaster.report.mapping import front_summary, latency_summary, mapping_summary
+
+    Console().print(mapping_summary(found[0]) if len(objectives) == 1 else front_summary(found))
+    if served:
+        Console().print(latency_summary(served))
+    for file in files:
+        typer.echo(f"wrote {file}")
+
+
+def _strategy_settings(overrides: list[str], strategy: str) -> tuple[list[str], dict[str, float]]:
+    """Overrides of the target, and settings of the strategy, which begin with its name."""
+    from loadmaster.mapping.strategies.registry import NAMES
+
+    fields, settings = [], {}
+    for override in overrides:
+        name, _, value = override.partition("=")
+        owner, _, setting = name.partition(".")
+        if owner not in NAMES:
+            fields.append(override)
+            continue
+        if owner != strategy:
+            raise MappingError(
+                f"--set {override!r}: is a setting of the strategy {owner}, and {strategy} was chosen: add --strategy {owner}"
+            )
+        try:
+            settings[setting] = float(value)
+        except ValueError:
+            raise MappingError(f"--set {override!r}: write {name}=NUMBER") from None
+    return fields, settings

@@ -1,0 +1,171 @@
+"""``loadmaster place``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from loadmaster.cli.options import Json
+from loadmaster.cli.printing import print_json
+from loadmaster.core.errors import PlacementError
+
+if TYPE_CHECKING:
+    from loadmaster.core.files import OutputDirectory
+    from loadmaster.placement.answer import MemoryPlan
+    from loadmaster.placement.sequence import KernelSequence
+
+_CURVE = 10
+"""Steps of the slowdown curve, in percent of what everything fast takes."""
+
+
+def place_command(
+    graph: Annotated[
+        str,
+        typer.Argument(
+            metavar="GRAPH", help="A `.onnx` file, `onnx:NAME`, `torch:module.path:factory`, or a kernel sequence (`.json`, `.json.gz`)."
+        ),
+    ],
+    target: Annotated[str, typer.Option(metavar="NAME|FILE.toml", help="A bundled target (`loadmaster targets`) or a file.")],
+    fast: Annotated[
+        str | None,
+        typer.Option(metavar="BYTES|PERCENT", help="Fast memory, or a share of what everything fast takes. Default: the target's."),
+    ] = None,
+    mode: Annotated[
+        str, typer.Option(metavar="static|sync|async", help="What tensors may do: nothing, move between kernels, or while they run.")
+    ] = "sync",
+    strategy: Annotated[
+        str, typer.Option(metavar="NAME", help="auto, program, all-fast, all-slow, first-touch, lru, largest-first or intervals.")
+    ] = "auto",
+    cost: Annotated[
+        str, typer.Option(metavar="roofline|profile|FILE", help="Where kernel times come from; FILE is a table of measured times.")
+    ] = "roofline",
+    gap: Annotated[float | None, typer.Option(metavar="SHARE", help="Distance to the lower bound at which the search may end.")] = None,
+    time_limit: Annotated[str | None, typer.Option(metavar="S", help="Stop the search after so long, such as `5` or `2 min`.")] = None,
+    training: Annotated[bool, typer.Option("--training", help="Place a whole training step: forward, loss, backward, optimiser.")] = False,
+    batch: Annotated[int | None, typer.Option(min=1, metavar="N", help="Leading dimension of the inputs.")] = None,
+    max_slowdown: Annotated[
+        float | None, typer.Option(metavar="X", help="Find the smallest fast memory with which time is at most X times all fast.")
+    ] = None,
+    curve: Annotated[bool, typer.Option("--curve", help="Show slowdown over fast memory, from none to all that is asked for.")] = False,
+    explain: Annotated[list[str] | None, typer.Option(metavar="TENSOR", help="Say why a tensor is where it is. May be repeated.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help='Override a field of the target: `copy.to_fast="12 GB/s"`.')
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, metavar="N", help="Same input and seed, same placement.")] = 0,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where placement.json and report.html go.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Decide which memory each tensor is in and when it moves, within a limit on the fast memory.
+
+    The limit holds to the byte, addresses included. The answer is checked by code that shares nothing with the engines, and shown beside
+    what simpler strategies do with the same kernels. Times are estimates, unless they were measured with `loadmaster profile`.
+
+    Example: `loadmaster place onnx:resnet50 --target optane-server --batch 64 --fast 50% --mode sync --out placed`
+    """
+    from contextlib import nullcontext
+
+    from loadmaster.cli.progress_line import LateProgress
+    from loadmaster.core.files import output_directory
+    from loadmaster.core.units import parse_bytes_of, parse_seconds
+    from loadmaster.cost.read_sequence import read_sequence
+    from loadmaster.placement.place import place
+    from loadmaster.targets.load import target as read_target
+
+    if fast is not None and max_slowdown is not None:
+        raise PlacementError("--max-slowdown finds the fast memory that --fast would give: leave one out")
+    machine = read_target(target, overrides or ())
+    with output_directory(out) if out is not None else nullcontext() as drafts, LateProgress() as progress:
+        progress("reading", 0.0)
+        sequence = read_sequence(graph, machine, training=training, batch=batch, cost=cost)
+        chosen = [_tensor(sequence, name) for name in explain or []]
+        options: dict[str, Any] = {"mode": mode, "strategy": strategy, "gap": gap, "seed": seed, "progress": progress}
+        options["time_limit"] = None if time_limit is None else parse_seconds(time_limit)
+        limit = machine.fast.capacity if machine.fast is not None else sequence.peak_bytes
+        limit = limit if fast is None else parse_bytes_of(fast, sequence.peak_bytes)
+        extra: dict[str, Any] = {}
+        plan = place(sequence, limit, **options) if max_slowdown is None else _smallest(sequence, max_slowdown, options, extra)
+        if curve:
+            extra["curve"] = _curve(sequence, options)
+        shown = _shown(plan, chosen, extra)
+        files = [] if drafts is None else _write(plan, shown, drafts)
+    if as_json:
+        print_json(shown | {"files": [str(file) for file in files]})
+    else:
+        _print(plan, chosen, extra, files)
+
+
+def _tensor(sequence: KernelSequence, name: str) -> int:
+    """Number of the tensor of that name."""
+    from difflib import get_close_matches
+
+    names = [tensor.name for tensor in sequence.tensors]
+    if name in names:
+        return names.index(name)
+    near = ", ".join(get_close_matches(name, names, n=3, cutoff=0.0))
+    raise PlacementError(f"--explain {name!r}: {sequence.name} has no such tensor: perhaps {near}")
+
+
+def _smallest(sequence: KernelSequence, max_slowdown: float, options: dict[str, Any], extra: dict[str, Any]) -> MemoryPlan:
+    from loadmaster.placement.sizing import smallest_fast
+
+    found = smallest_fast(sequence, max_slowdown, **options)
+    extra["max_slowdown"], extra["too_small"] = max_slowdown, found.too_small
+    return found.plan
+
+
+def _curve(sequence: KernelSequence, options: dict[str, Any]) -> list[dict[str, Any]]:
+    from loadmaster.placement.answer import MemoryPlan
+    from loadmaster.placement.sizing import slowdown_curve
+
+    limits = [sequence.peak_bytes * share // 100 for share in range(0, 101, _CURVE)]
+    points: list[dict[str, Any]] = []
+    for limit, plan in zip(limits, slowdown_curve(sequence, limits, **options), strict=True):
+        if isinstance(plan, MemoryPlan):
+            points.append({"limit": limit, "time": plan.seconds, "lower_bound": plan.lower_bound, "slowdown": plan.slowdown})
+        else:
+            points.append({"limit": limit, "time": None, "lower_bound": None, "slowdown": None, "reason": str(plan)})
+    return points
+
+
+def _shown(plan: MemoryPlan, explained: list[int], extra: dict[str, Any]) -> dict[str, Any]:
+    """The JSON object."""
+    from dataclasses import asdict
+
+    from loadmaster.placement.explain import explain_tensor
+
+    shown = plan.as_json() | extra
+    if explained:
+        shown["explained"] = {
+            plan.sequence.tensors[t].name: [asdict(s) for s in explain_tensor(plan.sequence, plan.placement, plan.prices, t)]
+            for t in explained
+        }
+    return shown
+
+
+def _print(plan: MemoryPlan, explained: list[int], extra: dict[str, Any], files: list[Path]) -> None:
+    from rich.console import Console
+
+    from loadmaster.report.placement import curve_table, explanation, placement_summary, sizing
+
+    console = Console()
+    console.print(placement_summary(plan))
+    for t in explained:
+        console.print("", explanation(plan, t), sep="\n")
+    if "max_slowdown" in extra:
+        console.print("", sizing(plan, extra["max_slowdown"], extra["too_small"]), sep="\n")
+    if "curve" in extra:
+        console.print("", curve_table(extra["curve"]), sep="\n")
+    for file in files:
+        typer.echo(f"wrote {file}")
+
+
+def _write(plan: MemoryPlan, shown: dict[str, Any], files: OutputDirectory) -> list[Path]:
+    import json
+
+    from loadmaster.report.placement_page import render_placement
+
+    (files.draft / "placement.json").write_text(json.dumps(shown, indent=1, allow_nan=False) + "\n")
+    (files.draft / "report.html").write_text(render_placement(plan, shown.get("curve", ())), encoding="utf-8")
+    return files.publish()

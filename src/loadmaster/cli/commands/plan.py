@@ -1,0 +1,186 @@
+"""``loadmaster plan``."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from loadmaster.cli.commands.sweep import sweep_plans
+from loadmaster.cli.options import Batch, Dim, Json, Models, Precision, Training, load_networks
+from loadmaster.cli.printing import print_json, print_violations
+from loadmaster.core.errors import PlanError
+
+if TYPE_CHECKING:
+    from loadmaster.planning.plan import Plan
+    from loadmaster.planning.verify.plan import Violation
+
+
+def plan_command(
+    models: Models,
+    target: Annotated[str, typer.Option(metavar="NAME|FILE.toml", help="A bundled target (`loadmaster targets`) or a file.")],
+    batch: Batch = None,
+    dim: Dim = None,
+    precision: Precision = None,
+    training: Training = False,
+    mini_batches: Annotated[int, typer.Option(min=1, metavar="N", help="Instances of every network; they share its weights.")] = 1,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help='Override a field of the target: `dram.bandwidth="8 GB/s"`.')
+    ] = None,
+    time_limit: Annotated[str | None, typer.Option(metavar="S", help="Stop the search after so long, such as `5` or `2 min`.")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, metavar="N", help="Same input and seed, same plan.")] = 0,
+    objective: Annotated[
+        str, typer.Option(metavar="NAME", help="What is minimised: throughput (the makespan), latency, energy, or edp (energy x makespan).")
+    ] = "throughput",
+    network: Annotated[str | None, typer.Option(metavar="NAME", help="Whose latency counts; the first unless told.")] = None,
+    deadline: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=S", help="A network's mini-batches are due so long after release.")
+    ] = None,
+    period: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=S", help="Mini-batch k of a network is released at k times this; else at once.")
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Rounds of the joint search, 4 unless told; 0: map, place, allocate separately.")
+    ] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="AXIS=LOW:HIGH", help="What-if: `scratchpad=1MiB:32MiB` (doubling), `bandwidth=4GB/s,10GB/s`. May be repeated."
+        ),
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, metavar="N", help="Processes of a sweep; all processors unless told.")] = None,
+    cluster: Annotated[str | None, typer.Option(metavar="dask://HOST:PORT", help="Sweep on the workers of a Dask scheduler.")] = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where plan.json, report.html and trace.pftrace go.")] = Path("loadmaster-plan"),
+    as_json: Json = False,
+) -> None:
+    """Plan networks on a target, check the plan, write a report.
+
+    Networks are planned together. The plan is checked by code that shares nothing with the planner, and plan.json, report.html and
+    trace.pftrace are written. Ctrl-C ends the search and keeps the best plan so far.
+
+    Deadlines come before the objective: exit code 3 says that the plan holds, but some mini-batch misses its deadline.
+
+    With --sweep, networks are planned on every machine of a range, and sweep.json and sweep.html are written. Finished points are in
+    sweep.sqlite: the same command goes on after Ctrl-C.
+
+    Example: `loadmaster plan onnx:resnet50 bert.onnx --target edge-npu --precision int8 --set dram.bandwidth="8 GB/s" --out plan`
+
+    Example: `loadmaster plan onnx:resnet50 bert.onnx --target edge-npu --mini-batches 4 --objective energy --period resnet50=5ms --deadline
+    resnet50=8ms`
+    """
+    goal: dict[str, Any] = {
+        "objective": objective,
+        "network": network,
+        "deadlines": _times("deadline", deadline or []),
+        "periods": _times("period", period or []),
+    }
+    if sweep:
+        options = {"mini_batches": mini_batches, "seed": seed, "rounds": rounds, "time_limit": time_limit, **goal}
+        networks = {"models": models, "batch": batch, "dim": dim, "precision": precision, "training": training}
+        sweep_plans(sweep, networks, target, overrides or [], options, cluster=cluster, workers=workers, out=out, as_json=as_json)
+        return
+    if workers is not None or cluster is not None:
+        raise PlanError("--workers and --cluster are for sweeps: give --sweep scratchpad=1MiB:32MiB too")
+    from loadmaster.cli.progress_line import LateProgress
+    from loadmaster.core.files import output_directory
+    from loadmaster.core.units import parse_seconds
+    from loadmaster.planning.plan import ROUNDS
+    from loadmaster.planning.planner import plan
+    from loadmaster.planning.verify.plan import verify
+    from loadmaster.targets.load import target as read_target
+
+    machine = read_target(target, overrides or ())
+    limit = None if time_limit is None else parse_seconds(time_limit)
+    with output_directory(out) as place, LateProgress() as progress:
+        progress("reading", 0.0)
+        graphs = load_networks(models, batch, dim, precision, training)
+        started, started_cpu = time.perf_counter(), time.process_time()
+        result = plan(
+            graphs,
+            machine,
+            mini_batches=mini_batches,
+            seed=seed,
+            rounds=ROUNDS if rounds is None else rounds,
+            time_limit=limit,
+            progress=progress,
+            **goal,
+        )
+        seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - started_cpu
+        progress("verifying", 0.0)
+        violations = verify(result)
+        progress("writing", 0.0)
+        result.save(place.draft / "plan.json")
+        result.report(place.draft)
+        files = place.publish()
+    if as_json:
+        print_json(_summary_json(result, seconds, cpu_seconds, files, violations))
+    else:
+        _print_summary(result, seconds, cpu_seconds, files)
+    if violations:
+        print_violations(violations, "plan")
+        raise typer.Exit(1)
+    if result.missed:
+        typer.echo(f"{result.missed} of {len(result.mini_batches)} mini-batches miss their deadlines", err=True)
+        raise typer.Exit(3)
+
+
+def _times(option: str, texts: list[str]) -> dict[str, float]:
+    """Seconds by network, from `NAME=S`."""
+    from loadmaster.core.units import parse_seconds
+
+    found: dict[str, float] = {}
+    for text in texts:
+        name, _, value = text.rpartition("=")
+        if not name or name in found:
+            raise PlanError(f"--{option} {text!r}: write NAME=S, such as resnet50=5ms, once for each network")
+        found[name] = parse_seconds(value)
+    return found
+
+
+def _summary_json(plan: Plan, seconds: float, cpu_seconds: float, files: list[Path], violations: tuple[Violation, ...]) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    metrics = plan.metrics
+    return {
+        "status": plan.status,
+        "makespan": metrics.makespan.value,
+        "lower_bound": metrics.makespan.lower_bound,
+        "objective": asdict(plan.objective) | {"gap": plan.objective.gap},
+        "energy": {
+            **asdict(metrics.energy),
+            "by": dict(metrics.energy_by),
+            "static": metrics.energy.value - sum(metrics.energy_by.values()) if plan.target.static_power else 0.0,
+        },
+        "latency": {name: asdict(cost) for name, cost in metrics.latency.items()},
+        "mini_batches": [asdict(batch) for batch in plan.mini_batches],
+        "missed": plan.missed,
+        "lateness": plan.lateness,
+        "throughput": metrics.throughput.value,
+        "inferences_per_second": metrics.inferences_per_second.value,
+        "traffic_bytes": int(metrics.traffic[plan.target.main.name].value),
+        "links": {name: {"bytes": int(cost.value), "lower_bound": int(cost.lower_bound)} for name, cost in metrics.traffic.items()},
+        "memories": {
+            name: {"peak": use.peak, "lower_bound": use.lower_bound, "capacity": use.capacity} for name, use in metrics.memory.items()
+        },
+        "utilisation": {name: rate.value for name, rate in metrics.utilisation.items()},
+        "jobs": len(plan.jobs),
+        "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
+        "seed": plan.seed,
+        "estimated": True,
+        "violations": len(violations),
+        "notes": list(plan.notes),
+        "files": [str(file) for file in files],
+    }
+
+
+def _print_summary(plan: Plan, seconds: float, cpu_seconds: float, files: list[Path]) -> None:
+    from rich.console import Console
+
+    from loadmaster.report.terminal import summary
+
+    Console().print(summary(plan, seconds=seconds, cpu_seconds=cpu_seconds))
+    for file in files:
+        typer.echo(f"wrote {file}")

@@ -1,0 +1,74 @@
+"""``loadmaster profile``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from loadmaster.cli.options import Json
+from loadmaster.cli.printing import print_json
+from loadmaster.core.errors import PlacementError
+
+if TYPE_CHECKING:
+    from loadmaster.cost.kernels.profile import Profile
+
+
+def profile_command(
+    graph: Annotated[str, typer.Argument(metavar="GRAPH", help="A torch module: `torch:module.path:factory`.")],
+    training: Annotated[
+        bool, typer.Option("--training", help="Profile a whole training step: forward, loss, backward, optimiser.")
+    ] = False,
+    batch: Annotated[int | None, typer.Option(min=1, metavar="N", help="Leading dimension of the inputs.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="That torch uses; what it takes by itself if not given.")] = None,
+    repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Runs of each measurement; the median is kept.")] = 3,
+    time_limit: Annotated[
+        str | None, typer.Option(metavar="S", help="Stop after so long, such as `5` or `2 min`; run again to go on.")
+    ] = None,
+    slow: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of the slow memory; the system's for temporary files if not given.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Time a network's kernels on this machine, for `loadmaster place --cost profile`.
+
+    Each kernel runs alone, with its largest operands in memory or in mapped files, in every combination. Times are kept as they are
+    measured, in the file that LOADMASTER_CACHE names or in the user's folder for caches; equal kernels are measured once. After Ctrl-C
+    or a time limit, the same command goes on.
+
+    Example: `loadmaster profile torch:networks:resnet50 --training --batch 8 --slow /mnt/pmem`
+    """
+    import tempfile
+
+    from loadmaster.cli.progress_line import LateProgress
+    from loadmaster.core.units import parse_seconds
+    from loadmaster.cost.kernels.kernel_times import KernelTimes, default_threads, profile_place
+    from loadmaster.cost.kernels.profile import profile
+    from loadmaster.workloads.frontends.load import load
+
+    limit = None if time_limit is None else parse_seconds(time_limit)
+    place = profile_place()
+    folder = slow or Path(tempfile.gettempdir())
+    with LateProgress() as progress:
+        progress("reading", 0.0)
+        network = load(graph, batch=batch, training=training)
+        if not any(op.invocation for op in network.ops):
+            raise PlacementError(f"{graph}: its operators cannot be run here: profile a torch module, torch:module.path:factory")
+        count = threads or default_threads()
+        done = profile(network, KernelTimes(place), slow=folder, threads=count, repeats=repeats, time_limit=limit, progress=progress)
+    if as_json:
+        shown = {"measured": done.measured, "reused": done.reused, "left": done.left, "interrupted": done.interrupted, "threads": count}
+        print_json(shown | {"too_large": done.too_large, "failed": done.failed, "file": str(place), "slow": str(folder)})
+    else:
+        _print(done, place, count)
+
+
+def _print(done: Profile, place: Path, threads: int) -> None:
+    typer.echo(f"{done.measured} measurements made with {threads} threads, {done.reused} there before, {done.left} left; kept in {place}")
+    if done.too_large:
+        typer.echo(f"too large for this machine's free memory: {len(done.too_large)} kernels, such as {done.too_large[0]}")
+    for name, reason in list(done.failed.items())[:3]:
+        typer.echo(f"not measured: {name}: {reason}")
+    if done.left:
+        typer.echo("run the same command again to go on")

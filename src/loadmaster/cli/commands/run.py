@@ -1,0 +1,93 @@
+"""``loadmaster run``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from loadmaster.cli.options import Json
+from loadmaster.cli.printing import print_json
+from loadmaster.core.errors import ModelError, OutputError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def run_command(
+    model: Annotated[str, typer.Argument(metavar="torch:MODULE.PATH:FACTORY", help="A function that makes a module and its inputs.")],
+    fast: Annotated[str, typer.Option(metavar="BYTES|PERCENT", help="Fast memory of a step, such as `2 GiB`, or `50%` of what it takes.")],
+    training: Annotated[bool, typer.Option("--training", help="Run training steps: forward, loss, backward.")] = False,
+    optimizer: Annotated[
+        str | None, typer.Option(metavar="sgd|adamw", help="Update parameters in the backward pass, as part of the plan.")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(min=1, metavar="N", help="The factory's argument `batch`.")] = None,
+    mode: Annotated[str, typer.Option(metavar="sync|async", help="Whether copies overlap kernels.")] = "async",
+    device: Annotated[str, typer.Option(metavar="cpu|cuda", help="Where the module runs.")] = "cpu",
+    slow_memory: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder on a local disk for what does not fit (CPU).")] = None,
+    steps: Annotated[int, typer.Option(min=1, metavar="N", help="Steps that are timed.")] = 5,
+    compare: Annotated[bool, typer.Option("--compare", help="Run the same steps in other ways that save memory, too.")] = False,
+    as_json: Json = False,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where run.json and kernels.json go.")] = None,
+) -> None:
+    """Run steps of a PyTorch module under a budget of fast memory, and measure whether plan and budget hold.
+
+    The same graphs run unmoved, too: results must be equal bit for bit. Exit code 1 if they are not, or if the budget was exceeded.
+
+    Example: `loadmaster run torch:benchmarks.networks.resnet:resnet50 --training --batch 8 --fast 50% --compare`
+    """
+    from loadmaster.integrations.torch_compile.running import run
+
+    if not model.startswith("torch:"):
+        raise ModelError(f"{model}: write torch:module.path:factory, such as torch:networks.resnet:resnet50")
+    if out is not None:
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"--out {out}: cannot be written: {error.strerror}") from None
+    options: dict[str, Any] = {"fast_memory": fast, "mode": mode, "slow_memory": None if slow_memory is None else str(slow_memory)}
+    result, kernels = run(model.removeprefix("torch:"), batch, training, device, options, steps, compare, optimizer)
+    if out is not None:
+        for name, value in (("run.json", result), ("kernels.json", kernels)):
+            (out / name).write_text(json.dumps(value, indent=2, allow_nan=False))
+    if as_json:
+        print_json(result)
+    else:
+        from rich.console import Console
+
+        Console().print(_table(result))
+    if not result["gradients_equal"] or not result["budget_kept"]:
+        typer.echo("results differ from the unmoved graphs" if not result["gradients_equal"] else "the budget was exceeded", err=True)
+        raise typer.Exit(1)
+
+
+def _table(result: dict[str, Any]) -> RenderableType:
+    """Ways to run the step, a row each."""
+    from rich.table import Table
+
+    from loadmaster.core.units import format_bytes, format_seconds
+
+    budget = result["budget"]
+    table = Table(title=None if budget is None else f"budget {format_bytes(budget)}")
+    for column in ("", "step", "measured peak", "planned", "loadmaster at this peak", "beaten in"):
+        table.add_column(column, justify="left" if not column else "right")
+
+    def row(name: str, seconds: float | None, peak: int | None, planned: int | None = None, *more: str) -> None:
+        shown = (None if seconds is None else format_seconds(seconds), *(None if b is None else format_bytes(b) for b in (peak, planned)))
+        table.add_row(name, *(text or "-" for text in shown), *more)
+
+    row("loadmaster", result["step_seconds"], result["measured_peak"], result["planned_peak"])
+    row("  predicted", result["predicted_step_seconds"], None)
+    row("same graphs, nothing moved", result["unmoved_step_seconds"], result["unmoved_measured_peak"], result["unmoved_peak"])
+    if "executor_step_seconds" in result:
+        row("  by the executor", result["executor_step_seconds"], None)
+    for name, way in result["rivals"].items():
+        mine = way.get("loadmaster_at_its_peak", {})
+        seconds = mine.get("step_seconds")
+        shown = "refused" if mine.get("failed") else "-" if seconds is None else format_seconds(seconds)
+        row(name, way["step_seconds"], way["measured_peak"], None, shown, way.get("failed") or way["beaten_in"] or "no")
+    equal = "equal" if result["gradients_equal"] else "DIFFER"
+    table.caption = f"{format_bytes(result['moved_bytes'])} moved in a step; results {equal}"
+    return table

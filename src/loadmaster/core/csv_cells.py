@@ -1,0 +1,115 @@
+"""CSV files with a header, cell by cell, so that every error names file, line and column."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadmaster.core.errors import JobError
+
+_WHOLE = re.compile(r"[0-9]+")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_DIGITS = 30
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: ``place`` is the file and line, ``cells`` are the texts by column name, in the header's order."""
+
+    place: str
+    cells: dict[str, str]
+
+    def where(self, column: str) -> str:
+        """File, line and column number, then the column's name."""
+        return f"{self.place}:{list(self.cells).index(column) + 1}: {column}"
+
+    def text(self, column: str) -> str:
+        """A cell that must not be empty."""
+        if not self.cells[column]:
+            raise JobError(f"{self.where(column)} is empty: write a name")
+        return self.cells[column]
+
+    def whole(self, column: str, least: int, below: int) -> int:
+        """A whole number from ``least`` on and less than ``below``."""
+        cell = self.cells[column]
+        if not _WHOLE.fullmatch(cell):
+            raise JobError(f"{self.where(column)} is {cell[:_DIGITS]!r}: write a whole number of at least {least}")
+        value = int(cell) if len(cell.lstrip("0")) <= _DIGITS else below
+        if not least <= value < below:
+            raise JobError(f"{self.where(column)} is {cell[:_DIGITS]}: it must be at least {least} and less than {below}")
+        return value
+
+    def number(self, column: str, *, positive: bool = False) -> float:
+        """A finite number that is not negative, or more than zero if ``positive``."""
+        cell = self.cells[column]
+        value = float(cell) if _NUMBER.fullmatch(cell) else math.nan
+        if not math.isfinite(value) or value < 0 or (positive and value == 0):
+            demand = "more than zero" if positive else "of at least zero"
+            raise JobError(f"{self.where(column)} is {cell[:_DIGITS]!r}: write a finite number {demand}")
+        return value
+
+
+def read_text(path: str | Path) -> str:
+    """Text of a file in UTF-8; raises :class:`~loadmaster.core.errors.JobError`."""
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        if isinstance(error, UnicodeDecodeError):
+            raise JobError(f"{path}: is not text in UTF-8: give a CSV file") from None
+        raise JobError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def header_of(text: str) -> tuple[str, ...]:
+    """Names in the first line that is not empty, in lower case; none for an empty text."""
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    return tuple(name.strip().strip('"').lower() for name in first.split(","))
+
+
+def rows_of(text: str, source: str, needed: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Row]:
+    """Rows below the header, whose columns come in any order and are known by their names, whatever their case.
+
+    Raises
+    ------
+    JobError
+        For a missing, unknown or repeated column, a row with more or fewer cells than the header, or no row at all.
+    """
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    header: tuple[str, ...] = ()
+    found = False
+    try:
+        for cells in reader:
+            place = f"{source}:{reader.line_num}"
+            if not any(cell.strip() for cell in cells):
+                continue
+            if not header:
+                header = _header(cells, place, needed, optional)
+                continue
+            if len(cells) != len(header):
+                raise JobError(f"{place}: has {len(cells)} cells where the header has {len(header)}: add or drop some")
+            found = True
+            yield Row(place, dict(zip(header, (cell.strip() for cell in cells), strict=True)))
+    except csv.Error as error:
+        raise JobError(f"{source}:{reader.line_num}: is not CSV: {error}") from None
+    if not header:
+        raise JobError(f"{source}:1: is empty: write a header such as {','.join(needed)}")
+    if not found:
+        raise JobError(f"{source}: holds a header and no rows: add some")
+
+
+def _header(cells: Sequence[str], place: str, needed: Sequence[str], optional: Sequence[str]) -> tuple[str, ...]:
+    names = [cell.strip().lower() for cell in cells]
+    known = {name.lower(): name for name in (*needed, *optional)}
+    for position, name in enumerate(names):
+        if name not in known:
+            raise JobError(f"{place}:{position + 1}: column {name[:_DIGITS]!r} is not known: use {','.join(known.values())}")
+        if name in names[:position]:
+            raise JobError(f"{place}:{position + 1}: column {name!r} is there twice: keep one")
+    for name in needed:
+        if name.lower() not in names:
+            raise JobError(f"{place}: column {name!r} is missing: add it")
+    return tuple(known[name] for name in names)

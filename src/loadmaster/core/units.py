@@ -1,0 +1,155 @@
+"""Quantities with units: ``"8 MiB"``, ``"34 GB/s"``, ``"1 GHz"`` in; readable text out."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+
+from loadmaster.core.errors import UnitError
+
+PICOSECONDS = 10**12
+"""In a second. Plans count time in whole picoseconds."""
+FEMTOJOULES = 10**15
+"""In a joule. Plans count energy in whole femtojoules."""
+
+_DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+_FRACTIONS = {"": Decimal(1), "m": Decimal("1e-3"), "u": Decimal("1e-6"), "n": Decimal("1e-9")}
+_SMALL = _FRACTIONS | {"p": Decimal("1e-12"), "f": Decimal("1e-15")}
+_QUANTITY = re.compile(r"\s*([-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([^\s\d].*?)?\s*")
+_LARGEST = 2**62
+
+
+def _quantity(text: str | float, unit: str, prefixes: Mapping[str, int | Decimal], what: str, example: str) -> Decimal:
+    """Number of base units in ``text``; a bare number is taken to be in base units."""
+    match = _QUANTITY.fullmatch(str(text))
+    if isinstance(text, bool) or match is None:
+        raise UnitError(f"{text!r} is not {what}: write a number and a unit, such as {example!r}")
+    suffix = match[2] or ""
+    prefix = suffix.removesuffix(unit) if suffix.endswith(unit) else suffix
+    if (suffix and not suffix.endswith(unit)) or prefix not in prefixes:
+        raise UnitError(f"{text!r} has the unit {suffix!r}, which is not {what}: write it like {example!r}")
+    try:
+        value = Decimal(match[1].replace("_", "")) * prefixes[prefix]
+    except InvalidOperation:
+        raise UnitError(f"{text!r} is not {what}: the number cannot be read") from None
+    if value < 0 or value > _LARGEST:
+        raise UnitError(f"{text!r} is out of range for {what}: it must lie between 0 and 2^62")
+    return value
+
+
+def parse_bytes(text: str | int | float) -> int:
+    """Bytes, from ``"8 MiB"``, ``"11 GB"`` or a whole number."""
+    value = _quantity(text, "B", _DECIMAL | _BINARY, "a number of bytes", "8 MiB")
+    if value != value.to_integral_value():
+        raise UnitError(f"{text!r} is not a whole number of bytes")
+    return int(value)
+
+
+def parse_bytes_of(text: str | int | float, whole: int) -> int:
+    """Bytes, or the share ``"50%"`` of ``whole`` bytes, rounded down."""
+    stripped = str(text).strip()
+    if not stripped.endswith("%"):
+        return parse_bytes(text)
+    share = _quantity(stripped.removesuffix("%"), "", {"": 1}, "a share", "50%")
+    if share > 100:
+        raise UnitError(f"{text!r} is more than the whole: write a share from 0% to 100%, or bytes")
+    return int(share * whole / 100)
+
+
+def parse_bandwidth(text: str | int | float) -> float:
+    """Bytes per second, from ``"34 GB/s"``; more than zero."""
+    return _positive(_quantity(text, "B/s", _DECIMAL | _BINARY, "a bandwidth", "34 GB/s"), text)
+
+
+def parse_frequency(text: str | int | float) -> float:
+    """Hertz, from ``"1 GHz"``; more than zero."""
+    return _positive(_quantity(text, "Hz", _DECIMAL, "a frequency", "1 GHz"), text)
+
+
+def parse_seconds(text: str | int | float) -> float:
+    """Seconds, from ``"5 s"``, ``"200 ms"``, ``"2 min"`` or a number."""
+    stripped = str(text).strip()
+    minutes = stripped.endswith("min")
+    value = _quantity(stripped.removesuffix("min") if minutes else text, "" if minutes else "s", _FRACTIONS, "a time", "5 s")
+    return float(value) * (60 if minutes else 1)
+
+
+def parse_flops(text: str | int | float) -> float:
+    """Floating-point operations per second, from ``"13 TFLOP/s"``; more than zero."""
+    return _positive(_quantity(text, "FLOP/s", _DECIMAL, "an arithmetic rate", "13 TFLOP/s"), text)
+
+
+def parse_joules_per_byte(text: str | int | float) -> float:
+    """Joules per byte, from ``"20 pJ/B"``."""
+    return float(_quantity(text, "J/B", _SMALL, "an energy per byte", "20 pJ/B"))
+
+
+def parse_watts(text: str | int | float) -> float:
+    """Watts, from ``"1.5 W"`` or ``"300 mW"``."""
+    return float(_quantity(text, "W", _FRACTIONS | {"k": Decimal(1000)}, "a power", "1.5 W"))
+
+
+def _positive(value: Decimal, text: str | int | float) -> float:
+    if value == 0:
+        raise UnitError(f"{text!r} must be more than zero")
+    return float(value)
+
+
+def seconds_of(picoseconds: int) -> float:
+    """Seconds, the nearest float to so many picoseconds."""
+    return picoseconds / PICOSECONDS
+
+
+def format_bytes(count: float) -> str:
+    """Bytes with a binary unit and three significant digits: ``"8.00 MiB"``."""
+    return _scaled(count, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
+
+
+def format_bandwidth(bytes_per_second: float) -> str:
+    """Bandwidth with a decimal unit: ``"34.0 GB/s"``."""
+    return _scaled(bytes_per_second, 1000, ("B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s"))
+
+
+def format_rate(per_second: float, unit: str) -> str:
+    """A rate with a decimal prefix: ``"1.23 TFLOP/s"``."""
+    return _scaled(per_second, 1000, tuple(prefix + unit for prefix in ("", "k", "M", "G", "T", "P")))
+
+
+def format_count(count: float) -> str:
+    """A count with a decimal prefix: ``"4.09 G"``."""
+    return _scaled(count, 1000, ("", "k", "M", "G", "T", "P")).rstrip()
+
+
+def format_seconds(seconds: float) -> str:
+    """A time with a fitting unit: ``"12.3 ms"``."""
+    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if seconds >= scale:
+            return f"{_digits(seconds / scale)} {unit}"
+    return f"{_digits(seconds / 1e-9)} ns"
+
+
+def format_joules(joules: float) -> str:
+    """An energy with a fitting unit: ``"12.3 mJ"``."""
+    for scale, unit in ((1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ"), (1e-9, "nJ")):
+        if joules >= scale:
+            return f"{_digits(joules / scale)} {unit}"
+    return f"{_digits(joules / 1e-12)} pJ"
+
+
+def _scaled(value: float, base: int, units: tuple[str, ...]) -> str:
+    step = 0
+    while abs(value) >= base and step < len(units) - 1:
+        value /= base
+        step += 1
+    exact = step == 0 and float(value).is_integer()
+    return f"{int(value)} {units[0]}" if exact else f"{_digits(value)} {units[step]}"
+
+
+def _digits(value: float) -> str:
+    """Three significant digits without an exponent."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"

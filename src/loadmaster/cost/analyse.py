@@ -1,0 +1,153 @@
+"""M3E's job analyser: what every job costs on every core, from a cost model or from the user's own figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from loadmaster.core.csv_cells import header_of, read_text
+from loadmaster.core.errors import JobError
+from loadmaster.cost.base import CostModel, cost_model
+from loadmaster.cost.cache import AnalysisCache, default_place, text_key, work_key
+from loadmaster.cost.job_analysis import JobAnalysis
+from loadmaster.cost.models.maestro import Maestro
+from loadmaster.cost.models.measured import Measured
+from loadmaster.cost.tables.job_analysis_csv import parse_job_analysis
+from loadmaster.cost.tables.maestro_csv import read_layer_energies
+from loadmaster.targets.hardware import Target
+from loadmaster.workloads.frontends.job_list import read_job_list
+from loadmaster.workloads.job import Workload
+
+__all__ = ["analyse", "pooled", "read_job_analysis", "read_job_list", "read_jobs"]
+
+_MANY_JOBS = 1000
+_LONG_TEXT = 2**18
+"""From here on looking an answer up takes less time than working it out (`python -m benchmarks.costs`)."""
+
+
+def analyse(jobs: Workload, target: Target, cost: str = "dataflow", *, cache: str | Path | None = None) -> JobAnalysis:
+    """Analyse jobs on a target's cores, as jobs that depend on nothing and load and store all their operands.
+
+    Parameters
+    ----------
+    jobs : Workload
+        Of networks, as lowering makes it, or of a job list.
+    target : Target
+        Its cores; the memories play no part.
+    cost : str
+        ``"dataflow"`` (:class:`~loadmaster.cost.models.dataflow.Dataflow`), ``"maestro"`` (:class:`~loadmaster.cost.models.maestro.Maestro`), the
+        same with energies as ``"maestro:TABLE.csv"`` (:func:`~loadmaster.cost.tables.maestro_csv.read_layer_energies`), or the path of a
+        ``.csv`` table of measured costs (:class:`~loadmaster.cost.models.measured.Measured`).
+    cache : str or Path
+        An sqlite file in which analyses are kept by content (:mod:`loadmaster.cost.cache`). Without one, large analyses only are
+        kept, in the file that the environment variable ``LOADMASTER_CACHE`` names (nowhere if it is empty), else in the user's folder
+        for caches.
+
+    Returns
+    -------
+    JobAnalysis
+        Jobs in the order of the workload, cores in that of the target. Latencies are more than zero, and infinite (with bandwidth 0 and
+        energy infinite) only where a measured table has no row for a pair; every job has a core that can run it. Energy is None
+        for ``"maestro"`` and for tables without it.
+
+    Raises
+    ------
+    JobError
+        For an unknown model, a malformed table or one that does not match, and jobs or cores that the model cannot cost.
+    TargetError
+        If a core's private buffer cannot hold a job's smallest tile.
+    """
+    name, _, table = cost.partition(":")
+    if name == "maestro" and table:
+        return Maestro(read_layer_energies(table)).analyse(jobs, target)
+    if cost.lower().endswith(".csv"):
+        return Measured(read_job_analysis(cost, cache=cache), cost).analyse(jobs, target)
+    model = cost_model(cost)
+    store = _store(cache, worthwhile=cost == "dataflow" and len(jobs.jobs) >= _MANY_JOBS)
+    return model.analyse(jobs, target) if store is None else _looked_up(store, cost, model, jobs, target)
+
+
+def _looked_up(store: AnalysisCache, cost: str, model: CostModel, jobs: Workload, target: Target) -> JobAnalysis:
+    key = work_key(cost, jobs.jobs, target)
+    known = store.get(key)
+    if known is None:
+        known = model.analyse(jobs, target)
+        store.put(key, known)
+    # Equal work on equal cores may go by other names.
+    return replace(known, jobs=tuple(job.name for job in jobs.jobs), cores=tuple(core.name for core in target.cores))
+
+
+def pooled(parts: Sequence[JobAnalysis]) -> JobAnalysis:
+    """One table of the jobs of several, in their order.
+
+    Energy and clock are known if every part has them, the clock the same. A job name that an earlier part has gets a number: ``name-2``.
+
+    Raises
+    ------
+    JobError
+        If there is no part, or they are for other cores, or for the same in another order.
+    """
+    if not parts:
+        raise JobError("there are no jobs: give at least one network, job list or job analysis table")
+    cores = parts[0].cores
+    for part in parts:
+        if part.cores != cores:
+            raise JobError(f"job analyses are for different cores, {', '.join(cores)} and {', '.join(part.cores)}: give the same to all")
+    energies = [part.energy for part in parts if part.energy is not None]
+    clocks = {part.clock for part in parts}
+    return JobAnalysis(
+        jobs=_told_apart(name for part in parts for name in part.jobs),
+        cores=cores,
+        latency=np.concatenate([part.latency for part in parts]),
+        bandwidth=np.concatenate([part.bandwidth for part in parts]),
+        flops=np.concatenate([part.flops for part in parts]),
+        energy=np.concatenate(energies) if len(energies) == len(parts) else None,
+        clock=clocks.pop() if len(clocks) == 1 else None,
+    )
+
+
+def _told_apart(names: Iterable[str]) -> tuple[str, ...]:
+    taken: dict[str, None] = {}
+    for name in names:
+        number, free = 1, name
+        while free in taken:
+            number += 1
+            free = f"{name}-{number}"
+        taken[free] = None
+    return tuple(taken)
+
+
+def read_jobs(path: str | Path) -> Workload | JobAnalysis:
+    """Read a CSV file of jobs by its header: a job list has a column ``K``, a ready job analysis table one named ``latency_s``."""
+    header = header_of(read_text(path))
+    if "k" in header:
+        return read_job_list(path)
+    if "latency_s" in header:
+        return read_job_analysis(path)
+    raise JobError(f"{path}:1: neither K,C,Y,X,R,S,type (a job list) nor job,core,latency_s,bandwidth_bytes_per_s (a job analysis table)")
+
+
+def read_job_analysis(path: str | Path, *, cache: str | Path | None = None) -> JobAnalysis:
+    """Read a ready job analysis table, as :func:`~loadmaster.cost.tables.job_analysis_csv.parse_job_analysis` has it.
+
+    What was read of a long file is kept in ``cache``, as in :func:`analyse`. Raises :class:`~loadmaster.core.errors.JobError`, naming file, line
+    and column.
+    """
+    text = read_text(path)
+    store = _store(cache, worthwhile=len(text) >= _LONG_TEXT)
+    if store is None:
+        return parse_job_analysis(text, str(path))
+    key = text_key(text)
+    known = store.get(key)
+    if known is None:
+        known = parse_job_analysis(text, str(path))
+        store.put(key, known)
+    return known
+
+
+def _store(cache: str | Path | None, *, worthwhile: bool) -> AnalysisCache | None:
+    place = cache if cache is not None else default_place() if worthwhile else None
+    return None if place is None else AnalysisCache(place)

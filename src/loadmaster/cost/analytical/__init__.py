@@ -1,0 +1,1 @@
+"""The analytical model of arrays, buffers and links behind the job table and the model ``dataflow``."""

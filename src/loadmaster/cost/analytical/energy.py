@@ -1,0 +1,130 @@
+"""Energy, power and area of a core from published figures of 45 nm silicon: estimates, good for comparing, not for signing off.
+
+Sources:
+
+- M. Horowitz, "Computing's energy problem (and what we can do about it)", ISSCC 2014, 45 nm at 0.9 V. Energy in pJ: integer addition 0.03
+  (8 bits) and 0.1 (32), floating-point addition 0.4 (16) and 0.9 (32), integer multiplication 0.2 (8), floating-point multiplication
+  1.1 (16) and 3.7 (32); 64 bits from an SRAM of 8 KiB 10, of 32 KiB 20, of 1 MiB 100; 64 bits from DRAM 1300 to 2600, of which the
+  lower is taken. Area in square micrometres: integer addition 36 and 137, floating-point addition 1360 and 4184, multiplication
+  282, 1640 and 7700.
+- Y.-H. Chen, J. Emer, V. Sze, "Eyeriss", ISCA 2016: moving a word between array elements costs a third of fetching it from the
+  global buffer (2 to 6, relative to a multiply-accumulate), which has 108 KiB there.
+- K. Mistry et al., IEDM 2007: an SRAM cell of 45 nm takes 0.346 square micrometres.
+
+Between Horowitz's sizes of SRAM the energy is interpolated in the logarithms, beyond them it grows with the square root of the size.
+A multiply-accumulate sums in 32 bits: integers for 8-bit factors, floating point for wider ones. Left out: leakage, clocks, control, and
+what an idle core takes; and for area everything but multipliers, adders and memory cells.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from loadmaster.core.units import FEMTOJOULES
+from loadmaster.cost.analytical.nests import ACCUMULATOR
+from loadmaster.cost.energy_model import EnergyRates
+from loadmaster.targets.hardware import Core, Memory, Style, Target
+
+_PICO = 1e-12
+_MAC = {8: 0.2 + 0.1, 16: 1.1 + 0.9, 32: 3.7 + 0.9}
+_ADD = {8: 0.03, 16: 0.4, 32: 0.9}
+_MAC_AREA = {8: 282 + 137, 16: 1640 + 4184, 32: 7700 + 4184}
+_SRAM_BYTES = (8 * 2**10, 32 * 2**10, 2**20)
+_SRAM = (10.0, 20.0, 100.0)
+_WORD = 8
+_DRAM = 1300.0
+_EYERISS_BUFFER = 108 * 2**10
+_CELL_AREA = 0.346
+_SQUARE_MILLIMETRE = 1e6
+"""In square micrometres."""
+
+
+def mac_energy(bits: int) -> float:
+    """Joules of one multiply-accumulate of 8, 16 or 32 bits."""
+    return _MAC[bits] * _PICO
+
+
+def scalar_energy(bits: int) -> float:
+    """Joules of one scalar operation, taken for an addition, of 8, 16 or 32 bits."""
+    return _ADD[bits] * _PICO
+
+
+@cache
+def sram_energy(size: int) -> float:
+    """Joules of reading or writing one byte of an SRAM of ``size`` bytes; nothing for one of no bytes."""
+    if size == 0:
+        return 0.0
+    inside = float(np.interp(np.log(size), np.log(_SRAM_BYTES), np.log(_SRAM)))
+    beyond = np.log(size) - float(np.clip(np.log(size), np.log(_SRAM_BYTES[0]), np.log(_SRAM_BYTES[-1])))
+    return float(np.exp(inside + beyond / 2)) / _WORD * _PICO
+
+
+def network_energy() -> float:
+    """Joules of moving one byte over a core's on-chip network."""
+    return sram_energy(_EYERISS_BUFFER) * 2 / 6
+
+
+def dram_energy() -> float:
+    """Joules of moving one byte from or to main memory."""
+    return _DRAM / _WORD * _PICO
+
+
+def array_energy(core: Core, bits: int) -> float:
+    """Joules of one multiply-accumulate with its local accesses: two factors are read, a partial sum is read and written."""
+    local = 0 if core.style is Style.ROOFLINE else core.local_buffer
+    return mac_energy(bits) + (2 * bits / 8 + 2 * ACCUMULATOR) * sram_energy(local)
+
+
+def delivery_energy(core: Core) -> float:
+    """Joules of moving one byte between a core's private memory and its array."""
+    return sram_energy(core.buffer) + (0.0 if core.style is Style.ROOFLINE else network_energy())
+
+
+def refill_energy(core: Core, main: Memory) -> float:
+    """Joules of moving one byte between main memory and a core's private memory."""
+    return _main_energy(main) + sram_energy(core.buffer)
+
+
+def energy_rates(target: Target) -> EnergyRates:
+    """What the target says that bytes take; where it says nothing, that of DRAM for main memory and of an SRAM of its size for the fast."""
+    fast = target.fast
+    return EnergyRates(
+        main=_femtojoules(_main_energy(target.main)),
+        fast=0 if fast is None else _femtojoules(sram_energy(fast.capacity) if fast.energy is None else fast.energy),
+        buffers=tuple(_femtojoules(sram_energy(core.buffer)) for core in target.cores),
+        static_power=target.static_power,
+    )
+
+
+def _main_energy(main: Memory) -> float:
+    return dram_energy() if main.energy is None else main.energy
+
+
+def _femtojoules(joules: float) -> int:
+    return round(joules * FEMTOJOULES)
+
+
+def peak_power(core: Core, bits: int = 8) -> float:
+    """Watts of a core whose array is busy in every cycle, data movement beyond the local buffers not included.
+
+    Parameters
+    ----------
+    core : Core
+        Any core, a roofline one included.
+    bits : int
+        8, 16 or 32.
+    """
+    return core.rows * core.columns * core.macs_per_cycle[bits] * core.clock * array_energy(core, bits)
+
+
+def area(core: Core) -> float:
+    """Square millimetres of a core's arithmetic and memory cells.
+
+    Each element has units of its own for every width, as many as its rate of multiply-accumulates asks for.
+    """
+    elements = core.rows * core.columns
+    arithmetic = elements * sum(_MAC_AREA[bits] * rate for bits, rate in core.macs_per_cycle.items())
+    cells = 8 * (core.buffer + elements * core.local_buffer)
+    return (arithmetic + cells * _CELL_AREA) / _SQUARE_MILLIMETRE

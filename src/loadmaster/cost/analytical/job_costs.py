@@ -1,0 +1,179 @@
+"""The analytical cost model: from a workload and a target to what every job costs on every kind of core."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.core.errors import TargetError
+from loadmaster.core.units import FEMTOJOULES
+from loadmaster.cost.analytical.array import ArrayCosts, array_costs
+from loadmaster.cost.analytical.job_energy import Amounts, inside_energy
+from loadmaster.cost.analytical.nests import Floats, NestTable, nest_table
+from loadmaster.cost.analytical.tiling import Tiling, best_tiling
+from loadmaster.cost.base import kinds_of
+from loadmaster.targets.hardware import Core, Target
+from loadmaster.workloads.job import Job, JobTable, Role, Workload
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class KindCosts:
+    """What one kind of core makes of every job, and of every operand.
+
+    ``seconds[j]`` without stalls; ``delivered[j]`` bytes over the core's on-chip network; ``moved[i]`` bytes of operand
+    ``i`` across the core's port, and ``tile[i]`` bytes of the private buffer that hold it.
+    """
+
+    core: Core
+    seconds: Floats
+    delivered: Floats
+    moved: Ints
+    tile: Ints
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Costs by kind of core: ``position[c]`` is the kind of core ``c``."""
+
+    operands: OperandRows
+    kinds: list[KindCosts]
+    position: Ints
+
+
+def job_table(workload: Workload, target: Target) -> JobTable:
+    """Cost of every job on every core, by :func:`job_costs`."""
+    costs = job_costs(workload, target)
+    rows, position = costs.operands, costs.position
+    compute, moved, tile = (np.stack([getattr(k, name) for k in costs.kinds], axis=1)[:, position] for name in ("seconds", "moved", "tile"))
+    amounts = Amounts(workload.jobs)
+    energy = np.stack([inside_energy(kind.core, amounts, kind.delivered) for kind in costs.kinds], axis=1)[:, position]
+    return JobTable(compute, rows.job, rows.tensor, rows.write, moved, tile, np.round(energy * FEMTOJOULES) / FEMTOJOULES)
+
+
+def job_costs(workload: Workload, target: Target) -> Costs:
+    """Cost of every job on every kind of core.
+
+    A job takes the largest of three times that overlap: the array's cycles (:mod:`loadmaster.cost.analytical.cycles`), the scalar operations over
+    the core's lanes, and the bytes over the core's on-chip network (:mod:`loadmaster.cost.analytical.delivery`) at its bandwidth; and before that the
+    latency of the network once, as later tiles arrive while earlier ones are worked on. Bytes moved are each operand's bytes
+    times the refills of the tiling that moves fewest bytes in the private buffer, in which tiles that stream are
+    double-buffered (:mod:`loadmaster.cost.analytical.tiling`); operands outside loop nests, and all operands of a core without a
+    private buffer, move once.
+
+    Left out: filling and draining arrays and pipelines, the first and last tile of a job (transfers are taken to overlap arithmetic
+    completely), bank conflicts, DRAM pages and refresh, contention in the on-chip network, sparsity, refills served by a
+    nearer shared memory (operands are refilled from where they lie), and any advantage of a tiling chosen for where operands lie.
+
+    Time and memory are O(operands x kinds of core + distinct loop nests x sizes of buffer).
+    """
+    rows = OperandRows(workload)
+    nests = nest_table(workload.jobs)
+    cores, position = kinds_of(target)
+    traffic: dict[int, tuple[Ints, Ints]] = {}
+    kinds = []
+    for core in cores:
+        if core.buffer not in traffic:
+            traffic[core.buffer] = _traffic(workload.jobs, rows, nests, core)
+        seconds, delivered = _compute(workload.jobs, rows, nests, core)
+        kinds.append(KindCosts(core, seconds, delivered, *traffic[core.buffer]))
+    return Costs(rows, kinds, position)
+
+
+class OperandRows:
+    """All operands of all jobs as arrays, reads before writes."""
+
+    def __init__(self, workload: Workload) -> None:
+        index = workload.tensor_index
+        operands = [(j, o, w) for j, job in enumerate(workload.jobs) for w, side in ((False, job.reads), (True, job.writes)) for o in side]
+        self.job = np.array([j for j, _, _ in operands], dtype=np.int64)
+        self.tensor = np.array([index[o.tensor] for _, o, _ in operands], dtype=np.int64)
+        self.write = np.array([w for _, _, w in operands], dtype=np.bool_)
+        self.bytes = np.array([o.bytes for _, o, _ in operands], dtype=np.int64)
+        roles = list(Role)
+        self.role = np.array([roles.index(o.role) for _, o, _ in operands], dtype=np.int64)
+        self.nest = np.array([o.nest for _, o, _ in operands], dtype=np.int64)
+
+    def per_job(self, per_operand: Ints, jobs: int) -> Ints:
+        """Sums over the operands of each job, exact."""
+        ends = np.searchsorted(self.job, np.arange(jobs + 1))
+        return np.diff(np.append(0, np.cumsum(per_operand))[ends])
+
+
+def _compute(jobs: Sequence[Job], rows: OperandRows, nests: NestTable, core: Core) -> tuple[Floats, Floats]:
+    """Seconds of every job on one core, and the bytes that its network delivers."""
+    array: ArrayCosts = array_costs(nests, core)
+    lanes = np.array([job.elements for job in jobs], dtype=np.float64) / core.lanes
+    outside = rows.per_job(np.where(rows.nest < 0, rows.bytes, 0), len(jobs))
+    delivered = nests.per_job(array.delivered) + outside
+    seconds = np.maximum(nests.per_job(array.cycles), lanes) / core.clock
+    if core.noc_bandwidth is not None:
+        seconds = np.maximum(seconds, delivered / core.noc_bandwidth)
+    return seconds + core.noc_latency, delivered
+
+
+def _traffic(jobs: Sequence[Job], rows: OperandRows, nests: NestTable, core: Core) -> tuple[Ints, Ints]:
+    """Bytes moved and bytes of private buffer, per operand, on one core."""
+    if core.buffer == 0:
+        return rows.bytes, np.zeros_like(rows.bytes)
+    in_nest = rows.nest >= 0
+    row = np.where(in_nest, nests.row_of[rows.job, rows.nest] if nests.row_of.size else -1, -1)
+    chunk = _stream_chunks(len(jobs), rows, core)
+    room = _room_for_nests(jobs, rows, nests, chunk, core)
+    tiling = best_tiling(nests, room)
+    _check_fit(jobs, nests, tiling, room, core)
+    times, tile_bytes, whole = _by_role(tiling, nests)
+    role = rows.role
+    moved = np.where(in_nest, np.rint(rows.bytes * times[role, row]), rows.bytes).astype(np.int64)
+    # Slices of one tensor share its tile in proportion to their bytes.
+    share = rows.bytes / np.maximum(1.0, whole[role, row])
+    tile = np.where(in_nest, np.floor(tile_bytes[role, row] * share), chunk).astype(np.int64)
+    return np.maximum(moved, rows.bytes), np.clip(tile, 1, np.maximum(1, rows.bytes * 4))
+
+
+def _stream_chunks(jobs: int, rows: OperandRows, core: Core) -> Ints:
+    """Buffer bytes of each operand outside the loop nests: together at most all of the buffer, or a quarter beside a nest."""
+    outside = rows.nest < 0
+    count = np.bincount(rows.job[outside], minlength=jobs)
+    beside = np.bincount(rows.job[~outside], minlength=jobs) > 0
+    room = np.where(beside, core.buffer // 4, core.buffer)
+    share = room // np.maximum(1, count)
+    if np.any((share == 0) & (count > 0)):
+        raise TargetError(f"core {core.name}: a private buffer of {core.buffer} bytes cannot hold one byte of each operand of a job")
+    return np.where(outside, np.minimum(rows.bytes, share[rows.job]), 0)
+
+
+def _room_for_nests(jobs: Sequence[Job], rows: OperandRows, nests: NestTable, chunk: Ints, core: Core) -> Floats:
+    """Buffer bytes left for each distinct nest, which jobs of equal operands share; nests of one job share what is left."""
+    # A few bytes of slack for slices of a tile, which are rounded one by one.
+    taken = np.bincount(rows.job, weights=chunk, minlength=len(jobs)) + np.bincount(rows.job, minlength=len(jobs))
+    present = nests.row_of >= 0
+    free = np.floor((core.buffer - taken) / np.maximum(1, present.sum(axis=1)))
+    room = np.full(len(nests.k), float(core.buffer))
+    np.minimum.at(room, nests.row_of[present], np.broadcast_to(free[:, None], present.shape)[present])
+    return room
+
+
+def _check_fit(jobs: Sequence[Job], nests: NestTable, tiling: Tiling, room: Floats, core: Core) -> None:
+    misfit = np.flatnonzero(tiling.buffer > room)
+    if misfit.size:
+        job = jobs[int(np.argmax((nests.row_of == misfit[0]).any(axis=1)))]
+        need = int(np.ceil(tiling.buffer[misfit[0]]))
+        raise TargetError(
+            f"core {core.name}: the smallest tile of job {job.name} needs {need} bytes of private buffer "
+            f"and {int(max(0, room[misfit[0]]))} are free: enlarge the buffer of its core"
+        )
+
+
+def _by_role(tiling: Tiling, nests: NestTable) -> tuple[Floats, Floats, Floats]:
+    """Refill factor, tile bytes and operand bytes, indexed [role, nest row]; the last row stands for no nest."""
+    one = np.ones_like(tiling.input_times)
+    times = np.stack([tiling.input_times, tiling.weight_times, one, one])
+    tiles = np.stack([tiling.input_tile, tiling.weight_tile, tiling.output_tile, one])
+    whole = np.stack([nests.input_bytes, nests.weight_bytes, nests.output_bytes, one])
+    pad = ((0, 0), (0, 1))
+    return np.pad(times, pad), np.pad(tiles, pad), np.pad(whole, pad)

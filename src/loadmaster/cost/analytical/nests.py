@@ -1,0 +1,134 @@
+"""Loop nests of many jobs as arrays, one row per distinct nest, so that cost models work on all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.workloads.job import Job, Role
+
+Floats = NDArray[np.float64]
+
+ACCUMULATOR = 4
+"""Bytes of a partial sum."""
+WIDTHS = (8, 16, 32)
+"""Bits of the arithmetic that there is."""
+
+
+@dataclass(frozen=True)
+class NestTable:
+    """Distinct loop nests, one row each, as float arrays of shape (rows,) (exact: every extent is far below 2^53).
+
+    ``bits`` is the width of the arithmetic that does them.
+    ``row_of[j, i]`` is the row of nest ``i`` of job ``j``, -1 beyond its last. Nests share a row only if their jobs
+    have operands of the same sizes outside the nests, because those take some of the private buffer.
+    """
+
+    groups: Floats
+    batch: Floats
+    k: Floats
+    c: Floats
+    y: Floats
+    x: Floats
+    r: Floats
+    s: Floats
+    repeats: Floats
+    stride_y: Floats
+    stride_x: Floats
+    dilation_y: Floats
+    dilation_x: Floats
+    bits: Floats
+    input_bytes: Floats
+    weight_bytes: Floats
+    output_bytes: Floats
+    row_of: NDArray[np.int64]
+
+    @property
+    def positions(self) -> Floats:
+        """Output positions of one group, all of the batch."""
+        return self.batch * self.y * self.x
+
+    @property
+    def taps(self) -> Floats:
+        """Positions of the filter."""
+        return self.r * self.s
+
+    @property
+    def macs(self) -> Floats:
+        """Multiply-accumulates of all repeats."""
+        return self.groups * self.positions * self.k * self.c * self.taps * self.repeats
+
+    @property
+    def element_bytes(self) -> Floats:
+        """Bytes of one element of an operand."""
+        return self.bits / 8
+
+    @property
+    def weights(self) -> Floats:
+        """Elements of the weight operand."""
+        return self.groups * self.k * self.c * self.taps
+
+    @property
+    def inputs(self) -> Floats:
+        """Elements of the input that one repeat needs, padding included; positions that strides step over are left out."""
+        rows = _extent(self.y, self.r, self.stride_y, self.dilation_y)
+        columns = _extent(self.x, self.s, self.stride_x, self.dilation_x)
+        return self.groups * self.batch * self.c * rows * columns
+
+    @property
+    def outputs(self) -> Floats:
+        """Elements of the result of one repeat."""
+        return self.groups * self.positions * self.k
+
+    def as_column(self) -> NestTable:
+        """The same nests as arrays of shape (rows, 1), to be held against array shapes."""
+        columns = {field.name: getattr(self, field.name)[:, None] for field in fields(self) if field.name != "row_of"}
+        return NestTable(**columns, row_of=self.row_of)
+
+    def per_job(self, per_nest: Floats) -> Floats:
+        """Sums over the loop nests of each job: shape (jobs,), or (jobs, n) of (rows, n)."""
+        none = np.zeros((1, *per_nest.shape[1:]))
+        return np.asarray(np.concatenate([per_nest, none])[self.row_of].sum(axis=1))  # row -1: no nest
+
+
+def _extent(out: Floats, taps: Floats, stride: Floats, dilation: Floats) -> Floats:
+    """Input positions that ``out`` outputs need along one axis: all from first to last, or only the windows where these do not meet."""
+    window = dilation * (taps - 1) + 1
+    return np.minimum((out - 1) * stride + window, out * taps)
+
+
+_FIELDS = tuple(field.name for field in fields(NestTable) if field.name != "row_of")
+
+
+def nest_table(jobs: Sequence[Job]) -> NestTable:
+    """Collect the nests of all jobs; equal ones share a row. Linear in the number of operands."""
+    width = max((len(job.nests) for job in jobs), default=0)
+    row_of = np.full((len(jobs), width), -1, dtype=np.int64)
+    rows: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
+    for index, job in enumerate(jobs):
+        sizes = _operand_bytes(job)
+        outside = tuple(operand.bytes for operand in (*job.reads, *job.writes) if operand.nest < 0)
+        for position, nest in enumerate(job.nests):
+            extents = (nest.groups, nest.batch, nest.k, nest.c, nest.y, nest.x, nest.r, nest.s, nest.repeats)
+            numbers = (*extents, *nest.stride, *nest.dilation, width_of(job), *sizes[position])
+            row_of[index, position] = rows.setdefault((numbers, (len(job.reads), *outside)), len(rows))
+    columns = np.array([numbers for numbers, _ in rows], dtype=np.float64).reshape(len(rows), len(_FIELDS)).T
+    return NestTable(**dict(zip(_FIELDS, columns, strict=True)), row_of=row_of)
+
+
+def width_of(job: Job) -> int:
+    """Bits of the arithmetic that a job's numbers fit into, of :data:`WIDTHS`; wider ones are taken for the widest."""
+    return next((width for width in WIDTHS if job.bits <= width), WIDTHS[-1])
+
+
+def _operand_bytes(job: Job) -> list[list[int]]:
+    """Input, weight and output bytes of each nest."""
+    sizes = [[0, 0, 0] for _ in job.nests]
+    slot = {Role.INPUT: 0, Role.WEIGHT: 1, Role.OUTPUT: 2}
+    for operand in (*job.reads, *job.writes):
+        if operand.nest >= 0:
+            sizes[operand.nest][slot[operand.role]] += operand.bytes
+    return sizes

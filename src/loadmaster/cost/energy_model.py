@@ -1,0 +1,57 @@
+"""What decisions take in energy: work inside cores, bytes over ports and links, and what the machine takes all the while."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.core.units import FEMTOJOULES, PICOSECONDS
+from loadmaster.workloads.job import JobTable
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class EnergyRates:
+    """Femtojoules that a byte takes over the link of main and of fast memory, and into or out of each core's private buffer; and watts.
+
+    A transfer takes what both of its ends do: ``main + buffers[c]`` between main memory and core ``c``, ``main + fast`` for a copy.
+    """
+
+    main: int
+    fast: int
+    buffers: tuple[int, ...]
+    static_power: float
+
+    def static(self, picoseconds: int) -> int:
+        """Femtojoules that the machine takes in a time, whatever it does."""
+        return round(self.static_power * (FEMTOJOULES // PICOSECONDS) * picoseconds)
+
+
+@dataclass(frozen=True, eq=False)
+class EnergyModel:
+    """Energy of jobs whose operands lie in main memory, the fast one, or (results) both, row by row of the job table."""
+
+    table: JobTable
+    rates: EnergyRates
+
+    def of_jobs(self, uses_main: Mask, uses_fast: Mask) -> Floats:
+        """Femtojoules of every job on every core, shape (jobs, cores). O(operands x cores)."""
+        per_byte = self._per_byte(np.array(self.rates.buffers, dtype=np.float64)[None, :], uses_main[:, None], uses_fast[:, None])
+        result = self.table.energy * FEMTOJOULES
+        np.add.at(result, self.table.operand_job, self.table.moved * per_byte)
+        return np.asarray(result)
+
+    def of_plan(self, core: NDArray[np.int32], uses_main: Mask, uses_fast: Mask, copied: int, makespan: int) -> int:
+        """Femtojoules of jobs on their cores, of ``copied`` bytes between the memories, and of a time in picoseconds. O(operands)."""
+        rows, chosen = np.arange(len(self.table.operand_job)), core[self.table.operand_job]
+        per_byte = self._per_byte(np.array(self.rates.buffers, dtype=np.float64)[chosen], uses_main, uses_fast)
+        moving = float((self.table.moved[rows, chosen] * per_byte).sum())
+        inside = float(self.table.energy[np.arange(len(core)), core].sum()) * FEMTOJOULES
+        return round(inside + moving) + copied * (self.rates.main + self.rates.fast) + self.rates.static(makespan)
+
+    def _per_byte(self, buffer: Floats, uses_main: Mask, uses_fast: Mask) -> Floats:
+        return np.asarray(uses_main * (buffer + self.rates.main) + uses_fast * (buffer + self.rates.fast))

@@ -1,0 +1,59 @@
+"""M3E's job analysis table: what every job costs on every core when nothing stalls it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.targets.hardware import Style
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class JobAnalysis:
+    """No-stall latency and bandwidth of jobs on cores (M3E, HPCA 2022); estimates, unless the user measured them.
+
+    Attributes
+    ----------
+    jobs, cores
+        Names; jobs in the order in which they were given.
+    latency
+        Seconds of job ``j`` on core ``c`` with all the bandwidth that it wants, shape (jobs, cores); infinite where ``c`` cannot run ``j``.
+    bandwidth
+        Bytes/s below which the job stalls there, shape (jobs, cores); 0 where ``c`` cannot run ``j``.
+    flops
+        Floating-point operations of each job, two per multiply-accumulate; 0 where that is not known.
+    energy
+        Joules of job ``j`` on core ``c``, shape (jobs, cores), infinite where it cannot run; None where the cost model does not say.
+    clock
+        Hertz that all cores share, or None: then latencies are not shown in cycles.
+    """
+
+    jobs: tuple[str, ...]
+    cores: tuple[str, ...]
+    latency: Floats
+    bandwidth: Floats
+    flops: Ints
+    energy: Floats | None = None
+    clock: float | None = None
+
+
+@dataclass(frozen=True)
+class LayerEnergies:
+    """Joules of single layers, as somebody's cost model or measurement has them.
+
+    Attributes
+    ----------
+    source
+        Names the table in errors.
+    joules
+        By (groups, K, C, Y, X, R, S) of the loop nest with Y and X the output's, the core's style, and the elements of its array.
+    """
+
+    source: str
+    joules: Mapping[tuple[tuple[int, ...], Style, int], float]

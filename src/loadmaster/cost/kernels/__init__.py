@@ -1,0 +1,1 @@
+"""Costs of kernel sequences: rooflines, and times measured on a machine."""

@@ -1,0 +1,149 @@
+"""Measured times of kernels, kept in an sqlite file by what was run, where its operands were, and on what."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from loadmaster.core.errors import PlacementError
+from loadmaster.cost.cache import default_place
+from loadmaster.workloads.graph import Graph, Invocation, Op
+
+MOST_MOVED = 4
+"""Operands that are measured in both memories, the largest; the others are in the fast one. That is up to 16 measurements a kernel."""
+SMALLEST_MOVED = 2**16
+"""Bytes below which an operand is measured in the fast memory only: what it costs elsewhere is lost in the noise."""
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS kernel_times (
+    key TEXT PRIMARY KEY, call TEXT NOT NULL, places TEXT NOT NULL, slow TEXT NOT NULL, seconds REAL NOT NULL, repeats INTEGER NOT NULL)
+"""
+_PATIENCE = 10.0
+"""Seconds to wait for another process that is writing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What times depend on besides the call: threads, release of torch, and processor."""
+
+    threads: int
+    torch: str
+    processor: str
+
+    @classmethod
+    def here(cls, threads: int) -> Setting:
+        """This machine."""
+        from importlib.metadata import version
+
+        return cls(threads, version("torch"), processor())
+
+
+@cache
+def processor() -> str:
+    """Model of the processor, as far as the system says."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor() or "unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A call whose tensors lie in so many storages.
+
+    ``storages`` are their names, ``bytes`` their sizes; ``home[i]`` is the storage of tensor ``i``, arguments before results; ``moved``
+    are the storages that are measured in both memories.
+    """
+
+    invocation: Invocation
+    storages: tuple[str, ...]
+    bytes: tuple[int, ...]
+    home: tuple[int, ...]
+    moved: tuple[int, ...]
+
+    def key(self, slow: Sequence[int], setting: Setting) -> str:
+        """Key of a measurement with the storages ``slow`` in the slow memory."""
+        said = [self.invocation.text, self.home, sorted(slow), setting.threads, setting.torch, setting.processor]
+        return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+
+    @property
+    def combinations(self) -> list[tuple[int, ...]]:
+        """Sets of storages to measure in the slow memory, none first."""
+        return [tuple(storage for bit, storage in enumerate(self.moved) if mask >> bit & 1) for mask in range(2 ** len(self.moved))]
+
+
+def case_of(graph: Graph, op: Op) -> Case | None:
+    """The measurement of an operator, or None if it cannot be run by itself."""
+    if op.invocation is None:
+        return None
+    homes = [graph.tensors[name].storage for name in (*op.invocation.arguments, *op.invocation.results)]
+    storages = tuple(dict.fromkeys(homes))
+    sizes = tuple(graph.tensors[name].bytes for name in storages)
+    largest = sorted((i for i, size in enumerate(sizes) if size >= SMALLEST_MOVED), key=lambda i: (-sizes[i], i))[:MOST_MOVED]
+    return Case(op.invocation, storages, sizes, tuple(storages.index(home) for home in homes), tuple(sorted(largest)))
+
+
+class KernelTimes:
+    """Measured seconds in one sqlite file, which several processes may share."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+
+    def all(self) -> dict[str, tuple[float, str]]:
+        """Seconds, and what the slow memory was, by key; nothing if there is no file yet.
+
+        Raises :class:`~loadmaster.core.errors.PlacementError` for a file that cannot be read.
+        """
+        if not self._place.exists():
+            return {}
+        try:
+            with closing(self._connect()) as connection:
+                connection.execute(_SCHEMA)
+                rows = connection.execute("SELECT key, seconds, slow FROM kernel_times").fetchall()
+        except (sqlite3.Error, OSError) as error:
+            raise PlacementError(f"{self._place}: measured times cannot be read ({error}): delete the file, or name another") from None
+        return {key: (float(seconds), slow) for key, seconds, slow in rows}
+
+    def put(self, key: str, call: str, places: str, slow: str, seconds: float, repeats: int) -> None:
+        """Keep one measurement at once, so that an interrupted profile goes on where it stopped."""
+        try:
+            self._place.parent.mkdir(parents=True, exist_ok=True)
+            with closing(self._connect()) as connection, connection:
+                connection.execute(_SCHEMA)
+                connection.execute(
+                    "INSERT OR REPLACE INTO kernel_times VALUES (?, ?, ?, ?, ?, ?)", (key, call, places, slow, seconds, repeats)
+                )
+        except (sqlite3.Error, OSError) as error:
+            raise PlacementError(f"{self._place}: measured times cannot be kept ({error}): name another file") from None
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._place, timeout=_PATIENCE)
+        # What an interrupted program has put is there; waiting for the disk would take longer than most kernels.
+        connection.execute("PRAGMA synchronous = OFF")
+        return connection
+
+
+def default_threads() -> int:
+    """Threads that torch takes by itself."""
+    import torch
+
+    return int(torch.get_num_threads())
+
+
+def profile_place() -> Path:
+    """The file of measured times: the one of the cache of job analyses.
+
+    Raises :class:`~loadmaster.core.errors.PlacementError` where ``LOADMASTER_CACHE`` turns it off.
+    """
+    place = default_place()
+    if place is None:
+        raise PlacementError("LOADMASTER_CACHE is empty, and measured times need a file: set it to a file's name")
+    return place

@@ -1,0 +1,286 @@
+"""Times kernels on this machine: each one alone, with torch, for every combination of places of its largest operands.
+
+The fast memory is the machine's own; the slow one is a folder, in which every operand is a mapped file. Its pages are written back and
+dropped from the system's cache before each run, so that a kernel reads from the folder's device, and what it writes is flushed before the
+clock stops.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from loadmaster.core.errors import PlacementError
+from loadmaster.cost.kernels.kernel_times import Case, KernelTimes, Setting, case_of
+from loadmaster.workloads.graph import Graph, OpClass
+
+_FILL = 0.5
+"""What floating operands hold; integers hold 0, which is a valid index everywhere."""
+
+
+@dataclass
+class Profile:
+    """What a profile did: measurements made, found from before, and left for the next time.
+
+    ``too_large`` names kernels whose operands do not fit into half of the memory that is free, ``failed`` those that could not be run
+    by themselves, with the reason.
+    """
+
+    measured: int = 0
+    reused: int = 0
+    left: int = 0
+    interrupted: bool = False
+    too_large: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+def profile(
+    graph: Graph,
+    times: KernelTimes,
+    *,
+    slow: Path,
+    threads: int,
+    repeats: int = 3,
+    time_limit: float | None = None,
+    progress: Callable[[str, float], None] | None = None,
+) -> Profile:
+    """Measure every kernel of a graph that is not in ``times`` yet; equal ones once.
+
+    Parameters
+    ----------
+    graph
+        Captured from a torch module.
+    times
+        Where measurements are kept, each as soon as it is made.
+    slow
+        Folder of the slow memory.
+    threads
+        That torch uses.
+    repeats
+        Runs of each measurement after one that does not count; the median is kept.
+    time_limit
+        Seconds after which no measurement begins. Ctrl-C ends a profile too; both leave what was measured.
+
+    Raises
+    ------
+    PlacementError
+        No operator of the graph can be run, or the folder cannot be written.
+    """
+    import torch
+
+    setting, label = Setting.here(threads), _device(slow)
+    ops = [op for op in graph.ops if op.op_class not in (OpClass.VIEW, OpClass.SHAPE)]
+    if not any(op.invocation for op in ops):
+        raise PlacementError(f"{graph.source}: its operators cannot be run here: profile a torch module, torch:module.path:factory")
+    done = Profile()
+    todo = _todo(graph, ops, times, setting, label, done)
+    started, before = time.monotonic(), torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for number, (name, case, places, key) in enumerate(todo):
+            if time_limit is not None and time.monotonic() - started > time_limit:
+                done.interrupted = True
+                break
+            if progress is not None:
+                progress("measuring", number / len(todo))
+            if name in done.failed:
+                continue
+            try:
+                seconds = measure(case, places, slow, repeats)
+            except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, NotImplementedError) as error:
+                done.failed[name] = " ".join(str(error).split())[:200]
+                continue
+            times.put(key, case.invocation.text, " ".join(map(str, places)), label, seconds, repeats)
+            done.measured += 1
+    except KeyboardInterrupt:
+        done.interrupted = True
+    finally:
+        torch.set_num_threads(before)
+    done.left = len(todo) - done.measured - sum(name in done.failed for name, *_ in todo)
+    return done
+
+
+def _todo(
+    graph: Graph, ops: Sequence[Any], times: KernelTimes, setting: Setting, label: str, done: Profile
+) -> list[tuple[str, Case, tuple[int, ...], str]]:
+    """Measurements to make: a kernel's name, its case, which storages are slow, and the key; each once."""
+    known, room, todo, seen = times.all(), _free_bytes() // 2, [], set()
+    for op in ops:
+        case = case_of(graph, op)
+        if case is None:
+            done.failed[op.name] = "it has arguments that cannot be written down"
+        elif sum(case.bytes) > room:
+            done.too_large.append(op.name)
+        else:
+            for places in case.combinations:
+                key = case.key(places, setting)
+                if key not in seen and known.get(key, (0.0, ""))[1] == label:
+                    done.reused += 1
+                elif key not in seen:
+                    todo.append((op.name, case, places, key))
+                seen.add(key)
+    return todo
+
+
+def _device(folder: Path) -> str:
+    """What the slow memory is: measurements on another device are made again."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+        return f"device {os.stat(folder).st_dev}"
+    except OSError as error:
+        raise PlacementError(f"--slow {folder}: cannot be written: {error.strerror or error}") from None
+
+
+def _free_bytes() -> int:
+    """Memory that programs can still get, in bytes."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError):
+        return 2**32
+
+
+def measure(case: Case, slow: Sequence[int], folder: Path, repeats: int) -> float:
+    """Median seconds of a call with the storages ``slow`` in mapped files of ``folder`` and the others in memory."""
+    import torch
+
+    name, args, kwargs = json.loads(case.invocation.text)
+    with tempfile.TemporaryDirectory(dir=folder) as place, _Room(Path(place)) as room, torch.no_grad():
+        tensors = iter(case.home)
+        made: list[Any] = []
+
+        def tensor(spec: Any) -> Any:
+            made.append(room.tensor(*spec, in_file=next(tensors) in slow))
+            return made[-1]
+
+        args, kwargs = _decode(args, tensor), _decode(kwargs, tensor)
+        run = _operator(name)
+        fresh = [home in slow for home in tensors]
+        call = _writing(run, args, kwargs, fresh, made, room) if any(fresh) else lambda: run(*args, **kwargs)
+        room.timed(call)
+        return statistics.median(room.timed(call) for _ in range(repeats))
+
+
+def _writing(run: Any, args: Any, kwargs: Any, fresh: list[bool], made: list[Any], room: _Room) -> Callable[[], Any]:
+    """A call whose results end in files where they should: written there if the operator can, else copied."""
+    results = [value for value in _flat(run(*args, **kwargs)) if all(value.data_ptr() != other.data_ptr() for other in made)]
+    targets = [
+        room.tensor(str(value.dtype).removeprefix("torch."), value.shape, value.stride(), in_file=True) if in_file else None
+        for value, in_file in zip(results, fresh, strict=True)
+    ]
+    direct = _out_variant(run) if len(results) == 1 else None
+    if direct is not None:
+        return lambda: direct(*args, **kwargs, out=targets[0])
+
+    def copying() -> None:
+        new = [value for value in _flat(run(*args, **kwargs)) if all(value.data_ptr() != other.data_ptr() for other in made)]
+        for value, target in zip(new, targets, strict=True):
+            if target is not None:
+                target.copy_(value)
+
+    return copying
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, tuple | list):
+        for item in value:
+            yield from _flat(item)
+    elif value is not None and hasattr(value, "data_ptr"):
+        yield value
+
+
+def _operator(name: str) -> Any:
+    import torch
+
+    namespace, packet, overload = name.split(".")
+    return getattr(getattr(getattr(torch.ops, namespace), packet), overload)
+
+
+def _out_variant(run: Any) -> Any:
+    """The overload that writes its one result into an argument ``out``, if there is one with the same other arguments."""
+    packet = run.overloadpacket
+    wanted = [(argument.name, str(argument.type)) for argument in run._schema.arguments]
+    for overload in packet.overloads():
+        schema = getattr(packet, overload)._schema
+        out = [argument for argument in schema.arguments if argument.is_out]
+        rest = [(argument.name, str(argument.type)) for argument in schema.arguments if not argument.is_out]
+        if len(out) == 1 and out[0].name == "out" and rest == wanted:
+            return getattr(packet, overload)
+    return None
+
+
+def _decode(value: Any, tensor: Callable[[Any], Any]) -> Any:
+    """Arguments from their JSON, in the order in which they were written."""
+    import torch
+
+    if isinstance(value, list):
+        return [_decode(item, tensor) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1:
+        (key, said), *_ = value.items()
+        if key == "tensor":
+            return tensor(said)
+        if key in ("dtype", "layout", "format") and isinstance(said, str):
+            return getattr(torch, said)
+        if key == "device" and isinstance(said, str):
+            return torch.device(said)
+    return {key: _decode(item, tensor) for key, item in value.items()}
+
+
+class _Room:
+    """Tensors for one measurement, in memory or in mapped files of a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._maps: list[tuple[int, mmap.mmap]] = []
+
+    def __enter__(self) -> _Room:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for descriptor, _mapped in self._maps:
+            os.close(descriptor)
+        # Maps go when the last tensor in them does: closing one that is in use is an error.
+        self._maps.clear()
+
+    def tensor(self, dtype: str, shape: Sequence[int], strides: Sequence[int], *, in_file: bool) -> Any:
+        """A tensor of that layout, filled."""
+        import torch
+
+        kind = getattr(torch, dtype)
+        count = 0 if 0 in shape else 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+        flat = self._in_file(count * kind.itemsize).view(kind) if in_file and count else torch.empty(count, dtype=kind)
+        flat.fill_(_FILL if kind.is_floating_point else 0)
+        return flat.as_strided(tuple(shape), tuple(strides))
+
+    def _in_file(self, size: int) -> Any:
+        import torch
+
+        descriptor, _ = tempfile.mkstemp(dir=self._folder)
+        os.posix_fallocate(descriptor, 0, size)
+        mapped = mmap.mmap(descriptor, size)
+        self._maps.append((descriptor, mapped))
+        return torch.frombuffer(mapped, dtype=torch.uint8)
+
+    def timed(self, call: Callable[[], Any]) -> float:
+        """Seconds of one call that finds none of the files' pages in memory, and leaves none unwritten."""
+        for descriptor, mapped in self._maps:
+            mapped.flush()
+            mapped.madvise(mmap.MADV_DONTNEED)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        started = time.perf_counter()
+        call()
+        for _, mapped in self._maps:
+            mapped.flush()
+        return time.perf_counter() - started

@@ -1,0 +1,138 @@
+"""The cost model of the M3E paper (HPCA 2022): closed forms of what MAESTRO answers with unlimited buffers and on-chip network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.core.errors import JobError
+from loadmaster.cost.analytical.nests import NestTable, nest_table
+from loadmaster.cost.analytical.shapes import shapes_of
+from loadmaster.cost.base import flops_of, kinds_of, shared_clock
+from loadmaster.cost.job_analysis import JobAnalysis, LayerEnergies
+from loadmaster.targets.hardware import Core, Style, Target
+from loadmaster.workloads.job import Workload
+
+Floats = NDArray[np.float64]
+
+_WIDTH = 64
+"""Columns of the arrays that tables of energies are for."""
+
+
+@dataclass(frozen=True)
+class _Layers:
+    """Distinct loop nests as MAESTRO's layers, arrays of shape (layers, 1): ``y`` and ``x`` are output sizes.
+
+    Groups that are not depthwise, images of a batch and repeats run one after another: ``runs`` counts them.
+    """
+
+    k: Floats
+    c: Floats
+    y: Floats
+    x: Floats
+    r: Floats
+    s: Floats
+    runs: Floats
+    depthwise: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, nests: NestTable) -> _Layers:
+        depthwise = (nests.groups > 1) & (nests.c == 1)
+        c = np.where(depthwise, nests.groups * nests.k, nests.c)
+        runs = np.where(depthwise, 1, nests.groups) * nests.batch * nests.repeats
+        k, c, y, x, r, s, runs = (column[:, None] for column in (nests.k, c, nests.y, nests.x, nests.r, nests.s, runs))
+        return cls(k, c, y, x, r, s, runs, depthwise[:, None])
+
+
+def _depthwise(n: _Layers, rows: Floats, width: Floats) -> tuple[Floats, Floats]:
+    """Every style runs depthwise layers alike, on about C / 64 elements."""
+    cycles = n.y * n.x * np.ceil(n.c / (width * width * rows)) * np.minimum(n.c, width) * n.r * n.s
+    return cycles, n.c * (2 * n.r * n.s + 1) - np.where((n.c > width) & (n.c % width == 0), width, 0)
+
+
+def _high_bandwidth(n: _Layers, rows: Floats, width: Floats) -> tuple[Floats, Floats]:
+    """HB, NVDLA-style: output channels down, input channels across."""
+    cycles = n.y * n.x * np.ceil(n.k / rows) * np.ceil(n.c / width) * (n.r * n.s + 1)
+    k, c = np.minimum(n.k, rows), np.minimum(n.c, width)
+    return cycles, (k + 1) * c * n.r * n.s + k - ((n.k > 1) & (n.k < rows))
+
+
+def _low_bandwidth(n: _Layers, rows: Floats, width: Floats) -> tuple[Floats, Floats]:
+    """LB: output rows over the whole array."""
+    cycles = n.k * n.c * np.ceil(n.y / (width * rows)) * np.ceil(n.x / n.s) * (n.r * n.s + 1)
+    x = np.minimum(n.x, n.s)
+    return cycles, (n.y + (n.r - 1) * np.ceil(n.y / width)) * (x + n.s - 1) + n.r * n.s + n.y * x
+
+
+_FORMS: dict[Style, Callable[[_Layers, Floats, Floats], tuple[Floats, Floats]]] = {
+    Style.WEIGHT_STATIONARY: _high_bandwidth,
+    Style.ROW_STATIONARY: _low_bandwidth,
+}
+
+
+@dataclass(frozen=True)
+class Maestro:
+    """Cycles and no-stall bandwidth as the M3E paper takes them from MAESTRO.
+
+    A weight-stationary core stands for the paper's HB (NVDLA-style), a row-stationary one for its LB; other styles are refused. A
+    layer takes ``1 + steps`` cycles and needs half of MAESTRO's L2 bytes over ``steps`` cycles, with elements of one byte and one
+    multiply-accumulate per array element and cycle, whatever the target says. Arrays are 64 wide in the paper; where the forms say 64
+    the width of the array is used, which is checked against MAESTRO for 64 only. A flexible array takes the shape of fewest steps, and
+    of equals the one that needs fewest bytes. Jobs without loop nests, which the paper leaves out, take one cycle and no bandwidth.
+
+    Energy has no closed form: it is that of a table of ``energies``, which must hold every layer on every core, or left out.
+    """
+
+    energies: LayerEnergies | None = None
+
+    def analyse(self, workload: Workload, target: Target) -> JobAnalysis:
+        """Analyse all jobs; raises :class:`~loadmaster.core.errors.JobError` for a core of another style, or a layer without energy."""
+        nests = nest_table(workload.jobs)
+        layers = _Layers.of(nests)
+        kinds, position = kinds_of(target)
+        costs = [_of_kind(layers, core) for core in kinds]
+        steps, need = (nests.per_job(np.stack([cost[i] for cost in costs], axis=1)) for i in (0, 1))
+        clock = np.array([core.clock for core in kinds])
+        latency, bandwidth = (1 + steps) / clock, need / np.maximum(1, steps) * clock
+        return JobAnalysis(
+            jobs=tuple(job.name for job in workload.jobs),
+            cores=tuple(core.name for core in target.cores),
+            latency=latency[:, position],
+            bandwidth=bandwidth[:, position],
+            flops=flops_of(workload),
+            energy=None if self.energies is None else self._energy(workload, nests, kinds, self.energies)[:, position],
+            clock=shared_clock(target),
+        )
+
+    def _energy(self, workload: Workload, nests: NestTable, kinds: Sequence[Core], energies: LayerEnergies) -> Floats:
+        """Joules of every job on every kind of core; images of a batch and repeats take the energy of the layer again."""
+        extents = np.stack([nests.groups, nests.k, nests.c, nests.y, nests.x, nests.r, nests.s], axis=1).astype(np.int64).tolist()
+        joules = np.zeros((len(extents), len(kinds)))
+        for column, core in enumerate(kinds):
+            for row, extent in enumerate(extents):
+                found = energies.joules.get((tuple(extent), core.style, core.rows * core.columns))
+                if found is None or core.columns != _WIDTH or core.flexible:
+                    job = workload.jobs[int(np.argmax((nests.row_of == row).any(axis=1)))]
+                    raise JobError(
+                        f"{energies.source}: no energy for job {job.name} (groups, K, C, Yo, Xo, R, S = {', '.join(map(str, extent))}) on "
+                        f"core {core.name}: add it, or use `--cost maestro` for other objectives or `--cost dataflow`"
+                    )
+                joules[row, column] = found
+        return nests.per_job(joules * (nests.batch * nests.repeats)[:, None])
+
+
+def _of_kind(layers: _Layers, core: Core) -> tuple[Floats, Floats]:
+    """Steps of all runs and bytes needed, per layer, in the best shape of one core."""
+    if core.style not in _FORMS:
+        raise JobError(
+            f"core {core.name}: maestro knows weight-stationary (HB) and row-stationary (LB) cores, not {core.style}: use --cost dataflow"
+        )
+    rows, width = shapes_of(core)
+    options = _FORMS[core.style](layers, rows, width), _depthwise(layers, rows, width)
+    steps, need = (np.where(layers.depthwise, special, usual) for usual, special in zip(*options, strict=True))
+    best = np.lexsort((need, steps), axis=1)[:, :1]
+    steps, need = (np.take_along_axis(values, best, axis=1) for values in (steps, need))
+    return (steps * layers.runs)[:, 0], need[:, 0]

@@ -1,0 +1,63 @@
+"""Costs that the user measured, applied to the jobs of a workload."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from loadmaster.core.errors import JobError
+from loadmaster.cost.base import flops_of, shared_clock
+from loadmaster.cost.job_analysis import Floats, Ints, JobAnalysis
+from loadmaster.targets.hardware import Target
+from loadmaster.workloads.job import Workload
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """A job analysis table of the user's.
+
+    Its jobs are the workload's by name or, if every one of its job names is a whole number and no job of the workload is called so, by
+    position from 0. Its cores are the target's by name. What is given and what there is must match: a job that the table leaves out or that
+    is not there, and a core that is not there, are errors; a core that the table leaves out can run none of the jobs.
+    """
+
+    table: JobAnalysis
+    source: str
+
+    def analyse(self, workload: Workload, target: Target) -> JobAnalysis:
+        """The table in the order of the workload's jobs and the target's cores."""
+        jobs, cores = tuple(job.name for job in workload.jobs), tuple(core.name for core in target.cores)
+        by_position = all(name.isdecimal() for name in self.table.jobs) and not set(self.table.jobs) & set(jobs)
+        rows = self._rows(tuple(map(str, range(len(jobs)))) if by_position else jobs)
+        unknown = [name for name in self.table.cores if name not in cores]
+        if unknown:
+            raise JobError(f"{self.source}: core {unknown[0]!r} is not one of the target's: there are {', '.join(cores)}")
+        # Index -1 is a column of cores that run nothing.
+        columns = np.array([self.table.cores.index(name) if name in self.table.cores else -1 for name in cores])
+
+        def ordered(values: Floats, absent: float) -> Floats:
+            return np.pad(values, ((0, 0), (0, 1)), constant_values=absent)[rows][:, columns]
+
+        energy = None if self.table.energy is None else ordered(self.table.energy, np.inf)
+        given = self.table.flops[rows]
+        return JobAnalysis(
+            jobs=jobs,
+            cores=cores,
+            latency=ordered(self.table.latency, np.inf),
+            bandwidth=ordered(self.table.bandwidth, 0.0),
+            flops=np.where(given > 0, given, flops_of(workload)),
+            energy=energy,
+            clock=shared_clock(target),
+        )
+
+    def _rows(self, names: tuple[str, ...]) -> Ints:
+        index = {name: i for i, name in enumerate(self.table.jobs)}
+        known = set(names)
+        for name in self.table.jobs:
+            if name not in known:
+                raise JobError(f"{self.source}: there is no job {name!r}: jobs are called like {names[0]!r}, or numbered from 0")
+        for name in names:
+            if name not in index:
+                raise JobError(f"{self.source}: job {name!r} has no row: say what it costs on at least one core")
+        return np.array([index[name] for name in names], dtype=np.int64)

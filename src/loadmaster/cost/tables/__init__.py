@@ -1,0 +1,1 @@
+"""Tables of measured or published costs, as CSV."""

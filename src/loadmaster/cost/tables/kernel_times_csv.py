@@ -1,0 +1,29 @@
+"""Tables of kernel times: ``kernel,combination,seconds``, where a combination names the tensors in the slow memory, spaces between them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from loadmaster.core.csv_cells import read_text, rows_of
+from loadmaster.core.errors import JobError, PlacementError
+
+
+def read_kernel_times(path: str | Path) -> dict[str, dict[frozenset[str], float]]:
+    """Seconds of every kernel by the set of tensors that are in the slow memory.
+
+    Raises
+    ------
+    PlacementError
+        The file cannot be read or is malformed, or a combination is there twice: the message begins with file and line.
+    """
+    table: dict[str, dict[frozenset[str], float]] = {}
+    try:
+        for row in rows_of(read_text(path), str(path), ("kernel", "combination", "seconds")):
+            times = table.setdefault(row.text("kernel"), {})
+            places = frozenset(row.cells["combination"].split())
+            if places in times:
+                raise PlacementError(f"{row.place}: kernel {row.cells['kernel']!r} has this combination twice: keep one")
+            times[places] = row.number("seconds")
+    except JobError as error:
+        raise PlacementError(str(error)) from None
+    return table

@@ -1,0 +1,1 @@
+"""Plans in the hands of other programs, one folder each."""

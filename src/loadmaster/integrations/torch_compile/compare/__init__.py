@@ -1,0 +1,1 @@
+"""Measured comparisons of a planned model with its rivals."""

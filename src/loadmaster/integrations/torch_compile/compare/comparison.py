@@ -1,0 +1,333 @@
+"""One module, one step, several ways to run it: time per step, peak, and what differs. What ``loadmaster run`` prints."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+from loadmaster.core.errors import BudgetError
+from loadmaster.integrations.torch_compile import backend
+from loadmaster.integrations.torch_compile.compare import measurement, rivals
+from loadmaster.integrations.torch_compile.compare.training import Snapshot, bytes_of, optimizer_of, state_bytes
+from loadmaster.integrations.torch_compile.compiled_model import Model, model_of
+from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile
+
+_WARM = 2
+EQUAL = 1.05
+"""Peaks, and times, within this factor count as equal."""
+_FORETOLD = 3
+"""Steps from whose times those of the following ones are predicted."""
+
+
+@dataclass
+class Way:
+    """One way to run a step, and what was measured of it; ``model`` is what the backend knows of a plan."""
+
+    name: str
+    call: Callable[..., Any]
+    around: Callable[[], AbstractContextManager[Any]] = nullcontext
+    seconds: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
+    peak: int | None = None
+    failed: str = ""
+    optimizer: torch.optim.Optimizer | None = None
+    model: Model | None = None
+
+    @property
+    def step_seconds(self) -> float | None:
+        """Median over the steps."""
+        return statistics.median(self.seconds) if self.seconds else None
+
+    @property
+    def step_cpu_seconds(self) -> float | None:
+        """The same of the time that the process had processors, which others on the machine hardly change."""
+        return statistics.median(self.cpu_seconds) if self.cpu_seconds else None
+
+    def figures(self) -> dict[str, Any]:
+        """What is printed of it."""
+        figures = {"step_seconds": self.step_seconds, "step_cpu_seconds": self.step_cpu_seconds, "measured_peak": self.peak}
+        return figures | ({"failed": self.failed} if self.failed else {})
+
+    def beats(self, other: Way) -> str:
+        """``time`` if this way is faster at no higher a peak, ``peak`` if its peak is lower in no longer a time, else nothing."""
+        seconds, their_seconds = self.step_seconds, other.step_seconds
+        if seconds is None or their_seconds is None or self.peak is None or other.peak is None:
+            return ""
+        if self.peak <= EQUAL * other.peak and seconds < their_seconds:
+            return "time"
+        return "peak" if seconds <= EQUAL * their_seconds and self.peak < other.peak else ""
+
+
+@dataclass
+class Workload:
+    """A module with its inputs, for training steps or inferences. Steps begin with the same random state."""
+
+    module: nn.Module
+    inputs: Any
+    training: bool
+    device: torch.device
+    seed: int = 0
+    optimizer: str | None = None
+
+    def resident(self, way: Way) -> int:
+        """Bytes of parameters, buffers, optimizer state and inputs; without those that rest in the slow memory."""
+        tensors = [*self.module.parameters(), *self.module.buffers(), *(t for t in tree_leaves(self.inputs) if isinstance(t, torch.Tensor))]
+        bytes = sum((bytes_of(tensors) | state_bytes(way.optimizer)).values())
+        return bytes - (way.model.resting_bytes() if way.model is not None else 0)
+
+    def step(self, way: Way) -> Any:
+        """One step; its outputs, and gradients in the parameters."""
+        self.forget()
+        torch.manual_seed(self.seed)
+        given, named = ((), self.inputs) if isinstance(self.inputs, dict) else (_tuple(self.inputs), {})
+        if not self.training:
+            with torch.no_grad(), way.around():
+                return way.call(*given, **named)
+        with way.around():
+            out = way.call(*given, **named)
+            loss = sum(leaf.float().square().mean() if leaf.dim() else leaf for leaf in _floating(out))
+            torch.as_tensor(loss).backward()
+            if way.optimizer is not None:
+                way.optimizer.step()
+        return out
+
+    def forget(self) -> None:
+        """Drop gradients."""
+        for parameter in self.module.parameters():
+            parameter.grad = None
+
+    def results(self, way: Way, start: Snapshot) -> list[torch.Tensor]:
+        """Outputs of a step from ``start`` on, and gradients; with an optimizer, parameters after two steps instead. Copied."""
+        if self.optimizer is None:
+            out = [leaf.detach().clone() for leaf in _floating(self.step(way))]
+            return out + [p.grad.clone() for p in self.module.parameters() if p.grad is not None]
+        start.restore(way.optimizer)
+        out = [leaf.detach().clone() for _ in range(2) for leaf in _floating(self.step(way))]
+        return out + [p.detach().clone() for p in self.module.parameters()]
+
+
+def _tuple(inputs: Any) -> tuple[Any, ...]:
+    return tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
+
+
+def _floating(out: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
+
+
+def compiled(module: nn.Module, how: Any, options: Any = None) -> Callable[..., Any]:
+    """The module compiled whole by a backend."""
+    return torch.compile(module, backend=how, options=options)  # type: ignore[no-any-return]
+
+
+def compare(work: Workload, options: dict[str, Any], steps: int, with_rivals: bool, budgets: Sequence[int | float] = ()) -> dict[str, Any]:
+    """Run the plan against the unmoved graphs, and against rivals: what ``loadmaster run --json`` prints.
+
+    With rivals, every one is also set against a plan whose budget is the peak that was measured of the rival, and against plans under
+    ``budgets`` (bytes, or shares of the unmoved peak).
+    """
+    start = Snapshot(work.module)
+    ours = _planned(work, options)
+    unmoved = Way("unmoved", compiled(work.module, rivals.unmoved_backend()))
+    eager = Way("eager", work.module)
+    others = [eager, *(_training_rivals(work, options) if work.training else _inference_rivals(work))] if with_rivals else []
+    more = [_planned(work, options | {"fast_memory": budget}) for budget in (None, *budgets)] if with_rivals else []
+    ways = [ours, unmoved, *others, *more]
+    for way in (unmoved, eager, *others[1:]):
+        way.optimizer = optimizer_of(work.optimizer, work.module)
+    measurement.return_freed_memory()
+    for way in ways:
+        _warm(work, way, ways)
+    right, mine, plain = (_results(work, way, ways, start) for way in (unmoved, ours, eager))
+    equal, difference = _same(mine, right), _difference(mine, plain)
+    del mine, plain
+    for way in ways:
+        _measure_peak(work, way, ways)
+    at_peaks = {}
+    for rival in others:
+        if rival.peak and EQUAL * rival.peak >= (more[0].peak or 0):
+            at_peaks[rival.name] = more[0]  # nothing needs to move
+        elif rival.peak:
+            way = at_peaks[rival.name] = _planned(work, options | {"fast_memory": rival.peak, "refine_after": 2})
+            ways.append(way)
+            _warm(work, way, ways)
+            _measure_peak(work, way, ways)
+    working = [way for way in ways if not way.failed]
+    for way in working:
+        equal &= way.model is None or way is ours or _same(_results(work, way, ways, start), right)
+    del right
+    measurement.keep_freed_memory()  # times are taken as processes usually run: giving memory back slows down who allocates much
+    for way in working:
+        _enter(way, ways)
+        for _ in range(_FORETOLD if way in (ours, *more) else 1):
+            work.step(way)
+    for way in (ours, *more):
+        assert way.model is not None
+        for plan in way.model.plans:
+            plan.foretell()  # from steps under the conditions of those that follow
+    _interleave(work, working, steps)
+    summary = _summary(work, ours, unmoved, equal, difference)
+    plans = [ours, *more, *at_peaks.values()]
+    summary["rivals"] = {way.name: way.figures() | _beaten(way, plans, at_peaks.get(way.name)) for way in others}
+    if with_rivals:
+        summary["executor_step_seconds"] = more[0].step_seconds  # of a plan under which nothing moves
+        summary["executor_step_cpu_seconds"] = more[0].step_cpu_seconds
+        summary["budgets"] = [_under_budget(way) for way in (ours, *more[1:])]
+    return summary
+
+
+def _planned(work: Workload, options: dict[str, Any]) -> Way:
+    optimizer = optimizer_of(work.optimizer, work.module)
+    options |= {} if optimizer is None else {"optimizer": optimizer}
+    call = compiled(work.module, backend.loadmaster, options)
+    return Way("loadmaster", call, optimizer=optimizer, model=model_of(options))
+
+
+def _under_budget(way: Way) -> dict[str, Any]:
+    assert way.model is not None
+    plans = way.model.plans
+    return way.figures() | {
+        "budget": max((plan.budget or 0 for plan in plans), default=None),
+        "planned_peak": max((plan.placed_peak for plan in plans), default=None),
+        "predicted_step_seconds": sum(plan.predicted_seconds for plan in plans if plan.program is not None),
+        "moved_bytes": sum(plan.moved_bytes for plan in plans),
+    }
+
+
+def _beaten(rival: Way, plans: Sequence[Way], at_its_peak: Way | None) -> dict[str, Any]:
+    """In what a rival is beaten, by which of our plans can say, and the plan that has its peak for a budget."""
+    if rival.failed:
+        return {}
+    won = [beaten for plan in plans if (beaten := plan.beats(rival))]
+    figures = {} if at_its_peak is None else {"loadmaster_at_its_peak": at_its_peak.figures()}
+    return figures | {"beaten_in": min(won, key=("time", "peak").index, default=None)}
+
+
+def _training_rivals(work: Workload, options: dict[str, Any]) -> Iterator[Way]:
+    parameters = {p.untyped_storage().data_ptr() for p in [*work.module.parameters(), *work.module.buffers()]}
+    folder = options.get("slow_memory")
+    if work.device.type == "cpu":
+        file = rivals.SavedToFile(
+            SlowFile(None if folder is None else Path(folder)), lambda t: t.untyped_storage().data_ptr() in parameters
+        )
+        yield Way("save_on_cpu", work.module, file.hooks)
+    else:
+        yield Way("save_on_cpu", work.module, lambda: torch.autograd.graph.save_on_cpu(pin_memory=True))
+    if rivals.blocks_of(work.module):
+        yield Way("checkpoint", work.module, lambda: rivals.checkpointed(work.module))
+    share = options.get("fast_memory")
+    yield Way("activation_memory_budget", compiled(work.module, rivals.budgeted_backend(share if isinstance(share, float) else 0.5)))
+    on_gpu = work.device.type == "cuda"
+    yield Way("enable_activation_offloading", compiled(work.module, rivals.offloading_backend()), failed="" if on_gpu else "needs CUDA")
+
+
+def _inference_rivals(work: Workload) -> Iterator[Way]:
+    yield Way("torch.export", rivals.exported(work.module))
+    yield Way("inductor", compiled(work.module, "inductor", {"memory_planning": True, "memory_pool": "combined"}))
+
+
+def _warm(work: Workload, way: Way, ways: Sequence[Way]) -> None:
+    """The first steps, which compile and plan; those of a plan until it is refined."""
+    if way.failed:
+        return
+    _enter(way, ways)
+    try:
+        for _ in range(_WARM if way.model is None else _WARM + way.model.settings.refine_after):
+            work.step(way)
+    except (RuntimeError, BudgetError, torch._dynamo.exc.TorchDynamoException) as error:
+        if way.model is not None and not isinstance(error, BudgetError):
+            raise
+        way.failed = str(error).splitlines()[0]
+
+
+def _enter(way: Way, ways: Sequence[Way]) -> None:
+    """Before a way's steps: parameters lie where it wants them."""
+    for other in ways:
+        if other.model is not None and other is not way:
+            other.model.hand_over(ours=False)
+    if way.model is not None:
+        way.model.hand_over(ours=True)
+
+
+def _results(work: Workload, way: Way, ways: Sequence[Way], start: Snapshot) -> list[torch.Tensor]:
+    _enter(way, ways)
+    return work.results(way, start)
+
+
+def _same(mine: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
+    """Whether results are equal bit for bit."""
+    return len(mine) == len(right) and all(torch.equal(a, b) for a, b in zip(mine, right, strict=True))
+
+
+def _difference(mine: list[torch.Tensor], plain: list[torch.Tensor]) -> float:
+    """The largest difference, relative to the largest value of its tensor."""
+    pairs = ((a, b) for a, b in zip(mine, plain, strict=True) if a.numel())
+    return max((float((a - b).abs().max() / b.abs().max().clamp_min(1e-12)) for a, b in pairs), default=0.0)
+
+
+def _measure_peak(work: Workload, way: Way, ways: Sequence[Way]) -> None:
+    """Parameters, buffers, inputs, and the most that a step takes above them."""
+    if way.failed:
+        return
+    _enter(way, ways)
+    _release_all(work, ways)
+    with measurement.peak_of(work.device) as peak:
+        work.step(way)
+    _release_all(work, ways)
+    way.peak = work.resident(way) + peak.bytes
+
+
+def _release_all(work: Workload, ways: Sequence[Way]) -> None:
+    work.forget()
+    for way in ways:
+        if way.model is not None:
+            way.model.release_idle()
+
+
+def _interleave(work: Workload, ways: list[Way], steps: int) -> None:
+    """Steps in turns, so that whatever else the machine does falls on all alike."""
+    for _ in range(steps):
+        for way in ways:
+            _enter(way, ways)
+            work.forget()
+            start, busy = time.perf_counter(), time.process_time()
+            work.step(way)
+            if work.device.type == "cuda":
+                torch.cuda.synchronize(work.device)
+            way.seconds.append(time.perf_counter() - start)
+            way.cpu_seconds.append(time.process_time() - busy)
+
+
+def _summary(work: Workload, ours: Way, unmoved: Way, equal: bool, difference: float) -> dict[str, Any]:
+    assert ours.model is not None
+    plans = ours.model.plans
+    budgets = [plan.budget for plan in plans if plan.budget is not None]
+    return {
+        "budget": max(budgets, default=None),
+        "unmoved_peak": max((plan.unmoved_peak for plan in plans), default=0),
+        "planned_peak": max((plan.placed_peak for plan in plans), default=0),
+        "measured_peak": ours.peak,
+        "unmoved_measured_peak": unmoved.peak,
+        "resident": work.resident(unmoved),
+        "step_seconds": ours.step_seconds,
+        "unmoved_step_seconds": unmoved.step_seconds,
+        "step_cpu_seconds": ours.step_cpu_seconds,
+        "unmoved_step_cpu_seconds": unmoved.step_cpu_seconds,
+        "predicted_step_seconds": sum(plan.predicted_seconds for plan in plans),
+        "waiting_seconds": sum(plan.times.waiting for plan in plans),
+        "moved_bytes": sum(plan.moved_bytes for plan in plans),
+        "graphs": len(plans),
+        "fallbacks": [{"graph": f.graph, "reason": f.reason} for f in ours.model.fallbacks],
+        "results_copied": sum(plan.times.copied_results for plan in plans),
+        "gradients_equal": equal,
+        "max_difference_eager": difference,
+        "device": str(work.device),
+    }

@@ -1,0 +1,170 @@
+"""What people use where memory is short: the strategies that plans are compared with, on the same module and the same slow memory."""
+
+from __future__ import annotations
+
+import mmap
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile, pages
+
+_BOUNCE = 16 << 20
+_SMALLEST = 64 << 10
+
+
+class SavedToFile:
+    """As `torch.autograd.graph.save_on_cpu`, with a file for the CPU: every tensor that autograd saves is written to it, and read back.
+
+    The file is that of the runtime (`SlowFile`); a page-aligned buffer stands between, as tensors are anywhere. ``kept`` says which
+    tensors stay where they are: parameters.
+    """
+
+    def __init__(self, file: SlowFile, kept: Callable[[torch.Tensor], bool]) -> None:
+        self.file, self.kept = file, kept
+        self.moved = 0
+        self._map = mmap.mmap(-1, _BOUNCE)
+        self._memory = memoryview(self._map)
+        self._bounce = torch.frombuffer(self._map, dtype=torch.uint8)
+
+    @contextmanager
+    def hooks(self) -> Iterator[None]:
+        """What autograd saves inside goes to the file."""
+        with torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack):
+            yield
+
+    def _pack(self, tensor: torch.Tensor) -> Any:
+        if tensor.nbytes < _SMALLEST or self.kept(tensor):
+            return tensor
+        dense = tensor.detach().contiguous()
+        flat = dense.view(-1).view(torch.uint8)
+        slot = self.file.reserve(pages(flat.numel()))
+        for start in range(0, flat.numel(), _BOUNCE):
+            part = flat[start : start + _BOUNCE]
+            self._bounce[: part.numel()].copy_(part)
+            with self._memory[: pages(part.numel())] as memory:
+                self.file.write(memory, slot + start)
+        self.moved += flat.numel()
+        return slot, tensor.shape, tensor.stride(), tensor.dtype
+
+    def _unpack(self, packed: Any) -> torch.Tensor:
+        if isinstance(packed, torch.Tensor):
+            return packed
+        slot, shape, stride, dtype = packed
+        dense = torch.empty(shape, dtype=dtype)
+        flat = dense.view(-1).view(torch.uint8)
+        for start in range(0, flat.numel(), _BOUNCE):
+            part = flat[start : start + _BOUNCE]
+            with self._memory[: pages(part.numel())] as memory:
+                self.file.read(memory, slot + start)
+            part.copy_(self._bounce[: part.numel()])
+        self.file.release(slot, pages(flat.numel()))
+        self.moved += flat.numel()
+        return dense if dense.stride() == stride else torch.empty_strided(shape, stride, dtype=dtype).copy_(dense)
+
+
+def blocks_of(module: nn.Module) -> list[nn.Module]:
+    """The outermost modules of the class with children that occurs most often (at least thrice): what a network repeats."""
+    counts = Counter(
+        type(m) for m in module.modules() if any(True for _ in m.children()) and not isinstance(m, nn.ModuleList | nn.ModuleDict)
+    )
+    repeated = [cls for cls, count in counts.most_common() if count >= 3]
+    if not repeated:
+        return []
+    found: list[nn.Module] = []
+
+    def visit(m: nn.Module) -> None:
+        for child in m.children():
+            if type(child) is repeated[0]:
+                found.append(child)
+            else:
+                visit(child)
+
+    visit(module)
+    return found
+
+
+@contextmanager
+def checkpointed(module: nn.Module) -> Iterator[None]:
+    """The module with each repeated block computed again in the backward pass (`torch.utils.checkpoint`)."""
+    blocks = blocks_of(module)
+    plain = [block.forward for block in blocks]
+    for block, forward in zip(blocks, plain, strict=True):
+        block.forward = lambda *given, forward=forward, **named: checkpoint(forward, *given, use_reentrant=False, **named)
+    try:
+        yield
+    finally:
+        for block in blocks:
+            del block.forward
+
+
+def budgeted_backend(share: float) -> Callable[..., Any]:
+    """A backend that recomputes by PyTorch's ``activation_memory_budget``, and runs the same kernels as ours."""
+    from functorch.compile import min_cut_rematerialization_partition
+
+    return _plain_backend(min_cut_rematerialization_partition, {"activation_memory_budget": share})
+
+
+def unmoved_backend() -> Callable[..., Any]:
+    """A backend that runs the graphs of ours as they are."""
+    from functorch.compile import default_partition
+
+    return _plain_backend(default_partition)
+
+
+def offloading_backend() -> Callable[..., Any]:
+    """A backend that offloads what is saved by PyTorch's ``enable_activation_offloading``, on streams of its own. It needs CUDA.
+
+    PyTorch leaves it to a pass over the joint graph to say what goes: here everything that it can move, from 64 KiB on.
+    """
+    from functorch.compile import default_partition
+
+    def partition(joint: torch.fx.GraphModule, inputs: Any, **more: Any) -> Any:
+        for node in joint.graph.nodes:
+            value = node.meta.get("val")
+            if isinstance(value, torch.Tensor) and value.nbytes >= _SMALLEST:
+                node.meta["should_offload"] = True
+        return default_partition(joint, inputs, **more)
+
+    names = (
+        "enable_activation_offloading",
+        "activation_offload_separate_stream",
+        "activation_offload_sink_wait",
+        "activation_reload_prefetch",
+    )
+    return _plain_backend(partition, dict.fromkeys(names, True))
+
+
+def exported(module: nn.Module) -> Callable[..., Any]:
+    """The module's exported graph (`torch.export`), each value freed after its last use."""
+    runs: list[torch.fx.Interpreter] = []
+
+    def run(*given: Any, **named: Any) -> Any:
+        if not runs:
+            graph = torch.export.export(module, given, named).module()
+            runs.append(torch.fx.Interpreter(graph, garbage_collect_values=True))
+        return runs[0].run(*given, *named.values())
+
+    return run
+
+
+def _plain_backend(partition: Any, settings: dict[str, Any] | None = None) -> Callable[..., Any]:
+    def compiled(graph: torch.fx.GraphModule, inputs: Any, **_: Any) -> Any:
+        from torch._dynamo.backends.common import aot_autograd
+
+        from loadmaster.integrations.torch_compile.backend import unplanned
+
+        def part(graph: torch.fx.GraphModule, _: Any) -> Any:
+            return unplanned(graph)
+
+        with torch._functorch.config.patch(force_non_lazy_backward_lowering=True, **(settings or {})):
+            return aot_autograd(fw_compiler=part, bw_compiler=part, partition_fn=partition, keep_inference_input_mutations=True)(
+                graph, inputs
+            )
+
+    return compiled

@@ -1,0 +1,173 @@
+"""Memory of a GPU: an arena in device memory, a bounded pool of pinned host memory, and a stream for each direction.
+
+Copies wait for the kernels before them, and kernels for the copies that they need, by events; the host waits for neither. PyTorch's
+allocator for CUDA cannot be given addresses kernel by kernel, so results are made where it likes and copied to their place in the arena:
+at device bandwidth, and with the result's bytes counted as the kernel's own. An arena has its full size for as long as its plan exists.
+"""
+
+from __future__ import annotations
+
+import mmap
+import time
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.cuda._pin_memory_utils import pin_memory, unpin_memory
+
+from loadmaster.core.errors import SlowMemoryError
+from loadmaster.integrations.torch_compile.captured import View
+from loadmaster.integrations.torch_compile.devices.device_memory import Copy, FastArena
+from loadmaster.integrations.torch_compile.devices.slow_file import pages
+from loadmaster.integrations.torch_compile.kernel_profile import on_storage
+from loadmaster.placement.sequence import CopyLink
+
+_PROBE = 64 << 20
+
+
+class CudaArena:
+    """``bytes`` of device memory."""
+
+    def __init__(self, device: torch.device, bytes: int) -> None:
+        self.device, self.bytes = device, bytes
+        self.memory = torch.empty(max(bytes, 1), dtype=torch.uint8, device=device)
+        self.base = self.memory.data_ptr()
+
+    def tensor(self, view: View, offset: int, bytes: int) -> torch.Tensor:
+        """The tensor of a storage of ``bytes`` at ``offset``."""
+        storage: Any = torch._C._construct_storage_from_data_pointer(self.base + offset, self.device, bytes)
+        return on_storage(storage, view)
+
+    def drop(self, start: int = 0) -> None:
+        """Nothing: device memory has no pages that can be given back in part."""
+
+    def close(self) -> None:
+        """Give the memory back to PyTorch, once no stream uses it."""
+        torch.cuda.synchronize(self.device)
+        self.memory = torch.empty(0, dtype=torch.uint8, device=self.device)
+
+
+class Pinned:
+    """Host memory that is registered with the GPU, in whole pages.
+
+    Not of PyTorch's pool of pinned memory: that rounds up to powers of two, and keeps what is freed.
+    """
+
+    def __init__(self, bytes: int) -> None:
+        self.bytes = pages(max(bytes, 1))
+        self.memory = torch.frombuffer(mmap.mmap(-1, self.bytes), dtype=torch.uint8)
+        try:
+            pin_memory(self.memory.data_ptr(), self.bytes)
+        except RuntimeError as error:
+            raise SlowMemoryError(f"pinned memory: {self.bytes} bytes cannot be had: {str(error).splitlines()[0]}") from None
+        self.close = weakref.finalize(self, unpin_memory, self.memory.data_ptr())
+
+
+class CudaMemory:
+    """Fast and slow memory of one budget on a GPU; at most ``limit`` bytes are pinned."""
+
+    file: None = None
+    alignment = 512
+    shrinks = False
+
+    def __init__(self, device: torch.device, limit: int | None = None) -> None:
+        self.device, self.limit = device, limit
+        self._used: dict[int, Pinned] = {}
+        self._spare: list[Pinned] = []
+        self._next = 0
+        self._streams = {to_fast: torch.cuda.Stream(device) for to_fast in (False, True)}
+        self.link = self._measured()
+
+    @property
+    def pinned(self) -> int:
+        """Bytes of host memory that are pinned."""
+        return sum(block.bytes for block in (*self._used.values(), *self._spare))
+
+    def _measured(self) -> CopyLink:
+        block = Pinned(_PROBE if self.limit is None else min(_PROBE, self.limit))
+        host, there = block.memory, torch.empty(block.bytes, dtype=torch.uint8, device=self.device)
+        rates = []
+        for to, source in ((there, host), (host, there)):
+            for _ in range(2):
+                torch.cuda.synchronize(self.device)
+                start = time.perf_counter()
+                to.copy_(source, non_blocking=True)
+                torch.cuda.synchronize(self.device)
+                seconds = time.perf_counter() - start
+            rates.append(block.bytes / seconds)
+        block.close()
+        return CopyLink(rates[0], rates[1], rates[0], rates[1])
+
+    def arena(self, bytes: int) -> CudaArena:
+        """Fast memory for a plan."""
+        return CudaArena(self.device, bytes)
+
+    def script(self, grants: Sequence[tuple[int, int]]) -> None:
+        """None: kernels allocate where PyTorch likes."""
+
+    def reserve(self, bytes: int) -> int:
+        """A number that stands for pinned memory: slots count from it. Raises `SlowMemoryError`."""
+        fitting = [block for block in self._spare if block.bytes >= bytes]
+        if fitting:
+            block = min(fitting, key=lambda block: block.bytes)
+            self._spare.remove(block)
+        else:
+            self._give_spare_back()
+            if self.limit is not None and self.pinned + pages(bytes) > self.limit:
+                raise SlowMemoryError(f"pinned memory: {bytes} bytes more cannot be had: slow_limit allows {self.limit}")
+            block = Pinned(bytes)
+        slot = self._next
+        self._used[slot] = block
+        self._next += block.bytes
+        return slot
+
+    def release(self, slot: int, bytes: int) -> None:
+        """Keep the memory for the next who asks."""
+        self._spare.append(self._used.pop(slot))
+
+    def _give_spare_back(self) -> None:
+        if self._spare:
+            torch.cuda.synchronize(self.device)  # copies may be under way that only kernels have waited for
+        while self._spare:
+            self._spare.pop().close()
+
+    def copy(self, arena: FastArena, copy: Copy) -> StreamCopy:
+        """Start a copy in its direction's stream, after the kernels so far."""
+        assert isinstance(arena, CudaArena)
+        start = max(slot for slot in self._used if slot <= copy.slot)
+        host = self._used[start].memory[copy.slot - start :][: copy.bytes]
+        there = arena.memory[copy.offset :][: copy.bytes]
+        stream = self._streams[copy.to_fast]
+        stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(stream):
+            if copy.to_fast:
+                there.copy_(host, non_blocking=True)
+            else:
+                host.copy_(there, non_blocking=True)
+            done = torch.cuda.Event()
+            done.record(stream)
+        return StreamCopy(done, self.device)
+
+    def settle(self) -> None:
+        """Wait until both streams have nothing to do."""
+        for stream in self._streams.values():
+            stream.synchronize()
+
+    def close(self) -> None:
+        """Give pinned memory back once no copy uses it."""
+        self._spare += self._used.values()
+        self._used.clear()
+        self._give_spare_back()
+
+
+class StreamCopy:
+    """A copy in one of the streams."""
+
+    def __init__(self, done: torch.cuda.Event, device: torch.device) -> None:
+        self._done, self._device = done, device
+
+    def wait(self) -> float:
+        """Have the kernels to come wait for the copy; its seconds are not known."""
+        torch.cuda.current_stream(self._device).wait_event(self._done)
+        return 0.0

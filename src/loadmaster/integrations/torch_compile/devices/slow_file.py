@@ -1,0 +1,133 @@
+"""The slow memory of a CPU: an unlinked file, read and written past the page cache.
+
+The file has no name from its first moment on: when its descriptor closes, by whatever end of the process, its bytes are gone. It is opened
+with O_DIRECT, so that its pages never are in the page cache: a copy to it frees memory, and a copy from it is a true read. Addresses,
+offsets and lengths are multiples of `PAGE`. Space is reserved (posix_fallocate) before a step needs it: a full disk is found out then.
+A file system that knows no O_DIRECT, or that keeps files in memory (tmpfs), is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import mmap
+import os
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+from loadmaster.core.errors import SlowMemoryError
+
+PAGE = 4096
+_AT_ONCE = 64 << 20
+_IN_MEMORY = {0x01021994: "tmpfs", 0x858458F6: "ramfs"}
+
+
+def pages(count: int) -> int:
+    """Bytes, rounded up to whole pages."""
+    return -(-count // PAGE) * PAGE
+
+
+def _file_system(file: int) -> int:
+    """The kind of file system that a file is on: the first field of ``struct statfs``."""
+    status = (ctypes.c_long * 64)()
+    return int(status[0]) if ctypes.CDLL(None).fstatfs(file, status) == 0 else 0
+
+
+class SlowFile:
+    """Regions of an unlinked file in ``folder``, of which at most ``limit`` bytes are reserved."""
+
+    def __init__(self, folder: Path | None, limit: int | None = None) -> None:
+        self.folder = Path(tempfile.gettempdir()) if folder is None else folder
+        self.limit = limit
+        self.bytes = 0
+        self.used = 0
+        self._free: list[tuple[int, int]] = []
+        self._lock = threading.Lock()
+        try:
+            self._file = os.open(self.folder, os.O_TMPFILE | os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            why = "its file system has no O_DIRECT" if error.errno in (errno.EINVAL, errno.EOPNOTSUPP) else error.strerror
+            raise SlowMemoryError(f"slow_memory {self.folder}: no file can be made there ({why}): name a folder on a local disk") from None
+        self._close = weakref.finalize(self, os.close, self._file)
+        if kind := _IN_MEMORY.get(_file_system(self._file)):
+            raise SlowMemoryError(f"slow_memory {self.folder}: {kind} keeps files in memory: name a folder on a local disk")
+
+    def reserve(self, count: int) -> int:
+        """Offset of ``count`` bytes (whole pages) that are on the disk for sure. Raises `SlowMemoryError`."""
+        with self._lock:
+            for i, (offset, size) in enumerate(self._free):
+                if size >= count:
+                    self._free[i : i + 1] = [(offset + count, size - count)] if size > count else []
+                    self.used += count
+                    return offset
+            last = self._free[-1:]
+            if last and last[0][0] + last[0][1] < self.bytes:
+                last = []
+            offset = last[0][0] if last else self.bytes  # a free region at the end grows
+            self._extend(offset + count)
+            if last:
+                self._free.pop()
+            self.used += count
+            return offset
+
+    def _extend(self, size: int) -> None:
+        more = size - self.bytes
+        try:
+            if self.limit is not None and size > self.limit:
+                raise OSError(errno.ENOSPC, f"slow_limit allows {self.limit}")
+            if more:
+                os.posix_fallocate(self._file, self.bytes, more)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, self.bytes)  # what it got before the disk was full
+            raise SlowMemoryError(f"slow_memory {self.folder}: {more} bytes more cannot be had: {error.strerror}") from None
+        self.bytes = size
+
+    def release(self, offset: int, count: int) -> None:
+        """Take bytes back that were reserved; neighbours grow together."""
+        if not count:
+            return
+        with self._lock:
+            self.used -= count
+            merged: list[tuple[int, int]] = []
+            for start, size in sorted([*self._free, (offset, count)]):
+                if merged and merged[-1][0] + merged[-1][1] == start:
+                    merged[-1] = (merged[-1][0], merged[-1][1] + size)
+                else:
+                    merged.append((start, size))
+            self._free = merged
+
+    def write(self, memory: memoryview, offset: int) -> None:
+        """Copy ``memory`` (whole pages) to the file; the interpreter lock is released meanwhile."""
+        self._transfer(memory, offset, "written", lambda part, at: os.pwritev(self._file, [part], at))
+
+    def read(self, memory: memoryview, offset: int) -> None:
+        """Fill ``memory`` (whole pages) from the file."""
+        self._transfer(memory, offset, "read", lambda part, at: os.preadv(self._file, [part], at))
+
+    def mapped(self, offset: int, count: int) -> mmap.mmap:
+        """Bytes of the file as memory: what is read and written there goes through the page cache, until `forget`."""
+        return mmap.mmap(self._file, count, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE, offset=offset)
+
+    def forget(self, offset: int, count: int) -> None:
+        """Have the page cache give up what it holds of the file there, once that is written and unmapped."""
+        os.posix_fadvise(self._file, offset, count, os.POSIX_FADV_DONTNEED)
+
+    def _transfer(self, memory: memoryview, offset: int, what: str, call: Callable[[memoryview, int], int]) -> None:
+        done = 0
+        while done < len(memory):
+            try:
+                moved = call(memory[done : done + _AT_ONCE], offset + done)
+            except OSError as error:
+                raise SlowMemoryError(f"slow_memory {self.folder}: bytes cannot be {what}: {error.strerror}") from None
+            if moved <= 0:
+                raise SlowMemoryError(f"slow_memory {self.folder}: the file ended early: {what} {done} of {len(memory)} bytes")
+            done += moved
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._close()

@@ -1,0 +1,217 @@
+"""Every distinct call of a graph, run alone: how long it takes, and which memory it asks for.
+
+AutoTM times kernels before it plans; so do we, and we record each allocation too. A call's allocations come in the same order every time,
+so a plan can say where its results go, and where its temporaries (reordered weights, columns of a convolution, oneDNN's scratch).
+Calls run on made-up operands, one call's operands at a time: no more memory than the largest call needs, and no random state is used up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+from torch.utils._pytree import tree_map
+
+from loadmaster import _native
+from loadmaster.integrations.torch_compile.captured import Call, Captured, View, views
+
+ALIGNMENT = 64
+"""Bytes to which PyTorch aligns CPU memory; temporaries in a workspace keep it."""
+LATER = -1
+"""An allocation that stays with PyTorch's own allocator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocated:
+    """One allocation of a call: bytes, the position of the result that it became (None: a temporary), and its place in the workspace."""
+
+    bytes: int
+    result: int | None
+    offset: int = LATER
+
+
+@dataclass(frozen=True, slots=True)
+class CallProfile:
+    """What running a call alone has shown.
+
+    Attributes
+    ----------
+    seconds
+        Least of a few runs.
+    allocations
+        In order. A temporary that outlived its call is somebody's cache, and stays with PyTorch's allocator.
+    workspace
+        Bytes that temporaries need at once, packed.
+    outside
+        Bytes that the call takes outside of the arena while it runs.
+    direct
+        For each result whether it can be written where the plan wants it: it comes with the strides that were foretold.
+    first
+        Allocations of the very first run, where they are others: an optimizer makes its state then.
+    """
+
+    seconds: float
+    allocations: tuple[Allocated, ...] = ()
+    workspace: int = 0
+    outside: int = 0
+    direct: tuple[bool, ...] = ()
+    first: tuple[Allocated, ...] | None = None
+
+
+@dataclass
+class CallProfiles:
+    """Profiles by signature, so that equal calls are run once."""
+
+    known: dict[Any, CallProfile] = field(default_factory=dict)
+
+    def of(self, captured: Captured) -> list[CallProfile]:
+        """A profile of every call, in order."""
+        devices = [captured.device] if captured.device.type == "cuda" else []
+        with torch.random.fork_rng(devices, device_type="cuda"), torch.inference_mode(False), torch.no_grad():
+            return [self._of(call, captured) for call in captured.calls]
+
+    def _of(self, call: Call, captured: Captured) -> CallProfile:
+        own = getattr(call.target, "profile", None)
+        if own is not None:
+            return cast(CallProfile, own(call, captured, self.known))
+        key = signature(call)
+        if key not in self.known:
+            self.known[key] = _profile(call, captured)
+        return self.known[key]
+
+
+def signature(call: Call) -> Any:
+    """What decides how a call runs: the operator, and its operands' types, sizes and strides."""
+    numbers: dict[int, int] = {}
+
+    def anonymous(leaf: Any) -> Any:
+        if isinstance(leaf, View):
+            return leaf._replace(storage=numbers.setdefault(leaf.storage, len(numbers)))
+        return leaf
+
+    shape = tree_map(anonymous, (call.arguments, call.keywords), is_leaf=lambda leaf: isinstance(leaf, View))
+    return call.target, repr(shape), torch.get_num_threads(), torch.is_inference_mode_enabled()
+
+
+def _profile(call: Call, captured: Captured) -> CallProfile:
+    device = captured.device
+    storages = {
+        view.storage: made_up(captured.storages[view.storage].bytes, view, device) for view in views((call.arguments, call.keywords))
+    }
+
+    def real(leaf: Any) -> Any:
+        return on_storage(storages[leaf.storage], leaf) if isinstance(leaf, View) else leaf
+
+    arguments, keywords = tree_map(real, (call.arguments, call.keywords), is_leaf=lambda leaf: isinstance(leaf, View))
+    if device.type == "cuda":
+        return _profile_on_gpu(call, arguments, keywords, device)
+    try:
+        call.target(*arguments, **keywords)  # the first run of an operator makes caches, which later ones find
+        seconds, seen, out = _recorded(lambda: call.target(*arguments, **keywords))
+    except RuntimeError:
+        return CallProfile(0.0, outside=sum(captured.storages[s].bytes for s in call.writes), direct=(False,) * len(call.results))
+    results = out if isinstance(out, tuple | list) else (out,)
+    direct = tuple(_as_foretold(value, view) for value, view in zip(results, call.results, strict=True))
+    homes = {value.untyped_storage().data_ptr(): i for i, value in enumerate(results) if isinstance(value, torch.Tensor)}
+    del out, results
+    return judged(_least(seconds, lambda: call.target(*arguments, **keywords)), seen, homes, direct)
+
+
+def timed(run: Callable[[], Any], runs: int = 3) -> tuple[float, list[tuple[int, int, int]]]:
+    """Least seconds of a few runs (one, if it is long), and the allocations of the first one."""
+    seconds, seen, _ = _recorded(run)
+    return (_least(seconds, run) if runs > 1 else seconds), seen
+
+
+def _recorded(run: Callable[[], Any]) -> tuple[float, list[tuple[int, int, int]], Any]:
+    """Seconds, allocations and results of a run. The results live: what they are made of counts as not freed."""
+    _native.start_recording()
+    start = time.perf_counter()
+    try:
+        out = run()
+    finally:
+        seconds = time.perf_counter() - start
+        seen = _native.stop_recording()
+    return seconds, seen, out
+
+
+def _least(seconds: float, run: Callable[[], Any]) -> float:
+    for _ in range(2 if seconds < 0.01 else 0):
+        start = time.perf_counter()
+        run()
+        seconds = min(seconds, time.perf_counter() - start)
+    return seconds
+
+
+def _profile_on_gpu(call: Call, arguments: Any, keywords: Any, device: torch.device) -> CallProfile:
+    """Seconds by events, and all memory that the call takes, results included: they are copied to their places afterwards."""
+    try:
+        call.target(*arguments, **keywords)
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        call.target(*arguments, **keywords)
+        end.record()
+        torch.cuda.synchronize(device)
+    except RuntimeError:
+        return CallProfile(0.0)
+    return CallProfile(start.elapsed_time(end) / 1e3, outside=torch.cuda.max_memory_allocated(device) - before)
+
+
+def judged(seconds: float, seen: list[tuple[int, int, int]], homes: dict[int, int], direct: tuple[bool, ...]) -> CallProfile:
+    """A profile from the allocations that were seen, and the addresses of the results (by position) among them."""
+    became: dict[int, int] = {}
+    for i, (address, _, freed) in enumerate(seen):
+        if freed < 0 and address in homes:
+            became[i] = homes[address]
+    temporaries = [(i, freed, size) for i, (_, size, freed) in enumerate(seen) if i not in became and freed >= 0]
+    offsets, workspace = pack(temporaries)
+    allocations = tuple(
+        Allocated(size, became.get(i), offsets.get(i, LATER)) if direct[became.get(i, 0)] or i not in became else Allocated(size, None)
+        for i, (_, size, _) in enumerate(seen)
+    )
+    outside = sum(a.bytes for a in allocations if a.result is None and a.offset == LATER)
+    return CallProfile(seconds, allocations, workspace, outside, direct)
+
+
+def pack(lives: Sequence[tuple[int, int, int]]) -> tuple[dict[int, int], int]:
+    """Offsets of (start, end, bytes), by start, each the lowest that is free, and the bytes that they take together. O(n^2)."""
+    offsets: dict[int, int] = {}
+    placed: list[tuple[int, int, int, int]] = []
+    top = 0
+    for start, end, size in lives:
+        offset = 0
+        for _, _, low, high in sorted((row for row in placed if row[1] > start and row[0] < end), key=lambda row: row[2]):
+            if offset + size <= low:
+                break
+            offset = max(offset, high)
+        room = -(-size // ALIGNMENT) * ALIGNMENT
+        placed.append((start, end, offset, offset + room))
+        offsets[start] = offset
+        top = max(top, offset + room)
+    return offsets, top
+
+
+def on_storage(storage: torch.UntypedStorage, view: View) -> torch.Tensor:
+    """The tensor that ``view`` is, on a storage of at least its bytes."""
+    return torch.empty(0, dtype=view.dtype, device=storage.device).set_(storage, view.offset, view.size, view.stride)
+
+
+def made_up(count: int, view: View, device: torch.device) -> torch.UntypedStorage:
+    """A storage of ordinary numbers: zeros for indices, halves for floating point (no denormals, no overflow)."""
+    items = torch.zeros(-(-count // view.dtype.itemsize), dtype=view.dtype, device=device)
+    if view.dtype.is_floating_point or view.dtype.is_complex:
+        items.fill_(0.5)
+    return items.untyped_storage()
+
+
+def _as_foretold(value: Any, view: View | None) -> bool:
+    if not isinstance(value, torch.Tensor) or view is None:
+        return True
+    foretold = view.size, view.stride, view.offset, view.dtype
+    return (tuple(value.size()), value.stride(), value.storage_offset(), value.dtype) == foretold

@@ -1,0 +1,281 @@
+"""From profiled calls to a plan: the kernel sequence, what stays in the arena, what moves, and every address."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.allocation.allocate import allocate
+from loadmaster.allocation.problem import Buffer
+from loadmaster.core.errors import BudgetError, CapacityError
+from loadmaster.core.units import format_bytes
+from loadmaster.integrations.torch_compile.captured import Captured, Owner
+from loadmaster.integrations.torch_compile.kernel_profile import CallProfile
+from loadmaster.integrations.torch_compile.moving import place_for_runtime
+from loadmaster.placement.decisions import Mode, TensorPlacement, all_fast
+from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
+
+Ints = NDArray[np.int64]
+
+_TIGHTER = 0.97
+_ROUNDS = 12
+_FEW = 4
+"""Rounds of a trial on the way to the smallest budget."""
+_STEP, _CLOSE = 0.02, 0.01
+_CANNOT = float("inf")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A graph as the engines see it.
+
+    Attributes
+    ----------
+    sequence
+        Calls as kernels, and the storages that the plan keeps as tensors.
+    storage
+        The storage behind every tensor.
+    elsewhere
+        Bytes of fast memory outside of the arena while each kernel runs: parameters that do not move, inputs, results so far, other
+        graphs' parameters, what operators allocate that cannot be planned.
+    """
+
+    sequence: KernelSequence
+    storage: tuple[int, ...]
+    elsewhere: Ints
+
+    def ceilings(self, budget: int) -> Ints:
+        """Bytes of the arena that a budget leaves while each kernel runs."""
+        return (budget - self.elsewhere) // self.sequence.alignment * self.sequence.alignment
+
+    def needed(self) -> Ints:
+        """Bytes of fast memory without which each kernel cannot run."""
+        sizes = self.sequence.sizes
+        return np.array(
+            [
+                sum(int(sizes[o.tensor]) for o in kernel.operands) + kernel.algorithms[0].workspace + int(other)
+                for kernel, other in zip(self.sequence.kernels, self.elsewhere, strict=True)
+            ],
+            dtype=np.int64,
+        )
+
+    def peak(self) -> int:
+        """Most bytes of fast memory that are in use at once when nothing moves."""
+        return int((self.sequence.live_bytes() + self.elsewhere).max(initial=0))
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Decisions with addresses: of every stay, then of every kernel's workspace; and the arena's size."""
+
+    placement: TensorPlacement
+    stays: tuple[int, ...]
+    workspaces: tuple[int, ...]
+    arena: int
+    peak: int
+    ceilings: Ints
+
+
+def problem_of(
+    name: str,
+    captured: Captured,
+    profiles: list[CallProfile],
+    seconds: NDArray[np.float64],
+    link: CopyLink,
+    alignment: int,
+    moving: frozenset[int] = frozenset(),
+    others: int = 0,
+) -> Problem:
+    """The kernel sequence of calls that take ``seconds`` each.
+
+    Of the storages that callers own, those in ``moving`` are the plan's to move; all others are where they are, and so are ``others``
+    bytes of other graphs.
+    """
+    storages = captured.storages
+    planned = [storage.bytes > 0 and (storage.owner is Owner.PLAN or s in moving) for s, storage in enumerate(storages)]
+    numbers: dict[int, int] = {}
+    for call in captured.calls:
+        for storage in (*call.reads, *call.writes):
+            if planned[storage]:
+                numbers.setdefault(storage, len(numbers))
+    kernels = []
+    elsewhere = np.full(len(captured.calls), others, dtype=np.int64)
+    elsewhere += sum(storage.bytes for s, storage in enumerate(storages) if storage.owner is Owner.CALLER and s not in moving)
+    made: set[int] = set()
+    for k, (call, profile) in enumerate(zip(captured.calls, profiles, strict=True)):
+        fresh = [s for s in call.writes if s not in made]
+        made.update(call.writes)
+        elsewhere[k:] += sum(storages[s].bytes for s in fresh if storages[s].owner is Owner.RETURNED)
+        elsewhere[k] += profile.outside
+        operands = tuple(
+            Operand(numbers[s], read=s in call.reads, write=s in call.writes, slow_seconds=_CANNOT)
+            for s in dict.fromkeys((*call.reads, *call.writes))
+            if s in numbers
+        )
+        workspace = -(-profile.workspace // alignment) * alignment
+        kernels.append(Kernel(call.name, call.kind, operands, (Algorithm("measured", float(seconds[k]), workspace),)))
+    tensors = tuple(
+        StoredTensor(storages[s].name, storages[s].bytes, StoredKind.WEIGHT if s in moving else StoredKind.INTERMEDIATE) for s in numbers
+    )
+    return Problem(KernelSequence(name, tensors, tuple(kernels), link, alignment), tuple(numbers), elsewhere)
+
+
+def place(
+    make: Callable[[frozenset[int]], Problem], movable: frozenset[int], budget: int | float | None, mode: Mode, *, yielding: bool = False
+) -> tuple[Problem, Placed, int]:
+    """Decide what is where under a budget of fast memory, and give everything an address; also what lives at once when nothing moves.
+
+    ``make`` gives the problem in which some of the ``movable`` storages of the caller move. Which of them do is decided first, as if
+    those that move could stay in the fast memory from one step to the next; those that are there all the time keep PyTorch's own memory.
+    All move if the graph is ``yielding`` to others. A budget of None is endless, a share is of the most that lives at once.
+
+    Raises `BudgetError` with the smallest budget that works and the operator that needs it.
+    """
+    free = make(frozenset())
+    unmoved = _unmoved(free)
+    # An arena that is packed for itself may be full where what lies elsewhere is at its most: more than lives at once.
+    most = int((free.sequence.live_bytes() + free.elsewhere).max(initial=0))
+    if isinstance(budget, float):
+        budget = int(budget * most)
+    if budget is None or (unmoved.peak <= budget and not yielding):
+        return free, unmoved, most
+    search = _Search(make, movable, mode, yielding)
+    needed = make(movable).needed()
+    found = int(needed.argmax()) if needed.max(initial=0) > budget else search.within(budget, _ROUNDS)
+    if isinstance(found, int):
+        raise search.refusal(budget, unmoved.peak, found)
+    return *found, most
+
+
+@dataclass(frozen=True)
+class _Search:
+    """What to move, and where to put it, for any budget."""
+
+    make: Callable[[frozenset[int]], Problem]
+    movable: frozenset[int]
+    mode: Mode
+    yielding: bool
+
+    def within(self, budget: int, rounds: int) -> tuple[Problem, Placed] | int:
+        """The problem and its plan; where none is found, the kernel at which it fails."""
+        failed = 0
+        staying = frozenset() if self.yielding else _staying(self.make(self.movable), budget)
+        for moving in dict.fromkeys((self.movable - staying, self.movable)):
+            problem = self.make(moving)
+            found = _packed(problem, budget, self.mode, rounds)
+            if isinstance(found, Placed):
+                return problem, found
+            failed = found
+        return failed
+
+    def refusal(self, budget: int, enough: int, failed: int) -> BudgetError:
+        """Why a budget cannot be kept: the kernel that fails, what it needs, and the smallest budget that works.
+
+        That is what some kernel needs at once, if it can be packed; else it is found by trying, to 1 % or so.
+        """
+        problem = self.make(self.movable)
+        needed = problem.needed()
+        low, high = budget, max(int(needed.max(initial=0)), budget)
+        step = max(int(high * _STEP), 1)
+        while high < enough and isinstance(kernel := self.within(high, _FEW), int):
+            low, high, failed, step = high, min(high + step, enough), kernel, 2 * step
+        while low >= needed.max(initial=0) and high - low > high * _CLOSE:
+            middle = (low + high) // 2
+            kernel = self.within(middle, _FEW)
+            low, high, failed = (middle, high, kernel) if isinstance(kernel, int) else (low, middle, failed)
+        stuck, least = problem.sequence.kernels[failed], int(needed[failed])
+        beside = "" if least > budget else " beside what lives on"
+        return BudgetError(
+            f"fast_memory {format_bytes(budget)} is too small: operator {stuck.kind} ({stuck.name}) needs {least} bytes "
+            f"({format_bytes(least)}) at once{beside}, {format_bytes(int(problem.elsewhere[failed]))} of them inputs, results and others "
+            f"that do not move; the smallest budget that works is {high} bytes ({format_bytes(high)})"
+        )
+
+
+def _unmoved(problem: Problem) -> Placed:
+    unmoved = _pack(problem, all_fast(problem.sequence), None)[0]
+    assert unmoved is not None
+    return unmoved
+
+
+def _staying(problem: Problem, budget: int) -> frozenset[int]:
+    """Storages of the caller that had best be in the fast memory all the time."""
+    sequence = problem.sequence
+    if not any(tensor.kind is StoredKind.WEIGHT for tensor in sequence.tensors):
+        return frozenset()
+    try:
+        placement = place_for_runtime(sequence, problem.ceilings(budget), Mode.SYNC, at_rest=True)
+    except CapacityError:
+        return frozenset()
+    moved = {move.tensor for move in placement.moves}
+    always = {stay.tensor for stay in placement.stays if stay.start == 0 and stay.end == len(sequence.kernels)}
+    return frozenset(problem.storage[t] for t in always - moved if sequence.tensors[t].kind is StoredKind.WEIGHT)
+
+
+def _packed(problem: Problem, budget: int, mode: Mode, rounds: int) -> Placed | int:
+    """Place and pack, with lower limits where that fails, ``rounds`` times there and then everywhere; else the kernel that fails."""
+    sequence = problem.sequence
+    ceilings = problem.ceilings(budget)
+    limits, failed = np.maximum(ceilings, 0), int(problem.needed().argmax())
+    for number in range(2 * rounds):
+        try:
+            placement = place_for_runtime(sequence, limits, mode)
+        except CapacityError:
+            break
+        placed, tops = _pack(problem, placement, ceilings)
+        if placed is not None:
+            return placed
+        over = np.maximum(tops - ceilings, 0)
+        failed = int(over.argmax())
+        if number < rounds:
+            limits = np.where(over > 0, limits - np.maximum(over // 2, sequence.alignment), limits)
+        else:
+            limits = (limits * _TIGHTER).astype(np.int64)
+        limits = np.maximum(limits, 0)
+    return failed
+
+
+def _pack(problem: Problem, placement: TensorPlacement, ceilings: Ints | None) -> tuple[Placed | None, Ints]:
+    """Addresses below the ceiling of every kernel (None, if none were found), and the highest address in use at every kernel."""
+    sequence = problem.sequence
+    step, kernels = sequence.alignment, len(sequence.kernels)
+    buffers = [Buffer(f"s{i}", s.start, s.end, int(sequence.sizes[s.tensor]), alignment=step) for i, s in enumerate(placement.stays)]
+    buffers += [Buffer(f"w{k}", k, k + 1, kernel.algorithms[0].workspace, alignment=step) for k, kernel in enumerate(sequence.kernels)]
+    above = [] if ceilings is None else _above(ceilings, int(ceilings.max(initial=0)))
+    answer = allocate(buffers + above, None if ceilings is None else int(ceilings.max(initial=0)))
+    if answer.offsets is None and above:
+        answer = allocate(buffers)  # to see where it sticks out
+    assert answer.offsets is not None
+    offsets = [int(offset) for offset in answer.offsets[: len(buffers)]]
+    top = np.zeros(kernels, dtype=np.int64)
+    for buffer, offset in zip(buffers, offsets, strict=True):
+        if buffer.upper > buffer.lower and buffer.size:
+            top[buffer.lower : buffer.upper] = np.maximum(top[buffer.lower : buffer.upper], offset + buffer.size)
+    if ceilings is not None and (top > ceilings).any():
+        return None, top
+    arena = int(top.max(initial=0))
+    allowed = np.full(kernels, arena, dtype=np.int64) if ceilings is None else np.minimum(ceilings, arena)
+    peak = int((_resident(top, allowed) + problem.elsewhere).max(initial=0))
+    stays = len(placement.stays)
+    return Placed(placement, tuple(offsets[:stays]), tuple(offsets[stays:]), arena, peak, allowed), top
+
+
+def _resident(top: Ints, allowed: Ints) -> Ints:
+    """Bytes of the arena that hold pages while each kernel runs: all that were touched and not above a ceiling since."""
+    resident = np.empty_like(top)
+    now = int(allowed[0]) if len(allowed) else 0
+    for k in range(len(top)):
+        now = min(max(now, int(top[k])), int(allowed[k]))
+        resident[k] = now
+    return resident
+
+
+def _above(ceilings: Ints, capacity: int) -> list[Buffer]:
+    """What keeps buffers below a ceiling: the space above it, taken."""
+    edges = [0, *(np.flatnonzero(np.diff(ceilings)) + 1).tolist(), len(ceilings)]
+    spans = [(a, b, int(ceilings[a])) for a, b in itertools.pairwise(edges) if b > a]
+    return [Buffer(f"above{a}", a, b, capacity - low, offset=low) for a, b, low in spans if low < capacity]

@@ -1,0 +1,253 @@
+"""A plan made ready to run: for every call its operands at their addresses, its allocations, and the copies around it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils._pytree import tree_map
+
+from loadmaster.integrations.torch_compile.captured import Call, Captured, Owner, View, views
+from loadmaster.integrations.torch_compile.devices.device_memory import Copy, DeviceMemory, FastArena
+from loadmaster.integrations.torch_compile.kernel_profile import LATER, Allocated, CallProfile
+from loadmaster.integrations.torch_compile.placing import Placed, Problem
+from loadmaster.placement.sequence import CopyLink
+
+
+@dataclass(slots=True)
+class Result:
+    """A result of a call: where it is among the results, and the tensor at its planned address, if the plan keeps it."""
+
+    index: int
+    view: View
+    planned: torch.Tensor | None
+    address: int
+
+
+@dataclass(slots=True)
+class Launch:
+    """One call, ready to go; ``first`` is the script of an update whose state is not made yet."""
+
+    target: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+    loose: bool
+    script: Any
+    results: tuple[Result, ...]
+    first: Any = None
+
+
+@dataclass(slots=True)
+class Step:
+    """What happens before a call: copies to wait for, copies that block, copies to start; and memory to give back."""
+
+    waits: list[int] = field(default_factory=list)
+    blocking: list[int] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    ceiling: int | None = None
+
+
+@dataclass
+class Program:
+    """A plan on one arena.
+
+    ``kept`` are, for the boundary between two parts, the (offset, bytes) of tensors that wait there in the arena. ``lasting`` names, for
+    copies of parameters and the like, the storage: its place in the slow memory is not of one step. ``changed`` holds, for those copies
+    of them that go to the slow memory, the last call that has changed the tensor.
+    """
+
+    captured: Captured
+    problem: Problem
+    placed: Placed
+    arena: FastArena
+    launches: list[Launch]
+    steps: list[Step]
+    copies: list[Copy]
+    slow_bytes: int
+    kept: tuple[tuple[int, int], ...]
+    handles: dict[View, tuple[int, int]]
+    lasting: dict[int, int]
+    changed: dict[int, int]
+
+    @property
+    def blocking(self) -> frozenset[int]:
+        """Copies that kernels wait for from start to end."""
+        return frozenset(i for step in self.steps for i in step.blocking)
+
+
+def observed(link: CopyLink, copies: Sequence[Copy], blocking: frozenset[int], seconds: NDArray[np.float64]) -> CopyLink:
+    """The link with the bandwidths that copies had, where there were any of a kind."""
+    found: dict[str, Any] = {}
+    for name, to_fast, blocks in (
+        ("to_fast", True, True),
+        ("to_slow", False, True),
+        ("asynchronous_to_fast", True, False),
+        ("asynchronous_to_slow", False, False),
+    ):
+        kind = [i for i, copy in enumerate(copies) if copy.to_fast == to_fast and (i in blocking) == blocks and seconds[i] > 0]
+        if kind:
+            found[name] = sum(copies[i].bytes for i in kind) / float(seconds[kind].sum())
+    return replace(link, **found)
+
+
+def prepare(
+    captured: Captured,
+    profiles: list[CallProfile],
+    problem: Problem,
+    placed: Placed,
+    memory: DeviceMemory,
+    moving: frozenset[int] = frozenset(),
+) -> Program:
+    """Build all tensors at their addresses, once. ``moving`` are the caller's storages that the plan moves."""
+    arena = memory.arena(placed.arena)
+    with torch.inference_mode(False), torch.no_grad():
+        return _Builder(captured, profiles, problem, placed, arena, memory, moving).program()
+
+
+class _Builder:
+    def __init__(
+        self,
+        captured: Captured,
+        profiles: list[CallProfile],
+        problem: Problem,
+        placed: Placed,
+        arena: FastArena,
+        memory: DeviceMemory,
+        moving: frozenset[int],
+    ) -> None:
+        self.captured, self.profiles, self.problem, self.placed = captured, profiles, problem, placed
+        self.arena, self.memory, self.moving = arena, memory, moving
+        self.number = {storage: t for t, storage in enumerate(problem.storage)}
+        self.stays: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        for stay, offset in zip(placed.placement.stays, placed.stays, strict=True):
+            self.stays[stay.tensor].append((stay.start, stay.end, offset))
+        self.tensors: dict[tuple[View, int], torch.Tensor] = {}
+
+    def program(self) -> Program:
+        launches = [self._launch(k, call) for k, call in enumerate(self.captured.calls)]
+        copies, slow_bytes = self._copies()
+        boundary = self.captured.parts[0].end
+        kept = tuple(
+            (offset, int(self.problem.sequence.sizes[t]))
+            for t, spans in self.stays.items()
+            for start, end, offset in spans
+            if start < boundary <= end
+        )
+        handles = {}
+        if len(self.captured.parts) > 1:
+            for view in views(self.captured.parts[0].returned):
+                if self.captured.storages[view.storage].owner is Owner.PLAN:
+                    t = self.number.get(view.storage)
+                    handles[view] = (0, 0) if t is None else (self.stays[t][0][2], self.captured.storages[view.storage].bytes)
+        moved = [self.problem.storage[move.tensor] for move in self.placed.placement.moves]
+        lasting = {i: storage for i, storage in enumerate(moved) if storage in self.moving}
+        changed = {
+            i: max(k for k, operand in self.problem.sequence.uses[move.tensor] if operand.write and k < move.start)
+            for i, move in enumerate(self.placed.placement.moves)
+            if i in lasting and not move.to_fast
+        }
+        return Program(
+            self.captured,
+            self.problem,
+            self.placed,
+            self.arena,
+            launches,
+            self._steps(),
+            copies,
+            slow_bytes,
+            kept,
+            handles,
+            lasting,
+            changed,
+        )
+
+    def _planned(self, storage: int) -> bool:
+        return self.captured.storages[storage].owner is Owner.PLAN or storage in self.moving
+
+    def _offset(self, tensor: int, k: int) -> int:
+        """Where a tensor is while kernel ``k`` runs."""
+        return next(offset for start, end, offset in self.stays[tensor] if start <= k < end)
+
+    def _tensor(self, view: View, k: int) -> torch.Tensor:
+        storage = self.captured.storages[view.storage]
+        if storage.bytes == 0:
+            return torch.empty_strided(view.size, view.stride, dtype=view.dtype, device=self.captured.device)
+        key = view, self._offset(self.number[view.storage], k)
+        if key not in self.tensors:
+            self.tensors[key] = self.arena.tensor(view, key[1], storage.bytes)
+        return self.tensors[key]
+
+    def _launch(self, k: int, call: Call) -> Launch:
+        loose = False
+
+        def bound(leaf: Any) -> Any:
+            nonlocal loose
+            if not isinstance(leaf, View):
+                return leaf
+            if self._planned(leaf.storage):
+                return self._tensor(leaf, k)
+            loose = True
+            return leaf
+
+        arguments, keywords = tree_map(bound, (call.arguments, call.keywords), is_leaf=lambda leaf: isinstance(leaf, View))
+        results = []
+        for i, view in enumerate(call.results):
+            if not isinstance(view, View) or view.storage in call.reads:
+                continue
+            owner, size = self.captured.storages[view.storage].owner, self.captured.storages[view.storage].bytes
+            if owner is Owner.PLAN and size > 0:
+                offset = self._offset(self.number[view.storage], k)
+                results.append(Result(i, view, self._tensor(view, k), self.arena.base + offset))
+            elif owner is Owner.RETURNED or size > 0:
+                results.append(Result(i, view, None, 0))
+        profile = self.profiles[k]
+        script = self.memory.script(self._grants(k, call, profile.allocations))
+        first = None if profile.first is None else self.memory.script(self._grants(k, call, profile.first))
+        return Launch(call.target, tuple(arguments), dict(keywords), loose, script, tuple(results), first)
+
+    def _grants(self, k: int, call: Call, allocations: tuple[Allocated, ...]) -> list[tuple[int, int]]:
+        grants = []
+        for allocation in allocations:
+            offset = LATER
+            if allocation.result is not None:
+                view = call.results[allocation.result]
+                assert view is not None
+                if self._planned(view.storage):
+                    offset = self._offset(self.number[view.storage], k)
+            elif allocation.offset != LATER:
+                offset = self.placed.workspaces[k] + allocation.offset
+            grants.append((allocation.bytes, offset))
+        return grants
+
+    def _copies(self) -> tuple[list[Copy], int]:
+        slots: dict[int, int] = {}
+        slow = 0
+        copies = []
+        for move in self.placed.placement.moves:
+            size = int(self.problem.sequence.sizes[move.tensor])
+            if move.tensor not in slots:
+                slots[move.tensor] = slow
+                slow += 0 if self.problem.storage[move.tensor] in self.moving else size
+            spans = [span for span in self.stays[move.tensor] if span[0] <= move.start and move.end <= span[1]]
+            offset = next(offset for start, _, offset in spans if start == move.start) if move.to_fast else min(spans)[2]
+            copies.append(Copy(move.to_fast, offset, slots[move.tensor], size))
+        return copies, slow
+
+    def _steps(self) -> list[Step]:
+        steps = [Step() for _ in range(len(self.captured.calls) + 1)]
+        for i, move in enumerate(self.placed.placement.moves):
+            if move.start == move.end:
+                steps[move.start].blocking.append(i)
+            else:
+                steps[move.start].starts.append(i)
+                steps[move.end].waits.append(i)
+        allowed = self.placed.ceilings
+        for k in range(1, len(allowed)):
+            if allowed[k] < allowed[k - 1]:
+                steps[k].ceiling = int(allowed[k])
+        return steps

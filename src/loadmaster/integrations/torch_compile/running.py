@@ -1,0 +1,68 @@
+"""From a factory's name to measured steps: the driver behind ``loadmaster run``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from loadmaster.core.errors import BudgetError, ModelError, RuntimeUnavailable
+from loadmaster.workloads.frontends.torch.factory import factory_of, require_torch
+
+TOLERANCE = 0.05
+"""By how much of the plan a measured peak may differ."""
+STATED = 8 << 20
+"""Bytes that a process takes beside the plan: Python objects, tables of the kernels' libraries, stacks of threads."""
+
+
+def run(
+    spot: str,
+    batch: int | None,
+    training: bool,
+    device: str,
+    options: dict[str, Any],
+    steps: int,
+    with_rivals: bool,
+    optimizer: str | None = None,
+    budgets: Sequence[int | float] = (),
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Make the module, run it, measure; the summary, and a row for each kernel. More ``budgets`` are measured beside rivals.
+
+    Raises
+    ------
+    ModelError
+        The factory is not found or fails.
+    BudgetError
+        The budget cannot be kept.
+    """
+    os.environ.setdefault("KINETO_LOG_LEVEL", "5")
+    require_torch()
+    import torch
+    from torch._dynamo.exc import BackendCompilerFailed
+
+    from loadmaster.integrations.torch_compile.compare.comparison import Workload, compare
+    from loadmaster.integrations.torch_compile.compiled_model import Settings, model_of
+
+    if device not in ("cpu", "cuda"):
+        raise RuntimeUnavailable(f"device {device!r}: write cpu or cuda")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise RuntimeUnavailable("device cuda: no GPU can be used here")
+    made = factory_of(spot, batch)
+    torch.manual_seed(0)
+    with torch.device(device):
+        example = made()
+    if not isinstance(example, tuple) or len(example) < 2 or not isinstance(example[0], torch.nn.Module):
+        raise ModelError(f"torch:{spot}: the factory must return a module and its inputs")
+    module = example[0].train(training)
+    if optimizer is not None and not training:
+        raise BudgetError("--optimizer is for steps of training: add --training")
+    work = Workload(module, example[1], training, torch.device(device), optimizer=optimizer)
+    settings = Settings.of(options)
+    options = options | {"fast_memory": settings.fast_memory}
+    try:
+        result = compare(work, options, steps, with_rivals, budgets)
+    except BackendCompilerFailed as error:
+        raise error.inner_exception from None
+    budget, peak = result["budget"], result["measured_peak"]
+    result["budget_kept"] = budget is None or peak <= budget + STATED
+    return result, [row for plan in model_of(options).plans for row in plan.rows()]

@@ -1,0 +1,258 @@
+"""The optimizer's update of each parameter as a kernel of the backward pass, run as soon as the gradient is complete.
+
+The kernel is the step of PyTorch's own optimizer, on one parameter: same arithmetic, same hyperparameters, which are read at every step, so
+that schedulers work. Its state is made of tensors that plans move, and of numbers such as the count of steps, which stay where they are.
+The gradient ends with it; ``.grad`` stays None, so that the caller's ``optimizer.step()`` does what is left to do, mostly nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict, defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+
+from loadmaster.core.errors import BudgetError, LoadmasterError
+from loadmaster.integrations.torch_compile.captured import Call, Captured, Owner, Part, Storage, View, views
+from loadmaster.integrations.torch_compile.kernel_profile import CallProfile, judged, made_up, on_storage, signature, timed
+from loadmaster.integrations.torch_compile.resting import swap_memory
+
+_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+
+
+def _elementwise() -> frozenset[type[torch.optim.Optimizer]]:
+    names = ("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop", "Rprop", "ASGD")
+    return frozenset(getattr(torch.optim, name) for name in names)
+
+
+_ELEMENTWISE = _elementwise()
+"""Optimizers that treat each element of a parameter by itself."""
+_BLOCK = 2 << 20
+"""Bytes of such a parameter that are updated at a time."""
+
+
+class Update:
+    """What a call runs: the optimizer's step on ``parameter``, wherever its bytes and those of the state are.
+
+    Attributes
+    ----------
+    tensors
+        Tensors of the state with a dimension at least, by name: those that a plan may move.
+    begun
+        Whether the state has been made: by a step of the plan, or before.
+    held
+        Another gradient of the same parameter is to come: keep this one for the caller instead.
+    count
+        Updates that were made.
+    state
+        The tensors by the number of their storage among those captured.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, parameter: torch.Tensor, template: dict[str, Any]) -> None:
+        self.optimizer, self.parameter = optimizer, parameter
+        self.tensors = {name: value for name, value in template.items() if _moves(value)}
+        self.scalars: dict[str, Any] = {}
+        self.order = list(template)
+        self.begun = False
+        self.held = False
+        self.count = 0
+        self.state: dict[int, torch.Tensor] = {}
+        self.gradient: torch.Tensor | None = None
+
+    def __str__(self) -> str:
+        return f"optimizer.{type(self.optimizer).__name__}"
+
+    def __call__(self, parameter: torch.Tensor, gradient: torch.Tensor, *state: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Update in place; the state. A held update keeps the gradient instead."""
+        if self.held:
+            self.gradient = gradient.clone()
+            return state
+        scalars = self.scalars if self.begun else None
+        with torch.no_grad():
+            for rows in self._blocks(parameter):
+                after = self._step(scalars, *(operand[rows] for operand in (parameter, gradient, *state)))
+        self.scalars = after
+        self.begun = True
+        self.count += 1
+        return state
+
+    def _blocks(self, parameter: torch.Tensor) -> list[slice]:
+        """Rows that are updated together: some at a time, where every element is on its own, so that little memory is needed beside."""
+        whole = [slice(None)]
+        alone = type(self.optimizer) in _ELEMENTWISE and all(t.shape == parameter.shape for t in self.tensors.values())
+        if not alone or parameter.dim() == 0 or parameter.nbytes <= 2 * _BLOCK:
+            return whole
+        rows = max(1, _BLOCK * len(parameter) // parameter.nbytes)
+        return [slice(start, min(start + rows, len(parameter))) for start in range(0, len(parameter), rows)]
+
+    def _step(
+        self, scalars: dict[str, Any] | None, parameter: torch.Tensor, gradient: torch.Tensor, *state: torch.Tensor
+    ) -> dict[str, Any]:
+        """Update rows in place; the numbers of the state afterwards. ``scalars`` are those before, None where there is no state yet."""
+        given = dict(zip(self.tensors, state, strict=True))
+        before = {} if scalars is None else {**given, **{name: _copied(value) for name, value in scalars.items()}}
+        after = step_alone(self.optimizer, group_of(self.optimizer, self.parameter), parameter, gradient, before)
+        for name, own in given.items():
+            made = after.get(name)
+            if made is None or made.shape != own.shape:
+                raise LoadmasterError(f"{self}: its state {name!r} has changed its shape, which no plan foresees")
+            if made is not own and made.data_ptr() != own.data_ptr():
+                _keep(own, made)
+        return {name: value for name, value in after.items() if name not in given}
+
+    def show(self) -> None:
+        """Have the optimizer know the state, as if it had made the step itself."""
+        if self.begun:
+            mine = {**self.tensors, **self.scalars}
+            self.optimizer.state[self.parameter] = {name: mine[name] for name in [*self.order, *mine] if name in mine}
+
+    def heed(self) -> None:
+        """Take over what was done to the optimizer's state since the last step: loaded, or cleared."""
+        there = self.optimizer.state.get(self.parameter) or {}
+        self.begun = all(name in there for name in self.tensors) and (bool(there) or not self.order)
+        for name, own in self.tensors.items():
+            if self.begun and there[name] is not own:
+                own.copy_(there[name])
+        self.scalars = {name: value for name, value in there.items() if name not in self.tensors}
+        self.show()
+
+    def profile(self, call: Call, captured: Captured, known: dict[Any, CallProfile]) -> CallProfile:
+        """Time and allocations of the first update, which makes the state, and of all later ones. Equal updates are run once."""
+        key = _form(self.optimizer, self.parameter), signature(replace(call, target=None))
+        if key in known:
+            return known[key]
+        storages = {view.storage: made_up(captured.storages[view.storage].bytes, view, captured.device) for view in views(call.arguments)}
+        operands = [on_storage(storages[view.storage], view) for view in call.arguments]
+        trial = copy.copy(self)
+        trial.begun, trial.held = False, False
+        trial(*operands)  # the first run of an operator makes caches, which later ones find
+        trial.begun = False
+        seen = timed(lambda: trial(*operands), 1)[1]
+        homes = {operand.untyped_storage().data_ptr(): i for i, operand in enumerate(operands[2:])}
+        first = judged(0.0, seen, homes, (True,) * max(len(homes), 1))
+        seconds, seen = timed(lambda: trial(*operands))
+        later = judged(seconds, seen, {}, (True,))
+        known[key] = replace(later, workspace=max(first.workspace, later.workspace), first=first.allocations)
+        return known[key]
+
+
+def _keep(own: torch.Tensor, made: torch.Tensor) -> None:
+    """Have ``own`` hold what was made beside it."""
+    whole = own.untyped_storage(), made.untyped_storage()
+    if whole[0].resizable() and whole[0].nbytes() == whole[1].nbytes() and own.stride() == made.stride():
+        swap_memory(*whole)
+    else:
+        own.copy_(made)
+
+
+def _copied(value: Any) -> Any:
+    return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+def _moves(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dim() > 0
+
+
+def group_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> dict[str, Any]:
+    """The group with the parameter's hyperparameters."""
+    for group in optimizer.param_groups:
+        if any(one is parameter for one in group["params"]):
+            return cast(dict[str, Any], group)
+    raise LoadmasterError(f"optimizer.{type(optimizer).__name__} has dropped a parameter that the plan updates: compile the model again")
+
+
+def step_alone(
+    optimizer: torch.optim.Optimizer, group: dict[str, Any], parameter: torch.Tensor, gradient: torch.Tensor, state: dict[str, Any]
+) -> dict[str, Any]:
+    """One step of an optimizer like ``optimizer`` on one parameter; the state after it."""
+    alone = object.__new__(type(optimizer))
+    alone.__dict__.update(optimizer.__dict__)
+    alone.__dict__.pop("step", None)  # what schedulers and users put before it counts steps of the whole
+    alone.__dict__.update({name: OrderedDict() for name in _HOOKS})
+    only = torch.nn.Parameter(parameter.detach(), requires_grad=False)
+    if gradient.stride() != only.stride():  # as autograd does before it hands a gradient over
+        gradient = torch.empty_like(only).copy_(gradient)
+    only.grad = gradient
+    alone.param_groups = [{**group, "params": [only]}]
+    alone.state = defaultdict(dict, {only: state} if state else {})
+    alone.step()
+    return dict(alone.state[only])
+
+
+def with_updates(
+    captured: Captured, given: Sequence[Any], optimizer: torch.optim.Optimizer, left_out: set[int], known: dict[Any, dict[str, Any]]
+) -> tuple[Captured, dict[int, Update]]:
+    """The same calls with an update after each gradient, and the updates by the position of their gradient among the results.
+
+    Parameters in ``left_out`` (by ``id``), with hooks, or that are given
+    twice keep their gradients. ``known`` are the states that were seen, by what decides their form.
+    """
+    first, second = captured.parts
+    mine = {id(p) for group in optimizer.param_groups for p in group["params"]} - left_out
+    if len(second.returned) != len(first.given):
+        return captured, {}
+    storages, added, found = list(captured.storages), [], {}
+    for i, (slot, gradient) in enumerate(zip(first.given, second.returned, strict=True)):
+        parameter = given[i]
+        if not isinstance(gradient, View) or not isinstance(slot, View) or id(parameter) not in mine or _hooked(parameter):
+            continue
+        if sum(isinstance(other, View) and other.storage == slot.storage for other in first.given) > 1:
+            continue
+        update = Update(optimizer, parameter, _template(optimizer, parameter, known))
+        state = []
+        for name, tensor in update.tensors.items():
+            storages.append(Storage(f"{storages[slot.storage].name}.{name}", tensor.untyped_storage().nbytes(), Owner.CALLER))
+            state.append(View(len(storages) - 1, tensor.dtype, tuple(tensor.shape), tensor.stride(), 0))
+            update.state[len(storages) - 1] = tensor
+        mutated = slot.storage, *(view.storage for view in state)
+        reads = tuple(dict.fromkeys((slot.storage, gradient.storage, *mutated)))
+        call = Call(f"update_{storages[slot.storage].name}", update, (slot, gradient, *state), {}, tuple(state), reads, mutated)
+        after = [k for k, c in enumerate(captured.calls) if slot.storage in (*c.reads, *c.writes) or gradient.storage in c.writes]
+        added.append((max([second.first - 1, *after]) + 1, call))
+        found[i] = update
+    returned = tuple(None if i in found else value for i, value in enumerate(second.returned))
+    _take_back(storages, second, returned, [*first.returned], captured)
+    calls = list(captured.calls)
+    for position, call in sorted(added, key=lambda pair: -pair[0]):
+        calls.insert(position, call)
+    parts = first, replace(second, end=len(calls), returned=returned)
+    return replace(captured, storages=storages, calls=calls, parts=parts), found
+
+
+def _take_back(storages: list[Storage], second: Part, returned: tuple[Any, ...], others: list[Any], captured: Captured) -> None:
+    """Gradients that end with an update are the plan's again."""
+    theirs = {view.storage for view in views([*returned, *others])}
+    for view in views(second.returned):
+        if storages[view.storage].owner is Owner.RETURNED and view.storage not in theirs:
+            storages[view.storage] = replace(captured.storages[view.storage], owner=Owner.PLAN)
+
+
+def _hooked(parameter: torch.Tensor) -> bool:
+    return bool(parameter._backward_hooks) or bool(getattr(parameter, "_post_accumulate_grad_hooks", None))
+
+
+def _form(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> Any:
+    group = {name: repr(value) for name, value in group_of(optimizer, parameter).items() if name != "params"}
+    return type(optimizer), tuple(sorted(group.items())), parameter.shape, parameter.stride(), parameter.dtype
+
+
+def _template(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, known: dict[Any, dict[str, Any]]) -> dict[str, Any]:
+    """The state after a first step, as fake tensors and numbers."""
+    key = _form(optimizer, parameter)
+    if key not in known:
+        trial, gradient = torch.full_like(parameter, 0.5), torch.full_like(parameter, 0.5)
+        try:
+            with torch.no_grad(), torch.inference_mode(False):
+                state = step_alone(optimizer, group_of(optimizer, parameter), trial, gradient, {})
+        except Exception as error:
+            raise BudgetError(
+                f"optimizer {type(optimizer).__name__} cannot update one parameter after another ({error}): call its step() yourself"
+            ) from error
+        known[key] = {name: value.to("meta") if _moves(value) else value for name, value in state.items()}
+    return {
+        name: torch.empty_strided(value.shape, value.stride(), dtype=value.dtype) if _moves(value) else value
+        for name, value in known[key].items()
+    }

@@ -1,5 +1,0 @@
-"""From graphs to jobs: fuse elementwise work into producers, split what does not fit, instantiate mini-batches."""
-
-from loadmaster.lowering.instantiate import lower
-
-__all__ = ["lower"]

@@ -1,0 +1,186 @@
+"""The answer to a mapping problem: core and place of every job, how good that is, and what it cost to find."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.core.errors import MappingError
+
+Status = Literal["optimal", "feasible"]
+_FIELDS: dict[str, type] = {"job": str, "core": str, "group": int, "position": int}
+_GIVE = "give what `loadmaster map --json` printed, or mapping.json of --out"
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class JobMapping:
+    """Which core runs each job, and in which order.
+
+    Attributes
+    ----------
+    status
+        ``optimal``: exact arithmetic confirms that no mapping is better by a picosecond or a billionth. ``feasible``: not proven to be
+        the best.
+    jobs, cores
+        Names, as in the job analysis.
+    core, position, group
+        Of every job: index of its core, its place in that core's queue from 0, and the group that it is in; groups run one after another.
+    start, end
+        Seconds, of every job.
+    makespan, energy, throughput
+        Seconds; joules, None where not known; FLOP/s, None where no job's operations are known.
+    objective, value, lower_bound
+        What was minimised, what was reached, and what no mapping of these jobs can be below: seconds for makespan and throughput (the
+        work is given), joules, or joule-seconds.
+    history
+        Samples taken and value at every improvement; over several groups, of each.
+    seconds, cpu_seconds
+        Of the search, bounds included.
+    interrupted
+        A time limit or an interrupt ended the search; without one the answer is the same on every machine.
+    """
+
+    status: Status
+    jobs: tuple[str, ...]
+    cores: tuple[str, ...]
+    core: Ints
+    position: Ints
+    group: Ints
+    start: Floats
+    end: Floats
+    makespan: float
+    energy: float | None
+    throughput: float | None
+    objective: str
+    value: float
+    lower_bound: float
+    limit: str
+    strategy: str
+    seed: int
+    samples: int
+    history: tuple[tuple[tuple[int, float], ...], ...]
+    seconds: float
+    cpu_seconds: float
+    clock: float | None = None
+    interrupted: bool = False
+
+    @property
+    def gap(self) -> float:
+        """How far the value can be from the best, relative to the bound; 0 where both are 0."""
+        if self.value <= self.lower_bound:
+            return 0.0
+        return self.value / self.lower_bound - 1 if self.lower_bound > 0 else float("inf")
+
+    @property
+    def cycles(self) -> int | None:
+        """The makespan in cycles of the clock that all cores share, rounded up, or None."""
+        return None if self.clock is None else int(np.ceil(self.makespan * self.clock * (1 - 1e-12)))
+
+    def as_json(self) -> dict[str, Any]:
+        """What ``loadmaster map --json`` prints."""
+        gap = self.gap
+        return {
+            "status": self.status,
+            "objective": self.objective,
+            "makespan": self.makespan,
+            "cycles": self.cycles,
+            "throughput": self.throughput,
+            "energy": self.energy,
+            "value": self.value,
+            "lower_bound": self.lower_bound,
+            "gap": gap if np.isfinite(gap) else None,
+            "limit": self.limit,
+            "samples": self.samples,
+            "seconds": self.seconds,
+            "cpu_seconds": self.cpu_seconds,
+            "strategy": self.strategy,
+            "seed": self.seed,
+            "interrupted": self.interrupted,
+            "estimated": True,
+            "groups": int(self.group.max(initial=-1)) + 1,
+            "convergence": [[list(point) for point in points] for points in self.history],
+            "jobs": [
+                {"job": name, "core": self.cores[core], "position": position, "group": group, "start": start, "end": end}
+                for name, core, position, group, start, end in zip(
+                    self.jobs,
+                    self.core.tolist(),
+                    self.position.tolist(),
+                    self.group.tolist(),
+                    self.start.tolist(),
+                    self.end.tolist(),
+                    strict=True,
+                )
+            ],
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Write the JSON, which :func:`read_warm_start` reads."""
+        Path(path).write_text(json.dumps(self.as_json(), indent=1, allow_nan=False) + "\n")
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """What an earlier mapping knew: by job name, the core's name and how far into the core's queue the job came, between 0 and 1."""
+
+    source: str
+    jobs: tuple[str, ...]
+    core: tuple[str, ...]
+    place: tuple[float, ...]
+
+
+def warm_start_of(mapping: JobMapping, source: str = "mapping") -> WarmStart:
+    """A warm start from a mapping."""
+    return _warm_start(
+        source, mapping.jobs, [mapping.cores[core] for core in mapping.core.tolist()], mapping.group.tolist(), mapping.position.tolist()
+    )
+
+
+def read_warm_start(path: str | Path) -> WarmStart:
+    """Read the warm start from a file that ``loadmaster map`` wrote.
+
+    Raises
+    ------
+    MappingError
+        If it is no such file.
+    """
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise MappingError(f"{path}: cannot be read: {error.strerror}") from None
+    except json.JSONDecodeError as error:
+        raise MappingError(f"{path}: line {error.lineno}, column {error.colno}: not JSON: {error.msg}; {_GIVE}") from None
+    except (UnicodeDecodeError, RecursionError):
+        raise MappingError(f"{path}: not JSON; {_GIVE}") from None
+    if isinstance(found, dict) and "front" in found:
+        raise MappingError(f"{path}: holds a front of mappings: {_GIVE} of one objective")
+    rows = found.get("jobs") if isinstance(found, dict) else None
+    if not isinstance(rows, list):
+        raise MappingError(f"{path}: has no list of jobs; {_GIVE}")
+    names, cores, groups, positions = ([_field(path, number, row, key) for number, row in enumerate(rows)] for key in _FIELDS)
+    return _warm_start(str(path), tuple(names), cores, groups, positions)
+
+
+def _field(path: str | Path, number: int, row: Any, key: str) -> Any:
+    """One field of one job, checked."""
+    if not isinstance(row, dict) or key not in row:
+        raise MappingError(f"{path}: jobs[{number}]: has no field {key!r}; {_GIVE}")
+    value, kind = row[key], _FIELDS[key]
+    if not (isinstance(value, str) if kind is str else type(value) is int and value >= 0):
+        what = "a whole number of at least 0" if kind is int else "a name"
+        raise MappingError(f"{path}: jobs[{number}]: {key!r} is {value!r}, and should be {what}; {_GIVE}")
+    return value
+
+
+def _warm_start(source: str, jobs: tuple[str, ...], core: list[str], group: list[int], position: list[int]) -> WarmStart:
+    longest: dict[tuple[str, int], int] = {}
+    for key, place in zip(zip(core, group, strict=True), position, strict=True):
+        longest[key] = max(longest.get(key, 0), place + 1)
+    places = [(at + 0.5) / longest[key] for key, at in zip(zip(core, group, strict=True), position, strict=True)]
+    return WarmStart(source, jobs, tuple(core), tuple(places))

@@ -1,0 +1,1 @@
+"""Times that no mapping of a group can beat."""

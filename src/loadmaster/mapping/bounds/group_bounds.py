@@ -1,0 +1,209 @@
+"""What no mapping of a group can beat: a linear program over cores and bandwidth, split on the cores of the longest jobs.
+
+The program: cut jobs freely over cores, but give every core and the bus only the makespan. On core ``c``, where all running jobs
+slow alike by max(1, S) >= 1 + sum of (demand - 1)+, the makespan covers its own jobs and what every job of any core makes it wait:
+
+    sum_j x[j,c] l[j,c]  +  sum_{j,k} x[j,k] l[j,k] (b[j,k] - 1)+  <=  T,        sum_{j,k} x[j,k] l[j,k] b[j,k]  <=  T
+
+Where a job asks for no bandwidth (always so under the even split), it waits for nobody, and a core's own jobs count l max(1, b) instead.
+Neither program knows that a job cannot run on several cores at once, which leaves it slack where few jobs are long. So it is
+solved again for each core that the longest job can take, and so on: branch and bound, whose least open bound holds for all mappings.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from loadmaster.mapping.bounds.configurations import configuration_bound
+from loadmaster.mapping.group import Floats, Group, Ints, Queues
+
+_CUTS = 60
+_BUS_WEIGHTS = (1.0, 0.0, 0.5, 0.25, 0.1)
+_WIDE = 8.0
+"""Radius from which on the box counts for nothing."""
+_CLOSE = 1e-5
+"""Relative difference between the program's value and the bound at which more cuts are not worth it."""
+_BRANCHED = 4_000
+"""Jobs times kinds of cores up to which splitting is quick enough to be worth it."""
+_NODES, _PATIENCE = 60, 30
+"""Programs solved at most, about five milliseconds each, and in vain."""
+_RISE = 0.02
+"""Share of the gap that a bound must rise by for splitting not to have been in vain."""
+_COUNTED = 2_000_000
+"""Jobs times cores times values of k that counting looks at."""
+
+
+@dataclass(frozen=True)
+class GroupBound:
+    """``makespan`` in seconds, ``energy`` in joules (0 where not known) and ``score``: no mapping has less; ``limit`` says why."""
+
+    makespan: float
+    energy: float
+    score: float
+    limit: str
+    preference: Floats
+    """Cost of each job on each core at the program's multipliers, shape (jobs, cores): rounding goes by it."""
+    core: Ints | None = None
+    """Core of each job as the program over configurations has it, rounded; None where that was not solved."""
+
+
+def group_bound(group: Group) -> GroupBound:
+    """Bound by the linear program alone; sound whatever the solver answers, as its multipliers are only evaluated. O(jobs x cores)."""
+    program = _Program(group)
+    value, price = program.solve((), np.inf)
+    energy = 0.0 if group.energy is None else float(np.where(group.allowed, group.energy, np.inf).min(axis=1).sum()) * program.slack
+    makespan, limit = max((value, "work and bandwidth"), (program.longest, "longest job"), (program.counted(), "number of long jobs"))
+    return GroupBound(makespan, energy, group.score(makespan, energy), limit, price)
+
+
+def tightened(group: Group, bound: GroupBound, queues: Queues, deadline: float | None = None) -> GroupBound:
+    """A better bound: what cores can run at once (:mod:`loadmaster.mapping.bounds.configurations`), then a split on the cores of the longest jobs.
+
+    ``queues`` is a known mapping: beyond its makespan there is nothing to prove. ``deadline`` is of :func:`time.perf_counter`.
+    """
+    goal = float(group.makespans(queues)[0])
+    if (found := configuration_bound(group, queues, goal, deadline)) is not None:
+        bound = replace(bound, core=found.core)
+        if (value := min(goal, found.makespan)) > bound.makespan:
+            bound = replace(bound, makespan=value, score=group.score(value, bound.energy), limit="what cores can run at once")
+    program = _Program(group)
+    if bound.makespan >= goal or group.jobs * (len(program.kinds) + 4) > _BRANCHED:
+        return bound
+    return _split(program, bound, goal, deadline)
+
+
+def _split(program: _Program, bound: GroupBound, goal: float, deadline: float | None) -> GroupBound:
+    """Branch on the cores of the longest jobs, the least bound first, while that raises it."""
+    group = program.group
+    order = np.argsort(-program.least.min(axis=1), kind="stable").tolist()
+    program.order = order
+    # Bound, a number against ties (deeper first), the cores of the first jobs of ``order``, the price of every job on every core.
+    leaves: list[tuple[float, int, tuple[int, ...], Floats]] = [(bound.makespan, 0, (), bound.preference)]
+    made, risen, reached = 0, 0, bound.makespan
+    while made < _NODES and made - risen < _PATIENCE and leaves[0][0] < goal:
+        value, _, fixed, _ = leaves[0]
+        if len(fixed) == group.jobs or (deadline is not None and time.perf_counter() >= deadline):
+            break
+        heapq.heappop(leaves)
+        for core in program.choices(fixed, order[len(fixed)]):
+            made += 1
+            own, price = program.solve((*fixed, core), goal)
+            heapq.heappush(leaves, (max(value, own), -made, (*fixed, core), price))
+        if leaves[0][0] - reached > _RISE * (goal - reached):
+            reached, risen = leaves[0][0], made
+    value, _, _, price = leaves[0]
+    proven = min(goal, value)
+    if proven <= bound.makespan:
+        return replace(bound, preference=price)
+    limit = "work and bandwidth, for every core of the longest jobs"
+    return GroupBound(proven, bound.energy, group.score(proven, bound.energy), limit, price, bound.core)
+
+
+class _Program:
+    """The dual program: multipliers of the cores and of the bus that sum to one; every job goes where it then costs least.
+
+    Cores of which none has a fixed job, and which are alike, share a multiplier: there are few variables however many cores there are.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        latency, demand = np.where(group.allowed, group.latency, 0.0), np.where(group.allowed, group.demand, 0.0)
+        alike = np.unique(np.vstack([np.where(group.allowed, latency, -1.0), demand]), axis=1, return_inverse=True)[1].reshape(-1)
+        self.kinds = [np.flatnonzero(alike == kind) for kind in range(alike.max() + 1)]
+        # Sums and products of what is not negative: floating point adds no more than this, relatively.
+        self.slack = 1.0 - (group.jobs + group.cores + 50) * 2.0**-52
+        alone = latency * np.maximum(1.0, demand)
+        self.least = np.where(group.allowed, alone, np.inf)
+        self.longest = float(self.least.min(axis=1).max()) * self.slack
+        self.own = latency if group.all_slow_alike else alone
+        self.others = latency * np.maximum(0.0, demand - 1.0) if group.all_slow_alike else np.zeros_like(latency)
+        self.bus = latency * demand
+        self.order: list[int] = []
+
+    def counted(self) -> float:
+        """The least time in which the cores have room for the k longest jobs, for the worst k.
+
+        In time T a core holds at most as many of them as its shortest of them fit: the bound is the k-th smallest of all sums of the
+        shortest i of them on a core. For up to 128 values of k, fewer in large groups.
+        """
+        order = np.argsort(-self.least.min(axis=1), kind="stable")
+        most = int(np.clip(_COUNTED // self.group.latency.size, 4, 128))
+        counts = np.unique(np.linspace(1, self.group.jobs, most).astype(np.int64))
+        best = 0.0
+        for count in counts.tolist():
+            lengths = np.sort(np.where(self.group.allowed, self.own, np.inf)[order[:count]], axis=0)
+            best = max(best, float(np.partition(np.cumsum(lengths, axis=0).reshape(-1), count - 1)[count - 1]))
+        return best * self.slack
+
+    def choices(self, fixed: tuple[int, ...], job: int) -> list[int]:
+        """Cores for one more job, one of those that are alike and have no fixed job yet."""
+        used = sorted(set(fixed))
+        fresh = [int(members[0]) for members in self._fresh(fixed)]
+        return [core for core in used + fresh if self.group.allowed[job, core]]
+
+    def _fresh(self, fixed: tuple[int, ...]) -> list[Ints]:
+        left = [np.setdiff1d(members, fixed) for members in self.kinds] if fixed else self.kinds
+        return [members for members in left if len(members)]
+
+    def solve(self, fixed: tuple[int, ...], goal: float) -> tuple[float, Floats]:
+        """Maximise the bound over multipliers by cutting planes (Kelley, 1960), with the first jobs of ``order`` on ``fixed`` cores.
+
+        Each assignment of jobs to cores is a cut. Returns the best bound and the cost of every job on every core behind it.
+        """
+        import highspy
+
+        classes = [np.array([core]) for core in sorted(set(fixed))] + self._fresh(fixed)
+        columns = np.array([members[0] for members in classes])
+        size = np.array([len(members) for members in classes], dtype=np.float64)
+        own, others, bus = self.own[:, columns], self.others[:, columns], self.bus[:, columns]
+        allowed = self.group.allowed[:, columns].copy()
+        for job, core in zip(self.order, fixed, strict=False):
+            allowed[job] = columns == core
+        forbidden = np.where(allowed, 0.0, np.inf)
+        rows, variables = np.arange(self.group.jobs), len(classes) + 1
+        solver, infinity = highspy.Highs(), highspy.kHighsInf
+        solver.silent()
+        for _ in range(variables):
+            solver.addVar(0.0, 1.0)
+        solver.addVar(-infinity, infinity)
+        solver.changeColCost(variables, -1.0)
+        indices = np.arange(variables + 1, dtype=np.int32)
+        solver.addRow(1.0, 1.0, variables, indices[:-1], np.append(size, 1.0))
+        scale = max(float(self.bus.max()), float(self.own.max())) * self.group.jobs or 1.0
+        # All cores alike first, with several weights of the bus; then within a box around the best, which keeps steps short.
+        corners = [np.append(np.full(len(size), (1.0 - weight) / size.sum()), weight) for weight in _BUS_WEIGHTS]
+        best, price, centre, radius = 0.0, np.where(allowed, own, np.inf), corners[0], 1.0
+        for cut in range(_CUTS):
+            if cut < len(corners):
+                weights = corners[cut]
+            else:
+                low, high = centre / (1 + radius), np.minimum(1.0, centre * (1 + radius) + radius / variables)
+                solver.changeColsBounds(variables, indices[:-1], low * (radius < _WIDE), high)
+                solver.run()
+                solution = np.array(solver.getSolution().col_value)
+                if solution[variables] * scale <= best * (1 + _CLOSE):
+                    if radius >= _WIDE:
+                        break
+                    radius *= 4
+                    continue
+                weights = np.clip(solution[:variables], 0.0, 1.0)
+            cores = float(weights[:-1] @ size)
+            cost = own * weights[:-1] + others * cores + bus * weights[-1] + forbidden
+            choice = cost.argmin(axis=1)
+            value = float(cost[rows, choice].sum()) / max(cores + weights[-1], 1e-300) * self.slack
+            radius *= 1.5 if value > best else 0.6
+            if value > best:
+                best, price, centre = value, cost, weights
+            if best >= goal:
+                break
+            waits = float(others[rows, choice].sum())
+            use = np.append(np.bincount(choice, own[rows, choice], len(size)) + size * waits, bus[rows, choice].sum())
+            solver.addRow(-infinity, 0.0, variables + 1, indices, np.append(-use / scale, 1.0))
+        spread = np.full((self.group.jobs, self.group.cores), np.inf)
+        for column, members in enumerate(classes):
+            spread[:, members] = price[:, [column]]
+        return best, spread

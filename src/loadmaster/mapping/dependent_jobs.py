@@ -1,0 +1,202 @@
+"""Jobs that wait for others, or for their time: list scheduling and local search, on the planner's event engine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster import _native
+from loadmaster.core.errors import MappingError
+from loadmaster.core.task_graph import successors
+from loadmaster.core.units import PICOSECONDS
+from loadmaster.mapping.group import Cores, Floats, Group, Ints
+from loadmaster.planning.scheduling.list_scheduler import perturbed
+
+_LONGEST = 2**52
+_SECONDS = 1.0 / PICOSECONDS
+_MEMORY = 50
+"""How many steps back a neighbour may be as bad as (late acceptance: Burke and Bykov, 2017)."""
+_SPENDING = (0.0, 0.1, 0.3, 1.0, np.inf)
+"""How much more than its least energy a job may take, relatively, in the first schedules of an objective of energy."""
+
+
+Value = tuple[float, float, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """What holds jobs back, and when they are late.
+
+    Attributes
+    ----------
+    after
+        For every job, indices of the jobs that it waits for, all smaller than its own.
+    release
+        Seconds before which a job may not start.
+    due
+        Seconds by which it should have ended; infinite where nobody cares.
+    weight
+        How much a second of lateness counts.
+    """
+
+    after: Sequence[Sequence[int]]
+    release: Floats
+    due: Floats
+    weight: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class OrderedSchedule:
+    """Core, start and end (seconds) of every job; ``value`` is weighted lateness, the group's score, and the makespan."""
+
+    core: Cores
+    start: Floats
+    end: Floats
+    value: Value
+    samples: int
+    history: tuple[tuple[int, float], ...]
+    interrupted: bool
+
+
+def schedule(
+    group: Group,
+    order: Order,
+    *,
+    samples: int | None,
+    seed: int,
+    deadline: float | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> OrderedSchedule:
+    """Make late jobs as little late as possible, weighted, and then the score of the group small, and then the makespan.
+
+    List schedules come first: by the longest path to the end, by the earliest due date, and, where energy counts, on frugal cores only.
+    From the best of them a local search changes priorities, or the cores that few jobs may run on. Whenever a core is idle, it takes the
+    ready job of highest priority that would finish first there. Times are whole picoseconds.
+
+    Raises
+    ------
+    MappingError
+        If the work takes longer than what picoseconds can count in double precision.
+    """
+    problem = _Problem(group, order)
+    starts = [(rank, problem.spending(extra)) for rank in problem.ranks() for extra in (_SPENDING if group.weights[1] else (np.inf,))]
+    tried = [(problem.evaluate(*start), start) for start in starts]
+    best, (priority, allowed) = min(tried, key=lambda pair: pair[0].value)
+    now, taken, interrupted = best.value, len(starts), False
+    history = [(taken, best.value[1])]
+    past = [now] * _MEMORY
+    generator = np.random.default_rng(seed)
+    began = time.perf_counter()
+    try:
+        while samples is None or taken < samples:
+            if deadline is not None and time.perf_counter() >= deadline:
+                interrupted = True
+                break
+            candidate = problem.neighbour(priority, allowed, generator)
+            result = problem.evaluate(*candidate)
+            taken += 1
+            if result.value <= now or result.value <= past[taken % _MEMORY]:
+                now, (priority, allowed) = result.value, candidate
+            past[taken % _MEMORY] = now
+            if now < best.value:
+                best = result
+                history.append((taken, now[1]))
+            if progress is not None:
+                share = 0.0 if samples is None else taken / samples
+                progress(share if deadline is None else max(share, (time.perf_counter() - began) / max(1e-9, deadline - began)))
+    except KeyboardInterrupt:
+        interrupted = True
+    begin, finish = (np.asarray(times * _SECONDS, dtype=np.float64) for times in (best.start, best.end))
+    return OrderedSchedule(best.core, begin, finish, best.value, taken, tuple(history), interrupted)
+
+
+@dataclass(frozen=True, eq=False)
+class _Attempt:
+    """A schedule in whole picoseconds."""
+
+    value: Value
+    core: Cores
+    start: Ints
+    end: Ints
+
+
+class _Problem:
+    """What the event engine takes, and what to change of it."""
+
+    def __init__(self, group: Group, order: Order) -> None:
+        self.group, self.order = group, order
+        self.duration, self.never = _durations(group)
+        edges = [(before, job) for job, befores in enumerate(order.after) for before in befores]
+        self.first, self.following = successors(edges, group.jobs)
+        self.release = np.ceil(order.release * PICOSECONDS).astype(np.int64)
+        self.demand = np.ascontiguousarray(group.demand[:, :, None])
+
+    def evaluate(self, priority: Floats, allowed: NDArray[np.bool_]) -> _Attempt:
+        """The list schedule of these priorities, with jobs on allowed cores only."""
+        duration = np.where(allowed, self.duration, self.never)
+        core, _, start, end, makespan = _native.dispatch(priority, duration, self.demand, self.first, self.following, self.release)
+        late = float((np.maximum(0.0, end * _SECONDS - self.order.due) * self.order.weight).sum())
+        seconds = makespan * _SECONDS
+        return _Attempt((late, self.group.score(seconds, self.group.energy_of(core)), seconds), core, start, end)
+
+    def ranks(self) -> list[Floats]:
+        """Priorities to begin with."""
+        ranks = [longest_tails(self.order.after, self.duration.min(axis=1).astype(np.float64))]
+        if np.isfinite(self.order.due).any():
+            ranks.append(1.0 / np.maximum(self.order.due, _SECONDS))
+        return ranks
+
+    def spending(self, extra: float) -> NDArray[np.bool_]:
+        """Cores on which jobs take no more than so much above their least energy."""
+        if self.group.energy is None or np.isinf(extra):
+            return self.group.allowed
+        energy = np.where(self.group.allowed, self.group.energy, np.inf)
+        return np.asarray(energy <= energy.min(axis=1, keepdims=True) * (1.0 + extra))
+
+    def neighbour(self, priority: Floats, allowed: NDArray[np.bool_], generator: np.random.Generator) -> tuple[Floats, NDArray[np.bool_]]:
+        """Other priorities, or other cores for one job, two or three: one of them, or any."""
+        if self.group.cores == 1 or generator.random() < 0.5:
+            return perturbed(priority, generator), allowed
+        allowed = allowed.copy()
+        for job in generator.integers(0, self.group.jobs, generator.integers(1, 4)).tolist():
+            cores = np.flatnonzero(self.group.allowed[job])
+            allowed[job] = self.group.allowed[job]
+            if generator.random() < 0.7:
+                allowed[job] = np.arange(self.group.cores) == generator.choice(cores)
+        return priority, allowed
+
+
+def longest_path(group: Group, order: Order) -> float:
+    """Seconds before which no schedule ends: the longest chain of jobs, each alone at its fastest, from its release on."""
+    alone = np.where(group.allowed, group.latency, np.inf) * np.maximum(1.0, group.demand)
+    least = alone.min(axis=1)
+    end = np.empty(group.jobs)
+    for job in range(group.jobs):
+        end[job] = max([order.release[job], *(end[before] for before in order.after[job])]) + least[job]
+    return float(end.max()) * (1.0 - (group.jobs + 10) * 2.0**-52)
+
+
+def longest_tails(after: Sequence[Sequence[int]], cost: Floats) -> Floats:
+    """Cost of the longest chain of jobs that each job begins, itself included (HEFT's upward rank)."""
+    rank = cost.copy()
+    for job in range(len(rank) - 1, -1, -1):
+        for before in after[job]:
+            rank[before] = max(rank[before], cost[before] + rank[job])
+    return rank
+
+
+def _durations(group: Group) -> tuple[Ints, int]:
+    """Whole picoseconds, rounded up, and, for where a core may not run a job, longer than all work together, so that nobody goes there."""
+    seconds = np.where(group.allowed, group.latency, 0.0)
+    longest = float((seconds * np.maximum(1.0, group.demand)).max(axis=1).sum()) * PICOSECONDS * group.cores
+    if not longest < _LONGEST / 4:
+        raise MappingError(
+            "with dependencies or deadlines, the work of all jobs one after another may take at most 18 minutes: map fewer jobs at once"
+        )
+    whole = np.ceil(seconds * PICOSECONDS - 1e-6).astype(np.int64)
+    never = int(longest) + group.jobs + 1
+    return np.where(group.allowed, np.maximum(1, whole), never), never

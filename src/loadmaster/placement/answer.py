@@ -1,0 +1,165 @@
+"""The answer to a placement problem: which memory each tensor is in and when, at which address, how good that is, and what proves it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.placement.decisions import Mode, Move, Stay, TensorPlacement
+from loadmaster.placement.sequence import KernelSequence
+from loadmaster.placement.timing import MovementTimeline, moved_bytes
+
+
+@dataclass(frozen=True)
+class Rival:
+    """What a simpler strategy does with the same kernels, costs and limit, before packing.
+
+    ``seconds`` is None where it cannot, for a ``reason``; ``placement`` is None too where the hardware decides (``2lm``).
+    """
+
+    name: str
+    seconds: float | None
+    moved_bytes: int
+    placement: TensorPlacement | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryPlan:
+    """Where every tensor of a kernel sequence is, and how far that is from the best possible.
+
+    Attributes
+    ----------
+    status
+        ``optimal``: no placement of this mode takes less time, proven. ``feasible``: a valid placement.
+    placement, offsets
+        Decisions; the address of every stay, then of every kernel's workspace.
+    timeline
+        When each kernel and copy runs, estimated.
+    lower_bound
+        What any placement of this mode within ``limit`` takes at least by the same estimates, in seconds.
+    all_fast_seconds, all_slow_seconds
+        Time with everything in the fast memory, however small that is, and with everything in the slow one (infinite if kernels cannot
+        use it).
+    limit, peak_fast
+        Bytes of fast memory that may be used, and the most that are used at once, gaps between buffers included: the highest address.
+    prices
+        Seconds that one byte more of fast memory would save while each kernel runs.
+    rivals
+        What simpler strategies reach.
+    rounds
+        Placements that were tried until one could be packed.
+    """
+
+    sequence: KernelSequence
+    mode: Mode
+    strategy: str
+    status: Literal["optimal", "feasible"]
+    placement: TensorPlacement
+    offsets: tuple[int, ...]
+    timeline: MovementTimeline
+    lower_bound: float
+    all_fast_seconds: float
+    all_slow_seconds: float
+    limit: int
+    peak_fast: int
+    prices: NDArray[np.float64]
+    rivals: tuple[Rival, ...]
+    rounds: int
+    seed: int
+    search_seconds: float
+    cpu_seconds: float
+    interrupted: bool = False
+    counters: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        """Estimated time of the sequence."""
+        return self.timeline.total
+
+    @property
+    def gap(self) -> float:
+        """How far the time can be from the best, relative to the bound; 0 where both are 0."""
+        if self.seconds <= self.lower_bound:
+            return 0.0
+        return self.seconds / self.lower_bound - 1 if self.lower_bound > 0 else float("inf")
+
+    @property
+    def slowdown(self) -> float:
+        """Time relative to everything in the fast memory."""
+        return self.seconds / self.all_fast_seconds if self.all_fast_seconds > 0 else 1.0
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes copied, both ways."""
+        return moved_bytes(self.sequence, self.placement)
+
+    @property
+    def price_per_gib(self) -> float:
+        """Seconds that another GiB would save, if it were there all the time and saved as much as the last byte."""
+        return float(self.prices.sum()) * 2**30
+
+    def within(self, limit: int, lower_bound: float) -> MemoryPlan:
+        """The same placement for a larger limit, whose bound is ``lower_bound``."""
+        return replace(self, limit=limit, lower_bound=lower_bound, status="optimal" if self.seconds <= lower_bound else "feasible")
+
+    def as_json(self) -> dict[str, Any]:
+        """What ``loadmaster place --json`` prints."""
+        return {
+            "network": self.sequence.name,
+            "status": self.status,
+            "mode": self.mode.value,
+            "strategy": self.strategy,
+            "seed": self.seed,
+            "time": self.seconds,
+            "lower_bound": self.lower_bound,
+            "gap": self.gap if np.isfinite(self.gap) else None,
+            "all_fast_time": self.all_fast_seconds,
+            "all_slow_time": self.all_slow_seconds if np.isfinite(self.all_slow_seconds) else None,
+            "slowdown": self.slowdown,
+            "limit": self.limit,
+            "peak_fast": self.peak_fast,
+            "peak_all_fast": self.sequence.peak_bytes,
+            "moved_bytes": self.moved_bytes,
+            "moves": len(self.placement.moves),
+            "seconds_per_gib": self.price_per_gib,
+            "rounds": self.rounds,
+            "seconds": self.search_seconds,
+            "cpu_seconds": self.cpu_seconds,
+            "interrupted": self.interrupted,
+            "estimated": True,
+            "counters": self.counters,
+            "rivals": [
+                {"name": rival.name, "time": rival.seconds, "moved_bytes": rival.moved_bytes, "reason": rival.reason}
+                for rival in self.rivals
+            ],
+            "kernels": [
+                {"name": kernel.name, "algorithm": kernel.algorithms[chosen].name}
+                for kernel, chosen in zip(self.sequence.kernels, self.placement.algorithms, strict=True)
+            ],
+            "tensors": self._paths(),
+        }
+
+    def _paths(self) -> list[dict[str, Any]]:
+        """For every tensor when it is in the fast memory, at which address, and when it is copied; kernels by number."""
+        stays: dict[int, list[tuple[Stay, int]]] = defaultdict(list)
+        moves: dict[int, list[Move]] = defaultdict(list)
+        for stay, offset in zip(self.placement.stays, self.offsets, strict=False):
+            stays[stay.tensor].append((stay, offset))
+        for move in self.placement.moves:
+            moves[move.tensor].append(move)
+        return [
+            {
+                "name": tensor.name,
+                "kind": tensor.kind.value,
+                "bytes": tensor.bytes,
+                "lifetime": self.sequence.lifetimes[t].tolist(),
+                "fast": [{"start": stay.start, "end": stay.end, "offset": offset} for stay, offset in stays[t]],
+                "copies": [{"to": "fast" if m.to_fast else "slow", "start": m.start, "end": m.end} for m in moves[t]],
+            }
+            for t, tensor in enumerate(self.sequence.tensors)
+        ]

@@ -1,0 +1,1 @@
+"""The integer programs and searches behind static, synchronous and asynchronous placement."""

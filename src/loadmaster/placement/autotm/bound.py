@@ -1,0 +1,44 @@
+"""A lower bound on the time of every placement, from prices that anybody may propose.
+
+The Lagrangian of AutoTM's program: every byte of fast memory has a price while each kernel runs, and each kernel's time is at least any
+weighted mean of its arithmetic's and both memories' times. What remains falls apart into tensors, each of which lives as cheaply as it can
+alone (a shortest path), and kernels. The bound is evaluated in whole numbers by our own arithmetic: no solver is trusted for it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from loadmaster.placement.autotm.sequence_arrays import Floats, Lifetimes
+from loadmaster.placement.autotm.sparse_program import Prices
+
+_SHARE = 2**24
+_MOST_BITS = 100
+_WIDE = 120
+"""Sums of the native kernel stay below 2 to this power."""
+
+
+def lower_bound(times: Lifetimes, prices: Prices, moves: bool, copies: tuple[Floats, Floats] | None = None) -> float:
+    """Seconds below which no placement comes; valid for all prices, rounded down.
+
+    ``copies``: what copies cost at each use, if not the same at all uses of a tensor.
+    """
+    from loadmaster import _native
+
+    shares = np.floor(prices.shares * _SHARE).astype(np.int32)
+    to_fast, to_slow = copies or (times.to_fast[times.tensor], times.to_slow[times.tensor])
+    shift = _shift(times, prices, float(to_fast.sum() + 2 * to_slow.sum()))
+    memory = np.floor(np.ldexp(prices.memory, shift)).astype(np.int64)
+    return _native.lagrangian_bound(*times.native_with(to_fast, to_slow), memory, shares, prices.surcharge, prices.noted, shift, moves)
+
+
+def _shift(times: Lifetimes, prices: Prices, copies: float) -> int:
+    """How fine the whole numbers can be: units of 2^-shift seconds."""
+    kernels = times.table, times.seconds, times.fast, times.slow[np.isfinite(times.slow)], np.abs(prices.surcharge)
+    seconds = copies + sum(float(part[np.isfinite(part)].sum()) for part in kernels)
+    bytes_ = float(times.size.sum()) + float(times.limit.max(initial=0)) + float(times.workspace.sum()) + 1.0
+    largest = max(seconds, bytes_ * float(prices.memory.sum()), 1e-30)
+    dearest = max(float(prices.memory.max(initial=0.0)), 1e-30)
+    return max(0, min(_MOST_BITS, _WIDE - math.frexp(largest)[1], 62 - math.frexp(dearest)[1]))

@@ -1,0 +1,131 @@
+"""What tensor placement decides: when each tensor is in the fast memory, and which copies are made when.
+
+Position ``p`` is the instant before kernel ``p``, ``0 <= p <= K`` for ``K`` kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.placement.sequence import KernelSequence
+
+
+class Mode(StrEnum):
+    """What tensors may do (AutoTM's variants)."""
+
+    STATIC = "static"
+    """Each tensor is placed once and never moves."""
+    SYNC = "sync"
+    """Tensors are copied between kernels, and computation waits."""
+    ASYNC = "async"
+    """Copies overlap computation; a copy may span many kernels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """``tensor`` takes its bytes of the fast memory while kernels ``start`` to ``end`` - 1 run."""
+
+    tensor: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A copy of ``tensor``, issued when position ``start`` is reached and complete before position ``end`` is.
+
+    Position ``p`` is reached when all kernels before ``p`` and all overlapping copies with ``end <= p`` have ended. With ``start == end``
+    a copy blocks computation and runs at the link's blocking bandwidth, else it overlaps and runs at the asynchronous one. At a position
+    the blocking copies to the slow memory run first, then those to the fast memory; then overlapping copies are issued, and the kernel
+    starts. What is copied out or dropped at a position can therefore make room for what is copied in there. While a copy blocks it
+    has the link to itself: overlapping ones stand still.
+
+    To the fast memory: a stay of the tensor begins at ``start``; from kernel ``end`` on its kernels find it there, and until then in the
+    slow memory. To the slow memory (``to_fast`` false): the tensor is in the fast memory from ``start`` to ``end`` and may stay on; from
+    ``end`` on the slow copy is valid too, until a kernel writes the tensor. No kernel from ``start`` to ``end`` - 1 writes the tensor.
+    """
+
+    tensor: int
+    to_fast: bool
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPlacement:
+    """Stays in the fast memory, copies in the order in which each engine makes them, and each kernel's algorithm.
+
+    A tensor that a kernel uses outside its stays is used in the slow memory. A stay that begins without a copy at the kernel that
+    writes the tensor first creates it in the fast memory; a stay that ends without one drops the tensor, which is free if a slow copy
+    is valid or no kernel reads it again. A weight that stays at position K and at 0 without a copy stays on from one step to the next.
+    """
+
+    stays: tuple[Stay, ...]
+    moves: tuple[Move, ...]
+    algorithms: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class PlacementSolution:
+    """What an engine found for limits on the fast memory at every kernel.
+
+    Attributes
+    ----------
+    placement
+        Decisions that keep the limits.
+    seconds
+        Time of the sequence with them.
+    lower_bound
+        Seconds below which no placement of this mode comes, proven for exactly these limits.
+    prices
+        Seconds that one byte more of fast memory would save while each kernel runs, shape (kernels,): the multipliers of the bound.
+    interrupted
+        Whether a time limit or Ctrl-C ended the search early.
+    """
+
+    placement: TensorPlacement
+    seconds: float
+    lower_bound: float
+    prices: NDArray[np.float64]
+    interrupted: bool = False
+    counters: dict[str, int] = field(default_factory=dict)
+
+
+def all_fast(sequence: KernelSequence) -> TensorPlacement:
+    """Every tensor in the fast memory for all of its life."""
+    spans = sequence.lifetimes.tolist()
+    stays = tuple(Stay(t, start, end) for t, (start, end) in enumerate(spans) if end > start)
+    return TensorPlacement(stays, (), (0,) * len(sequence.kernels))
+
+
+def all_slow(sequence: KernelSequence) -> TensorPlacement:
+    """Every tensor in the slow memory."""
+    return TensorPlacement((), (), (0,) * len(sequence.kernels))
+
+
+def operands_in_slow(sequence: KernelSequence, placement: TensorPlacement) -> list[list[bool]]:
+    """For every kernel and operand whether the kernel uses it in the slow memory. O(operands x stays of one tensor)."""
+    filled = {(move.tensor, move.start): move.end for move in placement.moves if move.to_fast}
+    in_slow = [[True] * len(kernel.operands) for kernel in sequence.kernels]
+    spans: list[list[tuple[int, int]]] = [[] for _ in sequence.tensors]
+    for stay in placement.stays:
+        spans[stay.tensor].append((filled.get((stay.tensor, stay.start), stay.start), stay.end))
+    for k, kernel in enumerate(sequence.kernels):
+        for o, operand in enumerate(kernel.operands):
+            in_slow[k][o] = not any(start <= k < end for start, end in spans[operand.tensor])
+    return in_slow
+
+
+def fast_bytes(sequence: KernelSequence, placement: TensorPlacement) -> NDArray[np.int64]:
+    """Bytes of the fast memory that stays and workspace take while each kernel runs, shape (kernels,). O(kernels + stays)."""
+    change = np.zeros(len(sequence.kernels) + 1, dtype=np.int64)
+    for stay in placement.stays:
+        change[stay.start] += sequence.sizes[stay.tensor]
+        change[stay.end] -= sequence.sizes[stay.tensor]
+    rows = zip(sequence.kernels, placement.algorithms, strict=True)
+    workspace = np.array([kernel.algorithms[algorithm].workspace for kernel, algorithm in rows], dtype=np.int64)
+    return change.cumsum()[:-1] + workspace

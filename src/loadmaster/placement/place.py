@@ -1,0 +1,314 @@
+"""Place: from a kernel sequence and a limit to a packed, checked placement of every tensor; the driver of the placement engines.
+
+A placement counts bytes; addresses are found by the allocator. Where it cannot pack a placement, the kernels at which it fails get a lower
+limit, exactly there, and the placement is found again.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.allocation.allocate import allocate
+from loadmaster.core.errors import CapacityError, LoadmasterError, PackingError, PlacementError
+from loadmaster.placement.answer import MemoryPlan, Rival
+from loadmaster.placement.autotm.between_kernels import place_between_kernels
+from loadmaster.placement.autotm.overlapping import place_overlapping
+from loadmaster.placement.decisions import Mode, PlacementSolution, TensorPlacement, all_fast, fast_bytes
+from loadmaster.placement.sequence import LARGEST, KernelSequence
+from loadmaster.placement.strategies.registry import NAMES as BASELINES
+from loadmaster.placement.strategies.registry import baseline
+from loadmaster.placement.timing import MovementTimeline, kernel_seconds, time_moves
+from loadmaster.placement.verify import broken_placement_rules
+
+Progress = Callable[[str, float], None]
+Ints = NDArray[np.int64]
+
+AUTO, PROGRAM = "auto", "program"
+GAPS = {Mode.STATIC: 0.01, Mode.SYNC: 0.01, Mode.ASYNC: 0.02}
+"""Distances to the bound at which the search ends, by mode."""
+_ROUNDS = 16
+"""Placements that are packed before a limit is given up."""
+_EVERYWHERE, _MOST_EVERYWHERE = 0.002, 0.05
+"""Share of all limits that the first round takes away, and any: it doubles from round to round."""
+_AS_GOOD = 0.008
+"""By how much the gap of later rounds may exceed what the first one reached."""
+
+
+def place(
+    sequence: KernelSequence,
+    fast: int,
+    *,
+    mode: Mode | str = Mode.SYNC,
+    strategy: str = AUTO,
+    gap: float | None = None,
+    time_limit: float | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> MemoryPlan:
+    """Decide which memory every tensor is in and when it moves, within a limit on the fast memory that holds to the byte.
+
+    Parameters
+    ----------
+    sequence
+        Kernels, tensors and costs.
+    fast
+        Bytes of fast memory; workspaces and gaps between buffers count.
+    mode
+        ``static``, ``sync`` or ``async``.
+    strategy
+        ``program``: the integer program. A baseline's name: ``all-fast``, ``all-slow``, ``first-touch``, ``lru``, ``largest-first`` or
+        ``intervals``; ``2lm`` is hardware and only compared with. ``auto``: the best of all that the mode allows.
+    gap
+        Distance to the lower bound, relative to it, at which the search may end; 1 %, asynchronously 2 %.
+    time_limit
+        Seconds after which the best placement so far comes back, which then says so; Ctrl-C does the same.
+    seed
+        Same input and seed, same answer.
+
+    Raises
+    ------
+    CapacityError
+        If some kernel's operands cannot fit into ``fast``, with the kernel, the bytes and the tensors.
+    PackingError
+        If what the strategy does was not fitted into ``fast``: another strategy, or a longer search, may do it.
+    PlacementError
+        If the strategy cannot do what is asked for.
+    """
+    chosen = _mode(mode)
+    _check_arguments(fast, strategy, gap, time_limit, seed)
+    wall, cpu = time.perf_counter(), time.process_time()
+    deadline = None if time_limit is None else time.monotonic() + time_limit
+    search = _Placer(
+        sequence, fast, chosen, gap if gap is not None else GAPS[chosen], deadline, seed, progress or (lambda stage, share: None)
+    )
+    plan = search.plan(strategy)
+    return replace(plan, search_seconds=time.perf_counter() - wall, cpu_seconds=time.process_time() - cpu)
+
+
+def _mode(mode: Mode | str) -> Mode:
+    try:
+        return Mode(mode)
+    except ValueError:
+        raise PlacementError(f"mode {mode!r} does not exist: choose from {', '.join(m.value for m in Mode)}") from None
+
+
+def _check_arguments(fast: int, strategy: str, gap: float | None, time_limit: float | None, seed: int) -> None:
+    if type(fast) is not int or not 0 <= fast < LARGEST:
+        raise PlacementError(f"fast memory is {fast!r}: give a whole number of bytes from 0 to 2^62")
+    if strategy not in (AUTO, PROGRAM, *BASELINES):
+        raise PlacementError(f"strategy {strategy!r} does not exist: choose from {', '.join((AUTO, PROGRAM, *BASELINES))}")
+    if gap is not None and not 0 <= gap < math.inf:
+        raise PlacementError(f"gap is {gap}: give a number of at least 0, such as 0.01 for 1 %")
+    if time_limit is not None and not 0 < time_limit < math.inf:
+        raise PlacementError(f"time limit is {time_limit}: give a number of seconds above 0")
+    if not 0 <= seed < 2**63:
+        raise PlacementError(f"seed is {seed}: give a whole number from 0 to 2^63")
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """A placement whose stays and workspaces have addresses within the limit."""
+
+    placement: TensorPlacement
+    offsets: tuple[int, ...]
+    timeline: MovementTimeline
+    peak: int
+
+    @property
+    def seconds(self) -> float:
+        """Time of the sequence."""
+        return self.timeline.total
+
+
+@dataclass
+class _Placer:
+    sequence: KernelSequence
+    fast: int
+    mode: Mode
+    gap: float
+    deadline: float | None
+    seed: int
+    report: Progress
+    rounds: int = 0
+    interrupted: bool = False
+
+    def plan(self, strategy: str) -> MemoryPlan:
+        """The best packed placement of a strategy, with the bound of the integer program."""
+        self.report("solving", 0.0)
+        first = self._solve(self._limits(), self.gap)
+        rivals = self._rivals(strategy)
+        # What the engine could not prove of the limits that were asked for it need not try again with others.
+        reached = first.seconds / first.lower_bound - 1 if first.lower_bound > 0 else 0.0
+        goal = max(self.gap, reached + _AS_GOOD)
+        best = self._settle(first.placement, lambda limits: self._solve(limits, goal).placement) if strategy in (AUTO, PROGRAM) else None
+        used = PROGRAM
+        for rival in sorted(rivals, key=lambda rival: math.inf if rival.seconds is None else rival.seconds):
+            if strategy not in (AUTO, rival.name) or rival.placement is None or rival.seconds is None:
+                continue
+            if best is not None and best.seconds <= rival.seconds:
+                break
+            packed = self._settle_rival(rival.name, rival.placement)
+            if packed is not None and (best is None or packed.seconds < best.seconds):
+                best, used = packed, rival.name
+        if best is None:
+            raise self._refusal(strategy, rivals)
+        return self._answer(best, first, f"{AUTO} ({used})" if strategy == AUTO else strategy, rivals)
+
+    def _allows(self, placement: TensorPlacement, limits: Ints) -> bool:
+        """Whether a baseline keeps the limits and does only what the mode allows."""
+        rules = broken_placement_rules(self.sequence, placement, self.fast, self.mode)
+        return next(rules, None) is None and bool((fast_bytes(self.sequence, placement) <= limits).all())
+
+    def _settle_rival(self, name: str, placement: TensorPlacement) -> _Packed | None:
+        """Pack what a baseline does, with lower limits if need be; once the search is over, only as it is."""
+
+        def again(limits: Ints) -> TensorPlacement:
+            other = baseline(name, self.sequence, limits).placement
+            if self.interrupted or other is None or not self._allows(other, limits):
+                raise PlacementError(f"{name} cannot be packed")
+            return other
+
+        return self._settle(placement, again) if self._allows(placement, self._limits()) else None
+
+    def _limits(self) -> Ints:
+        return np.full(len(self.sequence.kernels), self.fast, dtype=np.int64)
+
+    def _solve(self, limits: Ints, goal: float) -> PlacementSolution:
+        """Run the engine of the mode; what moves while kernels run starts from what moves between them."""
+        options: dict[str, Any] = {"progress": self.report, "seed": self.seed}
+        overlapping = self.mode is Mode.ASYNC
+        between, gap = (Mode.SYNC, GAPS[Mode.SYNC]) if overlapping else (self.mode, goal)
+        found = self._run(lambda deadline: place_between_kernels(self.sequence, limits, between, gap=gap, deadline=deadline, **options))
+        if overlapping:
+            options["start"], options["gap"] = found.placement, goal
+            found = self._run(lambda deadline: place_overlapping(self.sequence, limits, deadline=deadline, **options))
+        return found
+
+    def _run(self, engine: Callable[[float | None], PlacementSolution]) -> PlacementSolution:
+        """Run an engine until the deadline; if Ctrl-C comes where none of its solvers sees it, take what it has without searching."""
+        try:
+            found = engine(self.deadline)
+        except KeyboardInterrupt:
+            self._heed(True)
+            found = engine(self.deadline)
+        self._heed(found.interrupted)
+        return found
+
+    def _heed(self, interrupted: bool) -> None:
+        """After one Ctrl-C, or once time is up, nothing that follows searches on."""
+        if interrupted:
+            self.interrupted, self.deadline = True, time.monotonic()
+
+    def _settle(self, placement: TensorPlacement, again: Callable[[Ints], TensorPlacement]) -> _Packed | None:
+        """Pack a placement; where it cannot be packed, lower the limits there and place again, until it can."""
+        limits = self._limits()
+        for number in range(_ROUNDS):
+            self.report("packing", number / _ROUNDS)
+            packed, tops = self._try(placement)
+            if packed is not None:
+                return packed
+            try:
+                limits = self._tightened(limits, tops, number)
+                placement = again(limits)
+            except (CapacityError, PlacementError):
+                return None
+        return None
+
+    def _tightened(self, limits: Ints, tops: Ints, number: int) -> Ints:
+        """Lower limits by half of what sticks out where something does, and a little everywhere: more each time."""
+        over = np.maximum(tops - self.fast, 0)
+        local = np.where(over > 0, np.maximum(over // 2, self.sequence.alignment), 0)
+        lowered: Ints = (limits * (1 - min(_MOST_EVERYWHERE, _EVERYWHERE * 2**number))).astype(np.int64) - local
+        return np.maximum(lowered, 0)
+
+    def _try(self, placement: TensorPlacement) -> tuple[_Packed | None, Ints]:
+        """Addresses within the limit, or the highest address in use at every kernel of the lowest packing that was found."""
+        self.rounds += 1
+        lower, upper, size = np.array(list(_blocks(self.sequence, placement)), dtype=np.int64).reshape(-1, 3).T.copy()
+        answer = allocate((lower, upper, size), self.fast, alignment=self.sequence.alignment, seed=self.seed, time_limit=self._left())
+        if answer.offsets is None:
+            self._heed(answer.interrupted)
+            lowest = allocate((lower, upper, size), alignment=self.sequence.alignment, seed=self.seed, strategy="best-fit")
+            assert lowest.offsets is not None
+            return None, _tops(lower, upper, lowest.offsets + size, len(self.sequence.kernels))
+        timeline = time_moves(self.sequence, placement)
+        return _Packed(placement, tuple(answer.offsets.tolist()), timeline, answer.peak or 0), np.zeros(0, dtype=np.int64)
+
+    def _left(self) -> float | None:
+        """Seconds for packing: at least a few, because a placement without addresses is worth nothing."""
+        return None if self.deadline is None else max(2.0, self.deadline - time.monotonic())
+
+    def _rivals(self, strategy: str) -> list[Rival]:
+        """What simpler strategies do; where one cannot, why."""
+        names = [name for name in BASELINES if strategy in (AUTO, PROGRAM, name)]
+        rivals = []
+        for number, name in enumerate(names):
+            self.report(f"simulating {name}", number / len(names))
+            try:
+                result = baseline(name, self.sequence, self._limits())
+            except KeyboardInterrupt:
+                if strategy == name:
+                    raise
+                self._heed(True)
+                break
+            except (CapacityError, PlacementError) as error:
+                rivals.append(Rival(name, None, 0, None, str(error)))
+            else:
+                rivals.append(Rival(name, result.seconds, result.moved_bytes, result.placement))
+        return rivals
+
+    def _refusal(self, strategy: str, rivals: list[Rival]) -> PackingError:
+        reasons = "; ".join(f"{rival.name}: {rival.reason}" for rival in rivals if rival.reason and strategy == rival.name)
+        return PackingError(
+            f"{self.sequence.name}: strategy {strategy!r} finds no {self.mode} placement with addresses within {self.fast} bytes: "
+            f"allow more fast memory, or choose another strategy or mode{f' ({reasons})' if reasons else ''}"
+        )
+
+    def _answer(self, best: _Packed, first: PlacementSolution, strategy: str, rivals: list[Rival]) -> MemoryPlan:
+        for rule, message in broken_placement_rules(self.sequence, best.placement, self.fast, self.mode, best.offsets):
+            raise LoadmasterError(f"strategy {strategy!r} made a placement that does not hold ({rule}: {message}): please report it")
+        return MemoryPlan(
+            sequence=self.sequence,
+            mode=self.mode,
+            strategy=strategy,
+            status="optimal" if best.seconds <= first.lower_bound else "feasible",
+            placement=best.placement,
+            offsets=best.offsets,
+            timeline=best.timeline,
+            lower_bound=first.lower_bound,
+            all_fast_seconds=float(kernel_seconds(self.sequence, all_fast(self.sequence)).sum()),
+            all_slow_seconds=self.sequence.seconds(in_slow=True),
+            limit=self.fast,
+            peak_fast=best.peak,
+            prices=first.prices,
+            rivals=tuple(rivals),
+            rounds=self.rounds,
+            seed=self.seed,
+            search_seconds=0.0,
+            cpu_seconds=0.0,
+            interrupted=self.interrupted,
+            counters=first.counters,
+        )
+
+
+def _blocks(sequence: KernelSequence, placement: TensorPlacement) -> Iterator[tuple[int, int, int]]:
+    """First kernel, end and bytes of every stay, then of every kernel's workspace."""
+    for stay in placement.stays:
+        yield stay.start, stay.end, sequence.tensors[stay.tensor].bytes
+    for k, (kernel, chosen) in enumerate(zip(sequence.kernels, placement.algorithms, strict=True)):
+        yield k, k + 1, kernel.algorithms[chosen].workspace
+
+
+def _tops(lower: Ints, upper: Ints, top: Ints, kernels: int) -> Ints:
+    """Highest address in use while each kernel runs."""
+    tops = np.zeros(kernels, dtype=np.int64)
+    for start, end, high in zip(lower.tolist(), upper.tolist(), top.tolist(), strict=True):
+        np.maximum(tops[start:end], high, out=tops[start:end])
+    return tops

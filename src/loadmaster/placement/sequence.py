@@ -1,0 +1,255 @@
+"""A computation as tensor placement sees it: kernels in the order in which they run, the tensors that they use, and two memories.
+
+This is the problem of AutoTM (ASPLOS 2020): every tensor lives in the fast memory, the slow one, or moves between them, and every kernel's
+time depends on where its operands are. Nothing here knows an operator's type: costs are seconds and bytes.
+
+A *tensor* is one storage: views, aliases and in-place results of it are uses of the same tensor. Position ``k`` of time is the instant
+before kernel ``k``; a lifetime is half open, ``[start, end)``, in kernels.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.core.errors import PlacementError
+
+LARGEST = 2**62
+"""Sizes and their sums stay below this, so that no sum overflows."""
+LONGEST = 2.0**61
+"""Seconds that no kernel and no copy exceeds, so that the whole numbers in which bounds are proven do not overflow."""
+MOST_TABLED = 10
+"""Operands whose place a table of measured times distinguishes: it has two to that power entries."""
+
+
+class StoredKind(StrEnum):
+    """Whose a tensor is, which decides when it lives."""
+
+    WEIGHT = "weight"
+    """Parameters, optimiser state, running statistics: there before the first kernel and after the last one. Steps repeat, so it ends
+    where it began: the same memory, and a slow copy is valid at the start only if it is at the end. What is overwritten before it is
+    read is no weight but an output: its old bytes do not matter."""
+    INPUT = "input"
+    """Supplied by the caller, in the memory that the placement chooses: lives from the first kernel to its last use."""
+    INTERMEDIATE = "intermediate"
+    """Lives from the kernel that writes it first to its last use."""
+    OUTPUT = "output"
+    """Handed to the caller, in the memory that the placement chooses: lives from the kernel that writes it first to the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """One storage of ``bytes`` bytes."""
+
+    name: str
+    bytes: int
+    kind: StoredKind = StoredKind.INTERMEDIATE
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A kernel's use of a tensor.
+
+    It takes ``fast_seconds`` of the fast memory's time where the tensor is there, else ``slow_seconds`` of the slow memory's: infinite
+    if the kernel cannot use it there. An operand that is both read and written is updated in place. Kernels that only ``write`` need not
+    find the tensor's old bytes, and leave no valid copy of them anywhere else.
+    """
+
+    tensor: int
+    read: bool
+    write: bool
+    fast_seconds: float = 0.0
+    slow_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """One way to compute a kernel: ``seconds`` of arithmetic, and ``workspace`` bytes of fast memory while it runs."""
+
+    name: str
+    seconds: float
+    workspace: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One step of the computation; each tensor appears in at most one operand.
+
+    Without ``measured``, arithmetic and both memories work at the same time: the kernel takes as long as the slowest of the algorithm,
+    the fast memory (the sum over operands there) and the slow memory (likewise). ``measured``, if there, holds for each algorithm the
+    seconds for every combination of places: entry ``i`` has operand ``o`` in the slow memory where bit ``o`` of ``i`` is set; operands
+    beyond the first ``MOST_TABLED`` do not matter then. Combinations that are impossible are infinite.
+    """
+
+    name: str
+    kind: str
+    operands: tuple[Operand, ...]
+    algorithms: tuple[Algorithm, ...]
+    measured: tuple[tuple[float, ...], ...] | None = None
+
+    def seconds(self, in_slow: Sequence[bool], algorithm: int = 0) -> float:
+        """Time with each operand in the slow memory or not. O(operands)."""
+        if self.measured is not None:
+            return self.measured[algorithm][sum(slow << o for o, slow in enumerate(in_slow[:MOST_TABLED]))]
+        fast = math.fsum(o.fast_seconds for o, slow in zip(self.operands, in_slow, strict=True) if not slow)
+        slow_ = math.fsum(o.slow_seconds for o, slow in zip(self.operands, in_slow, strict=True) if slow)
+        return max(self.algorithms[algorithm].seconds, fast, slow_)
+
+
+@dataclass(frozen=True)
+class CopyLink:
+    """How fast copies are, bytes/s each way: ``to_fast`` and ``to_slow`` when they block computation, the others when they overlap it.
+
+    If ``shared``, both directions take turns on one link: a second spent reading is not there for writing.
+    """
+
+    to_fast: float
+    to_slow: float
+    asynchronous_to_fast: float
+    asynchronous_to_slow: float
+    shared: bool = False
+
+
+@dataclass(frozen=True)
+class KernelSequence:
+    """Kernels in execution order, tensors by number, the copy link, and the fast memory's alignment in bytes.
+
+    ``notes`` are one-line remarks on how costs were found. Raises :class:`~loadmaster.core.errors.PlacementError` for what is malformed.
+    """
+
+    name: str
+    tensors: tuple[StoredTensor, ...]
+    kernels: tuple[Kernel, ...]
+    link: CopyLink
+    alignment: int = 1
+    notes: tuple[str, ...] = ()
+    _uses: list[list[tuple[int, Operand]]] = field(init=False, repr=False, compare=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        check(self)
+        uses: list[list[tuple[int, Operand]]] = [[] for _ in self.tensors]
+        for k, kernel in enumerate(self.kernels):
+            for operand in kernel.operands:
+                uses[operand.tensor].append((k, operand))
+        object.__setattr__(self, "_uses", uses)
+
+    @property
+    def uses(self) -> list[list[tuple[int, Operand]]]:
+        """For each tensor its uses in order: kernel, operand."""
+        return self._uses
+
+    @cached_property
+    def lifetimes(self) -> NDArray[np.int64]:
+        """First kernel and end (exclusive) of every tensor's life, shape (tensors, 2); ``[0, 0)`` for one that is never used."""
+        last = len(self.kernels)
+        spans = np.zeros((len(self.tensors), 2), dtype=np.int64)
+        for t, (tensor, uses) in enumerate(zip(self.tensors, self.uses, strict=True)):
+            if tensor.kind is StoredKind.WEIGHT:
+                spans[t] = 0, last
+            elif uses:
+                first = 0 if tensor.kind is StoredKind.INPUT else uses[0][0]
+                spans[t] = first, last if tensor.kind is StoredKind.OUTPUT else uses[-1][0] + 1
+        return spans
+
+    @cached_property
+    def sizes(self) -> NDArray[np.int64]:
+        """Bytes of every tensor, rounded up to the alignment: what it takes in the fast memory."""
+        return np.array([-(-tensor.bytes // self.alignment) * self.alignment for tensor in self.tensors], dtype=np.int64)
+
+    def live_bytes(self, workspace: bool = True) -> NDArray[np.int64]:
+        """Bytes that live while each kernel runs, with everything in the fast memory and each kernel's first algorithm."""
+        change = np.zeros(len(self.kernels) + 1, dtype=np.int64)
+        np.add.at(change, self.lifetimes[:, 0], self.sizes)
+        np.add.at(change, self.lifetimes[:, 1], -self.sizes)
+        live = change.cumsum()[:-1]
+        if workspace:
+            live += np.array([kernel.algorithms[0].workspace for kernel in self.kernels], dtype=np.int64)
+        return live
+
+    @property
+    def peak_bytes(self) -> int:
+        """Most bytes that live at once when everything is fast: what ``--fast 100%`` means."""
+        return int(self.live_bytes().max(initial=0))
+
+    def seconds(self, in_slow: bool, algorithms: Sequence[int] | None = None) -> float:
+        """Time of all kernels with every operand in one memory; infinite if some cannot run there."""
+        chosen = algorithms or [0] * len(self.kernels)
+        return math.fsum(k.seconds([in_slow] * len(k.operands), a) for k, a in zip(self.kernels, chosen, strict=True))
+
+
+def check(sequence: KernelSequence) -> None:
+    """Raise `PlacementError` for sizes, times and references that make no sense. O(operands)."""
+    _check_link(sequence.link)
+    if not 1 <= sequence.alignment < 2**40:
+        raise PlacementError(f"{sequence.name}: alignment is {sequence.alignment}: give a whole number from 1 to 2^40")
+    for tensor in sequence.tensors:
+        if not 0 <= tensor.bytes < LARGEST:
+            raise PlacementError(f"tensor {tensor.name!r} has {tensor.bytes} bytes: sizes lie between 0 and 2^62")
+    if sum(-(-tensor.bytes // sequence.alignment) * sequence.alignment for tensor in sequence.tensors) >= LARGEST:
+        raise PlacementError(f"{sequence.name}: the tensors together, padded to the alignment, exceed 2^62 bytes")
+    largest = max((tensor.bytes for tensor in sequence.tensors), default=0)
+    slowest = min(sequence.link.to_fast, sequence.link.to_slow, sequence.link.asynchronous_to_fast, sequence.link.asynchronous_to_slow)
+    if largest / slowest > LONGEST:
+        raise PlacementError(f"{sequence.name}: a copy of {largest} bytes at {slowest} bytes/s takes over {LONGEST:g} s: check both")
+    touched: set[int] = set()
+    written: set[int] = {t for t, tensor in enumerate(sequence.tensors) if tensor.kind in (StoredKind.WEIGHT, StoredKind.INPUT)}
+    for kernel in sequence.kernels:
+        _check_kernel(kernel, sequence, written)
+        for operand in kernel.operands:
+            tensor = sequence.tensors[operand.tensor]
+            if tensor.kind is StoredKind.WEIGHT and operand.tensor not in touched and not operand.read:
+                raise PlacementError(
+                    f"kernel {kernel.name!r} overwrites weight {tensor.name!r} before anything reads it: call it an output"
+                )
+            touched.add(operand.tensor)
+        written.update(operand.tensor for operand in kernel.operands if operand.write)
+
+
+def _check_link(link: CopyLink) -> None:
+    for name in ("to_fast", "to_slow", "asynchronous_to_fast", "asynchronous_to_slow"):
+        value = getattr(link, name)
+        if not (math.isfinite(value) and value > 0):
+            raise PlacementError(f"copy bandwidth {name} is {value}: give a finite number of bytes/s above zero")
+
+
+def _check_kernel(kernel: Kernel, sequence: KernelSequence, written: set[int]) -> None:
+    spot = f"kernel {kernel.name!r}"
+    numbers = [operand.tensor for operand in kernel.operands]
+    if not all(0 <= t < len(sequence.tensors) for t in numbers) or len(set(numbers)) < len(numbers):
+        raise PlacementError(f"{spot} uses a tensor twice or one that does not exist: list each tensor in one operand")
+    for operand in kernel.operands:
+        name = sequence.tensors[operand.tensor].name
+        if operand.read and operand.tensor not in written:
+            raise PlacementError(
+                f"{spot} reads {name!r}, which no kernel before it has written: put kernels in an order in which they can run"
+            )
+        if not (operand.read or operand.write):
+            raise PlacementError(f"{spot} neither reads nor writes its operand {name!r}")
+        if not (0 <= operand.fast_seconds < math.inf and operand.slow_seconds >= 0):
+            raise PlacementError(
+                f"{spot}: times of operand {name!r} are {operand.fast_seconds} and {operand.slow_seconds}: no time is negative"
+            )
+    if not kernel.algorithms:
+        raise PlacementError(f"{spot} has no algorithm: give at least one")
+    for algorithm in kernel.algorithms:
+        if not (0 <= algorithm.seconds < math.inf and 0 <= algorithm.workspace < LARGEST):
+            given = f"{algorithm.seconds} s and {algorithm.workspace} bytes"
+            raise PlacementError(f"{spot}, algorithm {algorithm.name!r}: {given}: give finite numbers of at least 0")
+    times = [algorithm.seconds for algorithm in kernel.algorithms]
+    times += [seconds for operand in kernel.operands for seconds in (operand.fast_seconds, operand.slow_seconds)]
+    longest = max(filter(math.isfinite, itertools.chain(times, *kernel.measured or ())))
+    if longest > LONGEST:
+        raise PlacementError(f"{spot} takes {longest} s: give times of at most {LONGEST:g} s, or infinite where it cannot run")
+    if kernel.measured is not None:
+        entries = 2 ** min(len(kernel.operands), MOST_TABLED)
+        if [len(row) for row in kernel.measured] != [entries] * len(kernel.algorithms):
+            raise PlacementError(f"{spot}: a table of measured times has {entries} entries for each algorithm")
+        if not all(value >= 0 for value in itertools.chain(*kernel.measured)) or not all(math.isfinite(row[0]) for row in kernel.measured):
+            raise PlacementError(f"{spot}: measured times are at least 0, and finite where all operands are fast")

@@ -1,0 +1,210 @@
+"""Kernel sequences as versioned JSON, plain or gzipped, so that a captured step can be placed without what captured it.
+
+One object with the keys ``format`` ("loadmaster kernel sequence"), ``version`` (1), ``name``, ``alignment``, ``link``, ``notes``,
+``tensors`` and ``kernels``. A tensor is ``[name, bytes, kind]``. A kernel has ``name``, ``kind``, ``operands``, ``algorithms`` and, if it
+was measured, ``measured``. An operand is ``[number of the tensor, "r", "w" or "rw", fast seconds, slow seconds]``, an algorithm
+``[name, seconds, workspace]``; null stands for infinite.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import zlib
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from loadmaster.core.errors import OutputError, PlacementError
+from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
+
+FORMAT = "loadmaster kernel sequence"
+VERSION = 1
+LARGEST_FILE = 2**28
+"""Bytes after decompression: a hundred times what a step of 20,000 kernels takes."""
+
+_ACCESS = {(True, False): "r", (False, True): "w", (True, True): "rw"}
+_ERRORS_SHOWN = 3
+
+
+def write_sequence(sequence: KernelSequence, path: Path) -> Path:
+    """Write a sequence; gzipped if the name ends in ``.gz``. The same sequence gives the same bytes.
+
+    Raises :class:`~loadmaster.core.errors.OutputError` if the file cannot be written.
+    """
+    text = sequence_to_text(sequence).encode()
+    try:
+        path.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from None
+    return path
+
+
+def sequence_to_text(sequence: KernelSequence) -> str:
+    """JSON text of a sequence, a tensor or kernel a line."""
+    head = {"format": FORMAT, "version": VERSION, "name": sequence.name, "alignment": sequence.alignment}
+    head |= {"link": vars(sequence.link), "notes": list(sequence.notes)}
+    tensors = [[tensor.name, tensor.bytes, str(tensor.kind)] for tensor in sequence.tensors]
+    kernels = [_kernel_record(kernel) for kernel in sequence.kernels]
+    lines = [f"{_dump(key)}: {_dump(value)}" for key, value in head.items()]
+    for key, records in (("tensors", tensors), ("kernels", kernels)):
+        body = ",\n".join(map(_dump, records))
+        lines.append(f'"{key}": [\n{body}\n]')
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+_dump = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+
+
+def _kernel_record(kernel: Kernel) -> dict[str, Any]:
+    record: dict[str, Any] = {"name": kernel.name, "kind": kernel.kind}
+    record["operands"] = [[o.tensor, _ACCESS[o.read, o.write], o.fast_seconds, _finite(o.slow_seconds)] for o in kernel.operands]
+    record["algorithms"] = [[a.name, a.seconds, a.workspace] for a in kernel.algorithms]
+    if kernel.measured is not None:
+        record["measured"] = [[_finite(seconds) for seconds in row] for row in kernel.measured]
+    return record
+
+
+def _finite(seconds: float) -> float | None:
+    return seconds if math.isfinite(seconds) else None
+
+
+def read_sequence_file(path: Path) -> KernelSequence:
+    """Read a sequence from a ``.json`` or ``.json.gz`` file.
+
+    Raises
+    ------
+    PlacementError
+        There is no such file, or it holds no sequence that this version reads: one line that begins with the file's name.
+    """
+    try:
+        with path.open("rb") as file:
+            zipped = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            data = (gzip.GzipFile(fileobj=file) if zipped else file).read(LARGEST_FILE)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise PlacementError(f"{path}: is not a complete gzip file ({error}): copy or write it again") from None
+    except (OSError, ValueError) as error:
+        raise PlacementError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(data) == LARGEST_FILE:
+        raise PlacementError(f"{path}: is larger than {LARGEST_FILE >> 20} MiB, which no sequence of kernels is")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise PlacementError(f"{path}: byte {error.start} is not UTF-8 text: give a file that this program wrote") from None
+    return sequence_from_text(text, str(path))
+
+
+def sequence_from_text(text: str, name: str) -> KernelSequence:
+    """The sequence that JSON text describes; ``name`` is what errors call the text.
+
+    Raises
+    ------
+    PlacementError
+        The text is not JSON, is of another version, or has missing, unknown, repeated or wrong fields.
+    """
+    from pydantic import ValidationError
+
+    data = _parsed(text, name)
+    if data.get("format") != FORMAT:
+        raise PlacementError(f'{name}: is no kernel sequence: its "format" must be "{FORMAT}"')
+    if data.get("version") != VERSION:
+        raise PlacementError(f"{name}: version: this program reads version {VERSION}: write the file again with it")
+    try:
+        file = _model().model_validate(data)
+    except ValidationError as error:
+        raise PlacementError(f"{name}: {_summary(error)}") from None
+    try:
+        return _built(file)
+    except PlacementError as error:
+        raise PlacementError(f"{name}: {error}") from None
+
+
+def _parsed(text: str, name: str) -> dict[str, Any]:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        record = dict(pairs)
+        if len(record) < len(pairs):
+            raise PlacementError(f"{name}: a key occurs more than once among {', '.join(sorted(record))[:80]}")
+        return record
+
+    def refused(constant: str) -> Any:
+        raise PlacementError(f"{name}: {constant} is no JSON: write null for what is infinite")
+
+    try:
+        data = json.loads(text, object_pairs_hook=unique, parse_constant=refused)
+    except json.JSONDecodeError as error:
+        raise PlacementError(f"{name}: not JSON from line {error.lineno}, column {error.colno} on: {error.msg}") from None
+    except RecursionError:
+        raise PlacementError(f"{name}: not a kernel sequence: nested too deeply") from None
+    except ValueError:
+        raise PlacementError(f"{name}: not a kernel sequence: a number has too many digits") from None
+    if not isinstance(data, dict):
+        raise PlacementError(f"{name}: not a kernel sequence: the file must hold one JSON object")
+    return data
+
+
+@cache
+def _model() -> Any:
+    """What the file may hold; values that contradict each other are for :func:`loadmaster.placement.sequence.check` to find."""
+    from pydantic import BaseModel, ConfigDict, Field
+
+    whole = Annotated[int, Field(strict=True, ge=0, lt=2**62)]
+    seconds = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+    rate = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+    text = Annotated[str, Field(strict=True, max_length=2**16)]
+
+    class Record(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+
+    class LinkRecord(Record):
+        to_fast: rate
+        to_slow: rate
+        asynchronous_to_fast: rate
+        asynchronous_to_slow: rate
+        shared: Annotated[bool, Field(strict=True)] = False
+
+    class KernelRecord(Record):
+        name: text
+        kind: text
+        operands: list[tuple[whole, Literal["r", "w", "rw"], seconds, seconds | None]]
+        algorithms: list[tuple[text, seconds, whole]]
+        measured: list[list[seconds | None]] | None = None
+
+    class SequenceRecord(Record):
+        format: text
+        version: whole
+        name: text
+        alignment: whole
+        link: LinkRecord
+        notes: list[text]
+        tensors: list[tuple[text, whole, StoredKind]]
+        kernels: list[KernelRecord]
+
+    return SequenceRecord
+
+
+def _summary(error: Any) -> str:
+    """The first few errors, each with the path of its field, and how many more there are."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    shown = [f"{'.'.join(map(str, e['loc']))[:80]}: {e['msg'][:1].lower()}{e['msg'][1:]}" for e in found[:_ERRORS_SHOWN]]
+    return "; ".join(shown) + (f"; and {len(found) - len(shown)} more" if len(found) > len(shown) else "")
+
+
+def _built(file: Any) -> KernelSequence:
+    def or_infinite(seconds: float | None) -> float:
+        return math.inf if seconds is None else seconds
+
+    def kernel(record: Any) -> Kernel:
+        operands = tuple(Operand(t, "r" in use, "w" in use, fast, or_infinite(slow)) for t, use, fast, slow in record.operands)
+        measured = None if record.measured is None else tuple(tuple(map(or_infinite, row)) for row in record.measured)
+        return Kernel(record.name, record.kind, operands, tuple(Algorithm(*a) for a in record.algorithms), measured)
+
+    return KernelSequence(
+        name=file.name,
+        tensors=tuple(StoredTensor(*tensor) for tensor in file.tensors),
+        kernels=tuple(kernel(record) for record in file.kernels),
+        link=CopyLink(**file.link.model_dump()),
+        alignment=file.alignment,
+        notes=tuple(file.notes),
+    )

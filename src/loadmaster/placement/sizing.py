@@ -1,0 +1,103 @@
+"""How much fast memory is enough: slowdown over a range of limits, and the smallest limit for a given slowdown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from loadmaster.core.errors import CapacityError, PackingError, PlacementError
+from loadmaster.placement.answer import MemoryPlan
+from loadmaster.placement.place import place
+from loadmaster.placement.sequence import KernelSequence
+
+_RESOLUTION = 1 / 256
+"""Of the peak with everything fast: how finely the smallest limit is searched for."""
+
+
+@dataclass(frozen=True)
+class SmallestFast:
+    """The smallest limit that was found to do, with its placement.
+
+    No limit of ``too_small`` bytes or less can do: the lower bound there is above what was asked for, or nothing fits; None if no limit
+    was ruled out.
+    """
+
+    plan: MemoryPlan
+    max_slowdown: float
+    too_small: int | None
+
+
+def slowdown_curve(sequence: KernelSequence, limits: Sequence[int], **options: Any) -> tuple[MemoryPlan | CapacityError, ...]:
+    """Placements for each of some limits on the fast memory, in bytes; the error where one cannot be met.
+
+    ``options`` are those of :func:`loadmaster.placement.place.place`. Where a smaller limit led to a faster placement, that one is good for the
+    larger limit too and stands in its place, so that the curve never rises. After Ctrl-C it stands for all larger limits.
+    """
+    found: list[MemoryPlan | CapacityError] = []
+    for limit in sorted(limits):
+        before = found[-1] if found else None
+        if isinstance(before, MemoryPlan) and before.interrupted and options.get("time_limit") is None:
+            found.append(before.within(limit, 0.0))
+            continue
+        try:
+            plan: MemoryPlan | CapacityError = place(sequence, limit, **options)
+        except CapacityError as error:
+            plan = error
+        if isinstance(before, MemoryPlan) and (not isinstance(plan, MemoryPlan) or before.seconds < plan.seconds):
+            plan = before.within(limit, plan.lower_bound if isinstance(plan, MemoryPlan) else 0.0)
+        found.append(plan)
+    return tuple(found)
+
+
+def smallest_fast(
+    sequence: KernelSequence, max_slowdown: float, *, progress: Callable[[str, float], None] | None = None, **options: Any
+) -> SmallestFast:
+    """Find the least fast memory with which a step takes at most ``max_slowdown`` times what it takes with everything fast.
+
+    Halves the range of limits some eight times. ``options`` are those of :func:`loadmaster.placement.place.place`.
+
+    Raises
+    ------
+    PlacementError
+        If ``max_slowdown`` is no number of at least 1, or no limit up to the peak of the placement with everything fast is enough.
+    """
+    if not 1 <= max_slowdown < float("inf"):
+        raise PlacementError(f"the slowdown allowed is {max_slowdown}: give a number of at least 1, such as 1.1")
+    report = progress or (lambda stage, share: None)
+    high = sequence.peak_bytes
+    best = _enough(sequence, high, max_slowdown, options)[0]
+    while best is None and high < 2 * sequence.peak_bytes:
+        # What lies in gaps between buffers comes on top of what lives.
+        high += max(sequence.peak_bytes // 16, sequence.alignment)
+        best = _enough(sequence, high, max_slowdown, options)[0]
+    if best is None:
+        raise PlacementError(
+            f"{sequence.name}: no placement within {high} bytes takes at most {max_slowdown} times as long as everything fast"
+        )
+    low, too_small = 0, None
+    step = max(1, int(sequence.peak_bytes * _RESOLUTION))
+    while high - low > step:
+        report(f"trying {(low + high) // 2} bytes", 1 - (high - low) / max(1, sequence.peak_bytes))
+        middle = (low + high) // 2
+        plan, impossible = _enough(sequence, middle, max_slowdown, options)
+        if plan is not None:
+            best, high = plan, middle
+        else:
+            low = middle
+            if impossible:
+                too_small = middle
+        if best.interrupted:
+            break
+    return SmallestFast(best, max_slowdown, too_small)
+
+
+def _enough(sequence: KernelSequence, limit: int, max_slowdown: float, options: dict[str, Any]) -> tuple[MemoryPlan | None, bool]:
+    """A placement within the limit that is fast enough, or whether there is proven to be none."""
+    try:
+        plan = place(sequence, limit, **options)
+    except CapacityError as error:
+        return None, not isinstance(error, PackingError)
+    if plan.slowdown <= max_slowdown:
+        return plan, False
+    return None, plan.lower_bound > max_slowdown * plan.all_fast_seconds

@@ -1,0 +1,1 @@
+"""What others do, simulated on the same kernels, costs and limits: the strategies that a placement has to beat."""

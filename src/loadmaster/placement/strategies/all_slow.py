@@ -1,0 +1,24 @@
+"""Everything in the slow memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.core.errors import CapacityError
+from loadmaster.placement.decisions import all_slow
+from loadmaster.placement.sequence import KernelSequence
+from loadmaster.placement.strategies.result import BaselineResult, fitting_algorithms, must_be_fast, timed
+
+
+def run(sequence: KernelSequence, limits: NDArray[np.int64]) -> BaselineResult:
+    """Use every operand in place; `CapacityError` names the first that cannot be."""
+    for kernel, needed in zip(sequence.kernels, must_be_fast(sequence), strict=True):
+        if needed:
+            raise CapacityError(
+                f"all-slow does not fit: kernel {kernel.name!r} needs tensor {sequence.tensors[min(needed)].name!r} in the fast memory"
+            )
+    algorithms, _ = fitting_algorithms(sequence, limits)
+    return timed(sequence, replace(all_slow(sequence), algorithms=algorithms))

@@ -1,0 +1,174 @@
+"""Memory space assignment in the manner of XLA: greedy by benefit, one tensor's use intervals after another, with prefetches.
+
+Tensors come in the order of the seconds they save for each byte of fast memory and kernel of life. A tensor stays from one use to the next
+while there is room. Else it is copied out after the last use before, if its bytes are needed and have no valid copy, and copied back as
+late as the bandwidth that is left allows; both copies overlap computation, and take the link's time from those of later tensors. What
+finds neither room nor bandwidth is used in the slow memory. Where a kernel cannot use it there, room for that kernel alone is set aside
+from the start, and copies that find no bandwidth block.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.placement.decisions import Move, Stay, TensorPlacement
+from loadmaster.placement.sequence import KernelSequence, StoredKind
+from loadmaster.placement.strategies.result import BaselineResult, does_not_fit, fitting_algorithms, must_be_fast, timed
+
+
+def run(sequence: KernelSequence, limits: NDArray[np.int64]) -> BaselineResult:
+    """O(uses x kernels between them)."""
+    algorithms, room = fitting_algorithms(sequence, limits)
+    needed: list[set[int]] = [set() for _ in sequence.tensors]
+    for k, tensors in enumerate(must_be_fast(sequence)):
+        for t in tensors:
+            needed[t].add(k)
+            room[k] -= sequence.sizes[t]
+    if room.min(initial=0) < 0:
+        raise does_not_fit(sequence, int(room.argmin()), "intervals")
+    assigner = _Assigner(sequence, algorithms, room)
+    for t in _by_benefit(sequence):
+        assigner.assign(t, needed[t])
+    moves = sorted(assigner.moves, key=lambda move: (move.start, move.end))
+    return timed(sequence, TensorPlacement(tuple(assigner.stays), tuple(moves), algorithms))
+
+
+def _by_benefit(sequence: KernelSequence) -> list[int]:
+    """Tensors that are used, those first that save most for each byte and kernel of life."""
+    spans = sequence.lifetimes
+
+    def density(t: int) -> float:
+        copied = sequence.tensors[t].bytes * (1 / sequence.link.to_fast + 1 / sequence.link.to_slow)
+        saved = math.fsum(o.slow_seconds - o.fast_seconds if math.isfinite(o.slow_seconds) else copied for _, o in sequence.uses[t])
+        return saved / (max(1, int(sequence.sizes[t])) * int(spans[t, 1] - spans[t, 0]))
+
+    return sorted((t for t, uses in enumerate(sequence.uses) if uses), key=lambda t: (-density(t), t))
+
+
+@dataclass
+class _Segment:
+    """Consecutive uses ``first`` to ``last`` of a tensor that find it in the fast memory: its stay, and the copies at its ends."""
+
+    first: int
+    last: int
+    start: int
+    end: int
+    fetch: Move | None = None
+    evict: Move | None = None
+
+
+class _Assigner:
+    """Bytes left while each kernel runs, and seconds that each engine has left then."""
+
+    def __init__(self, sequence: KernelSequence, algorithms: tuple[int, ...], room: NDArray[np.int64]) -> None:
+        self.sequence = sequence
+        self.room = room
+        rows = zip(sequence.kernels, algorithms, strict=True)
+        seconds = np.array([kernel.seconds([False] * len(kernel.operands), a) for kernel, a in rows], dtype=np.float64)
+        self.spare = [seconds] * 2 if sequence.link.shared else [seconds, seconds.copy()]
+        self.stays: list[Stay] = []
+        self.moves: list[Move] = []
+
+    def assign(self, t: int, needed: set[int]) -> None:
+        """Decide one tensor; the room that was set aside for it is its own again."""
+        self.size = int(self.sequence.sizes[t])
+        for k in needed:
+            self.room[k] += self.size
+        uses = self.sequence.uses[t]
+        kernels = len(self.sequence.kernels)
+        kind = self.sequence.tensors[t].kind
+        if kind is StoredKind.WEIGHT and self._fits(0, kernels):
+            self._take(Stay(t, 0, kernels))
+            return
+        # The position from which the slow copy is valid.
+        valid: int | None = 0 if kind in (StoredKind.WEIGHT, StoredKind.INPUT) else None
+        i = 0
+        while i < len(uses):
+            segment = self._segment(t, i, valid, needed)
+            if segment is None:
+                valid = uses[i][0] + 1 if uses[i][1].write else valid
+                i += 1
+                continue
+            self._commit(t, segment)
+            if segment.evict:
+                valid = segment.evict.end
+            i = segment.last + 1
+
+    def _segment(self, t: int, i: int, valid: int | None, needed: set[int]) -> _Segment | None:
+        """The longest segment that begins with use ``i``, or None if that use is better off in the slow memory."""
+        uses = self.sequence.uses[t]
+        k, operand = uses[i]
+        kind = self.sequence.tensors[t].kind
+        if operand.write and not operand.read:
+            segment = _Segment(i, i, k, k + 1) if self._fits(k, k + 1) else None
+        elif i == 0 and kind is StoredKind.INPUT and self._fits(0, k + 1):
+            segment, valid = _Segment(i, i, 0, k + 1), None
+        else:
+            segment = self._fetched(t, i, valid or 0, k in needed)
+        if segment is None:
+            return None
+        while segment.last + 1 < len(uses) and self._fits(segment.end, uses[segment.last + 1][0] + 1):
+            segment.last += 1
+            segment.end = uses[segment.last][0] + 1
+        inside = uses[segment.first : segment.last + 1]
+        dirty = segment.fetch is None or any(o.write for _, o in inside)
+        return segment if not dirty or self._leave(t, segment, any(k in needed for k, _ in inside)) else None
+
+    def _fetched(self, t: int, i: int, valid: int, forced: bool) -> _Segment | None:
+        """Copy back as late as the engine's time allows."""
+        k = self.sequence.uses[t][i][0]
+        seconds = self.sequence.tensors[t].bytes / self.sequence.link.asynchronous_to_fast
+        # At least one kernel, even for no bytes.
+        spare = self.spare[1][valid:k][::-1].cumsum()
+        start = k - 1 - int(np.searchsorted(spare, seconds))
+        if start >= valid and self._fits(start, k + 1):
+            return _Segment(i, i, start, k + 1, fetch=Move(t, True, start, k))
+        return _Segment(i, i, k, k + 1, fetch=Move(t, True, k, k)) if forced else None
+
+    def _leave(self, t: int, segment: _Segment, forced: bool) -> bool:
+        """Add what the end of a segment of changed bytes takes; false if that cannot be had."""
+        uses = self.sequence.uses[t]
+        kind = self.sequence.tensors[t].kind
+        kernels = len(self.sequence.kernels)
+        if segment.last + 1 < len(uses):
+            k, operand = uses[segment.last + 1]
+            if not operand.read:
+                return True
+        elif kind is StoredKind.OUTPUT and self._fits(segment.end, kernels):
+            segment.end = kernels
+            return True
+        elif kind in (StoredKind.OUTPUT, StoredKind.WEIGHT):
+            k = kernels
+        else:
+            return True
+        seconds = self.sequence.tensors[t].bytes / self.sequence.link.asynchronous_to_slow
+        end = segment.end + 1 + int(np.searchsorted(self.spare[0][segment.end : k].cumsum(), seconds))
+        if end <= k and self._fits(segment.end, end):
+            segment.evict, segment.end = Move(t, False, segment.end, end), end
+            return True
+        segment.evict = Move(t, False, segment.end, segment.end)
+        return forced
+
+    def _fits(self, start: int, end: int) -> bool:
+        return start >= end or self.size <= int(self.room[start:end].min())
+
+    def _take(self, stay: Stay) -> None:
+        self.room[stay.start : stay.end] -= self.size
+        self.stays.append(stay)
+
+    def _commit(self, t: int, segment: _Segment) -> None:
+        """Take the room, and the engines' time: of copies back from the end, of copies out from the start."""
+        self._take(Stay(t, segment.start, segment.end))
+        for move in (segment.fetch, segment.evict):
+            if move is None:
+                continue
+            self.moves.append(move)
+            link = self.sequence.link
+            seconds = self.sequence.tensors[t].bytes / (link.asynchronous_to_fast if move.to_fast else link.asynchronous_to_slow)
+            spare = self.spare[move.to_fast][move.start : move.end]
+            spare = spare[::-1] if move.to_fast else spare
+            spare -= np.diff(np.minimum(spare.cumsum(), seconds), prepend=0.0)

@@ -1,0 +1,120 @@
+"""The fast memory as a hardware cache of the slow one ("2LM", memory mode): direct-mapped, write-back, filled on every miss.
+
+Tensors lie at the addresses that a first-fit allocator gives them. A kernel reads or writes each block of each operand once, in order; a
+miss reads the block from the slow memory, on writing too, and first writes the block that it displaces back if that is dirty, even if
+the tensor in it is dead. The kernel takes as long as with everything fast, or as its traffic to the slow memory, whichever is longer.
+One step warms the cache up; the next one is counted.
+
+Approximated: blocks are not 64 bytes but as large as keeps a step at a few million of them, so that conflicts are those of whole blocks;
+tags cost no bandwidth; operands that a kernel reads more than once miss once. The slow memory's bandwidths are the best at which any
+operand is used in place.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.core.errors import PlacementError
+from loadmaster.placement.sequence import KernelSequence
+from loadmaster.placement.strategies.result import BaselineResult, fitting_algorithms
+
+_TOUCHES = 2**22
+"""Blocks touched in a step, about."""
+
+
+def run(sequence: KernelSequence, limits: NDArray[np.int64]) -> BaselineResult:
+    """O(blocks touched). The cache is as large as the tightest limit beside workspace."""
+    if not all(math.isfinite(o.slow_seconds) for kernel in sequence.kernels for o in kernel.operands):
+        raise PlacementError("2lm needs a machine whose kernels can use the slow memory in place: leave it out")
+    algorithms, room = fitting_algorithms(sequence, limits)
+    capacity = int(room.min(initial=2**62))
+    touched = sum(int(sequence.sizes[o.tensor]) for kernel in sequence.kernels for o in kernel.operands)
+    block = 1 << max(0, -(-touched // _TOUCHES) - 1).bit_length()
+    address = first_fit_addresses(sequence, block)
+    # Lines beyond the last address would stay empty.
+    used = max((first + -(-size // block) for first, size in zip(address, sequence.sizes.tolist(), strict=True)), default=0)
+    cache = _Cache(max(1, min(capacity // block, used)))
+    reading, writing = slow_bandwidths(sequence)
+    for _ in range(2):
+        seconds = []
+        moved = 0
+        for kernel, algorithm in zip(sequence.kernels, algorithms, strict=True):
+            fills = evictions = 0
+            for operand in kernel.operands:
+                blocks = -(-int(sequence.sizes[operand.tensor]) // block)
+                missed, dirty = cache.touch(address[operand.tensor], blocks, operand.write)
+                fills += missed * block
+                evictions += dirty * block
+            computing = kernel.seconds([False] * len(kernel.operands), algorithm)
+            seconds.append(max(computing, fills / reading + evictions / writing))
+            moved += fills + evictions
+    return BaselineResult(math.fsum(seconds), moved, capacity, None)
+
+
+class _Cache:
+    """Which block each line holds (-1: none), and whether it is dirty."""
+
+    def __init__(self, lines: int) -> None:
+        self.lines = lines
+        self.holds = np.full(lines, -1, dtype=np.int64)
+        self.dirty = np.zeros(lines, dtype=bool)
+
+    def touch(self, first: int, blocks: int, write: bool) -> tuple[int, int]:
+        """Access a run of blocks in order: how many are missed, and how many dirty ones displaced. O(lines) however long the run."""
+        beyond = max(0, blocks - self.lines)
+        missed, displaced = self._lap(first, blocks - beyond, write)
+        if beyond:
+            # The run displaces its own blocks from here on: what of the first lap is dirty once, then what it has written itself.
+            again = (first + np.arange(min(beyond, self.lines))) % self.lines
+            displaced += int(np.count_nonzero(self.dirty[again])) + (beyond - len(again)) * write
+            missed += beyond
+            last = first + blocks - self.lines + np.arange(self.lines)
+            self.holds[last % self.lines] = last
+            self.dirty[again] = write
+        return missed, displaced
+
+    def _lap(self, first: int, blocks: int, write: bool) -> tuple[int, int]:
+        """Access at most as many blocks as there are lines."""
+        missed = displaced = 0
+        end = first + blocks
+        while first < end:
+            line = first % self.lines
+            count = min(end - first, self.lines - line)
+            held, dirty = self.holds[line : line + count], self.dirty[line : line + count]
+            wanted = np.arange(first, first + count)
+            miss = held != wanted
+            missed += int(np.count_nonzero(miss))
+            displaced += int(np.count_nonzero(miss & dirty))
+            dirty &= ~miss
+            if write:
+                dirty[:] = True
+            held[:] = wanted
+            first += count
+        return missed, displaced
+
+
+def first_fit_addresses(sequence: KernelSequence, block: int) -> list[int]:
+    """The lowest block at which each tensor fits when its life begins; what ends before frees its blocks first."""
+    from loadmaster import _native
+
+    blocks = -(-sequence.sizes // block)
+    count = len(blocks)
+    begin, end = (np.ascontiguousarray(column) for column in sequence.lifetimes.T)
+    one, nowhere, none = np.ones(count, dtype=np.int64), np.full(count, -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    order = np.lexsort((np.arange(count), begin))
+    offsets, _ = _native.place_in_order(blocks, one, nowhere, np.arange(count + 1), begin, end, none, blocks, order, False)
+    return [max(0, int(offset)) for offset in offsets]
+
+
+def slow_bandwidths(sequence: KernelSequence) -> tuple[float, float]:
+    """Bytes/s at which the slow memory is read and written: the best of any operand, or the link's where none tells."""
+    reading = writing = 0.0
+    for kernel in sequence.kernels:
+        for operand in kernel.operands:
+            if operand.read != operand.write and operand.slow_seconds > 0:
+                rate = sequence.tensors[operand.tensor].bytes / operand.slow_seconds
+                reading, writing = (max(reading, rate), writing) if operand.read else (reading, max(writing, rate))
+    return reading or sequence.link.to_fast, writing or sequence.link.to_slow

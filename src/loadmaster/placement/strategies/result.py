@@ -1,0 +1,68 @@
+"""What a baseline takes, and what all of them do alike."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.core.errors import CapacityError
+from loadmaster.placement.decisions import TensorPlacement, fast_bytes
+from loadmaster.placement.sequence import KernelSequence
+from loadmaster.placement.timing import moved_bytes, time_moves
+
+
+@dataclass(frozen=True)
+class BaselineResult:
+    """Seconds of one step, bytes that were copied, the most bytes of fast memory in use, and the placement if the strategy is one."""
+
+    seconds: float
+    moved_bytes: int
+    peak_fast: int
+    placement: TensorPlacement | None
+
+
+def timed(sequence: KernelSequence, placement: TensorPlacement) -> BaselineResult:
+    """The result of a strategy that is a placement."""
+    peak = int(fast_bytes(sequence, placement).max(initial=0))
+    return BaselineResult(time_moves(sequence, placement).total, moved_bytes(sequence, placement), peak, placement)
+
+
+def must_be_fast(sequence: KernelSequence) -> list[set[int]]:
+    """For every kernel the tensors that it cannot use in the slow memory, whichever its algorithm."""
+    needed: list[set[int]] = []
+    for kernel in sequence.kernels:
+        here = set()
+        for o, operand in enumerate(kernel.operands):
+            alone = [o == other for other in range(len(kernel.operands))]
+            if math.isinf(operand.slow_seconds) or math.isinf(kernel.seconds(alone)):
+                here.add(operand.tensor)
+        needed.append(here)
+    return needed
+
+
+def fitting_algorithms(sequence: KernelSequence, limits: NDArray[np.int64]) -> tuple[tuple[int, ...], NDArray[np.int64]]:
+    """Each kernel's first algorithm, or the fastest that leaves room for what must be fast; and the bytes left beside its workspace.
+
+    Raises `CapacityError` naming a kernel for which no algorithm does.
+    """
+    chosen, room = [], limits.copy()
+    for k, (kernel, needed) in enumerate(zip(sequence.kernels, must_be_fast(sequence), strict=True)):
+        free = int(limits[k]) - sum(int(sequence.sizes[t]) for t in needed)
+        fitting = [a for a, algorithm in enumerate(kernel.algorithms) if algorithm.workspace <= free]
+        if not fitting:
+            raise CapacityError(
+                f"kernel {kernel.name!r} needs {int(limits[k]) - free + min(a.workspace for a in kernel.algorithms)} bytes of fast memory, "
+                f"but its limit is {int(limits[k])}"
+            )
+        algorithm = 0 if 0 in fitting else min(fitting, key=lambda a: (kernel.seconds([False] * len(kernel.operands), a), a))
+        chosen.append(algorithm)
+        room[k] -= kernel.algorithms[algorithm].workspace
+    return tuple(chosen), room
+
+
+def does_not_fit(sequence: KernelSequence, kernel: int, strategy: str) -> CapacityError:
+    """The error of a strategy that finds no room while a kernel runs."""
+    return CapacityError(f"{strategy} does not fit: the limit is exceeded while kernel {sequence.kernels[kernel].name!r} runs")

@@ -1,0 +1,137 @@
+"""When kernels and copies run, given where tensors are: the one place that turns a tensor placement into seconds.
+
+Position ``p`` is a barrier. Kernel ``p`` - 1 has ended, then every copy that must be complete there, then the blocking copies of ``p``
+run one after another, in the order listed; then kernel ``p`` starts, and the asynchronous copies that begin at ``p`` may. So a copy that
+fills memory never overtakes the one that frees it. Each copy engine makes its copies in the order listed, one at a time. While a copy
+blocks, it has the link to itself: the engines stand still.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.core.errors import PlacementError
+from loadmaster.placement.decisions import Move, TensorPlacement, operands_in_slow
+from loadmaster.placement.sequence import KernelSequence
+
+
+@dataclass(frozen=True, eq=False)
+class MovementTimeline:
+    """Seconds at which every kernel and every copy starts and ends, copies in the order of the placement's ``moves``.
+
+    ``total`` is when the last kernel and the last copy have ended.
+    """
+
+    kernel_start: NDArray[np.float64]
+    kernel_end: NDArray[np.float64]
+    move_start: NDArray[np.float64]
+    move_end: NDArray[np.float64]
+    total: float
+
+
+def move_seconds(sequence: KernelSequence, move: Move) -> float:
+    """Seconds that a copy occupies its engine, or blocks computation."""
+    link = sequence.link
+    if move.start == move.end:
+        bandwidth = link.to_fast if move.to_fast else link.to_slow
+    else:
+        bandwidth = link.asynchronous_to_fast if move.to_fast else link.asynchronous_to_slow
+    return sequence.tensors[move.tensor].bytes / bandwidth
+
+
+def kernel_seconds(sequence: KernelSequence, placement: TensorPlacement) -> NDArray[np.float64]:
+    """Seconds of every kernel with its operands where they are; infinite where one cannot be used there. O(operands)."""
+    places = operands_in_slow(sequence, placement)
+    rows = zip(sequence.kernels, places, placement.algorithms, strict=True)
+    return np.array([kernel.seconds(in_slow, algorithm) for kernel, in_slow, algorithm in rows], dtype=np.float64)
+
+
+def moved_bytes(sequence: KernelSequence, placement: TensorPlacement) -> int:
+    """Bytes that all copies carry together."""
+    return sum(sequence.tensors[move.tensor].bytes for move in placement.moves)
+
+
+def time_moves(sequence: KernelSequence, placement: TensorPlacement) -> MovementTimeline:
+    """Start and end of every kernel and copy. O(kernels + operands + copies); the placement is taken to be consistent.
+
+    Raises
+    ------
+    PlacementError
+        If an engine's order makes a kernel wait for a copy that cannot start before it.
+    """
+    return _Clock(sequence, placement).run()
+
+
+class _Clock:
+    """Goes from position to position; each engine's copies are timed when the first kernel that waits for one of them is reached."""
+
+    def __init__(self, sequence: KernelSequence, placement: TensorPlacement) -> None:
+        self.sequence = sequence
+        self.moves = placement.moves
+        self.seconds = kernel_seconds(sequence, placement)
+        self.opened = [0.0] * (len(sequence.kernels) + 1)
+        self.starts, self.ends = [0.0] * len(self.moves), [0.0] * len(self.moves)
+        self.queues: tuple[list[int], list[int]] = [], []
+        self.made = [0, 0]
+        self.free = [0.0, 0.0]
+        self.blocking: list[list[int]] = [[] for _ in self.opened]
+        self.awaited: list[list[int]] = [[] for _ in self.opened]
+        self.rank = [0] * len(self.moves)
+        for m, move in enumerate(self.moves):
+            if move.start == move.end:
+                self.blocking[move.start].append(m)
+            else:
+                self.awaited[move.end].append(m)
+                queue = self.queues[self._engine(move)]
+                self.rank[m] = len(queue)
+                queue.append(m)
+
+    def _engine(self, move: Move) -> int:
+        return int(move.to_fast and not self.sequence.link.shared)
+
+    def run(self) -> MovementTimeline:
+        # Time as the engines see it: it stands still while copies block, for `paused` seconds before each kernel in all.
+        now = blocked = 0.0
+        paused = [0.0] * len(self.opened)
+        for p, seconds in enumerate([*self.seconds.tolist(), 0.0]):
+            for m in self.awaited[p]:
+                self._make(m, p)
+                now = max(now, self.ends[m])
+            for m in self.blocking[p]:
+                self.starts[m] = now + blocked
+                blocked += move_seconds(self.sequence, self.moves[m])
+                self.ends[m] = now + blocked
+            self.opened[p] = now
+            paused[p] = blocked
+            now += seconds
+        opened, pauses = np.array(self.opened), np.array(paused)
+        start = (opened + pauses)[:-1]
+        return MovementTimeline(start, start + self.seconds, *self._copies(opened, pauses), now + blocked)
+
+    def _copies(self, opened: NDArray[np.float64], paused: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Starts and ends of all copies, with the pauses before them."""
+        starts, ends = np.array(self.starts), np.array(self.ends)
+        overlaps = np.array([move.start < move.end for move in self.moves], dtype=bool)
+        starts[overlaps] += paused[np.searchsorted(opened, starts[overlaps], side="right") - 1]
+        before = np.searchsorted(opened, ends[overlaps], side="left") - 1
+        ends[overlaps] = np.maximum(starts[overlaps], ends[overlaps] + np.where(before >= 0, paused[before], 0.0))
+        return starts, ends
+
+    def _make(self, awaited: int, position: int) -> None:
+        """Time the copies of an engine up to one that must be complete at a position: all of them must begin before it."""
+        engine = self._engine(self.moves[awaited])
+        while self.made[engine] <= self.rank[awaited]:
+            m = self.queues[engine][self.made[engine]]
+            move = self.moves[m]
+            if move.start >= position:
+                waiting, first = (self.sequence.tensors[self.moves[n].tensor].name for n in (awaited, m))
+                raise PlacementError(
+                    f"the copy of tensor {waiting!r} must be complete at position {position} but waits for that of {first!r}, which begins "
+                    f"at {move.start}: list copies in an order in which they can be made"
+                )
+            self.starts[m] = max(self.free[engine], self.opened[move.start])
+            self.ends[m] = self.free[engine] = self.starts[m] + move_seconds(self.sequence, move)
+            self.made[engine] += 1

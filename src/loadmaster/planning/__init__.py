@@ -1,0 +1,1 @@
+"""Cores, order, memories, transfers and addresses of whole networks, decided together."""

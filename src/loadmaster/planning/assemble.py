@@ -1,0 +1,285 @@
+"""Write decisions down as a plan: names instead of indices, seconds instead of picoseconds, and the figures with their bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+import loadmaster
+from loadmaster.core.units import FEMTOJOULES, PICOSECONDS, seconds_of
+from loadmaster.cost.energy_model import EnergyRates
+from loadmaster.planning.decisions import Bounds, MakespanBound, Solution
+from loadmaster.planning.figures import Outcome
+from loadmaster.planning.goal import Goal
+from loadmaster.planning.plan import (
+    SCHEMA_VERSION,
+    Cost,
+    Improvement,
+    LinkSegment,
+    MemoryUse,
+    Metrics,
+    Plan,
+    PlannedAllocation,
+    PlannedJob,
+    PlannedOperand,
+    PlannedTensor,
+    PlannedTransfer,
+    Rate,
+)
+from loadmaster.targets.hardware import Target
+from loadmaster.workloads.job import JobTable, Workload
+
+
+def assemble(
+    workload: Workload,
+    table: JobTable,
+    target: Target,
+    rates: EnergyRates,
+    goal: Goal,
+    solution: Solution,
+    bounds: Bounds,
+    seed: int,
+    notes: Sequence[str],
+) -> Plan:
+    """Build the plan of decisions that have been made and simulated. Linear in operands, but for sorting."""
+    writer = _Writer(workload, table, target, solution)
+    outcome = Outcome(workload, target, rates, goal, solution, bounds)
+    jobs = tuple(writer.jobs())
+    transfers = (*writer.streams(), *writer.copies())
+    allocations = (*writer.shared_allocations(), *writer.private_allocations())
+    energy = outcome.energy(jobs, transfers)
+    return Plan(
+        version=SCHEMA_VERSION,
+        producer=f"loadmaster {loadmaster.__version__}",
+        status=outcome.status(energy),
+        seed=seed,
+        target=target,
+        objective=outcome.objective(energy),
+        timings=outcome.timings(),
+        byte_energy={place: femtojoules / FEMTOJOULES for place, femtojoules in outcome.byte_energy.items()},
+        networks=workload.networks,
+        mini_batches=tuple(outcome.mini_batches()),
+        tensors=tuple(writer.tensors()),
+        jobs=jobs,
+        allocations=allocations,
+        transfers=transfers,
+        links=writer.links(),
+        metrics=writer.metrics(bounds, jobs, transfers, allocations, energy, outcome),
+        notes=(*_network_notes(workload), *notes, *outcome.notes()),
+        search=tuple(Improvement(n, score[1] / outcome.unit, seconds_of(score[0])) for n, score in solution.search),
+    )
+
+
+def _network_notes(workload: Workload) -> Iterator[str]:
+    for network in workload.networks:
+        if network.unknown:
+            yield f"{network.name}: not understood, planned with their bytes and no arithmetic: {', '.join(network.unknown)}"
+        yield from (f"{network.name}: {note}" for note in network.notes)
+
+
+@dataclass(frozen=True)
+class _Access:
+    """All use that a job makes of one tensor in one direction: bytes over the core's port, bytes of the private buffer."""
+
+    tensor: int
+    write: bool
+    moved: int
+    tile: int
+
+
+class _Writer:
+    """Turns one set of decisions into the parts of a plan."""
+
+    def __init__(self, workload: Workload, table: JobTable, target: Target, solution: Solution) -> None:
+        self._workload, self._table, self._target = workload, table, target
+        self._schedule, self._placement = solution.schedule, solution.placement
+        self._timeline, self._packed = solution.timeline, solution.packed
+        rows = self._placement.streamed
+        self._streamed = set(zip(table.operand_job[rows].tolist(), table.operand_tensor[rows].tolist(), strict=True))
+        self._accesses = self._collect_accesses()
+        self._after = solution.after
+        # In order of time, so that a reader finds things where they happen.
+        start, end, core = self._timeline.start, self._timeline.end, self._schedule.core
+        self._by_time = sorted(range(len(workload.jobs)), key=lambda j: (start[j], end[j], core[j], j))
+
+    def _collect_accesses(self) -> list[list[_Access]]:
+        accesses: list[dict[tuple[int, bool], _Access]] = [{} for _ in self._workload.jobs]
+        core = self._schedule.core[self._table.operand_job]
+        rows = np.arange(len(core))
+        moved, tile = self._table.moved[rows, core].tolist(), self._table.tile[rows, core].tolist()
+        columns = (self._table.operand_job.tolist(), self._table.operand_tensor.tolist(), self._table.operand_write.tolist())
+        for job, tensor, write, bytes_moved, bytes_tile in zip(*columns, moved, tile, strict=True):
+            old = accesses[job].get((tensor, write), _Access(tensor, write, 0, 0))
+            accesses[job][tensor, write] = replace(old, moved=old.moved + bytes_moved, tile=old.tile + bytes_tile)
+        return [list(own.values()) for own in accesses]
+
+    def _task_name(self, task: int) -> str:
+        jobs = self._workload.jobs
+        return jobs[task].name if task < len(jobs) else self._copy_name(task - len(jobs))
+
+    def _copy_name(self, number: int) -> str:
+        copy = self._placement.copies[number]
+        return f"copy {number}: {self._workload.tensors[copy.tensor].name}"
+
+    def _memory(self, job: int, access: _Access) -> list[str]:
+        """Memories that a job reads an operand from, or writes it to."""
+        target, placement = self._target, self._placement
+        if not access.write:
+            in_fast = placement.read_fast[access.tensor] and (job, access.tensor) not in self._streamed
+            return [target.fast.name if in_fast and target.fast else target.main.name]
+        to_main = [target.main.name] if placement.write_main[access.tensor] else []
+        return to_main + ([target.fast.name] if target.fast and placement.write_fast[access.tensor] else [])
+
+    def tensors(self) -> Iterator[PlannedTensor]:
+        for tensor in self._workload.tensors:
+            producer = self._workload.jobs[tensor.producer].name if tensor.producer >= 0 else ""
+            yield PlannedTensor(
+                tensor.name, tensor.network, tensor.storage, tensor.mini_batch, tensor.bytes, tensor.kind, tensor.is_output, producer
+            )
+
+    def jobs(self) -> Iterator[PlannedJob]:
+        for index in self._by_time:
+            job = self._workload.jobs[index]
+            core = int(self._schedule.core[index])
+            start, end = int(self._timeline.start[index]), int(self._timeline.end[index])
+            # Both ends are rounded to a picosecond: the arithmetic is said to take no more than lies between them.
+            compute = min(int(self._table.compute[index, core] * PICOSECONDS), end - start)
+            yield PlannedJob(
+                name=job.name,
+                network=job.network,
+                mini_batch=job.mini_batch,
+                tile=job.tile,
+                tiles=job.tiles,
+                kind=job.kind,
+                operators=job.operators,
+                macs=job.macs,
+                core=self._target.cores[core].name,
+                start=seconds_of(start),
+                end=seconds_of(end),
+                compute=seconds_of(compute),
+                energy=float(self._table.energy[index, core]),
+                after=tuple(self._task_name(task) for task in self._after[index]),
+                reads=tuple(self._operands(index, write=False)),
+                writes=tuple(self._operands(index, write=True)),
+            )
+
+    def _operands(self, job: int, *, write: bool) -> Iterator[PlannedOperand]:
+        for access in self._accesses[job]:
+            if access.write == write:
+                name = self._workload.tensors[access.tensor].name
+                yield from (PlannedOperand(name, memory, access.moved) for memory in self._memory(job, access))
+
+    def streams(self) -> Iterator[PlannedTransfer]:
+        """Transfers between memories and cores while jobs run."""
+        for index in self._by_time:
+            job = self._workload.jobs[index].name
+            core = self._target.cores[int(self._schedule.core[index])].name
+            start, end = seconds_of(int(self._timeline.start[index])), seconds_of(int(self._timeline.end[index]))
+            for access in self._accesses[index]:
+                name = self._workload.tensors[access.tensor].name
+                for memory in self._memory(index, access):
+                    source, destination = (core, memory) if access.write else (memory, core)
+                    yield PlannedTransfer(name, source, destination, access.moved, start, end, job=job)
+
+    def copies(self) -> Iterator[PlannedTransfer]:
+        """Transfers of the copy engine."""
+        main, fast = self._target.main.name, self._target.fast.name if self._target.fast else ""
+        for number, copy in enumerate(self._placement.copies):
+            task = len(self._workload.jobs) + number
+            tensor = self._workload.tensors[copy.tensor]
+            source, destination = (main, fast) if copy.to_fast else (fast, main)
+            start, end = seconds_of(int(self._timeline.start[task])), seconds_of(int(self._timeline.end[task]))
+            after = tuple(self._task_name(before) for before in self._after[task])
+            yield PlannedTransfer(tensor.name, source, destination, tensor.bytes, start, end, name=self._copy_name(number), after=after)
+
+    def shared_allocations(self) -> Iterator[PlannedAllocation]:
+        for memory, part in zip(self._target.memories, self._packed, strict=True):
+            rows = zip(part.residences, part.start, part.end, part.offsets, part.sizes, strict=True)
+            for residence, start, end, offset, size in sorted(rows, key=lambda row: (row[1], row[3], row[0].tensor)):
+                name = self._workload.tensors[residence.tensor].name
+                yield PlannedAllocation(name, memory.name, offset, size, seconds_of(start), seconds_of(end))
+
+    def private_allocations(self) -> Iterator[PlannedAllocation]:
+        """Tiles in private buffers, one above the other: a core runs one job at a time."""
+        for index in self._by_time:
+            core = self._target.cores[int(self._schedule.core[index])]
+            if core.buffer == 0:
+                continue
+            start, end = seconds_of(int(self._timeline.start[index])), seconds_of(int(self._timeline.end[index]))
+            offset = 0
+            for access in self._accesses[index]:
+                name = self._workload.tensors[access.tensor].name
+                yield PlannedAllocation(name, core.name, offset, access.tile, start, end)
+                offset += access.tile
+
+    def links(self) -> dict[str, tuple[LinkSegment, ...]]:
+        """Use of every link over time; neighbouring segments of equal use are one."""
+        curves = {}
+        time = self._timeline.time.tolist()
+        for link, memory in enumerate(self._target.memories):
+            segments: list[LinkSegment] = []
+            loads, rates = self._timeline.load[:, link].tolist(), self._timeline.rate[:, link].tolist()
+            for start, end, load, rate in zip(time, time[1:], loads, rates, strict=False):
+                if start == end or rate == 0:
+                    continue
+                last = segments[-1] if segments else None
+                if last and last.end == seconds_of(start) and (last.bytes_per_second, last.load) == (rate, min(1.0, load)):
+                    segments[-1] = replace(last, end=seconds_of(end))
+                else:
+                    segments.append(LinkSegment(seconds_of(start), seconds_of(end), rate, min(1.0, load)))
+            curves[memory.name] = tuple(segments)
+        return curves
+
+    def metrics(
+        self,
+        bounds: Bounds,
+        jobs: Sequence[PlannedJob],
+        transfers: Sequence[PlannedTransfer],
+        allocations: Sequence[PlannedAllocation],
+        energy: dict[str, int],
+        outcome: Outcome,
+    ) -> Metrics:
+        makespan, least = seconds_of(self._timeline.makespan), seconds_of(bounds.makespan.picoseconds)
+        flops = 2 * sum(network.macs * network.mini_batches for network in self._workload.networks)
+        inferences = sum(network.batch * network.mini_batches for network in self._workload.networks)
+        return Metrics(
+            makespan=Cost(makespan, least),
+            throughput=Rate(flops / makespan, flops / least),
+            inferences_per_second=Rate(inferences / makespan, inferences / least),
+            utilisation=self._utilisation(jobs, makespan, least),
+            traffic=self._traffic(bounds.makespan, transfers),
+            memory=self._memory_use(allocations),
+            energy=outcome.energy_cost(energy),
+            energy_by={place: femtojoules / FEMTOJOULES for place, femtojoules in energy.items()},
+            latency=outcome.latency(),
+        )
+
+    def _utilisation(self, jobs: Sequence[PlannedJob], makespan: float, least: float) -> dict[str, Rate]:
+        busy = {core.name: 0.0 for core in self._target.cores}
+        for job in jobs:
+            busy[job.core] += job.compute
+        return {name: Rate(b / makespan, max(b / makespan, min(1.0, b / least))) for name, b in busy.items()}
+
+    def _traffic(self, bound: MakespanBound, transfers: Sequence[PlannedTransfer]) -> dict[str, Cost]:
+        total = dict.fromkeys((memory.name for memory in self._target.memories), 0)
+        for transfer in transfers:
+            for end in (transfer.source, transfer.destination):
+                if end in total:
+                    total[end] += transfer.bytes
+        main = self._target.main.name
+        return {name: Cost(size, bound.main_bytes if name == main else 0) for name, size in total.items()}
+
+    def _memory_use(self, allocations: Sequence[PlannedAllocation]) -> dict[str, MemoryUse]:
+        peak: dict[str, int] = {}
+        for allocation in allocations:
+            peak[allocation.memory] = max(peak.get(allocation.memory, 0), allocation.offset + allocation.bytes)
+        use = {}
+        for memory, part in zip(self._target.memories, self._packed, strict=True):
+            use[memory.name] = MemoryUse(peak.get(memory.name, 0), part.load, memory.capacity)
+        for core in self._target.cores:
+            if core.buffer:
+                # The tiles of one job lie one above the other, and nothing else is there.
+                use[core.name] = MemoryUse(peak.get(core.name, 0), peak.get(core.name, 0), core.buffer)
+        return use

@@ -1,0 +1,143 @@
+"""What the engines find: a schedule, a placement, a timeline, a packing, a bound. Jobs and tensors are indices into the workload."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.planning.goal import Score
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Which core runs each job and in which order.
+
+    ``core[j]`` is the core of job ``j``; each core runs its jobs in the order in which they appear in ``order``.
+    ``makespan`` in picoseconds is the mapper's own estimate; ``interrupted`` says that a time limit or Ctrl-C ended the
+    search early.
+    """
+
+    core: NDArray[np.int32]
+    order: NDArray[np.int64]
+    makespan: int
+    samples: int
+    interrupted: bool = False
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A tensor's copy between main and fast memory, a task of its own: after some tasks, before some jobs."""
+
+    tensor: int
+    to_fast: bool
+    after: tuple[int, ...]
+    before: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Residence:
+    """A stay of a tensor in the main (0) or fast (1) memory.
+
+    It lasts from the start of task ``writer`` (-1: from the beginning) until the last of ``users`` ends, or to the end of
+    the plan if the tensor must be found there afterwards. Tasks are jobs, then copies.
+    """
+
+    tensor: int
+    memory: int
+    writer: int
+    users: tuple[int, ...]
+    to_the_end: bool = False
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where each tensor is read from and written to (by tensor), the copies between, and the stays that result.
+
+    ``streamed`` are rows of the job table: reads from main memory although ``read_fast`` says that the tensor is read from the fast one.
+    """
+
+    read_fast: NDArray[np.bool_]
+    write_fast: NDArray[np.bool_]
+    write_main: NDArray[np.bool_]
+    copies: tuple[Copy, ...]
+    residences: tuple[Residence, ...]
+    streamed: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Offsets in one memory, -1 where a buffer found no place.
+
+    ``peak`` is the highest address used, ``load`` the most bytes alive at once.
+    """
+
+    offsets: NDArray[np.int64]
+    peak: int
+    load: int
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Start and end of every task (jobs, then copies) in integer picoseconds, and use of the links.
+
+    From ``time[i]`` picoseconds to ``time[i + 1]``, ``load[i, l]`` of link ``l``'s time is in use, for ``rate[i, l]`` bytes/s.
+    """
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    time: NDArray[np.int64]
+    load: NDArray[np.float64]
+    rate: NDArray[np.float64]
+
+    @property
+    def makespan(self) -> int:
+        """End of the last task, in picoseconds."""
+        return int(self.end.max(initial=0))
+
+
+@dataclass(frozen=True)
+class MakespanBound:
+    """``picoseconds`` that any plan takes, what says so, and the bytes that must cross the main memory's link."""
+
+    picoseconds: int
+    limit: str
+    main_bytes: int
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What any plan takes: its makespan, femtojoules, and for every network the picoseconds of its longest latency."""
+
+    makespan: MakespanBound
+    energy: int
+    latency: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Stays in one memory with their times in picoseconds, offsets and sizes in bytes, and the most bytes alive at once."""
+
+    residences: tuple[Residence, ...]
+    start: list[int]
+    end: list[int]
+    offsets: list[int]
+    sizes: list[int]
+    load: int
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Decisions that fit together: simulated, with an address for everything; ``packed`` is by memory, main first.
+
+    ``after`` lists for every task the tasks that must have ended before it starts. ``search`` tells how it was found: the score of every
+    improvement, with the evaluations made up to then.
+    """
+
+    schedule: Schedule
+    placement: Placement
+    timeline: Timeline
+    packed: tuple[Packed, ...]
+    after: tuple[tuple[int, ...], ...]
+    search: tuple[tuple[int, Score], ...] = ()

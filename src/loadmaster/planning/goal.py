@@ -1,0 +1,173 @@
+"""What plans are compared by: an objective, and before it how late mini-batches are that come and are due at given times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.core.errors import PlanError
+from loadmaster.core.units import PICOSECONDS
+from loadmaster.workloads.job import Workload
+
+if TYPE_CHECKING:
+    from loadmaster.planning.decisions import Copy
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+OBJECTIVES = ("throughput", "latency", "energy", "edp")
+Score = tuple[int, int, int]
+"""Picoseconds of lateness of all mini-batches together, then the objective in whole units, then the makespan: smaller is better."""
+
+_NEVER = 2**62
+_LATEST = 3600
+"""Seconds within which all mini-batches must have come."""
+
+
+@dataclass(frozen=True, eq=False)
+class Goal:
+    """An objective, and when mini-batches come and are due.
+
+    ``throughput`` is the makespan of everything, in picoseconds; ``latency`` the longest time from a mini-batch's release until its last
+    job has ended and its outputs are in main memory, for one network; ``energy`` is in femtojoules, and ``edp`` that times the makespan.
+
+    Jobs ``first[b]`` up to ``first[b + 1]`` are mini-batch ``number[b]`` of the network ``network[b]``: it is released at
+    ``release[b]`` picoseconds, before which none of its jobs starts, and ``due[b]`` is when the last should have ended.
+    """
+
+    objective: str
+    favourite: str
+    first: Ints
+    network: tuple[str, ...]
+    number: tuple[int, ...]
+    release: Ints
+    due: Ints
+
+    @property
+    def needs_energy(self) -> bool:
+        """Whether plans of equal times may differ."""
+        return self.objective in ("energy", "edp")
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether some mini-batch comes later or is due."""
+        return bool(self.release.any() or (self.due < _NEVER).any())
+
+    @property
+    def job_release(self) -> Ints:
+        """Picosecond before which each job may not start."""
+        return np.repeat(self.release, np.diff(self.first))
+
+    @property
+    def urgency(self) -> Floats:
+        """Priorities of jobs, the larger the sooner: by due date, then by release; of a latency, its network before all others."""
+        mine = np.array([network == self.favourite for network in self.network])
+        rank = np.argsort(np.lexsort((self.release, self.due, ~mine)))
+        return np.repeat((len(rank) - rank).astype(np.float64), np.diff(self.first))
+
+    def released_tensors(self, workload: Workload) -> Ints:
+        """Picosecond before which each tensor does not exist: an input comes with its mini-batch."""
+        by_mini_batch = dict(zip(zip(self.network, self.number, strict=True), self.release.tolist(), strict=True))
+        return np.array(
+            [by_mini_batch[tensor.network, tensor.mini_batch] if tensor.kind == "input" else 0 for tensor in workload.tensors],
+            dtype=np.int64,
+        )
+
+    @cached_property
+    def pressing(self) -> frozenset[str]:
+        """Networks for which all others may be held back: that whose latency counts, or those that are due once and for all."""
+        due = {name for name, period, deadline in self.timings() if deadline is not None and not period}
+        return frozenset({self.favourite} if self.favourite else due)
+
+    def ends(self, end: Ints) -> Ints:
+        """When the last job of every mini-batch ends, given when jobs do."""
+        return np.maximum.reduceat(end, self.first[:-1])
+
+    def timings(self) -> Iterator[tuple[str, int, int | None]]:
+        """Networks that have a period or a deadline, with both in picoseconds."""
+        for name in dict.fromkeys(self.network):
+            mine = [b for b, network in enumerate(self.network) if network == name]
+            period = int(self.release[mine[1]]) if len(mine) > 1 else 0
+            deadline = int(self.due[mine[0]]) if self.is_due(mine[0]) else None
+            if period or deadline is not None:
+                yield name, period, deadline
+
+    def is_due(self, mini_batch: int) -> bool:
+        """Whether a mini-batch has a deadline."""
+        return bool(self.due[mini_batch] < _NEVER)
+
+    def score(self, end: Ints, makespan: int, energy: Callable[[], int]) -> Score:
+        """Judge a plan by the ends of its jobs (of :func:`delivered`), its makespan, and its energy in femtojoules if that matters."""
+        ends = self.ends(end)
+        late = int(np.maximum(0, ends - self.due).sum())
+        if self.objective == "latency":
+            mine = np.array([network == self.favourite for network in self.network])
+            return late, int((ends - self.release)[mine].max()), makespan
+        if self.needs_energy:
+            return late, energy() * (makespan if self.objective == "edp" else 1), makespan
+        return late, makespan, makespan
+
+
+def delivered(workload: Workload, copies: Sequence[Copy], end: Ints) -> Ints:
+    """When every job ends or, where an output of it is copied to main memory, that copy; ``end`` is of jobs, then copies."""
+    jobs = len(workload.jobs)
+    result = end[:jobs].copy()
+    for number, copy in enumerate(copies):
+        tensor = workload.tensors[copy.tensor]
+        if tensor.is_output and not copy.to_fast and tensor.producer >= 0:
+            result[tensor.producer] = max(result[tensor.producer], end[jobs + number])
+    return result
+
+
+def goal_of(workload: Workload, objective: str, network: str | None, deadlines: Mapping[str, float], periods: Mapping[str, float]) -> Goal:
+    """The goal of a workload's plan: mini-batch ``k`` of a network is released at ``k`` x period and due a deadline later (seconds).
+
+    A network without a period is there from the start, and one without a deadline is never late.
+
+    Raises
+    ------
+    PlanError
+        If the objective or a network is not known, or a time is not one.
+    """
+    names = [info.name for info in workload.networks]
+    if objective not in OBJECTIVES:
+        raise PlanError(f"objective {objective!r} is not known: use {', '.join(OBJECTIVES)}")
+    if network is not None and objective != "latency":
+        raise PlanError(f"network {network!r} is for the objective latency, and the objective is {objective}")
+    for what, given in (("deadline", deadlines), ("period", periods), ("latency", {} if network is None else {network: 1.0})):
+        for name, seconds in given.items():
+            if name not in names:
+                raise PlanError(f"{what} of {name!r}: there is no such network: use {', '.join(names)}")
+            if not 0 < seconds < float("inf"):
+                raise PlanError(f"{what} of {name!r}: {seconds} s must be more than zero, and finite")
+    for info in workload.networks:
+        if periods.get(info.name, 0.0) * (info.mini_batches - 1) > _LATEST:
+            raise PlanError(
+                f"period of {info.name!r}: its last mini-batch would come after more than an hour: plan fewer, or a part of them"
+            )
+    first: list[int] = []
+    labels: list[tuple[str, int]] = []
+    for number, job in enumerate(workload.jobs):
+        if not labels or labels[-1] != (job.network, job.mini_batch):
+            first.append(number)
+            labels.append((job.network, job.mini_batch))
+    release = [number * _whole(periods.get(name, 0.0)) for name, number in labels]
+    due = [come + _whole(deadlines[name]) if name in deadlines else _NEVER for come, (name, _) in zip(release, labels, strict=True)]
+    return Goal(
+        objective,
+        (network or names[0]) if objective == "latency" else "",
+        np.array([*first, len(workload.jobs)], dtype=np.int64),
+        tuple(name for name, _ in labels),
+        tuple(number for _, number in labels),
+        np.array(release, dtype=np.int64),
+        np.array(due, dtype=np.int64),
+    )
+
+
+def _whole(seconds: float) -> int:
+    return round(seconds * PICOSECONDS)

@@ -1,0 +1,130 @@
+"""Orders of jobs that let mini-batches share what is in the fast memory: blocks of operators, run by groups of mini-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.workloads.job import Workload
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A network's jobs as a grid: ``jobs[b, s]`` is step ``s`` of mini-batch ``b``; and what the steps need of the fast memory.
+
+    ``weights[s]`` bytes are shared by all mini-batches; ``live[s]`` bytes of one mini-batch's activations are alive during step ``s``;
+    ``passed[s]`` bytes of them are alive between steps ``s - 1`` and ``s``.
+    """
+
+    jobs: Ints
+    weights: Ints
+    live: Ints
+    passed: Ints
+
+    @property
+    def mini_batches(self) -> int:
+        """Instances of the network."""
+        return int(self.jobs.shape[0])
+
+    @property
+    def steps(self) -> int:
+        """Jobs of one instance."""
+        return int(self.jobs.shape[1])
+
+
+@dataclass(frozen=True)
+class Block:
+    """Steps up to ``end``, run for ``group`` mini-batches at a time: each group runs all of them, step by step, before the next does."""
+
+    end: int
+    group: int
+
+
+def chains(workload: Workload) -> list[Chain]:
+    """The grids of all networks of a workload, in its order."""
+    index = workload.tensor_index
+    found, first = [], 0
+    for network in workload.networks:
+        last = first
+        while last < len(workload.jobs) and workload.jobs[last].network == network.name:
+            last += 1
+        jobs = np.arange(first, last, dtype=np.int64).reshape(network.mini_batches, -1)
+        found.append(_chain(workload, index, jobs))
+        first = last
+    return found
+
+
+def _chain(workload: Workload, index: dict[str, int], jobs: Ints) -> Chain:
+    steps = jobs.shape[1]
+    weights, live, passed = (np.zeros(steps + 1, dtype=np.int64) for _ in range(3))
+    last_use: dict[int, int] = {}
+    for step in range(steps):
+        for operand in workload.jobs[jobs[0, step]].reads:
+            last_use[index[operand.tensor]] = step
+    for step in range(steps):
+        job = workload.jobs[jobs[0, step]]
+        for operand in job.reads:
+            tensor = workload.tensors[index[operand.tensor]]
+            if tensor.kind == "weight" and last_use[index[operand.tensor]] == step:
+                weights[step] += tensor.bytes
+        for operand in job.writes:
+            end = last_use.get(index[operand.tensor], step)
+            size = workload.tensors[index[operand.tensor]].bytes
+            live[step : end + 1] += size
+            passed[step + 1 : end + 1] += size
+    return Chain(jobs, weights[:steps], live[:steps], passed[:steps])
+
+
+def order_of(chain: Chain, blocks: Sequence[Block]) -> Ints:
+    """A network's jobs in the order of its blocks."""
+    parts, first = [], 0
+    for block in blocks:
+        for begin in range(0, chain.mini_batches, block.group):
+            parts.append(chain.jobs[begin : begin + block.group, first : block.end].T.reshape(-1))
+        first = block.end
+    return np.concatenate(parts)
+
+
+def best_blocks(chain: Chain, room: int) -> tuple[Block, ...]:
+    """Blocks that bring the fewest bytes into ``room`` bytes of fast memory, by dynamic programming over where blocks end.
+
+    In a block, the weights stay while groups come and go, unless there is only one group; the group at work has its activations alive,
+    the others what they hand over at the block's ends. What does not fit is counted as moved out and in again. O(steps^2 x group sizes).
+    """
+    steps, batches = chain.steps, chain.mini_batches
+    sizes = [size for size in range(1, batches + 1) if batches % size == 0 or size == batches]
+    cost = np.full(steps + 1, np.inf)
+    cost[0] = 0.0
+    choice: list[tuple[int, int]] = [(0, 0)] * (steps + 1)
+    total = np.concatenate([[0], np.cumsum(chain.weights)])
+    passed = np.append(chain.passed, 0)
+    for first in range(steps):
+        ends = np.arange(first + 1, steps + 1)
+        weights = total[ends] - total[first]
+        live = np.maximum.accumulate(chain.live[first:])
+        largest = np.maximum.accumulate(chain.weights[first:])
+        held = np.maximum(passed[first], passed[ends])
+        for size in sizes:
+            kept = largest if size >= batches else weights
+            need = kept + size * live + (batches - size) * held
+            excess = np.maximum(0, need - room)
+            # Where weights are what does not fit, they come in again for every group; else activations go out and in again.
+            again = np.minimum(excess, kept) * (-(-batches // size) - 1) if size < batches else 0
+            out = 2.0 * np.minimum(excess, batches * np.maximum(live, held)) * (1 if size >= batches else -(-batches // size))
+            value = cost[first] + weights + np.where(size < batches, np.minimum(again, out), out) + 1e-9 * size
+            better = value < cost[ends]
+            for offset in np.flatnonzero(better):
+                choice[first + 1 + offset] = (first, size)
+            cost[ends] = np.where(better, value, cost[ends])
+    blocks: list[Block] = []
+    end = steps
+    while end:
+        first, size = choice[end]
+        blocks.append(Block(end, size))
+        end = first
+    return tuple(reversed(blocks))

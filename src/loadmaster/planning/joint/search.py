@@ -1,0 +1,361 @@
+"""Search over loop orders, and over what the fast memory is filled with along them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from loadmaster.planning.goal import Score
+from loadmaster.planning.joint.orders import Block, Chain, Ints, best_blocks, chains, order_of
+from loadmaster.planning.joint.problem import Choices, Evaluation, Floats, JointProblem
+from loadmaster.planning.joint.timed_orders import timed_keys
+
+_TOLERANCE = 0.002
+"""Share by which a neighbour may be worse than what the search is at, in the mean and at the start."""
+
+_FRUGAL = 1e6
+"""Thrift that leaves each job only the cores of least energy."""
+
+T = TypeVar("T")
+
+Progress = Callable[[int, int, Score], None]
+"""Called with evaluations done, evaluations in all, and the best score."""
+
+
+@dataclass(frozen=True)
+class Design:
+    """What an order is made of: blocks for every network, when each network begins and how fast it goes, and what is varied beside.
+
+    Network ``n`` is at ``begin[n] + pace[n] * p`` when the share ``p`` of its work is done; jobs of all networks are ordered by that,
+    each shifted by its ``shift``, but for what they depend on.
+    """
+
+    blocks: tuple[tuple[Block, ...], ...]
+    begin: tuple[float, ...]
+    pace: tuple[float, ...]
+    choices: Choices
+    shift: Floats | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best evaluation, its order and choices, and after how many evaluations it was found to be that."""
+
+    order: Ints
+    choices: Choices
+    evaluation: Evaluation
+    evaluations: int
+
+
+class JointSearch:
+    """Find an order of jobs, and stays along it, that reach the problem's goal as well as can be.
+
+    First the structures: blocks by dynamic programming for several shares of the fast memory, networks side by side or one after the other,
+    and the ``given`` orders, each with several ways to fill the memory. Of the best, one thing at a time is changed as long as that helps.
+    Then a search that changes blocks, paces, shifts and choices at random and keeps what is hardly worse, less and less of which it
+    tolerates over the ``samples`` evaluations that it expects to make. Only ``deadline`` (of :func:`time.monotonic`) or Ctrl-C ends it
+    earlier, once there is an answer.
+    """
+
+    def __init__(
+        self,
+        problem: JointProblem,
+        given: Sequence[Ints],
+        *,
+        samples: int,
+        seed: int,
+        deadline: float | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.interrupted = False
+        self._problem, self._samples, self._deadline, self._progress = problem, samples, deadline, progress
+        self._chains = chains(problem.workload)
+        self._cores = problem.table.compute.shape[1]
+        self._alternatives = [self._blocks_of(chain) for chain in self._chains]
+        self._best: tuple[Evaluation, Ints, Choices] | None = None
+        self._design: Design | None = None
+        self._least: Score | None = None
+        self._done = 0
+        self._fill = 1.0
+        self._first = (given[0], Choices())
+        self._steps = self._explore(given, np.random.default_rng(seed))
+
+    def run(self, samples: int) -> Found:
+        """Evaluate so many orders more; the best of all since the fast memory's share was last changed."""
+        try:
+            for _ in itertools.islice(self._steps, 0 if self.interrupted else samples):
+                if self._deadline is not None and time.monotonic() > self._deadline:
+                    self.interrupted = True
+                    break
+        except KeyboardInterrupt:
+            self.interrupted = True
+        if self._best is None:
+            self._try(*self._first)
+        assert self._best is not None
+        evaluation, order, choices = self._best
+        return Found(order, choices, evaluation, self._done)
+
+    def fill_less(self, share: float) -> None:
+        """Go on with only this share of the room used until now: what was found could not be given addresses."""
+        self._fill *= share
+        self._best = None
+        if self._design is not None:
+            self._least = self._try(self._order(self._design), self._design.choices)
+
+    def _explore(self, given: Sequence[Ints], generator: np.random.Generator) -> Iterator[Score | None]:
+        """Evaluate for ever, or until there is nothing to go on from: one order a step."""
+        for order, choices in itertools.product(given, self._first_choices()):
+            yield self._try(order, choices)
+        for design in self._structures():
+            yield self._offer(design)
+        least: Score | None = None
+        while self._design is not None and least != self._least:
+            least = self._least
+            for change in self._changes():
+                yield self._offer(change)
+        while self._design is not None:
+            left = max(0.0, 1.0 - self._done / self._samples)
+            yield self._offer(self._neighbour(self._at, generator), 1.0 + _TOLERANCE * left * generator.exponential())
+
+    def _try(self, order: Ints, choices: Choices) -> Score | None:
+        """Evaluate, and remember if it is the best so far; the score, or None if it never ends."""
+        evaluation = self._problem.evaluate(order, replace(choices, fill=self._fill))
+        self._done += 1
+        score = evaluation.score
+        if score is not None and (self._best is None or score < self._best[0].judged):
+            self._best = (evaluation, order, choices)
+        if self._progress is not None and self._best is not None:
+            self._progress(self._done, self._samples, self._best[0].judged)
+        return score
+
+    def _offer(self, design: Design, tolerance: float = 1.0) -> Score | None:
+        """Evaluate a design and go on from it if it is not much worse than the last."""
+        score = self._try(self._order(design), design.choices)
+        if score is not None and (self._least is None or _hardly_worse(score, self._least, tolerance)):
+            self._design, self._least = design, score
+        return score
+
+    def _blocks_of(self, chain: Chain) -> list[tuple[Block, ...]]:
+        assert self._problem.target.fast is not None
+        room = self._problem.target.fast.capacity
+        options = {best_blocks(chain, int(room * share)): None for share in (0.8, 0.5, 0.3, 0.2, 0.1, 0.05)}
+        options |= {(Block(chain.steps, group),): None for group in range(1, chain.mini_batches + 1) if chain.mini_batches % group == 0}
+        return list(options)
+
+    def _first_choices(self) -> Iterator[Choices]:
+        for slack in (0, self._cores, 4 * self._cores):
+            yield Choices(slack=slack)
+
+    def _design_choices(self) -> Iterator[Choices]:
+        """Ways to fill the memory, and to choose cores, that suit the goal."""
+        slacks, goal = (0, self._cores, 4 * self._cores), self._problem.goal
+        if goal.objective == "energy":
+            for slack, thrift in itertools.product(slacks[:2], (0.0, 1.0, _FRUGAL)):
+                yield Choices(slack=slack, once=False, fast_price=self._problem.energy_price, thrift=thrift)
+            return
+        for slack, once in itertools.product(slacks, (True, False)):
+            yield Choices(slack=slack, once=once)
+            if goal.pressing:
+                yield Choices(slack=slack, once=once, alone=True)
+
+    def _structures(self) -> Iterator[Design]:
+        networks = len(self._chains)
+        fast = self._problem.target.fast
+        assert fast is not None
+        if self._problem.goal.is_timed:
+            yield from self._timed()
+        turn = self._turn()
+        beside, in_turn = ((0.0,) * networks, "side by side"), (tuple(float(turn.index(n)) for n in range(networks)), "in turn")
+        seen: set[tuple[tuple[tuple[Block, ...], ...], tuple[float, ...]]] = set()
+        for (begin, how), share in itertools.product((beside, in_turn)[: min(networks, 2)], (0.8, 0.5, 0.3)):
+            room = int(fast.capacity * share) // (networks if how == "side by side" else 1)
+            blocks = tuple(best_blocks(chain, room) for chain in self._chains)
+            if (blocks, begin) in seen:
+                continue
+            seen.add((blocks, begin))
+            for choices in self._design_choices():
+                yield Design(blocks, begin, (1.0,) * networks, choices)
+
+    def _turn(self) -> list[int]:
+        """Networks by how much they are waited for: the one whose latency counts, then by deadline."""
+        goal, names = self._problem.goal, [info.name for info in self._problem.workload.networks]
+        due = {name: deadline for name, _, deadline in goal.timings() if deadline is not None}
+        return sorted(range(len(names)), key=lambda n: (names[n] != goal.favourite, names[n] not in due, due.get(names[n], 0)))
+
+    def _timed(self) -> Iterator[Design]:
+        """Designs that follow the times at which mini-batches come and are due."""
+        networks, goal = len(self._chains), self._problem.goal
+        fast = self._problem.target.fast
+        assert fast is not None
+        periodic = {name for name, period, _ in goal.timings() if period}
+        for share in (0.8, 0.3):
+            blocks = tuple(
+                (Block(chain.steps, 1),) if info.name in periodic else best_blocks(chain, int(fast.capacity * share) // networks)
+                for chain, info in zip(self._chains, self._problem.workload.networks, strict=True)
+            )
+            plain = Design(blocks, (0.0,) * networks, (1.0,) * networks, Choices())
+            base = self._keys(plain)
+            for keys in timed_keys(goal, *self._work_before(blocks, periodic)):
+                for choices in self._design_choices():
+                    yield replace(plain, choices=choices, shift=keys - base)
+
+    def _work_before(self, blocks: Sequence[tuple[Block, ...]], periodic: set[str]) -> tuple[Floats, Floats]:
+        """Seconds before each job, and in all, of the work that comes with it: its mini-batch if those come apart, else its network."""
+        width = self._problem.width
+        done, own = np.zeros(len(width)), np.zeros(len(width))
+        for chain, mine, info in zip(self._chains, blocks, self._problem.workload.networks, strict=True):
+            order = order_of(chain, mine)
+            parts = np.split(order, chain.mini_batches) if info.name in periodic else [order]
+            for part in parts:
+                done[part] = np.cumsum(width[part]) - width[part]
+                own[part] = width[part].sum()
+        return done, own
+
+    def _order(self, design: Design) -> Ints:
+        keys = self._keys(design)
+        if design.shift is not None:
+            keys = self._after_their_sources(keys + design.shift)
+        return np.asarray(np.argsort(keys, kind="stable"), dtype=np.int64)
+
+    def _keys(self, design: Design) -> Floats:
+        """Where the blocks of each network put its jobs, shifts left out."""
+        width = self._problem.width
+        keys = np.zeros(len(width))
+        for chain, blocks, begin, pace in zip(self._chains, design.blocks, design.begin, design.pace, strict=True):
+            order = order_of(chain, blocks)
+            elapsed = np.cumsum(width[order])
+            keys[order] = begin + pace * (elapsed - width[order] / 2) / elapsed[-1]
+        return keys
+
+    def _after_their_sources(self, keys: Floats) -> Floats:
+        """Keys raised to those of the jobs that each depends on; of equal keys, jobs of smaller index come first."""
+        raised = keys.tolist()
+        for job, record in enumerate(self._problem.workload.jobs):
+            for before in record.after:
+                if raised[before] > raised[job]:
+                    raised[job] = raised[before]
+        return np.array(raised)
+
+    def _changes(self) -> Iterator[Design]:
+        """The design that the search is at by then, with one thing changed: how the memory is filled; a network's blocks, begin or pace."""
+        for name, values in self._grid():
+            for value in values:
+                if getattr(self._at.choices, name) != value:
+                    yield replace(self._at, choices=replace(self._at.choices, **{name: value}))
+        for n, options in enumerate(self._alternatives):
+            for blocks in options:
+                if self._at.blocks[n] != blocks:
+                    yield replace(self._at, blocks=_with(self._at.blocks, n, blocks))
+            for step in (-0.5, -0.2, 0.2, 0.5) if len(self._chains) > 1 else ():
+                yield replace(self._at, begin=_with(self._at.begin, n, self._at.begin[n] + step))
+            for factor in (0.5, 0.75, 1.33, 2.0) if len(self._chains) > 1 else ():
+                yield replace(self._at, pace=_with(self._at.pace, n, self._at.pace[n] * factor))
+
+    @property
+    def _at(self) -> Design:
+        assert self._design is not None
+        return self._design
+
+    def _grid(self) -> Iterator[tuple[str, tuple[Any, ...]]]:
+        goal = self._problem.goal
+        if goal.needs_energy:
+            yield "thrift", (0.0, 1.0, _FRUGAL)
+            yield "fast_price", (self._problem.energy_price,)
+        if goal.pressing:
+            yield "alone", (False, True)
+        yield "fast_price", (0.0, 0.3, 1.0)
+        yield "crowd", (1.5, 2.0, 3.0, math.inf)
+        yield "once", (False, True)
+        yield "slack", (0, self._cores // 2, self._cores, 2 * self._cores, 4 * self._cores)
+        yield "regret", (0.0, 1.0, 4.0)
+        yield "lead", (0.5, 0.75, 1.0)
+        yield "keep", (0.8, 0.9, 1.0)
+
+    def _neighbour(self, design: Design, generator: np.random.Generator) -> Design:
+        move = generator.random()
+        if move < 0.25:
+            return replace(design, choices=self._other_choices(design.choices, generator))
+        if move < 0.5:
+            n = int(generator.integers(len(self._chains)))
+            changed = _other_blocks(self._chains[n], design.blocks[n], generator)
+            return replace(design, blocks=_with(design.blocks, n, changed))
+        if move < 0.75 and len(self._chains) > 1:
+            n = int(generator.integers(len(self._chains)))
+            begin, pace = list(design.begin), list(design.pace)
+            begin[n] += float(generator.normal() * 0.2)
+            pace[n] *= float(np.exp(generator.normal() * 0.3))
+            return replace(design, begin=tuple(begin), pace=tuple(pace))
+        return replace(design, shift=self._other_shift(design, generator))
+
+    def _other_choices(self, choices: Choices, generator: np.random.Generator) -> Choices:
+        """Change one choice, now and then one that matters for this goal only."""
+        goal = self._problem.goal
+        if goal.needs_energy and generator.random() < 0.15:
+            thrift = float(generator.choice([0.0, 0.3, 1.0, 3.0, _FRUGAL]))
+            return replace(choices, thrift=thrift, fast_price=float(generator.choice([0.0, self._problem.energy_price])))
+        if goal.pressing and generator.random() < 0.2:
+            return replace(choices, alone=not choices.alone)
+        return _other_choices(choices, self._cores, generator)
+
+    def _other_shift(self, design: Design, generator: np.random.Generator) -> Floats:
+        """Move a few jobs, or a mini-batch as a whole, forwards or back."""
+        shift = np.zeros(len(self._problem.width)) if design.shift is None else design.shift.copy()
+        chain = self._chains[int(generator.integers(len(self._chains)))]
+        far = float(generator.choice([0.003, 0.01, 0.03, 0.1]))
+        batch = int(generator.integers(chain.mini_batches))
+        first, last = sorted(int(s) for s in generator.integers(0, chain.steps + 1, 2))
+        if generator.random() < 0.5:
+            last = min(chain.steps, first + int(generator.integers(1, 4)))
+        shift[chain.jobs[batch, first : last + 1]] += generator.normal() * far
+        return shift
+
+
+def _hardly_worse(score: Score, least: Score, tolerance: float) -> bool:
+    """Whether a score is no worse than ``tolerance`` times another: in lateness, and if that is no smaller, in the objective."""
+    if tolerance == 1.0:
+        return score <= least
+    judged = 0 if score[0] != least[0] else 1
+    return score[judged] <= least[judged] * tolerance
+
+
+def _with(values: tuple[T, ...], at: int, value: T) -> tuple[T, ...]:
+    return (*values[:at], value, *values[at + 1 :])
+
+
+def _other_choices(choices: Choices, cores: int, generator: np.random.Generator) -> Choices:
+    kind = int(generator.integers(7))
+    if kind == 0:
+        return replace(choices, keep=float(np.clip(choices.keep + generator.normal() * 0.1, 0.1, 1.0)))
+    if kind == 1:
+        return replace(choices, lead=float(np.clip(choices.lead + generator.normal() * 0.1, 0.1, 1.0)))
+    if kind == 2:
+        return replace(choices, once=not choices.once)
+    if kind == 3:
+        return replace(choices, fast_price=float(generator.choice([0.0, 0.3, 1.0])))
+    if kind == 4:
+        return replace(choices, crowd=float(generator.choice([1.0, 1.5, 2.0, 3.0, math.inf])))
+    if kind == 5:
+        return replace(choices, regret=float(generator.choice([0.0, 0.5, 1.0, 2.0, 4.0])))
+    return replace(choices, slack=max(0, choices.slack + int(np.rint(generator.normal() * cores))))
+
+
+def _other_blocks(chain: Chain, blocks: tuple[Block, ...], generator: np.random.Generator) -> tuple[Block, ...]:
+    """Split a block, join two, move an end, or change how many mini-batches go together."""
+    at = int(generator.integers(len(blocks)))
+    first, block = blocks[at - 1].end if at else 0, blocks[at]
+    kind = int(generator.integers(4))
+    if kind == 0 and block.end - first > 1:
+        middle = int(generator.integers(first + 1, block.end))
+        return (*blocks[:at], replace(block, end=middle), block, *blocks[at + 1 :])
+    if kind == 1 and at + 1 < len(blocks):
+        return (*blocks[:at], replace(blocks[at + 1], group=block.group), *blocks[at + 2 :])
+    if kind == 2 and at + 1 < len(blocks) and blocks[at + 1].end - first > 2:
+        middle = int(generator.integers(first + 1, blocks[at + 1].end))
+        return (*blocks[:at], replace(block, end=middle), *blocks[at + 1 :])
+    return (*blocks[:at], replace(block, group=int(generator.integers(1, chain.mini_batches + 1))), *blocks[at + 1 :])

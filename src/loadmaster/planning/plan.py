@@ -1,0 +1,265 @@
+"""A finished plan: everything that a code generator needs, as plain frozen records with versioned JSON in and out.
+
+Times are seconds and multiples of one picosecond, energies joules and multiples of one femtojoule, so that comparisons are exact; sizes
+are bytes; bandwidths bytes/s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from loadmaster.targets.hardware import Target
+from loadmaster.workloads.job import NetworkInfo
+
+SCHEMA_VERSION = 2
+ROUNDS = 4
+"""Rounds of the joint search, unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """A figure that should be small, and what it cannot be less than."""
+
+    value: float
+    lower_bound: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A figure that should be large, and what it cannot exceed."""
+
+    value: float
+    upper_bound: float
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Highest address used, the most bytes alive at once (no packing of these lifetimes can do with less), and the size."""
+
+    peak: int
+    lower_bound: int
+    capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTensor:
+    """A tensor of one mini-batch, or a tile of it; a weight is shared by all mini-batches and says 0.
+
+    ``storage`` is its name in the network; ``producer`` is the name of the job that writes it, empty if it exists from the start.
+    """
+
+    name: str
+    network: str
+    storage: str
+    mini_batch: int
+    bytes: int
+    kind: str
+    is_output: bool
+    producer: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedOperand:
+    """A job's access to a tensor: the memory where it finds or leaves it, and the bytes that cross the core's port."""
+
+    tensor: str
+    memory: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedJob:
+    """A job on a core. It occupies the core over [start, end), of which ``compute`` seconds are arithmetic.
+
+    ``energy`` joules are taken inside the core: arithmetic, local buffers, on-chip network. What its operands take on their way is in
+    ``Metrics.energy_by``.
+
+    ``after`` names every job and copy that must have ended before it starts, whatever the times turn out to be: producers of its operands
+    and, where it writes to an address that others used before, their last users. Order on one core is the order of start times.
+    """
+
+    name: str
+    network: str
+    mini_batch: int
+    tile: int
+    tiles: int
+    kind: str
+    operators: tuple[str, ...]
+    macs: int
+    core: str
+    start: float
+    end: float
+    compute: float
+    energy: float
+    after: tuple[str, ...]
+    reads: tuple[PlannedOperand, ...]
+    writes: tuple[PlannedOperand, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedAllocation:
+    """Bytes [offset, offset + bytes) of a memory hold a tensor (in a core's private buffer: a tile of it) over [start, end)."""
+
+    tensor: str
+    memory: str
+    offset: int
+    bytes: int
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTransfer:
+    """Bytes that move over [start, end) between a memory and a core on behalf of ``job``, or, if ``job`` is empty, a copy between memories.
+
+    A core stands for its private buffer. A copy has a ``name`` that ``after`` lists can mention, and an ``after`` of its own.
+    """
+
+    tensor: str
+    source: Annotated[str, "written as 'from'"]
+    destination: Annotated[str, "written as 'to'"]
+    bytes: int
+    start: float
+    end: float
+    job: str = ""
+    name: str = ""
+    after: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSegment:
+    """Use of a memory's link over [start, end): ``load`` is the share of the link's time, at most 1."""
+
+    start: float
+    end: float
+    bytes_per_second: float
+    load: float
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """The figures of a plan. Utilisation is arithmetic time over makespan; its bound is what the same assignment reaches at the
+    makespan's bound. Traffic is bytes over each memory's link. ``energy`` is that of all jobs and transfers, and the target's static power
+    over the makespan; ``energy_by`` says how much of it each memory and each core takes. ``latency`` is, for every network, the longest
+    of a mini-batch."""
+
+    makespan: Cost
+    throughput: Rate
+    inferences_per_second: Rate
+    utilisation: Mapping[str, Rate]
+    traffic: Mapping[str, Cost]
+    memory: Mapping[str, MemoryUse]
+    energy: Cost
+    energy_by: Mapping[str, float]
+    latency: Mapping[str, Cost]
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """What the plan was made for, and what it reached: seconds, joules, or (``edp``) joules times seconds.
+
+    ``name`` is ``throughput`` (the makespan), ``latency`` (of ``network``), ``energy`` or ``edp``, energy times makespan.
+    """
+
+    name: str
+    network: str
+    value: float
+    lower_bound: float
+
+    @property
+    def gap(self) -> float | None:
+        """How far the value is above its bound, as a share of the bound; None if that is nothing."""
+        return self.value / self.lower_bound - 1 if self.lower_bound > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkTiming:
+    """Mini-batch ``k`` of a network is released at ``k`` times its period, and due ``deadline`` later; None: never."""
+
+    network: str
+    period: float
+    deadline: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MiniBatch:
+    """What becomes of a mini-batch: none of its jobs starts before its release; ``latency`` later all have ended and outputs are there."""
+
+    network: str
+    number: int
+    release: float
+    end: float
+    latency: float
+    missed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Improvement:
+    """The objective's value and the lateness of all mini-batches together that the search came upon, after so many evaluations."""
+
+    evaluations: int
+    value: float
+    lateness: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which core runs each job and when, where every tensor lives, and when it moves.
+
+    Times are the simulator's estimates. ``status`` is ``optimal`` when no mini-batch is late and the objective meets its bound in integer
+    picoseconds or femtojoules, else ``feasible``. ``byte_energy`` is joules for each byte into or out of a memory, or a core's private
+    buffer. ``search`` tells how the joint search made the estimate fall, from the separate plan's on; before
+    addresses were chosen, so that the plan's own figures may differ by a little.
+    """
+
+    version: int
+    producer: str
+    status: str
+    seed: int
+    target: Target
+    objective: Objective
+    timings: tuple[NetworkTiming, ...]
+    byte_energy: Mapping[str, float]
+    networks: tuple[NetworkInfo, ...]
+    mini_batches: tuple[MiniBatch, ...]
+    tensors: tuple[PlannedTensor, ...]
+    jobs: tuple[PlannedJob, ...]
+    allocations: tuple[PlannedAllocation, ...]
+    transfers: tuple[PlannedTransfer, ...]
+    links: Mapping[str, tuple[LinkSegment, ...]]
+    metrics: Metrics
+    notes: tuple[str, ...] = field(default=())
+    search: tuple[Improvement, ...] = field(default=())
+
+    @property
+    def missed(self) -> int:
+        """Mini-batches that end after their deadline."""
+        return sum(batch.missed for batch in self.mini_batches)
+
+    @property
+    def lateness(self) -> float:
+        """Seconds by which mini-batches end after their deadlines, all together."""
+        deadlines = {timing.network: timing.deadline for timing in self.timings}
+        return sum(batch.latency - (deadlines.get(batch.network) or 0.0) for batch in self.mini_batches if batch.missed)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the plan as JSON, atomically; the same plan gives the same bytes."""
+        from loadmaster.planning.plan_json import write_plan
+
+        return write_plan(self, Path(path))
+
+    @staticmethod
+    def load(path: str | Path) -> Plan:
+        """Read a plan file; raises :class:`~loadmaster.core.errors.PlanError` naming the field at fault."""
+        from loadmaster.planning.plan_json import read_plan
+
+        return read_plan(Path(path))
+
+    def report(self, directory: str | Path) -> list[Path]:
+        """Write ``report.html`` and ``trace.pftrace`` into a directory and return their paths."""
+        from loadmaster.report.write import write_report
+
+        return write_report(self, Path(directory))

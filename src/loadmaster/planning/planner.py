@@ -1,0 +1,461 @@
+"""From networks and a target to a plan: the only place that knows mapping, placement and allocation."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.core.errors import CapacityError, PlanError
+from loadmaster.core.units import format_bytes
+from loadmaster.cost.analytical.energy import energy_rates
+from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.cost.energy_model import EnergyModel
+from loadmaster.cost.job_times import JobTimes, job_times, memories_used
+from loadmaster.planning.assemble import assemble
+from loadmaster.planning.decisions import Packed, Packing, Placement, Residence, Schedule, Solution, Timeline
+from loadmaster.planning.dependencies import After, as_timed, waits
+from loadmaster.planning.goal import Goal, Score, delivered, goal_of
+from loadmaster.planning.joint.problem import JointProblem
+from loadmaster.planning.joint.search import Found, JointSearch
+from loadmaster.planning.packing import most_alive, pack, pack_all
+from loadmaster.planning.plan import ROUNDS, Plan
+from loadmaster.planning.replay import replay
+from loadmaster.planning.residency.resident import keep_resident, optimistic, resident, saved_seconds
+from loadmaster.planning.residency.staged import stage_copies
+from loadmaster.planning.scheduling.goal_bounds import goal_bounds
+from loadmaster.planning.scheduling.list_scheduler import map_jobs
+from loadmaster.targets.hardware import Target
+from loadmaster.workloads.graph import Graph
+from loadmaster.workloads.job import JobTable, Workload
+from loadmaster.workloads.lowering.instantiate import lower
+
+SAMPLES = 128
+"""Schedules evaluated per round of the separate pipeline."""
+_ORDERS_A_ROUND = 128
+_SEPARATE_ROUNDS = 3
+_LESS_ROOM = 0.97
+"""Share of the room that the joint search goes on with when what it found finds no addresses."""
+_LAST_TRIES = 8
+"""Of giving addresses to what was found with less and less room, where no round has managed to."""
+_MARGINS = (1.0, 0.98, 0.95, 0.9, 0.8, 0.65, 0.5)
+_MOST_OPERATORS = 1_000_000
+
+Progress = Callable[[str, float], None]
+"""Called with what is being done and the share of it that is done."""
+
+Mask = NDArray[np.bool_]
+
+
+def plan(
+    graphs: Sequence[Graph],
+    target: Target,
+    *,
+    mini_batches: int = 1,
+    seed: int = 0,
+    samples: int = SAMPLES,
+    rounds: int = ROUNDS,
+    time_limit: float | None = None,
+    objective: str = "throughput",
+    network: str | None = None,
+    deadlines: Mapping[str, float] | None = None,
+    periods: Mapping[str, float] | None = None,
+    progress: Progress | None = None,
+) -> Plan:
+    """Plan networks together on a target.
+
+    Lowers them to jobs, costs every job on every core, then maps, places, allocates and simulates: first with everything in main
+    memory, then with activations kept in the fast memory. From the best of these the joint search goes on, over cores, order, residency and
+    transfers together: weights are fetched once for all mini-batches that are near one another in the order, and ahead of their use. The
+    best plan is returned, so it is never worse than the best separate one. Best is the one whose mini-batches are late least, all
+    together, then the one with the best objective, then the fastest.
+
+    Parameters
+    ----------
+    graphs : sequence of Graph
+        From :func:`loadmaster.load`.
+    target : Target
+        From :func:`loadmaster.target`.
+    mini_batches : int
+        Instances of every network; they share weights.
+    seed : int
+        The same input and seed give the same plan.
+    samples : int
+        Schedules evaluated per round of the separate pipeline; with ``rounds`` the budget that decides the answer.
+    rounds : int
+        Rounds of the joint search, 128 orders each; 0 leaves it out: then networks are mapped, placed and allocated separately.
+    time_limit : float, optional
+        Seconds after which the search stops where it is; the plan's notes then say so, as they do after Ctrl-C. What follows
+        the search is not cut short.
+    objective : str
+        What is minimised: ``throughput``, the makespan; ``latency``, the longest time from the release of a mini-batch of one network to
+        its end; ``energy``; or ``edp``, energy times makespan.
+    network : str, optional
+        The network whose latency counts; the first unless told.
+    deadlines, periods : mapping, optional
+        Seconds, by network: mini-batch ``k`` is released at ``k`` times the period, before which none of its jobs starts, and due a
+        deadline later. Without a period all mini-batches are there from the start; without a deadline they are never late.
+    progress : callable, optional
+        Called with the stage and the share of it that is done.
+
+    Raises
+    ------
+    CapacityError
+        If main memory cannot hold the networks, or a machine that must copy operands cannot hold those of one job.
+    PlanError
+        If an argument is out of range, or a network is not known.
+    """
+    _check_arguments(graphs, target, mini_batches, seed, rounds)
+    deadline = None if time_limit is None else time.monotonic() + time_limit
+    report = progress or (lambda stage, share: None)
+    report("lowering", 0.0)
+    workload = lower(graphs, target, mini_batches=mini_batches)
+    goal = goal_of(workload, objective, network, deadlines or {}, periods or {})
+    report("costing", 0.0)
+    table = job_table(workload, target)
+    energy = EnergyModel(table, energy_rates(target))
+    planner = _Planner(workload, table, target, goal, energy, seed, samples, rounds, deadline, report)
+    best = planner.best()
+    report("bounding", 0.0)
+    bounds = goal_bounds(workload, table, target, energy.rates, goal)
+    report("assembling", 0.0)
+    return assemble(workload, table, target, energy.rates, goal, best, bounds, seed, planner.notes())
+
+
+def _check_arguments(graphs: Sequence[Graph], target: Target, mini_batches: int, seed: int, rounds: int) -> None:
+    """Refuse what would only fail later, and obscurely."""
+    if not isinstance(target, Target):
+        raise PlanError("target must be a Target: read it with loadmaster.target(NAME or FILE)")
+    if isinstance(graphs, Graph) or not all(isinstance(graph, Graph) for graph in graphs):
+        raise PlanError("networks must be a list of graphs: read each with loadmaster.load(FILE)")
+    if not 0 <= seed < 2**63:
+        raise PlanError(f"seed must lie between 0 and 2^63, and is {seed}")
+    if rounds < 0:
+        raise PlanError(f"rounds must be at least 0, and are {rounds}")
+    if not target.main.in_place and (target.fast is None or target.copy is None or len(target.cores) > 1):
+        raise PlanError(f"{target.name}: a machine that must copy operands needs a fast memory, a copy engine and a single core")
+    jobs = sum(len(graph.ops) for graph in graphs) * mini_batches
+    if jobs > _MOST_OPERATORS:
+        raise PlanError(f"{jobs} operators in all mini-batches are more than the {_MOST_OPERATORS} that are planned at once: plan fewer")
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """Decisions with addresses in the fast memory, if they use it; main memory is packed for the best one only."""
+
+    schedule: Schedule
+    placement: Placement
+    timeline: Timeline
+    packed: Packed | None
+    score: Score
+
+
+@dataclass
+class _Planner:
+    workload: Workload
+    table: JobTable
+    target: Target
+    goal: Goal
+    energy: EnergyModel
+    seed: int
+    samples: int
+    rounds: int
+    deadline: float | None
+    report: Progress
+    interrupted: bool = False
+    _input_release: NDArray[np.int64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._input_release = self.goal.released_tensors(self.workload)
+
+    def best(self) -> Solution:
+        """The best complete plan; of equals, the one with most on chip. Ctrl-C or the deadline ends the search once there is one."""
+        if not self.target.main.in_place:
+            return self._staged()
+        best = self._candidate(self._map(self._nowhere(), "mapping"), self._nowhere(), None)
+        assert best is not None
+        try:
+            for candidate in self._with_residents(best.score):
+                best = min(best, candidate, key=lambda c: (c.score, -int(c.placement.read_fast.sum())))
+        except KeyboardInterrupt:
+            self.interrupted = True
+        self.report("allocating", 0.0)
+        separate = self._complete(best)
+        fast = self.target.fast
+        if fast is None or fast.capacity == 0 or not self.rounds or self.interrupted:
+            return separate
+        return self._jointly(separate)
+
+    def _jointly(self, separate: Solution) -> Solution:
+        """Go on from the separate plan: in every round the joint search improves, and what it found is given addresses or less room."""
+        problem = JointProblem(self.workload, self.table, self.target, self.goal, self.energy)
+        least = self._score(separate.schedule, separate.placement, separate.timeline)
+        start = separate.timeline.start[: len(self.workload.jobs)]
+        given = [np.lexsort((np.arange(len(start)), start)).astype(np.int64)]
+
+        def progress(done: int, total: int, _: Score) -> None:
+            self.report("planning jointly", min(1.0, done / total))
+
+        samples = self.rounds * _ORDERS_A_ROUND
+        search = JointSearch(problem, given, samples=samples, seed=self.seed, deadline=self.deadline, progress=progress)
+        best, failures, history = separate, 0, [(0, least)]
+        for number in range(self.rounds + _LAST_TRIES):
+            over = number >= self.rounds or search.interrupted
+            if over and best is not separate:
+                break
+            found = search.run(0 if over else _ORDERS_A_ROUND)
+            if found.evaluation.judged >= least:
+                continue
+            solution = self._realise(problem, found)
+            if solution is None:
+                # Where it failed before, it is far from fitting.
+                failures += 1
+                search.fill_less(_LESS_ROOM**failures)
+                continue
+            score = self._score(solution.schedule, solution.placement, solution.timeline)
+            if score < least:
+                best, least = solution, score
+                history.append((found.evaluations, least))
+        self.interrupted |= search.interrupted
+        return replace(best, search=tuple(history))
+
+    def _realise(self, problem: JointProblem, found: Found) -> Solution | None:
+        """Give what was found its addresses; None if it finds none in the fast memory."""
+        self.report("allocating", 0.0)
+        schedule, placement, timeline = problem.decisions(found.evaluation)
+        stays = _Stays.of(self.workload, placement, timeline, 1)
+        assert self.target.fast is not None
+        result = pack_all(stays.start, stays.end, stays.sizes, capacity=self.target.fast.capacity, alignment=self.target.fast.alignment)
+        if result is None:
+            return None
+        return self._complete(_Candidate(schedule, placement, timeline, stays.packed(result), found.evaluation.judged))
+
+    def _score(self, schedule: Schedule, placement: Placement, timeline: Timeline) -> Score:
+        def energy() -> int:
+            used = memories_used(self.table, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
+            copied = sum(self.workload.tensors[copy.tensor].bytes for copy in placement.copies)
+            return self.energy.of_plan(schedule.core, *used, copied, timeline.makespan)
+
+        return self.goal.score(delivered(self.workload, placement.copies, timeline.end), timeline.makespan, energy)
+
+    def _nowhere(self) -> Mask:
+        return np.zeros(len(self.workload.tensors), dtype=np.bool_)
+
+    def _with_residents(self, limit: Score) -> Iterator[_Candidate]:
+        """Plans that use the fast memory and are no worse than ``limit``, each with what the one before taught."""
+        if self.target.fast is None:
+            return
+        hoped = optimistic(self.workload.tensors, self.target.fast.capacity)
+        for number in range(_SEPARATE_ROUNDS):
+            schedule = self._map(hoped, f"mapping, round {number + 1} of {_SEPARATE_ROUNDS}")
+            timeline = self._replay(schedule, resident(self.workload.jobs, self.workload.tensors, hoped))
+            # Residents chosen for hoped-for times are chosen again for the times that came of it.
+            for _ in range(2):
+                candidate = self._candidate(schedule, self._choose(schedule, timeline), limit)
+                if candidate is None:
+                    return
+                yield candidate
+                if self._late():
+                    return
+                limit, timeline = min(limit, candidate.score), candidate.timeline
+                chosen = candidate.placement.read_fast
+            if np.array_equal(chosen, hoped):
+                return
+            hoped = chosen
+
+    def _late(self) -> bool:
+        """Whether the search should end where it is."""
+        self.interrupted |= self.deadline is not None and time.monotonic() > self.deadline
+        return self.interrupted
+
+    def _choose(self, schedule: Schedule, timeline: Timeline) -> Mask:
+        return keep_resident(self.workload.jobs, self.workload.tensors, self.table, self.target, schedule, timeline)
+
+    def _map(self, in_fast: Mask, stage: str) -> Schedule:
+        placement = resident(self.workload.jobs, self.workload.tensors, in_fast)
+
+        def progress(done: int, total: int, _: int) -> None:
+            self.report(stage, done / total)
+
+        schedule = map_jobs(
+            self.workload.jobs,
+            self._times(placement),
+            samples=1 if self.interrupted else self.samples,
+            seed=self.seed,
+            deadline=self.deadline,
+            progress=progress,
+            **self._wishes(placement),
+        )
+        self.interrupted |= schedule.interrupted
+        return schedule
+
+    def _wishes(self, placement: Placement) -> dict[str, Any]:
+        """What the mapper is told of the goal: how to judge, what is urgent, and which cores are frugal."""
+        if self.goal.objective == "throughput" and not self.goal.is_timed:
+            return {}
+        energy = self.energy.of_jobs(*memories_used(self.table, placement.read_fast, placement.write_fast, placement.write_main))
+        each = np.arange(len(energy))
+
+        def judge(core: NDArray[np.int32], end: NDArray[np.int64], makespan: int) -> Score:
+            def joules() -> int:
+                return round(float(energy[each, core].sum())) + self.energy.rates.static(makespan)
+
+            return self.goal.score(end, makespan, joules)
+
+        least = energy.min(axis=1, keepdims=True)
+        frugal = [energy <= (1 + more) * least for more in (0.0, 0.1)] if self.goal.needs_energy else []
+        wishes: dict[str, Any] = {"judge": judge, "release": self.goal.job_release, "allowed": frugal}
+        if self.goal.is_timed or self.goal.favourite:
+            wishes["urgency"] = self.goal.urgency
+        return wishes
+
+    def _times(self, placement: Placement) -> JobTimes:
+        return job_times(self.table, self.target, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
+
+    def _replay(self, schedule: Schedule, placement: Placement, after: After = ()) -> Timeline:
+        release = np.concatenate(
+            [self.goal.job_release, self._input_release[np.array([copy.tensor for copy in placement.copies], dtype=np.int64)]]
+        )
+        return replay(self.workload.jobs, self.workload.tensors, self._times(placement), self.target, schedule, placement, after, release)
+
+    def _candidate(self, schedule: Schedule, in_fast: Mask, limit: Score | None) -> _Candidate | None:
+        """Send to main memory what finds no address in the fast one, until all the rest does; None once it is worse than ``limit``."""
+        self.report("allocating", 0.0)
+        value = saved_seconds(self.workload.tensors, self.table, self.target, schedule)
+        while True:
+            placement = resident(self.workload.jobs, self.workload.tensors, in_fast)
+            timeline = self._replay(schedule, placement)
+            score = self._score(schedule, placement, timeline)
+            if limit is not None and score > limit:
+                return None
+            if not in_fast.any() or self.target.fast is None:
+                return _Candidate(schedule, placement, timeline, None, score)
+            packed = self._pack(1, placement, timeline, value)
+            homeless = [r.tensor for r, offset in zip(packed.residences, packed.offsets, strict=True) if offset < 0]
+            if not homeless:
+                return _Candidate(schedule, placement, timeline, packed, score)
+            in_fast = in_fast.copy()
+            in_fast[homeless] = False
+
+    def _complete(self, candidate: _Candidate) -> Solution:
+        """Give everything in main memory its address too."""
+        main = self._pack(0, candidate.placement, candidate.timeline, None)
+        if min(main.offsets, default=0) < 0:
+            self._explain_main(main)
+        packed: tuple[Packed, ...] = (main,)
+        if self.target.fast is not None:
+            packed = (main, candidate.packed or self._pack(1, candidate.placement, candidate.timeline, None))
+        after = waits(self.workload.jobs, candidate.schedule, candidate.placement, packed)
+        # Addresses were chosen for one timeline; what then waits for what makes the final one.
+        timeline = self._replay(candidate.schedule, candidate.placement, after)
+        score = self._score(candidate.schedule, candidate.placement, timeline)
+        if score > candidate.score:
+            held = as_timed(after, candidate.timeline)
+            as_found = self._replay(candidate.schedule, candidate.placement, held)
+            if self._score(candidate.schedule, candidate.placement, as_found) < score:
+                after, timeline = held, as_found
+        packed = tuple(_retimed(part, timeline) for part in packed)
+        return Solution(candidate.schedule, candidate.placement, timeline, packed, after)
+
+    def _staged(self) -> Solution:
+        """Bring every operand to the fast memory; fill less of it, then wait for copies back, if it cannot be packed."""
+        assert self.target.fast is not None
+        jobs, tensors = self.workload.jobs, self.workload.tensors
+        schedule = self._map(np.ones(len(tensors), dtype=np.bool_), "mapping")
+        for wait, margin in itertools.product((False, True), _MARGINS):
+            placement = stage_copies(jobs, tensors, schedule.order.tolist(), self.target.fast, margin=margin, wait_for_copies_back=wait)
+            timeline = self._replay(schedule, placement)
+            packed = self._pack(1, placement, timeline, None)
+            if min(packed.offsets, default=0) >= 0:
+                return self._complete(_Candidate(schedule, placement, timeline, packed, self._score(schedule, placement, timeline)))
+        raise CapacityError(f"{self.target.fast.name}: operands fit by size, but no packing without gaps was found: enlarge its capacity")
+
+    def _pack(self, memory_index: int, placement: Placement, timeline: Timeline, value: NDArray[np.float64] | None) -> Packed:
+        memory = self.target.memories[memory_index]
+        stays = _Stays.of(self.workload, placement, timeline, memory_index)
+        worth = None if value is None else value[[r.tensor for r in stays.residences]]
+        return stays.packed(pack(stays.start, stays.end, stays.sizes, capacity=memory.capacity, alignment=memory.alignment, value=worth))
+
+    def _explain_main(self, packed: Packed) -> None:
+        main = self.target.main
+        excess = packed.load - main.capacity
+        raise CapacityError(
+            f"{main.name} cannot hold the networks: {format_bytes(packed.load)} required at one instant, "
+            f"{format_bytes(main.capacity)} available, "
+            f"{format_bytes(excess) + ' in excess' if excess > 0 else 'and no packing without gaps was found'}: "
+            f"plan fewer networks or mini-batches, or enlarge {main.name}.capacity"
+        )
+
+    def notes(self) -> list[str]:
+        """What a reader of the plan should know about how it came to be."""
+        notes = list(_streaming_notes(self.workload, self.target))
+        if self.interrupted:
+            notes.append("the search was stopped early, by a time limit or an interrupt: this is the best plan so far")
+        return notes
+
+
+@dataclass(frozen=True)
+class _Stays:
+    """What is to be packed in one memory: picoseconds and bytes, shape (residences,)."""
+
+    residences: tuple[Residence, ...]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+
+    @staticmethod
+    def of(workload: Workload, placement: Placement, timeline: Timeline, memory_index: int) -> _Stays:
+        residences = tuple(r for r in placement.residences if r.memory == memory_index)
+        columns = (
+            [_start_of(r, timeline) for r in residences],
+            [_end_of(r, timeline) for r in residences],
+            [workload.tensors[r.tensor].bytes for r in residences],
+        )
+        return _Stays(residences, *(np.array(column, dtype=np.int64) for column in columns))
+
+    def packed(self, result: Packing) -> Packed:
+        return Packed(self.residences, self.start.tolist(), self.end.tolist(), result.offsets.tolist(), self.sizes.tolist(), result.load)
+
+
+def _retimed(packed: Packed, timeline: Timeline) -> Packed:
+    """The same addresses over the lifetimes of another timeline."""
+    start = [_start_of(residence, timeline) for residence in packed.residences]
+    end = [_end_of(residence, timeline) for residence in packed.residences]
+    return replace(
+        packed, start=start, end=end, load=most_alive(*(np.array(column, dtype=np.int64) for column in (start, end, packed.sizes)))
+    )
+
+
+def _start_of(residence: Residence, timeline: Timeline) -> int:
+    """Picosecond at which a stay begins."""
+    return int(timeline.start[residence.writer]) if residence.writer >= 0 else 0
+
+
+def _end_of(residence: Residence, timeline: Timeline) -> int:
+    """Picosecond at which a stay ends; a tensor that nobody reads is there while it is written."""
+    if residence.to_the_end:
+        return timeline.makespan
+    tasks = [task for task in (residence.writer, *residence.users) if task >= 0]
+    return max((int(timeline.end[task]) for task in tasks), default=0)
+
+
+def _streaming_notes(workload: Workload, target: Target) -> Iterator[str]:
+    """Name the jobs that no fast memory of this size can serve, and those that were cut so that it can."""
+    if target.fast is None:
+        return
+    fast = target.fast
+    tiles = sum(job.tile == 0 and job.tiles > 1 for job in workload.jobs)
+    if tiles:
+        yield f"{tiles} operators were split into tiles, because their operands exceed {fast.name} ({format_bytes(fast.capacity)})"
+    sizes = [(sum(operand.bytes for operand in (*job.reads, *job.writes)), job.name) for job in workload.jobs]
+    large = sorted((item for item in sizes if item[0] > fast.capacity), reverse=True)
+    if large and target.main.in_place:
+        yield (
+            f"{len(large)} jobs stream from {target.main.name}, because their operands exceed {fast.name} ({format_bytes(fast.capacity)}): "
+            f"the largest is {large[0][1]} with {format_bytes(large[0][0])}"
+        )

@@ -1,0 +1,86 @@
+"""When every task starts and ends, given its resource, its order and where its operands are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster import _native
+from loadmaster.core.errors import PlanError
+from loadmaster.core.task_graph import successors
+from loadmaster.core.units import PICOSECONDS
+from loadmaster.cost.job_times import JobTimes, whole_picoseconds
+from loadmaster.planning.decisions import Placement, Schedule, Timeline
+from loadmaster.targets.hardware import Target
+from loadmaster.workloads.job import Job, TensorInstance
+
+
+def replay(
+    jobs: Sequence[Job],
+    tensors: Sequence[TensorInstance],
+    times: JobTimes,
+    target: Target,
+    schedule: Schedule,
+    placement: Placement,
+    after: Sequence[Sequence[int]] = (),
+    release: NDArray[np.int64] | None = None,
+) -> Timeline:
+    """Simulate a schedule and a placement; ``after`` lists what else each task waits for, ``release`` the picosecond before which it must.
+
+    A task starts when its resource is free, the tasks before it on that resource have started, and all it waits for has ended. Tasks that
+    run together share each link as :mod:`loadmaster.mapping` describes. Copies run one at a time, in the order given.
+    O(tasks x cores x links) time.
+    """
+    chosen = np.arange(len(jobs)), schedule.core
+    links = len(target.memories)
+    duration = times.duration[chosen]
+    demand = np.concatenate([times.demand[chosen], times.rate[chosen]], axis=1)
+    resource = schedule.core
+    order = schedule.order
+    edges = [(before, job) for job, record in enumerate(jobs) for before in record.after]
+    edges += [(before, task) for task, befores in enumerate(after) for before in befores]
+    if placement.copies:
+        copy_duration, copy_demand = _copy_times(tensors, target, placement)
+        copy_index = len(jobs) + np.arange(len(placement.copies))
+        duration, demand = np.append(duration, copy_duration), np.concatenate([demand, copy_demand])
+        resource = np.append(resource, np.full(len(copy_index), len(target.cores), dtype=np.int32))
+        order = np.append(order, copy_index)
+        for index, copy in zip(copy_index.tolist(), placement.copies, strict=True):
+            edges += [(task, index) for task in copy.after] + [(index, task) for task in copy.before]
+    tasks = len(duration)
+    if release is not None and release.any():
+        # A clock: a task for every time at which something is released, one after the other.
+        ticks = np.unique(release[release > 0])
+        held = np.flatnonzero(release)
+        edges += zip((tasks + np.searchsorted(ticks, release[held])).tolist(), held.tolist(), strict=True)
+        duration = np.append(duration, np.diff(ticks, prepend=0))
+        demand = np.concatenate([demand, np.zeros((len(ticks), demand.shape[1]))])
+        resource = np.append(resource, np.full(len(ticks), len(target.cores) + 1, dtype=np.int32))
+        order = np.append(order, tasks + np.arange(len(ticks)))
+    first, following = successors(edges, len(duration))
+    start, end, time, used, completed = _native.replay(
+        duration, np.ascontiguousarray(demand), links, resource, len(target.cores) + 2, order, first, following
+    )
+    if completed < len(duration):
+        stuck = int(np.flatnonzero(end < 0)[0])
+        raise PlanError(f"the order of jobs contradicts their dependencies: task {stuck} can never start")
+    return Timeline(start[:tasks], end[:tasks], time, used[:, :links], used[:, links:])
+
+
+def _copy_times(tensors: Sequence[TensorInstance], target: Target, placement: Placement) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Picoseconds, link demands and rates of every copy, at the copy engine's asynchronous bandwidth."""
+    assert target.copy is not None
+    assert target.fast is not None
+    rows = []
+    for copy in placement.copies:
+        size = tensors[copy.tensor].bytes
+        if copy.to_fast:
+            engine, main, fast = target.copy.asynchronous_to_fast, target.main.read_bandwidth, target.fast.write_bandwidth
+        else:
+            engine, main, fast = target.copy.asynchronous_to_main, target.main.write_bandwidth, target.fast.read_bandwidth
+        rows.append((size / min(engine, main, fast), size / main, size / fast, size, size))
+    table = np.array(rows)
+    duration = whole_picoseconds(table[:, :1])[:, 0]
+    return duration, table[:, 1:] / (duration[:, None] / PICOSECONDS)

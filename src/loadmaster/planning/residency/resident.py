@@ -1,0 +1,74 @@
+"""Keep activations in the fast memory from producer to last reader, where cores can use main memory in place for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.planning.decisions import Placement, Residence, Schedule, Timeline
+from loadmaster.planning.residency.occupancy import Occupancy
+from loadmaster.planning.residency.uses import readers
+from loadmaster.targets.hardware import Target
+from loadmaster.workloads.job import Job, JobTable, TensorInstance
+
+Mask = NDArray[np.bool_]
+
+
+def optimistic(tensors: Sequence[TensorInstance], capacity: int) -> Mask:
+    """Activations that could be resident were there no others: what a first mapping may hope for."""
+    return np.array([tensor.kind == "activation" and tensor.bytes <= capacity for tensor in tensors], dtype=np.bool_)
+
+
+def keep_resident(
+    jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, target: Target, schedule: Schedule, timeline: Timeline
+) -> Mask:
+    """Choose the tensors that stay in the fast memory, greedily by link time saved per byte and second of occupancy.
+
+    A tensor occupies it from the start of its producer to the end of its last reader in ``timeline``; one with no
+    reader gains nothing. Refills count: what a core fetches several times saves several times. O(tensors x (log tensors
+    + slots)).
+    """
+    assert target.fast is not None
+    saved = saved_seconds(tensors, table, target, schedule)
+    users = readers(jobs, tensors)
+    candidates = [t for t, tensor in enumerate(tensors) if tensor.producer >= 0 and users[t] and saved[t] > 0]
+    begin = {t: int(timeline.start[tensors[t].producer]) for t in candidates}
+    finish = {t: max(int(timeline.end[reader]) for reader in users[t]) for t in candidates}
+    instants = np.unique(np.array([*begin.values(), *finish.values()], dtype=np.int64))
+    occupancy = Occupancy(len(instants), target.fast.capacity)
+    room = {t: target.fast.padded(tensors[t].bytes) for t in candidates}
+    chosen = np.zeros(len(tensors), dtype=np.bool_)
+    for t in sorted(candidates, key=lambda t: (-saved[t] / (tensors[t].bytes * max(1, finish[t] - begin[t])), t)):
+        first, last = (int(i) for i in np.searchsorted(instants, (begin[t], finish[t])))
+        if occupancy.fits(first, max(last, first + 1), room[t]):
+            occupancy.add(first, max(last, first + 1), room[t])
+            chosen[t] = True
+    return chosen
+
+
+def saved_seconds(tensors: Sequence[TensorInstance], table: JobTable, target: Target, schedule: Schedule) -> NDArray[np.float64]:
+    """Seconds of the main link that each tensor would save in the fast memory; an output must be written to main memory all the same."""
+    t = table.operand_tensor
+    bytes_moved = table.moved[np.arange(len(t)), schedule.core[table.operand_job]]
+    bandwidth = np.where(table.operand_write, target.main.write_bandwidth, target.main.read_bandwidth)
+    output = np.array([tensor.is_output for tensor in tensors])
+    seconds = np.where(table.operand_write & output[t], 0.0, bytes_moved / bandwidth)
+    return np.bincount(t, weights=seconds, minlength=len(tensors)).astype(np.float64)
+
+
+def resident(jobs: Sequence[Job], tensors: Sequence[TensorInstance], in_fast: Mask) -> Placement:
+    """The placement that keeps ``in_fast`` activations in the fast memory and everything else in main memory."""
+    output = np.array([tensor.is_output for tensor in tensors], dtype=np.bool_)
+    in_main = ~in_fast | output
+    residences = []
+    for t, users in enumerate(readers(jobs, tensors)):
+        writer = tensors[t].producer
+        if in_fast[t]:
+            residences.append(Residence(t, 1, writer, users))
+        if in_main[t]:
+            # Weights serve every later run too: they keep their place.
+            stays = tensors[t].is_output or tensors[t].kind == "weight"
+            residences.append(Residence(t, 0, writer, () if in_fast[t] else users, stays))
+    return Placement(in_fast, in_fast, in_main, (), tuple(residences))

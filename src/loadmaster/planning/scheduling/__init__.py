@@ -1,0 +1,1 @@
+"""List scheduling for the planner, and times that no plan can beat."""

@@ -1,0 +1,95 @@
+"""What no plan can go below, whatever it is made for: energy, the latency of each network, and a makespan that waits for releases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from loadmaster.core.units import FEMTOJOULES
+from loadmaster.cost.energy_model import EnergyRates
+from loadmaster.planning.decisions import Bounds, MakespanBound
+from loadmaster.planning.goal import Goal
+from loadmaster.planning.scheduling.makespan_bound import makespan_bound
+from loadmaster.targets.hardware import Target
+from loadmaster.workloads.job import JobTable, TensorInstance, Workload
+
+
+def goal_bounds(workload: Workload, table: JobTable, target: Target, rates: EnergyRates, goal: Goal) -> Bounds:
+    """Bounds of makespan, energy and latencies.
+
+    The jobs of one network are a problem of their own that no other network makes easier, and so are those of its first mini-batch, for
+    which nothing can be done before time 0: the longest latency is at least the bound of the latter, and that of the former less the last
+    release. After the last mini-batch's release its own jobs are to be done, for which weights may be there already.
+    """
+    whole = makespan_bound(workload.jobs, workload.tensors, table, target)
+    latency = {}
+    for info in workload.networks:
+        mine = [b for b, network in enumerate(goal.network) if network == info.name]
+        first, last = int(goal.first[mine[0]]), int(goal.first[mine[-1] + 1])
+        everything = len(workload.networks) == 1
+        alone = (whole if everything else _bound_of(workload, table, target, first, last)).picoseconds
+        if released := int(goal.release[mine[-1]]):
+            alone = max(alone - released, _bound_of(workload, table, target, first, int(goal.first[mine[1]])).picoseconds)
+            rest = _bound_of(workload, table, target, int(goal.first[mine[-1]]), last, weights_are_there=True)
+            whole = max(
+                whole,
+                MakespanBound(released + rest.picoseconds, f"release of the last mini-batch of {info.name}", whole.main_bytes),
+                key=lambda bound: bound.picoseconds,
+            )
+        latency[info.name] = alone
+    return Bounds(whole, energy_bound(workload.tensors, table, target, rates) + rates.static(whole.picoseconds), latency)
+
+
+def energy_bound(tensors: Sequence[TensorInstance], table: JobTable, target: Target, rates: EnergyRates) -> int:
+    """Femtojoules that all jobs take at least, in integers: each on its most frugal core, every operand in the memory that takes less.
+
+    Beyond that, what exists from the start is in main memory: it is streamed from there whenever it is read, or copied once. Outputs go to
+    main memory, and so does what is larger than the fast one.
+    """
+    fast = target.fast
+    room = 0 if fast is None else fast.capacity
+    size = np.array([tensor.bytes for tensor in tensors], dtype=np.int64)
+    given = np.array([tensor.producer < 0 for tensor in tensors], dtype=np.bool_)
+    output = np.array([tensor.is_output for tensor in tensors], dtype=np.bool_)
+    least = min(rates.main, rates.fast) if room else rates.main
+    extra = rates.main - least
+    t, write = table.operand_tensor, table.operand_write
+    to_main = (write & output[t]) | (~given & (size > room))[t]
+    if not target.main.in_place:
+        # Results are copied out, operands in: nothing is streamed.
+        to_main, least, extra = np.zeros_like(to_main), rates.fast, 0
+    per_byte = np.array(rates.buffers, dtype=object)[None, :] + least + np.where(to_main, extra, 0).astype(object)[:, None]
+    jobs = np.array([[round(joules * FEMTOJOULES) for joules in row] for row in table.energy.tolist()], dtype=object)
+    np.add.at(jobs, table.operand_job, table.moved.astype(object) * per_byte)
+    total = int(jobs.min(axis=1).sum()) if len(jobs) else 0
+    streamed = np.zeros(len(tensors), dtype=np.int64)
+    np.add.at(streamed, t[~write], table.moved[~write].min(axis=1))
+    copied = rates.main + rates.fast
+    for number in np.flatnonzero(given & (streamed > 0)).tolist():
+        stream, copy = int(streamed[number]) * extra, int(size[number]) * copied
+        total += copy if not target.main.in_place else min(stream, copy) if size[number] <= room else stream
+    if not target.main.in_place:
+        total += int(size[output & ~given].sum()) * copied
+    return total
+
+
+def _bound_of(workload: Workload, table: JobTable, target: Target, first: int, last: int, weights_are_there: bool = False) -> MakespanBound:
+    """The bound of jobs ``first`` up to ``last`` alone, which depend on none before them."""
+    rows = slice(*np.searchsorted(table.operand_job, [first, last]).tolist())
+    touched, tensor = np.unique(table.operand_tensor[rows], return_inverse=True)
+    part = JobTable(
+        table.compute[first:last],
+        table.operand_job[rows] - first,
+        tensor.astype(np.int64),
+        table.operand_write[rows],
+        table.moved[rows],
+        table.tile[rows],
+        table.energy[first:last],
+    )
+    jobs = [replace(job, after=tuple(before - first for before in job.after)) for job in workload.jobs[first:last]]
+    tensors = [workload.tensors[number] for number in touched.tolist()]
+    if weights_are_there:
+        tensors = [replace(tensor, bytes=0) if tensor.kind == "weight" else tensor for tensor in tensors]
+    return makespan_bound(jobs, tensors, part, target)

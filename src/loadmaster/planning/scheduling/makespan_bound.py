@@ -1,0 +1,259 @@
+"""What no plan of these jobs can be faster than."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.core.units import PICOSECONDS
+from loadmaster.cost.job_times import whole_picoseconds
+from loadmaster.planning.decisions import MakespanBound
+from loadmaster.planning.scheduling.list_scheduler import upward_rank
+from loadmaster.targets.hardware import Memory, Target
+from loadmaster.workloads.job import Job, JobTable, TensorInstance
+
+_WEIGHT_BITS = 30
+_FINE = 64
+"""Parts of a picosecond in which needs are counted, so that rounding each down loses little of their sum."""
+_CUTS = 60
+_MOST_ENUMERATED = 8
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+def makespan_bound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, target: Target) -> MakespanBound:
+    """The largest of three bounds: the critical path, a linear program over work and traffic, and the traffic that no room is left for.
+
+    The program lets jobs be cut freely over cores, and every access to an activation choose its memory; but each core
+    and each link has only the makespan's time. Weights and inputs cross the main link once, however often they are used (or as much of
+    them as jobs read, where that is less), and outputs once; an activation larger than the fast memory crosses it at every use. Where a
+    job's activations do not fit into
+    the fast memory together, some of them cross as well, whatever the order. Instead of the program
+    its dual is solved, over one multiplier per resource: any multipliers give a valid bound, so those that the solver
+    finds are trusted for nothing and the bound is evaluated with them in integers. O(jobs x cores) time and memory.
+    """
+    needs = _needs(jobs, tensors, table, target)
+    path = max(upward_rank(jobs, [int(least) // _FINE for least in needs.core.min(axis=1)]), default=0)
+    bounds = [(path, "critical path"), (_evaluate(needs, _main_only(needs)), f"traffic of {target.main.name}")]
+    bounds.append((_evaluate(needs, _best_multipliers(needs)), "work and traffic"))
+    crowded, crowded_bytes = _crowded(tensors, table, target)
+    least = needs.fixed + int(needs.forced.min(axis=1).sum()) + crowded
+    bounds.append((-(-least // _FINE), f"traffic of {target.main.name}, as the fast memory has room for only so much of a job"))
+    value, limit = max(bounds, key=lambda bound: bound[0])
+    return MakespanBound(value, limit, needs.main_bytes + crowded_bytes)
+
+
+@dataclass(frozen=True)
+class _Needs:
+    """What the jobs need at least of each resource, in 1/64 of a picosecond.
+
+    ``core[j, c]``; ``link[l][j, c, d]`` for the accesses of job ``j`` to activations that may lie anywhere, were they all
+    in memory ``l``, in direction ``d`` (read, write); ``forced[j, c]`` on the main link for those that no fast memory can
+    hold; ``fixed`` on the main link whatever is decided. All bytes of one direction have the same ratio of link times,
+    so a job's cheapest link per direction is the cheapest of every access.
+    """
+
+    core: Ints
+    link: list[Ints]
+    forced: Ints
+    fixed: int
+    main_bytes: int
+
+
+def _needs(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, target: Target) -> _Needs:
+    t, write = table.operand_tensor, table.operand_write
+    activation = np.array([tensor.kind == "activation" for tensor in tensors])
+    output = np.array([tensor.is_output for tensor in tensors])
+    sizes = np.array([tensor.bytes for tensor in tensors], dtype=np.int64)
+    # An output's write goes to main memory: it is among the fixed traffic and not free to choose.
+    accesses = activation[t] & ~(write & output[t])
+    room = target.fast.capacity if target.fast else 0
+    free = accesses & ((sizes <= room) | (not target.main.in_place))[t]
+    link = [_link_time(table, memory, free) for memory in target.memories]
+    forced = _link_time(table, target.main, accesses & ~free).sum(axis=2)
+    inbound, outbound = _compulsory_inbound(jobs, tensors, target.main.in_place), int(sizes[activation & output].sum())
+    fixed = int(_fine(np.array(inbound / target.main.read_bandwidth + outbound / target.main.write_bandwidth)))
+    # A job lasts a whole number of picoseconds, so rounding up is sound here.
+    core = whole_picoseconds(np.maximum(table.compute, _moving_time(table, target) * (1 - 1e-12))) * _FINE
+    inside = int(table.moved[accesses & ~free].min(axis=1).sum())
+    return _Needs(core, link, forced, fixed, inbound + outbound + inside)
+
+
+def _moving_time(table: JobTable, target: Target) -> Floats:
+    """Seconds that every job needs at least, on every core, to move its operands, each of which is in one memory or the other.
+
+    O(operands x 2^operands of a job), and where they are many as if they could be cut between the memories.
+    """
+    least = np.zeros_like(table.compute)
+    np.add.at(least, table.operand_job, table.moved.astype(np.float64))
+    least /= sum(max(memory.read_bandwidth, memory.write_bandwidth) for memory in target.memories)
+    if target.fast is None:
+        return least
+    first = np.searchsorted(table.operand_job, np.arange(len(least) + 1))
+    # Seconds of an operand in each memory: shape (memories, operands, cores).
+    seconds = np.stack([_access_seconds(table, memory) for memory in (target.main, target.fast)])
+    for count in range(1, _MOST_ENUMERATED + 1):
+        jobs = np.flatnonzero(np.diff(first) == count)
+        rows = first[jobs][:, None] + np.arange(count)
+        best = np.full((len(jobs), least.shape[1]), np.inf)
+        for where in itertools.product((True, False), repeat=count):
+            times = [seconds[m][rows][:, np.array(where) == (m == 0)].sum(axis=1) for m in (0, 1)]
+            best = np.minimum(best, np.maximum(*times))
+        least[jobs] = np.maximum(least[jobs], best)
+    return least
+
+
+def _access_seconds(table: JobTable, memory: Memory) -> Floats:
+    bandwidth = np.where(table.operand_write, memory.write_bandwidth, memory.read_bandwidth)
+    return np.asarray(table.moved / bandwidth[:, None])
+
+
+def _crowded(tensors: Sequence[TensorInstance], table: JobTable, target: Target) -> tuple[int, int]:
+    """Time of the main link, and bytes, that jobs need because not all of their activations fit into the fast memory at once.
+
+    Each activation is whole in the fast memory while a job uses it there, so that the cheapest that leave enough room for the others
+    cross the main link. Accesses differ from job to job, so that all of them count. Those of :class:`_Needs` that are fixed or forced
+    are not among them.
+    """
+    fast = target.fast
+    if fast is None or not target.main.in_place:
+        return 0, 0
+    costs: dict[int, dict[int, tuple[int, float, int]]] = {}
+    least = table.moved.min(axis=1).tolist()
+    columns = (table.operand_job.tolist(), table.operand_tensor.tolist(), table.operand_write.tolist(), least)
+    for job, t, write, moved in zip(*columns, strict=True):
+        tensor = tensors[t]
+        if tensor.kind != "activation" or tensor.bytes > fast.capacity or (write and tensor.is_output):
+            continue
+        seconds = moved / (target.main.write_bandwidth if write else target.main.read_bandwidth)
+        size, before, bytes_before = costs.setdefault(job, {}).get(t, (tensor.bytes, 0.0, 0))
+        costs[job][t] = (size, before + seconds, bytes_before + moved)
+    time = size_moved = 0
+    for own in costs.values():
+        excess = sum(size for size, _, _ in own.values()) - fast.capacity
+        if excess > 0:
+            time += int(_fine(np.array(_cheapest_cover(excess, [(size, seconds) for size, seconds, _ in own.values()]))))
+            size_moved += int(_cheapest_cover(excess, [(size, float(moved)) for size, _, moved in own.values()]))
+    return time, size_moved
+
+
+def _cheapest_cover(excess: int, items: list[tuple[int, float]]) -> float:
+    """Least cost of (size, cost) items that are together no smaller than ``excess``; of many items a fraction of one may be taken."""
+    if len(items) <= _MOST_ENUMERATED:
+        chosen = itertools.chain.from_iterable(itertools.combinations(items, n) for n in range(1, len(items) + 1))
+        return min(sum(cost for _, cost in part) for part in chosen if sum(size for size, _ in part) >= excess)
+    total = 0.0
+    for size, cost in sorted(items, key=lambda item: item[1] / max(1, item[0])):
+        share = min(1.0, excess / max(1, size))
+        total += cost * share
+        excess -= size
+        if excess <= 0:
+            break
+    return total * (1 - 1e-12)
+
+
+def _link_time(table: JobTable, memory: Memory, rows: NDArray[np.bool_]) -> Ints:
+    """Time of a memory's link that some operands of every job need on every core, by direction."""
+    seconds = np.zeros((*table.compute.shape, 2))
+    for direction, bandwidth in enumerate((memory.read_bandwidth, memory.write_bandwidth)):
+        chosen = rows & (table.operand_write == bool(direction))
+        np.add.at(seconds[:, :, direction], table.operand_job[chosen], table.moved[chosen] / bandwidth)
+    return _fine(seconds)
+
+
+def _fine(seconds: Floats) -> Ints:
+    """Seconds in the unit of needs, rounded down by at least what floating point may have added."""
+    return np.floor(seconds * (PICOSECONDS * _FINE) * (1 - 1e-14)).astype(np.int64)
+
+
+def _compulsory_inbound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], in_place: bool) -> int:
+    """Bytes of weights and inputs that must come in: all of one that is copied, or what every job reads of one that never is."""
+    outside = [tensor for tensor in tensors if tensor.kind != "activation"]
+    read: dict[str, int] = {}
+    for job in jobs:
+        for operand in job.reads:
+            read[operand.tensor] = read.get(operand.tensor, 0) + operand.bytes
+    if not in_place:
+        return sum(tensor.bytes for tensor in outside if tensor.name in read)
+    return sum(min(tensor.bytes, read.get(tensor.name, 0)) for tensor in outside)
+
+
+def _main_only(needs: _Needs) -> list[int]:
+    """All weight on the main link."""
+    return [0] * needs.core.shape[1] + [1] + [0] * (len(needs.link) - 1)
+
+
+def _evaluate(needs: _Needs, weights: list[int]) -> int:
+    """The bound for integer multipliers: a makespan T gives every resource T, so sum(w) T >= sum over jobs of the least weighted use."""
+    cores = needs.core.shape[1]
+    cost = needs.core.astype(object) * np.array(weights[:cores], dtype=object)
+    traffic = [link.astype(object) * weight for link, weight in zip(needs.link, weights[cores:], strict=True)]
+    cheapest = traffic[0] if len(traffic) == 1 else np.minimum(traffic[0], traffic[1])
+    forced = needs.forced.astype(object) * weights[cores]
+    total = int((cost + forced + cheapest.sum(axis=2)).min(axis=1).sum()) + weights[cores] * needs.fixed
+    # A makespan is a whole number of picoseconds: the next one is a bound too.
+    return -(-total // max(1, sum(weights) * _FINE))
+
+
+def _best_multipliers(needs: _Needs) -> list[int]:
+    """Maximise the bound over multipliers by cutting planes (Kelley, 1960): each assignment of jobs to resources is a cut.
+
+    Cores with equal columns share a multiplier, so that the program has a handful of variables however many jobs there are.
+    """
+    import highspy
+
+    cores = needs.core.shape[1]
+    kinds = [int(np.flatnonzero((needs.core == needs.core[:, [c]]).all(axis=0))[0]) for c in range(cores)]
+    columns = sorted(set(kinds))
+    multiplicity = np.array([kinds.count(column) for column in columns] + [1] * len(needs.link), dtype=np.float64)
+    solver = highspy.Highs()
+    solver.silent()
+    variables = len(multiplicity)
+    infinity = highspy.kHighsInf
+    for _ in range(variables):
+        solver.addVar(0.0, 1.0)
+    solver.addVar(-infinity, infinity)
+    solver.changeColCost(variables, -1.0)
+    solver.addRow(1.0, 1.0, variables, np.arange(variables, dtype=np.int32), multiplicity)
+    weights = np.full(variables, 1.0 / multiplicity.sum())
+    best, best_value = weights, -1.0
+    scale = max(1.0, float(needs.core.sum(dtype=np.float64)), float(needs.fixed))
+    for _ in range(_CUTS):
+        use = _least_use(needs, columns, weights)
+        value = float(weights @ use)
+        if value > best_value:
+            best, best_value = weights, value
+        row = np.append(-use / scale, 1.0)
+        solver.addRow(-infinity, 0.0, variables + 1, np.arange(variables + 1, dtype=np.int32), row)
+        solver.run()
+        solution = np.array(solver.getSolution().col_value)
+        weights = np.clip(solution[:variables], 0.0, 1.0)
+        if solution[variables] * scale <= best_value * (1 + 1e-6):
+            break
+    integers = np.rint(best * 2**_WEIGHT_BITS).astype(np.int64)
+    per_core = [int(integers[columns.index(kind)]) for kind in kinds]
+    return [*per_core, *(int(w) for w in integers[len(columns) :])]
+
+
+def _least_use(needs: _Needs, columns: list[int], weights: Floats) -> Floats:
+    """Use of every resource when each job takes its cheapest core and each access its cheapest link."""
+    core = needs.core[:, columns].astype(np.float64)
+    links = [link[:, columns].astype(np.float64) for link in needs.link]
+    prices = weights[len(columns) :]
+    on_main = np.ones(links[0].shape, dtype=bool) if len(links) == 1 else links[0] * prices[0] <= links[1] * prices[1]
+    shares = [np.where(on_main, links[0], 0.0)] + [np.where(on_main, 0.0, link) for link in links[1:]]
+    traffic = [share.sum(axis=2) for share in shares]
+    traffic[0] += needs.forced[:, columns]
+    cost = core * weights[: len(columns)] + sum(price * link for price, link in zip(prices, traffic, strict=True))
+    choice = cost.argmin(axis=1)
+    jobs = np.arange(len(core))
+    use = np.zeros(len(weights))
+    np.add.at(use, choice, core[jobs, choice])
+    use[len(columns) :] = [link[jobs, choice].sum() for link in traffic]
+    use[len(columns)] += needs.fixed
+    return use

@@ -1,0 +1,1 @@
+"""Plans of the same networks on many machines."""

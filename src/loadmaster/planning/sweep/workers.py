@@ -1,0 +1,96 @@
+"""Where the points of a sweep are planned: processes of this machine, or a Dask cluster. Both are executors of the standard library."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, ProcessPoolExecutor
+from contextlib import contextmanager
+from types import FrameType
+
+from loadmaster.core.errors import PlanError
+
+_SCHEME = "dask://"
+_PATIENCE = "10s"
+_GRACE = 0.2
+"""Seconds in which an interrupt that ended the workers reaches this process too."""
+_INTERRUPTS: list[int] = []
+_GO_ON = "finished points are kept: run the same command again"
+
+
+@contextmanager
+def local_processes(count: int | None = None) -> Iterator[Executor]:
+    """``count`` processes, by default as many as there are processors to run on.
+
+    They are started afresh, not forked: solvers have threads. A script that calls this needs ``if __name__ == "__main__":`` around it.
+
+    Raises
+    ------
+    PlanError
+        If one of them is ended from outside.
+    """
+    count = count or os.cpu_count() or 1
+    _INTERRUPTS.clear()
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _note_interrupt)
+    with ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), initializer=_end_at_interrupt) as executor:
+        try:
+            yield executor
+        except BrokenExecutor:
+            if _interrupted():
+                return
+            raise PlanError(
+                f"a process that planned was ended from outside, perhaps for want of memory: {_GO_ON}, with fewer --workers"
+            ) from None
+
+
+def _interrupted() -> bool:
+    """Whether workers have ended because of Ctrl-C: the news of their end may arrive before the interrupt does, or instead of it."""
+    try:
+        time.sleep(_GRACE)
+    except KeyboardInterrupt:
+        return True
+    return bool(_INTERRUPTS)
+
+
+def _note_interrupt(number: int, frame: FrameType | None) -> None:
+    _INTERRUPTS.append(number)
+    signal.default_int_handler(number, frame)
+
+
+def _end_at_interrupt() -> None:
+    """Ctrl-C reaches every process: a worker ends there, instead of keeping a plan that was stopped early."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextmanager
+def dask_cluster(address: str) -> Iterator[Executor]:
+    """The workers of the Dask scheduler at ``dask://host:port``; a point whose worker is lost is planned again by another.
+
+    Raises
+    ------
+    PlanError
+        If the address does not read so, Dask is not installed, or nobody answers.
+    """
+    host, _, port = address.removeprefix(_SCHEME).rpartition(":")
+    if not address.startswith(_SCHEME) or not host or not port.isdecimal():
+        raise PlanError(f"--cluster {address!r}: write dask://host:port, the address of a Dask scheduler")
+    try:
+        from distributed import Client, KilledWorker
+        from distributed.comm import CommClosedError
+    except ImportError:
+        raise PlanError("--cluster needs Dask: pip install 'loadmaster[cluster]'") from None
+    try:
+        client = Client(f"tcp://{host}:{port}", timeout=_PATIENCE, set_as_default=False)
+    except (OSError, TimeoutError) as error:
+        raise PlanError(f"--cluster {address!r}: no Dask scheduler answers there: {error}") from None
+    with client:
+        try:
+            yield client.get_executor(pure=False)
+        except (KilledWorker, CommClosedError, CancelledError) as error:
+            raise PlanError(f"--cluster {address!r}: the cluster gave up: {error}: {_GO_ON}") from None

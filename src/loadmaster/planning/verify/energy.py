@@ -1,0 +1,70 @@
+"""Checks of energy: what bytes take is what the target says or what is published, and all of it adds up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from loadmaster.core.units import FEMTOJOULES, PICOSECONDS, format_joules
+from loadmaster.planning.verify.facts import Facts, quoted
+from loadmaster.targets.hardware import Memory
+
+_LEAST_MAC = 0.3e-12
+"""Joules of a multiply-accumulate of 8 bits and a 32-bit sum; wider ones take more (Horowitz, ISSCC 2014)."""
+_DRAM = 1300e-12 / 8
+_SRAM = ((8 * 2**10, 10e-12 / 8), (32 * 2**10, 20e-12 / 8), (2**20, 100e-12 / 8))
+"""Sizes in bytes, and joules a byte, of the same source."""
+
+
+def fj(joules: float) -> int:
+    """Femtojoules, in which energies compare exactly."""
+    return round(joules * FEMTOJOULES)
+
+
+def rates(facts: Facts) -> Iterator[str]:
+    """A byte takes what the target states for its memory; else that of DRAM in main memory, and that of an SRAM of its size elsewhere."""
+    target, stated = facts.plan.target, facts.plan.byte_energy
+    due = {core.name: _sram(core.buffer) for core in target.cores} | {memory.name: _of(memory, target.main) for memory in target.memories}
+    for place, joules in due.items():
+        if abs(fj(stated[place]) - joules * FEMTOJOULES) > 1:
+            yield f"a byte of {place} is said to take {format_joules(stated[place])}, where it takes {format_joules(joules)}"
+
+
+def energy(facts: Facts) -> Iterator[str]:
+    """Jobs take no less than their arithmetic; a place takes what its jobs and transfers do, and the plan all that and static power."""
+    plan, metrics = facts.plan, facts.plan.metrics
+    taken = dict.fromkeys(plan.byte_energy, 0)
+    for job in plan.jobs:
+        taken[job.core] += fj(job.energy)
+        if job.energy < job.macs * _LEAST_MAC * (1 - 1e-9):
+            yield f"job {quoted(job.name)} takes {format_joules(job.energy)} for {job.macs} multiply-accumulates, less than any can"
+    for transfer in plan.transfers:
+        for place in (transfer.source, transfer.destination):
+            taken[place] += transfer.bytes * fj(plan.byte_energy[place])
+    for place, found in taken.items():
+        if metrics.energy_by[place] != found / FEMTOJOULES:
+            yield f"the energy of {place} is said to be {metrics.energy_by[place]:.17g} J, its records take {found / FEMTOJOULES:.17g}"
+    total = sum(taken.values()) + round(plan.target.static_power * (FEMTOJOULES // PICOSECONDS) * facts.makespan)
+    if metrics.energy.value != total / FEMTOJOULES:
+        yield f"the energy is said to be {metrics.energy.value:.17g} J, but is {total / FEMTOJOULES:.17g}"
+    if metrics.energy.lower_bound > metrics.energy.value:
+        yield f"the energy of {metrics.energy.value:.17g} J is said to be at least {metrics.energy.lower_bound:.17g}"
+
+
+def _of(memory: Memory, main: Memory) -> float:
+    if memory.energy is not None:
+        return memory.energy
+    return _DRAM if memory is main else _sram(memory.capacity)
+
+
+def _sram(size: int) -> float:
+    """Joules of a byte: a power law between the published sizes, and the square root of the size beyond them."""
+    if size == 0:
+        return 0.0
+    (small, low), (middle, half), (large, high) = _SRAM
+    if size <= small:
+        return low * math.sqrt(size / small)
+    if size >= large:
+        return high * math.sqrt(size / large)
+    (left, start), (right, end) = ((small, low), (middle, half)) if size <= middle else ((middle, half), (large, high))
+    return float(start * (end / start) ** (math.log(size / left) / math.log(right / left)))

@@ -1,0 +1,214 @@
+"""What the checks look up: the plan's records by name, its jobs and copies as one list of steps, and who touches what where.
+
+Each is built on first use: those that need sound numbers and names are first used by checks that come after the checks of these.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, pairwise
+from typing import NamedTuple
+
+from loadmaster.core.units import PICOSECONDS, format_seconds
+from loadmaster.planning.plan import Plan, PlannedJob, PlannedTensor, PlannedTransfer
+from loadmaster.targets.hardware import Memory
+
+NOWHERE = -1
+_LONGEST_NAME = 120
+
+
+class Step(NamedTuple):
+    """A job or a copy: what ``after`` lists order. Times in picoseconds."""
+
+    label: str
+    start: int
+    end: int
+    after: tuple[str, ...]
+
+
+class Access(NamedTuple):
+    """A step's use of a tensor in a shared memory; ``place`` is the index of the allocation that holds it then, or ``NOWHERE``."""
+
+    step: int
+    tensor: str
+    memory: str
+    writes: bool
+    place: int
+
+
+def ps(seconds: float) -> int:
+    """Picoseconds, in which times compare exactly."""
+    return round(seconds * PICOSECONDS)
+
+
+def when(picoseconds: float) -> str:
+    """Readable time."""
+    return format_seconds(picoseconds / PICOSECONDS)
+
+
+def quoted(name: str) -> str:
+    """A name in quotes and on one line, without its middle if it is very long."""
+    if len(name) > _LONGEST_NAME:
+        name = f"{name[: _LONGEST_NAME - 43]}...{name[-40:]}"
+    return repr(name)
+
+
+def span(start: float, end: float) -> str:
+    """Readable half-open interval of two times in seconds."""
+    return f"[{format_seconds(start)}, {format_seconds(end)})"
+
+
+def transfer_label(transfer: PlannedTransfer) -> str:
+    """What messages call a transfer."""
+    if transfer.name:
+        return f"copy {quoted(transfer.name)}"
+    return f"the transfer of {quoted(transfer.tensor)} from {transfer.source} to {transfer.destination} for job {quoted(transfer.job)}"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A plan and the indices that the checks share. All of them are built once, in O(n log n)."""
+
+    plan: Plan
+
+    @cached_property
+    def memories(self) -> dict[str, Memory]:
+        """Shared memories by name."""
+        return {memory.name: memory for memory in self.plan.target.memories}
+
+    @cached_property
+    def capacities(self) -> dict[str, int]:
+        """Bytes of every shared memory and every private buffer."""
+        buffers = {core.name: core.buffer for core in self.plan.target.cores}
+        return buffers | {name: memory.capacity for name, memory in self.memories.items()}
+
+    @cached_property
+    def tensors(self) -> dict[str, PlannedTensor]:
+        """Tensors by name."""
+        return {tensor.name: tensor for tensor in self.plan.tensors}
+
+    @cached_property
+    def jobs(self) -> dict[str, PlannedJob]:
+        """Jobs by name."""
+        return {job.name: job for job in self.plan.jobs}
+
+    @cached_property
+    def copies(self) -> tuple[PlannedTransfer, ...]:
+        """Transfers between memories that serve no single job."""
+        return tuple(transfer for transfer in self.plan.transfers if not transfer.job)
+
+    @cached_property
+    def makespan(self) -> int:
+        """When the last job or transfer ends, in picoseconds."""
+        return max((ps(record.end) for record in chain[PlannedJob | PlannedTransfer](self.plan.jobs, self.plan.transfers)), default=0)
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """All jobs, in the plan's order, then all copies."""
+        jobs = [Step(f"job {quoted(job.name)}", ps(job.start), ps(job.end), job.after) for job in self.plan.jobs]
+        return (*jobs, *(Step(f"copy {quoted(copy.name)}", ps(copy.start), ps(copy.end), copy.after) for copy in self.copies))
+
+    @cached_property
+    def step_of(self) -> dict[str, int]:
+        """Index of every step by the name of its job or copy."""
+        return {name: i for i, name in enumerate((*(job.name for job in self.plan.jobs), *(copy.name for copy in self.copies)))}
+
+    @cached_property
+    def core_orders(self) -> dict[str, list[int]]:
+        """Steps of every core in the order in which it runs them: by start, then end, then place in the plan's list."""
+        orders = defaultdict(list)
+        for i, job in enumerate(self.plan.jobs):
+            orders[job.core].append(i)
+        return {core: sorted(order, key=lambda i: (self.steps[i].start, self.steps[i].end, i)) for core, order in orders.items()}
+
+    @cached_property
+    def core_places(self) -> dict[int, int]:
+        """For every job, how many run before it on its core."""
+        return {step: place for order in self.core_orders.values() for place, step in enumerate(order)}
+
+    @cached_property
+    def predecessors(self) -> list[list[int]]:
+        """For every step, the steps that its ``after`` names and the step before it on its core."""
+        before = [[self.step_of[name] for name in step.after] for step in self.steps]
+        for order in self.core_orders.values():
+            for first, second in pairwise(order):
+                before[second].append(first)
+        return before
+
+    @cached_property
+    def direct(self) -> list[frozenset[int]]:
+        """The same as sets."""
+        return [frozenset(before) for before in self.predecessors]
+
+    @cached_property
+    def topological(self) -> list[int]:
+        """Steps, each after its predecessors; those on or behind a cycle are left out."""
+        waiting = [len(before) for before in self.predecessors]
+        followers: list[list[int]] = [[] for _ in self.steps]
+        for i, before in enumerate(self.predecessors):
+            for predecessor in before:
+                followers[predecessor].append(i)
+        order = deque(i for i, count in enumerate(waiting) if count == 0)
+        done = []
+        while order:
+            done.append(order.popleft())
+            for follower in followers[done[-1]]:
+                waiting[follower] -= 1
+                if waiting[follower] == 0:
+                    order.append(follower)
+        return done
+
+    @cached_property
+    def spans(self) -> list[tuple[int, int]]:
+        """Lifetime of every allocation in picoseconds."""
+        return [(ps(allocation.start), ps(allocation.end)) for allocation in self.plan.allocations]
+
+    @cached_property
+    def places(self) -> dict[tuple[str, str], list[int]]:
+        """Allocations of every (tensor, memory) by start."""
+        places = defaultdict(list)
+        for i in sorted(range(len(self.spans)), key=self.spans.__getitem__):
+            places[self.plan.allocations[i].tensor, self.plan.allocations[i].memory].append(i)
+        return places
+
+    def place(self, tensor: str, memory: str, start: int, end: int) -> int:
+        """Allocation that holds a tensor in a memory over all of [start, end), or ``NOWHERE``."""
+        candidates = self.places.get((tensor, memory), [])
+        latest = bisect_right(candidates, start, key=lambda i: self.spans[i][0]) - 1
+        return candidates[latest] if latest >= 0 and self.spans[candidates[latest]][1] >= end else NOWHERE
+
+    @cached_property
+    def accesses(self) -> list[Access]:
+        """Every use of a tensor in a shared memory by a job or a copy."""
+        return [
+            Access(step, tensor, memory, writes, self.place(tensor, memory, self.steps[step].start, self.steps[step].end))
+            for step, tensor, memory, writes in self._uses()
+        ]
+
+    def _uses(self) -> Iterator[tuple[int, str, str, bool]]:
+        for i, job in enumerate(self.plan.jobs):
+            yield from ((i, operand.tensor, operand.memory, False) for operand in job.reads)
+            yield from ((i, operand.tensor, operand.memory, True) for operand in job.writes)
+        for i, copy in enumerate(self.copies, start=len(self.plan.jobs)):
+            yield i, copy.tensor, copy.source, False
+            yield i, copy.tensor, copy.destination, True
+
+    @cached_property
+    def deliveries(self) -> Mapping[int, list[int]]:
+        """For every allocation, the steps that put the tensor's content there: its producer, and copies."""
+        deliveries = defaultdict(list)
+        for access in self.accesses:
+            is_copy = access.step >= len(self.plan.jobs)
+            if access.writes and (is_copy or self.plan.jobs[access.step].name == self.tensors[access.tensor].producer):
+                deliveries[access.place].append(access.step)
+        return deliveries
+
+    def initial(self, place: int) -> bool:
+        """Whether an allocation holds its content from the start: an input or a weight in main memory from time 0."""
+        allocation = self.plan.allocations[place]
+        produced = self.tensors[allocation.tensor].producer
+        return not produced and allocation.memory == self.plan.target.main.name and self.spans[place][0] == 0

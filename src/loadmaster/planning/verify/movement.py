@@ -1,0 +1,124 @@
+"""Checks of transfers: all bytes of all operands move, in time, and no link carries more than it can."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from heapq import heappop, heappush, heapreplace
+from itertools import pairwise
+
+from loadmaster.core.units import PICOSECONDS
+from loadmaster.planning.plan import PlannedTransfer
+from loadmaster.planning.verify.facts import Facts, ps, quoted, span, transfer_label, when
+from loadmaster.targets.hardware import Memory
+
+Need = tuple[int, int, float, PlannedTransfer]
+"""Picoseconds of a link's time (third) that a transfer needs between its start and its end."""
+
+
+def operands(facts: Facts) -> Iterator[str]:
+    """A job reads at least a byte of what it reads and writes at least the whole of what it writes."""
+    for job in facts.plan.jobs:
+        for operand in job.reads:
+            if operand.bytes == 0:
+                yield f"job {quoted(job.name)} reads no bytes of {quoted(operand.tensor)}"
+        for operand in job.writes:
+            whole = facts.tensors[operand.tensor].bytes
+            if operand.bytes < whole:
+                yield f"job {quoted(job.name)} writes {operand.bytes} of the {whole} bytes of {quoted(operand.tensor)}"
+
+
+def streams(facts: Facts) -> Iterator[str]:
+    """While a job runs, exactly the bytes of its operands move between their memories and its core."""
+    due: Counter[tuple[str, str, str, str]] = Counter()
+    for job in facts.plan.jobs:
+        for operand in job.reads:
+            due[job.name, operand.tensor, operand.memory, job.core] += operand.bytes
+        for operand in job.writes:
+            due[job.name, operand.tensor, job.core, operand.memory] += operand.bytes
+    moved: Counter[tuple[str, str, str, str]] = Counter()
+    for transfer in facts.plan.transfers:
+        if transfer.job:
+            moved[transfer.job, transfer.tensor, transfer.source, transfer.destination] += transfer.bytes
+            step = facts.steps[facts.step_of[transfer.job]]
+            if ps(transfer.start) < step.start or ps(transfer.end) > step.end:
+                job = facts.jobs[transfer.job]
+                yield f"{transfer_label(transfer)} lasts over {span(transfer.start, transfer.end)}, the job over {span(job.start, job.end)}"
+    for key in dict.fromkeys((*due, *moved)):
+        if due[key] != moved[key]:
+            name, tensor, source, destination = key
+            way = f"{quoted(tensor)} from {source} to {destination}"
+            yield f"job {quoted(name)} needs {due[key]} bytes of {way}, transfers move {moved[key]}"
+
+
+def copies(facts: Facts) -> Iterator[str]:
+    """Copies take whole tensors from one shared memory to the other, one after the other and no faster than the copy engine can."""
+    for copy in facts.copies:
+        label, whole = transfer_label(copy), facts.tensors[copy.tensor].bytes
+        if copy.source == copy.destination or not {copy.source, copy.destination} <= set(facts.memories):
+            yield f"{label} goes from {copy.source} to {copy.destination}, not between main and fast memory"
+            continue
+        if copy.bytes != whole:
+            yield f"{label} moves {copy.bytes} of the {whole} bytes of {quoted(copy.tensor)}"
+        least = _engine_seconds(facts, copy) * PICOSECONDS
+        # Each end of the copy may have been rounded by half a picosecond.
+        if ps(copy.end) - ps(copy.start) + 1 < least * (1 - 1e-9):
+            yield f"{label} takes {when(ps(copy.end) - ps(copy.start))}, the copy engine needs {when(least)}"
+    for one, two in pairwise(sorted(facts.copies, key=lambda copy: (ps(copy.start), ps(copy.end)))):
+        if ps(two.start) < ps(one.end):
+            spans = f"{span(one.start, one.end)} and {transfer_label(two)} over {span(two.start, two.end)}"
+            yield f"the copy engine makes {transfer_label(one)} over {spans}"
+
+
+def bandwidths(facts: Facts) -> Iterator[str]:
+    """Every link has the time for all that crosses it.
+
+    A link can share its time among transfers in any proportion; they all fit between their starts and ends if, and only if, serving
+    the earliest end first makes every end, because that order minimises the greatest lateness. Lateness up to a billionth of the
+    makespan and, for rounded times, a picosecond for each transfer since the link was last idle passes. O(n log n).
+    """
+    for memory in facts.memories.values():
+        needs = sorted(_needs(facts, memory), key=lambda need: need[:3])
+        for late, transfer in _late(needs, facts.makespan * 1e-9):
+            yield f"the link of {memory.name} is {when(late)} late with {transfer_label(transfer)}, which ends at {when(ps(transfer.end))}"
+
+
+def _engine_seconds(facts: Facts, copy: PlannedTransfer) -> float:
+    """Seconds that the copy engine needs at its better speed; none if the target does not say."""
+    engine = facts.plan.target.copy
+    if engine is None:
+        return 0.0
+    to_main = copy.destination == facts.plan.target.main.name
+    speeds = (engine.to_main, engine.asynchronous_to_main) if to_main else (engine.to_fast, engine.asynchronous_to_fast)
+    return copy.bytes / max(speeds) if max(speeds) > 0 else math.inf
+
+
+def _needs(facts: Facts, memory: Memory) -> Iterator[Need]:
+    for transfer in facts.plan.transfers:
+        for end, bandwidth in ((transfer.source, memory.read_bandwidth), (transfer.destination, memory.write_bandwidth)):
+            if end == memory.name and transfer.bytes:
+                yield ps(transfer.start), ps(transfer.end), transfer.bytes / bandwidth * PICOSECONDS, transfer
+
+
+def _late(needs: list[Need], slack: float) -> Iterator[tuple[float, PlannedTransfer]]:
+    """Serve transfers, given by start, earliest end first; the first one late of each busy stretch, and by how many picoseconds."""
+    clock, arrived, stretch, reported = 0.0, 0, 0, False
+    waiting: list[tuple[int, int, float]] = []
+    while waiting or arrived < len(needs):
+        if not waiting:
+            clock, stretch, reported = max(clock, needs[arrived][0]), arrived, False
+        while arrived < len(needs) and needs[arrived][0] <= clock:
+            heappush(waiting, (needs[arrived][1], arrived, needs[arrived][2]))
+            arrived += 1
+        end, first, left = waiting[0]
+        until = needs[arrived][0] if arrived < len(needs) else math.inf
+        if clock + left > until:
+            heapreplace(waiting, (end, first, left - (until - clock)))
+            clock = until
+            continue
+        heappop(waiting)
+        clock += left
+        if clock - end > slack + (arrived - stretch) and not reported:
+            reported = True
+            yield clock - end, needs[first][3]

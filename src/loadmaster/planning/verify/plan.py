@@ -1,0 +1,134 @@
+"""The judge of finished plans: naive checks that share nothing with the engines that make them.
+
+Nothing here may import more than the nouns (the plan, the target, units), and every check works from the plan's own records. Each is
+a sweep in O(n log n), but for reachability in the order of what is not ordered plainly, which is O(edges x steps / 64).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from loadmaster.allocation.memories.problem import Bank
+from loadmaster.allocation.memories.verify import broken_bank_rules
+from loadmaster.allocation.problem import Ints, Problem
+from loadmaster.allocation.verify import broken_rules
+from loadmaster.placement.answer import MemoryPlan
+from loadmaster.placement.verify import broken_placement_rules
+from loadmaster.planning.plan import Plan
+from loadmaster.planning.verify import curves, dataflow, energy, figures, goals, memory, movement, order, records
+from loadmaster.planning.verify.facts import Facts
+
+_SHOWN = 20
+_COUNTED = 10_000
+_LONGEST = 1000
+
+Check = Callable[[Facts], Iterator[str]]
+
+RULES: tuple[dict[str, Check], ...] = (
+    {"number": records.numbers},
+    {"name": records.names},
+    {"reference": records.references},
+    {"time": records.times},
+    {
+        "complete": records.completeness,
+        "producer": records.producers,
+        "core": records.cores,
+        "compute": records.compute,
+        "dataflow": dataflow.dataflow,
+        "size": memory.sizes,
+        "capacity": memory.capacities,
+        "alignment": memory.alignments,
+        "overlap": memory.overlaps,
+        "double": memory.doubles,
+        "tile": memory.tiles,
+        "input": memory.inputs,
+        "output": memory.outputs,
+        "residence": memory.residence,
+        "arrival": memory.arrival,
+        "in-place": memory.in_place,
+        "order": order.orders,
+        "cycle": order.cycles,
+        "dependency": order.dependencies,
+        "race": order.races,
+        "operand": movement.operands,
+        "stream": movement.streams,
+        "copy": movement.copies,
+        "bandwidth": movement.bandwidths,
+        "curve": curves.curves,
+        "makespan": figures.makespan,
+        "release": goals.releases,
+        "latency": goals.latencies,
+        "byte-energy": energy.rates,
+        "energy": energy.energy,
+        "objective": goals.objective,
+        "status": figures.status,
+        "work": figures.work,
+        "rate": figures.rates,
+        "traffic": figures.traffic,
+        "memory": figures.memory_use,
+    },
+)
+"""What must hold, by the names of the rules, in stages: a stage may rely on all that come before it."""
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A rule that a plan breaks, and in one line who breaks it, where and when."""
+
+    rule: str
+    message: str
+
+
+def verify(plan: Plan) -> tuple[Violation, ...]:
+    """Check that a plan holds.
+
+    What lower bounds of times, traffic and energy say is taken on trust, and with it the word ``optimal``: they are only checked to be on
+    the right side of the value. To prove them takes every job's cost on every core, which a plan does not hold.
+
+    Parameters
+    ----------
+    plan
+        Any plan whose fields have the types that they should have, however wrong their values are.
+
+    Returns
+    -------
+    tuple of Violation
+        Empty if the plan holds. Else what is wrong, at most 20 of a rule and then how many more. Where numbers, names, references or
+        times are broken, the checks that rely on them are left out.
+    """
+    facts = Facts(plan)
+    for stage in RULES:
+        if found := tuple(violation for rule, check in stage.items() for violation in _violations(rule, check(facts))):
+            return found
+    return ()
+
+
+def verify_buffers(problem: Problem, offsets: Ints, capacity: int | None = None) -> tuple[Violation, ...]:
+    """Check that offsets solve a packing problem: what is wrong with them, at most 20 violations; empty if they do."""
+    return tuple(Violation(rule, message) for rule, message in islice(broken_rules(problem, offsets, capacity), _SHOWN))
+
+
+def verify_banks(problem: Problem, homes: Sequence[str], offsets: Ints, banks: Sequence[Bank]) -> tuple[Violation, ...]:
+    """Check that memories and offsets solve a problem with several memories: what is wrong with them, at most 20 violations."""
+    return tuple(Violation(rule, message) for rule, message in islice(broken_bank_rules(problem, homes, offsets, banks), _SHOWN))
+
+
+def verify_placement(plan: MemoryPlan) -> tuple[Violation, ...]:
+    """Check that a tensor placement holds: operands, copies, the limit at every kernel, addresses; at most 20 violations."""
+    rules = broken_placement_rules(plan.sequence, plan.placement, plan.limit, plan.mode, plan.offsets)
+    return tuple(Violation(rule, message) for rule, message in islice(rules, _SHOWN))
+
+
+def _violations(rule: str, messages: Iterator[str]) -> Iterator[Violation]:
+    yield from (Violation(rule, _line(message)) for message in islice(messages, _SHOWN))
+    more = sum(1 for _ in islice(messages, _COUNTED))
+    if more:
+        yield Violation(rule, f"and {more} more" if more < _COUNTED else f"and at least {more} more")
+
+
+def _line(message: str) -> str:
+    """One printable line of bearable length, whatever memories and cores are called."""
+    shown = message if message.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message)
+    return shown if len(shown) <= _LONGEST else shown[: _LONGEST - 3] + "..."

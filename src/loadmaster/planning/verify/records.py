@@ -1,0 +1,240 @@
+"""Checks of single records and of what they call each other: numbers, names, references, and that no work is missing."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import fields
+from itertools import chain, pairwise
+from typing import Any
+
+from loadmaster.core.units import PICOSECONDS, format_seconds
+from loadmaster.planning.plan import Plan, PlannedTransfer
+from loadmaster.planning.verify.facts import Facts, ps, quoted, span, transfer_label, when
+
+_LARGEST = 2**63
+_LARGEST_FLOAT = 1e100
+"""More than any figure of a machine, and far from overflow when figures are multiplied."""
+
+
+def numbers(facts: Facts) -> Iterator[str]:
+    """No number is negative, and whole numbers and picoseconds fit 64 bits; speeds and alignments are positive; energies are finite."""
+    limits: dict[type, list[tuple[str, float]]] = {}
+    for record in _records(facts.plan):
+        kind = type(record)
+        if kind not in limits:
+            limits[kind] = _limits(kind)
+        for name, limit in limits[kind]:
+            value = getattr(record, name)
+            if value is not None and not 0 <= value < limit:
+                yield f"{name} of {_label(record)} is {value!s:.40}, outside [0, {limit:.2g})"
+    for place, joules in chain(facts.plan.byte_energy.items(), facts.plan.metrics.energy_by.items()):
+        if not 0 <= joules < _LARGEST_FLOAT:
+            yield f"the energy of {quoted(place)} is {joules!s:.40}, outside [0, {_LARGEST_FLOAT:.2g})"
+    for memory in facts.plan.target.memories:
+        for name in ("read_bandwidth", "write_bandwidth", "alignment"):
+            if getattr(memory, name) == 0:
+                yield f"{name} of {_label(memory)} is 0"
+    for core in facts.plan.target.cores:
+        for bits, rate in core.macs_per_cycle.items():
+            if not 0 <= rate < _LARGEST_FLOAT:
+                yield f"macs_per_cycle of {_label(core)} at {bits!s:.40} bits is {rate!s:.40}, outside [0, {_LARGEST_FLOAT:.2g})"
+
+
+def names(facts: Facts) -> Iterator[str]:
+    """Networks, tensors, memories with cores, and jobs with copies each have names that are not empty and occur once."""
+    plan = facts.plan
+    copies = (copy.name for copy in facts.copies)
+    groups: dict[str, Iterable[str]] = {
+        "network": (network.name for network in plan.networks),
+        "tensor": (tensor.name for tensor in plan.tensors),
+        "memory or core": chain((memory.name for memory in plan.target.memories), (core.name for core in plan.target.cores)),
+        "job or copy": chain((job.name for job in plan.jobs), copies),
+    }
+    for what, group in groups.items():
+        for name, count in Counter(group).items():
+            if not name:
+                yield f"a {what} has no name"
+            elif count > 1:
+                yield f"{count} times a {what} is called {quoted(name)}"
+
+
+def references(facts: Facts) -> Iterator[str]:
+    """Every name that a record mentions is the name of something in the plan."""
+    plan = facts.plan
+    networks = {network.name for network in plan.networks}
+    cores = {core.name for core in plan.target.cores}
+    for tensor in plan.tensors:
+        yield from _unknown(tensor, "network", (tensor.network,), networks)
+        yield from _unknown(tensor, "producer", (tensor.producer,) if tensor.producer else (), facts.jobs)
+    for mini_batch in plan.mini_batches:
+        yield from _unknown(mini_batch, "network", (mini_batch.network,), networks)
+    for timing in plan.timings:
+        yield from _unknown(timing, "network", (timing.network,), networks)
+    for job in plan.jobs:
+        operands = (*job.reads, *job.writes)
+        yield from _unknown(job, "network", (job.network,), networks)
+        yield from _unknown(job, "core", (job.core,), cores)
+        yield from _unknown(job, "tensor", [operand.tensor for operand in operands], facts.tensors)
+        yield from _unknown(job, "shared memory", [operand.memory for operand in operands], facts.memories)
+        yield from _unknown(job, "job or copy", job.after, facts.step_of)
+    for allocation in plan.allocations:
+        yield from _unknown(allocation, "tensor", (allocation.tensor,), facts.tensors)
+        yield from _unknown(allocation, "memory", (allocation.memory,), facts.capacities)
+    for transfer in plan.transfers:
+        yield from _unknown(transfer, "tensor", (transfer.tensor,), facts.tensors)
+        yield from _unknown(transfer, "memory or core", (transfer.source, transfer.destination), facts.capacities)
+        yield from _unknown(transfer, "job", (transfer.job,) if transfer.job else (), facts.jobs)
+        yield from _unknown(transfer, "job or copy", transfer.after, facts.step_of)
+    yield from _keys(facts, cores)
+
+
+def times(facts: Facts) -> Iterator[str]:
+    """Nothing ends before it starts, and no job is shorter than its arithmetic."""
+    plan = facts.plan
+    timed: Iterable[Any] = chain(plan.jobs, plan.allocations, plan.transfers, *plan.links.values())
+    for record in timed:
+        if ps(record.start) > ps(record.end):
+            yield f"{_label(record)} ends at {format_seconds(record.end)}, before it starts at {format_seconds(record.start)}"
+    for job in plan.jobs:
+        if ps(job.end) - ps(job.start) < ps(job.compute):
+            yield f"job {quoted(job.name)} runs over {span(job.start, job.end)}, less than its {format_seconds(job.compute)} of arithmetic"
+
+
+def compute(facts: Facts) -> Iterator[str]:
+    """No core does more multiply-accumulates in its arithmetic time than its whole array could; two picoseconds may go in rounding."""
+    rates = {
+        core.name: core.rows * core.columns * max(core.macs_per_cycle.values(), default=0.0) * core.clock
+        for core in facts.plan.target.cores
+    }
+    for job in facts.plan.jobs:
+        if not job.macs:
+            continue
+        least = job.macs / rates[job.core] * PICOSECONDS if rates[job.core] else math.inf
+        if ps(job.compute) + 2 < least * (1 - 1e-9):
+            takes = f"{format_seconds(job.compute)} of arithmetic for {job.macs} multiply-accumulates"
+            yield f"job {quoted(job.name)} takes {takes}, its core {job.core} needs {when(least) if least < math.inf else 'for ever'}"
+
+
+def completeness(facts: Facts) -> Iterator[str]:
+    """Every operator of every mini-batch of every network is done once: by one job, or by each of its tiles."""
+    done: dict[tuple[str, int], dict[str, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
+    for job in facts.plan.jobs:
+        for operator in job.operators:
+            done[job.network, job.mini_batch][operator].append((job.tile, job.tiles))
+    batches = defaultdict(set)
+    for name, batch in done:
+        batches[name].add(batch)
+    for network in facts.plan.networks:
+        here = batches[network.name]
+        for batch in sorted(here):
+            yield from _covered(
+                f"network {quoted(network.name)}, mini-batch {batch}",
+                tuple(operator.name for operator in network.operators),
+                done[network.name, batch],
+            )
+        if network.operators and len(here) < network.mini_batches:
+            missing = next(batch for batch in range(network.mini_batches) if batch not in here)
+            yield f"network {quoted(network.name)}: no job does mini-batch {missing} of {network.mini_batches}"
+        yield from (f"network {quoted(network.name)} has no mini-batch {batch}" for batch in here if batch >= network.mini_batches)
+
+
+def producers(facts: Facts) -> Iterator[str]:
+    """Every tensor is written by the job that it names as its producer and by no other."""
+    written = {(operand.tensor, job.name) for job in facts.plan.jobs for operand in job.writes}
+    for tensor in facts.plan.tensors:
+        if tensor.producer and (tensor.name, tensor.producer) not in written:
+            yield f"job {quoted(tensor.producer)} is to produce tensor {quoted(tensor.name)} but does not write it"
+    for name, job in sorted(written):
+        producer = facts.tensors[name].producer
+        if producer != job:
+            yield f"job {quoted(job)} writes tensor {quoted(name)}, which " + (
+                f"job {quoted(producer)} produces" if producer else "exists from the start"
+            )
+
+
+def cores(facts: Facts) -> Iterator[str]:
+    """Jobs of one core follow one another. Sweeps the jobs by start."""
+    for core, order in facts.core_orders.items():
+        for first, second in pairwise(order):
+            one, two = facts.plan.jobs[first], facts.plan.jobs[second]
+            if facts.steps[second].start < facts.steps[first].end:
+                first_span, second_span = span(one.start, one.end), span(two.start, two.end)
+                yield f"core {core} runs job {quoted(one.name)} over {first_span} and job {quoted(two.name)} over {second_span}"
+
+
+def _records(plan: Plan) -> Iterator[Any]:
+    """Every record of the plan that holds numbers."""
+    target, metrics = plan.target, plan.metrics
+    yield from (plan, target, plan.objective, *plan.timings, *plan.mini_batches)
+    yield from (*target.cores, *target.memories, *plan.networks, *plan.tensors, *plan.allocations, *plan.transfers)
+    for job in plan.jobs:
+        yield from (job, *job.reads, *job.writes)
+    yield from chain(*plan.links.values())
+    yield from (metrics.makespan, metrics.throughput, metrics.inferences_per_second, metrics.energy)
+    yield from chain(metrics.latency.values(), metrics.utilisation.values(), metrics.traffic.values(), metrics.memory.values())
+    if target.copy is not None:
+        yield target.copy
+
+
+def _limits(kind: Any) -> list[tuple[str, float]]:
+    """Numeric fields of a record and what they must stay below."""
+    limits = {"int": _LARGEST, "float": _LARGEST_FLOAT}
+    seconds = ("start", "end", "compute", "release", "latency", "period", "deadline")
+    return [
+        (field.name, _LARGEST / PICOSECONDS if field.name in seconds else limits[str(field.type).removesuffix(" | None")])
+        for field in fields(kind)
+        if str(field.type).removesuffix(" | None") in limits
+    ]
+
+
+def _label(record: Any) -> str:
+    """What messages call a record of any kind."""
+    kind = type(record).__name__.removeprefix("Planned").lower()
+    if isinstance(record, PlannedTransfer):
+        return transfer_label(record)
+    if isinstance(record, str):
+        return record
+    if hasattr(record, "tensor"):
+        return f"the {kind} of {quoted(record.tensor)} in {record.memory}"
+    return f"{kind} {quoted(record.name)}" if hasattr(record, "name") else f"the {kind} record"
+
+
+def _unknown(record: Any, what: str, mentioned: Iterable[str], known: Container[str]) -> Sequence[str]:
+    """What to say of the names that a record mentions and nothing has; almost always nothing, so that no label is made in vain."""
+    return [f"{_label(record)} names the {what} {quoted(name)}, which the plan does not have" for name in mentioned if name not in known]
+
+
+def _keys(facts: Facts, cores: set[str]) -> Iterator[str]:
+    """Curves and figures are there for every shared memory and core, and for nothing else; those of cores without a buffer are optional."""
+    metrics = facts.plan.metrics
+    shared = set(facts.memories)
+    managed = shared | {core.name for core in facts.plan.target.cores if core.buffer}
+    for what, present, needed, allowed in (
+        ("links", facts.plan.links, shared, shared),
+        ("metrics.traffic", metrics.traffic, shared, shared),
+        ("metrics.utilisation", metrics.utilisation, cores, cores),
+        ("metrics.memory", metrics.memory, managed, shared | cores),
+        ("byte_energy", facts.plan.byte_energy, shared | cores, shared | cores),
+        ("metrics.energy_by", metrics.energy_by, shared | cores, shared | cores),
+    ):
+        yield from _unknown(what, "memory or core", present, allowed)
+        yield from (f"{what} has no entry for {name}" for name in sorted(needed - set(present)))
+    networks = {network.name for network in facts.plan.networks}
+    yield from _unknown("metrics.latency", "network", metrics.latency, networks)
+    yield from (f"metrics.latency has no entry for {name}" for name in sorted(networks - set(metrics.latency)))
+
+
+def _covered(where: str, operators: tuple[str, ...], done: dict[str, list[tuple[int, int]]]) -> Iterator[str]:
+    """Operators of one mini-batch against the (tile, tiles) of the jobs that do them."""
+    for operator in operators:
+        parts = sorted(done.get(operator, ()))
+        if not parts:
+            yield f"{where}: no job does operator {quoted(operator)}"
+        elif parts[0][1] != len(parts) or parts != [(tile, len(parts)) for tile in range(len(parts))]:
+            found = ", ".join(f"{tile} of {tiles}" for tile, tiles in parts[:4])
+            yield f"{where}: operator {quoted(operator)} is not done once: its jobs are the tiles {found}" + (
+                ", ..." if len(parts) > 4 else ""
+            )
+    yield from (f"{where}: jobs do operator {quoted(name)}, which the network does not have" for name in sorted(set(done) - set(operators)))

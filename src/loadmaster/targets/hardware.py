@@ -1,0 +1,103 @@
+"""The hardware that a plan is for: cores, a main memory, at most one shared fast memory, and how fast bytes move."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Style(StrEnum):
+    """How a core maps loops onto its arithmetic (see :mod:`loadmaster.cost.analytical.cycles`)."""
+
+    WEIGHT_STATIONARY = "weight-stationary"
+    OUTPUT_STATIONARY = "output-stationary"
+    ROW_STATIONARY = "row-stationary"
+    ROOFLINE = "roofline"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A memory that all cores share, reached over one link.
+
+    ``capacity`` in bytes, bandwidths in bytes/s. Reads and writes take turns on the link: reading ``a`` and writing ``b`` bytes
+    takes ``a / read_bandwidth + b / write_bandwidth`` seconds of it. ``in_place`` says whether a core can use operands where
+    they lie in this memory; if not, they must be copied to the fast memory first. Offsets are multiples of ``alignment`` bytes.
+    ``energy`` is joules for each byte over the link, None where nobody knows better than the cost model.
+    """
+
+    name: str
+    capacity: int
+    read_bandwidth: float
+    write_bandwidth: float
+    in_place: bool = True
+    alignment: int = 64
+    energy: float | None = None
+
+    def padded(self, size: int) -> int:
+        """Bytes that a buffer of ``size`` takes where the next one must be aligned too."""
+        return -(-size // self.alignment) * self.alignment
+
+
+@dataclass(frozen=True)
+class Core:
+    """One processing core.
+
+    ``rows`` x ``columns`` multiply-accumulate elements at ``clock`` hertz, each doing ``macs_per_cycle[bits]``
+    multiply-accumulates a cycle; ``lanes`` scalar operations a cycle for everything else; ``buffer`` bytes of private
+    memory (0: none that a plan manages).
+
+    A ``flexible`` array takes, for every loop nest, any shape of as many elements. Each element has ``local_buffer`` bytes of its own.
+    The network between the private memory and the array carries ``noc_bandwidth`` bytes/s (None: all that is asked for) and takes
+    ``noc_latency`` seconds from end to end. ``winograd`` says that kernels may trade workspace for fewer multiplications
+    (:mod:`loadmaster.cost.kernels.algorithms`).
+    """
+
+    name: str
+    style: Style
+    rows: int
+    columns: int
+    clock: float
+    macs_per_cycle: Mapping[int, float]
+    lanes: int
+    buffer: int = 0
+    flexible: bool = False
+    local_buffer: int = 512
+    noc_bandwidth: float | None = None
+    noc_latency: float = 0.0
+    winograd: bool = False
+
+
+@dataclass(frozen=True)
+class CopyEngine:
+    """Copies between main and fast memory: bytes/s each way, when they block computation and when they overlap it.
+
+    If ``shared``, both directions take turns on one link.
+    """
+
+    to_fast: float
+    to_main: float
+    asynchronous_to_fast: float
+    asynchronous_to_main: float
+    shared: bool = False
+
+
+@dataclass(frozen=True)
+class Target:
+    """A machine: its cores, the main memory in which networks start and end, and a fast memory if it has one.
+
+    ``static_power`` in watts is what all of it takes while a plan runs, whatever it does.
+    """
+
+    name: str
+    description: str
+    cores: tuple[Core, ...]
+    main: Memory
+    fast: Memory | None = None
+    copy: CopyEngine | None = None
+    static_power: float = 0.0
+
+    @property
+    def memories(self) -> tuple[Memory, ...]:
+        """The shared memories, main first."""
+        return (self.main,) if self.fast is None else (self.main, self.fast)

@@ -1,0 +1,83 @@
+"""The bundled hardware descriptions, and how a description file becomes a :class:`~loadmaster.targets.hardware.Target`."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from loadmaster.core.errors import TargetError
+from loadmaster.targets.hardware import Target
+
+_LARGEST_FILE = 2**20
+
+
+def bundled() -> tuple[str, ...]:
+    """Names of the bundled targets."""
+    return tuple(sorted(entry.name.removesuffix(".toml") for entry in files(__name__).iterdir() if entry.name.endswith(".toml")))
+
+
+def bundled_text(name: str) -> str:
+    """The TOML of a bundled target; raises :class:`~loadmaster.core.errors.TargetError` if there is none of that name."""
+    if name not in bundled():
+        raise TargetError(f"there is no bundled target {name!r}: choose one of {', '.join(bundled())}, or give a .toml file")
+    return files(__name__).joinpath(f"{name}.toml").read_text(encoding="utf-8")
+
+
+def target(source: str | Path, overrides: Iterable[str] = ()) -> Target:
+    """Read a target.
+
+    Parameters
+    ----------
+    source : str or Path
+        Name of a bundled target, or a path that ends in ``.toml``.
+    overrides : iterable of str
+        ``"PATH=VALUE"``, each replacing one field by its dotted path in the file: ``"dram.bandwidth=8 GB/s"``,
+        ``"cores.ws.rows=64"`` (a core by its name or its position).
+
+    Raises
+    ------
+    TargetError
+        With every error in the file at once, each with its path.
+    """
+    from loadmaster.targets.overrides import apply_override
+    from loadmaster.targets.schema import build_target
+
+    label = str(source)
+    document = _parse(_text(source), label)
+    problems = []
+    for override in overrides:
+        try:
+            apply_override(document, override, label)
+        except TargetError as error:
+            problems.append(str(error))
+    try:
+        target = build_target(document, label)
+    except TargetError as error:
+        problems.append(str(error))
+    if problems:
+        raise TargetError("; ".join(problems))
+    return target
+
+
+def _text(source: str | Path) -> str:
+    path = Path(source)
+    if path.suffix != ".toml":
+        return bundled_text(str(source))
+    try:
+        if path.stat().st_size > _LARGEST_FILE:
+            raise TargetError(f"{path}: larger than 1 MiB, which no hardware description is")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise TargetError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise TargetError(f"{path}: is not text in UTF-8") from None
+
+
+def _parse(text: str, label: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise TargetError(f"{label}: not valid TOML: {error}") from None

@@ -1,0 +1,1 @@
+"""From network files to graphs, and from job lists to workloads; format details stop here."""

@@ -1,0 +1,1 @@
+"""ONNX files: shapes, order, and the arithmetic of every operator."""

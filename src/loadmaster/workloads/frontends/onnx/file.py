@@ -1,0 +1,101 @@
+"""Reads ONNX files: from bytes on disk to a network, with one-line errors that begin with the file's name."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+import onnx
+
+from loadmaster.core.errors import ModelError
+from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
+from loadmaster.workloads.frontends.onnx.inline import inline_functions
+from loadmaster.workloads.frontends.onnx.types import PRECISIONS
+from loadmaster.workloads.graph import Graph
+
+LARGEST_FILE = 2**31
+"""Bytes after decompression. Protobuf cannot hold more, and a decompression bomb must end somewhere."""
+
+_LIGHT = Path("backend", "test", "data", "light")
+_EXAMPLE = "give the path of an .onnx or .onnx.gz file, or onnx:NAME"
+
+
+def load_onnx(
+    source: str, *, batch: int | None = None, dims: Mapping[str, int] | None = None, precision: str | None = None, name: str | None = None
+) -> Graph:
+    """Read a network from an ONNX file; parameters and errors as in :func:`loadmaster.workloads.frontends.load.load`."""
+    label = _one_line(source)
+    try:
+        if precision is not None and precision not in PRECISIONS:
+            raise ModelError(f"precision {precision!r} is unknown: choose one of {', '.join(PRECISIONS)}")
+        model = inline_functions(parse_model(read_bytes(label)))
+        return build_graph(model, name=name or network_name(label), source=label, batch=batch, dims=dims or {}, precision=precision)
+    except ModelError as error:
+        raise ModelError(_one_line(f"{label}: {error}")) from error.__cause__
+    except Exception as error:
+        text = f"{label}: cannot be understood ({type(error).__name__}: {str(error)[:300]})"
+        raise ModelError(_one_line(f"{text}: check the file with onnx.checker.check_model")) from error
+
+
+def network_name(source: str) -> str:
+    """File name without folder and suffixes."""
+    if source.startswith("onnx:"):
+        return source.removeprefix("onnx:")
+    stem = Path(source).name.removesuffix(".gz").removesuffix(".onnx")
+    return stem or "network"
+
+
+def read_bytes(source: str) -> bytes:
+    """Contents of the file, decompressed where it is gzipped."""
+    path = light_path(source.removeprefix("onnx:")) if source.startswith("onnx:") else Path(source)
+    if path.exists() and not path.is_file():
+        raise ModelError(f"is not a file: {_EXAMPLE}")
+    try:
+        with path.open("rb") as file:
+            zipped = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            return _limited(gzip.GzipFile(fileobj=file)) if zipped else _limited(file)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ModelError(f"is not a complete gzip file ({error}): copy or compress it again") from None
+    except OSError as error:
+        raise ModelError(f"cannot be read ({error.strerror or error}): {_EXAMPLE}") from None
+
+
+def _limited(file: BinaryIO | gzip.GzipFile) -> bytes:
+    data = file.read(LARGEST_FILE)
+    if len(data) == LARGEST_FILE:
+        raise ModelError("is larger than 2 GiB, which ONNX cannot hold in one file: save it with external data")
+    return data
+
+
+def light_names() -> list[str]:
+    """Names of the networks that the installed onnx package ships."""
+    folder = Path(onnx.__file__).parent / _LIGHT
+    return sorted(path.stem.removeprefix("light_") for path in folder.glob("light_*.onnx"))
+
+
+def light_path(name: str) -> Path:
+    """Where the onnx package keeps one of the networks that it ships."""
+    if name not in light_names():
+        known = ", ".join(light_names()) or "none in this installation of onnx"
+        raise ModelError(f"the onnx package ships no network {name!r}: choose one of {known}")
+    return Path(onnx.__file__).parent / _LIGHT / f"light_{name}.onnx"
+
+
+def parse_model(data: bytes) -> onnx.ModelProto:
+    """The model in a file's bytes."""
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except Exception:
+        raise ModelError("is not an ONNX file, or is cut off or damaged: export or copy it again") from None
+    if not model.graph.node and not model.graph.output:
+        raise ModelError("holds no network: give a file that torch.onnx.export or another ONNX exporter wrote")
+    return model
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,160 @@
+"""From a parsed ONNX model to a :class:`~loadmaster.workloads.graph.Graph`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import onnx
+
+from loadmaster.workloads.frontends.onnx.inputs import bind_inputs
+from loadmaster.workloads.frontends.onnx.order import dependencies, execution_order, initialiser_names
+from loadmaster.workloads.frontends.onnx.rules import rule_of
+from loadmaster.workloads.frontends.onnx.shapes import Shapes
+from loadmaster.workloads.frontends.onnx.types import ELEMENT_BITS, Value, dtype_name
+from loadmaster.workloads.frontends.onnx.walk import Step, Walk
+from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
+
+_PRECISION_NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "double": "fp64", "int8": "int8", "uint8": "int8"}
+
+
+def build_graph(
+    model: onnx.ModelProto, *, name: str, source: str, batch: int | None, dims: Mapping[str, int], precision: str | None
+) -> Graph:
+    """The network in ``model``; parameters as in :func:`loadmaster.workloads.frontends.load.load`.
+
+    Raises
+    ------
+    ModelError
+        The network cannot be planned; the message names what is at fault, but not the file.
+    """
+    graph = model.graph
+    order = execution_order(graph)
+    initialised = set(initialiser_names(graph))
+    inputs = [item for item in graph.input if item.name not in initialised]
+    sizes, input_shapes = bind_inputs(graph, inputs, batch, dims)
+    noted = {item.name: item.type for item in (*graph.value_info, *graph.output) if item.type.WhichOneof("value")}
+    shapes = Shapes({item.domain: item.version for item in model.opset_import}, sizes, noted)
+    needed = frozenset(name for node in graph.node for name in dependencies(node)) | {item.name for item in graph.output}
+    walk = Walk(shapes, precision, needed, frozenset(item.name for item in graph.output))
+    for item in inputs:
+        tensor = item.type.sparse_tensor_type if item.type.HasField("sparse_tensor_type") else item.type.tensor_type
+        walk.add_input(item.name, dtype_name(tensor.elem_type, item.name), input_shapes[item.name])
+    for initialiser in graph.initializer:
+        walk.add_constant(initialiser.name, initialiser)
+    for sparse in graph.sparse_initializer:
+        walk.add_constant(sparse.values.name, sparse.values, sparse.dims)
+    names, notes = operator_names(graph)
+    for index in order:
+        walk.visit(graph.node[index], names[index])
+    outputs = tuple(item.name for item in graph.output)
+    ops = operators(walk.steps, set(outputs))
+    leading = [shape[0] for shape in input_shapes.values() if shape]
+    return Graph(
+        name=name,
+        source=source,
+        precision=precision or dominant_precision(ops, walk.values),
+        ops=ops,
+        tensors=tensors(ops, walk.values, (*input_shapes, *outputs)),
+        inputs=tuple(input_shapes),
+        outputs=outputs,
+        batch=leading[0] if leading else 1,
+        subgraph_ops=dict(sorted(walk.subgraph_ops.items())),
+        notes=notes,
+    )
+
+
+def operator_names(graph: onnx.GraphProto) -> tuple[list[str], tuple[str, ...]]:
+    """A unique name for each node, in the file's order, and a note if the file's own were not."""
+    taken = {node.name for node in graph.node}
+    seen: set[str] = set()
+    names: list[str] = []
+    repeated = 0
+    for index, node in enumerate(graph.node):
+        name = node.name or _free(f"{node.op_type}_{index}", taken)
+        if name in seen:
+            repeated += 1
+            name = _free(f"{name}_{index}", taken)
+        seen.add(name)
+        taken.add(name)
+        names.append(name)
+    note = f"{repeated} operators share their names with others in the file and got a number appended"
+    return names, (note,) if repeated else ()
+
+
+def _free(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name
+
+
+def operators(steps: list[Step], outputs: set[str]) -> tuple[Op, ...]:
+    """Operators for planning; a constant that no real work reads leaves no trace."""
+    reads = [tuple(_reads(step)) for step in steps]
+    used = outputs | {access.tensor for accesses in reads for access in accesses}
+    return tuple(_operator(step, accesses, used) for step, accesses in zip(steps, reads, strict=True))
+
+
+def _operator(step: Step, reads: tuple[Access, ...], used: set[str]) -> Op:
+    work, written = step.work, [value for value in step.node.outputs if value]
+    if work.op_class is OpClass.SHAPE:
+        written = [value for value in written if value.name in used]
+    writes = tuple(Access(value.name, 0 if work.op_class is OpClass.VIEW else value.bytes) for value in written)
+    return Op(step.node.name, step.node.kind, work.op_class, reads, writes, work.nests, work.elements, _bits(step))
+
+
+def _bits(step: Step) -> int:
+    """Width of the arithmetic: that of the data operand's storage, or of the result where nothing is read."""
+    value = step.node.optional(step.work.data) or next((value for value in step.node.outputs if value), None)
+    return ELEMENT_BITS[value.stored] if value else 32
+
+
+def _reads(step: Step) -> Iterator[Access]:
+    """Each tensor once, with the bytes touched; constants that are used up at planning time are left out."""
+    node, work = step.node, step.work
+    if work.op_class is OpClass.SHAPE:
+        return
+    if work.op_class is OpClass.VIEW:
+        yield Access(node.operand(0).name, 0)
+        return
+    planning = rule_of(node.domain, node.kind).planning
+    named = {name for nest in work.nests for name in (nest.input, nest.weight)}
+    touched: dict[str, int] = {}
+    for index, value in enumerate((*node.inputs, *step.outer)):
+        if value is None or (value.name not in named and _is_parameter(value, index in planning)):
+            continue
+        size = value.bytes if work.touched is None else work.touched.get(index, value.bytes)
+        if size:
+            touched[value.name] = min(value.bytes, touched.get(value.name, 0) + size)
+    for name, size in touched.items():
+        yield Access(name, size)
+
+
+def _is_parameter(value: Value, planning: bool) -> bool:
+    """Whether a constant is an axis, a size or a known scalar rather than a weight."""
+    return value.constant and (planning or value.count == 0 or (value.count == 1 and value.data is not None))
+
+
+def tensors(ops: tuple[Op, ...], values: Mapping[str, Value], ends: tuple[str, ...]) -> dict[str, Tensor]:
+    """Tensors that operators or callers use, and the owners of their storage, in order of definition."""
+    used = set(ends) | {access.tensor for op in ops for access in (*op.reads, *op.writes)}
+    used |= {values[name].storage for name in used}
+    return {
+        name: Tensor(name, value.shape, value.stored, value.bytes, value.kind, value.alias_of)
+        for name, value in values.items()
+        if name in used
+    }
+
+
+def dominant_precision(ops: tuple[Op, ...], values: Mapping[str, Value]) -> str:
+    """Type in which most multiply-accumulates happen; without any, the type that most bytes of floating tensors have."""
+    votes: Counter[str] = Counter()
+    for op in ops:
+        if op.op_class is OpClass.PRODUCT and op.reads:
+            votes[values[op.reads[0].tensor].stored] += op.macs
+    if not votes:
+        for value in values.values():
+            if value.stored in _PRECISION_NAMES and value.kind is not TensorKind.WEIGHT:
+                votes[value.stored] += value.bytes
+    best = max(votes, key=lambda dtype: votes[dtype], default="float32")
+    return _PRECISION_NAMES.get(best, best)

@@ -1,0 +1,155 @@
+"""Binds the inputs of a network to sizes: the caller's batch and dimensions for what the file leaves open."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import onnx
+
+from loadmaster.core.errors import ModelError
+from loadmaster.workloads.frontends.onnx.types import Shape
+
+Dimension = onnx.TensorShapeProto.Dimension
+
+
+@dataclass
+class Sizes:
+    """Sizes by symbol and by ``TENSOR.AXIS``; ``old_batch`` and ``batch`` differ where a fixed batch is replaced."""
+
+    symbols: dict[str, int] = field(default_factory=dict)
+    axes: dict[str, int] = field(default_factory=dict)
+    old_batch: int = 1
+    batch: int = 1
+
+    @property
+    def rebatched(self) -> bool:
+        """Whether a batch that the file fixes is replaced by another."""
+        return self.batch != self.old_batch
+
+    def size(self, dim: Dimension, tensor: str, axis: int) -> int | None:
+        """Size of a dimension, ``None`` where nobody says it; a size below one in the file counts as open."""
+        given = self.axes.get(f"{tensor}.{axis}")
+        if dim.dim_value > 0:
+            return dim.dim_value
+        return self.symbols.get(dim.dim_param, given) if dim.dim_param else given
+
+    def declared(self, tensor: str, info: onnx.TypeProto) -> tuple[int | None, ...] | None:
+        """Shape that the file notes for an inner tensor, with a replaced batch; ``None`` without a rank."""
+        if not info.tensor_type.HasField("shape"):
+            return None
+        shape = [self.size(dim, tensor, axis) for axis, dim in enumerate(info.tensor_type.shape.dim)]
+        if self.rebatched and shape and shape[0] == self.old_batch:
+            shape[0] = self.batch
+        return tuple(shape)
+
+
+def bind_inputs(
+    graph: onnx.GraphProto, inputs: Sequence[onnx.ValueInfoProto], batch: int | None, dims: Mapping[str, int]
+) -> tuple[Sizes, dict[str, Shape]]:
+    """Sizes for the whole file, and the shape of each input.
+
+    Raises
+    ------
+    ModelError
+        A size is not positive, a name in ``dims`` does not exist, or dimensions stay unknown (all of them are listed).
+    """
+    for item in inputs:
+        _check_tensor(item)
+    sizes = _given(graph, dims)
+    if batch is not None:
+        _set_batch(sizes, inputs, batch)
+    shapes = {item.name: _shape(sizes, item) for item in inputs}
+    complaints = _complaints(inputs, shapes)
+    if complaints:
+        raise ModelError("; ".join(complaints))
+    return sizes, {name: tuple(size or 0 for size in shape) for name, shape in shapes.items()}
+
+
+def _check_tensor(item: onnx.ValueInfoProto) -> None:
+    kind = item.type.WhichOneof("value")
+    if kind not in ("tensor_type", "sparse_tensor_type"):
+        what = (kind or "unknown").removesuffix("_type").replace("_", " ")
+        raise ModelError(f"input {item.name!r} is of type {what}: only tensors can be planned, export the network with tensor inputs")
+    if not _tensor(item).HasField("shape"):
+        raise ModelError(f"input {item.name!r} has no shape: export it with one, symbolic dimensions are enough")
+
+
+def _tensor(item: onnx.ValueInfoProto) -> onnx.TypeProto.Tensor | onnx.TypeProto.SparseTensor:
+    return item.type.sparse_tensor_type if item.type.HasField("sparse_tensor_type") else item.type.tensor_type
+
+
+def _dims(item: onnx.ValueInfoProto) -> Sequence[Dimension]:
+    dims: Sequence[Dimension] = _tensor(item).shape.dim
+    return dims
+
+
+def _given(graph: onnx.GraphProto, dims: Mapping[str, int]) -> Sizes:
+    """The caller's sizes, split into symbols and axes."""
+    everything = [*graph.input, *graph.value_info, *graph.output]
+    symbols = list(dict.fromkeys(dim.dim_param for item in everything for dim in _dims(item) if dim.dim_param))
+    unnamed = [f"{item.name}.{axis}" for item in everything for axis, dim in enumerate(_dims(item)) if _is_unnamed(dim)]
+    made = {name for node in graph.node for name in node.output}
+    sizes = Sizes()
+    for name, size in dims.items():
+        if size < 1:
+            raise ModelError(f"--dim {name}={size} is not positive: give a size of at least 1")
+        if name in symbols:
+            sizes.symbols[name] = size
+        elif name in unnamed or (name.rpartition(".")[0] in made and name.rpartition(".")[2].isdecimal()):
+            sizes.axes[name] = size
+        else:
+            known = ", ".join([*symbols, *dict.fromkeys(unnamed)][:40]) or "none, all its dimensions are fixed"
+            raise ModelError(f"--dim {name}={size} names no open dimension of this network: it has {known}")
+    return sizes
+
+
+def _is_unnamed(dim: Dimension) -> bool:
+    return dim.dim_value <= 0 and not dim.dim_param
+
+
+def _set_batch(sizes: Sizes, inputs: Sequence[onnx.ValueInfoProto], batch: int) -> None:
+    if batch < 1:
+        raise ModelError(f"--batch {batch} is not positive: give a size of at least 1")
+    ranked = [item for item in inputs if _dims(item)]
+    if not ranked:
+        raise ModelError(f"--batch {batch} has nothing to set: no input has a dimension")
+    first = _dims(ranked[0])[0]
+    if first.dim_param:
+        if sizes.symbols.setdefault(first.dim_param, batch) != batch:
+            given = sizes.symbols[first.dim_param]
+            raise ModelError(f"--batch {batch} contradicts --dim {first.dim_param}={given}: give one of the two")
+    elif first.dim_value > 0:
+        sizes.old_batch, sizes.batch = first.dim_value, batch
+    for item in ranked:
+        if _is_unnamed(_dims(item)[0]):
+            sizes.axes.setdefault(f"{item.name}.0", batch)
+
+
+def _shape(sizes: Sizes, item: onnx.ValueInfoProto) -> tuple[int | None, ...]:
+    shape = [sizes.size(dim, item.name, axis) for axis, dim in enumerate(_dims(item))]
+    if sizes.rebatched and shape and shape[0] == sizes.old_batch:
+        shape[0] = sizes.batch
+    return tuple(shape)
+
+
+def _complaints(inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, tuple[int | None, ...]]) -> list[str]:
+    """One sentence for each dimension that stays unknown, a symbol only once."""
+    lead = next((item.name for item in inputs if _dims(item)), "")
+    sentences: dict[str, str] = {}
+    for name, axis, dim in _open(inputs, shapes):
+        option = dim.dim_param or f"{name}.{axis}"
+        label = repr(dim.dim_param) if dim.dim_param else str(axis)
+        state = f"is {dim.dim_value}" if dim.HasField("dim_value") else "is unknown"
+        by_batch = axis == 0 and (name == lead or not dim.dim_param)
+        advice = f"give --dim {shlex.quote(f'{option}=N')}" + (" or --batch N" if by_batch else "")
+        sentences.setdefault(option, f"dimension {label} of input {name!r} {state}: {advice}")
+    return list(sentences.values())
+
+
+def _open(inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, tuple[int | None, ...]]) -> Iterator[tuple[str, int, Dimension]]:
+    for item in inputs:
+        for axis, (dim, size) in enumerate(zip(_dims(item), shapes[item.name], strict=True)):
+            if size is None:
+                yield item.name, axis, dim

@@ -1,0 +1,136 @@
+"""The order in which the nodes of a file can run, and whether every tensor is made exactly once."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+
+import onnx
+
+from loadmaster.core.errors import ModelError
+from loadmaster.workloads.frontends.onnx.types import describe
+
+
+def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """Bodies of a control-flow node."""
+    graphs = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
+    return graphs + [graph for attribute in node.attribute for graph in attribute.graphs]
+
+
+def nested_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Every node of ``nodes`` and of the bodies inside them, however deep."""
+    pending = list(nodes)
+    while pending:
+        node = pending.pop()
+        yield node
+        for graph in subgraphs(node):
+            pending.extend(graph.node)
+
+
+def captured(node: onnx.NodeProto) -> set[str]:
+    """Tensors of the surrounding graph that the bodies of ``node`` use; protobuf limits how deep bodies nest."""
+    names: set[str] = set()
+    for graph in subgraphs(node):
+        used = {name for inner in graph.node for name in (*inner.input, *captured(inner))} | {output.name for output in graph.output}
+        made = {name for inner in graph.node for name in inner.output}
+        made |= {item.name for item in (*graph.input, *graph.initializer)} | {item.values.name for item in graph.sparse_initializer}
+        names |= used - made
+    return names - {""}
+
+
+def dependencies(node: onnx.NodeProto) -> list[str]:
+    """Tensors that must exist before ``node`` runs: its own operands, then what its bodies capture, by name."""
+    own = [name for name in node.input if name]
+    return own + sorted(captured(node) - set(own))
+
+
+def initialiser_names(graph: onnx.GraphProto) -> list[str]:
+    """Names of dense and sparse initialisers, repeated if the file repeats them."""
+    return [item.name for item in graph.initializer] + [item.values.name for item in graph.sparse_initializer]
+
+
+def execution_order(graph: onnx.GraphProto) -> list[int]:
+    """Indices of the nodes in an order in which they can run: the file's own wherever that is possible.
+
+    Raises
+    ------
+    ModelError
+        A tensor is made twice or never, or operators wait for each other in a circle.
+
+    Notes
+    -----
+    Kahn's algorithm with a heap, O((V + E) log V).
+    """
+    sources = _definitions(graph)
+    nodes = list(graph.node)
+    makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    waits = [_makers_needed(node, makers, sources) for node in nodes]
+    _check_outputs(graph, makers, sources)
+    users: list[list[int]] = [[] for _ in nodes]
+    for index, needed in enumerate(waits):
+        for maker in needed:
+            users[maker].append(index)
+    missing = [len(needed) for needed in waits]
+    ready = [index for index, count in enumerate(missing) if count == 0]
+    order: list[int] = []
+    while ready:
+        index = heapq.heappop(ready)
+        order.append(index)
+        for user in users[index]:
+            missing[user] -= 1
+            if missing[user] == 0:
+                heapq.heappush(ready, user)
+    if len(order) < len(nodes):
+        raise ModelError(_circle(nodes, waits, {index for index, count in enumerate(missing) if count}))
+    return order
+
+
+def _definitions(graph: onnx.GraphProto) -> set[str]:
+    """Tensors that exist before any node runs; raises if any tensor of the file is made twice."""
+    inputs = [item.name for item in graph.input]
+    initialisers = initialiser_names(graph)
+    made = [name for node in graph.node for name in node.output if name]
+    # A graph input with an initialiser is how old files spell a default; everything else may be defined once.
+    for group in (inputs, initialisers, [*made, *(set(inputs) | set(initialisers))]):
+        _check_unique(group)
+    return set(inputs) | set(initialisers)
+
+
+def _check_unique(names: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ModelError(f"tensor {name!r} is defined twice: export the network again, or rename one of the two")
+        seen.add(name)
+
+
+def _makers_needed(node: onnx.NodeProto, makers: dict[str, int], sources: set[str]) -> set[int]:
+    needed = set()
+    for name in dependencies(node):
+        if name in makers:
+            needed.add(makers[name])
+        elif name not in sources:
+            text = f"{describe(node.op_type, node.name)} reads tensor {name!r}, which nothing produces"
+            raise ModelError(f"{text}: export the network again, or add it as an input or initialiser")
+    return needed
+
+
+def _check_outputs(graph: onnx.GraphProto, makers: dict[str, int], sources: set[str]) -> None:
+    for output in graph.output:
+        if output.name not in makers and output.name not in sources:
+            raise ModelError(f"output {output.name!r} is produced by nothing: export the network again, or remove that output")
+
+
+def _circle(nodes: list[onnx.NodeProto], waits: list[set[int]], stuck: set[int]) -> str:
+    """Message that names the operators on one circle: walking back from any stuck node must meet itself."""
+    path: list[int] = []
+    at: dict[int, int] = {}
+    index = min(stuck)
+    while index not in at:
+        at[index] = len(path)
+        path.append(index)
+        index = min(waits[index] & stuck)
+    circle = path[at[index] :][::-1]
+    names = [nodes[member].name or f"{nodes[member].op_type}_{member}" for member in circle]
+    shown = " -> ".join(repr(name) for name in names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+    return f"operators wait for each other in a circle: {shown}: a network must be acyclic, export it again"

@@ -1,0 +1,153 @@
+"""Convolutions and matrix products as loop nests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from loadmaster.core.errors import ModelError
+from loadmaster.workloads.frontends.onnx.contrib import MICROSOFT, matrix_shapes
+from loadmaster.workloads.frontends.onnx.rules import rule
+from loadmaster.workloads.frontends.onnx.types import Node, Shape, Work
+from loadmaster.workloads.graph import LoopNest, OpClass
+
+
+def product(*nests: LoopNest, elements: int = 0, data: int = 0) -> Work:
+    """Work of an operator made of multiply-accumulate loops; raises on a loop of no rounds, which only a damaged file has."""
+    for nest in nests:
+        bounds = (nest.k, nest.c, nest.y, nest.x, nest.r, nest.s, nest.groups, nest.batch, nest.repeats)
+        if min(bounds) < 1:
+            raise ModelError("its operands' shapes leave a loop without rounds: the file is damaged, export it again")
+    return Work(OpClass.PRODUCT, nests, elements, data=data)
+
+
+def _folded(sizes: Sequence[int]) -> tuple[int, int]:
+    """Rows and columns of any number of spatial dimensions: depth folds into the rows, one dimension is a single row."""
+    return math.prod(sizes[:-1]), sizes[-1]
+
+
+def _pair(values: list[int] | None) -> tuple[int, int]:
+    """Stride or dilation of the two innermost dimensions."""
+    pair = (1, 1, *(values or ()))[-2:]
+    return pair[0], pair[1]
+
+
+def convolution(node: Node, data: int, weight: int, positions: Shape) -> LoopNest:
+    """Nest of a convolution whose weight is laid out (K, C / groups, taps...)."""
+    filters = node.shape(weight)
+    groups = node.attrs.get("group", 1)
+    if groups < 1 or node.shape(data)[1] != filters[1] * groups or filters[0] % groups:
+        channels = f"{node.shape(data)[1]} channels, weights of shape {list(filters)} and {groups} groups"
+        raise ModelError(f"its input of {channels} do not fit together: the file is damaged, export it again")
+    (y, x), (r, s) = _folded(positions), _folded(filters[2:])
+    return LoopNest(
+        k=filters[0] // groups,
+        c=filters[1],
+        y=y,
+        x=x,
+        r=r,
+        s=s,
+        groups=groups,
+        batch=node.shape(data)[0],
+        stride=_pair(node.integers("strides")),
+        dilation=_pair(node.integers("dilations")),
+        input=node.label(data),
+        weight=node.label(weight),
+        output=node.result.name,
+    )
+
+
+@rule("Conv", "ConvInteger", "DeformConv")
+@rule("FusedConv", domain=MICROSOFT)
+def _conv(node: Node) -> Work:
+    return product(convolution(node, 0, 1, node.result.shape[2:]))
+
+
+@rule("QLinearConv")
+def _quantised_conv(node: Node) -> Work:
+    return product(convolution(node, 0, 3, node.result.shape[2:]))
+
+
+@rule("ConvTranspose")
+def _transposed_conv(node: Node) -> Work:
+    """Each input pixel meets every tap once; the weight is laid out (C, K / groups, taps...)."""
+    filters, groups = node.shape(1), node.attrs.get("group", 1)
+    (y, x), (r, s) = _folded(node.shape(0)[2:]), _folded(filters[2:])
+    nest = LoopNest(
+        k=filters[1],
+        c=filters[0] // groups,
+        y=y,
+        x=x,
+        r=r,
+        s=s,
+        groups=groups,
+        batch=node.shape(0)[0],
+        dilation=_pair(node.integers("dilations")),
+        input=node.label(0),
+        weight=node.label(1),
+        output=node.result.name,
+    )
+    return product(nest)
+
+
+def matrix_nest(a: Shape, b: Shape, names: tuple[str, str, str]) -> LoopNest:
+    """Nest of ``a @ b`` by numpy's rules.
+
+    Leading dimensions that ``b`` lacks are more rows of the same product (``y``) if it lacks them all, and otherwise runs over the same
+    weight (``batch``); those that both have are ``groups``.
+    """
+    left, right = (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
+    if left[-1] != right[-2]:
+        raise ModelError(f"its operands' inner dimensions differ, {left[-1]} and {right[-2]}: the file is damaged, export it again")
+    lead = np.broadcast_shapes(left[:-2], right[:-2])
+    shared = (1,) * (len(lead) - len(right) + 2) + right[:-2]
+    batch = math.prod(size for size, other in zip(lead, shared, strict=True) if other == 1)
+    groups = math.prod(lead) // batch
+    rows, batch = (left[-2] * batch, 1) if groups == 1 else (left[-2], batch)
+    return LoopNest(right[-1], left[-1], rows, groups=groups, batch=batch, input=names[0], weight=names[1], output=names[2])
+
+
+def _matmul(node: Node, a: int, b: int) -> Work:
+    return product(matrix_nest(node.shape(a), node.shape(b), (node.label(a), node.label(b), node.result.name)))
+
+
+@rule("MatMul", "MatMulInteger")
+@rule("MatMulIntegerToFloat", "DynamicQuantizeMatMul", domain=MICROSOFT)
+def _plain_matmul(node: Node) -> Work:
+    return _matmul(node, 0, 1)
+
+
+@rule("QLinearMatMul")
+def _quantised_matmul(node: Node) -> Work:
+    return _matmul(node, 0, 3)
+
+
+@rule("FusedMatMul", domain=MICROSOFT)
+def _fused_matmul(node: Node) -> Work:
+    return product(matrix_nest(*matrix_shapes(node), (node.label(0), node.label(1), node.result.name)))
+
+
+@rule("MatMulNBits", domain=MICROSOFT)
+def _packed_matmul(node: Node) -> Work:
+    """The weight is packed, so that only the attributes tell its logical shape."""
+    rows = node.operand(0).count // node.attrs["K"]
+    return product(LoopNest(node.attrs["N"], node.attrs["K"], rows, input=node.label(0), weight=node.label(1), output=node.result.name))
+
+
+def _gemm(node: Node, a: int, b: int) -> Work:
+    rows, inner = node.shape(a)[::-1] if node.attrs.get("transA") else node.shape(a)
+    inner_b, columns = node.shape(b)[::-1] if node.attrs.get("transB") else node.shape(b)
+    return product(matrix_nest((rows, inner), (inner_b, columns), (node.label(a), node.label(b), node.result.name)))
+
+
+@rule("Gemm")
+@rule("FusedGemm", domain=MICROSOFT)
+def _plain_gemm(node: Node) -> Work:
+    return _gemm(node, 0, 1)
+
+
+@rule("QGemm", domain=MICROSOFT)
+def _quantised_gemm(node: Node) -> Work:
+    return _gemm(node, 0, 3)

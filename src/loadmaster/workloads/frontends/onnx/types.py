@@ -1,0 +1,196 @@
+"""What the ONNX frontend knows about one value and one node, and how many bits each element type takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from loadmaster.core.errors import ModelError
+from loadmaster.workloads.graph import LoopNest, OpClass, TensorKind
+
+Array = NDArray[Any]
+Shape = tuple[int, ...]
+
+ELEMENT_BITS = {
+    "float32": 32,
+    "uint8": 8,
+    "int8": 8,
+    "uint16": 16,
+    "int16": 16,
+    "int32": 32,
+    "int64": 64,
+    "string": 64,
+    "bool": 8,
+    "float16": 16,
+    "double": 64,
+    "uint32": 32,
+    "uint64": 64,
+    "complex64": 64,
+    "complex128": 128,
+    "bfloat16": 16,
+    "float8e4m3fn": 8,
+    "float8e4m3fnuz": 8,
+    "float8e5m2": 8,
+    "float8e5m2fnuz": 8,
+    "uint4": 4,
+    "int4": 4,
+    "float4e2m1": 4,
+    "float8e8m0": 8,
+    "uint2": 2,
+    "int2": 2,
+    "float6e2m3": 6,
+    "float6e3m2": 6,
+}
+"""Bits per element; a string counts as an 8-byte reference, because its length is not known."""
+
+PRECISIONS = {"int8": "int8", "fp16": "float16", "fp32": "float32"}
+"""Precisions that a network can be replanned at, and the storage type that its floating tensors then get."""
+
+REPLANNED = ("float32", "float16", "bfloat16", "double")
+"""Types that a precision replaces; narrower floats are quantised formats and stay as they are."""
+
+DTYPE_NUMBERS: dict[str, int] = {
+    "float32" if name == "FLOAT" else name.lower(): number for name, number in onnx.TensorProto.DataType.items()
+}
+"""ONNX's number for each element type."""
+
+_NAMES = {number: name for name, number in DTYPE_NUMBERS.items()}
+LARGEST_BYTES = 2**62
+
+
+def dtype_name(number: int, tensor: str) -> str:
+    """Name of an ONNX element type."""
+    name = _NAMES.get(number, "")
+    if name not in ELEMENT_BITS:
+        raise ModelError(f"tensor {tensor!r} has the unknown element type {number}: export the network with a supported type")
+    return name
+
+
+def stored_as(dtype: str, precision: str | None) -> str:
+    """Storage type of a tensor whose type in the file is ``dtype``."""
+    return PRECISIONS[precision] if precision and dtype in REPLANNED else dtype
+
+
+def storage_bytes(count: int, dtype: str) -> int:
+    """Bytes of ``count`` elements, packed and rounded up to a whole byte."""
+    return -(-count * ELEMENT_BITS[dtype] // 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One tensor: ``dtype`` is what the file says, ``stored`` what its bytes are (quantised, or replanned at another precision).
+
+    ``data`` holds the elements of a small constant; ``alias_of`` the owner of a view's bytes.
+    """
+
+    name: str
+    shape: Shape
+    dtype: str
+    stored: str
+    kind: TensorKind
+    data: Array | None = None
+    alias_of: str | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of storage."""
+        return storage_bytes(self.count, self.stored)
+
+    @property
+    def constant(self) -> bool:
+        """Whether it is known before the first inference."""
+        return self.kind is TensorKind.WEIGHT
+
+    @property
+    def storage(self) -> str:
+        """Name of the value that owns the bytes."""
+        return self.alias_of or self.name
+
+    def integers(self) -> list[int] | None:
+        """The elements as a flat list of integers, where they are known."""
+        if self.data is None or self.data.dtype.kind not in "iub":
+            return None
+        return [int(item) for item in self.data.ravel()]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operator of the file with its operands; ``None`` stands for an optional operand that is absent or an output nobody needs."""
+
+    name: str
+    kind: str
+    domain: str
+    attrs: Mapping[str, Any]
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[Value | None, ...] = ()
+    opset: int = 0
+
+    def optional(self, index: int) -> Value | None:
+        """Operand ``index``, or ``None`` where it is absent."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def operand(self, index: int) -> Value:
+        """Operand ``index``, which the operator cannot do without."""
+        value = self.optional(index)
+        if value is None:
+            raise ModelError(f"operand {index} is missing: the file is damaged, export it again")
+        return value
+
+    def shape(self, index: int) -> Shape:
+        """Shape of operand ``index``."""
+        return self.operand(index).shape
+
+    def label(self, index: int) -> str:
+        """Name of operand ``index``, empty where it is absent."""
+        value = self.optional(index)
+        return value.name if value else ""
+
+    @property
+    def present(self) -> list[Value]:
+        """Operands that are there."""
+        return [value for value in self.inputs if value is not None]
+
+    @property
+    def result(self) -> Value:
+        """The first output that is there."""
+        for value in self.outputs:
+            if value is not None:
+                return value
+        raise ModelError("nothing needs any of its outputs: remove it from the file")
+
+    def integers(self, name: str, operand: int | None = None) -> list[int] | None:
+        """Integers that older opsets hold in attribute ``name`` and newer ones in ``operand``."""
+        if name in self.attrs:
+            return [int(item) for item in np.atleast_1d(self.attrs[name])]
+        value = self.optional(operand) if operand is not None else None
+        return value.integers() if value else None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What an operator does. ``touched`` maps an operand's index to the bytes it reads where that is less than the whole tensor.
+
+    ``data`` is the operand whose storage type decides the width of the arithmetic.
+    """
+
+    op_class: OpClass
+    nests: tuple[LoopNest, ...] = ()
+    elements: int = 0
+    touched: Mapping[int, int] | None = None
+    data: int = 0
+
+
+def describe(kind: str, name: str) -> str:
+    """How messages name an operator."""
+    return f"operator {name!r} ({kind})" if name else f"an unnamed {kind} operator"

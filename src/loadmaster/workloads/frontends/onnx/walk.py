@@ -1,0 +1,246 @@
+"""Walks a network in execution order and finds for each node its outputs' shapes, types and storage, and what it does."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import onnx
+
+from loadmaster.core.errors import ModelError
+
+# Importing a family of operators registers its rules.
+from loadmaster.workloads.frontends.onnx.fold import LARGEST_FOLD, fold, tensor_data
+from loadmaster.workloads.frontends.onnx.inputs import Sizes
+from loadmaster.workloads.frontends.onnx.order import captured, nested_nodes, subgraphs
+from loadmaster.workloads.frontends.onnx.rules import rule_of
+from loadmaster.workloads.frontends.onnx.shapes import STANDARD_DOMAINS, Guess, Shapes, unshaped
+from loadmaster.workloads.frontends.onnx.types import (
+    DTYPE_NUMBERS,
+    ELEMENT_BITS,
+    LARGEST_BYTES,
+    Array,
+    Node,
+    Shape,
+    Value,
+    Work,
+    describe,
+    dtype_name,
+    stored_as,
+)
+from loadmaster.workloads.frontends.onnx.views import is_view
+from loadmaster.workloads.graph import OpClass, TensorKind
+
+LARGEST_COMPUTED = 2**40
+"""Bytes of a constant that the network computes; more than this is a mistake or an attack, not a weight."""
+
+_RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial")
+_SHAPE_ONLY = ("Shape", "Size", "EyeLike")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One node, understood; ``outer`` are the values that its bodies capture."""
+
+    node: Node
+    work: Work
+    outer: tuple[Value, ...] = ()
+
+
+@dataclass
+class Walk:
+    """State of one pass over a network; every value that a node reads is in ``values`` before the node is visited."""
+
+    shapes: Shapes
+    precision: str | None
+    needed: frozenset[str]
+    delivered: frozenset[str]
+    values: dict[str, Value] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    subgraph_ops: Counter[str] = field(default_factory=Counter)
+
+    def add_input(self, name: str, dtype: str, shape: Shape) -> None:
+        """Register an input of the network."""
+        self.values[name] = checked(Value(name, shape, dtype, stored_as(dtype, self.precision), TensorKind.INPUT))
+
+    def add_constant(self, name: str, tensor: onnx.TensorProto, shape: Sequence[int] | None = None) -> Value:
+        """Register an initialiser; ``shape`` is that of a sparse one, whose ``tensor`` holds only the values present."""
+        dims = tuple(tensor.dims) if shape is None else tuple(shape)
+        dtype = dtype_name(tensor.data_type, name)
+        value = checked(Value(name, dims, dtype, stored_as(dtype, self.precision), TensorKind.WEIGHT))
+        self.values[name] = replace(value, data=tensor_data(tensor)) if shape is None else value
+        return self.values[name]
+
+    def visit(self, proto: onnx.NodeProto, name: str) -> None:
+        """Understand the next node and register its outputs; whatever a malformed node breaks, the error names the node."""
+        try:
+            self._visit(proto, name)
+        except ModelError:
+            raise
+        except Exception as error:
+            text = f"{describe(proto.op_type, proto.name)} has operands or attributes that do not fit ({type(error).__name__}: {error})"
+            raise ModelError(f"{text}: the file is damaged, export it again") from error
+
+    def _visit(self, proto: onnx.NodeProto, name: str) -> None:
+        if proto.op_type == "Constant" and proto.domain in STANDARD_DOMAINS:
+            node = Node(name, "Constant", proto.domain, {}, (), (self._constant(proto),))
+            self.steps.append(Step(node, Work(OpClass.SHAPE)))
+            return
+        inputs = tuple(self.values[item] if item else None for item in proto.input)
+        node = Node(name, proto.op_type, proto.domain, _attributes(proto), inputs)
+        outer = tuple(self.values[item] for item in sorted(captured(proto)))
+        self.subgraph_ops.update(inner.op_type for inner in nested_nodes([proto]) if inner is not proto)
+        node = replace(node, outputs=self._outputs(node, proto, outer))
+        work = self._work(node, bool(subgraphs(proto)))
+        if work.op_class is OpClass.VIEW:
+            node = replace(node, outputs=(_alias(node), *(None for _ in node.outputs[1:])))
+        if work.op_class is OpClass.MOVEMENT and not self._converts(node):
+            node = replace(node, outputs=tuple(_moved(node, value) for value in node.outputs))
+        self.values.update((value.name, value) for value in node.outputs if value)
+        self.steps.append(Step(node, work, outer))
+
+    def _converts(self, node: Node) -> bool:
+        """Whether a result leaves the network in the type that it declares while its bytes are of another: quantised, say."""
+        first, source = node.outputs[0] if node.outputs else None, node.optional(0)
+        return first is not None and source is not None and first.name in self.delivered and first.stored != source.stored
+
+    def _constant(self, proto: onnx.NodeProto) -> Value:
+        """A constant's value, in whichever of its attributes it is."""
+        name = proto.output[0]
+        for attribute in proto.attribute:
+            if attribute.name == "value":
+                return self.add_constant(name, attribute.t)
+            if attribute.name == "sparse_value":
+                return self.add_constant(name, attribute.sparse_tensor.values, attribute.sparse_tensor.dims)
+            content = onnx.helper.get_attribute_value(attribute)
+            kind = {"value_int": 7, "value_ints": 7, "value_float": 1, "value_floats": 1, "value_string": 8, "value_strings": 8}
+            if attribute.name in kind:
+                many = attribute.name.endswith("s")
+                items = list(content) if many else [content]
+                return self.add_constant(name, onnx.helper.make_tensor(name, kind[attribute.name], [len(items)] if many else [], items))
+        raise ModelError(f"{describe('Constant', proto.name)} holds no value: the file is damaged, export it again")
+
+    def _outputs(self, node: Node, proto: onnx.NodeProto, outer: Sequence[Value]) -> tuple[Value | None, ...]:
+        """Values of the outputs that something needs, with their data where they are small constants."""
+        reshaped = rebatched_shape(node, self.shapes.sizes)
+        guesses = [Guess(node.operand(0).dtype, reshaped)] if reshaped else self.shapes.outputs(node, proto, outer)
+        constant = _is_constant(node, proto)
+        outputs = []
+        for name, guess in zip(proto.output, guesses, strict=True):
+            if name in self.needed and not guess.known:
+                raise unshaped(node, proto, name, guess)
+            outputs.append(self._output(node, name, guess, constant) if name and guess.known else None)
+        if constant:
+            counts = [value.count for value in outputs if value] if all(outputs) else None
+            data = fold(replace(node, outputs=tuple(outputs)), counts) or []
+            outputs = [_with_data(value, array) for value, array in itertools.zip_longest(outputs, data[: len(outputs)])]
+        return tuple(self._wanted(outputs))
+
+    def _wanted(self, outputs: list[Value | None]) -> list[Value | None]:
+        """Without the optional outputs that nothing reads; a node of which nothing is read keeps all that it makes."""
+        wanted = [value if value and value.name in self.needed else None for value in outputs]
+        return wanted if any(wanted) else outputs
+
+    def _output(self, node: Node, name: str, guess: Guess, constant: bool) -> Value:
+        shape = tuple(size for size in guess.shape or () if size is not None)
+        kind = TensorKind.WEIGHT if constant else TensorKind.ACTIVATION
+        value = checked(Value(name, shape, guess.dtype, stored_as(guess.dtype, self.precision), kind))
+        if constant and value.bytes > LARGEST_COMPUTED:
+            text = f"{describe(node.kind, node.name)} computes a constant of {value.bytes} bytes, {name!r}"
+            raise ModelError(f"{text}: check the sizes that it is computed from")
+        return value
+
+    def _work(self, node: Node, has_bodies: bool) -> Work:
+        """What a node does."""
+        first = node.outputs[0] if node.outputs else None
+        constant = any(value.constant for value in node.outputs if value)
+        if constant and (first is None or first.integers() is not None):
+            return Work(OpClass.SHAPE)
+        if is_view(node):
+            return Work(OpClass.ELEMENTWISE, elements=node.result.count) if self._converts(node) else Work(OpClass.VIEW)
+        if constant:
+            return Work(OpClass.SHAPE)
+        if has_bodies:
+            return Work(OpClass.CONTROL_FLOW)
+        if not any(node.outputs):
+            return Work(OpClass.UNKNOWN)
+        try:
+            return rule_of(node.domain, node.kind).work(node)
+        except ModelError as error:
+            raise ModelError(f"{describe(node.kind, node.name)}: {error}") from None
+
+
+def checked(value: Value) -> Value:
+    """``value``, if its shape can be planned; only constants may be empty."""
+    shape = list(value.shape)
+    if min(shape, default=1) < 0:
+        raise ModelError(f"tensor {value.name!r} has a negative dimension, {shape}: export the network again")
+    if 0 in shape and not value.constant:
+        raise ModelError(f"tensor {value.name!r} is empty, its shape is {shape}: export the network with sizes of at least 1")
+    if value.bytes >= LARGEST_BYTES:
+        raise ModelError(f"tensor {value.name!r} of shape {shape} would take 2^62 bytes or more: give smaller sizes")
+    return value
+
+
+def rebatched_shape(node: Node, sizes: Sizes) -> Shape | None:
+    """Target of a ``Reshape`` that fixes the old batch, for the new one; ``None`` where the file's target does.
+
+    With an open dimension in the target, any element count fits; then the leading dimension is the batch if it was the old one
+    and the operand leads with a multiple of the new one.
+    """
+    target = node.integers("shape", 1) if sizes.rebatched and node.kind == "Reshape" else None
+    source = node.optional(0)
+    if not target or source is None or source.constant or not source.shape:
+        return None
+    if not node.attrs.get("allowzero"):
+        target = [source.shape[axis] if size == 0 and axis < len(source.shape) else size for axis, size in enumerate(target)]
+    lead = target[0]
+    if -1 in target[1:]:
+        rest = sizes.batch * math.prod(size for size in target[1:] if size != -1)
+        if lead != sizes.old_batch or source.shape[0] % sizes.batch or source.count % rest:
+            return None
+        return (sizes.batch, *(source.count // rest if size == -1 else size for size in target[1:]))
+    matches = math.prod(target) * sizes.batch == source.count * sizes.old_batch
+    if lead == -1 or not matches or lead * sizes.batch % sizes.old_batch:
+        return None
+    return (lead * sizes.batch // sizes.old_batch, *target[1:])
+
+
+def _is_constant(node: Node, proto: onnx.NodeProto) -> bool:
+    """Whether a node's outputs are known at planning time."""
+    if node.domain not in STANDARD_DOMAINS or node.kind in _RANDOM or subgraphs(proto):
+        return False
+    return node.kind in _SHAPE_ONLY or (bool(node.present) and all(value.constant for value in node.present))
+
+
+def _with_data(value: Value | None, data: Array | None) -> Value | None:
+    """``value`` with its elements, if they are what inference expects."""
+    if value is None or data is None or data.shape != value.shape or data.size > LARGEST_FOLD:
+        return value
+    return replace(value, data=data.astype(onnx.helper.tensor_dtype_to_np_dtype(DTYPE_NUMBERS[value.dtype])))
+
+
+def _alias(node: Node) -> Value:
+    """The output of a view: its own name and shape, the operand's bytes."""
+    source = node.operand(0)
+    return replace(node.result, stored=source.stored, kind=source.kind, alias_of=source.storage)
+
+
+def _moved(node: Node, value: Value | None) -> Value | None:
+    """An output of data movement: copied bytes stay quantised where the operands are, at the widest of them."""
+    copied = [source.stored for source in node.present if value and source.dtype == value.dtype]
+    return replace(value, stored=max(copied, key=lambda stored: ELEMENT_BITS[stored])) if value and copied else value
+
+
+def _attributes(proto: onnx.NodeProto) -> dict[str, Any]:
+    """Attributes as Python values; bodies are left to those who count them."""
+    attributes = {}
+    for attribute in proto.attribute:
+        if attribute.type not in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
+            content = onnx.helper.get_attribute_value(attribute)
+            attributes[attribute.name] = content.decode("utf-8", "replace") if isinstance(content, bytes) else content
+    return attributes

@@ -1,0 +1,1 @@
+"""PyTorch modules and training steps, captured without memory."""

@@ -1,0 +1,85 @@
+"""What the torch frontend knows about one value and one call of an operator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from loadmaster.workloads.graph import LoopNest, OpClass
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One tensor of a trace: ``bytes`` are those that using it touches (an expanded dimension repeats the same ones)."""
+
+    name: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    bytes: int
+    itemsize: int
+    floating: bool
+
+    @property
+    def count(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of the operator ``name`` (no namespace, no overload, no trailing underscore): arguments by name, and tensors that result."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    results: tuple[Value, ...]
+
+    def tensor(self, argument: str) -> Value:
+        """A tensor argument."""
+        value = self.arguments[argument]
+        assert isinstance(value, Value)
+        return value
+
+    @property
+    def first(self) -> Value:
+        """The first tensor among the arguments, or the first result where there is none."""
+        return next((value for value in self.arguments.values() if isinstance(value, Value)), self.results[0])
+
+    @property
+    def largest(self) -> int:
+        """Elements of the largest tensor that goes in or out."""
+        values = [value for value in self.arguments.values() if isinstance(value, Value)]
+        return max((value.count for value in (*values, *self.results)), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a call does: its class, multiply-accumulate loops, scalar operations, and bytes touched of arguments that are not used whole."""
+
+    op_class: OpClass
+    nests: tuple[LoopNest, ...] = ()
+    elements: int = 0
+    touched: Mapping[str, int] | None = None
+
+
+WorkRule = Callable[[Call], Work]
+RULES: dict[str, WorkRule] = {}
+"""From an operator's name to what it does; each family registers its own."""
+
+
+def rule(*names: str) -> Callable[[WorkRule], WorkRule]:
+    """Register the decorated function for the operators ``names``."""
+
+    def register(work: WorkRule) -> WorkRule:
+        RULES.update(dict.fromkeys(names, work))
+        return work
+
+    return register
+
+
+def product(*nests: LoopNest, elements: int = 0) -> Work:
+    """Work of multiply-accumulate loops, those without rounds left out."""
+    real = tuple(nest for nest in nests if nest.macs > 0)
+    return Work(OpClass.PRODUCT, real, elements)

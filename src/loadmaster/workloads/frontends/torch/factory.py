@@ -1,0 +1,112 @@
+"""``torch:module.path:factory``: find the factory, call it, capture what it returns.
+
+A factory is a function that may take ``batch`` and returns a module and its example inputs (a tensor, a tuple, or a dict of keyword
+arguments), and optionally a function of the parameters that makes an optimiser, such as ``torch.optim.Adam``. It is looked up on the Python
+path and in the current folder, and runs without memory for tensors, whatever their sizes: nothing that it makes has values.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from loadmaster.core.errors import ModelError
+from loadmaster.workloads.graph import Graph
+
+VERSION = (2, 13)
+"""Release of torch whose traces are understood."""
+
+
+def load_factory(spot: str, *, batch: int | None = None, name: str | None = None, training: bool = False) -> Graph:
+    """Graph of an inference, or of a training step, of the module that ``module.path:factory`` makes.
+
+    Raises
+    ------
+    ModelError
+        torch is missing or of another release, the factory is not found or fails, or the module cannot be traced.
+    """
+    label = f"torch:{spot}"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            require_torch()
+            from loadmaster.workloads.frontends.torch.capture import capture
+
+            return capture(_called(_found(spot), batch), training=training, name=name or spot.rpartition(":")[2], source=label)
+    except ModelError as error:
+        raise ModelError(" ".join(f"{label}: {error}".split())) from error.__cause__
+
+
+def factory_of(spot: str, batch: int | None = None) -> Callable[[], Any]:
+    """The function ``module.path:factory``, without arguments left open. Raises `ModelError`."""
+    try:
+        return _called(_found(spot), batch)
+    except ModelError as error:
+        raise ModelError(" ".join(f"torch:{spot}: {error}".split())) from error.__cause__
+
+
+def require_torch() -> None:
+    """Raise `ModelError` if torch is not there, or not of the release that this version knows."""
+    try:
+        import torch
+    except ImportError as error:
+        raise ModelError(f"torch is not there ({error}): install it with pip install 'loadmaster[torch]'") from None
+    if tuple(torch.__version__.split(".")[:2]) != tuple(map(str, VERSION)):
+        wanted = ".".join(map(str, VERSION))
+        raise ModelError(f"torch {torch.__version__} is installed: this version reads traces of torch {wanted}; install loadmaster[torch]")
+
+
+def _found(spot: str) -> Callable[..., Any]:
+    path, _, attribute = spot.partition(":")
+    if not path or not attribute.isidentifier() or not all(part.isidentifier() for part in path.split(".")):
+        raise ModelError("write torch:module.path:factory, such as torch:networks.resnet:resnet50")
+    try:
+        with _current_folder_on_path():
+            module = import_module(path)
+    except ModuleNotFoundError as error:
+        if error.name and (path == error.name or path.startswith(f"{error.name}.")):
+            raise ModelError(f"there is no module {error.name!r} on the Python path or in {Path.cwd()}") from None
+        raise ModelError(f"importing {path} failed: {_said(error)}") from error
+    except Exception as error:
+        raise ModelError(f"importing {path} failed: {_said(error)}") from error
+    factory = getattr(module, attribute, None)
+    if not callable(factory):
+        known = [key for key, value in vars(module).items() if inspect.isfunction(value) and value.__module__ == module.__name__]
+        raise ModelError(f"{path} has no function {attribute!r}: it has {', '.join(known[:8]) or 'none'}")
+    return factory  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _current_folder_on_path() -> Iterator[None]:
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
+
+
+def _called(factory: Callable[..., Any], batch: int | None) -> Callable[[], Any]:
+    """The factory without arguments left open."""
+    try:
+        parameters = inspect.signature(factory).parameters
+    except (TypeError, ValueError):
+        parameters = {}  # type: ignore[assignment]
+    takes = "batch" in parameters or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    if batch is None:
+        if takes and "batch" in parameters and parameters["batch"].default is inspect.Parameter.empty:
+            raise ModelError("the factory needs a batch size: give --batch N")
+        return factory
+    if not takes:
+        raise ModelError("the factory takes no argument batch: add one, or leave out --batch")
+    return lambda: factory(batch=batch)
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {str(error)[:300]}"

@@ -1,0 +1,342 @@
+"""From calls of torch operators on tensors without bytes to a :class:`~loadmaster.workloads.graph.Graph`.
+
+The calls come from running a module (:mod:`loadmaster.workloads.frontends.torch.capture`) or from a trace that somebody else made (:func:`convert`).
+Tensors that share a storage are one tensor and its aliases, whatever the operators are called: results that lie in an argument's storage
+are views, or updates in place where the operator's signature says so.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import fx
+
+from loadmaster.core.errors import ModelError
+
+# Importing torch_products and torch_ops registers what operators do.
+from loadmaster.workloads.frontends.torch import products as products
+from loadmaster.workloads.frontends.torch.calls import RULES, Call, Value, Work
+from loadmaster.workloads.frontends.torch.invocations import invocation
+from loadmaster.workloads.frontends.torch.ops import ALLOCATIONS, OVERWRITING, SHAPE_ONLY, SILENTLY_UPDATED, elementwise
+from loadmaster.workloads.graph import Access, Graph, Invocation, Op, OpClass, Tensor, TensorKind
+
+_PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A graph, and where the trace's nodes are in it.
+
+    Operators are called as the nodes that they come from. ``tensors_of`` names, for every node, the tensors among the leaves of its
+    value, in order; ``graph.tensors[name].storage`` is the tensor that a placement knows.
+    """
+
+    graph: Graph
+    tensors_of: Mapping[str, tuple[str, ...]]
+
+
+def convert(module: fx.GraphModule, *, kinds: Mapping[str, TensorKind], name: str, source: str) -> Conversion:
+    """Convert a trace.
+
+    Parameters
+    ----------
+    module
+        Every node but the last holds its value, of shape and strides alone, in ``meta["val"]``.
+    kinds
+        For each placeholder node what it is: a weight is there before the trace runs and after it, an input is the caller's.
+    name, source
+        What the graph is called, and where it comes from.
+
+    Raises
+    ------
+    ModelError
+        A value is sparse, or otherwise without a storage.
+
+    Notes
+    -----
+    Kernels whose results nobody uses are left out. O(nodes + operands).
+    """
+    recording = Recording()
+
+    def value(node: fx.Node) -> Any:
+        return operator.attrgetter(str(node.target))(module) if node.op == "get_attr" else node.meta.get("val")
+
+    outputs: list[Any] = []
+    for node in module.graph.nodes:
+        if node.op == "output":
+            outputs = [value(source_node) for source_node in node.all_input_nodes]
+        elif node.op == "placeholder":
+            recording.given(node.name, value(node), kinds[node.name])
+        elif node.op == "get_attr":
+            recording.given(node.name, value(node), TensorKind.WEIGHT)
+        elif node.target is operator.getitem:
+            recording.alias(node.name, value(node))
+        else:
+            args, kwargs = fx.node.map_arg((node.args, dict(node.kwargs)), value)
+            recording.call(node.name, node.target, args, kwargs, value(node))
+    graph = recording.graph(name, source, outputs)
+    nodes = [node for node in module.graph.nodes if node.op != "output"]
+    return Conversion(graph, {node.name: tuple(found.name for found in recording.values(value(node))) for node in nodes})
+
+
+@dataclass(frozen=True, slots=True)
+class _Signature:
+    """What an operator does to its arguments: their names, which it writes, and which of these it does not read."""
+
+    name: str
+    arguments: tuple[str, ...]
+    written: tuple[str, ...]
+    overwritten: tuple[str, ...]
+    pointwise: bool
+
+
+@cache
+def _signature(target: Any) -> _Signature:
+    if not isinstance(target, torch._ops.OpOverload):
+        return _Signature(str(target), (), (), (), False)
+    schema = target._schema
+    plain = schema.name.partition("::")[2]
+    name = plain if plain.endswith("__") else plain.removesuffix("_")
+    written = tuple(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write)
+    blind = written[:1] if name in OVERWRITING else tuple(a.name for a in schema.arguments if a.is_out)
+    return _Signature(name, tuple(a.name for a in schema.arguments), written, blind, torch.Tag.pointwise in target.tags)
+
+
+class Recording:
+    """Operators and tensors in the order in which they are seen.
+
+    Tensors are known by identity; one that was never seen belongs to the storage that it lies in, and one in a storage that was never
+    seen is a constant.
+    """
+
+    def __init__(self) -> None:
+        self._tensors: dict[str, Tensor] = {}
+        self._owners: dict[int, str] = {}
+        self._known: dict[int, tuple[torch.Tensor, Value]] = {}
+        self._ops: list[Op] = []
+        self._inputs: list[str] = []
+
+    def given(self, name: str, value: Any, kind: TensorKind) -> None:
+        """A tensor, or several, that are there before the first call."""
+        for position, tensor in enumerate(_tensors(value)):
+            known = self._registered(name if tensor is value else f"{name}.{position}", tensor, kind)
+            if kind is TensorKind.INPUT:
+                self._inputs.append(known.name)
+
+    def alias(self, name: str, value: Any) -> None:
+        """Another object for what is known already, under its own name if it is but a part of its storage."""
+        for tensor in _tensors(value):
+            if self._tensors[self._owner(tensor)].bytes > self._value(tensor).bytes:
+                del self._known[id(tensor)]
+                self._registered(name, tensor, TensorKind.ACTIVATION)
+
+    def call(self, name: str, target: Any, args: Any, kwargs: Mapping[str, Any], result: Any) -> None:
+        """One call of an operator, after it ran."""
+        signature = _signature(target)
+        args, kwargs = self._replaced(args), {key: self._replaced(value) for key, value in kwargs.items()}
+        arguments = dict(zip(signature.arguments, args, strict=False)) | kwargs
+        if not signature.arguments:
+            arguments = {str(i): value for i, value in enumerate(_leaves((args, kwargs)))}
+        results, fresh = self._results(name, result)
+        written = _written(signature, arguments)
+        if signature.name in ALLOCATIONS or not (results or written):
+            return
+        if fresh or written:
+            run = invocation(target, args, kwargs, tuple(value.name for value in fresh)) if signature.arguments else None
+            self._ops.append(self._operator(name, Call(signature.name, arguments, results), signature, fresh, written, run))
+        elif operands := [value for value in _leaves(tuple(arguments.values())) if value not in results]:
+            storage = self._storage(results[0])
+            source = next((value for value in operands if self._storage(value) == storage), operands[0])
+            views = tuple(Access(value.name, 0) for value in results)
+            self._ops.append(Op(name, signature.name, OpClass.VIEW, (Access(source.name, 0),), views))
+
+    def graph(self, name: str, source: str, outputs: Iterable[Any]) -> Graph:
+        """What was recorded, without calls on whose results nothing depends; ``outputs`` are the caller's."""
+        names = tuple(dict.fromkeys(value.name for output in outputs for value in self.values(output)))
+        ops = self._useful(names)
+        leading = [self._tensors[tensor].shape[0] for tensor in self._inputs if self._tensors[tensor].shape]
+        return Graph(
+            name=name,
+            source=source,
+            precision=self._precision(ops),
+            ops=ops,
+            tensors=self._used(ops, names),
+            inputs=tuple(self._inputs),
+            outputs=names,
+            batch=leading[0] if leading else 1,
+        )
+
+    def values(self, value: Any) -> tuple[Value, ...]:
+        """What is known of the tensors in a value."""
+        return tuple(self._value(tensor) for tensor in _tensors(value))
+
+    def _value(self, tensor: torch.Tensor) -> Value:
+        known = self._known.get(id(tensor))
+        if known is None:
+            owner = self._owner(tensor)
+            known = self._known[id(tensor)] = tensor, _described(owner, tensor)
+        return known[1]
+
+    def _owner(self, tensor: torch.Tensor) -> str:
+        key = _storage(tensor)._cdata
+        if key not in self._owners:
+            self._registered(f"constant_{len(self._owners)}", tensor, TensorKind.WEIGHT)
+        return self._owners[key]
+
+    def _registered(self, name: str, tensor: torch.Tensor, kind: TensorKind) -> Value:
+        """A tensor under a name of its own: the owner of a new storage, or an alias of one that is known."""
+        while name in self._tensors:
+            name += "_"
+        storage = _storage(tensor)
+        owner = self._owners.setdefault(storage._cdata, name)
+        value = _described(name, tensor)
+        if owner == name:
+            self._tensors[name] = Tensor(name, value.shape, value.dtype, storage.nbytes(), kind)
+        else:
+            self._tensors[name] = Tensor(name, value.shape, value.dtype, value.bytes, self._tensors[owner].kind, owner)
+        self._known[id(tensor)] = tensor, value
+        return value
+
+    def _replaced(self, value: Any) -> Any:
+        """A nest of arguments with values for tensors."""
+        if isinstance(value, torch.Tensor):
+            return self._value(value)
+        if isinstance(value, tuple | list):
+            return [self._replaced(item) for item in value]
+        return value
+
+    def _results(self, name: str, result: Any) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+        """Tensors that a call returns, and those of them that lie in new storages."""
+        results, fresh = [], []
+        single = isinstance(result, torch.Tensor)
+        for position, tensor in enumerate((result,) if single else result if isinstance(result, tuple | list) else ()):
+            if not isinstance(tensor, torch.Tensor):
+                continue
+            if id(tensor) not in self._known:
+                new = _storage(tensor)._cdata not in self._owners
+                value = self._registered(name if single else f"{name}.{position}", tensor, TensorKind.ACTIVATION)
+                fresh += [value] if new else []
+            results.append(self._value(tensor))
+        return tuple(results), tuple(fresh)
+
+    def _storage(self, value: Value) -> str:
+        return self._tensors[value.name].storage
+
+    def _operator(
+        self,
+        name: str,
+        call: Call,
+        signature: _Signature,
+        fresh: tuple[Value, ...],
+        written: list[Value],
+        run: Invocation | None,
+    ) -> Op:
+        work = _work(call, signature)
+        touched = work.touched or {}
+        reads: dict[str, int] = {}
+        for key, argument in call.arguments.items():
+            if key in signature.overwritten or (call.name in SHAPE_ONLY and key == "self"):
+                continue
+            for value in _leaves(argument):
+                if size := touched.get(key, value.bytes):
+                    reads[value.name] = max(size, reads.get(value.name, 0))
+        writes = {value.name: value.bytes for value in (*fresh, *written)}
+        operands = [*fresh, *(value for argument in call.arguments.values() for value in _leaves(argument))]
+        bits = 8 * next((value for value in operands if value.floating), operands[0]).itemsize
+        read, write = (tuple(Access(*item) for item in side.items()) for side in (reads, writes))
+        return Op(name, call.name, work.op_class, read, write, work.nests, work.elements, bits, run)
+
+    def _useful(self, outputs: tuple[str, ...]) -> tuple[Op, ...]:
+        """Operators that outputs, or weights and inputs that are updated, depend on."""
+        live = {self._tensors[name].storage for name in outputs}
+        live |= {name for name, tensor in self._tensors.items() if tensor.kind is not TensorKind.ACTIVATION}
+        kept = []
+        for op in reversed(self._ops):
+            if any(self._tensors[access.tensor].storage in live for access in op.writes):
+                kept.append(op)
+                live.update(self._tensors[access.tensor].storage for access in op.reads)
+        return tuple(reversed(kept))
+
+    def _used(self, ops: tuple[Op, ...], outputs: tuple[str, ...]) -> dict[str, Tensor]:
+        """Tensors that operators or callers use, and the owners of their storage, in order of definition."""
+        used = {*self._inputs, *outputs} | {access.tensor for op in ops for access in (*op.reads, *op.writes)}
+        used |= {name for op in ops if op.invocation for name in (*op.invocation.arguments, *op.invocation.results)}
+        used |= {self._tensors[name].storage for name in used}
+        return {name: tensor for name, tensor in self._tensors.items() if name in used}
+
+    def _precision(self, ops: tuple[Op, ...]) -> str:
+        """Type in which most multiply-accumulates happen; without any, the floating type of most bytes."""
+        votes: Counter[str] = Counter()
+        for op in ops:
+            if op.nests:
+                votes[self._tensors[op.reads[0].tensor].dtype] += op.macs
+        if not votes:
+            for tensor in self._tensors.values():
+                votes[tensor.dtype] += tensor.bytes if tensor.dtype in _PRECISIONS else 0
+        best = max(votes, key=lambda dtype: votes[dtype], default="float32")
+        return _PRECISIONS.get(best, best)
+
+
+def _work(call: Call, signature: _Signature) -> Work:
+    found = RULES.get(call.name)
+    if found is not None:
+        return found(call)
+    # Torch marks what works element by element; backward kernels of activations among them.
+    return elementwise(call) if signature.pointwise else Work(OpClass.UNKNOWN)
+
+
+def _written(signature: _Signature, arguments: Mapping[str, Any]) -> list[Value]:
+    """Argument tensors that a call updates in place."""
+    names = signature.written
+    if signature.name in SILENTLY_UPDATED and arguments.get("training"):
+        names += SILENTLY_UPDATED[signature.name]
+    return [value for name in names for value in _leaves(arguments.get(name))]
+
+
+def _described(name: str, tensor: torch.Tensor) -> Value:
+    """Shape, layout and bytes of a tensor; a dimension of stride 0 repeats the same bytes."""
+    shape, strides = tuple(map(int, tensor.shape)), tuple(map(int, tensor.stride()))
+    count = 1
+    for size, stride in zip(shape, strides, strict=True):
+        count *= size if stride or not size else 1
+    dtype = tensor.dtype
+    touched = min(count * dtype.itemsize, int(tensor.untyped_storage().nbytes()))
+    return Value(name, shape, strides, _dtype_name(dtype), touched, dtype.itemsize, dtype.is_floating_point)
+
+
+@cache
+def _dtype_name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _storage(tensor: torch.Tensor) -> Any:
+    try:
+        return tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError) as error:
+        raise ModelError(f"a tensor of layout {tensor.layout} has no plain storage, and cannot be placed") from error
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """Tensors in a nest of tuples and lists, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _leaves(values: Any) -> Iterator[Value]:
+    """Values in a nest of tuples, lists and dicts, in order."""
+    if isinstance(values, Value):
+        yield values
+    elif isinstance(values, tuple | list):
+        for value in values:
+            yield from _leaves(value)
+    elif isinstance(values, dict):
+        yield from _leaves(tuple(values.values()))

@@ -1,0 +1,139 @@
+"""What lowering makes of networks for a target (jobs and tensor instances), and what they cost (the job table)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.workloads.graph import LoopNest
+
+
+class Role(StrEnum):
+    """What an operand is to its job's loop nest; decides how often its bytes are fetched again."""
+
+    INPUT = "input"
+    WEIGHT = "weight"
+    OUTPUT = "output"
+    ONCE = "once"
+    """Outside the loop nests: each byte moves exactly once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A job's use of one tensor instance: ``bytes`` is what it must move at least, ``nest`` the loop nest it belongs to."""
+
+    tensor: str
+    bytes: int
+    role: Role = Role.ONCE
+    nest: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInstance:
+    """A tensor of one mini-batch, or a tile of it; a weight is shared by all mini-batches and says 0.
+
+    ``storage`` is its name in the network, and ``producer`` the index of the job that writes it, -1 for none.
+    """
+
+    name: str
+    network: str
+    storage: str
+    mini_batch: int
+    bytes: int
+    kind: str
+    is_output: bool = False
+    producer: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One operator with the elementwise work fused into it, or one tile of it, on one mini-batch.
+
+    ``after`` holds indices of the jobs whose results it reads; they are all smaller than its own index.
+    """
+
+    name: str
+    network: str
+    mini_batch: int
+    kind: str
+    operators: tuple[str, ...]
+    nests: tuple[LoopNest, ...]
+    elements: int
+    bits: int
+    reads: tuple[Operand, ...]
+    writes: tuple[Operand, ...]
+    after: tuple[int, ...]
+    tile: int = 0
+    tiles: int = 1
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of the job."""
+        return sum(nest.macs for nest in self.nests)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorInfo:
+    """An operator that some job must cover, and the tensors, by their names in the network, that it reads and writes."""
+
+    name: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class NetworkInfo:
+    """What a plan keeps of a network: where it came from, its data flow, and what was not understood.
+
+    ``operators`` are those that cost something, views resolved; ``outputs`` are tensors, by their names in the network.
+    ``batch`` is the leading dimension of the first input.
+    """
+
+    name: str
+    source: str
+    precision: str
+    mini_batches: int
+    batch: int
+    macs: int
+    operators: tuple[OperatorInfo, ...]
+    outputs: tuple[str, ...]
+    unknown: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Workload:
+    """All jobs of all networks, in an order in which one core could run them, with the tensor instances they touch."""
+
+    networks: tuple[NetworkInfo, ...]
+    jobs: tuple[Job, ...]
+    tensors: tuple[TensorInstance, ...]
+
+    @cached_property
+    def tensor_index(self) -> dict[str, int]:
+        """Index of every tensor instance by name."""
+        return {tensor.name: i for i, tensor in enumerate(self.tensors)}
+
+
+@dataclass(frozen=True)
+class JobTable:
+    """What every job costs on every core, operand by operand; memory is O(operands x cores).
+
+    ``compute[j, c]`` is the arithmetic time in seconds of job ``j`` on core ``c`` when all operands are at hand. Row
+    ``i`` of the operand arrays belongs to job ``operand_job[i]`` and tensor instance ``operand_tensor[i]`` (rows are
+    sorted by job, reads before writes): ``moved[i, c]`` bytes cross the core's port, refills included, and ``tile[i,
+    c]`` bytes of the private buffer hold it. ``energy[j, c]`` joules, in whole femtojoules, are taken inside the core; bytes over its port
+    and over memories' links come on top (:mod:`loadmaster.cost.energy_model`).
+    """
+
+    compute: NDArray[np.float64]
+    operand_job: NDArray[np.int64]
+    operand_tensor: NDArray[np.int64]
+    operand_write: NDArray[np.bool_]
+    moved: NDArray[np.int64]
+    tile: NDArray[np.int64]
+    energy: NDArray[np.float64]

@@ -1,0 +1,139 @@
+"""Fuse elementwise operators into the operator that produces their data, as a compiler would, and drop what costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from loadmaster.workloads.graph import Access, Graph, LoopNest, Op, OpClass
+
+# An operator that is not understood, or that runs subgraphs, stays a job of its own.
+_HOSTS = frozenset({OpClass.PRODUCT, OpClass.ELEMENTWISE, OpClass.REDUCTION, OpClass.MOVEMENT})
+_FREE = frozenset({OpClass.VIEW, OpClass.SHAPE})
+
+
+@dataclass
+class FusedOp:
+    """An operator and the elementwise ones fused into it; operands are storage names (views resolved).
+
+    ``reads`` come from outside, ``writes`` are the results that something outside needs; results used only inside never
+    leave the core. ``by_channel`` are the reads of which each output channel of the loop nest needs its own part only.
+    """
+
+    main: Op
+    ops: list[Op]
+    nests: tuple[LoopNest, ...] = ()
+    reads: list[Access] = field(default_factory=list)
+    writes: list[Access] = field(default_factory=list)
+    by_channel: frozenset[str] = frozenset()
+
+    @property
+    def elements(self) -> int:
+        """Scalar operations outside the loop nests."""
+        return sum(op.elements for op in self.ops)
+
+
+def fuse(graph: Graph) -> list[FusedOp]:
+    """Group the operators of a graph into fused ones, in an order in which they can run.
+
+    An elementwise operator joins the latest of its inputs' producers if all that it takes from there has as many elements as its
+    output: then it can run on each element as it leaves the producer, and no cycle can arise. Results needed elsewhere
+    too are still written; fusing never adds traffic. Views and shape operators vanish. Time and memory are linear in the graph.
+    """
+    groups: list[FusedOp] = []
+    home: dict[str, int] = {}
+    for op in graph.ops:
+        if op.op_class in _FREE:
+            continue
+        host = _host(graph, op, groups, home)
+        if host is None:
+            host = len(groups)
+            groups.append(FusedOp(op, []))
+        groups[host].ops.append(op)
+        for write in op.writes:
+            home[graph.tensors[write.tensor].storage] = host
+    _find_operands(graph, groups)
+    return groups
+
+
+def _host(graph: Graph, op: Op, groups: list[FusedOp], home: dict[str, int]) -> int | None:
+    """Index of the group that an operator can join."""
+    if op.op_class is not OpClass.ELEMENTWISE or not op.writes:
+        return None
+    sources = [(home[storage], read.tensor) for read in op.reads if (storage := graph.tensors[read.tensor].storage) in home]
+    if not sources:
+        return None
+    latest = max(group for group, _ in sources)
+    if groups[latest].main.op_class not in _HOSTS:
+        return None
+    size = _elements(graph, op.writes[0].tensor)
+    aligned = all(_elements(graph, tensor) == size for group, tensor in sources if group == latest)
+    return latest if aligned else None
+
+
+def _elements(graph: Graph, tensor: str) -> int:
+    count = 1
+    for extent in graph.tensors[tensor].shape:
+        count *= extent
+    return count
+
+
+def _find_operands(graph: Graph, groups: list[FusedOp]) -> None:
+    """Fill in what each group reads from outside and what it must write."""
+    readers: dict[str, set[int]] = {}
+    for index, group in enumerate(groups):
+        for op in group.ops:
+            for read in op.reads:
+                readers.setdefault(graph.tensors[read.tensor].storage, set()).add(index)
+    outputs = {graph.tensors[name].storage for name in graph.outputs}
+    for index, group in enumerate(groups):
+        written = _merge(graph, (access for op in group.ops for access in op.writes))
+        needed = [w for w in written if w.tensor in outputs or readers.get(w.tensor, set()) - {index}]
+        # Work whose result nobody uses is still work that the file asks for: keep its last result.
+        group.writes = needed or written[-1:]
+        inside = {access.tensor for access in written}
+        group.reads = [r for r in _merge(graph, (a for op in group.ops for a in op.reads)) if r.tensor not in inside and r.bytes]
+        group.nests = tuple(_on_storage(graph, nest, inside, group) for nest in group.main.nests)
+        group.by_channel = _by_channel(graph, group)
+
+
+def _by_channel(graph: Graph, group: FusedOp) -> frozenset[str]:
+    """Reads that divide by output channel: weights, and what is laid out along the channels of the result."""
+    if len(group.nests) != 1:
+        return frozenset()
+    nest = group.main.nests[0]
+    result = graph.tensors[nest.output].shape if nest.output else ()
+    # Channels come second in a convolution's result and last in a matrix product's.
+    axis = 1 - len(result) if "Conv" in group.main.kind else -1
+    divided: set[str] = {group.nests[0].weight}
+    whole: set[str] = {group.nests[0].input}
+    for op in group.ops:
+        for read in op.reads:
+            tensor = graph.tensors[read.tensor]
+            along = len(tensor.shape) >= -axis and tensor.shape[axis] == nest.k and graph.tensors[op.writes[0].tensor].shape == result
+            is_bias = op is group.main and tensor.shape == (nest.k,)
+            (divided if along or is_bias or read.tensor == nest.weight else whole).add(tensor.storage)
+    return frozenset(divided - whole)
+
+
+def _merge(graph: Graph, accesses: Iterable[Access]) -> list[Access]:
+    """One access per storage, as large as the largest: what one operator fetched, the next finds on the core."""
+    largest: dict[str, int] = {}
+    for access in accesses:
+        storage = graph.tensors[access.tensor].storage
+        largest[storage] = max(access.bytes, largest.get(storage, 0))
+    return [Access(storage, size) for storage, size in largest.items()]
+
+
+def _on_storage(graph: Graph, nest: LoopNest, inside: set[str], group: FusedOp) -> LoopNest:
+    """The nest with its operands named by storage; a result that only fused operators read leaves the core as theirs."""
+
+    def storage(name: str) -> str:
+        return graph.tensors[name].storage if name in graph.tensors else ""
+
+    output = storage(nest.output)
+    kept = {access.tensor for access in group.writes}
+    if output in inside and output not in kept:
+        size = _elements(graph, nest.output)
+        output = next((w.tensor for w in reversed(group.writes) if _elements(graph, w.tensor) == size), "")
+    return replace(nest, input=storage(nest.input), weight=storage(nest.weight), output=output)

@@ -1,0 +1,65 @@
+"""Split an operator whose working set exceeds the fast memory into tiles over its output channels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loadmaster.workloads.lowering.fuse import FusedOp
+
+_MOST_TILES = 256
+_SIDE_BY_SIDE = (4, 2, 1)
+"""Tiles that should fit at once, so that one is fetched while others are worked on: the most that is possible."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """How an operator is cut: ``tiles`` parts of its ``channels`` output channels, as equal as whole channels allow."""
+
+    channels: int
+    tiles: int
+
+    def part(self, tile: int) -> int:
+        """Channels of one tile."""
+        first, last = self.range(tile)
+        return last - first
+
+    def share(self, size: int, tile: int) -> int:
+        """Bytes of ``size`` that belong to one tile; the tiles' shares add up to ``size``."""
+        first, last = self.range(tile)
+        return size * last // self.channels - size * first // self.channels
+
+    def range(self, tile: int) -> tuple[int, int]:
+        """First channel of a tile, and the first of the next."""
+        return self.channels * tile // self.tiles, self.channels * (tile + 1) // self.tiles
+
+    def overlap(self, tile: int, other: Split, part: int) -> int:
+        """Channels that a tile shares with a part of another split of the same channels."""
+        (first, last), (begin, end) = self.range(tile), other.range(part)
+        return max(0, min(last, end) - max(first, begin))
+
+
+WHOLE = Split(1, 1)
+
+
+def choose_split(fused: FusedOp, capacity: int) -> Split:
+    """The fewest tiles of which several fit into ``capacity`` bytes at once; :data:`WHOLE` if none is needed, or none can help.
+
+    A tile reads its share of what divides by channel and all of everything else. Only a single ungrouped, non-recurrent loop
+    nest can be cut, and only if its results have as many bytes for every channel.
+    """
+    total = sum(access.bytes for access in (*fused.reads, *fused.writes))
+    if total <= capacity or len(fused.nests) != 1:
+        return WHOLE
+    nest = fused.nests[0]
+    whole = sum(access.bytes for access in fused.reads if access.tensor not in fused.by_channel)
+    shared = total - whole
+    if nest.groups != 1 or nest.repeats != 1 or nest.k < 2 or not nest.output or whole >= capacity:
+        return WHOLE
+    if any(write.bytes % nest.k for write in fused.writes):
+        return WHOLE
+    for at_once in _SIDE_BY_SIDE:
+        room = (capacity - whole) // at_once
+        for tiles in range(-(-shared // max(1, room)), min(nest.k, _MOST_TILES) + 1):
+            if shared * -(-nest.k // tiles) // nest.k <= room:
+                return Split(nest.k, tiles)
+    return WHOLE

@@ -1,0 +1,108 @@
+#include "simulation/fluid.hpp"
+#include "simulation/kernels.hpp"
+
+#include <functional>
+#include <queue>
+#include <utility>
+
+namespace loadmaster {
+
+namespace {
+
+// Ready tasks, highest priority first, ties by index.
+using Ready = std::priority_queue<std::pair<double, std::int64_t>>;
+// Tasks whose time has not come, the next one first.
+using Instant = std::pair<std::int64_t, std::int64_t>;
+using Later = std::priority_queue<Instant, std::vector<Instant>, std::greater<Instant>>;
+
+struct Choice {
+    std::int32_t core;
+    double finish;
+};
+
+// The core on which a task would finish first, given when each core is expected to be free.
+Choice earliest_finish(const std::int64_t *duration, const std::vector<double> &free_at) {
+    Choice best{0, free_at[0] + static_cast<double>(duration[0])};
+    for (std::int32_t core = 1; core < static_cast<std::int32_t>(free_at.size()); ++core) {
+        const double finish = free_at[core] + static_cast<double>(duration[core]);
+        if (finish < best.finish) best = {core, finish};
+    }
+    return best;
+}
+
+}  // namespace
+
+Dispatch dispatch(std::span<const double> priority, std::span<const std::int64_t> duration, std::span<const double> demand,
+                  std::size_t links, std::int32_t cores, const Successors &successors, std::span<const std::int64_t> release) {
+    const std::int64_t tasks = successors.tasks();
+    Dispatch result;
+    result.core.assign(tasks, -1);
+    result.start.assign(tasks, -1);
+    result.end.assign(tasks, -1);
+    result.order.reserve(tasks);
+    std::vector<std::int64_t> waiting = successors.predecessor_counts();
+    Ready ready;
+    Later later;
+    std::int64_t now = 0;
+    // What a task waits for is there; it may still have to wait for its own time.
+    const auto enable = [&](std::int64_t task) {
+        if (release[task] <= now) ready.emplace(priority[task], -task);
+        else later.emplace(release[task], task);
+    };
+    for (std::int64_t task = 0; task < tasks; ++task)
+        if (waiting[task] == 0) enable(task);
+
+    Fluid fluid(links, links);
+    std::vector<Running> finished;
+    std::vector<char> busy(cores, 0);
+    std::vector<double> free_at(cores, 0.0);
+    std::vector<std::pair<double, std::int64_t>> held;
+    for (;;) {
+        for (; !later.empty() && later.top().first <= now; later.pop()) ready.emplace(priority[later.top().second], -later.top().second);
+        std::fill(free_at.begin(), free_at.end(), static_cast<double>(now));
+        for (const Running &run : fluid.running()) free_at[run.resource] += run.remaining / run.speed;
+        std::int32_t idle = cores - static_cast<std::int32_t>(fluid.running().size());
+        // A task that would rather wait for a busy core books it, so that the tasks after it see it as taken. Looking at a few
+        // tasks per core bounds the work of an event; when nothing runs, the first task looked at always starts.
+        held.clear();
+        for (std::int32_t looks = 4 * cores; looks > 0 && idle > 0 && !ready.empty(); --looks) {
+            const auto item = ready.top();
+            ready.pop();
+            const std::int64_t task = -item.second;
+            const Choice choice = earliest_finish(&duration[task * cores], free_at);
+            free_at[choice.core] = choice.finish;
+            if (busy[choice.core]) {
+                held.push_back(item);
+                continue;
+            }
+            busy[choice.core] = 1;
+            --idle;
+            result.core[task] = choice.core;
+            result.start[task] = now;
+            result.order.push_back(task);
+            const std::int64_t cell = task * cores + choice.core;
+            fluid.add(task, choice.core, duration[cell], &demand[cell * links]);
+        }
+        for (const auto &item : held) ready.push(item);
+        if (fluid.empty()) {
+            if (later.empty()) break;
+            now = later.top().first;
+            continue;
+        }
+        fluid.share();
+        std::int64_t step = fluid.until_next_end();
+        if (!later.empty()) step = std::min(step, later.top().first - now);
+        now += step;
+        fluid.advance(step, finished);
+        for (const Running &run : finished) {
+            busy[run.resource] = 0;
+            result.end[run.task] = now;
+            result.makespan = now;
+            for (std::int64_t i = successors.first[run.task]; i < successors.first[run.task + 1]; ++i)
+                if (--waiting[successors.next[i]] == 0) enable(successors.next[i]);
+        }
+    }
+    return result;
+}
+
+}  // namespace loadmaster

@@ -1,0 +1,49 @@
+#include "simulation/fluid.hpp"
+#include "simulation/kernels.hpp"
+
+namespace loadmaster {
+
+Replay replay(std::span<const std::int64_t> duration, std::span<const double> demand, std::size_t links, std::size_t columns,
+              std::span<const std::int32_t> resource, std::int32_t resources, std::span<const std::int64_t> order,
+              const Successors &successors) {
+    const std::size_t tasks = duration.size();
+    Replay result;
+    result.start.assign(tasks, -1);
+    result.end = result.start;
+
+    std::vector<std::vector<std::int64_t>> queue(resources);
+    for (std::int64_t task : order) queue[resource[task]].push_back(task);
+    std::vector<std::size_t> head(resources, 0);
+    std::vector<char> busy(resources, 0);
+    std::vector<std::int64_t> waiting = successors.predecessor_counts();
+
+    Fluid fluid(links, columns);
+    std::vector<Running> finished;
+    std::int64_t now = 0;
+    for (;;) {
+        for (std::int32_t r = 0; r < resources; ++r) {
+            if (busy[r] || head[r] == queue[r].size() || waiting[queue[r][head[r]]] > 0) continue;
+            const std::int64_t task = queue[r][head[r]++];
+            busy[r] = 1;
+            result.start[task] = now;
+            fluid.add(task, r, duration[task], &demand[task * columns]);
+        }
+        fluid.share();
+        const std::int64_t step = fluid.empty() ? 0 : fluid.until_next_end();
+        fluid.meter(step);
+        result.time.push_back(now);
+        result.used.insert(result.used.end(), fluid.used().begin(), fluid.used().end());
+        if (fluid.empty()) break;
+        now += step;
+        fluid.advance(step, finished);
+        for (const Running &run : finished) {
+            busy[run.resource] = 0;
+            result.end[run.task] = now;
+            ++result.completed;
+            for (std::int64_t i = successors.first[run.task]; i < successors.first[run.task + 1]; ++i) --waiting[successors.next[i]];
+        }
+    }
+    return result;
+}
+
+}  // namespace loadmaster

@@ -1,0 +1,41 @@
+"""The quick way for small arrays gives the answers of the general way."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.problems import columns
+
+import loadmaster as lm
+from loadmaster.allocation.answer import Load
+from loadmaster.allocation.rules import problem_of
+from loadmaster.core.errors import AllocationError
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9), st.integers(0, 9)), max_size=40), st.none() | st.integers(0, 60))
+@settings(deadline=None, max_examples=200)
+def test_it_agrees_with_the_general_way(rows, capacity: int | None) -> None:
+    lower, length, size = columns(rows)
+    quick = lm.allocate((lower, lower + length, size), capacity)
+    general = lm.allocate(problem_of((lower, lower + length, size)), capacity)
+    assert (quick.status == "infeasible") == (general.status == "infeasible")
+    if capacity is None:
+        assert (quick.status, quick.peak) == (general.status, general.peak)
+    if quick.offsets is not None:
+        assert lm.verify_buffers(problem_of((lower, lower + length, size)), quick.offsets, capacity) == ()
+    if isinstance(quick.certificate, Load):
+        assert quick.certificate.bytes == quick.lower_bound
+
+
+@pytest.mark.parametrize("rows", [[(-1, 2, 3)], [(3, 2, 3)], [(0, 2, -3)], [(0, 2, 2**62)], [(0, 2, 2**61), (0, 2, 2**61)]])
+def test_what_is_malformed_is_refused_all_the_same(rows) -> None:
+    with pytest.raises(AllocationError):
+        lm.allocate(columns(rows))
+
+
+def test_a_hundred_buffers_are_proven_in_one_call() -> None:
+    random = np.random.default_rng(0)
+    lower = random.integers(0, 100, 100)
+    answer = lm.allocate((lower, lower + random.integers(1, 60, 100), random.integers(1, 1000, 100)))
+    assert answer.status == "optimal"
+    assert answer.peak == answer.certificate.bytes

@@ -1,0 +1,78 @@
+"""Quantities with units, in and out."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadmaster.core import units
+from loadmaster.core.errors import UnitError
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("8 MiB", 8 * 2**20),
+        ("8MiB", 8 * 2**20),
+        ("11 GB", 11 * 10**9),
+        ("1.5 TB", 1_500_000_000_000),
+        ("0.5KiB", 512),
+        (4096, 4096),
+        ("1e3", 1000),
+    ],
+)
+def test_bytes_take_decimal_and_binary_units(text: str | int, expected: int) -> None:
+    assert units.parse_bytes(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "expected"),
+    [
+        (units.parse_bandwidth, "34 GB/s", 34e9),
+        (units.parse_bandwidth, "1 MiB/s", 2.0**20),
+        (units.parse_frequency, "1 GHz", 1e9),
+        (units.parse_flops, "2.3 TFLOP/s", 2.3e12),
+        (units.parse_seconds, "5", 5.0),
+        (units.parse_seconds, "200 ms", 0.2),
+        (units.parse_seconds, "2 min", 120.0),
+        (units.parse_joules_per_byte, "20 pJ/B", 20e-12),
+        (units.parse_joules_per_byte, "0.5 nJ/B", 0.5e-9),
+        (units.parse_watts, "300 mW", 0.3),
+        (units.parse_watts, "1.2 kW", 1200.0),
+    ],
+)
+def test_each_kind_of_quantity_reads_its_own_unit(parse, text, expected) -> None:
+    assert parse(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "MiB", "8 GB/s", "8 MHz", "-1 B", "NaN", "inf", "1e99 B", "1.5 B", "0x10", True, "8 8 B", "٣ B x"])
+def test_what_is_not_a_number_of_bytes_is_refused_by_name(text) -> None:
+    with pytest.raises(UnitError, match="bytes"):
+        units.parse_bytes(text)
+
+
+@pytest.mark.parametrize("parse", [units.parse_bandwidth, units.parse_frequency, units.parse_flops])
+def test_rates_must_be_positive(parse) -> None:
+    with pytest.raises(UnitError, match="more than zero"):
+        parse(0)
+
+
+@given(st.integers(0, 2**62))
+def test_whole_bytes_survive_parsing(count: int) -> None:
+    assert units.parse_bytes(f"{count} B") == units.parse_bytes(count) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (units.format_bytes(8 * 2**20), "8.00 MiB"),
+        (units.format_bytes(17), "17 B"),
+        (units.format_bandwidth(34e9), "34.0 GB/s"),
+        (units.format_seconds(0.0123), "12.3 ms"),
+        (units.format_seconds(0), "0 ns"),
+        (units.format_seconds(2e-9), "2.00 ns"),
+        (units.format_count(4_089_000_000), "4.09 G"),
+        (units.format_rate(1.234e12, "FLOP/s"), "1.23 TFLOP/s"),
+    ],
+)
+def test_quantities_print_with_three_digits(text: str, expected: str) -> None:
+    assert text == expected

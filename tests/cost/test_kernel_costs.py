@@ -1,0 +1,150 @@
+"""Kernel sequences: roofline times by hand, operands by storage, workspace for speed, machines that cannot be used."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.support.networks import GraphBuilder, npu, staged_machine
+
+import loadmaster as lm
+from loadmaster.core.errors import PlacementError
+from loadmaster.cost.kernels.kernel_costs import copy_link, kernel_sequence
+from loadmaster.placement.sequence import CopyLink, StoredKind
+from loadmaster.targets.hardware import CopyEngine
+from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
+
+ROOT = Path(__file__).parents[2]
+
+
+def graph_of(ops: list[Op], sizes: dict[str, int], weights: tuple[str, ...] = (), aliases: dict[str, str] | None = None) -> Graph:
+    aliases = aliases or {}
+    kinds = {name: TensorKind.WEIGHT if name in weights else TensorKind.INPUT if name == "x" else TensorKind.ACTIVATION for name in sizes}
+    tensors = {name: Tensor(name, (size,), "int8", size, kinds[name], aliases.get(name)) for name, size in sizes.items()}
+    return Graph("by hand", "a test", "int8", tuple(ops), tensors, ("x",), (list(sizes)[-1],))
+
+
+def op(name: str, reads: dict[str, int], writes: dict[str, int], op_class: OpClass = OpClass.ELEMENTWISE, elements: int = 0) -> Op:
+    accesses = [tuple(Access(*item) for item in side.items()) for side in (reads, writes)]
+    return Op(name, name, op_class, accesses[0], accesses[1], (), elements, 8)
+
+
+def test_times_are_those_of_the_roofline() -> None:
+    build = GraphBuilder()
+    build.conv("y", build.tensor("x", (64, 56, 56), TensorKind.INPUT), 64)
+    server = lm.target("optane-server")
+    steps = kernel_sequence(build.graph("y"), server)
+    (kernel,) = steps.kernels
+    size, weight = 64 * 56 * 56, 64 * 64 * 9
+    assert kernel.algorithms[0].seconds == pytest.approx(2 * 64 * 64 * 9 * 56 * 56 / 2.3e12)
+    bytes_of = {steps.tensors[o.tensor].name: (o.fast_seconds, o.slow_seconds) for o in kernel.operands}
+    assert bytes_of["x"] == pytest.approx((size / 100e9, size / 39e9))
+    assert bytes_of["y.w"] == pytest.approx((weight / 100e9, weight / 39e9))
+    assert bytes_of["y"] == pytest.approx((size / 100e9, size / 14e9))
+    assert [tensor.kind for tensor in steps.tensors] == [StoredKind.INPUT, StoredKind.WEIGHT, StoredKind.OUTPUT]
+    assert steps.notes == ("kernel times are estimated: a roofline of optane-server",)
+
+
+def test_views_vanish_and_views_of_different_parts_add_up() -> None:
+    ops = [
+        op("make", {"x": 64}, {"a": 100}),
+        op("view", {"a": 0}, {"a1": 0, "a2": 0}, OpClass.VIEW),
+        op("use", {"a1": 40, "a2": 40, "a": 100}, {"y": 8}),
+    ]
+    graph = graph_of(ops, {"x": 64, "a": 100, "a1": 40, "a2": 40, "y": 8}, aliases={"a1": "a", "a2": "a"})
+    steps = kernel_sequence(graph, lm.target("optane-server"))
+    assert [kernel.name for kernel in steps.kernels] == ["make", "use"]
+    assert [tensor.name for tensor in steps.tensors] == ["x", "a", "y"]
+    assert steps.kernels[1].operands[0].fast_seconds == pytest.approx(100 / 100e9)
+
+
+def test_a_partial_update_needs_the_tensor_and_moves_its_part() -> None:
+    ops = [op("first", {"x": 64}, {"a": 50}), op("second", {"x": 64}, {"a2": 50}), op("third", {"a": 100}, {"w": 10})]
+    graph = graph_of(ops, {"x": 64, "w": 10, "a": 100, "a2": 50}, ("w",), {"a2": "a"})
+    steps = kernel_sequence(graph, lm.target("optane-server"))
+    access = [[(steps.tensors[o.tensor].name, o.read, o.write) for o in kernel.operands] for kernel in steps.kernels]
+    assert access == [
+        [("x", True, False), ("a", False, True)],
+        [("x", True, False), ("a", True, True)],
+        [("a", True, False), ("w", False, True)],
+    ]
+    assert steps.kernels[1].operands[1].slow_seconds == pytest.approx(50 / 14e9)
+
+
+def test_what_was_never_written_is_not_read() -> None:
+    steps = kernel_sequence(graph_of([op("use", {"x": 4, "void": 8}, {"y": 4})], {"x": 4, "void": 8, "y": 4}), lm.target("optane-server"))
+    assert [tensor.name for tensor in steps.tensors] == ["x", "y"]
+
+
+def test_a_machine_whose_kernels_need_fast_operands() -> None:
+    build = GraphBuilder()
+    build.elementwise("y", build.tensor("x", (8, 4, 4), TensorKind.INPUT))
+    steps = kernel_sequence(build.graph("y"), staged_machine(2**20))
+    assert all(math.isinf(o.slow_seconds) for o in steps.kernels[0].operands)
+    assert math.isinf(steps.seconds(True))
+    assert steps.link == CopyLink(1e9, 1e9, 1e9, 1e9)
+
+
+def test_copies_without_a_table_run_at_the_slower_memory() -> None:
+    server = replace(lm.target("optane-server"), copy=None)
+    assert copy_link(server) == CopyLink(39e9, 14e9, 39e9, 14e9)
+    shared = replace(server, copy=CopyEngine(1.0, 2.0, 3.0, 4.0, True))
+    assert copy_link(shared) == CopyLink(1.0, 2.0, 3.0, 4.0, True)
+    assert lm.target("optane-server", ["copy.shared=true", "copy.asynchronous_to_fast=8 GB/s"]).copy == CopyEngine(
+        29e9, 12e9, 8e9, 2.5e9, True
+    )
+
+
+def test_machines_that_cannot_be_used_are_refused() -> None:
+    build = GraphBuilder()
+    build.elementwise("y", build.tensor("x", (8, 4, 4), TensorKind.INPUT))
+    graph = build.graph("y")
+    with pytest.raises(PlacementError, match=r"2 cores \(c0, c1\)"):
+        kernel_sequence(graph, npu())
+    with pytest.raises(PlacementError, match="no fast memory"):
+        kernel_sequence(graph, npu(cores=1, scratchpad=0))
+    view = graph_of([op("view", {"x": 0}, {"y": 0}, OpClass.VIEW)], {"x": 4, "y": 4}, aliases={"y": "x"})
+    with pytest.raises(PlacementError, match="nothing to place"):
+        kernel_sequence(view, lm.target("optane-server"))
+
+
+def test_winograd_takes_workspace_where_it_pays() -> None:
+    gpu = lm.target("gpu-pcie")
+
+    def ways(channels: int, size: int, kernel: int = 3) -> list[tuple[str, float, int]]:
+        build = GraphBuilder()
+        build.conv("y", build.tensor("x", (channels, size, size), TensorKind.INPUT), channels, kernel)
+        (only,) = kernel_sequence(build.graph("y"), gpu).kernels
+        return [(way.name, way.seconds, way.workspace) for way in only.algorithms]
+
+    (direct, first, none), (winograd, second, workspace) = ways(512, 16)
+    assert (direct, winograd, none) == ("direct", "winograd", 0)
+    # 16 tiles of 4 x 4 outputs, 36 elements of each channel in and out, and of each filter; int8 elements.
+    assert workspace == 36 * (16 * 1024 + 512 * 512)
+    assert second == pytest.approx(36 * 16 * 512 * 512 * 2 / 13e12 + 2 * workspace / 616e9)
+    assert second < first
+    assert [name for name, *_ in ways(8, 16)] == ["direct"]
+    assert [name for name, *_ in ways(512, 16, kernel=1)] == ["direct"]
+
+
+@pytest.mark.parametrize("network", ["onnx:resnet50", "onnx:densenet121", "onnx:shufflenet", str(ROOT / "fixtures/gpt2.onnx.gz")])
+@pytest.mark.parametrize("machine", ["optane-server", "gpu-pcie"])
+def test_networks_from_files_become_sequences(network: str, machine: str) -> None:
+    graph = lm.load(network)
+    steps = kernel_sequence(graph, lm.target(machine))
+    # Weights that no kernel reads leave no trace; all others are there whole.
+    assert sum(t.bytes for t in steps.tensors if t.kind is StoredKind.WEIGHT) == graph.bytes_of(TensorKind.WEIGHT)
+    assert sum(t.kind is StoredKind.OUTPUT for t in steps.tensors) == len(graph.outputs)
+    assert 0 < steps.seconds(False) < steps.seconds(True)
+
+
+def test_the_committed_training_step_is_the_one_that_the_notes_describe() -> None:
+    from loadmaster.placement.sequence_json import read_sequence_file
+
+    steps = read_sequence_file(ROOT / "fixtures/resnet50-training.json.gz")
+    kinds = [kernel.kind for kernel in steps.kernels]
+    assert kinds.count("convolution") == kinds.count("convolution_backward") == 53
+    assert 5.0e9 < steps.peak_bytes < 7.5e9
+    assert steps.seconds(False) < steps.seconds(True)

@@ -1,0 +1,330 @@
+"""Parameters, gradients and optimizer state are part of the plan: they move, and nothing else changes."""
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch", exc_type=ImportError)
+from tests.support.compiled import same  # noqa: E402
+from torch import nn  # noqa: E402
+
+from loadmaster.core.errors import BudgetError, LoadmasterError  # noqa: F401
+from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: F401
+from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: F401
+from loadmaster.integrations.torch_compile.compiled_model import Settings, model_of  # noqa: F401
+
+OPTIMIZERS = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, dampening=0.1),
+    "adafactor": lambda parameters: torch.optim.Adafactor(parameters, lr=0.01),  # no elements by themselves; state of other shapes
+    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
+}
+
+
+class Tied(nn.Module):
+    """A residual network whose last layer is its first one's transpose; most of it is parameters."""
+
+    def __init__(self, layers=3):
+        super().__init__()
+        self.tokens = nn.Embedding(256, 128)
+        self.wide = nn.ModuleList(nn.Linear(128, 384) for _ in range(layers))
+        self.narrow = nn.ModuleList(nn.Linear(384, 128) for _ in range(layers))
+
+    def forward(self, tokens):
+        x = self.tokens(tokens)
+        for wide, narrow in zip(self.wide, self.narrow, strict=True):
+            x = x + narrow(nn.functional.gelu(wide(x)))
+        return nn.functional.cross_entropy(nn.functional.linear(x, self.tokens.weight) / 16, tokens.roll(1))
+
+
+def tokens(step):
+    return torch.randint(256, (24,), generator=torch.Generator().manual_seed(step))
+
+
+def steps(module, optimizer, call, count=3, schedule=None):
+    """Losses, and all parameters after every step."""
+    seen = []
+    for step in range(count):
+        optimizer.zero_grad()
+        loss = call(tokens(step))
+        loss.backward()
+        optimizer.step()
+        if schedule is not None:
+            schedule.step()
+        seen += [loss.detach().clone(), *(p.detach().clone() for p in module.parameters())]
+    return seen
+
+
+def state_of(module, optimizer):
+    return [value.clone() for p in module.parameters() for _, value in sorted(optimizer.state[p].items()) if torch.is_tensor(value)]
+
+
+def plain(module, make, count=3, scheduled=False):
+    """The graphs unmoved, and the optimizer's step after each."""
+    torch._dynamo.reset()
+    twin = copy.deepcopy(module)
+    optimizer = make(twin.parameters())
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5) if scheduled else None
+    return steps(twin, optimizer, torch.compile(twin, backend=unmoved_backend()), count, schedule) + state_of(twin, optimizer)
+
+
+def compiled(module, make=None, **options):
+    """A copy of the module that runs plans, its optimizer and its options."""
+    torch._dynamo.reset()
+    twin = copy.deepcopy(module)
+    optimizer = None if make is None else make(twin.parameters())
+    given = dict(options) if optimizer is None else {"optimizer": optimizer, **options}
+    return twin, optimizer, torch.compile(twin, backend=loadmaster, options=given), given
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Updates in blocks of few rows, as large parameters have them."""
+    from loadmaster.integrations.torch_compile import updates
+
+    monkeypatch.setattr(updates, "_BLOCK", 32 << 10)
+
+
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
+def test_updates_in_the_backward_pass_are_the_optimizers_bit_for_bit(name):
+    torch.manual_seed(0)
+    module = Tied()
+    right = plain(module, OPTIMIZERS[name], 5, scheduled=True)
+    for budget in (1.0, 0.45):
+        twin, optimizer, call, options = compiled(module, OPTIMIZERS[name], fast_memory=budget)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+        assert same(steps(twin, optimizer, call, 5, schedule) + state_of(twin, optimizer), right)
+        model = model_of(options)
+        plan = model.plans[0]
+        assert plan.placed_peak <= budget * plan.unmoved_peak
+        assert (model.lasting(torch.device("cpu")).resting_bytes() > 0) == (budget < 1)
+        assert all(p.grad is None for p in twin.parameters())
+        assert not model.fallbacks
+        assert plan.times.unforeseen == 0
+
+
+def test_parameters_of_an_inference_move_and_show_their_values():
+    module = Tied()
+    twin, _, call, options = compiled(module, fast_memory=0.4)
+    with torch.no_grad():
+        assert torch.equal(call(tokens(0)), module(tokens(0)))
+        model = model_of(options)
+        assert model.plans[0].moved_bytes >= model.lasting(torch.device("cpu")).resting_bytes() > 0
+        assert all(torch.equal(a, b) for a, b in zip(twin.state_dict().values(), module.state_dict().values(), strict=True))
+        for changed in (twin, module):
+            changed.tokens.weight.mul_(0.5)
+            changed.wide[0].weight.data.add_(0.25)
+            changed.narrow[0].weight[3] = 1.0
+        assert torch.equal(call(tokens(1)), module(tokens(1)))
+        twin.load_state_dict(Tied().state_dict())
+        module.load_state_dict(twin.state_dict())
+        assert torch.equal(call(tokens(1)), module(tokens(1)))
+        twin.tokens.weight.data = module.tokens.weight.data = torch.ones(256, 128)  # another storage
+        assert torch.equal(call(tokens(1)), module(tokens(1)))
+    assert not model.fallbacks
+
+
+def test_aliases_of_a_parameter_follow_it():
+    module = Tied()
+    twin, _, call, _ = compiled(module, fast_memory=0.4)
+    alias, row = twin.wide[0].weight.detach(), twin.wide[0].weight.data[5]
+    with torch.no_grad():
+        call(tokens(0))
+        assert torch.equal(alias, module.wide[0].weight)
+        row.zero_()
+        module.wide[0].weight[5] = 0
+        assert torch.equal(call(tokens(0)), module(tokens(0)))
+
+
+def test_gradients_without_the_option_are_results():
+    module = Tied()
+    gradients = []
+    for backend, options in ((loadmaster, {"fast_memory": 0.85}), (unmoved_backend(), None)):
+        torch._dynamo.reset()
+        twin = copy.deepcopy(module)
+        call = torch.compile(twin, backend=backend, options=options)
+        for step in range(2):  # they add up
+            call(tokens(step)).backward()
+        gradients.append([p.grad for p in twin.parameters()])
+        if options:
+            assert model_of(options).lasting(torch.device("cpu")).resting_bytes() > 0
+    assert same(*gradients)
+
+
+def test_the_state_of_an_optimizer_can_be_saved_loaded_and_cleared():
+    module = Tied()
+    make = OPTIMIZERS["adamw"]
+    right = plain(module, make, 4)
+    first, one, call, _ = compiled(module, make, fast_memory=0.5)
+    seen = steps(first, one, call, 2)
+    saved = copy.deepcopy((first.state_dict(), one.state_dict()))
+    second, other, again, _ = compiled(module, make, fast_memory=0.5)
+    steps(second, other, again, 1)
+    second.load_state_dict(saved[0])
+    other.load_state_dict(saved[1])
+    for step in (2, 3):
+        other.zero_grad()
+        loss = again(tokens(step))
+        loss.backward()
+        seen += [loss.detach().clone(), *(p.detach().clone() for p in second.parameters())]
+    assert same(seen + state_of(second, other), right)
+
+
+class Halves(nn.Module):
+    """Two graphs; the embedding is used by both."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Embedding(256, 128)
+        self.one, self.two = nn.Linear(128, 128), nn.Linear(128, 128)
+
+    def forward(self, tokens):
+        x = torch.tanh(self.one(self.tokens(tokens)))
+        torch._dynamo.graph_break()
+        return nn.functional.cross_entropy(nn.functional.linear(self.two(x), self.tokens.weight), tokens.roll(1))
+
+
+def test_a_parameter_of_two_graphs_is_left_to_the_optimizer():
+    module = Halves()
+    right = plain(module, OPTIMIZERS["adamw"])
+    twin, optimizer, call, options = compiled(module, OPTIMIZERS["adamw"])
+    assert same(steps(twin, optimizer, call) + state_of(twin, optimizer), right)
+    model = model_of(options)
+    assert len(model.plans) == 2
+    assert model.shared == {id(twin.tokens.weight)}
+    assert sum(len(plan.updates) for plan in model.plans) == 4  # weights and biases of the two layers
+
+
+def test_layers_that_share_a_graph_are_left_to_the_optimizer():
+    class Stack(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(192, 192) for _ in range(3))
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = x + torch.tanh(layer(x))
+            return x.square().mean()
+
+    module, x = Stack(), torch.randn(8, 192)
+    seen = []
+    for backend in (loadmaster, unmoved_backend()):
+        torch._dynamo.reset()
+        twin = copy.deepcopy(module)
+        optimizer = OPTIMIZERS["adamw"](twin.parameters())
+        options = {"optimizer": optimizer, "fast_memory": "900 KiB"} if backend is loadmaster else None
+        for layer in twin.layers:
+            layer.compile(backend=backend, options=options)
+        for _ in range(4):
+            optimizer.zero_grad()
+            twin(x).backward()
+            optimizer.step()
+        seen.append([*twin.parameters(), *state_of(twin, optimizer)])
+        if backend is loadmaster:
+            plans = model_of(options).plans
+    assert same(*seen)
+    assert sum(len(plan.updates) for plan in plans) == 0 or len(plans) == 3
+
+
+def test_one_layer_and_evaluations_between_steps():
+    module, x = nn.Linear(192, 192), torch.randn(8, 192)
+    seen = []
+    for backend in (loadmaster, unmoved_backend()):
+        torch._dynamo.reset()
+        twin = copy.deepcopy(module)
+        optimizer = OPTIMIZERS["momentum"](twin.parameters())
+        options = {"optimizer": optimizer} if backend is loadmaster else None
+        call = torch.compile(twin, backend=backend, options=options)
+        for _ in range(5):
+            optimizer.zero_grad()
+            call(x).square().mean().backward()
+            optimizer.step()
+            with torch.no_grad():
+                seen.append(call(x).clone())
+        seen += [p.detach().clone() for p in twin.parameters()]
+    assert same(seen[: len(seen) // 2], seen[len(seen) // 2 :])
+
+
+def test_parameters_of_other_graphs_count_and_make_room():
+    class Apart(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = (nn.Sequential(*(nn.Linear(256, 256) for _ in range(6))) for _ in range(2))
+
+        def forward(self, x):
+            x = self.one(x)
+            torch._dynamo.graph_break()
+            return self.two(x)
+
+    module, x = Apart(), torch.randn(4, 256)
+    whole = sum(p.nbytes for p in module.parameters())
+    _, _, call, options = compiled(module, fast_memory=whole * 6 // 10)
+    with torch.no_grad():
+        for _ in range(3):
+            assert torch.equal(call(x), module(x))
+    model = model_of(options)
+    known = model.lasting(torch.device("cpu"))
+    assert known.fast_bytes([]) <= whole * 6 // 10
+    for plan in model.plans:
+        assert plan.placed_peak <= whole * 6 // 10
+        assert plan.problem.elsewhere.min() >= known.fast_bytes(plan._mine.values())
+
+
+def test_what_updates_in_the_backward_pass_cannot_do_is_said():
+    module = Tied(1)
+    twin, _, call, _ = compiled(module, OPTIMIZERS["adamw"])
+    losses = [call(tokens(step)) for step in range(2)]
+    losses[1].backward()
+    with pytest.raises(LoadmasterError, match="updated since this forward pass"):
+        losses[0].backward()
+    loss = call(tokens(0))
+    twin.tokens.weight.grad = torch.ones_like(twin.tokens.weight)
+    with pytest.raises(LoadmasterError, match="zero_grad"):
+        loss.backward()
+    _, _, call, _ = compiled(module, torch.optim.LBFGS)
+    with pytest.raises(BudgetError, match="LBFGS cannot update one parameter after another"):
+        call(tokens(0))
+    with pytest.raises(BudgetError, match=r"one of torch\.optim"):
+        Settings.of({"optimizer": "adamw"})
+
+
+def test_a_step_that_fails_loses_no_update():
+    module = Tied()
+    twin, _, call, options = compiled(module, OPTIMIZERS["sgd"], fast_memory=0.5, refine_after=0)
+    call(tokens(0)).backward()
+    program = model_of(options).plans[0].program
+    before = [p.detach().clone() for p in twin.parameters()]
+    last = program.launches[-1]
+    right = last.target
+
+    class Fails:
+        begun = True
+
+        def __call__(self, *_):
+            raise KeyboardInterrupt
+
+    last.target = Fails()
+    with pytest.raises(KeyboardInterrupt):
+        call(tokens(1)).backward()
+    last.target = right
+    changed = [not torch.equal(a, b) for a, b in zip(before, twin.parameters(), strict=True)]
+    made = [update.count == 2 for update in model_of(options).plans[0].updates.values()]
+    assert sorted(changed) == sorted(made)
+    assert made.count(False) == 1
+
+
+def test_a_refusal_names_the_smallest_budget_that_works():
+    module = Tied(1)
+    _, _, call, _ = compiled(module, fast_memory="1 KiB")
+    with torch.no_grad():
+        with pytest.raises(BudgetError, match=r"operator aten\.\w+ \(\w+\) needs \d+ bytes .* at once") as refused:
+            call(tokens(0))
+        least = int(str(refused.value).split("works is ")[1].split(" bytes")[0])
+        for budget, works in ((least, True), (int(least * 0.97), False)):
+            _, _, call, options = compiled(module, fast_memory=budget)
+            if works:
+                assert torch.equal(call(tokens(0)), module(tokens(0)))
+                assert model_of(options).plans[0].placed_peak <= budget
+            else:
+                with pytest.raises(BudgetError, match="too small"):
+                    call(tokens(0))

@@ -1,0 +1,251 @@
+"""What goes wrong in the middle of a step: a clear error, nothing left behind, and the next step is right."""
+
+import contextlib
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", exc_type=ImportError)
+from tests.support import steps  # noqa: E402
+from tests.support.steps import Failing, Trained, least_share  # noqa: E402
+
+from loadmaster.core.errors import SlowMemoryError  # noqa: F401
+from loadmaster.integrations.torch_compile.devices.slow_file import PAGE, SlowFile  # noqa: F401
+
+
+def test_a_disk_that_is_full_is_an_error_before_the_step_and_the_next_step_works(small_disk):
+    trained = Trained(slow_memory=str(small_disk))
+    assert trained.step()
+    assert trained.model.plans[0].moved_bytes > 0
+    used = trained.file.bytes
+    other = SlowFile(small_disk)
+    with pytest.raises(SlowMemoryError, match="No space left"):
+        _ = [other.reserve(1 << 20) for _ in range(1000)]  # somebody else takes all there is
+    x = trained.call(trained.x)  # a step in the middle, which has its space already
+    with pytest.raises(SlowMemoryError, match=r"cannot be had: No space left on device"):
+        _ = [trained.call(trained.x) for _ in range(50)]  # each parks the one before
+    gc.collect()
+    x.backward()
+    other.close()
+    assert trained.step()
+    del x
+    assert trained.file.used == 0
+    assert trained.file.bytes >= used
+    assert not list(small_disk.glob("[!l]*"))
+
+
+def test_what_could_not_be_had_is_given_back(small_disk):
+    file = SlowFile(small_disk)
+    file.reserve(1 << 20)
+    free = os.statvfs(small_disk)
+    with pytest.raises(SlowMemoryError, match="No space left"):
+        file.reserve(1 << 30)
+    assert free.f_bfree - os.statvfs(small_disk).f_bfree < 65536 / free.f_frsize  # but for what the file system notes for itself
+
+
+def test_the_limit_of_slow_memory_holds_for_every_step(tmp_path):
+    share = least_share()
+    trained = Trained(share, slow_memory=str(tmp_path), slow_limit="64 KiB")
+    for _ in range(2):
+        with pytest.raises(SlowMemoryError, match="slow_limit allows 65536"):
+            trained.step()
+    trained.file.limit = 1 << 20 << 4
+    assert trained.step()
+    assert trained.step()
+    assert trained.file.used == 0
+
+
+@pytest.mark.parametrize("folder", ["/proc", "/dev/shm"])
+def test_slow_memory_that_is_no_disk_is_refused(folder):
+    if not Path(folder).is_dir():
+        pytest.skip(f"no {folder}")
+    with pytest.raises(SlowMemoryError, match=r"slow_memory /\w+.*: name a folder on a local disk"):
+        SlowFile(Path(folder))
+
+
+def test_slow_memory_that_cannot_be_written_is_refused_by_name(tmp_path):
+    folder = tmp_path / "closed"
+    folder.mkdir(mode=0o500)
+    if os.access(folder, os.W_OK):  # root may write everywhere
+        folder = tmp_path / "a file"
+        folder.touch()
+    with pytest.raises(SlowMemoryError, match=f"slow_memory {folder}: no file can be made there"):
+        Trained(0.9, slow_memory=str(folder)).step()
+
+
+class Late:
+    """A copy that is made only when somebody waits for it, after those that were started before it in its direction."""
+
+    def __init__(self, queue, make):
+        self.queue, self.make = queue, make
+        queue.append(self)
+
+    def wait(self):
+        while self in self.queue:
+            self.queue.pop(0).make().wait()
+        return 0.0
+
+
+@pytest.mark.parametrize("addresses", [True, False])
+def test_copies_may_end_as_late_as_somebody_waits(monkeypatch, addresses):
+    trained, queues = Trained(), ([], [])
+    model = trained.model
+    memory, made = model.memory(torch.device("cpu")), []
+    copy = memory.copy
+    monkeypatch.setattr(memory, "copy", lambda arena, what: made.append(what) or Late(queues[what.to_fast], lambda: copy(arena, what)))
+    if not addresses:  # as on a GPU: results are copied to their places
+        monkeypatch.setattr(memory, "script", lambda grants: None)
+    assert trained.step()
+    assert trained.step()
+    assert len(made) == 2 * len(model.plans[0].program.copies) > 0
+    assert (model.plans[0].times.copied_results > 0) is not addresses
+    monkeypatch.undo()
+    plain = Trained(1.0)
+    assert all(torch.equal(a, b) for a, b in zip(trained.right, plain.gradients(), strict=True))
+
+
+@pytest.mark.parametrize("which", ["forward", "backward"])
+def test_an_operator_that_raises(which):
+    trained = Trained()
+    assert trained.step()
+    for _ in range(3):
+        steps.ARMED[which] = 1
+        with pytest.raises(Failing, match=which):
+            trained.gradients()
+        assert steps.ARMED[which] == 0
+        gc.collect()
+        assert trained.file.used == 0
+        assert trained.step()
+    assert trained.model.plans[0].moved_bytes > 0
+    assert trained.model.plans[0].times.unforeseen == 0
+
+
+def test_a_limit_on_files_interrupts_at_any_time_and_a_kill(tmp_path):
+    command = [sys.executable, "-m", "tests.support.steps", str(tmp_path), "40"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, contextlib.ExitStack() as cleanup:
+        cleanup.callback(process.kill)  # should something below fail
+        assert "cannot be had: File too large" in process.stdout.readline()
+        assert process.stdout.readline() == "moved True equal True caught 40 used 0\n"
+        assert not list(tmp_path.iterdir())
+        files = _deleted_files(process.pid, tmp_path)
+        assert len(files) >= 1  # they have no name, only a process
+        process.send_signal(signal.SIGKILL)  # in the middle of a step
+    assert process.returncode == -signal.SIGKILL
+    assert not list(tmp_path.iterdir())
+    assert not _deleted_files(process.pid, tmp_path)
+
+
+def _deleted_files(process, folder):
+    links = Path(f"/proc/{process}/fd")
+    return [target for link in (links.iterdir() if links.exists() else ()) if (target := os.readlink(link)).startswith(str(folder))]
+
+
+def test_a_forked_worker_that_is_killed_changes_nothing():
+    trained = Trained()
+    assert trained.step()
+    worker = os.fork()
+    if not worker:
+        signal.pause()
+    os.kill(worker, signal.SIGKILL)
+    assert os.WTERMSIG(os.waitpid(worker, 0)[1]) == signal.SIGKILL
+    assert trained.step()
+
+
+def test_two_models_side_by_side_in_two_threads_keep_their_own_budgets():
+    least = least_share()
+    budgets = least, (least + 1) / 2
+    models = [Trained(budget, seed=number) for number, budget in enumerate(budgets)]
+    for trained in models:
+        trained.module.eval()  # threads share one random state
+    assert all(trained.step() for trained in models)
+    first, second = (trained.call(trained.x) for trained in models)  # forward and backward passes of the two interleave
+    first.backward()
+    second.backward()
+    equal = []
+
+    def work(trained):
+        equal.extend(trained.step() for _ in range(40))
+
+    threads = [threading.Thread(target=work, args=(trained,)) for trained in models]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert equal == [True] * 80
+    for trained, budget in zip(models, budgets, strict=True):
+        plan = trained.model.plans[0]
+        assert trained.model.plans == [plan]
+        assert plan.moved_bytes > 0
+        assert plan.placed_peak <= plan.budget == int(budget * plan.unmoved_peak)
+        assert trained.file.used == 0
+    assert models[0].file is not models[1].file
+
+
+def test_one_model_in_two_threads():
+    trained = Trained()
+    trained.module.eval()  # threads share one random state
+    parameters = list(trained.module.parameters())
+    inputs = [trained.x, torch.randn_like(trained.x)]
+    right = [torch.autograd.grad(trained.call(x), parameters) for x in inputs]
+    results = [True, True]
+
+    def work(number):
+        for _ in range(30):
+            made = torch.autograd.grad(trained.call(inputs[number]), parameters)
+            results[number] &= all(torch.equal(a, b) for a, b in zip(made, right[number], strict=True))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    gc.collect()
+    assert results == [True, True]
+    assert trained.file.used == 0
+    assert trained.step()
+
+
+def _standing():
+    """Anonymous memory, open files, threads of this process."""
+    gc.collect()
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status["RssAnon"].split()[0]) << 10, len(os.listdir("/proc/self/fd")), int(status["Threads"])
+
+
+def test_models_that_are_gone_leave_nothing(tmp_path):
+    def opened():
+        return sum(str(tmp_path) in os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
+
+    both = [Trained(slow_memory=str(tmp_path), slow_limit=f"{number} GiB") for number in (1, 2)]
+    assert all(trained.step() for trained in both)
+    assert opened() == 2
+    gone = [weakref.ref(trained.model) for trained in both]
+    both.clear()
+    torch._dynamo.reset()
+    gc.collect()
+    assert [model() for model in gone] == [None, None]
+    assert opened() == 0
+
+
+def test_steps_grow_nothing():
+    trained = Trained(rows=128)
+    assert all(trained.step() for _ in range(50))
+    before, file = _standing(), trained.file.bytes
+    assert all(trained.step() for _ in range(600))
+    abandoned = [trained.call(trained.x) for _ in range(3)]  # forward passes whose backward passes never come
+    parked = trained.file.used
+    del abandoned
+    after = _standing()
+    assert parked > 0
+    assert trained.file.used == 0
+    assert after[0] - before[0] < 2 << 20
+    assert after[1:] == before[1:]
+    assert trained.file.bytes - file <= 4 * parked
+    assert trained.file.bytes % PAGE == 0

@@ -1,0 +1,123 @@
+"""`loadmaster run`: budgets that hold, figures that are there, nothing that grows."""
+
+import json
+import subprocess
+import sys
+import threading
+
+import pytest
+from typer.testing import CliRunner
+
+torch = pytest.importorskip("torch", exc_type=ImportError)
+from torch import nn  # noqa: E402
+
+from loadmaster.cli.main import app  # noqa: F401
+from loadmaster.core.errors import ModelError  # noqa: F401
+from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: F401
+from loadmaster.integrations.torch_compile.compare import comparison, rivals  # noqa: F401
+from loadmaster.integrations.torch_compile.compare.comparison import Way  # noqa: F401
+from loadmaster.integrations.torch_compile.compiled_model import model_of  # noqa: F401
+from loadmaster.integrations.torch_compile.devices.slow_file import PAGE, SlowFile  # noqa: F401
+from loadmaster.integrations.torch_compile.running import STATED  # noqa: F401
+
+
+def test_the_budget_holds_and_the_figures_are_there(tmp_path):
+    words = [
+        "run",
+        "torch:tests.support.factories:layers",
+        "--training",
+        "--batch",
+        "20000",
+        "--fast",
+        "60%",
+        "--steps",
+        "1",
+        "--json",
+        "--compare",
+        "--out",
+    ]
+    # A process of its own: the peak is that of the process, and this one's heap has holes.
+    done = subprocess.run([sys.executable, "-m", "loadmaster", *words, str(tmp_path)], capture_output=True, text=True, check=False)
+    result = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert result["gradients_equal"]
+    assert result["moved_bytes"] > 0
+    assert result["planned_peak"] <= result["budget"]
+    assert abs(result["measured_peak"] - result["planned_peak"]) <= max(result["planned_peak"] // 20, STATED)
+    assert {"step_seconds", "unmoved_step_seconds", "predicted_step_seconds", "max_difference_eager", "device"} <= result.keys()
+    assert {"eager", "save_on_cpu", "activation_memory_budget"} <= result["rivals"].keys()
+    assert all(way["measured_peak"] > 0 for way in result["rivals"].values() if "failed" not in way)
+    kernels = json.loads((tmp_path / "kernels.json").read_text())
+    assert all(row["predicted_seconds"] > 0 and row["measured_seconds"] > 0 for row in kernels)
+
+
+def test_inference_has_rivals_and_every_rival_a_plan_at_its_peak(monkeypatch):
+    monkeypatch.setattr(comparison, "_inference_rivals", lambda work: [Way("torch.export", rivals.exported(work.module))])  # no compiler
+    module = nn.Sequential(*(layer for _ in range(3) for layer in (nn.Linear(64, 64), nn.GELU()))).eval()
+    work = comparison.Workload(module, (torch.randn(40_000, 64),), False, torch.device("cpu"))
+    result = comparison.compare(work, {"fast_memory": 1.0}, 1, True)
+    assert result["gradients_equal"]
+    assert result["planned_peak"] == result["unmoved_peak"] > result["resident"]
+    assert result["executor_step_seconds"] > 0
+    for way in result["rivals"].values():
+        mine = way["loadmaster_at_its_peak"]
+        assert "failed" in mine or mine["measured_peak"] <= comparison.EQUAL * way["measured_peak"] + STATED
+        assert way["beaten_in"] in ("time", "peak", None)
+    assert result["rivals"].keys() == {"eager", "torch.export"}
+
+
+def test_who_beats_whom():
+    def way(seconds, peak):
+        return Way("", None, seconds=[seconds], peak=peak)
+
+    assert way(1.0, 104).beats(way(2.0, 100)) == "time"
+    assert way(1.0, 106).beats(way(2.0, 100)) == ""
+    assert way(1.04, 90).beats(way(1.0, 100)) == "peak"
+    assert way(1.06, 90).beats(way(1.0, 100)) == ""
+    assert Way("", None).beats(way(1.0, 100)) == way(1.0, 100).beats(Way("", None)) == ""
+
+
+def test_mistakes_are_named():
+    with pytest.raises(ModelError, match=r"write torch:module\.path:factory"):
+        CliRunner().invoke(app, ["run", "model.onnx", "--fast", "50%"], catch_exceptions=False)
+    with pytest.raises(ModelError, match="no function"):
+        CliRunner().invoke(app, ["run", "torch:tests.support.factories:none", "--fast", "50%"], catch_exceptions=False)
+
+
+def test_two_models_in_two_threads_keep_their_own_budgets_and_nothing_grows():
+    results: list[tuple[bool, int, int]] = [None, None]  # type: ignore[list-item]
+    ready = []
+    for number in range(2):
+        module = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64))
+        options = {"fast_memory": 0.93 + number / 50, "refine_after": 0}
+        ready.append((module, options, torch.compile(module, backend=loadmaster, options=options), torch.randn(2000, 64)))
+        ready[-1][2](ready[-1][3]).sum().backward()
+
+    def work(number):
+        module, options, call, x = ready[number]
+        file = model_of(options).memory(torch.device("cpu")).file
+        size, equal = file.bytes, True
+        before = [p.grad.clone() for p in module.parameters()]
+        for _ in range(100):
+            module.zero_grad()
+            call(x).sum().backward()
+            equal &= all(torch.equal(a, p.grad) for a, p in zip(before, module.parameters(), strict=True))
+        results[number] = equal, file.used, file.bytes - size
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [(True, 0, 0), (True, 0, 0)]
+    assert all(model_of(ready[number][1]).plans[0].moved_bytes > 0 for number in range(2))
+
+
+def test_regions_of_the_slow_file_are_used_again(tmp_path):
+    file = SlowFile(tmp_path)
+    regions = [file.reserve(4 * PAGE) for _ in range(3)]
+    for region in (regions[0], regions[1]):
+        file.release(region, 4 * PAGE)
+    assert file.reserve(8 * PAGE) == regions[0]
+    assert file.bytes == 12 * PAGE
+    assert not list(tmp_path.iterdir())

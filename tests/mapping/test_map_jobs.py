@@ -1,0 +1,333 @@
+"""Mapping jobs as a function: every strategy, groups, objectives, fronts, warm starts, and mistakes."""
+
+import itertools
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import loadmaster as lm
+from loadmaster.core.errors import MappingError
+from loadmaster.cost.job_analysis import JobAnalysis
+from loadmaster.cost.job_pool import read_pool
+from loadmaster.mapping.answer import read_warm_start, warm_start_of
+from loadmaster.mapping.exact import exact_makespan
+from loadmaster.mapping.group import group_of, queues_of
+from loadmaster.mapping.map_jobs import map_dependent_jobs, map_jobs, pareto_front
+from loadmaster.mapping.strategies.registry import NAMES
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+NEEDS = {"ga": "pymoo", "de": "pymoo", "pso": "pymoo", "cma-es": "cma", "a2c": "stable_baselines3", "ppo": "stable_baselines3"}
+
+
+def jobs(count: int = 30, cores: int = 4, seed: int = 0) -> JobAnalysis:
+    generator = np.random.default_rng(seed)
+    shape = count, cores
+    return JobAnalysis(
+        tuple(f"j{i}" for i in range(count)),
+        tuple(f"c{i}" for i in range(cores)),
+        generator.lognormal(-7, 1, shape),
+        generator.lognormal(20, 1, shape),
+        generator.integers(1, 10**9, count),
+        generator.lognormal(-3, 1, shape),
+        1e9,
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_strategy_maps_every_job_and_says_the_truth_about_it(name: str) -> None:
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
+    table = jobs(12)
+    samples = 5 if name in ("a2c", "ppo") else 500
+    mapping = map_jobs(table, 1e9, strategy=name, samples=samples, seed=3)
+    group = group_of(table, 1e9)
+    order = np.lexsort((mapping.position, mapping.core))
+    assert float(exact_makespan(group, queues_of(mapping.core, order, 4))) == pytest.approx(mapping.makespan, rel=1e-12)
+    assert mapping.end.max() == pytest.approx(mapping.makespan, rel=1e-9)
+    assert mapping.lower_bound <= mapping.makespan
+    assert mapping.samples <= samples
+    assert mapping.throughput == pytest.approx(table.flops.sum() / mapping.makespan)
+    values = [value for _, value in mapping.history[0]]
+    assert values == sorted(values, reverse=True)
+    again = map_jobs(table, 1e9, strategy=name, samples=samples, seed=3, threads=2)
+    assert (again.core == mapping.core).all()
+    assert (again.position == mapping.position).all()
+
+
+@pytest.mark.parametrize("bandwidth", [1e8, 1e9, 1e10])
+@pytest.mark.parametrize("allocator", ["demand", "even"])
+def test_auto_is_no_worse_than_the_others_and_close_to_the_bound(bandwidth: float, allocator: str) -> None:
+    table = jobs(40)
+    auto = map_jobs(table, bandwidth, allocator=allocator, samples=60_000)
+    for name in ("magma", "herald", "ai-mt", "random", "annealing", "es"):
+        other = map_jobs(table, bandwidth, allocator=allocator, strategy=name, samples=5_000)
+        assert auto.makespan <= other.makespan * (1 + 1e-9)
+        assert auto.lower_bound <= other.makespan
+    # Random jobs leave the bound slack where they ask for about as much as there is.
+    assert auto.gap < (0.1 if allocator == "demand" else 0.05)
+
+
+def test_under_an_even_split_cores_do_not_touch_each_other() -> None:
+    table = jobs()
+    even = map_jobs(table, 1e9, allocator="even", samples=20_000)
+    alone = table.latency * np.maximum(1, table.bandwidth * 4 / 1e9)
+    loads = np.bincount(even.core, alone[np.arange(30), even.core])
+    assert even.makespan == pytest.approx(loads.max())
+    assert even.makespan >= (table.latency * table.bandwidth).min(axis=1).sum() / 1e9
+
+
+def test_groups_run_one_after_another() -> None:
+    table = jobs(50)
+    whole = map_jobs(table, 1e9, group_size=20, samples=3_000)
+    assert whole.group.tolist() == [0] * 20 + [1] * 20 + [2] * 10
+    assert len(whole.history) == 3
+    for number in (1, 2):
+        assert whole.start[whole.group == number].min() >= whole.end[whole.group == number - 1].max() * (1 - 1e-12)
+    assert whole.end.max() == pytest.approx(whole.makespan)
+    assert map_jobs(table, 1e9, samples=3_000).lower_bound <= whole.lower_bound <= whole.makespan
+
+
+def test_objectives_pull_where_they_should() -> None:
+    table = jobs()
+    energy, edp, makespan = (map_jobs(table, 1e9, objective=name, samples=20_000) for name in ("energy", "edp", "makespan"))
+    assert energy.status == "optimal"
+    assert energy.energy == pytest.approx(table.energy.min(axis=1).sum())
+    assert makespan.makespan < edp.makespan < energy.makespan
+    assert energy.energy < edp.energy < makespan.energy
+    assert edp.value == pytest.approx(edp.makespan * edp.energy)
+    assert edp.lower_bound <= edp.value <= min(energy.makespan * energy.energy, makespan.makespan * makespan.energy)
+
+
+def test_no_mapping_of_a_front_is_better_than_another_in_both() -> None:
+    front = pareto_front(jobs(), 1e9, ("makespan", "energy"), samples=5_000)
+    points = [(mapping.makespan, mapping.energy) for mapping in front]
+    assert len(points) >= 4
+    assert points == sorted(points)
+    assert [energy for _, energy in points] == sorted((energy for _, energy in points), reverse=True)
+    assert all(mapping.status == "feasible" or mapping.gap <= 1e-9 for mapping in front)
+    with pytest.raises(MappingError, match="same mappings"):
+        pareto_front(jobs(), 1e9, ("makespan", "throughput"))
+
+
+def test_on_a_front_optimal_means_that_the_makespan_is_proven() -> None:
+    analysis = read_pool([str(FIXTURES / "jobs.csv")], lm.target("m3e-s2")).analysis
+    front = pareto_front(analysis, 64e9, ("energy", "edp"), samples=2_000)
+    assert any(mapping.gap > 1e-3 for mapping in front)
+    assert all(mapping.status == "feasible" or mapping.gap <= 1e-9 for mapping in front)
+
+
+def test_more_jobs_than_anyone_means_are_refused() -> None:
+    with pytest.raises(MappingError, match="fewer mini-batches"):
+        read_pool([str(FIXTURES / "jobs.csv")], lm.target("m3e-s2"), mini_batches=100_000_000)
+
+
+def test_a_warm_start_is_worth_something(tmp_path) -> None:
+    table = jobs(60)
+    first = map_jobs(table, 1e9, samples=30_000)
+    first.save(tmp_path / "mapping.json")
+    start = read_warm_start(tmp_path / "mapping.json")
+    assert start.core == warm_start_of(first).core
+    for name in ("magma", "auto"):
+        warm = map_jobs(table, 1e9, strategy=name, samples=100, warm_start=start)
+        assert warm.makespan == pytest.approx(first.makespan, rel=1e-3)
+    (tmp_path / "odd.json").write_text('{"jobs": [{"job": "a", "core": 1}]}')
+    with pytest.raises(MappingError, match="should be a name"):
+        read_warm_start(tmp_path / "odd.json")
+
+
+def test_the_bound_of_one_job_is_met_and_proven() -> None:
+    table = jobs(1)
+    mapping = map_jobs(table, 1e8)
+    alone = (table.latency * np.maximum(1, table.bandwidth / 1e8)).min()
+    assert (mapping.status, mapping.makespan) == ("optimal", pytest.approx(alone))
+    assert mapping.cycles == pytest.approx(alone * 1e9, abs=1.5)
+
+
+def test_magma_improves_from_generation_to_generation_and_heeds_its_rates() -> None:
+    table = jobs(60)
+    mapping = map_jobs(table, 1e9, strategy="magma", samples=4_000)
+    assert mapping.history[0][-1][1] < 0.9 * mapping.history[0][0][1]
+    still = {"mutation": 0.0, "crossover-gen": 0.0, "crossover-rg": 0.0, "crossover-accel": 0.0}
+    frozen = map_jobs(table, 1e9, strategy="magma", samples=4_000, settings=still)
+    assert frozen.makespan == pytest.approx(frozen.history[0][0][1], rel=1e-12)
+    for settings, words in (({"luck": 1.0}, "no setting 'luck'"), ({"mutation": 2.0}, "between 0 and 1"), ({"population": 1}, "from 2")):
+        with pytest.raises(MappingError, match=words):
+            map_jobs(table, 1e9, strategy="magma", settings=settings)
+
+
+def test_time_limits_and_interrupts_keep_the_best_so_far() -> None:
+    table = jobs(300, 8)
+    limited = map_jobs(table, 1e9, time_limit=0.1, group_size=100)
+    assert limited.interrupted
+
+    def interrupt(stage: str, share: float) -> None:
+        if share > 0.1:
+            raise KeyboardInterrupt
+
+    stopped = map_jobs(table, 1e9, group_size=100, progress=interrupt)
+    assert stopped.interrupted
+    for mapping in (limited, stopped):
+        assert sorted(np.bincount(mapping.group).tolist()) == [100, 100, 100]
+
+
+_INTERRUPTED = """
+import sys, numpy as np
+from loadmaster.job_analysis import JobAnalysis
+from loadmaster.mapper import map_dependent_jobs, map_jobs
+generator = np.random.default_rng(0)
+shape = 60, 4
+table = JobAnalysis(tuple(map(str, range(60))), tuple("abcd"), generator.lognormal(-9, 1, shape), generator.lognormal(20, 1, shape),
+                    np.ones(60, dtype=np.int64))
+told = []
+def progress(stage, share):
+    if not told:
+        told.append(print("searching", flush=True))
+name = sys.argv[1]
+options = {"samples": 10**12, "progress": progress}
+found = map_dependent_jobs(table, 1e9, [()] * 60, **options) if name == "waiting" else map_jobs(table, 1e9, strategy=name, **options)
+print(found.interrupted, len(found.core), found.lower_bound <= found.makespan)
+"""
+
+
+@pytest.mark.parametrize("name", ["auto", "magma", "annealing", "random", "es", "tbpsa", "waiting"])
+def test_an_interrupt_from_the_keyboard_keeps_the_best_so_far(name: str) -> None:
+    with subprocess.Popen([sys.executable, "-c", _INTERRUPTED, name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "searching\n"
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate(timeout=60)
+    assert out == "True 60 True\n", error
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "line 1, column 2: not JSON"),
+        ("[1]", "has no list of jobs"),
+        ('{"objectives": [], "front": []}', "front of mappings"),
+        ('{"jobs": [{"job": "a", "core": "x", "group": 0}]}', r"jobs\[0\]: has no field 'position'"),
+        ('{"jobs": [{"job": "a", "core": 3, "group": 0, "position": 0}]}', r"jobs\[0\]: 'core' is 3, and should be a name"),
+        ('{"jobs": [{"job": "a", "core": "x", "group": 0, "position": -1}]}', "whole number of at least 0"),
+    ],
+)
+def test_a_malformed_warm_start_is_refused_by_field(text: str, words: str, tmp_path) -> None:
+    (tmp_path / "start.json").write_text(text)
+    with pytest.raises(MappingError, match=words):
+        read_warm_start(tmp_path / "start.json")
+
+
+def test_settings_of_a_strategy_that_has_none_are_refused() -> None:
+    with pytest.raises(MappingError, match="'auto' has no settings"):
+        map_jobs(jobs(5), 1e9, settings={"mutation": 0.1})
+
+
+def test_jobs_that_wait_are_mapped_for_energy_and_for_both() -> None:
+    table = jobs(30)
+    after = [()] * 10 + [(job - 10,) for job in range(10, 30)]
+    quick, frugal, both = (map_dependent_jobs(table, 1e9, after, objective=name, samples=600) for name in ("makespan", "energy", "edp"))
+    assert frugal.status == "optimal"
+    assert frugal.energy == pytest.approx(np.where(np.isfinite(table.latency), table.energy, np.inf).min(axis=1).sum())
+    assert frugal.energy <= both.energy
+    assert quick.makespan <= frugal.makespan
+    assert both.value == both.makespan * both.energy <= min(each.makespan * each.energy for each in (quick, frugal))
+    for mapping in (quick, frugal, both):
+        assert mapping.lower_bound <= mapping.value
+        assert all(mapping.start[job] >= max((mapping.end[before] for before in after[job]), default=0.0) for job in range(30))
+
+
+def test_local_search_finds_what_list_scheduling_misses() -> None:
+    # The first job ends first on the core that the chain needs.
+    latency = np.array([[1.0, 1.1], [1.0, 9.0], [1.0, 9.0], [1.0, 9.0]]) * 1e-3
+    table = JobAnalysis(tuple("abcd"), tuple("xy"), latency, np.full((4, 2), 1.0), np.zeros(4, dtype=np.int64))
+    found = map_dependent_jobs(table, 1e9, [(), (), (1,), (2,)], samples=300)
+    assert found.makespan == pytest.approx(3e-3)
+    assert found.status == "optimal"
+
+
+def test_dependent_jobs_wait_for_each_other_and_for_their_time() -> None:
+    table = jobs(20)
+    after = [() if i < 5 else (i - 5, i - 3) for i in range(20)]
+    release = np.linspace(0, 0.01, 20)
+    mapping = map_dependent_jobs(table, 1e9, after, release=release, samples=300)
+    for job, befores in enumerate(after):
+        assert mapping.start[job] >= release[job] - 1e-12
+        assert all(mapping.end[before] <= mapping.start[job] + 1e-12 for before in befores)
+    for core in range(4):
+        mine = sorted(np.flatnonzero(mapping.core == core).tolist(), key=lambda job: mapping.position[job])
+        assert all(mapping.end[a] <= mapping.start[b] + 1e-12 for a, b in itertools.pairwise(mine))
+    assert mapping.lower_bound <= mapping.makespan
+    chain = map_dependent_jobs(table, 1e12, [(i - 1,) if i else () for i in range(20)])
+    assert chain.makespan == pytest.approx(table.latency.min(axis=1).sum(), rel=1e-6)
+    assert chain.gap < 1e-6
+
+
+def test_the_event_engine_agrees_with_exact_fractions_where_nothing_waits() -> None:
+    table = jobs(20)
+    mapping = map_dependent_jobs(table, 1e9, [()] * 20, samples=50)
+    order = np.lexsort((mapping.position, mapping.core))
+    exact = float(exact_makespan(group_of(table, 1e9), queues_of(mapping.core, order, 4)))
+    assert mapping.makespan == pytest.approx(exact, abs=100e-12)
+
+
+def test_due_dates_come_before_the_makespan() -> None:
+    table = replace(jobs(10, 1), bandwidth=np.zeros((10, 1)))
+    due = np.full(10, np.inf)
+    due[7] = float(table.latency[7, 0]) + 1e-9
+    mapping = map_dependent_jobs(table, 1e9, [()] * 10, due=due, samples=200)
+    assert mapping.end[7] <= due[7]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"latency": np.full((30, 4), -1.0)}, "job 'j0' on core 'c0': its latency is -1.0"),
+        ({"latency": np.full((30, 4), np.nan)}, "its latency is nan"),
+        ({"latency": np.full((30, 4), np.inf)}, "job 'j0': no core can run it"),
+        ({"bandwidth": np.full((30, 4), np.inf)}, "its bandwidth is inf"),
+        ({"bandwidth": np.ones((30, 3))}, "shape"),
+        ({"energy": np.full((30, 4), -1.0)}, "its energy is -1.0"),
+        ({"cores": (), "latency": np.ones((30, 0)), "bandwidth": np.ones((30, 0)), "energy": None}, "no cores"),
+        (
+            {"jobs": (), "latency": np.ones((0, 4)), "bandwidth": np.ones((0, 4)), "energy": None, "flops": np.ones(0, dtype=np.int64)},
+            "no jobs",
+        ),
+    ],
+)
+def test_a_bad_table_is_refused_by_name(change: dict, words: str) -> None:
+    with pytest.raises(MappingError, match=words):
+        map_jobs(replace(jobs(), **change), 1e9)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"bandwidth": 0.0}, "bandwidth 0.0"),
+        ({"bandwidth": float("nan")}, "bandwidth nan"),
+        ({"bandwidth": 1e-320}, "far too small"),
+        ({"objective": "beauty"}, "objective 'beauty'"),
+        ({"strategy": "magic"}, "strategy 'magic'"),
+        ({"allocator": "greedy"}, "allocator 'greedy'"),
+        ({"group_size": 0}, "group size 0"),
+        ({"samples": 0}, "samples 0"),
+        ({"time_limit": float("nan")}, "time limit"),
+        ({"seed": -1}, "seed"),
+        ({"threads": 0}, "threads 0"),
+    ],
+)
+def test_bad_options_are_refused(options: dict, words: str) -> None:
+    with pytest.raises(MappingError, match=words):
+        map_jobs(jobs(), **({"bandwidth": 1e9} | options))
+
+
+def test_energy_needs_energies() -> None:
+    with pytest.raises(MappingError, match="needs energies"):
+        map_jobs(replace(jobs(), energy=None), 1e9, objective="edp")
+
+
+def test_the_package_exports_the_mapper() -> None:
+    assert lm.map_jobs is map_jobs

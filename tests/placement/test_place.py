@@ -1,0 +1,217 @@
+"""Placements as users get them: packed, checked, never below the bound, never worse than what is simpler."""
+
+import itertools
+import json
+import math
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.hand_sequence import step
+from tests.support.sequences import random_sequence
+
+from loadmaster.core.errors import CapacityError, PackingError, PlacementError
+from loadmaster.placement.answer import MemoryPlan
+from loadmaster.placement.autotm.between_kernels import place_between_kernels
+from loadmaster.placement.autotm.overlapping import place_overlapping
+from loadmaster.placement.decisions import PlacementSolution, all_slow
+from loadmaster.placement.place import _Placer, place
+from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, Operand
+from loadmaster.placement.sizing import slowdown_curve, smallest_fast
+from loadmaster.placement.verify import broken_placement_rules
+
+MODES = ("static", "sync")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(MODES), st.floats(0.2, 1.1), st.booleans())
+def test_placements_hold_and_beat_what_is_simpler(seed: int, mode: str, share: float, in_place: bool) -> None:
+    sequence = random_sequence(seed, kernels=8, tensors=6, in_place=in_place)
+    limit = int(sequence.peak_bytes * share)
+    try:
+        plan = place(sequence, limit, mode=mode)
+    except CapacityError:
+        return
+    assert list(broken_placement_rules(sequence, plan.placement, limit, plan.mode, plan.offsets)) == []
+    assert plan.lower_bound <= plan.seconds
+    assert plan.peak_fast <= limit
+    for rival in plan.rivals:
+        allowed = rival.placement is not None and not list(broken_placement_rules(sequence, rival.placement, limit, plan.mode))
+        if rival.name not in ("all-fast", "2lm") and rival.seconds is not None and allowed and plan.rounds == 1:
+            assert plan.seconds <= rival.seconds * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_with_room_for_everything_nothing_is_slower_than_all_fast(mode: str) -> None:
+    sequence = step()
+    plan = place(sequence, 1000, mode=mode)
+    assert plan.seconds <= plan.all_fast_seconds
+    assert plan.gap <= 0.02
+
+
+def test_without_room_everything_is_slow() -> None:
+    plan = place(step(), 5, mode="sync")
+    assert plan.seconds == pytest.approx(plan.all_slow_seconds)
+    assert plan.placement.stays == ()
+
+
+def test_a_limit_too_small_for_one_kernel_names_it_and_its_tensors() -> None:
+    with pytest.raises(CapacityError) as caught:
+        place(step(slow=math.inf), 20, mode="sync")
+    assert "update" in str(caught.value)
+    assert "'w'" in str(caught.value)
+
+
+def test_more_room_never_hurts_a_curve_and_the_bound_stays_below() -> None:
+    sequence = random_sequence(7, kernels=12, tensors=9)
+    points = slowdown_curve(sequence, [sequence.peak_bytes * share // 10 for share in range(11)], mode="sync")
+    plans = [plan for plan in points if isinstance(plan, MemoryPlan)]
+    assert len(plans) > 5
+    assert all(later.seconds <= earlier.seconds for earlier, later in itertools.pairwise(plans))
+    assert all(plan.lower_bound <= plan.seconds for plan in plans)
+
+
+def test_the_smallest_fast_memory_meets_the_slowdown_and_less_is_ruled_out_by_the_bound() -> None:
+    sequence = random_sequence(3, kernels=12, tensors=9)
+    found = smallest_fast(sequence, 1.2, mode="sync")
+    assert found.plan.slowdown <= 1.2
+    assert found.too_small is None or found.too_small < found.plan.limit
+    if found.too_small is not None:
+        assert place(sequence, found.too_small, mode="sync").slowdown > 1.2
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"mode": "lazy"}, ["mode 'lazy'", "static, sync, async"]),
+        ({"strategy": "magic"}, ["strategy 'magic'", "first-touch"]),
+        ({"gap": float("nan")}, ["gap", "0.01"]),
+        ({"gap": -0.1}, ["gap"]),
+        ({"time_limit": 0.0}, ["time limit"]),
+        ({"seed": -1}, ["seed"]),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused_by_name(options: dict[str, object], words: list[str]) -> None:
+    with pytest.raises(PlacementError) as caught:
+        place(step(), 100, **options)  # type: ignore[arg-type]
+    assert all(word in str(caught.value) for word in words)
+
+
+def test_the_same_seed_gives_the_same_answer() -> None:
+    sequence = random_sequence(11, kernels=14, tensors=10)
+    one, two = (place(sequence, sequence.peak_bytes // 2, mode="sync", seed=3) for _ in range(2))
+    assert one.placement == two.placement
+    assert one.offsets == two.offsets
+    assert np.array_equal(one.prices, two.prices)
+
+
+def test_auto_is_no_worse_than_what_is_simpler_where_packing_takes_several_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    sequence = random_sequence(5, kernels=20, tensors=14)
+    limit = int(sequence.peak_bytes * 0.45)
+    slow = PlacementSolution(all_slow(sequence), sequence.seconds(in_slow=True), 0.0, np.zeros(20))
+    monkeypatch.setattr("loadmaster.placement.place.place_between_kernels", lambda *_, **__: slow)
+    tried = []
+    attempt = _Placer._try
+
+    def first_fails(self, placement):
+        tried.append(placement)
+        packed, tops = attempt(self, placement)
+        return (packed, tops) if len(tried) != 2 else (None, np.full(20, limit + 2))
+
+    monkeypatch.setattr(_Placer, "_try", first_fails)
+    plan = place(sequence, limit, mode="sync")
+    best = next(rival for rival in plan.rivals if rival.placement == tried[1])
+    assert plan.strategy == f"auto ({best.name})"
+    assert len(tried) == 3
+    assert list(broken_placement_rules(sequence, plan.placement, limit, plan.mode, plan.offsets)) == []
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_one_interrupt_ends_the_search_wherever_it_comes_and_the_bound_still_says_something(
+    monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    sequence = random_sequence(11, kernels=14, tensors=10)
+    calls = []
+
+    def stopped(engine):
+        def run(*arguments, deadline, **options):
+            calls.append(deadline)
+            if len(calls) == 1:
+                raise KeyboardInterrupt
+            return engine(*arguments, deadline=deadline, **options)
+
+        return run
+
+    monkeypatch.setattr("loadmaster.placement.place.place_between_kernels", stopped(place_between_kernels))
+    monkeypatch.setattr("loadmaster.placement.place.place_overlapping", stopped(place_overlapping))
+    plan = place(sequence, sequence.peak_bytes // 2, mode=mode)
+    assert plan.interrupted
+    assert calls[0] is None
+    assert all(deadline is not None and deadline <= time.monotonic() for deadline in calls[1:])
+    assert 0 < plan.lower_bound <= plan.seconds
+
+
+def test_an_interrupt_while_simpler_strategies_are_simulated_keeps_the_placement(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    sequence = random_sequence(11, kernels=14, tensors=10)
+    monkeypatch.setattr("loadmaster.placement.place.baseline", interrupted)
+    plan = place(sequence, sequence.peak_bytes // 2, mode="sync")
+    assert plan.interrupted
+    assert plan.rivals == ()
+
+
+def test_what_a_strategy_does_not_fit_is_not_proven_impossible() -> None:
+    sequence = step()
+    peak = sequence.peak_bytes
+    with pytest.raises(PackingError):
+        place(sequence, peak - 1, strategy="all-fast")
+    found = smallest_fast(sequence, 4.0, strategy="all-fast")
+    least = smallest_fast(sequence, 4.0)
+    assert found.plan.limit > least.plan.limit
+    assert found.too_small is None or found.too_small < least.plan.limit
+
+
+def test_an_interrupted_curve_goes_on_with_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    sequence = step()
+    limits = []
+
+    def interrupted(sequence, limit, **options):
+        limits.append(limit)
+        return replace(place(sequence, limit, **options), interrupted=True)
+
+    monkeypatch.setattr("loadmaster.placement.sizing.place", interrupted)
+    points = slowdown_curve(sequence, [20, 30, 40], mode="sync")
+    assert limits == [20]
+    assert [point.limit for point in points] == [20, 30, 40]
+    assert all(point.lower_bound <= point.seconds for point in points)
+
+
+@pytest.mark.parametrize("mode", ["static", "sync", "async"])
+def test_a_sequence_without_kernels_is_placed(mode: str) -> None:
+    empty = replace(step(), kernels=())
+    plan = place(empty, 0, mode=mode)
+    assert (plan.seconds, plan.offsets, plan.as_json()["time"]) == (0.0, (), 0.0)
+
+
+def test_an_unknown_gap_is_null_in_json() -> None:
+    plan = replace(place(step(), 30), lower_bound=0.0)
+    assert json.loads(json.dumps(plan.as_json(), allow_nan=False))["gap"] is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"link": CopyLink(1e-300, 1.0, 1.0, 1.0)}, "a copy of 10 bytes"),
+        ({"kernels": (Kernel("slow", "made", (), (Algorithm("only", 1e300),)),)}, "'slow' takes 1e"),
+        ({"kernels": (Kernel("slow", "made", (Operand(0, True, False, 0.0, 1e300),), (Algorithm("only", 1.0),)),)}, "'slow' takes 1e"),
+        ({"alignment": 2**39, "tensors": (replace(step().tensors[0], bytes=2**62 - 100), *step().tensors[1:])}, "padded to the alignment"),
+    ],
+)
+def test_what_sums_would_not_hold_is_refused(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(PlacementError, match=words):
+        replace(step(), **changes)

@@ -1,0 +1,235 @@
+"""Replaying tensor placements, against a simulator that moves versions of bytes about and steps from event to event."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.replay_moves import replay_moves
+from tests.support.sequences import random_placement, random_sequence
+
+from loadmaster.core.errors import PlacementError
+from loadmaster.placement.decisions import Move, Stay, TensorPlacement, all_fast, all_slow
+from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
+
+
+class Inconsistent(Exception):
+    pass
+
+
+def require(condition: bool) -> None:
+    if not condition:
+        raise Inconsistent
+
+
+def naive_times(sequence: KernelSequence, placement: TensorPlacement) -> tuple[list[float], list[tuple[float, float]], float]:
+    """Kernel starts, copies' starts and ends, total: from position to position, each copy once something waits for it."""
+    kernels, moves, link = len(sequence.kernels), placement.moves, sequence.link
+    opened: dict[int, float] = {}
+    spans: dict[int, tuple[float, float]] = {}
+    pauses: list[tuple[float, float]] = []
+
+    def make(m: int) -> float:
+        """The end of an asynchronous copy, which waits for those before it on its engine, and while others block."""
+        move = moves[m]
+        before = [n for n in range(m) if moves[n].start < moves[n].end and (link.shared or moves[n].to_fast == move.to_fast)]
+        free = max((make(n) if n not in spans else spans[n][1] for n in before), default=0.0)
+        if m not in spans:
+            require(move.start in opened)
+            now = start = max(opened[move.start], free)
+            left = sequence.tensors[move.tensor].bytes / (link.asynchronous_to_fast if move.to_fast else link.asynchronous_to_slow)
+            for pause, go_on in pauses:
+                if pause >= start and left > pause - now:
+                    left -= pause - now
+                    now = go_on
+            spans[m] = start, now + left
+        return spans[m][1]
+
+    now = 0.0
+    for p in range(kernels + 1):
+        now = max([now, *(make(m) for m, move in enumerate(moves) if move.start < move.end == p)])
+        for m, move in enumerate(moves):
+            if move.start == move.end == p:
+                seconds = sequence.tensors[move.tensor].bytes / (link.to_fast if move.to_fast else link.to_slow)
+                spans[m] = now, now + seconds
+                pauses.append(spans[m])
+                now += seconds
+        opened[p] = now
+        if p < kernels:
+            now += naive_kernel(sequence, placement, p)
+    return [opened[p] for p in range(kernels)], [spans[m] for m in range(len(moves))], opened[kernels]
+
+
+def holds(placement: TensorPlacement, tensor: int, kernel: int) -> bool:
+    """Whether the kernel finds the tensor in the fast memory."""
+    for stay in placement.stays:
+        fills = [m.end for m in placement.moves if m.to_fast and m.tensor == tensor and m.start == stay.start]
+        if stay.tensor == tensor and stay.start <= kernel < stay.end and all(end <= kernel for end in fills):
+            return True
+    return False
+
+
+def naive_kernel(sequence: KernelSequence, placement: TensorPlacement, k: int) -> float:
+    kernel = sequence.kernels[k]
+    return kernel.seconds([not holds(placement, o.tensor, k) for o in kernel.operands], placement.algorithms[k])
+
+
+def naive_check(sequence: KernelSequence, placement: TensorPlacement) -> None:
+    """Run three steps with version numbers for bytes: one's end is the next one's beginning for weights."""
+    kernels = len(sequence.kernels)
+    for k in range(kernels):
+        require(math.isfinite(naive_kernel(sequence, placement, k)))
+    for t, tensor in enumerate(sequence.tensors):
+        stays = [s for s in placement.stays if s.tensor == t]
+        moves = [m for m in placement.moves if m.tensor == t]
+        require(all(sum(s.start <= k < s.end for s in stays) <= 1 for k in range(kernels)))
+        fills = [m.start for m in moves if m.to_fast]
+        require(len(set(fills)) == len(fills))
+        require(all(any(s.start == f for s in stays) for f in fills))
+        for s in stays:
+            ours = [m for m in moves if m.to_fast and m.start == s.start]
+            require(all(m.end <= s.end for m in ours))
+        starts_fast = any(s.start == 0 for s in stays) and 0 not in fills
+        if any(o.tensor == t and not o.read for o in sequence.kernels[0].operands):
+            starts_fast = starts_fast and any(s.end == kernels for s in stays)
+        born = tensor.kind in (StoredKind.WEIGHT, StoredKind.INPUT)
+        fast: int | None = None
+        slow: int | None = None
+        now = 0
+        for step in range(3):
+            if step == 0 or tensor.kind is not StoredKind.WEIGHT:
+                fast = now if starts_fast and born else None
+                slow = now if born and (tensor.kind is StoredKind.WEIGHT or not starts_fast) else None
+            elif starts_fast:
+                require(any(s.end == kernels for s in stays) and fast == now)
+            else:
+                fast = None
+                require(slow == now)
+            for p in range(kernels + 1):
+                for m in moves:
+                    if m.start < m.end == p:
+                        if m.to_fast:
+                            fast = slow
+                        else:
+                            slow = fast
+                for m in moves:
+                    if m.start == m.end == p and not m.to_fast:
+                        require(fast == now)
+                        slow = fast
+                at_start = [s for s in stays if s.start == p]
+                carried = p == 0 and starts_fast and born
+                if p < kernels and not any(s.start < p < s.end for s in stays) and not carried:
+                    fast = None
+                for m in moves:
+                    if m.start == p and m.to_fast:
+                        require(slow == now)
+                        if m.start == m.end:
+                            fast = slow
+                    if m.start == p < m.end and not m.to_fast:
+                        require(fast == now)
+                        require(any(s.start <= p and s.end >= m.end for s in stays))
+                if p == kernels:
+                    continue
+                operand = next((o for o in sequence.kernels[p].operands if o.tensor == t), None)
+                if at_start and p not in fills and not carried:
+                    require(operand is not None and not operand.read)
+                if operand is not None:
+                    here = holds(placement, t, p)
+                    require(not operand.read or (fast if here else slow) == now)
+                    if operand.write:
+                        require(not any(m.start <= p < m.end for m in moves))
+                        now += 1
+                        fast, slow = (now, None) if here else (None, now)
+            if tensor.kind is StoredKind.OUTPUT and sequence.uses[t]:
+                require(now in (fast, slow))
+
+
+@given(st.integers(0, 10**9), st.integers(0, 10**9), st.booleans())
+def test_replay_agrees_with_the_naive_simulator(seed: int, other: int, in_place: bool) -> None:
+    sequence = random_sequence(seed, kernels=2 + seed % 6, tensors=1 + other % 5, in_place=in_place)
+    placement = random_placement(sequence, other)
+    try:
+        naive_check(sequence, placement)
+        starts, spans, total = naive_times(sequence, placement)
+    except Inconsistent:
+        with pytest.raises(PlacementError):
+            replay_moves(sequence, placement)
+        return
+    timeline = replay_moves(sequence, placement)
+    assert timeline.total == pytest.approx(total)
+    assert timeline.kernel_start.tolist() == pytest.approx(starts)
+    assert np.column_stack([timeline.move_start, timeline.move_end]).ravel().tolist() == pytest.approx([t for span in spans for t in span])
+
+
+def test_random_placements_are_of_both_sorts() -> None:
+    accepted = 0
+    for seed in range(200):
+        sequence = random_sequence(seed)
+        placement = random_placement(sequence, seed)
+        try:
+            replay_moves(sequence, placement)
+        except PlacementError:
+            continue
+        accepted += bool(placement.moves)
+    assert 20 < accepted < 180
+
+
+def chain() -> KernelSequence:
+    """Kernel 0 writes tensor 0, kernel 3 reads it; a second each. Tensor 1 is an input that all use. 8 bytes at 4 bytes/s: 2 s."""
+    kernels = tuple(
+        Kernel(
+            f"k{k}",
+            "op",
+            ((Operand(0, k == 3, k == 0, 0.0, math.inf),) if k in (0, 3) else ()) + (Operand(1, True, False),),
+            (Algorithm("a", 1.0),),
+        )
+        for k in range(4)
+    )
+    tensors = (StoredTensor("a", 8), StoredTensor("b", 1, StoredKind.INPUT))
+    return KernelSequence("chain", tensors, kernels, CopyLink(8.0, 8.0, 4.0, 4.0))
+
+
+def placed(*moves: Move, gap: tuple[int, int] = (2, 2)) -> TensorPlacement:
+    return TensorPlacement((Stay(0, 0, gap[0]), Stay(0, gap[1], 4)), moves, (0,) * 4)
+
+
+def test_a_copy_that_is_late_holds_its_kernel_up() -> None:
+    # Out during kernels 1 and half of the stall, back during kernel 2: three stalls of a second in all.
+    timeline = replay_moves(chain(), placed(Move(0, False, 1, 2), Move(0, True, 2, 3)))
+    assert timeline.kernel_start.tolist() == [0.0, 1.0, 3.0, 5.0]
+    assert timeline.total == 6.0
+
+
+def test_blocking_copies_run_between_kernels() -> None:
+    timeline = replay_moves(chain(), placed(Move(0, False, 1, 1), Move(0, True, 3, 3), gap=(1, 3)))
+    assert timeline.kernel_start.tolist() == [0.0, 2.0, 3.0, 5.0]
+    assert timeline.total == 6.0
+
+
+@pytest.mark.parametrize(
+    ("placement", "message"),
+    [
+        (all_slow(chain()), "cannot use tensor 'a' in the slow memory"),
+        (placed(), "'a'.*nothing fills"),
+        (placed(Move(0, True, 2, 3)), "'a'.*no valid copy"),
+        (placed(Move(0, False, 0, 1), Move(0, True, 2, 3)), "'a'.*not"),
+        (placed(Move(0, False, 1, 3), Move(0, True, 2, 3)), "'a'.*under way"),
+        (replace(all_fast(chain()), moves=(Move(1, False, 2, 3), Move(0, False, 1, 2))), "'a'.*waits for that of 'b'"),
+        (TensorPlacement((Stay(5, 0, 1),), (), (0,) * 4), "tensor 5"),
+        (TensorPlacement((Stay(0, 0, 9),), (), (0,) * 4), "'a'.*does not lie within"),
+        (TensorPlacement((), (), (0,) * 3), "algorithms"),
+        (TensorPlacement((), (), (0, 0, 0, 1)), "'k3' has no algorithm 1"),
+    ],
+)
+def test_errors_name_the_tensor(placement: TensorPlacement, message: str) -> None:
+    with pytest.raises(PlacementError, match=message):
+        replay_moves(chain(), placement)
+
+
+def test_a_shared_link_makes_copies_in_one_order() -> None:
+    backwards = placed(Move(0, True, 2, 3), Move(0, False, 1, 2))
+    assert replay_moves(chain(), backwards).total == 6.0
+    with pytest.raises(PlacementError, match="waits for that of 'a'"):
+        replay_moves(replace(chain(), link=CopyLink(8.0, 8.0, 4.0, 4.0, shared=True)), backwards)

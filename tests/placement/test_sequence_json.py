@@ -1,0 +1,121 @@
+"""Files of kernel sequences: they come back as they were, and whatever else is in a file is refused in one line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loadmaster.core.errors import LoadmasterError, OutputError, PlacementError
+from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
+from loadmaster.placement.sequence_json import read_sequence_file, sequence_from_text, sequence_to_text, write_sequence
+
+STEPS = KernelSequence(
+    "ste€p",
+    (StoredTensor("w", 2**61, StoredKind.WEIGHT), StoredTensor('x"', 0, StoredKind.INPUT), StoredTensor("y", 7)),
+    (
+        Kernel(
+            "k0", "mm", (Operand(0, True, False, 0.1, math.inf), Operand(2, False, True)), (Algorithm("a", 1e-300), Algorithm("b", 0, 9))
+        ),
+        Kernel("k1", "add", (Operand(0, True, True, 0.5, 1.0),), (Algorithm("a", 0.25),), ((1.0, math.inf),)),
+    ),
+    CopyLink(1.0, 2.0, 3.0, 4.0, True),
+    64,
+    ("a note",),
+)
+
+
+@pytest.mark.parametrize("name", ["steps.json", "steps.json.gz"])
+def test_a_sequence_comes_back_as_it_was(tmp_path: Path, name: str) -> None:
+    file = write_sequence(STEPS, tmp_path / name)
+    assert read_sequence_file(file) == STEPS
+    again = file.read_bytes()
+    assert write_sequence(STEPS, file).read_bytes() == again
+
+
+def edited(**changes: Any) -> str:
+    return json.dumps(json.loads(sequence_to_text(STEPS)) | changes)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "not JSON from line 1"),
+        ("[1]", "must hold one JSON object"),
+        ("{}", "is no kernel sequence"),
+        ('{"a": 1, "a": 2}', "occurs more than once"),
+        ("[" * 10**5, "nested too deeply"),
+        ('{"a": ' + "9" * 10**4 + "}", "too many digits"),
+        ('{"a": NaN}', "NaN is no JSON"),
+        (edited(version=2), "reads version 1"),
+        (edited(surprise=1), "surprise: extra inputs"),
+        (edited(link={"to_fast": 1}), "link.to_slow: field required"),
+        (edited(link={"to_fast": 0, "to_slow": 1, "asynchronous_to_fast": 1, "asynchronous_to_slow": 1}), "link.to_fast"),
+        (edited(tensors=[["w", -1, "weight"]]), "tensors.0.1"),
+        (edited(tensors=[["w", 1.5, "weight"]]), "tensors.0.1"),
+        (edited(tensors=[["w", 1, "cat"]]), "tensors.0.2"),
+        (edited(tensors=[]), "uses a tensor twice or one that does not exist"),
+        (edited(kernels=[{"name": "k", "kind": "k", "operands": [[2, "r", 0.0, 0.0]], "algorithms": [["a", 0.0, 0]]}]), "reads 'y'"),
+        (edited(kernels=[{"name": "k", "kind": "k", "operands": [[0, "x", 0.0, 0.0]], "algorithms": []}]), "kernels.0.operands.0.1"),
+        (edited(kernels=[{"name": "k", "kind": "k", "operands": [], "algorithms": []}]), "has no algorithm"),
+        (edited(alignment=0), "alignment is 0"),
+    ],
+)
+def test_what_is_no_sequence_is_refused(text: str, message: str) -> None:
+    with pytest.raises(PlacementError) as caught:
+        sequence_from_text(text, "file.json")
+    assert str(caught.value).startswith("file.json: ")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
+    with pytest.raises(PlacementError, match="cannot be read"):
+        read_sequence_file(tmp_path / "missing.json")
+    with pytest.raises(PlacementError, match="cannot be read"):
+        read_sequence_file(tmp_path)
+    with pytest.raises(OutputError, match="cannot be written"):
+        write_sequence(STEPS, tmp_path / "no" / "folder.json")
+    cut = tmp_path / "cut.json.gz"
+    cut.write_bytes(gzip.compress(sequence_to_text(STEPS).encode())[:-20])
+    with pytest.raises(PlacementError, match="not a complete gzip file"):
+        read_sequence_file(cut)
+    (tmp_path / "latin.json").write_bytes(b'{"\xff": 1}')
+    with pytest.raises(PlacementError, match="byte 2 is not UTF-8"):
+        read_sequence_file(tmp_path / "latin.json")
+
+
+def test_a_file_that_grows_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loadmaster.placement.sequence_json.LARGEST_FILE", 2**20)
+    bomb = tmp_path / "bomb.json.gz"
+    bomb.write_bytes(gzip.compress(b" " * 2**22))
+    with pytest.raises(PlacementError, match="is larger than 1 MiB"):
+        read_sequence_file(bomb)
+
+
+leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=4)
+values = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_any_value_anywhere_is_read_or_refused(data: st.DataObject) -> None:
+    record = json.loads(sequence_to_text(STEPS))
+    place: Any = record
+    while True:
+        key = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
+        if not isinstance(place[key], dict | list) or not place[key] or data.draw(st.booleans()):
+            break
+        place = place[key]
+    place[key] = data.draw(values)
+    try:
+        again = sequence_from_text(json.dumps(record), "file.json")
+    except LoadmasterError:
+        return
+    assert sequence_from_text(sequence_to_text(again), "file.json") == again

@@ -1,0 +1,212 @@
+"""What plans are made for: energy adds up and is bounded, objectives and deadlines are served, releases are waited for."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.networks import GraphBuilder, npu, residual_chain, staged_machine
+
+import loadmaster as lm
+from loadmaster.core.errors import PlanError
+from loadmaster.cost.analytical.energy import energy_rates
+from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.cost.energy_model import EnergyModel
+from loadmaster.planning.goal import OBJECTIVES, goal_of
+from loadmaster.planning.joint.problem import Choices, JointProblem
+from loadmaster.targets.hardware import Core, Memory, Style, Target
+from loadmaster.workloads.graph import Graph, TensorKind
+from loadmaster.workloads.lowering.instantiate import lower
+
+KIB = 1024
+
+
+def two(blocks: int = 2) -> list[Graph]:
+    return [residual_chain(blocks), replace(residual_chain(1, channels=24), name="other")]
+
+
+def test_energy_of_one_convolution_by_hand() -> None:
+    """16 x 16 x 64 multiply-accumulates of 0.3 pJ; 256 B of weights, 1 KiB in and 1 KiB out, each byte over 8 KiB of SRAM twice (1.25 pJ:
+    port and array) and from or to DRAM once (162.5 pJ)."""
+    build = GraphBuilder()
+    build.tensor("x", (16, 8, 8), TensorKind.INPUT)
+    graph = build.graph(build.conv("y", "x", 16, kernel=1))
+    core = Core("c", Style.ROOFLINE, 1, 1, 1e9, {8: 1.0, 16: 1.0, 32: 1.0}, 1, buffer=8 * KIB)
+    machine = Target("one", "", (core,), Memory("dram", 2**20, 1e9, 1e9), static_power=0.5)
+    plan = lm.plan([graph], machine)
+    assert plan.metrics.energy_by["dram"] == pytest.approx(2304 * 162.5e-12)
+    assert plan.metrics.energy_by["c"] == pytest.approx(16384 * 0.3e-12 + 2304 * 2 * 1.25e-12)
+    static = 0.5 * plan.metrics.makespan.value
+    assert plan.metrics.energy.value == pytest.approx(2304 * 165e-12 + 16384 * 0.3e-12 + static)
+    assert lm.verify(plan) == ()
+    assert lm.plan([graph], machine, objective="energy").status == "optimal"
+
+
+def test_what_the_target_states_is_what_bytes_take() -> None:
+    machine = npu(1, 2**20)
+    assert machine.fast is not None
+    machine = replace(machine, main=replace(machine.main, energy=80e-12), fast=replace(machine.fast, energy=5e-12))
+    plan = lm.plan([residual_chain(1)], machine)
+    assert (plan.byte_energy["dram"], plan.byte_energy["scratchpad"]) == (80e-12, 5e-12)
+    assert plan.metrics.energy_by["scratchpad"] == pytest.approx(plan.metrics.traffic["scratchpad"].value * 5e-12)
+    assert lm.verify(plan) == ()
+    assert not any("bytes of" in note for note in plan.notes)
+
+
+@given(
+    st.sampled_from(OBJECTIVES),
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.sampled_from([0, 1500, 4000, 2**16]),
+    st.sampled_from([0.0, 2e-6, 3e-5]),
+    st.sampled_from([None, 1e-6, 4e-5]),
+    st.integers(0, 9),
+)
+@settings(max_examples=30, deadline=None)
+def test_plans_hold_and_are_never_worse_than_separate_ones(
+    objective: str, cores: int, mini_batches: int, scratchpad: int, period: float, deadline: float | None, seed: int
+) -> None:
+    options = {
+        "mini_batches": mini_batches,
+        "objective": objective,
+        "network": "other" if objective == "latency" else None,
+        "periods": {"chain": period} if period else {},
+        "deadlines": {"other": deadline} if deadline else {},
+        "seed": seed,
+        "samples": 6,
+    }
+    separate, joint = (lm.plan(two(1), npu(cores, scratchpad), rounds=rounds, **options) for rounds in (0, 1))
+    assert lm.verify(separate) == lm.verify(joint) == ()
+    assert joint.lateness <= separate.lateness
+    if joint.lateness == separate.lateness:
+        assert joint.objective.value <= separate.objective.value
+    assert joint.objective.lower_bound <= joint.objective.value
+    for job in joint.jobs:
+        assert job.network != "chain" or job.start >= period * job.mini_batch * (1 - 1e-12)
+
+
+@given(st.sampled_from(OBJECTIVES), st.sampled_from([1500, 20000]), st.sampled_from([0.0, 1e-5]))
+@settings(max_examples=8, deadline=None)
+def test_machines_that_copy_wait_for_releases_too(objective: str, hbm: int, period: float) -> None:
+    periods = {"chain": period} if period else {}
+    plan = lm.plan([residual_chain(1, channels=4, size=6)], staged_machine(hbm), mini_batches=3, objective=objective, periods=periods)
+    assert lm.verify(plan) == ()
+    inputs = {tensor.name: tensor.mini_batch for tensor in plan.tensors if tensor.kind == "input"}
+    assert all(copy.start >= period * inputs[copy.tensor] * (1 - 1e-12) for copy in plan.transfers if copy.tensor in inputs)
+
+
+@pytest.mark.parametrize("scratchpad", [0, 2000, 2**15, 2**20])
+@pytest.mark.parametrize("mini_batches", [1, 3])
+def test_plans_made_for_energy_take_no_more_than_others(scratchpad: int, mini_batches: int) -> None:
+    machine = npu(3, scratchpad)
+    fast, frugal = (lm.plan(two(), machine, mini_batches=mini_batches, objective=objective) for objective in ("throughput", "energy"))
+    assert frugal.metrics.energy.value <= fast.metrics.energy.value
+    assert frugal.metrics.energy.lower_bound <= frugal.metrics.energy.value
+
+
+def test_static_power_makes_haste_worth_energy() -> None:
+    machine = replace(npu(3, 2**15), static_power=10.0)
+    slow, quick = lm.plan(two(), npu(3, 2**15), objective="energy"), lm.plan(two(), machine, objective="energy")
+    assert quick.metrics.makespan.value <= slow.metrics.makespan.value
+    assert quick.metrics.energy.value > 10.0 * quick.metrics.makespan.value
+
+
+def test_latency_of_the_network_that_counts_is_about_what_it_is_alone() -> None:
+    machine = npu(2, 2**16)
+    alone = lm.plan([two()[1]], machine, mini_batches=2)
+    together = lm.plan(two(), machine, mini_batches=2, objective="latency", network="other")
+    assert together.objective.network == "other"
+    assert together.objective.value <= 1.1 * alone.metrics.makespan.value
+    assert together.objective.lower_bound == pytest.approx(alone.metrics.makespan.lower_bound)
+    assert together.metrics.makespan.value > together.objective.value
+
+
+def test_deadlines_are_met_where_they_can_be() -> None:
+    machine = npu(2, 2**14)
+    free = lm.plan(two(3), machine, mini_batches=3)
+    served = lm.plan(two(3), machine, mini_batches=3, objective="latency", network="other")
+    deadline = 1.1 * served.metrics.latency["other"].value
+    assert deadline < free.metrics.latency["other"].value
+    plan = lm.plan(two(3), machine, mini_batches=3, deadlines={"other": deadline})
+    assert (plan.missed, plan.lateness) == (0, 0.0)
+    assert plan.metrics.makespan.value >= free.metrics.makespan.lower_bound
+
+
+def test_periodic_mini_batches_are_served_one_by_one() -> None:
+    machine = npu(2, 2**16)
+    period = 1.5 * lm.plan([residual_chain(2)], machine).metrics.makespan.value
+    plan = lm.plan(two(), machine, mini_batches=4, periods={"chain": period}, deadlines={"chain": period})
+    assert plan.missed == 0
+    assert plan.metrics.makespan.lower_bound > 3 * period
+    chain = [batch for batch in plan.mini_batches if batch.network == "chain"]
+    assert [batch.release for batch in chain] == pytest.approx([period * number for number in range(4)])
+
+
+def test_impossible_deadlines_are_told() -> None:
+    machine = npu(2, 2**16)
+    least = lm.plan([residual_chain(2)], machine, mini_batches=2).metrics.makespan.lower_bound
+    plan = lm.plan([residual_chain(2)], machine, mini_batches=2, deadlines={"chain": 0.9 * least})
+    assert plan.missed
+    assert plan.status == "feasible"
+    assert sum("is impossible" in note for note in plan.notes) == 1
+    possible = lm.plan([residual_chain(2)], machine, mini_batches=2, deadlines={"chain": 1e3 * least})
+    assert not any("is impossible" in note for note in possible.notes)
+
+
+def test_jobs_wait_for_their_release_and_for_who_is_alone() -> None:
+    machine = npu(2, 2**14)
+    work = lower(two(), machine, mini_batches=2)
+    table = job_table(work, machine)
+    for favourite in ("chain", "other"):
+        goal = goal_of(work, "latency", favourite, {}, {favourite: 1e-5})
+        problem = JointProblem(work, table, machine, goal, EnergyModel(table, energy_rates(machine)))
+        mine = np.array([job.network == favourite for job in work.jobs])
+        order = np.concatenate([np.flatnonzero(mine), np.flatnonzero(~mine)])
+        found = problem.evaluate(order, Choices(alone=True))
+        assert (found.start[: len(mine)] >= goal.job_release).all()
+        assert found.start[: len(mine)][~mine].min() >= found.end[: len(mine)][mine].max()
+        together = problem.evaluate(order, Choices(slack=8))
+        assert together.start[: len(mine)][~mine].min() < together.end[: len(mine)][mine].max()
+
+
+def test_thrift_spends_time_to_save_energy() -> None:
+    machine = npu(3, 2**15)
+    work = lower(two(), machine, mini_batches=2)
+    table = job_table(work, machine)
+    energy = EnergyModel(table, energy_rates(machine))
+    problem = JointProblem(work, table, machine, goal_of(work, "energy", None, {}, {}), energy)
+    order = np.arange(len(work.jobs))
+    hasty, frugal = (problem.evaluate(order, Choices(thrift=thrift)).score for thrift in (0.0, 1e6))
+    assert hasty is not None
+    assert frugal is not None
+    assert frugal[1] < hasty[1]
+    assert frugal[2] > hasty[2]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"objective": "beauty"}, "objective 'beauty' is not known: use throughput, latency, energy, edp"),
+        ({"objective": "latency", "network": "net"}, "latency of 'net': there is no such network: use chain"),
+        ({"network": "chain"}, "is for the objective latency"),
+        ({"deadlines": {"net": 1.0}}, "deadline of 'net': there is no such network"),
+        ({"periods": {"chain": 0.0}}, "period of 'chain': 0.0 s must be more than zero"),
+        ({"deadlines": {"chain": float("inf")}}, "must be more than zero, and finite"),
+        ({"periods": {"chain": 1e4}, "mini_batches": 2}, "its last mini-batch would come after more than an hour"),
+    ],
+)
+def test_goals_that_make_no_sense_are_refused(options: dict, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        lm.plan([residual_chain(1)], npu(), **options)
+
+
+def test_an_engine_that_copies_takes_both_ends() -> None:
+    """A copy of a byte takes what reading one memory and writing the other does."""
+    plan = lm.plan([residual_chain(3)], npu(scratchpad=2**20), mini_batches=4)
+    copied = sum(transfer.bytes for transfer in plan.transfers if not transfer.job)
+    streamed = sum(
+        transfer.bytes for transfer in plan.transfers if transfer.job and "scratchpad" in (transfer.source, transfer.destination)
+    )
+    assert copied
+    assert plan.metrics.energy_by["scratchpad"] == pytest.approx((copied + streamed) * plan.byte_energy["scratchpad"])

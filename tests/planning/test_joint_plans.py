@@ -1,0 +1,201 @@
+"""The joint search: weights are read once, plans hold whatever the times turn out to be, and are never worse than separate ones."""
+
+import itertools
+import math
+import random
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.networks import npu, residual_chain
+
+import loadmaster as lm
+from loadmaster.core.errors import PlanError
+from loadmaster.cost.analytical.energy import energy_rates
+from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.cost.energy_model import EnergyModel
+from loadmaster.planning.goal import goal_of
+from loadmaster.planning.joint.orders import best_blocks, chains
+from loadmaster.planning.joint.problem import Choices, JointProblem
+from loadmaster.planning.joint.search import JointSearch
+from loadmaster.planning.plan import Plan
+from loadmaster.targets.hardware import Target
+from loadmaster.workloads.job import Workload
+from loadmaster.workloads.lowering.instantiate import lower
+
+
+def joint_problem(work: Workload, machine: Target) -> JointProblem:
+    table = job_table(work, machine)
+    goal = goal_of(work, "throughput", None, {}, {})
+    return JointProblem(work, table, machine, goal, EnergyModel(table, energy_rates(machine)))
+
+
+def with_random_times(plan: Plan, seed: int) -> dict[str, tuple[float, float]]:
+    """Start and end of every job and copy when each lasts anything between nothing and three times as long, in the plan's order."""
+    generator = random.Random(seed)
+    order: dict[str, list[str]] = {}
+    for job in sorted(plan.jobs, key=lambda job: (job.start, job.end)):
+        order.setdefault(job.core, []).append(job.name)
+    steps = {job.name: (set(job.after), job.end - job.start) for job in plan.jobs}
+    copies = sorted((t for t in plan.transfers if not t.job), key=lambda copy: (copy.start, copy.end))
+    steps |= {copy.name: (set(copy.after), copy.end - copy.start) for copy in copies}
+    for queue in order.values():
+        for before, after in pairwise(queue):
+            steps[after][0].add(before)
+    times: dict[str, tuple[float, float]] = {}
+    while len(times) < len(steps):
+        for name, (after, length) in steps.items():
+            if name not in times and after <= times.keys():
+                start = max((times[before][1] for before in after), default=0.0) + generator.choice([0.0, length])
+                times[name] = start, start + length * generator.uniform(0.0, 3.0)
+    return times
+
+
+def clashes(plan: Plan, times: dict[str, tuple[float, float]]) -> list[str]:
+    """Stays in the fast memory that share addresses and time, when steps run at ``times``; found the slow way."""
+    assert plan.target.fast is not None
+    fast = plan.target.fast.name
+    uses: dict[tuple[str, float], list[str]] = {}
+    places = [a for a in plan.allocations if a.memory == fast and a.bytes]
+
+    def touch(step: str, tensor: str, start: float, end: float) -> None:
+        for place in places:
+            if place.tensor == tensor and place.start <= start and end <= place.end:
+                uses.setdefault((tensor, place.start), []).append(step)
+
+    for job in plan.jobs:
+        for operand in (*job.reads, *job.writes):
+            if operand.memory == fast:
+                touch(job.name, operand.tensor, job.start, job.end)
+    for copy in plan.transfers:
+        if not copy.job:
+            touch(copy.name, copy.tensor, copy.start, copy.end)
+    spans = {
+        (place.tensor, place.start): (
+            min(times[step][0] for step in uses[place.tensor, place.start]),
+            max(times[step][1] for step in uses[place.tensor, place.start]),
+        )
+        for place in places
+    }
+    found = []
+    for i, one in enumerate(places):
+        for two in places[:i]:
+            (a, b), (c, d) = spans[one.tensor, one.start], spans[two.tensor, two.start]
+            apart = one.offset + one.bytes <= two.offset or two.offset + two.bytes <= one.offset
+            if not apart and a < d and c < b:
+                found.append(f"{one.tensor} and {two.tensor}")
+    return found
+
+
+@given(st.integers(1, 4), st.integers(1, 3), st.sampled_from([300, 1500, 4000, 20000]), st.integers(1, 4), st.integers(0, 99))
+@settings(max_examples=12, deadline=None)
+def test_plans_hold_at_any_speed_and_are_never_worse_than_separate_ones(
+    blocks: int, cores: int, scratchpad: int, mini_batches: int, seed: int
+) -> None:
+    machine = npu(cores, scratchpad)
+    graphs = [residual_chain(blocks), replace(residual_chain(1, channels=24), name="other")]
+    separate = lm.plan(graphs, machine, mini_batches=mini_batches, seed=seed, samples=4, rounds=0)
+    joint = lm.plan(graphs, machine, mini_batches=mini_batches, seed=seed, samples=4, rounds=1)
+    assert lm.verify(joint) == ()
+    assert joint.metrics.makespan.lower_bound <= joint.metrics.makespan.value <= separate.metrics.makespan.value
+    for again in range(2):
+        assert clashes(joint, with_random_times(joint, 100 * seed + again)) == []
+
+
+def test_weights_that_fit_are_read_once_for_all_mini_batches() -> None:
+    plan = lm.plan([residual_chain(3)], npu(scratchpad=2**20), mini_batches=4)
+    weights = {tensor.name for tensor in plan.tensors if tensor.kind == "weight"}
+    times = Counter(t.tensor for t in plan.transfers if t.source == "dram" and t.tensor in weights)
+    assert set(times.values()) == {1}
+    assert plan.metrics.traffic["dram"].value == plan.metrics.traffic["dram"].lower_bound
+
+
+def test_the_search_is_told_and_only_falls() -> None:
+    plan = lm.plan([residual_chain(4)], npu(scratchpad=2**14), mini_batches=4)
+    values = [step.value for step in plan.search]
+    assert len(values) > 1
+    assert values == sorted(values, reverse=True)
+
+
+def test_without_an_engine_nothing_is_fetched() -> None:
+    plan = lm.plan([residual_chain(2)], npu(copies=False), mini_batches=2)
+    assert all(transfer.job for transfer in plan.transfers)
+    assert lm.verify(plan) == ()
+
+
+def test_blocks_go_deep_where_activations_are_large_and_wide_where_weights_are() -> None:
+    machine = npu(scratchpad=2**20)
+    large_activations = chains(lower([residual_chain(3, channels=4, size=32)], machine, mini_batches=4))[0]
+    room = int(large_activations.live.max() + large_activations.weights.sum() + 4 * large_activations.passed.max())
+    assert all(block.group < 4 for block in best_blocks(large_activations, room))
+    large_weights = chains(lower([residual_chain(3, channels=64, size=2)], machine, mini_batches=4))[0]
+    room = int(large_weights.weights.max() + 4 * large_weights.live.max())
+    assert all(block.group == 4 for block in best_blocks(large_weights, room))
+
+
+def test_every_order_ends_however_little_room_there_is() -> None:
+    machine = npu(2, 2048)
+    work = lower([residual_chain(3)], machine, mini_batches=3)
+    problem = joint_problem(work, machine)
+    for slack in (0, 5):
+        for keep in (0.3, 1.0):
+            found = problem.evaluate(np.arange(len(work.jobs)), Choices(keep=keep, slack=slack))
+            assert found.makespan > 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.randoms(use_true_random=False),
+    st.integers(1, 3),
+    st.sampled_from([1024, 2048, 4096, 1 << 16]),
+    st.sampled_from([1.0, 1.5, math.inf]),
+    st.sampled_from([0.0, 2.0]),
+    st.sampled_from([0.5, 1.0]),
+)
+def test_jobs_that_go_before_their_turn_leave_room_for_those_whose_turn_it_is(random, batches, room, crowd, regret, fill) -> None:
+    machine = npu(3, room)
+    work = lower([residual_chain(2), replace(residual_chain(3), name="other")], machine, mini_batches=batches)
+    problem = joint_problem(work, machine)
+    keys = [random.random() for _ in work.jobs]
+    for job, record in enumerate(work.jobs):
+        keys[job] = max([keys[job], *(keys[before] for before in record.after)])
+    order = np.argsort(np.array(keys), kind="stable").astype(np.int64)
+    found = problem.evaluate(order, Choices(slack=random.randrange(6), crowd=crowd, regret=regret, fill=fill))
+    assert found.makespan == found.end.max() > 0
+    _, placement, timeline = problem.decisions(found)
+    stays = [r for r in placement.residences if r.memory == 1]
+    events = []
+    for stay in stays:
+        tasks = [task for task in (stay.writer, *stay.users) if task >= 0]
+        size = work.tensors[stay.tensor].bytes
+        events += [(int(timeline.start[stay.writer]), 1, size), (max(int(timeline.end[task]) for task in tasks), 0, -size)]
+    taken = itertools.accumulate(size for _, _, size in sorted(events))
+    assert max(taken, default=0) <= room * fill
+
+
+def test_the_same_seed_finds_the_same() -> None:
+    machine = npu(2, 4096)
+    work = lower([residual_chain(3)], machine, mini_batches=3)
+    problem = joint_problem(work, machine)
+    first, second = (JointSearch(problem, [np.arange(len(work.jobs))], samples=40, seed=5).run(40) for _ in range(2))
+    assert first.evaluation.makespan == second.evaluation.makespan
+    assert (first.order == second.order).all()
+
+
+def test_negative_rounds_are_refused() -> None:
+    with pytest.raises(PlanError, match="rounds"):
+        lm.plan([residual_chain(1)], npu(), rounds=-1)
+
+
+def test_weights_that_a_file_computes_are_weights_and_their_tiles_are_shared() -> None:
+    """VGG's fully connected weights come from ConstantOfShape and exceed the scratchpad: each tile is read once for all mini-batches."""
+    network = lm.load("onnx:vgg19", precision="int8")
+    work = lower([network], lm.target("edge-npu"), mini_batches=2)
+    assert {tensor.kind for tensor in work.tensors if "fc6_w" in tensor.name} == {"weight"}
+    sizes = [tensor.bytes for tensor in work.tensors if tensor.storage == "fc6_w_0"]
+    assert sum(sizes) == 102760448
+    assert max(sizes) <= 2**21

@@ -1,0 +1,145 @@
+"""The event engine, against a slow reference in exact fractions and against cases done by hand."""
+
+from fractions import Fraction
+from math import ceil
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.networks import npu, workload
+
+from loadmaster import _native
+from loadmaster.core.errors import PlanError
+from loadmaster.core.task_graph import successors
+from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.cost.job_times import job_times
+from loadmaster.planning.decisions import Schedule
+from loadmaster.planning.replay import replay
+from loadmaster.planning.residency.resident import resident
+
+
+def run(duration, demand, resource, order, edges, links=None):
+    demand = np.array(demand, dtype=float)
+    first, following = successors(edges, len(duration))
+    return _native.replay(
+        np.array(duration, dtype=np.int64),
+        demand,
+        demand.shape[1] if links is None else links,
+        np.array(resource, dtype=np.int32),
+        max(resource, default=0) + 1,
+        np.array(order, dtype=np.int64),
+        first,
+        following,
+    )
+
+
+def reference(duration, demand, resource, order, edges):
+    """The same rules, one event at a time, in fractions; time passes in whole steps, rounded up."""
+    tasks = len(duration)
+    queues = {r: [t for t in order if resource[t] == r] for r in set(resource)}
+    waiting = {t: {a for a, b in edges if b == t} for t in range(tasks)}
+    now, done, running, start, end = Fraction(0), set(), {}, {}, {}
+    while True:
+        for r, queue in queues.items():
+            if queue and all(resource[t] != r for t in running) and waiting[queue[0]] <= done:
+                task = queue.pop(0)
+                running[task], start[task] = Fraction(duration[task]), now
+        if not running:
+            return [start.get(t) for t in range(tasks)], [end.get(t) for t in range(tasks)]
+        sums = [sum((Fraction(demand[t][link]) for t in running), Fraction(0)) for link in range(len(demand[0]))]
+        speed = {t: min([Fraction(1)] + [1 / s for link, s in enumerate(sums) if demand[t][link] > 0 and s > 1]) for t in running}
+        step = ceil(min(left / speed[t] for t, left in running.items()))
+        now += step
+        for task in list(running):
+            running[task] -= step * speed[task]
+            if running[task] <= 0:
+                del running[task]
+                done.add(task)
+                end[task] = now
+
+
+@st.composite
+def problems(draw):
+    tasks, links, cores = draw(st.integers(1, 9)), draw(st.integers(1, 2)), draw(st.integers(1, 3))
+    quantity = st.sampled_from([0, 1, 2, 3, 5, 1000, 10**6, 10**12 + 1])
+    share = st.sampled_from([0, 0.25, 0.5, 1, 1.5])
+    duration = [draw(quantity) for _ in range(tasks)]
+    demand = [[draw(share) for _ in range(links)] for _ in range(tasks)]
+    resource = [draw(st.integers(0, cores - 1)) for _ in range(tasks)]
+    edges = [(a, b) for b in range(tasks) for a in range(b) if draw(st.integers(0, 3)) == 0]
+    return duration, demand, resource, list(range(tasks)), edges
+
+
+@given(problems())
+@settings(max_examples=200, deadline=None)
+def test_the_engine_agrees_with_exact_fractions(problem) -> None:
+    start, end, *_ = run(*problem)
+    expected_start, expected_end = reference(*problem)
+    # Where an event falls on a whole picosecond, floating point may take it for the next.
+    assert start.tolist() == pytest.approx([int(s) for s in expected_start], abs=len(start))
+    assert end.tolist() == pytest.approx([int(e) for e in expected_end], abs=len(end))
+    assert (end - start >= np.array(problem[0])).all()
+
+
+@given(problems())
+@settings(max_examples=100, deadline=None)
+def test_no_link_carries_more_than_it_can_and_all_work_is_carried(problem) -> None:
+    duration, demand, *_ = problem
+    _, _, time, used, _ = run(*problem)
+    assert (used <= 1 + 1e-9).all()
+    carried = (np.diff(time)[:, None] * used[:-1]).sum(axis=0)
+    work = (np.array(duration)[:, None] * np.array(demand)).sum(axis=0)
+    assert carried == pytest.approx(work, rel=1e-9, abs=1e-5)
+
+
+def test_tasks_slow_each_other_down_only_on_links_that_they_share() -> None:
+    _, end, *_ = run([1, 1, 1], [[1, 0], [1, 0], [0, 1]], [0, 1, 2], [0, 1, 2], [])
+    assert end.tolist() == [2, 2, 1]
+
+
+def test_metered_columns_hold_nothing_back() -> None:
+    _, end, _, used, _ = run([1, 1], [[0.5, 1e9], [0.5, 1e9]], [0, 1], [0, 1], [], links=1)
+    assert end.tolist() == [1, 1]
+    assert used[0].tolist() == [1.0, 2e9]
+
+
+def test_an_order_against_the_dependencies_is_refused_not_waited_for() -> None:
+    jobs = workload([(), (0,)])
+    machine = npu(cores=1)
+    placement = resident(jobs.jobs, jobs.tensors, np.zeros(2, dtype=bool))
+    times = job_times(job_table(jobs, machine), machine, placement.read_fast, placement.write_fast, placement.write_main)
+    schedule = Schedule(np.zeros(2, dtype=np.int32), np.array([1, 0]), 0.0, 1)
+    with pytest.raises(PlanError, match="can never start"):
+        replay(jobs.jobs, jobs.tensors, times, machine, schedule, placement)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"duration": [2**53]}, "duration"),
+        ({"duration": [-1]}, "duration"),
+        ({"demand": [[np.inf]]}, "demand"),
+        ({"resource": [3], "resources": 1}, "resource"),
+        ({"order": [1]}, "order"),
+        ({"first": [0, 1], "next": [5]}, "next"),
+        ({"first": [0, 7]}, "first"),
+        ({"links": 2}, "links"),
+        ({"duration": [1, 2]}, "lengths"),
+    ],
+)
+def test_malformed_arrays_are_refused_before_the_kernel_runs(change, message) -> None:
+    arrays = {
+        "duration": [1.0],
+        "demand": [[0.5]],
+        "links": 1,
+        "resource": [0],
+        "resources": 1,
+        "order": [0],
+        "first": [0, 0],
+        "next": [],
+    } | change
+    types = {"duration": np.int64, "demand": float, "resource": np.int32, "order": np.int64, "first": np.int64, "next": np.int64}
+    arguments = {name: np.array(value, dtype=types[name]) if name in types else value for name, value in arrays.items()}
+    with pytest.raises(ValueError, match=message):
+        _native.replay(**arguments)

@@ -1,0 +1,118 @@
+"""What stays on chip, and the copies of a machine that cannot use main memory in place."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.networks import GraphBuilder, npu, residual_chain, staged_machine, workload
+
+import loadmaster as lm
+from loadmaster.core.errors import CapacityError
+from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.cost.job_times import job_times
+from loadmaster.planning.replay import replay
+from loadmaster.planning.residency.resident import keep_resident, resident
+from loadmaster.planning.residency.staged import stage_copies
+from loadmaster.planning.scheduling.list_scheduler import map_jobs
+from loadmaster.workloads.graph import OpClass, TensorKind
+from loadmaster.workloads.lowering.instantiate import lower
+
+
+def mapped(machine, graph=None):
+    jobs = lower([graph or residual_chain(4)], machine)
+    table = job_table(jobs, machine)
+    nowhere = resident(jobs.jobs, jobs.tensors, np.zeros(len(jobs.tensors), dtype=bool))
+    times = job_times(table, machine, nowhere.read_fast, nowhere.write_fast, nowhere.write_main)
+    schedule = map_jobs(jobs.jobs, times, samples=1, seed=0)
+    return jobs, table, schedule, replay(jobs.jobs, jobs.tensors, times, machine, schedule, nowhere)
+
+
+def test_with_room_every_activation_stays_and_only_the_output_is_written_back() -> None:
+    machine = npu(scratchpad=10**6)
+    jobs, table, schedule, timeline = mapped(machine)
+    chosen = keep_resident(jobs.jobs, jobs.tensors, table, machine, schedule, timeline)
+    inner = np.array([t.kind == "activation" and not t.is_output for t in jobs.tensors])
+    assert (chosen == inner).all()
+    placement = resident(jobs.jobs, jobs.tensors, chosen)
+    assert (placement.write_main == ~inner).all()
+
+
+@pytest.mark.parametrize("capacity", [100, 3136, 7000, 20000])
+def test_residents_never_exceed_the_scratchpad_at_any_instant(capacity: int) -> None:
+    machine = npu(scratchpad=capacity)
+    jobs, table, schedule, timeline = mapped(machine)
+    chosen = keep_resident(jobs.jobs, jobs.tensors, table, machine, schedule, timeline)
+    stays = [r for r in resident(jobs.jobs, jobs.tensors, chosen).residences if r.memory == 1]
+    for instant in timeline.start:
+        alive = sum(
+            jobs.tensors[r.tensor].bytes
+            for r in stays
+            if timeline.start[r.writer] <= instant < max(int(timeline.end[task]) for task in (r.writer, *r.users))
+        )
+        assert alive <= capacity
+
+
+def slots(placement, order, jobs, tensors):
+    """Bytes in fast memory at every position of the order, from the stays alone; a copy occupies from the job that it waits for."""
+    position = {job: at for at, job in enumerate(order)}
+    used = [0] * len(order)
+    for stay in (r for r in placement.residences if r.memory == 1):
+        if stay.writer < len(jobs):
+            first = position[stay.writer]
+        else:
+            after = [position[task] + 1 for task in placement.copies[stay.writer - len(jobs)].after if task < len(jobs)]
+            first = max(after, default=0)
+        last = max([position[task] for task in stay.users if task < len(jobs)] + [first])
+        for at in range(first, last + 1):
+            used[at] += -(-tensors[stay.tensor].bytes // 64) * 64
+    return used
+
+
+@st.composite
+def orders(draw):
+    tasks = draw(st.integers(1, 10))
+    return workload([tuple(a for a in range(b) if draw(st.integers(0, 2)) == 0) for b in range(tasks)])
+
+
+@given(orders(), st.integers(1, 12))
+@settings(max_examples=150, deadline=None)
+def test_staged_operands_are_there_when_needed_and_fit(jobs, lines: int) -> None:
+    machine = staged_machine(64 * lines)
+    order = list(range(len(jobs.jobs)))
+    needed = max(64 * (len(job.reads) + 1) for job in jobs.jobs)
+    if needed > 64 * lines:
+        with pytest.raises(CapacityError, match=r"required.*available.*in excess"):
+            stage_copies(jobs.jobs, jobs.tensors, order, machine.fast)
+        return
+    placement = stage_copies(jobs.jobs, jobs.tensors, order, machine.fast)
+    assert max(slots(placement, order, jobs.jobs, jobs.tensors)) <= 64 * lines
+    for index, job in enumerate(jobs.jobs):
+        for operand in job.reads:
+            tensor = jobs.tensor_index[operand.tensor]
+            assert any(r.tensor == tensor and r.memory == 1 and index in r.users for r in placement.residences)
+    times = job_times(job_table(jobs, machine), machine, placement.read_fast, placement.write_fast, placement.write_main)
+    schedule = map_jobs(jobs.jobs, times, samples=1, seed=0)
+    replay(jobs.jobs, jobs.tensors, times, machine, type(schedule)(schedule.core, np.array(order), 0.0, 1), placement)
+
+
+def test_each_weight_is_copied_in_once_where_all_fit() -> None:
+    machine = staged_machine(10**7)
+    jobs = lower([residual_chain(3)], machine)
+    placement = stage_copies(jobs.jobs, jobs.tensors, range(len(jobs.jobs)), machine.fast)
+    inward = [copy.tensor for copy in placement.copies if copy.to_fast]
+    assert sorted(inward) == [i for i, t in enumerate(jobs.tensors) if t.producer < 0]
+    assert all(copy.after == () for copy in placement.copies if copy.to_fast)
+    assert [jobs.tensors[copy.tensor].is_output for copy in placement.copies if not copy.to_fast] == [True]
+
+
+def test_outputs_on_their_way_out_are_waited_for_where_there_is_no_other_room() -> None:
+    """Two jobs read one input and write an output each; with room for one output at a time, the second waits for the first's copy."""
+    build = GraphBuilder()
+    build.tensor("x", (100,), TensorKind.INPUT)
+    for name in ("a", "b"):
+        build.tensor(name, (1920,))
+        build.op("Widen", OpClass.MOVEMENT, ["x"], name)
+    plan = lm.plan([build.graph("a", "b")], staged_machine(2048), samples=1)
+    assert lm.verify(plan) == ()
+    with pytest.raises(CapacityError):
+        lm.plan([build.graph("a", "b")], staged_machine(1984), samples=1)

@@ -1,0 +1,266 @@
+"""Sweeps: every point is the plan for its machine, nothing is planned twice, and nothing that is finished is lost."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.support.networks import residual_chain
+
+import loadmaster as lm
+from loadmaster.core.errors import OutputError, PlanError, TargetError
+from loadmaster.planning.sweep.design_space import Axes, DesignPoint, Sweep, machine, parse_axes
+from loadmaster.planning.sweep.store import SweepStore
+from loadmaster.planning.sweep.sweep import sweep
+from loadmaster.planning.sweep.workers import local_processes
+from loadmaster.report.sweep_page import render_sweep
+
+KIB, MIB, GB = 2**10, 2**20, 1e9
+AXES = Axes((0, 8 * KIB, 64 * KIB), (1 * GB, 4 * GB))
+OPTIONS = {"mini_batches": 2, "rounds": 1}
+
+
+class Here(Executor):
+    """Plans at once, where it is, and counts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def submit(self, function, /, *arguments, **keywords):  # type: ignore[no-untyped-def]
+        future: Future = Future()
+        self.count += 1
+        future.set_result(function(*arguments, **keywords))
+        return future
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("scratchpad=1MiB:32MiB", [1, 2, 4, 8, 16, 32]),
+        ("scratchpad=1MiB:24MiB", [1, 2, 4, 8, 16, 24]),
+        ("scratchpad=8MiB,1MiB,3MiB,8MiB", [1, 3, 8]),
+        ("scratchpad=0,2MiB:4MiB", [0, 2, 4]),
+        ("scratchpad=5MiB:5MiB", [5]),
+    ],
+)
+def test_ranges_double_from_low_to_high_and_lists_are_sorted(text: str, sizes: list[int]) -> None:
+    assert parse_axes([text]).scratchpads == tuple(size * MIB for size in sizes)
+
+
+def test_bandwidths_read_as_those_of_targets() -> None:
+    assert parse_axes(["bandwidth=4GB/s:64GB/s", "scratchpad=1MiB"]) == Axes((MIB,), (4e9, 8e9, 16e9, 32e9, 64e9))
+
+
+@pytest.mark.parametrize(
+    ("texts", "word"),
+    [
+        (["scratchpad"], "write scratchpad="),
+        (["cores=1:4"], "write scratchpad="),
+        (["scratchpad=0:4MiB"], "above zero"),
+        (["scratchpad=8MiB:4MiB"], "above zero"),
+        (["scratchpad=1MiB", "scratchpad=2MiB"], "already"),
+        (["scratchpad=" + ",".join(map(str, range(20_000)))], "points"),
+    ],
+)
+def test_axes_that_make_no_sense_are_refused(texts: list[str], word: str) -> None:
+    with pytest.raises(TargetError, match=word):
+        parse_axes(texts)
+
+
+def test_every_point_is_the_plan_for_its_machine() -> None:
+    graphs, target = [residual_chain(3)], lm.target("edge-npu")
+    found = sweep(graphs, target, AXES, executor=Here(), **OPTIONS)
+    assert [(p.bandwidth, p.scratchpad) for p in found.points] == [(b, s) for b in AXES.bandwidths for s in AXES.scratchpads]
+    for point in found.points:
+        plan = lm.plan(graphs, machine(target, point.scratchpad, point.bandwidth), **OPTIONS)
+        assert plan.target.main.read_bandwidth == plan.target.main.write_bandwidth == point.bandwidth
+        assert (point.makespan, point.lower_bound) == (plan.metrics.makespan.value, plan.metrics.makespan.lower_bound)
+        assert (point.throughput, point.status) == (plan.metrics.throughput.value, plan.status)
+        assert point.traffic_bytes == plan.metrics.traffic["dram"].value
+        assert point.violations == 0
+        assert 0 <= point.peak <= point.scratchpad
+
+
+def test_points_have_energy_and_the_gap_of_what_was_asked_for() -> None:
+    options = OPTIONS | {"objective": "energy", "deadlines": {"chain": 1e-9}}
+    axes = Axes((8 * KIB, 64 * KIB))
+    found = sweep([residual_chain(2)], lm.target("edge-npu"), axes, executor=Here(), **options)
+    for point in found.points:
+        plan = lm.plan([residual_chain(2)], machine(lm.target("edge-npu"), point.scratchpad, None), **options)
+        assert (point.energy, point.energy_bound, point.gap) == (
+            plan.metrics.energy.value,
+            plan.metrics.energy.lower_bound,
+            plan.objective.gap,
+        )
+        assert point.missed == 2
+    assert "2 plans with mini-batches that miss their deadlines" in render_sweep(found)
+
+
+def test_an_axis_that_is_not_swept_stays_as_the_target_has_it() -> None:
+    target = lm.target("edge-npu")
+    found = sweep([residual_chain(1)], target, Axes(bandwidths=(1e9,)), executor=Here(), rounds=0)
+    assert (found.scratchpads, found.bandwidths) == ((8 * MIB,), (1e9,))
+    found = sweep([residual_chain(1)], target, Axes(scratchpads=(MIB,)), executor=Here(), rounds=0)
+    assert (found.scratchpads, found.bandwidths) == ((MIB,), (34e9,))
+
+
+def test_a_target_without_scratchpad_cannot_have_its_size_swept() -> None:
+    target = machine(lm.target("edge-npu"), 0, None)
+    with pytest.raises(TargetError, match="no fast memory"):
+        sweep([residual_chain(1)], replace(target, fast=None, copy=None), AXES, executor=Here())
+
+
+def test_a_machine_that_cannot_hold_the_operands_has_no_plan_and_the_others_do() -> None:
+    target = lm.target("gpu-pcie")
+    found = sweep([residual_chain(2)], target, Axes((KIB, MIB)), executor=Here(), rounds=0)
+    assert [point.planned for point in found.points] == [False, True]
+    assert "hbm" in found.points[0].reason
+    assert found.front(found.bandwidths[0]) == (found.points[1],)
+    page = render_sweep(found)
+    assert "no plan" in page
+    assert found.points[0].reason.split(":")[0] in page
+
+
+def test_what_was_planned_once_is_not_planned_again(tmp_path: Path) -> None:
+    graphs, target, store = [residual_chain(2)], lm.target("edge-npu"), SweepStore(tmp_path / "sweep.sqlite")
+    first = sweep(graphs, target, AXES, executor=Here(), store=store, **OPTIONS)
+    again = Here()
+    second = sweep(graphs, target, AXES, executor=again, store=SweepStore(tmp_path / "sweep.sqlite"), **OPTIONS)
+    assert (again.count, second.reused, second.points) == (0, 6, first.points)
+    wider = Here()
+    sweep(graphs, target, Axes((*AXES.scratchpads, 128 * KIB), AXES.bandwidths), executor=wider, store=store, **OPTIONS)
+    assert wider.count == 2
+    for changed in ({"seed": 1}, {"mini_batches": 3}):
+        other = Here()
+        sweep(graphs, target, AXES, executor=other, store=store, **(OPTIONS | changed))
+        assert other.count == 6
+    other = Here()
+    sweep([residual_chain(2, channels=8)], target, AXES, executor=other, store=store, **OPTIONS)
+    assert other.count == 6
+
+
+def test_an_interrupt_keeps_what_is_finished(tmp_path: Path) -> None:
+    """Ctrl-C arrives when two of six points are there."""
+    arguments = ([residual_chain(2)], lm.target("edge-npu"), AXES)
+    whole = sweep(*arguments, executor=Here(), **OPTIONS)
+
+    store = SweepStore(tmp_path / "sweep.sqlite")
+    kept = []
+
+    def stop_after_two(stage: str, share: float) -> None:
+        kept.append(share)
+        if len(kept) == 3:
+            raise KeyboardInterrupt
+
+    first = sweep(*arguments, executor=Here(), store=store, progress=stop_after_two, **OPTIONS)
+    assert (len(first.points), first.missing) == (2, 4)
+    rest = Here()
+    second = sweep(*arguments, executor=rest, store=store, **OPTIONS)
+    assert (rest.count, second.reused, second.missing) == (4, 2, 0)
+    assert second.points == whole.points
+
+
+def test_processes_and_threads_give_the_same_points() -> None:
+    arguments = ([residual_chain(2)], lm.target("edge-npu"), Axes((8 * KIB, 64 * KIB)))
+    with local_processes(2) as processes:
+        there = sweep(*arguments, executor=processes, **OPTIONS)
+    with ThreadPoolExecutor(2) as threads:
+        assert sweep(*arguments, executor=threads, **OPTIONS) == there
+
+
+def test_the_front_leaves_out_what_a_smaller_scratchpad_reaches_too() -> None:
+    def point(size: int, rate: float, bandwidth: float = 1.0) -> DesignPoint:
+        return DesignPoint(size, bandwidth, "feasible", throughput=rate)
+
+    points = (point(1, 2.0), point(2, 2.0), point(3, 1.5), point(4, 5.0), DesignPoint(5, 1.0, "no plan"), point(1, 9.0, 2.0))
+    swept = Sweep(("n",), "t", (1, 2, 3, 4, 5), (1.0, 2.0), points)
+    assert swept.front(1.0) == (points[0], points[3])
+    assert swept.front(2.0) == (points[5],)
+    assert [each["pareto"] for each in swept.as_json()["points"]] == [True, False, False, True, False, True]
+    assert swept.missing == 4
+
+
+def test_a_sweep_without_points_has_a_page_and_two_sizes_that_read_alike_are_told_apart() -> None:
+    page = render_sweep(Sweep(("n",), "t", (2**20, 2**20 + 1), (1e9,), ()))
+    assert "2 points not planned" in page
+    assert "1048576" in page
+    assert "1048577" in page
+
+
+def test_a_process_that_is_ended_from_outside_is_an_error_that_says_what_to_do() -> None:
+    with pytest.raises(PlanError, match="fewer --workers"), local_processes(1) as executor:
+        executor.submit(os._exit, 3).result()
+
+
+def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "sweep.sqlite").write_text("not a database, but long enough to be looked at as one" * 100)
+    with pytest.raises(OutputError, match="remove it"):
+        SweepStore(tmp_path / "sweep.sqlite")
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "loadmaster", "plan", "onnx:squeezenet", "--target", "edge-npu", *map(str, arguments)]
+
+
+def test_the_command_writes_table_page_and_json_and_goes_on_after_ctrl_c(tmp_path: Path) -> None:
+    """Ctrl-C goes to the whole process group, as a terminal sends it, once the first point is in the file."""
+    out = tmp_path / "out"
+    options = ["--sweep", "scratchpad=1MiB:4MiB", "--sweep", "bandwidth=4GB/s,8GB/s", "--out", out, "--workers", 1, "--rounds", 0, "--json"]
+    environment = os.environ | {"COLUMNS": "120"}
+    # What runs in the background of a script ignores Ctrl-C, and so would its children.
+    heeding = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command(*options), **pipes, start_new_session=True, env=environment, preexec_fn=heeding)
+    while finished(out / "sweep.sqlite") == 0 and process.poll() is None:
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0, stderr
+    stopped = json.loads(stdout)
+    result = subprocess.run(command(*options), capture_output=True, text=True, check=True, env=environment)
+    whole = json.loads(result.stdout)
+    assert whole["reused"] == len(stopped["points"]) >= 1
+    assert (len(whole["points"]), whole["missing"]) == (6, 0)
+    assert next(point for point in whole["points"] if point["bandwidth"] == 4e9)["scratchpad"] == MIB
+    assert sorted(path.name for path in out.iterdir()) == ["sweep.html", "sweep.json", "sweep.sqlite"]
+    assert json.loads((out / "sweep.json").read_text())["points"] == whole["points"]
+    table = subprocess.run(command(*options[:-1]), capture_output=True, text=True, check=True, env=environment).stdout
+    for words in ("squeezenet on edge-npu", "8.00 GB/s", "4.00 MiB", "estimates", "sweep.html"):
+        assert words in table
+
+
+def finished(place: Path) -> int:
+    """Points in a file that may not be there yet."""
+    if not place.is_file():
+        return 0
+    try:
+        with closing(sqlite3.connect(place)) as connection:
+            return int(connection.execute("SELECT count(*) FROM points").fetchone()[0])
+    except sqlite3.OperationalError:
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (["--workers", "2"], "--sweep"),
+        (["--sweep", "scratchpad=1MiB", "--cluster", "dask://x:1", "--workers", "2"], "give one of them"),
+        (["--sweep", "scratchpad=1MiB", "--cluster", "tcp://x:1"], "dask://host:port"),
+        (["--sweep", "scratchpad=1 parsec"], "parsec"),
+    ],
+)
+def test_mistakes_are_one_line_and_leave_nothing(options: list[str], word: str, tmp_path: Path) -> None:
+    result = subprocess.run(command(*options, "--out", tmp_path / "out"), capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert word in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not (tmp_path / "out").exists()

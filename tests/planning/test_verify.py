@@ -1,0 +1,224 @@
+"""The verifier accepts good plans, whatever they look like, and survives all others."""
+
+import ast
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import loadmaster.verification
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.edits import (
+    COPYING,
+    SHARED,
+    allocation,
+    figure,
+    job,
+    main_memory,
+    streamed,
+    timed,
+    with_readers,
+)
+from tests.support.hand_plan import finished, long_plan, us
+
+from loadmaster.planning.plan import Plan, PlannedAllocation, PlannedOperand, PlannedTransfer
+from loadmaster.planning.verify.facts import Facts
+from loadmaster.planning.verify.memory import overlaps
+from loadmaster.planning.verify.movement import Need, _late
+from loadmaster.planning.verify.plan import verify
+from loadmaster.workloads.job import OperatorInfo
+
+LENT = PlannedTransfer("net/w", "dram", "b", 64, us(10), us(20), job="net/fc@0")
+
+
+@pytest.mark.parametrize("plan", [SHARED, COPYING, long_plan(3), long_plan(301, 3)], ids=["shared", "copying", "short", "long"])
+def test_good_plans_hold(plan: Plan) -> None:
+    assert verify(plan) == ()
+
+
+def test_a_mini_batch_may_start_at_its_release_and_end_at_its_deadline() -> None:
+    plan = timed(20, 20)
+    assert verify(plan) == ()
+    assert (plan.missed, plan.lateness) == (0, 0.0)
+    late = timed(20, 19, missed=True)
+    assert verify(late) == ()
+    assert (late.missed, late.lateness) == (2, pytest.approx(us(2)))
+
+
+def test_order_through_others_is_order_enough() -> None:
+    last = job("net/conv@1", after=("aux/pool#0@0",))
+    assert {violation.rule for violation in verify(last)} == {"race"}
+    through = job("net/conv@1", plan=job("aux/pool#0@0", start=us(20), end=us(22), after=("net/fc@0",)), after=(), start=us(22))
+    through = streamed(allocation("net/h@1", "scratchpad", plan=through, start=us(22)))
+    assert verify(through) == ()
+
+
+def test_a_link_may_be_full_to_the_last_picosecond() -> None:
+    assert verify(finished(main_memory(COPYING, read_bandwidth=1024 / us(5), write_bandwidth=1024 / us(5)))) == ()
+
+
+def test_a_tile_may_read_a_part_of_what_another_operator_has_split() -> None:
+    assert verify(with_readers(("aux/y#0", "aux/y#1"))) == ()
+    assert verify(with_readers(("aux/y#0",), ("aux/y#1",))) == ()
+
+
+def test_very_long_names_and_odd_ones_are_shown_in_part_and_on_one_line() -> None:
+    broken = [job("net/fc@0", core="c" * 9999), job("net/fc@0", after=("a\nb\r\u2028",)), replace(SHARED, status="s" * 9999)]
+    odd = replace(SHARED.target.fast or SHARED.target.main, name="m\n" * 9999)
+    broken.append(replace(SHARED, target=replace(SHARED.target, fast=odd)))
+    messages = [violation.message for plan in broken for violation in verify(plan)]
+    assert all(message.isprintable() and len(message) <= 1000 for message in messages)
+    assert any("c" * 77 + "..." + "c" * 40 + "'" in message for message in messages)
+
+
+def test_long_lists_of_violations_are_cut_short() -> None:
+    plan = long_plan(60)
+    found = [violation.message for violation in verify(replace(plan, transfers=())) if violation.rule == "stream"]
+    assert len(found) == 21
+    assert found[-1] == "and 100 more"
+
+
+def test_a_plan_without_anything_holds() -> None:
+    parts: dict[str, Any] = dict.fromkeys(("networks", "mini_batches", "tensors", "jobs", "allocations", "transfers"), ())
+    target = replace(SHARED.target, static_power=0.0)
+    objective = replace(SHARED.objective, value=0.0, lower_bound=0.0)
+    empty = replace(SHARED, target=target, objective=objective, links={"dram": (), "scratchpad": ()}, **parts)
+    metrics = SHARED.metrics
+    nothing = {
+        "makespan": replace(metrics.makespan, value=0.0, lower_bound=0.0),
+        "throughput": replace(metrics.throughput, value=0.0),
+        "inferences_per_second": replace(metrics.inferences_per_second, value=0.0),
+        "utilisation": {name: replace(rate, value=0.0) for name, rate in metrics.utilisation.items()},
+        "traffic": {name: replace(cost, value=0.0, lower_bound=0.0) for name, cost in metrics.traffic.items()},
+        "memory": {name: replace(use, peak=0, lower_bound=0) for name, use in metrics.memory.items()},
+        "energy": replace(metrics.energy, value=0.0, lower_bound=0.0),
+        "energy_by": dict.fromkeys(metrics.energy_by, 0.0),
+        "latency": {},
+    }
+    assert verify(replace(empty, metrics=replace(metrics, **nothing))) == ()
+
+
+def test_a_long_plan_holds() -> None:
+    assert verify(long_plan(4000, 4)) == ()
+
+
+NOUNS = {"plans", "hardware", "buffers", "banks", "errors", "units", "kernel_sequence", "tensor_placement", "memory_plan"}
+
+
+@pytest.mark.parametrize("path", sorted(Path(loadmaster.planning.verify.plan.__file__).parent.glob("*.py")), ids=lambda path: path.stem)
+def test_the_verifier_imports_nothing_but_nouns(path: Path) -> None:
+    tree = ast.walk(ast.parse(path.read_text()))
+    modules = [alias.name for node in tree if isinstance(node, ast.Import) for alias in node.names]
+    tree = ast.walk(ast.parse(path.read_text()))
+    modules += [str(node.module) for node in tree if isinstance(node, ast.ImportFrom)]
+    own = [module.split(".") for module in modules if module.split(".")[0] == "loadmaster"]
+    assert all(len(parts) > 1 and parts[1] in NOUNS | {"verification"} for parts in own)
+    assert not {"highspy", "ortools", "scipy"} & {module.split(".")[0] for module in modules}
+
+
+# Checked against definitions that anyone can read, on instances small enough for them.
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 5)] * 2, *[st.integers(1, 5)] * 2), min_size=1, max_size=8))
+def test_overlaps_are_found_when_there_are_any(boxes: list[tuple[int, int, int, int]]) -> None:
+    allocations = tuple(PlannedAllocation("net/w", "dram", offset, size, us(at), us(at + life)) for offset, at, size, life in boxes)
+    pairs = [(one, two) for i, one in enumerate(allocations) for two in allocations[:i]]
+    expected = any(
+        one.offset < two.offset + two.bytes and two.offset < one.offset + one.bytes and one.start < two.end and two.start < one.end
+        for one, two in pairs
+    )
+    assert bool(list(overlaps(Facts(replace(SHARED, allocations=allocations))))) == expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 20), st.integers(1, 8)), min_size=1, max_size=8))
+def test_a_link_is_late_when_some_stretch_of_time_is_asked_for_more_than_it_has(tasks: list[tuple[int, int, int]]) -> None:
+    unit = 10**6
+    needs: list[Need] = sorted((at * unit, (at + life) * unit, float(work * unit), LENT) for at, life, work in tasks)
+    stretches = [(start, end) for start, _, _, _ in needs for _, end, _, _ in needs if start < end]
+    expected = any(sum(need[2] for need in needs if start <= need[0] and need[1] <= end) > end - start for start, end in stretches)
+    assert bool(list(_late(needs, 0.0))) == expected
+
+
+@given(st.data())
+def test_reuse_is_a_race_when_a_user_is_no_ancestor_of_a_writer(data: st.DataObject) -> None:
+    """Drops ``after`` entries of a long plan: what is then unordered must be reported, and nothing else."""
+    plan = long_plan(9)
+    kept = [tuple(name for name in record.after if data.draw(st.booleans())) for record in plan.jobs]
+    plan = replace(plan, jobs=tuple(replace(record, after=after) for record, after in zip(plan.jobs, kept, strict=True)))
+    before: list[set[int]] = []
+    for i, record in enumerate(plan.jobs):
+        direct = {j for j in range(i) if plan.jobs[j].name in record.after or j == i - 2}
+        before.append(direct.union(*(before[j] for j in direct)))
+    expected = {"dependency" for i in range(1, 9) if i - 1 not in before[i]}
+    # Job i writes where job i - 2 wrote and job i - 1 read; the last one writes to main memory, where nothing was.
+    expected |= {"race" for i in range(2, 8) if i - 1 not in before[i]}
+    assert {violation.rule for violation in verify(plan)} == expected
+
+
+# Whatever is wrong with a plan, the verifier says so and does not stumble over it.
+
+PARTS = ("networks", "tensors", "jobs", "allocations", "transfers")
+NAMES = ("", "net/conv@0", "net/h@0", "a", "dram", "scratchpad", "hbm", "n/p@0", "load h", "n/h", "net", "?")
+INTEGERS = st.integers(-1, 9000) | st.sampled_from([2**40, 2**63 - 1, 2**63, 10**400])
+TIMES = st.integers(-1, 60).map(us) | st.floats()
+STORAGES = st.lists(st.sampled_from(["x", "w", "h", "y", "z", "net/h@0", "?"]), max_size=3).map(tuple)
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "int": INTEGERS,
+    "float": TIMES,
+    "bool": st.booleans(),
+    "str": st.sampled_from(NAMES),
+    "tuple[str, ...]": st.lists(st.sampled_from(NAMES), max_size=3).map(tuple) | STORAGES,
+    "tuple[OperatorInfo, ...]": st.lists(st.builds(OperatorInfo, st.sampled_from(NAMES), STORAGES, STORAGES), max_size=3).map(tuple),
+    "tuple[PlannedOperand, ...]": st.lists(
+        st.builds(PlannedOperand, st.sampled_from(NAMES), st.sampled_from(NAMES), INTEGERS), max_size=2
+    ).map(tuple),
+}
+
+
+def _mutated(plan: Plan, data: st.DataObject) -> Plan:
+    part = data.draw(st.sampled_from(PARTS))
+    records = list(getattr(plan, part))
+    if not records:
+        return plan
+    at = data.draw(st.integers(0, len(records) - 1))
+    change = data.draw(st.sampled_from(["delete", "repeat", "edit"]))
+    if change == "delete":
+        del records[at]
+    elif change == "repeat":
+        records.append(records[at])
+    else:
+        field = data.draw(st.sampled_from(fields(records[at])))
+        records[at] = replace(records[at], **{field.name: data.draw(VALUES.get(str(field.type), VALUES["str"]))})
+    return replace(plan, **{part: tuple(records)})
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data(), plan=st.sampled_from([SHARED, COPYING]), changes=st.integers(1, 4))
+def test_no_mutation_makes_the_verifier_fail(data: st.DataObject, plan: Plan, changes: int) -> None:
+    for _ in range(changes):
+        plan = _mutated(plan, data)
+    assert all("\n" not in violation.message for violation in verify(plan))
+
+
+@given(data=st.data(), plan=st.sampled_from([SHARED, COPYING]), part=st.sampled_from(["jobs", "tensors", "networks", "transfers"]))
+def test_no_record_can_be_left_out(data: st.DataObject, plan: Plan, part: str) -> None:
+    records = list(getattr(plan, part))
+    del records[data.draw(st.integers(0, len(records) - 1))]
+    assert verify(replace(plan, **{part: tuple(records)}))
+
+
+@given(data=st.data(), plan=st.sampled_from([SHARED, COPYING]), seconds=TIMES)
+def test_targets_and_figures_may_be_anything(data: st.DataObject, plan: Plan, seconds: float) -> None:
+    changed = [
+        main_memory(plan, **{data.draw(st.sampled_from(["read_bandwidth", "write_bandwidth"])): seconds}),
+        main_memory(plan, capacity=data.draw(INTEGERS), alignment=data.draw(INTEGERS)),
+        replace(plan, target=replace(plan.target, fast=None)),
+        replace(plan, target=replace(plan.target, cores=())),
+        figure("makespan", plan, value=seconds),
+        figure("makespan", plan, lower_bound=seconds),
+        figure("throughput", plan, value=seconds),
+        replace(plan, links={name: tuple(replace(segment, end=seconds) for segment in curve) for name, curve in plan.links.items()}),
+    ]
+    for broken in changed:
+        verify(broken)

@@ -1,0 +1,73 @@
+"""Literal small ONNX networks for the tests of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from loadmaster.workloads.frontends.load import load
+from loadmaster.workloads.graph import Graph, Op
+
+Size = int | str | None
+F32 = TensorProto.FLOAT
+
+
+def node(kind: str, inputs: Sequence[str], outputs: Sequence[str] | str, name: str = "", domain: str = "", **attrs: Any) -> onnx.NodeProto:
+    return helper.make_node(kind, inputs, [outputs] if isinstance(outputs, str) else outputs, name=name, domain=domain, **attrs)
+
+
+def info(name: str, shape: Sequence[Size] | None, dtype: int = F32) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def absent(name: str, dims: Sequence[int], dtype: int = F32) -> onnx.TensorProto:
+    """An initialiser whose bytes are in a file that does not exist."""
+    tensor = TensorProto(name=name, data_type=dtype, dims=dims, data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="nowhere.bin")
+    return tensor
+
+
+def constant(name: str, values: Any, dtype: Any = np.int64) -> onnx.TensorProto:
+    return numpy_helper.from_array(np.array(values, dtype=dtype), name)
+
+
+def model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Mapping[str, Sequence[Size]] | Sequence[onnx.ValueInfoProto],
+    outputs: Sequence[str],
+    weights: Mapping[str, Sequence[int]] | Sequence[onnx.TensorProto] = (),
+    opset: int = 21,
+    **rest: Any,
+) -> onnx.ModelProto:
+    """A model with float inputs and weights unless they are given as protos; its outputs are declared without a shape."""
+    ins = [info(name, shape) for name, shape in inputs.items()] if isinstance(inputs, Mapping) else list(inputs)
+    initialisers = [absent(name, dims) for name, dims in weights.items()] if isinstance(weights, Mapping) else list(weights)
+    outs = [onnx.ValueInfoProto(name=name) for name in outputs]
+    graph = helper.make_graph(list(nodes), "g", ins, outs, initialisers, value_info=rest.pop("value_info", ()))
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1), helper.make_opsetid("acme", 1)]
+    return helper.make_model(graph, opset_imports=opsets, **rest)
+
+
+def save(tmp_path: Path, proto: onnx.ModelProto, name: str = "net.onnx") -> Path:
+    path = tmp_path / name
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+def graph_of(tmp_path: Path, *args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any) -> Graph:
+    """The graph of a literal model; ``options`` are those of :func:`loadmaster.workloads.frontends.load.load`."""
+    return load(save(tmp_path, model(*args, **kwargs)), **(options or {}))
+
+
+def only(graph: Graph, kind: str) -> Op:
+    (op,) = [op for op in graph.ops if op.kind == kind]
+    return op
+
+
+def reads(op: Op) -> dict[str, int]:
+    return {access.tensor: access.bytes for access in op.reads}

@@ -1,0 +1,167 @@
+"""Random problems whose optimum often exceeds the load bound, and a brute force to compare with.
+
+``LOADMASTER_FUZZ=100`` makes the tests that draw problems try a hundred times as many.
+"""
+
+import os
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+import loadmaster as lm
+from loadmaster.allocation.problem import Gap
+from loadmaster.allocation.rules import problem_of
+from loadmaster.core.errors import AllocationError
+
+EFFORT = float(os.environ.get("LOADMASTER_FUZZ", "1"))
+
+
+def fuzz(examples: float, **more) -> settings:
+    """Settings for so many examples, or more where a long run is asked for."""
+    return settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=max(1, round(examples * EFFORT)), **more)
+
+
+@st.composite
+def records(draw, most: int = 7, extras: bool = True) -> list[lm.Buffer]:
+    """Crowded buffers; with ``extras`` most sets have alignment, pins or gaps."""
+    count = draw(st.integers(0, most))
+    kind = draw(st.sampled_from(["alignment", "pins", "gaps", "all"])) if extras else "plain"
+    found: list[lm.Buffer] = []
+    for i in range(count):
+        lower = draw(st.integers(0, 8))
+        upper = lower + draw(st.integers(0 if i == 0 else 1, 7))
+        size = draw(st.integers(0 if i == 1 else 1, 9))
+        alignment = draw(st.sampled_from([1, 2, 4, 8])) if kind in ("alignment", "all") else 1
+        gaps = ()
+        if kind in ("gaps", "all") and upper - lower >= 3 and draw(st.booleans()):
+            begin = draw(st.integers(lower + 1, upper - 2))
+            end = draw(st.integers(begin + 1, upper - 1))
+            gaps = (Gap(begin, end, (0, draw(st.integers(1, size))) if size and draw(st.booleans()) else None),)
+        found.append(lm.Buffer(f"b{i}", lower, upper, size, alignment, gaps=gaps))
+    if kind in ("pins", "all"):
+        found = pinned(found, draw)
+    return found
+
+
+def pinned(found: list[lm.Buffer], draw) -> list[lm.Buffer]:
+    """Pin up to two buffers where they do not contradict each other."""
+    for i in range(min(2, len(found))):
+        step = found[i].alignment
+        trial = [*found[:i], replace(found[i], offset=step * draw(st.integers(0, 16 // step))), *found[i + 1 :]]
+        try:
+            problem_of(trial)
+        except AllocationError:
+            continue
+        found = trial
+    return found
+
+
+@cache
+def rectangles(buffer: lm.Buffer) -> list[tuple[int, int, int, int]]:
+    """Instants and bytes, one instant each."""
+    cells = []
+    for instant in range(buffer.lower, buffer.upper):
+        gap = next((g for g in buffer.gaps if g.lower <= instant < g.upper), None)
+        low, high = (0, buffer.size) if gap is None else gap.window or (0, 0)
+        if low < high:
+            cells.append((instant, instant + 1, low, high))
+    return cells
+
+
+def clash(one: lm.Buffer, at: int, other: lm.Buffer, there: int) -> bool:
+    if one.upper <= other.lower or other.upper <= one.lower or at + one.size <= there or there + other.size <= at:
+        return False
+    return any(
+        a == c and at + low < there + last and there + first < at + high
+        for a, _, low, high in rectangles(one)
+        for c, _, first, last in rectangles(other)
+    )
+
+
+def lowest_peak(buffers: list[lm.Buffer]) -> int:
+    """Smallest peak by trying all orders, each buffer at its lowest place; pins first."""
+    solid = [b for b in buffers if b.size and b.upper > b.lower]
+    placed = [(b, b.offset) for b in solid if b.offset is not None]
+    reached = max((at + b.size for b, at in placed), default=0)
+    return _lowest([b for b in solid if b.offset is None], placed, reached, 10**9)
+
+
+def _lowest(free: list[lm.Buffer], placed: list[tuple[lm.Buffer, int]], reached: int, best: int) -> int:
+    if not free:
+        return min(best, reached)
+    for buffer in free:
+        at = 0
+        while any(clash(buffer, at, other, there) for other, there in placed):
+            at += buffer.alignment
+        if max(reached, at + buffer.size) < best:
+            rest = [b for b in free if b is not buffer]
+            best = _lowest(rest, [*placed, (buffer, at)], max(reached, at + buffer.size), best)
+    return best
+
+
+def columns(rows: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    lower, upper, size = np.array(rows, dtype=np.int64).reshape(-1, 3).T
+    return lower, upper, size
+
+
+def every_offset(buffers: list[lm.Buffer], most: int, *, reserved=(), aliases=(), in_place=(), conflicts=None) -> int | None:
+    """Smallest peak up to ``most`` by trying every offset of every buffer, under all demands; None if there is none."""
+    group = {member: number for number, members in enumerate(aliases) for member in members}
+    solid = [bool(b.size and b.upper > b.lower) for b in buffers]
+    placed = [b for b in range(len(buffers)) if solid[b] or b in group]
+
+    def apart(i: int, at: int, j: int, there: int) -> bool:
+        if group.get(i, -1) == group.get(j, -2):
+            return at == there
+        if not (solid[i] and solid[j]):
+            return True
+        if at == there and ((i, j) in in_place or (j, i) in in_place):
+            return True
+        if conflicts is not None:
+            listed = (i, j) in conflicts or (j, i) in conflicts
+            return not listed or at + buffers[i].size <= there or there + buffers[j].size <= at
+        return not clash(buffers[i], at, buffers[j], there)
+
+    def free(i: int, at: int) -> bool:
+        cells = [] if not solid[i] else rectangles(buffers[i]) if conflicts is None else [(0, 1, 0, buffers[i].size)]
+        return not any(at + first < high and low < at + last for _, _, first, last in cells for low, high in reserved)
+
+    def search(chosen: list[int], reached: int, best: int | None) -> int | None:
+        if len(chosen) == len(placed):
+            return reached
+        i = placed[len(chosen)]
+        size = buffers[i].size if solid[i] else 0
+        limit = (most if best is None else best - 1) - size
+        pin = buffers[i].offset
+        for at in range(0, limit + 1, buffers[i].alignment) if pin is None else [pin]:
+            top = max(reached, at + size) if solid[i] else reached
+            if top > (most if best is None else best - 1) or not free(i, at):
+                continue
+            if all(apart(i, at, j, there) for j, there in zip(placed, chosen, strict=False)):
+                found = search([*chosen, at], top, best)
+                best = found if found is not None else best
+        return best
+
+    return search([], 0, None)
+
+
+@st.composite
+def demands(draw, count: int) -> dict:
+    """Any combination of reserved ranges, an alias group, in-place pairs and conflicts."""
+    found: dict = {}
+    wanted = draw(st.sets(st.sampled_from(["reserved", "aliases", "in_place", "conflicts"]), min_size=1))
+    pairs = [(i, j) for j in range(count) for i in range(j)]
+    some = st.lists(st.sampled_from(pairs), unique=True) if pairs else st.just([])
+    if "reserved" in wanted:
+        low = draw(st.integers(0, 8))
+        found["reserved"] = ((low, low + draw(st.integers(1, 4))),)
+    if "aliases" in wanted and count > 1:
+        found["aliases"] = (tuple(draw(st.lists(st.integers(0, count - 1), unique=True, min_size=2, max_size=3))),)
+    if "in_place" in wanted and pairs:
+        found["in_place"] = draw(some)
+    if "conflicts" in wanted and pairs:
+        found["conflicts"] = draw(some)
+    return found

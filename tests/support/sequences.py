@@ -1,0 +1,79 @@
+"""Small random kernel sequences and placements, for tests that compare with slow references."""
+
+import math
+import random
+
+from loadmaster.placement.decisions import Move, Stay, TensorPlacement
+from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
+
+
+def random_sequence(seed: int, *, kernels: int = 6, tensors: int = 5, in_place: bool = True, choices: bool = True) -> KernelSequence:
+    """Tensors of every kind, kernels that read, write and update them; `choices` adds algorithms and measured tables."""
+    rng = random.Random(seed)
+    sizes = [rng.randint(1, 9) for _ in range(tensors)]
+    kinds = [rng.choice(list(StoredKind)) for _ in range(tensors)]
+    written = {t for t in range(tensors) if kinds[t] in (StoredKind.WEIGHT, StoredKind.INPUT)}
+    rows, used = [], set()
+    for k in range(kernels):
+        operands = []
+        for t in sorted(rng.sample(range(tensors), rng.randint(1, min(3, tensors)))):
+            fresh = kinds[t] is StoredKind.WEIGHT and t not in used
+            read = t in written and (fresh or rng.random() < 0.7)
+            used.add(t)
+            write = not read or rng.random() < 0.2
+            fast = sizes[t] * 0.1
+            slow = fast * rng.choice((1, 2, 4)) if in_place or rng.random() < 0.3 else math.inf
+            operands.append(Operand(t, read, write, fast, slow))
+        written.update(o.tensor for o in operands if o.write)
+        algorithms = [Algorithm("plain", rng.choice((0.2, 0.5, 1.0, 2.0)))]
+        if choices and rng.random() < 0.3:
+            algorithms.append(Algorithm("quick", algorithms[0].seconds / 2, rng.randint(1, 5)))
+        kernel = Kernel(f"k{k}", "op", tuple(operands), tuple(algorithms))
+        if choices and rng.random() < 0.2:
+            kernel = Kernel(kernel.name, "op", kernel.operands, kernel.algorithms, _table(kernel, rng))
+        rows.append(kernel)
+    link = CopyLink(rng.choice((5.0, 20.0)), rng.choice((5.0, 20.0)), rng.choice((2.0, 8.0)), rng.choice((2.0, 8.0)), rng.random() < 0.5)
+    stored = tuple(StoredTensor(f"t{t}", sizes[t], kinds[t]) for t in range(tensors))
+    return KernelSequence(f"random {seed}", stored, tuple(rows), link, rng.choice((1, 1, 4)))
+
+
+def _table(kernel: Kernel, rng: random.Random) -> tuple[tuple[float, ...], ...]:
+    count = len(kernel.operands)
+    rows = []
+    for algorithm in range(len(kernel.algorithms)):
+        places = [[bool(i >> o & 1) for o in range(count)] for i in range(2**count)]
+        rows.append(tuple(kernel.seconds(place, algorithm) * rng.uniform(0.8, 1.5) for place in places))
+    return tuple(rows)
+
+
+def random_placement(sequence: KernelSequence, seed: int) -> TensorPlacement:
+    """Stays and copies that often make sense and often do not."""
+    rng = random.Random(seed)
+    kernels = len(sequence.kernels)
+    stays, moves = [], []
+    for t, (start, end) in enumerate(sequence.lifetimes.tolist()):
+        if end - start < 1 or rng.random() < 0.4:
+            continue
+        if rng.random() < 0.5:
+            stays.append(Stay(t, start, end))
+            if rng.random() < 0.5:
+                begin = rng.randint(start, end)
+                moves.append(Move(t, False, begin, rng.randint(begin, end)))
+            continue
+        leave = rng.randint(start, end)
+        back = rng.randint(leave, end)
+        if leave > start:
+            stays.append(Stay(t, start, leave))
+            if rng.random() < 0.9:
+                begin = rng.randint(start, leave)
+                moves.append(Move(t, False, begin, leave if rng.random() < 0.8 else rng.randint(begin, leave)))
+        if end > back and rng.random() < 0.8:
+            stays.append(Stay(t, back, end))
+            if rng.random() < 0.95:
+                moves.append(Move(t, True, back, rng.randint(back, min(end, kernels))))
+    if rng.random() < 0.8:
+        moves.sort(key=lambda move: (move.start, move.end))
+    else:
+        rng.shuffle(moves)
+    algorithms = tuple(rng.randrange(len(kernel.algorithms)) for kernel in sequence.kernels)
+    return TensorPlacement(tuple(stays), tuple(moves), algorithms)

@@ -1,0 +1,194 @@
+"""Lowering: what is fused, what is split, and what every mini-batch has of its own."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.networks import GraphBuilder, npu, residual_chain
+
+from loadmaster.core.errors import PlanError
+from loadmaster.workloads.graph import LoopNest, OpClass, TensorKind
+from loadmaster.workloads.job import Role
+from loadmaster.workloads.lowering.fuse import fuse
+from loadmaster.workloads.lowering.instantiate import lower
+from loadmaster.workloads.lowering.split import WHOLE, Split, choose_split
+
+
+def start(name: str = "net") -> GraphBuilder:
+    build = GraphBuilder(name)
+    build.tensor("x", (4, 8, 8), TensorKind.INPUT)
+    return build
+
+
+def names(fused) -> list[list[str]]:
+    return [[op.name for op in group.ops] for group in fused]
+
+
+def test_an_activation_function_joins_its_convolution_and_the_value_between_never_leaves_the_core() -> None:
+    build = start()
+    build.elementwise("relu", build.conv("conv", "x", 4))
+    (group,) = fuse(build.graph("relu"))
+    assert [op.name for op in group.ops] == ["Conv_conv", "Add_relu"]
+    assert [w.tensor for w in group.writes] == ["relu"]
+    assert group.nests[0].output == "relu"
+
+
+def test_a_value_that_others_need_is_still_written() -> None:
+    build = start()
+    build.elementwise("relu", build.conv("conv", "x", 4))
+    build.conv("other", "conv", 4)
+    fused = fuse(build.graph("relu", "other"))
+    assert [w.tensor for w in fused[0].writes] == ["conv", "relu"]
+
+
+def test_a_residual_sum_joins_the_later_of_its_producers() -> None:
+    fused = fuse(residual_chain(1))
+    assert names(fused) == [["Conv_a0", "Add_relu0"], ["Conv_b0", "Add_sum0"]]
+    assert {r.tensor for r in fused[1].reads} == {"relu0", "b0.w", "x"}
+
+
+def test_gating_needs_no_second_reading_of_its_input() -> None:
+    build = start()
+    build.conv("conv", "x", 4)
+    build.elementwise("sigmoid", "conv")
+    build.elementwise("swish", "conv", "sigmoid")
+    (group,) = fuse(build.graph("swish"))
+    assert [w.tensor for w in group.writes] == ["swish"]
+
+
+def test_a_broadcast_result_is_not_fused_into_the_small_producer() -> None:
+    build = start()
+    build.tensor("mean", (4, 1, 1))
+    build.op("ReduceMean", OpClass.REDUCTION, ["x"], "mean")
+    build.elementwise("centred", "x", "mean")
+    assert names(fuse(build.graph("centred"))) == [["ReduceMean_mean"], ["Add_centred"]]
+
+
+@pytest.mark.parametrize("op_class", [OpClass.UNKNOWN, OpClass.CONTROL_FLOW])
+def test_nothing_joins_an_operator_that_is_not_understood(op_class: OpClass) -> None:
+    build = start()
+    build.tensor("odd", (4, 8, 8))
+    build.op("Odd", op_class, ["x"], "odd")
+    build.elementwise("relu", "odd")
+    assert len(fuse(build.graph("relu"))) == 2
+
+
+def test_views_vanish_and_their_readers_read_the_storage() -> None:
+    build = start()
+    build.conv("conv", "x", 4)
+    build.tensor("flat", (256,), alias_of="conv")
+    build.op("Reshape", OpClass.VIEW, ["conv"], "flat")
+    build.elementwise("relu", "flat")
+    (group,) = fuse(build.graph("relu"))
+    assert [op.kind for op in group.ops] == ["Conv", "Add"]
+
+
+def test_work_whose_result_nobody_uses_is_still_done() -> None:
+    build = start()
+    build.conv("unused", "x", 4)
+    build.conv("used", "x", 4)
+    fused = fuse(build.graph("used"))
+    assert [[w.tensor for w in group.writes] for group in fused] == [["unused"], ["used"]]
+
+
+def test_mini_batches_share_weights_and_nothing_else() -> None:
+    workload = lower([residual_chain(2)], npu(), mini_batches=3)
+    kinds = {kind: [t.name for t in workload.tensors if t.kind == kind] for kind in ("weight", "input", "activation")}
+    assert len(kinds["weight"]) == 4
+    assert kinds["input"] == ["chain#0/x", "chain#1/x", "chain#2/x"]
+    assert len(kinds["activation"]) == len(workload.jobs) == 12
+    assert all(workload.jobs[b].mini_batch == job.mini_batch for job in workload.jobs for b in job.after)
+
+
+def test_every_operator_is_in_exactly_one_job_of_each_mini_batch() -> None:
+    workload = lower([residual_chain(3)], npu(), mini_batches=2)
+    for mini_batch in range(2):
+        operators = [name for job in workload.jobs if job.mini_batch == mini_batch for name in job.operators]
+        assert sorted(operators) == sorted(operator.name for operator in workload.networks[0].operators)
+
+
+def test_networks_of_one_name_are_told_apart() -> None:
+    workload = lower([residual_chain(1), residual_chain(1)], npu())
+    assert [network.name for network in workload.networks] == ["chain", "chain-2"]
+    assert len({job.name for job in workload.jobs}) == len(workload.jobs)
+
+
+def test_a_tensor_that_is_both_factors_of_a_product_is_fetched_as_each() -> None:
+    build = GraphBuilder()
+    build.tensor("x", (8, 1, 8), TensorKind.INPUT)
+    build.tensor("square", (8, 1, 8))
+    nest = LoopNest(k=8, c=8, y=8, input="x", weight="x", output="square")
+    build.op("MatMul", OpClass.PRODUCT, ["x", "x"], "square", nests=(nest,))
+    (job,) = lower([build.graph("square")], npu()).jobs
+    assert [operand.role for operand in job.reads] == [Role.INPUT, Role.WEIGHT]
+
+
+def test_an_operator_larger_than_the_scratchpad_is_cut_over_its_output_channels() -> None:
+    build = start()
+    build.elementwise("relu", build.conv("conv", "x", 64))
+    build.conv("next", "relu", 4)
+    machine = npu(scratchpad=4096)
+    workload = lower([build.graph("next")], machine)
+    tiles = [job for job in workload.jobs if job.operators[0] == "Conv_conv"]
+    assert len(tiles) > 1
+    assert [(job.tile, job.tiles) for job in tiles] == [(i, len(tiles)) for i in range(len(tiles))]
+    assert sum(job.macs for job in tiles) == build.ops[0].macs
+    assert sum(job.elements for job in tiles) == build.ops[1].elements
+    for job in tiles:
+        assert sum(operand.bytes for operand in (*job.reads, *job.writes)) <= 4096
+    after = next(job for job in workload.jobs if job.operators[0] == "Conv_next")
+    assert {workload.jobs[b].name for b in after.after} >= {job.name for job in tiles}
+    assert sum(operand.bytes for operand in after.reads if operand.role is Role.INPUT) == 64 * 64
+
+
+def test_a_tile_reads_all_of_what_is_broadcast_over_channels_and_its_share_of_what_is_not() -> None:
+    build = start()
+    build.tensor("mask", (1, 8, 8), TensorKind.INPUT)
+    build.tensor("scale", (64, 1, 1), TensorKind.WEIGHT)
+    build.conv("conv", "x", 64)
+    build.elementwise("masked", "conv", "mask")
+    build.elementwise("scaled", "masked", "scale")
+    tiles = lower([build.graph("scaled")], npu(scratchpad=4096)).jobs
+    assert len(tiles) > 1
+    read = {
+        name: [o.bytes for job in tiles for o in job.reads if o.tensor.partition("[")[0] == f"net/{name}"]
+        for name in ("mask", "scale", "x")
+    }
+    assert read["mask"] == [64] * len(tiles)
+    assert read["x"] == [256] * len(tiles)
+    assert sum(read["scale"]) == 64
+
+
+def test_a_tile_reads_only_the_parts_of_a_split_tensor_that_hold_its_channels() -> None:
+    build = start()
+    build.tensor("y", (4, 8, 8), TensorKind.INPUT)
+    build.conv("left", "x", 64)
+    build.elementwise("sum", build.conv("right", "y", 64), "left")
+    jobs = lower([build.graph("sum")], npu(scratchpad=6000)).jobs
+    first = next(job for job in jobs if job.operators[0] == "Conv_right")
+    assert first.tiles > 1
+    assert len([o for o in first.reads if o.tensor.startswith("net/left[")]) == 1
+    assert sum(o.bytes for job in jobs for o in job.reads if o.tensor.startswith("net/left[")) == 64 * 64
+
+
+def test_an_operator_whose_input_alone_is_too_large_is_left_whole() -> None:
+    build = start()
+    build.conv("conv", "x", 64)
+    (group,) = fuse(build.graph("conv"))
+    assert choose_split(group, 200) is WHOLE
+
+
+@given(st.integers(1, 200), st.integers(1, 64), st.integers(1, 10**6))
+def test_shares_of_tiles_add_up(channels: int, tiles: int, per_channel: int) -> None:
+    split = Split(channels, min(tiles, channels))
+    size = channels * per_channel
+    assert sum(split.part(i) for i in range(split.tiles)) == channels
+    assert [split.share(size, i) for i in range(split.tiles)] == [split.part(i) * per_channel for i in range(split.tiles)]
+
+
+def test_nothing_to_plan_is_an_error() -> None:
+    with pytest.raises(PlanError, match="no network"):
+        lower([], npu())
+    with pytest.raises(PlanError, match="mini-batches"):
+        lower([residual_chain(1)], npu(), mini_batches=0)
+    with pytest.raises(PlanError, match="nothing to plan"):
+        lower([start().graph("x")], npu())

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import gzip
+import math
+from pathlib import Path
+
+import onnx
+import pytest
+
+from loadmaster.workloads.frontends.load import load
+from loadmaster.workloads.frontends.onnx.file import light_names, light_path
+from loadmaster.workloads.graph import Graph, OpClass, TensorKind
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+
+# Published multiply-accumulates and parameters, in millions. AlexNet is published at 227 x 227; its file has 224 x 224.
+LIGHT = {
+    "resnet50": (4100, 25.6),
+    "densenet121": (2870, 8.0),
+    "inception_v1": (1500, 7.0),
+    "inception_v2": (2000, 11.2),
+    "shufflenet": (137, 1.4),
+    "squeezenet": (350, 1.24),
+    "vgg19": (19600, 143.7),
+    "bvlc_alexnet": (724, 61.0),
+    "zfnet512": (1482, 87.3),
+}
+
+
+def naive_macs(model: onnx.ModelProto) -> int:
+    """Output elements times the weights behind each, with shapes from onnx's inference over the whole file."""
+    graph = onnx.shape_inference.infer_shapes(model).graph
+    known = {item.name: [dim.dim_value for dim in item.type.tensor_type.shape.dim] for item in (*graph.value_info, *graph.output)}
+    total = 0
+    for node in graph.node:
+        if node.op_type == "Conv":
+            total += math.prod(known[node.output[0]]) * math.prod(known[node.input[1]][1:])
+        elif node.op_type == "Gemm":
+            total += math.prod(known[node.output[0]]) * math.prod(known[node.input[1]]) // known[node.output[0]][1]
+    return total
+
+
+def bert_macs(layers: int = 12, width: int = 768, steps: int = 128) -> int:
+    """Four projections, two products of attention and two of the MLP in every layer; the pooler at the end."""
+    return layers * (4 * steps * width**2 + 2 * steps**2 * width + 8 * steps * width**2) + width**2
+
+
+def gpt2_macs(vocabulary: int = 50257, width: int = 768, steps: int = 128) -> int:
+    return bert_macs() - width**2 + steps * width * vocabulary
+
+
+def dlrm_macs(batch: int = 64) -> int:
+    bottom, top = 13 * 512 + 512 * 256 + 256 * 64, (64 + 351) * 512 + 512 * 256 + 256
+    return batch * (bottom + 27 * 27 * 64 + top)
+
+
+FIXTURE_MACS = {"bert-base": bert_macs(), "gpt2": gpt2_macs(), "dlrm": dlrm_macs()}
+
+
+def assert_consistent(graph: Graph) -> None:
+    """Operands exist, aliases end at owners, nests name operands, and producers come before their users."""
+    ready = set(graph.inputs) | {tensor.name for tensor in graph.tensors.values() if tensor.kind is TensorKind.WEIGHT}
+    for op in graph.ops:
+        reads, writes = {access.tensor for access in op.reads}, {access.tensor for access in op.writes}
+        assert reads <= ready, op
+        ready |= writes
+        assert ready <= graph.tensors.keys()
+        assert all(0 <= access.bytes <= graph.tensors[access.tensor].bytes for access in (*op.reads, *op.writes))
+        for nest in op.nests:
+            assert {nest.input, nest.weight} - {""} <= reads
+            assert {nest.output} - {""} <= writes
+    assert set(graph.outputs) <= ready
+    assert all(graph.tensors[tensor.storage].alias_of is None for tensor in graph.tensors.values())
+    assert len({op.name for op in graph.ops}) == len(graph.ops)
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_the_networks_of_the_onnx_package_load_with_their_published_work(name: str):
+    graph = load(f"onnx:{name}")
+    macs, parameters = LIGHT[name]
+    assert graph.macs == naive_macs(onnx.load(light_path(name)))
+    assert graph.macs / 1e6 == pytest.approx(macs, rel=0.1)
+    assert graph.bytes_of(TensorKind.WEIGHT) / 4e6 == pytest.approx(parameters, rel=0.02)
+    assert (graph.name, graph.precision, graph.batch, graph.unknown_ops) == (name, "fp32", 1, {})
+    assert_consistent(graph)
+
+
+def test_the_table_of_this_test_covers_every_shipped_network():
+    assert light_names() == sorted(LIGHT)
+
+
+@pytest.mark.parametrize("name", FIXTURE_MACS)
+def test_the_fixtures_do_exactly_the_work_of_their_architecture(name: str):
+    graph = load(FIXTURES / f"{name}.onnx.gz")
+    assert graph.macs == FIXTURE_MACS[name]
+    assert (graph.name, graph.unknown_ops) == (name, {})
+    assert_consistent(graph)
+
+
+def test_mobilenet_does_three_hundred_million_multiply_accumulates():
+    graph = load(FIXTURES / "mobilenetv2.onnx.gz", precision="int8")
+    assert graph.macs / 1e6 == pytest.approx(300, rel=0.01)
+    assert graph.bytes_of(TensorKind.WEIGHT) / 1e6 == pytest.approx(3.5, rel=0.02)
+    assert any(nest.groups > 1 and nest.k == nest.c == 1 for op in graph.ops for nest in op.nests)
+    assert_consistent(graph)
+
+
+def test_the_transformers_hold_their_published_parameters_and_tie_embeddings():
+    bert, gpt2 = load(FIXTURES / "bert-base.onnx.gz"), load(FIXTURES / "gpt2.onnx.gz")
+    assert bert.bytes_of(TensorKind.WEIGHT) / 4e6 == pytest.approx(109.5, rel=0.01)
+    assert gpt2.bytes_of(TensorKind.WEIGHT) / 4e6 == pytest.approx(124.4, rel=0.01)
+    assert any(op.kind == "Attention" and op.op_class is OpClass.PRODUCT for op in gpt2.ops)
+
+
+def test_mobilebert_and_collaborative_filtering_hold_their_published_parameters():
+    mobilebert, ncf = load(FIXTURES / "mobilebert.onnx.gz"), load(FIXTURES / "ncf.onnx.gz")
+    assert mobilebert.bytes_of(TensorKind.WEIGHT) / 4e6 == pytest.approx(24.6, rel=0.02)
+    tables = (138_493 + 26_744) * (64 + 128)
+    assert ncf.bytes_of(TensorKind.WEIGHT) / 4e6 == pytest.approx((tables + 256 * 257 + 128 * 257 + 64 * 129) / 1e6, rel=0.01)
+
+
+def test_a_recommender_touches_few_rows_of_large_tables():
+    graph = load(FIXTURES / "dlrm.onnx.gz")
+    tables = [op for op in graph.ops if op.kind == "Gather" and op.reads[0].tensor.startswith("tables")]
+    assert len(tables) == 26
+    assert {op.reads[0].bytes for op in tables} == {64 * 64 * 4}
+
+
+@pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.onnx.gz")), ids=lambda path: path.name)
+def test_the_fixtures_are_small_and_say_nothing_about_the_machine_that_made_them(path: Path):
+    content = gzip.decompress(path.read_bytes())
+    assert path.stat().st_size < 80_000
+    assert not any(word in content for word in (b"/home/", b"/tmp/", b"/work/", b"/root/", b"site-packages"))
+
+
+def test_a_path_may_be_text_or_a_path_and_a_name_may_be_given():
+    path = FIXTURES / "mobilenetv2.onnx.gz"
+    assert load(str(path), name="mobile").name == "mobile"
+    assert load(path).source == str(path)
+
+
+def test_loading_is_deterministic():
+    assert load("onnx:shufflenet") == load("onnx:shufflenet")

@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+from tests.support.onnx_builder import absent, constant, graph_of, info, node, only, reads
+
+from loadmaster.workloads.graph import OpClass, TensorKind
+
+MS = "com.microsoft"
+
+
+def test_pools_count_windows_and_reductions_count_what_they_read(tmp_path: Path):
+    nodes = [
+        node("MaxPool", ["x"], "p", kernel_shape=[3, 3], strides=[2, 2]),
+        node("GlobalAveragePool", ["x"], "g"),
+        node("Softmax", ["x"], "s"),
+        node("ReduceSum", ["x", "axes"], "r"),
+    ]
+    graph = graph_of(tmp_path, nodes, {"x": (1, 4, 9, 9)}, ["p", "g", "s", "r"], [constant("axes", [1])])
+    assert [op.op_class for op in graph.ops] == [OpClass.REDUCTION] * 4
+    assert [op.elements for op in graph.ops] == [4 * 16 * 9, 324, 5 * 324, 324]
+    assert reads(graph.ops[3]) == {"x": 324 * 4}
+
+
+def test_elementwise_work_counts_outputs_and_broadcasts(tmp_path: Path):
+    graph = graph_of(tmp_path, [node("Add", ["x", "b"], "t"), node("Mul", ["t", "t"], "y")], {"x": (4, 1)}, ["y"], {"b": (5,)})
+    assert [(op.op_class, op.elements) for op in graph.ops] == [(OpClass.ELEMENTWISE, 20)] * 2
+    assert reads(graph.ops[0]) == {"x": 16, "b": 20}
+    assert reads(graph.ops[1]) == {"t": 80}
+
+
+def test_a_lookup_touches_only_the_rows_it_takes(tmp_path: Path):
+    inputs = [info("i", (3, 2), TensorProto.INT64), info("j", (500, 50), TensorProto.INT64)]
+    nodes = [node("Gather", ["table", "i"], "few"), node("Gather", ["table", "j"], "many")]
+    graph = graph_of(tmp_path, nodes, inputs, ["few", "many"], {"table": (1000, 64)})
+    assert reads(graph.ops[0]) == {"table": 6 * 64 * 4, "i": 48}
+    assert reads(graph.ops[1])["table"] == 1000 * 64 * 4
+
+
+def test_slices_and_splits_touch_only_what_they_take(tmp_path: Path):
+    nodes = [node("Slice", ["x", "a", "b"], "s"), node("Split", ["x"], ["p", "q"], num_outputs=2)]
+    graph = graph_of(tmp_path, nodes, {"x": (8, 4)}, ["s", "p"], [constant("a", [2]), constant("b", [4])])
+    assert reads(only(graph, "Slice")) == {"x": 2 * 4 * 4}
+    assert reads(only(graph, "Split")) == {"x": 4 * 4 * 4}
+    assert [access.tensor for access in only(graph, "Split").writes] == ["p"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "operands", "attrs"),
+    [
+        ("Reshape", ["t"], {}),
+        ("Flatten", [], {"axis": 2}),
+        ("Squeeze", ["zero"], {}),
+        ("Unsqueeze", ["zero"], {}),
+        ("Identity", [], {}),
+        ("Dropout", [], {}),
+        ("Cast", [], {"to": 1}),
+        ("Transpose", [], {"perm": [1, 0, 2]}),
+        ("Expand", ["same"], {}),
+        ("Tile", ["ones"], {}),
+        ("Slice", ["zero", "four", "one"], {}),
+        ("Pad", ["nothing"], {}),
+        ("Split", [], {"num_outputs": 1}),
+        ("Concat", [], {"axis": 0}),
+        ("Concat", ["empty"], {"axis": 0}),
+        ("Sum", [], {}),
+    ],
+)
+def test_operators_that_only_rename_bytes_are_views(tmp_path: Path, kind: str, operands: list[str], attrs: dict):
+    constants = {"t": [4, 6], "zero": [0], "one": [1], "same": [1, 4, 6], "ones": [1, 1, 1], "four": [4], "nothing": [0] * 6}
+    weights = [constant(name, values) for name, values in constants.items()] + [constant("empty", np.zeros((0, 4, 6)), np.float32)]
+    nodes = [node("Relu", ["x"], "a"), node(kind, ["a", *operands], "y", **attrs), node("Relu", ["y"], "z")]
+    graph = graph_of(tmp_path, nodes, {"x": (1, 4, 6)}, ["z"], weights)
+    view = graph.ops[1]
+    assert (view.op_class, view.elements, view.nests) == (OpClass.VIEW, 0, ())
+    assert (graph.tensors["y"].alias_of, graph.tensors["y"].storage) == ("a", "a")
+    assert [access.tensor for access in view.reads] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "operands", "attrs"),
+    [
+        ("Transpose", [], {"perm": [0, 2, 1]}),
+        ("Slice", ["minus", "least", "one", "minus"], {}),
+        ("Pad", ["shift"], {}),
+        ("Concat", ["a"], {"axis": 0}),
+        ("Tile", ["two"], {}),
+    ],
+)
+def test_operators_that_change_the_order_of_bytes_are_movement(tmp_path: Path, kind: str, operands: list[str], attrs: dict):
+    constants = {"minus": [-1], "least": [-100], "one": [1], "shift": [0, 1, 0, 0, -1, 0], "two": [2, 1, 1]}
+    weights = [constant(name, values) for name, values in constants.items()]
+    nodes = [node("Relu", ["x"], "a"), node(kind, ["a", *operands], "y", **attrs)]
+    graph = graph_of(tmp_path, nodes, {"x": (1, 4, 6)}, ["y"], weights)
+    assert (graph.ops[1].op_class, graph.ops[1].elements, graph.tensors["y"].alias_of) == (OpClass.MOVEMENT, 0, None)
+
+
+def test_a_view_of_a_view_names_the_owner_and_a_view_of_an_input_may_be_an_output(tmp_path: Path):
+    nodes = [node("Flatten", ["x"], "a"), node("Identity", ["a"], "b")]
+    graph = graph_of(tmp_path, nodes, {"x": (2, 3, 4)}, ["b"])
+    assert graph.tensors["b"].alias_of == "x"
+    assert graph.outputs == ("b",)
+
+
+def test_a_transposed_weight_is_a_view_of_the_weight(tmp_path: Path):
+    nodes = [node("Gather", ["w", "i"], "e"), node("Transpose", ["w"], "t"), node("MatMul", ["e", "t"], "y")]
+    graph = graph_of(tmp_path, nodes, [info("i", (3,), TensorProto.INT64)], ["y"], {"w": (1000, 64)})
+    tensor = graph.tensors["t"]
+    assert (tensor.kind, tensor.alias_of, tensor.shape) == (TensorKind.WEIGHT, "w", (64, 1000))
+    assert graph.bytes_of(TensorKind.WEIGHT) == 1000 * 64 * 4
+
+
+def test_a_dropout_that_trains_is_work_and_its_unused_mask_is_dropped(tmp_path: Path):
+    weights = [constant("ratio", 0.5, np.float32), constant("on", True, np.bool_), constant("off", False, np.bool_)]
+    nodes = [node("Dropout", ["x", "ratio", "off"], ["a", "mask"]), node("Dropout", ["a", "ratio", "on"], "y")]
+    graph = graph_of(tmp_path, nodes, {"x": (2, 3)}, ["y"], weights)
+    assert [op.op_class for op in graph.ops] == [OpClass.VIEW, OpClass.ELEMENTWISE]
+    assert "mask" not in graph.tensors
+
+
+@pytest.mark.parametrize(
+    ("dtype", "count", "size"),
+    [("INT4", 9, 5), ("UINT4", 8, 4), ("FLOAT8E4M3FN", 7, 7), ("BFLOAT16", 7, 14), ("FLOAT16", 7, 14), ("BOOL", 7, 7), ("DOUBLE", 7, 56)],
+)
+def test_element_types_take_their_true_bytes(tmp_path: Path, dtype: str, count: int, size: int):
+    number = TensorProto.DataType.Value(dtype)
+    graph = graph_of(tmp_path, [node("Transpose", ["x"], "y")], [info("x", (count, 1), number)], ["y"])
+    assert graph.tensors["x"].bytes == size
+    assert graph.tensors["x"].dtype == dtype.lower()
+
+
+def test_a_string_counts_as_a_reference_of_eight_bytes(tmp_path: Path):
+    graph = graph_of(tmp_path, [node("Identity", ["x"], "y")], [info("x", (3,), TensorProto.STRING)], ["y"])
+    assert graph.tensors["x"].bytes == 24
+
+
+@pytest.mark.parametrize(("precision", "width"), [("int8", 1), ("fp16", 2), ("fp32", 4)])
+def test_a_precision_replans_floats_and_leaves_integers(tmp_path: Path, precision: str, width: int):
+    inputs = [info("i", (3,), TensorProto.INT64), info("b", (3,), TensorProto.BOOL)]
+    nodes = [node("Gather", ["w", "i"], "e"), node("Cast", ["e"], "h", to=TensorProto.DOUBLE), node("MatMul", ["h", "m"], "y")]
+    weights = [absent("w", (10, 8)), absent("m", (8, 8), TensorProto.DOUBLE)]
+    graph = graph_of(tmp_path, nodes, inputs, ["y"], weights, options={"precision": precision})
+    assert [graph.tensors[name].bytes for name in ("w", "m", "y", "i")] == [80 * width, 64 * width, 24 * width, 24]
+    assert (graph.precision, only(graph, "MatMul").bits) == (precision, 8 * width)
+    assert only(graph, "Cast").op_class is OpClass.VIEW
+
+
+@pytest.mark.parametrize(("dtype", "name"), [(TensorProto.BFLOAT16, "bf16"), (TensorProto.FLOAT16, "fp16"), (TensorProto.FLOAT, "fp32")])
+def test_the_precision_of_a_file_is_that_of_its_products(tmp_path: Path, dtype: int, name: str):
+    graph = graph_of(tmp_path, [node("MatMul", ["x", "x"], "y")], [info("x", (8, 8), dtype)], ["y"])
+    assert graph.precision == name
+
+
+def test_a_quantised_file_stores_and_calculates_in_eight_bits(tmp_path: Path):
+    """Quantise and dequantise pairs around a convolution: the float tensors between them are never stored."""
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], "xq"),
+        node("DequantizeLinear", ["xq", "s", "z"], "xd"),
+        node("DequantizeLinear", ["wq", "s", "z"], "wd"),
+        node("Conv", ["xd", "wd"], "c"),
+        node("QuantizeLinear", ["c", "s", "z"], "cq"),
+        node("DequantizeLinear", ["cq", "s", "z"], "cd"),
+        node("Transpose", ["cd"], "y"),
+    ]
+    weights = [absent("wq", (16, 8, 1, 1), TensorProto.INT8), constant("s", 0.1, np.float32), constant("z", 0, np.int8)]
+    graph = graph_of(tmp_path, nodes, {"x": (1, 8, 6, 6)}, ["y"], weights)
+    assert [op.op_class.value for op in graph.ops] == ["elementwise", "view", "view", "product", "elementwise", "view", "movement"]
+    tensors, conv = graph.tensors, only(graph, "Conv")
+    assert (tensors["xd"].alias_of, tensors["xd"].bytes, tensors["wd"].alias_of, tensors["wd"].kind) == ("xq", 288, "wq", TensorKind.WEIGHT)
+    assert (conv.bits, reads(conv), graph.precision) == (8, {"xd": 288, "wd": 128}, "int8")
+    assert (tensors["c"].bytes, tensors["cq"].bytes, tensors["y"].bytes) == (4 * 576, 576, 4 * 576)
+
+
+def test_a_weight_quantised_in_the_file_is_planned_as_its_quantised_bytes(tmp_path: Path):
+    nodes = [
+        node("QuantizeLinear", ["w", "s", "z"], "q"),
+        node("DequantizeLinear", ["q", "s", "z"], "d"),
+        node("MatMul", ["x", "d"], "y"),
+    ]
+    weights = [absent("w", (64, 64)), constant("s", 0.1, np.float32), constant("z", 0, np.int8)]
+    graph = graph_of(tmp_path, nodes, {"x": (2, 64)}, ["y"], weights)
+    assert graph.bytes_of(TensorKind.WEIGHT) == 64 * 64
+    assert graph.tensors["d"].alias_of == "q"
+
+
+def test_dynamic_quantisation_is_a_reduction(tmp_path: Path):
+    graph = graph_of(tmp_path, [node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"])], {"x": (8, 8)}, ["q", "s", "z"])
+    assert only(graph, "DynamicQuantizeLinear").op_class is OpClass.REDUCTION
+    assert graph.tensors["q"].bytes == 64
+
+
+def test_random_operators_read_nothing(tmp_path: Path):
+    graph = graph_of(tmp_path, [node("RandomNormalLike", ["x"], "y")], {"x": (8, 8)}, ["y"])
+    op = only(graph, "RandomNormalLike")
+    assert (op.op_class, op.reads, op.elements) == (OpClass.ELEMENTWISE, (), 64)
+
+
+def test_operators_of_microsoft_without_inference_get_their_shapes(tmp_path: Path):
+    nodes = [
+        node("BiasGelu", ["x", "b"], "g", domain=MS),
+        node("SkipLayerNormalization", ["g", "x", "b", "b"], ["n", "", "", "sum"], domain=MS),
+        node("FastGelu", ["n"], "f", domain=MS),
+        node("QuickGelu", ["sum"], "y", domain=MS),
+    ]
+    graph = graph_of(tmp_path, nodes, {"x": (2, 8, 16)}, ["f", "y"], {"b": (16,)})
+    assert [op.op_class.value for op in graph.ops] == ["elementwise", "reduction", "elementwise", "elementwise"]
+    assert graph.tensors["y"].shape == (2, 8, 16)
+
+
+def test_an_unknown_operator_with_a_noted_shape_is_planned_with_its_bytes(tmp_path: Path):
+    nodes = [node("Mystery", ["x"], "a", domain="acme", name="m"), node("Relu", ["a"], "y")]
+    graph = graph_of(tmp_path, nodes, {"x": (2, 8)}, ["y"], value_info=[info("a", (4, 4))])
+    assert (graph.ops[0].op_class, graph.ops[0].macs, reads(graph.ops[0])) == (OpClass.UNKNOWN, 0, {"x": 64})
+    assert graph.unknown_ops == {"Mystery": 1}
+
+
+def test_control_flow_counts_its_bodies_and_reads_what_they_capture(tmp_path: Path):
+    inner = helper.make_graph([node("Exp", ["x"], "e")], "inner", [], [info("e", None)])
+    then = helper.make_graph(
+        [node("Relu", ["x"], "t0"), node("If", ["c"], "t", then_branch=inner, else_branch=inner)], "then", [], [info("t", None)]
+    )
+    other = helper.make_graph([node("Add", ["x", "w"], "o")], "else", [], [info("o", None)])
+    nodes = [node("If", ["c"], "y", name="branch", then_branch=then, else_branch=other)]
+    inputs = [info("c", (), TensorProto.BOOL), info("x", (4, 4))]
+    graph = graph_of(tmp_path, nodes, inputs, ["y"], {"w": (4, 4)})
+    op = only(graph, "If")
+    assert (op.op_class, reads(op)) == (OpClass.CONTROL_FLOW, {"c": 1, "x": 64, "w": 64})
+    assert dict(graph.subgraph_ops) == {"Relu": 1, "If": 1, "Exp": 2, "Add": 1}
+    assert graph.tensors["y"].shape == (4, 4)
+
+
+def test_a_loop_takes_the_shapes_that_inference_leaves_open_from_the_file(tmp_path: Path):
+    inputs = [info("i", (), TensorProto.INT64), info("go", (), TensorProto.BOOL), info("v", None)]
+    outputs = [info("go2", (), TensorProto.BOOL), info("v2", None)]
+    body = helper.make_graph([node("Identity", ["go"], "go2"), node("MatMul", ["v", "w"], "v2")], "body", inputs, outputs)
+    graph = graph_of(
+        tmp_path,
+        [node("Loop", ["n", "", "x"], "y", body=body)],
+        {"x": (4, 4)},
+        ["y"],
+        [constant("n", 3), absent("w", (4, 4))],
+        value_info=[info("y", (4, 4))],
+    )
+    assert graph.tensors["y"].shape == (4, 4)
+    assert dict(graph.subgraph_ops) == {"Identity": 1, "MatMul": 1}

@@ -1,0 +1,384 @@
+"""Torch modules as graphs: what is recorded is what eager execution does, tensor by tensor; mistakes are one line."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import loadmaster as lm
+from loadmaster.core.errors import ModelError
+from loadmaster.cost.kernels.kernel_costs import kernel_sequence
+from loadmaster.placement.sequence import KernelSequence, StoredKind
+from loadmaster.workloads.graph import Graph, OpClass, TensorKind
+
+torch = pytest.importorskip("torch")
+
+Loader = Callable[..., Graph]
+
+HEAD = """
+import torch
+from torch import nn
+from torch.nn import functional
+"""
+
+CONVOLUTIONS = """
+def net(batch=4):
+    layers = [nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(1800, 10)]
+    return nn.Sequential(*layers), torch.rand(batch, 3, 32, 32)
+
+def adam(batch=4):
+    return (*net(batch), torch.optim.Adam)
+"""
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loader:
+    """Writes code into a module of the current folder and loads a factory from there."""
+    monkeypatch.chdir(tmp_path)
+
+    def loader(code: str, factory: str = "net", **options: object) -> Graph:
+        name = f"networks_{len(list(tmp_path.iterdir()))}"
+        (tmp_path / f"{name}.py").write_text(HEAD + textwrap.dedent(code))
+        try:
+            return lm.load(f"torch:{name}:{factory}", **options)
+        finally:
+            sys.modules.pop(name, None)
+
+    return loader
+
+
+def kernels(graph: Graph) -> list[str]:
+    return [op.kind for op in graph.ops if op.op_class is not OpClass.VIEW]
+
+
+def sequence(graph: Graph) -> KernelSequence:
+    return kernel_sequence(graph, lm.target("optane-server"))
+
+
+def uses(steps: KernelSequence, kernel: str) -> dict[str, str]:
+    """Access to each tensor of a kernel, by name."""
+    found = next(k for k in steps.kernels if k.name == kernel)
+    return {steps.tensors[o.tensor].name: "r" * o.read + "w" * o.write for o in found.operands}
+
+
+def test_a_training_step_is_recorded_as_eager_execution_runs_it(load: Loader) -> None:
+    graph = load(CONVOLUTIONS, training=True, batch=16)
+    assert graph.batch == 16
+    assert kernels(graph) == [
+        *("convolution", "add", "native_batch_norm", "relu", "max_pool2d_with_indices", "addmm", "sum"),
+        *("ones_like", "mm", "mm", "sum", "max_pool2d_with_indices_backward", "threshold_backward"),
+        *("native_batch_norm_backward", "convolution_backward"),
+    ]
+    assert not graph.unknown_ops
+    products = {op.name: op.macs for op in graph.ops if op.nests}
+    forward = 16 * 30 * 30 * 8 * 3 * 9
+    # No gradient of the images is asked for.
+    assert products == {
+        "convolution": forward,
+        "addmm": 16 * 1800 * 10,
+        "mm": 16 * 1800 * 10,
+        "mm_1": 16 * 1800 * 10,
+        "convolution_backward": forward,
+    }
+    assert graph.tensors["0.weight"].kind is TensorKind.WEIGHT
+    assert graph.tensors["input[0]"].kind is TensorKind.INPUT
+    assert len(graph.outputs) == 1 + 5
+
+
+def test_updates_in_place_are_uses_of_one_tensor(load: Loader) -> None:
+    steps = sequence(load(CONVOLUTIONS, training=True))
+    normalised = "native_batch_norm.0"
+    assert uses(steps, "relu_") == {normalised: "rw"}
+    assert uses(steps, "native_batch_norm")["1.running_mean"] == "rw"
+    assert uses(steps, "threshold_backward")[normalised] == "r"
+    kinds = {tensor.name: tensor.kind for tensor in steps.tensors}
+    assert kinds["1.running_mean"] is StoredKind.WEIGHT
+    assert kinds["convolution_backward.1"] is StoredKind.OUTPUT
+    assert kinds["input[0]"] is StoredKind.INPUT
+    assert kinds[normalised] is StoredKind.INTERMEDIATE
+
+
+def test_an_optimiser_updates_weights_and_its_state(load: Loader) -> None:
+    steps = sequence(load(CONVOLUTIONS, "adam", training=True))
+    weights = {tensor.name: tensor.bytes for tensor in steps.tensors if tensor.kind is StoredKind.WEIGHT}
+    assert weights["5.weight.exp_avg"] == weights["5.weight"] == 4 * 18000
+    assert not any(tensor.kind is StoredKind.OUTPUT and tensor.bytes > 4 for tensor in steps.tensors)
+    written = {steps.tensors[o.tensor].name for kernel in steps.kernels for o in kernel.operands if o.read and o.write}
+    assert {"0.weight", "0.weight.exp_avg", "0.weight.exp_avg_sq", "5.bias"} <= written
+
+
+def test_inference_keeps_no_gradients_and_no_statistics_change(load: Loader) -> None:
+    graph = load(CONVOLUTIONS)
+    assert kernels(graph) == ["convolution", "native_batch_norm", "relu", "max_pool2d_with_indices", "addmm"]
+    assert uses(sequence(graph), "native_batch_norm")["1.running_mean"] == "r"
+
+
+def test_a_step_of_many_terabytes_needs_no_memory(load: Loader) -> None:
+    steps = sequence(load(CONVOLUTIONS, training=True, batch=10**8))
+    assert steps.peak_bytes > 10**12
+
+
+def test_a_peak_is_what_lives_at_once(load: Loader) -> None:
+    code = """
+    def net(batch):
+        return nn.Sequential(nn.Linear(1024, 1024, bias=False), nn.ReLU(), nn.Linear(1024, 1024, bias=False)), torch.rand(batch, 1024)
+    """
+    steps = sequence(load(code, training=True, batch=1024))
+    size = 4 * 2**20
+    # At the first layer's gradient: two weights, the input, the gradient of the first result, the two gradients of the weights.
+    assert steps.live_bytes()[-1] // size == 6
+    # One kernel earlier the first result lives too, its gradient before and behind the ReLU, but only one gradient of a weight.
+    assert steps.peak_bytes // size == 7
+    assert [live // size for live in steps.live_bytes()] == [4, 5, 5, 5, 4, 5, 6, 7, 6]
+    assert [k.kind for k in steps.kernels] == ["mm", "relu", "mm", "sum", "ones_like", "mm", "mm", "threshold_backward", "mm"]
+
+
+def test_views_of_one_tensor_are_one_tensor_and_parts_add_up(load: Loader) -> None:
+    code = """
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attend = nn.Linear(64, 192)
+
+        def forward(self, x):
+            q, k, v = (part.view(2, 16, 4, 16).transpose(1, 2) for part in self.attend(x).split(64, dim=2))
+            return functional.scaled_dot_product_attention(q, k, v)
+
+    def net():
+        return Net(), torch.rand(2, 16, 64)
+    """
+    graph = load(code, training=True)
+    attention = next(op for op in graph.ops if "attention" in op.kind and "backward" not in op.kind)
+    assert {graph.tensors[access.tensor].storage for access in attention.reads} == {"addmm"}
+    assert sum(access.bytes for access in attention.reads) == graph.tensors["addmm"].bytes
+    assert attention.macs == 2 * 2 * 4 * 16 * 16 * 16
+    backward = next(op for op in graph.ops if "attention" in op.kind and "backward" in op.kind)
+    assert backward.macs == 5 * 2 * 4 * 16 * 16 * 16
+    assert not graph.unknown_ops
+
+
+def test_a_partial_write_needs_the_rest_of_the_tensor(load: Loader) -> None:
+    code = """
+    class Net(nn.Module):
+        def forward(self, x):
+            whole = torch.empty(2, 8, 64)
+            whole[0] = x
+            whole[1] = x * 2
+            return whole
+
+    def net():
+        return Net(), torch.rand(8, 64)
+    """
+    steps = sequence(load(code))
+    assert uses(steps, "copy_") == {"input[0]": "r", "empty": "w"}
+    assert uses(steps, "copy__1") == {"mul": "r", "empty": "rw"}
+
+
+def test_gathers_touch_what_they_take_and_strided_gradients_count_their_own_loops(load: Loader) -> None:
+    code = """
+    def net():
+        return nn.Embedding(1000, 16), torch.zeros(4, dtype=torch.long)
+
+    def strided():
+        return nn.Sequential(nn.Conv2d(4, 8, 3, 2, 1), nn.ConvTranspose2d(8, 4, 2, 2, groups=2)), torch.rand(1, 4, 8, 8)
+    """
+    (lookup,) = load(code).ops
+    assert {access.tensor: access.bytes for access in lookup.reads} == {"weight": 4 * 16 * 4, "input[0]": 32}
+    macs = [op.macs for op in load(code, "strided", training=True).ops if op.nests]
+    down, up = 4 * 4 * 8 * 4 * 9, 4 * 4 * 8 * 2 * 4
+    assert macs == [down, up, 2 * up, down]
+
+
+@pytest.mark.parametrize("build", ["with torch.device('meta'):\n        return made()", "return SAVED"])
+def test_modules_on_the_meta_device_and_modules_with_values_are_recorded_alike(load: Loader, build: str) -> None:
+    code = f"""
+def made():
+    return nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)), torch.rand(4, 8)
+
+SAVED = made()
+
+def net():
+    {build}
+"""
+    plain = load(CONVOLUTIONS.replace("net", "other") + code, "made", training=True)
+    other = load(code, training=True)
+    assert [(op.name, op.reads, op.writes) for op in other.ops] == [(op.name, op.reads, op.writes) for op in plain.ops]
+
+
+def test_inputs_by_name_and_losses_of_several_results(load: Loader) -> None:
+    code = """
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+
+        def forward(self, *, x, y):
+            return {"a": self.inner(x), "b": self.inner(y), "count": torch.ones(3, dtype=torch.long)}
+
+    def net():
+        return Net(), {"x": torch.rand(2, 4), "y": torch.rand(3, 4)}
+    """
+    graph = load(code, training=True)
+    assert graph.inputs == ("input['x']", "input['y']")
+    assert kernels(graph).count("addmm") == 2
+    assert "sum" in kernels(graph)
+
+
+def test_recorded_kernels_are_those_that_real_tensors_run(load: Loader) -> None:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    seen: list[str] = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            seen.append(func._schema.name.removeprefix("aten::"))
+            return func(*args, **(kwargs or {}))
+
+    scope: dict[str, Callable[..., tuple]] = {}
+    exec(HEAD + CONVOLUTIONS, scope)
+    module, x = scope["net"](batch=4)
+    loss_of = module.train()
+    with Watch():
+        torch.autograd.grad(loss_of(x).sum(), list(module.parameters()))
+    graph = load(CONVOLUTIONS, training=True)
+    names = {op.kind for op in graph.ops if op.op_class is not OpClass.VIEW}
+    assert [name.removesuffix("_") for name in seen if name.removesuffix("_") in names] == kernels(graph)
+
+
+def test_plans_and_mappings_of_training_steps_hold(load: Loader) -> None:
+    graph = load(CONVOLUTIONS, "adam", training=True)
+    for machine in ("edge-npu", "optane-server"):
+        plan = lm.plan([graph], lm.target(machine))
+        assert lm.verify(plan) == ()
+
+
+def test_somebody_elses_trace_is_converted_with_its_nodes(load: Loader) -> None:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    from loadmaster.workloads.frontends.torch.graph_builder import convert
+
+    def step(weight: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        left, right = (x @ weight).split(4, dim=1)
+        weight.mul_(2)
+        return left + 1, right.relu()
+
+    module = make_fx(step, tracing_mode="fake")(torch.rand(8, 8), torch.rand(4, 8))
+    first, second = (node.name for node in module.graph.nodes if node.op == "placeholder")
+    found = convert(module, kinds={first: TensorKind.WEIGHT, second: TensorKind.INPUT}, name="step", source="a test")
+    names = {node.name for node in module.graph.nodes}
+    assert {op.name for op in found.graph.ops} <= names
+    product = next(op for op in found.graph.ops if op.kind == "mm")
+    assert found.tensors_of[product.name] == ("mm",)
+    part = next(node.name for node in module.graph.nodes if node.name.startswith("getitem"))
+    assert [found.graph.tensors[name].storage for name in found.tensors_of[part]] == ["mm"]
+    assert uses(sequence(found.graph), "mul_") == {first: "rw"}
+    assert len(found.graph.outputs) == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        ("torch:", {}, "write torch:module.path:factory"),
+        ("torch:nowhere.to.be:found", {}, "no module 'nowhere'"),
+        ("torch:broken:net", {}, "importing broken failed: ZeroDivisionError"),
+        ("torch:lacking:net", {}, "importing lacking failed: ModuleNotFoundError"),
+        ("torch:good:missing", {}, "has no function 'missing': it has net, fixed, failing, looking"),
+        ("torch:good:net", {}, "needs a batch size: give --batch N"),
+        ("torch:good:fixed", {"batch": 2}, "takes no argument batch"),
+        ("torch:good:failing", {}, "the factory failed: ValueError: no luck"),
+        ("torch:good:looking", {}, "the factory looks at values"),
+        ("torch:good:alone", {}, "must return a module and its inputs"),
+        ("torch:good:deciding", {}, "depends on values"),
+        ("torch:good:mismatched", {}, "cannot be run: RuntimeError"),
+        ("torch:good:frozen", {"training": True}, "depends on no parameter that is trained"),
+        ("torch:good:whole", {"training": True}, "needs a loss"),
+        ("torch:good:odd", {"training": True}, "must make an optimiser"),
+        ("torch:good:sparse", {}, "cannot be"),
+        ("torch:good:fixed", {"precision": "int8"}, "--precision and --dim are for ONNX files"),
+        ("onnx:squeezenet", {"training": True}, "holds no training step"),
+    ],
+)
+def test_mistakes_are_one_line(source: str, options: dict, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.py").write_text("1 / 0")
+    (tmp_path / "lacking.py").write_text("import nothing_of_that_name")
+    (tmp_path / "good.py").write_text(
+        HEAD
+        + textwrap.dedent("""
+        def net(batch):
+            return nn.Linear(4, 4), torch.rand(batch, 4)
+
+        def fixed():
+            return net(2)
+
+        def failing():
+            raise ValueError("no luck")
+
+        def looking():
+            return nn.Dropout(torch.rand(1).item()), torch.rand(3)
+
+        def alone():
+            return nn.Linear(4, 4)
+
+        class Deciding(nn.Module):
+            def forward(self, x):
+                return x if x.sum() > 0 else -x
+
+        def deciding():
+            return Deciding(), torch.rand(3)
+
+        def mismatched():
+            return nn.Linear(4, 4), torch.rand(2, 5)
+
+        def frozen():
+            return nn.Linear(4, 4).requires_grad_(False), torch.rand(2, 4)
+
+        def whole():
+            return nn.Flatten(), torch.zeros(2, 4, dtype=torch.long)
+
+        def odd():
+            return nn.Linear(4, 4), torch.rand(2, 4), "adam"
+
+        class Sparse(nn.Module):
+            def forward(self, x):
+                return x.to_sparse()
+
+        def sparse():
+            return Sparse(), torch.rand(3, 3)
+        """)
+    )
+    try:
+        with pytest.raises(ModelError) as caught:
+            lm.load(source, **options)
+    finally:
+        for name in ("broken", "lacking", "good"):
+            sys.modules.pop(name, None)
+    assert message in str(caught.value)
+    assert str(caught.value).startswith(source)
+    assert "\n" not in str(caught.value)
+
+
+def test_another_release_of_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "__version__", "2.12.0")
+    with pytest.raises(ModelError, match=r"reads traces of torch 2\.13"):
+        lm.load("torch:any:thing")
+
+
+def test_resnet_200_has_the_kernels_and_the_peak_that_are_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+    steps = sequence(lm.load("torch:benchmarks.networks.resnet:resnet200", batch=512, training=True))
+    assert len(steps.kernels) == 1558
+    # AutoTM's table has 132 GB.
+    assert 128e9 < steps.peak_bytes < 134e9
+
+
+@pytest.mark.parametrize("factory", ["unet:unet", "gpt:gpt2_small", "densenet:densenet264", "inception:inception_v4", "vgg:vgg19"])
+def test_networks_of_the_benchmarks_are_understood(factory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+    graph = lm.load(f"torch:benchmarks.networks.{factory}", batch=2)
+    assert not graph.unknown_ops
+    assert graph.macs > 10**9

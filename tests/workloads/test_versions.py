@@ -1,0 +1,53 @@
+"""In-place updates become new tensors, so that every engine sees tensors that are written once."""
+
+from __future__ import annotations
+
+from tests.support.networks import GraphBuilder, npu
+
+import loadmaster as lm
+from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
+from loadmaster.workloads.lowering.instantiate import lower
+from loadmaster.workloads.lowering.single_assignment import without_updates
+
+
+def updating() -> Graph:
+    """A convolution, a ReLU in place, a scaled weight, half of the result overwritten through a view, and a sum of both."""
+    build = GraphBuilder()
+    build.conv("y", build.tensor("x", (4, 4, 4), TensorKind.INPUT), 4)
+    size = build.tensors["y"].bytes
+    build.tensors["half"] = Tensor("half", (size // 2,), "int8", size // 2, TensorKind.ACTIVATION, "y")
+    elementwise, whole, part, weight = OpClass.ELEMENTWISE, Access("y", size), Access("half", size // 2), Access("y.w", 144)
+    build.ops += [
+        Op("relu", "Relu", elementwise, (whole,), (whole,), (), size, 8),
+        Op("decay", "Mul", elementwise, (weight,), (weight,), (), 144, 8),
+        Op("view", "Slice", OpClass.VIEW, (Access("y", 0),), (Access("half", 0),)),
+        Op("fill", "Fill", OpClass.MOVEMENT, (Access("x", 8),), (part,), (), 0, 8),
+    ]
+    build.elementwise("sum", "y", "x")
+    return build.graph("sum")
+
+
+def test_every_update_is_a_new_tensor() -> None:
+    graph = updating()
+    new = without_updates(graph)
+    written = [new.tensors[a.tensor].storage for op in new.ops if op.op_class is not OpClass.VIEW for a in op.writes]
+    assert written == ["y", "y@1", "y.w@1", "y@2", "sum"]
+    reads = {op.name: [access.tensor for access in op.reads] for op in new.ops}
+    assert reads["relu"] == ["y"]
+    assert reads["view"] == ["y@1"]
+    # What is not overwritten is copied.
+    assert reads["fill"] == ["x", "y@1"]
+    assert reads[new.ops[-1].name] == ["y@2", "x"]
+    assert new.tensors["half@2"].alias_of == "y@2"
+    assert new.outputs == ("sum", "y.w@1")
+
+
+def test_graphs_without_updates_stay_as_they_are() -> None:
+    graph = lm.load("onnx:squeezenet")
+    assert without_updates(graph) is graph
+
+
+def test_updates_are_planned() -> None:
+    work = lower([updating()], npu())
+    assert [job.after for job in work.jobs] == [tuple(sorted(set(job.after))) for job in work.jobs]
+    assert lm.verify(lm.plan([updating()], npu())) == ()
