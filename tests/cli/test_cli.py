@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from tests.support.command_line import refused, run
 
+import loadmaster as lm
+
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
@@ -205,4 +207,34 @@ main.main()"""
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 130
     assert result.stderr.strip() == "loadmaster: interrupted"
+    assert not (tmp_path / "out").exists()
+
+
+def signalled(tmp_path: Path, sent: str, when: str) -> subprocess.CompletedProcess[str]:
+    """Run `loadmaster plan` in a process that sends itself a signal when ``loadmaster.WHEN`` is called."""
+    module, _, name = when.rpartition(".")
+    code = f"""import os, signal, sys
+import loadmaster.{module} as module
+from loadmaster import cli
+original = module.{name}
+def call(*arguments, **options):
+    os.kill(os.getpid(), signal.{sent})
+    return original(*arguments, **options)
+module.{name} = call
+sys.argv = ["loadmaster", "plan", "onnx:squeezenet", "--target", "edge-npu", "--rounds", "1", "--out", {str(tmp_path / "out")!r}]
+cli.main()"""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("when", ["planner.lower", "verification.verify", "report.write_report"])
+def test_an_interrupt_once_networks_are_read_still_writes_a_plan(tmp_path: Path, when: str) -> None:
+    result = signalled(tmp_path, "SIGINT", when)
+    assert result.returncode == 0, result.stderr
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["plan.json", "report.html", "trace.pftrace"]
+    assert lm.verify(lm.Plan.load(tmp_path / "out" / "plan.json")) == ()
+
+
+def test_a_request_to_end_leaves_nothing_behind(tmp_path: Path) -> None:
+    result = signalled(tmp_path, "SIGTERM", "planner.goal_bounds")
+    assert result.returncode == 143
     assert not (tmp_path / "out").exists()

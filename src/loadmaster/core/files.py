@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,9 +52,27 @@ def output_directory(path: Path) -> Iterator[OutputDirectory]:
     except OSError as error:
         raise OutputError(f"--out {path}: cannot be written: {error.strerror}") from None
     try:
-        yield OutputDirectory(path, draft)
+        with _terminable():
+            yield OutputDirectory(path, draft)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
         for folder in made:
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """End as by an exception when the process is asked to end, so that what is unfinished is cleared away."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def leave(*_: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

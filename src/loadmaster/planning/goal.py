@@ -19,6 +19,8 @@ Floats = NDArray[np.float64]
 
 OBJECTIVES = ("throughput", "latency", "energy", "edp")
 
+_BYTE_TOO_MANY = 2**80
+"""Picoseconds of lateness that a byte beyond the main memory's capacity counts for: more than all mini-batches can be late."""
 _NEVER = 2**62
 _LATEST = 3600
 """Seconds within which all mini-batches must have come."""
@@ -166,3 +168,13 @@ def goal_of(workload: Workload, objective: str, network: str | None, deadlines: 
 
 def _whole(seconds: float) -> int:
     return round(seconds * PICOSECONDS)
+
+
+def overflowing(score: Score, excess: int) -> Score:
+    """The score of what needs so many bytes more than main memory has: worse than any that fits, and the worse the more it lacks."""
+    return (score[0] + max(0, excess) * _BYTE_TOO_MANY, *score[1:])
+
+
+def overflow(score: Score) -> int:
+    """Bytes beyond main memory's capacity that a score was given for."""
+    return score[0] // _BYTE_TOO_MANY

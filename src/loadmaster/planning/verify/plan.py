@@ -29,6 +29,8 @@ RULES: tuple[dict[str, Check], ...] = (
         "producer": records.producers,
         "core": records.cores,
         "compute": records.compute,
+        "precision": records.precisions,
+        "alike": records.alike,
         "dataflow": dataflow.dataflow,
         "size": memory.sizes,
         "capacity": memory.capacities,
@@ -37,6 +39,7 @@ RULES: tuple[dict[str, Check], ...] = (
         "double": memory.doubles,
         "tile": memory.tiles,
         "input": memory.inputs,
+        "weight": memory.weights,
         "output": memory.outputs,
         "residence": memory.residence,
         "arrival": memory.arrival,
@@ -70,7 +73,8 @@ def verify(plan: PlanRecord) -> tuple[Violation, ...]:
     """Check that a plan holds.
 
     What lower bounds of times, traffic and energy say is taken on trust, and with it the word ``optimal``: they are only checked to be on
-    the right side of the value. To prove them takes every job's cost on every core, which a plan does not hold.
+    the right side of the value and to agree with one another. To prove them takes every job's cost on every core, which a plan does not
+    hold. The page on the plan file lists all that is taken on trust.
 
     Parameters
     ----------
