@@ -203,3 +203,39 @@ cli.main()"""
     assert result.returncode == 130
     assert result.stderr.strip() == "loadmaster: interrupted"
     assert not (tmp_path / "out").exists()
+
+
+def test_version_and_short_help() -> None:
+    import loadmaster
+
+    assert run("--version").stdout == f"loadmaster {loadmaster.__version__}\n"
+    assert run("-h").stdout == run("--help").stdout
+    assert run("plan", "-h").stdout == run("plan", "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["plam"], "Did you mean 'plan'"),
+        (["plan", "onnx:squeezenet", "--taget", "edge-npu"], "--target"),
+        (["plan", "onnx:squeezenet", "--target", "egde-npu"], "there is no bundled target 'egde-npu': did you mean edge-npu?"),
+        (["map", "onnx:squeezenet", "--target", "edge-npu", "--strategy", "anealing"], "did you mean annealing?"),
+    ],
+)
+def test_misspellings_are_met_half_way(arguments: list[str], words: str, tmp_path: Path) -> None:
+    refused(run(*arguments, cwd=tmp_path), words)
+
+
+@pytest.mark.parametrize("command", [("plan", "onnx:squeezenet", "--target", "edge-npu", "--rounds", "0", "--precision", "int8")])
+def test_a_narrow_terminal_cuts_no_figure(command: tuple[str, ...], tmp_path: Path) -> None:
+    """Every figure and unit of a wide terminal is there in one of 40 columns."""
+
+    def words(columns: str) -> list[str]:
+        environment = os.environ | {"NO_COLOR": "1", "COLUMNS": columns}
+        full = [sys.executable, "-m", "loadmaster", *command, "--out", str(tmp_path / "o")]
+        done = subprocess.run(full, capture_output=True, text=True, env=environment, check=True)
+        return [word for word in done.stdout.split("Planned")[0].split() if not word.startswith("wrote")]
+
+    wide, narrow = words("200"), words("40")
+    assert sorted(wide) == sorted(narrow)
+    assert any(word.endswith("OP/s") and "FLOP" not in word for word in wide)  # integers are no floating-point operations

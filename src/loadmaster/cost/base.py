@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from loadmaster.core.arguments import instead
 from loadmaster.core.errors import JobError
 from loadmaster.cost.job_analysis import JobAnalysis
 from loadmaster.targets.hardware import Core, Style, Target
@@ -35,7 +36,7 @@ def cost_model(name: str) -> CostModel:
 
     models: dict[str, CostModel] = {"dataflow": Dataflow(), "maestro": Maestro()}
     if name not in models:
-        raise JobError(f"there is no cost model {name!r}: choose one of {', '.join(models)}, or give a .csv file of measured costs")
+        raise JobError(f"there is no cost model {name!r}: {instead(name, models, ', or give a .csv file of measured costs')}")
     return models[name]
 
 

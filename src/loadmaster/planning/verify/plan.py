@@ -14,6 +14,8 @@ from loadmaster.allocation.memories.problem import Bank
 from loadmaster.allocation.memories.verify import broken_bank_rules
 from loadmaster.allocation.problem import Ints, Problem
 from loadmaster.allocation.verify import broken_rules
+from loadmaster.core.arguments import takes
+from loadmaster.core.errors import PlanError
 from loadmaster.placement.answer import MemoryPlan
 from loadmaster.placement.verify import broken_placement_rules
 from loadmaster.planning.plan import Plan
@@ -81,6 +83,7 @@ class Violation:
     message: str
 
 
+@takes(PlanError, plan=Plan)
 def verify(plan: Plan) -> tuple[Violation, ...]:
     """Check that a plan holds.
 
