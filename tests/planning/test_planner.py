@@ -328,7 +328,7 @@ def test_work_of_hours_is_refused_before_it_overflows() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([residual_chain(1)], "edge-npu", {}), "target must be a Target"),
+        (([residual_chain(1)], "edge-npu", {}), "target is 'edge-npu', of type str: give a Target, from loadmaster.target"),
         ((residual_chain(1), npu(), {}), "list of graphs"),
         ((["x.onnx"], npu(), {}), "list of graphs"),
         (([residual_chain(1)], npu(), {"seed": -1}), "seed"),

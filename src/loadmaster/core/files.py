@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +19,13 @@ class OutputDirectory:
 
     final: Path
     draft: Path
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file of the draft, in UTF-8. Raises `OutputError` if that fails, as it does when a disk is full."""
+        try:
+            (self.draft / name).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise OutputError(f"{self.final / name}: cannot be written: {error.strerror}") from None
 
     def publish(self) -> list[Path]:
         """Move every file of the draft into place and return their paths; nothing is moved if something is in the way."""
@@ -52,27 +57,11 @@ def output_directory(path: Path) -> Iterator[OutputDirectory]:
     except OSError as error:
         raise OutputError(f"--out {path}: cannot be written: {error.strerror}") from None
     try:
-        with _terminable():
-            yield OutputDirectory(path, draft)
+        yield OutputDirectory(path, draft)
+    except OutputError as error:
+        raise OutputError(str(error).replace(str(draft), str(path))) from None  # drafts are gone when this is read
     finally:
         shutil.rmtree(draft, ignore_errors=True)
         for folder in made:
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """End as by an exception when the process is asked to end, so that what is unfinished is cleared away."""
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-
-    def leave(*_: object) -> None:
-        raise SystemExit(128 + signal.SIGTERM)
-
-    signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)

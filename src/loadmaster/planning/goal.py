@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from loadmaster.core.arguments import instead, require_known
 from loadmaster.core.errors import PlanError
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.planning.decisions import Copy, Score
@@ -132,14 +133,13 @@ def goal_of(workload: Workload, objective: str, network: str | None, deadlines: 
         If the objective or a network is not known, or a time is not one.
     """
     names = [info.name for info in workload.networks]
-    if objective not in OBJECTIVES:
-        raise PlanError(f"objective {objective!r} is not known: use {', '.join(OBJECTIVES)}")
+    require_known("objective", objective, OBJECTIVES, PlanError)
     if network is not None and objective != "latency":
         raise PlanError(f"network {network!r} is for the objective latency, and the objective is {objective}")
     for what, given in (("deadline", deadlines), ("period", periods), ("latency", {} if network is None else {network: 1.0})):
         for name, seconds in given.items():
             if name not in names:
-                raise PlanError(f"{what} of {name!r}: there is no such network: use {', '.join(names)}")
+                raise PlanError(f"{what} of {name!r}: there is no such network: {instead(name, names)}")
             if not 0 < seconds < float("inf"):
                 raise PlanError(f"{what} of {name!r}: {seconds} s must be more than zero, and finite")
     for info in workload.networks:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from loadmaster.core.arguments import takes
 from loadmaster.core.errors import CapacityError, PlanError
 from loadmaster.core.interrupts import Interrupts, deferred_interrupts
 from loadmaster.core.units import format_bytes
@@ -59,6 +61,20 @@ Progress = Callable[[str, float], None]
 Mask = NDArray[np.bool_]
 
 
+@takes(
+    PlanError,
+    target=Target,
+    mini_batches=Integral,
+    samples=Integral,
+    rounds=Integral,
+    objective=str,
+    network=str,
+    deadlines=Mapping,
+    periods=Mapping,
+    progress=Callable,
+    time_limit=Real,
+    seed=Integral,
+)
 def plan(
     graphs: Sequence[Graph],
     target: Target,
@@ -152,9 +168,7 @@ def _reporting(progress: Progress | None, interrupts: Interrupts) -> Progress:
 
 def _check_arguments(graphs: Sequence[Graph], target: Target, mini_batches: int, seed: int, rounds: int) -> None:
     """Refuse what would only fail later, and obscurely."""
-    if not isinstance(target, Target):
-        raise PlanError("target must be a Target: read it with loadmaster.target(NAME or FILE)")
-    if isinstance(graphs, Graph) or not all(isinstance(graph, Graph) for graph in graphs):
+    if not isinstance(graphs, Iterable) or not all(isinstance(graph, Graph) for graph in graphs):
         raise PlanError("networks must be a list of graphs: read each with loadmaster.load(FILE)")
     if not 0 <= seed < 2**63:
         raise PlanError(f"seed must lie between 0 and 2^63, and is {seed}")

@@ -10,7 +10,7 @@ import typer
 
 from loadmaster.cli.commands.sweep import sweep_plans
 from loadmaster.cli.options import Batch, Dim, Json, Models, Precision, Training, load_networks
-from loadmaster.cli.printing import print_json, print_violations
+from loadmaster.cli.printing import print_json, print_tables, print_violations
 from loadmaster.core.errors import PlanError
 
 if TYPE_CHECKING:
@@ -179,10 +179,8 @@ def _summary_json(plan: Plan, seconds: float, cpu_seconds: float, files: list[Pa
 
 
 def _print_summary(plan: Plan, seconds: float, cpu_seconds: float, files: list[Path]) -> None:
-    from rich.console import Console
-
     from loadmaster.report.terminal import summary
 
-    Console().print(summary(plan, seconds=seconds, cpu_seconds=cpu_seconds))
+    print_tables(summary(plan, seconds=seconds, cpu_seconds=cpu_seconds))
     for file in files:
         typer.echo(f"wrote {file}")

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import islice
 
+from loadmaster.core.arguments import takes
+from loadmaster.core.errors import PlanError
 from loadmaster.core.violation import SHOWN, Violation
 from loadmaster.planning.plan_records import PlanRecord
 from loadmaster.planning.verify import curves, dataflow, energy, figures, goals, memory, movement, order, records
@@ -69,6 +71,7 @@ RULES: tuple[dict[str, Check], ...] = (
 """What must hold, by the names of the rules, in stages: a stage may rely on all that come before it."""
 
 
+@takes(PlanError, plan=PlanRecord)
 def verify(plan: PlanRecord) -> tuple[Violation, ...]:
     """Check that a plan holds.
 
