@@ -147,6 +147,17 @@ def place_in_order(
 ) -> tuple[NDArray[np.int64], int]:
     """Each buffer in turn at its lowest gap (or its tightest), pinned ones first whatever the order: offsets and peak."""
 
+def place_apart(
+    size: NDArray[np.int64],
+    alignment: NDArray[np.int64],
+    pin: NDArray[np.int64],
+    near_first: NDArray[np.int64],
+    near: NDArray[np.int64],
+    order: NDArray[np.int64],
+    best_fit: bool,
+) -> tuple[NDArray[np.int64], int]:
+    """Each buffer in turn at its lowest gap (or its tightest) apart from its neighbours: offsets and peak."""
+
 def allocate_greedy(
     size: NDArray[np.int64],
     alignment: NDArray[np.int64],
