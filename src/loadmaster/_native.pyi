@@ -161,6 +161,17 @@ def place_what_fits(
 ) -> NDArray[np.int64]:
     """Each buffer in turn at its lowest gap; -1 for those that would end past ``capacity`` there. None may be pinned."""
 
+def place_apart(
+    size: NDArray[np.int64],
+    alignment: NDArray[np.int64],
+    pin: NDArray[np.int64],
+    near_first: NDArray[np.int64],
+    near: NDArray[np.int64],
+    order: NDArray[np.int64],
+    best_fit: bool,
+) -> tuple[NDArray[np.int64], int]:
+    """Each buffer in turn at its lowest gap (or its tightest) apart from its neighbours: offsets and peak."""
+
 def allocate_greedy(
     size: NDArray[np.int64],
     alignment: NDArray[np.int64],

@@ -18,10 +18,10 @@ from torch.utils._pytree import tree_leaves
 from loadmaster.core.errors import BudgetError
 from loadmaster.integrations.torch_compile import backend
 from loadmaster.integrations.torch_compile.compare import measurement, rivals
+from loadmaster.integrations.torch_compile.compare.measurement import STATED
 from loadmaster.integrations.torch_compile.compare.training import Snapshot, bytes_of, optimizer_of, state_bytes
 from loadmaster.integrations.torch_compile.compiled_model import Model, model_of
 from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile
-from loadmaster.integrations.torch_compile.running import STATED
 
 _WARM = 2
 LEVEL = 0.9
