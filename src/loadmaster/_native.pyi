@@ -3,6 +3,14 @@
 import numpy as np
 from numpy.typing import NDArray
 
+Ints = NDArray[np.int64]
+Indices = NDArray[np.int32]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.uint8]
+Table = NDArray[np.float64]
+Cores = NDArray[np.int32]
+Priorities = NDArray[np.uint32]
+
 def replay(
     duration: NDArray[np.int64],
     demand: NDArray[np.float64],
@@ -32,87 +40,105 @@ def dispatch(
     Times are picoseconds; no task starts before its ``release``.
     """
 
-# Mapping of groups. A group is three tables, jobs x cores, always in this order:
-#   latency (infinite where a core cannot run a job; every job runs somewhere), demand (share of the bandwidth), energy (or empty),
-# then the exponents of makespan and energy in the score. Priorities are counted in parts of 2^-32, smaller first. A row of queues holds
-# the jobs of every core in order, each core's closed by the number of jobs. At most 1024 cores and 2^22 - 1 jobs.
+# Mapping of groups (M3E, HPCA 2022). Priorities are counted in parts of 2^-32, smaller first. A row of queues holds the jobs of every core
+# in order, each core's closed by the number of jobs. Results are the same with any number of threads.
 
-def group_makespans(
-    latency: NDArray[np.float64], demand: NDArray[np.float64], queues: NDArray[np.int32], threads: int
-) -> NDArray[np.float64]:
-    """Makespan of every row of queues."""
+class MappingGroup:
+    """A group of jobs that share one bandwidth, checked once and copied: at most 1024 cores and 2^22 - 1 jobs.
 
-def decode(
-    latency: NDArray[np.float64], demand: NDArray[np.float64], core: NDArray[np.int32], priority: NDArray[np.uint32]
-) -> NDArray[np.int32]:
-    """Queues of genomes, a row each; a core that cannot run a job hands it to the next one that can."""
-
-def group_scores(
-    latency: NDArray[np.float64],
-    demand: NDArray[np.float64],
-    energy: NDArray[np.float64],
-    time_weight: float,
-    energy_weight: float,
-    core: NDArray[np.int32],
-    priority: NDArray[np.uint32],
-    threads: int,
-) -> NDArray[np.float64]:
-    """Score of every genome."""
-
-def evolve(
-    latency: NDArray[np.float64],
-    demand: NDArray[np.float64],
-    energy: NDArray[np.float64],
-    time_weight: float,
-    energy_weight: float,
-    core: NDArray[np.int32],
-    priority: NDArray[np.uint32],
-    score: NDArray[np.float64],
-    rates: tuple[float, float, float, float],
-    elites: int,
-    parents: int,
-    first_generation: int,
-    generations: int,
-    seed: int,
-    threads: int,
-) -> tuple[NDArray[np.int32], NDArray[np.uint32], NDArray[np.float64], NDArray[np.float64]]:
-    """MAGMA: the population after some generations, its scores, and the best score after each.
-
-    ``rates`` are those of mutation, crossover-gen, crossover-rg and crossover-accel.
+    ``latency`` in seconds, infinite where a core cannot run a job (every job runs somewhere); ``demand`` as a share of the bandwidth;
+    ``energy`` in joules; each of shape (jobs, cores). A mapping scores makespan ** time_weight * energy ** energy_weight.
     """
 
-def best_configurations(
-    worth: NDArray[np.float64], demand: NDArray[np.float64], cores: NDArray[np.int32], grid: int
-) -> tuple[float, float, NDArray[np.int32], NDArray[np.int32]]:
-    """What cores can run at one instant: at most this worth within the bus, at most this worth less demand beyond it, and such choices.
+    def __init__(
+        self, latency: Table, demand: Table, energy: Table | None = None, *, time_weight: float = 1.0, energy_weight: float = 0.0
+    ) -> None: ...
+    def makespans(self, queues: Cores, threads: int = 1) -> Floats:
+        """Seconds that each row of queues takes."""
 
-    ``worth`` and ``demand`` of kinds of jobs (rows) on kinds of cores (columns), ``cores`` of each kind. A choice names a kind of job,
-    or -1, for every core, cores of a kind together. O(cores x grid x kinds of jobs); both limits are sound for any ``grid``.
+    def decode(self, core: Cores, priority: Priorities) -> Cores:
+        """Queues of genomes, a row each; a core that cannot run a job hands it to the next one that can."""
+
+    def scores(self, core: Cores, priority: Priorities, threads: int = 1) -> Floats:
+        """Score of every genome."""
+
+    def evolve(
+        self,
+        core: Cores,
+        priority: Priorities,
+        score: Floats,
+        *,
+        mutation: float,
+        crossover_gen: float,
+        crossover_rg: float,
+        crossover_accel: float,
+        elites: int,
+        parents: int,
+        first_generation: int,
+        generations: int,
+        seed: int,
+        threads: int,
+    ) -> Evolution:
+        """Let a scored population live for some generations of MAGMA.
+
+        The operators are rates between 0 and 1: mutation per gene, crossovers per child. The best ``elites`` live on, the best ``parents``
+        have children. ``first_generation`` numbers the generations of one search, so that each has random numbers of its own.
+        """
+
+    def anneal(
+        self,
+        queues: Cores,
+        best: Cores,
+        score: Floats,
+        best_score: Floats,
+        *,
+        temperature: Floats,
+        samples: int,
+        target: float,
+        seed: int,
+        stream: int,
+        threads: int,
+    ) -> Walks:
+        """Anneal independent walks, a row each, over ``samples`` neighbours at a temperature each, or until its best scores ``target``.
+
+        ``stream`` numbers the calls of one search, so that each has random numbers of its own.
+        """
+
+class Evolution:
+    """A population that has evolved, its scores, and the best score after each generation (``history``)."""
+
+    core: Cores
+    priority: Priorities
+    score: Floats
+    history: Floats
+
+class Walks:
+    """Where walks are (``queues``) and the best that each has found, the scores of both, and how many neighbours were tried in all."""
+
+    queues: Cores
+    best: Cores
+    score: Floats
+    best_score: Floats
+    tried: int
+
+class ConfigurationPricing:
+    """Kinds of jobs (rows of ``demand``) on kinds of cores (columns), ``cores`` of each kind; the bus is counted in ``grid`` parts."""
+
+    def __init__(self, demand: Table, cores: Indices, grid: int) -> None: ...
+    def best(self, worth: Table) -> BestConfigurations:
+        """What cores can run at one instant at a ``worth`` of each job on each core. O(cores x grid x kinds of jobs)."""
+
+class BestConfigurations:
+    """Limits that are sound for any grid, and configurations that come close: a kind of job, or -1, for every core, kinds together.
+
+    No configuration whose demands the bus bears is worth more than ``within``; none that asks for more is worth more than ``beyond`` and
+    its demand together (minus infinity: there is none).
     """
 
-def anneal(
-    latency: NDArray[np.float64],
-    demand: NDArray[np.float64],
-    energy: NDArray[np.float64],
-    time_weight: float,
-    energy_weight: float,
-    queues: NDArray[np.int32],
-    best: NDArray[np.int32],
-    score: NDArray[np.float64],
-    best_score: NDArray[np.float64],
-    temperature: NDArray[np.float64],
-    samples: int,
-    target: float,
-    seed: int,
-    stream: int,
-    threads: int,
-) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64], NDArray[np.float64], int]:
-    """Independent walks, a row each, over ``samples`` neighbours at a temperature each.
-
-    Returns where they are, their best, the scores of both, and how many neighbours were tried.
-
-    ``stream`` numbers the calls of one search, so that each has random numbers of its own.
-    """
+    within: float
+    beyond: float
+    within_jobs: Indices
+    beyond_jobs: Indices
 
 # Allocation. A set of n buffers is eight int64 arrays, always in this order:
 #   size[n], alignment[n] (at least 1), pin[n] (fixed offset, or -1),
