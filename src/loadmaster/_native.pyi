@@ -11,34 +11,43 @@ Table = NDArray[np.float64]
 Cores = NDArray[np.int32]
 Priorities = NDArray[np.uint32]
 
-def replay(
-    duration: NDArray[np.int64],
-    demand: NDArray[np.float64],
-    links: int,
-    resource: NDArray[np.int32],
-    resources: int,
-    order: NDArray[np.int64],
-    first: NDArray[np.int64],
-    next: NDArray[np.int64],
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], int]:
-    """Start and end of every task (-1: never ran) and time of every event, in picoseconds; use of every demand column from
-    each event on; and how many tasks completed.
+# Simulation. Times are picoseconds.
 
-    Only the first ``links`` columns of ``demand`` hold tasks back; the others are metered.
-    """
+class TaskGraph:
+    """Tasks that wait for others, checked once: the successors of task ``t`` are ``next[first[t]:first[t + 1]]``."""
 
-def dispatch(
-    priority: NDArray[np.float64],
-    duration: NDArray[np.int64],
-    demand: NDArray[np.float64],
-    first: NDArray[np.int64],
-    next: NDArray[np.int64],
-    release: NDArray[np.int64],
-) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], int]:
-    """Core of every task, tasks in the order in which they were started, start and end of every task, and the makespan.
+    def __init__(self, first: Ints, next: Ints) -> None: ...
+    def replay(self, *, duration: Ints, demand: Table, links: int, resource: Indices, resources: int, order: Ints) -> Replay:
+        """Run every task on its resource, each resource in the order in which its tasks appear in ``order``.
 
-    Times are picoseconds; no task starts before its ``release``.
-    """
+        Tasks that run together share links: the first ``links`` columns of ``demand`` (tasks x columns, shares of a link's time) hold
+        tasks back, the others are metered.
+        """
+
+    def dispatch(self, *, priority: Floats, duration: NDArray[np.int64], demand: NDArray[np.float64], release: Ints) -> Dispatch:
+        """List scheduling: whenever a core is idle, start the ready task of highest priority that would end there first.
+
+        ``duration`` of every task on every core, ``demand`` beside that on every link; no task starts before its ``release``.
+        """
+
+class Replay:
+    """Start and end of every task (-1: never ran), the ``time`` of every event, what is ``used`` of every column of demand from each event
+    on (events x columns), and how many tasks were completed."""
+
+    start: Ints
+    end: Ints
+    time: Ints
+    used: Table
+    completed: int
+
+class Dispatch:
+    """Core, start and end of every task, the tasks in the order in which they were started, and the makespan."""
+
+    core: Indices
+    order: Ints
+    start: Ints
+    end: Ints
+    makespan: int
 
 # Mapping of groups (M3E, HPCA 2022). Priorities are counted in parts of 2^-32, smaller first. A row of queues holds the jobs of every core
 # in order, each core's closed by the number of jobs. Results are the same with any number of threads.
