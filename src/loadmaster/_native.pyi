@@ -415,51 +415,69 @@ def search_lives(
     given, their places at uses, in gaps and at the end, and the order of placing. ``base``: places that keep all limits.
     """
 
-class JointProblem:
-    """A workload on a machine for the joint planner: see ``src/native/joint/joint.hpp``. Arguments are checked once."""
+class JointOptions:
+    """What an evaluation of the joint planner is free in: as `loadmaster.planning.joint.problem.JointOptions`."""
 
     def __init__(
         self,
-        compute: NDArray[np.float64],
-        row_job: NDArray[np.int64],
-        row_tensor: NDArray[np.int64],
-        row_write: NDArray[np.uint8],
-        moved: NDArray[np.int64],
-        bytes: NDArray[np.int64],
-        room: NDArray[np.int64],
-        producer: NDArray[np.int64],
-        output: NDArray[np.uint8],
-        first: NDArray[np.int64],
-        next: NDArray[np.int64],
-        release: NDArray[np.int64],
-        reluctance: NDArray[np.float64],
-        speeds: NDArray[np.float64],
+        *,
+        filled_fraction: float,
+        retained_fraction: float,
+        prefetch_fraction: float,
+        release_delay_positions: int,
+        prefetch_single_use: bool,
+        fast_link_price: float,
+        link_load_limit: float,
+        core_wait_ratio: float,
+        energy_weight: float,
+        urgent_networks_first: bool,
+    ) -> None: ...
+
+class JointProblem:
+    """A workload on a machine for the joint planner, checked once; its arrays must not change afterwards.
+
+    Operand rows are sorted by job: ``moved`` bytes of a row on every core. ``compute`` in seconds and ``energy_penalty`` in picoseconds
+    have a row per job and a column per core; ``width`` is the seconds that each job stands for in an order, ``release`` the picosecond
+    before which it may not start. A ``producer`` of -1 is none. Bandwidths in bytes/s; an ``engine`` of 0 prefetches nothing.
+    """
+
+    def __init__(
+        self,
+        *,
+        compute: Table,
+        row_job: Ints,
+        row_tensor: Ints,
+        row_write: Flags,
+        moved: Ints,
+        bytes: Ints,
+        padded_bytes: Ints,
+        producer: Ints,
+        output: Flags,
+        graph: TaskGraph,
+        release: Ints,
+        energy_penalty: Table,
+        width: Floats,
+        urgent: Flags,
+        main_read: float,
+        main_write: float,
+        fast_read: float,
+        fast_write: float,
+        engine: float,
         capacity: int,
     ) -> None: ...
-    def evaluate(
-        self,
-        order: NDArray[np.int64],
-        priority: NDArray[np.float64],
-        width: NDArray[np.float64],
-        room: int,
-        keep: int,
-        lead: int,
-        slack: int,
-        fetch_once: bool,
-        fast_price: float,
-        crowd: float,
-        regret: float,
-        thrift: float,
-        hold: int,
-    ) -> tuple[
-        int,
-        float,
-        NDArray[np.int32],
-        NDArray[np.int64],
-        NDArray[np.int64],
-        NDArray[np.int64],
-        NDArray[np.int64],
-        NDArray[np.int64],
-    ]:
-        """Makespan (-1: it never ends), seconds of the main link, core of every job, start and end of every task (jobs, then fetches), the
-        stays in the order in which they are fetched, the tensor of every stay, and the stay that serves every operand (-1: main memory)."""
+    def evaluate(self, order: Ints, options: JointOptions) -> JointEvaluation:
+        """Choose what stays in the fast memory along an order of all jobs, and run it."""
+
+class JointEvaluation:
+    """Picoseconds until all ends (-1: never), seconds of the main link, the core of every job, start and end of every task (jobs, then
+    prefetches), the stays that are prefetched, in order (``copies``), the tensor of every stay, and the stay that serves every operand row
+    (-1: main memory)."""
+
+    makespan: int
+    main_seconds: float
+    core: Indices
+    start: Ints
+    end: Ints
+    copies: Ints
+    stay_tensor: Ints
+    row_stay: Ints

@@ -140,5 +140,4 @@ def test_malformed_arrays_are_refused_before_the_kernel_runs(change, message) ->
     types = {"duration": np.int64, "demand": float, "resource": np.int32, "order": np.int64, "first": np.int64, "next": np.int64}
     arguments = {name: np.array(value, dtype=types[name]) if name in types else value for name, value in arrays.items()}
     with pytest.raises(ValueError, match=message):
-        graph = _native.TaskGraph(arguments.pop("first"), arguments.pop("next"))
-        graph.replay(**arguments)
+        _native.TaskGraph(arguments.pop("first"), arguments.pop("next")).replay(**arguments)
