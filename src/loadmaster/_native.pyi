@@ -345,75 +345,120 @@ def start_recording() -> None:
 def stop_recording() -> list[tuple[int, int, int]]:
     """For each allocation its address, its bytes, and how many were made before it was given back (-1: it lived on)."""
 
-# Placement of tensors. A problem is two tuples of arrays, as `placement.lifetimes.Lifetimes.native` gives them.
+# Placement of tensors (AutoTM, ASPLOS 2020). Uses are numbered tensor by tensor, operands and algorithms kernel by kernel.
 
-def lagrangian_bound(
-    tensors: tuple[NDArray[np.generic], ...],
-    kernels: tuple[NDArray[np.generic], ...],
-    memory: NDArray[np.int64],
-    shares: NDArray[np.int32],
-    surcharge: NDArray[np.float64],
-    noted: NDArray[np.uint8],
-    shift: int,
-    moves: bool,
-) -> float:
-    """Seconds below which no placement comes, computed in whole units of 2^-shift seconds and rounded down.
+class PlacementProblem:
+    """A kernel sequence and its limits, checked once; its arrays must not change afterwards.
 
-    ``memory`` are prices of a byte while each kernel runs, in those units; ``shares`` (kernels x 3) weigh arithmetic, fast and slow
-    memory in parts of 2^-24; ``surcharge`` is for each use's slow place, in seconds, in kernels with tables and where uses are ``noted``.
+    The arrays are those of `loadmaster.placement.autotm.sequence_arrays.SequenceArrays`; ``to_fast`` and ``to_slow`` are the seconds of a
+    copy back before each use and of a copy out after it.
     """
 
-def schedule_copies(
-    tensors: tuple[NDArray[np.generic], ...],
-    kernels: tuple[NDArray[np.generic], ...],
-    links: tuple[NDArray[np.float64], ...],
-    drain: float,
-    shared: bool,
-    lives: tuple[NDArray[np.uint8], ...],
-) -> tuple[float, NDArray[np.int64], NDArray[np.int64]]:
-    """When the copies of given lives run: seconds of all (infinite if a limit is exceeded), copies in the order in which they start, each
-    (tensor, to fast, start, end, position where it leaves or is needed), and each kernel's algorithm.
+    def __init__(
+        self,
+        *,
+        first: Ints,
+        live_range: Flags,
+        size: Ints,
+        kernel: Ints,
+        operand: Ints,
+        reads: Flags,
+        writes: Flags,
+        fast: Floats,
+        slow: Floats,
+        to_fast: Floats,
+        to_slow: Floats,
+        limit: Ints,
+        first_operand: Ints,
+        use: Ints,
+        first_algorithm: Ints,
+        seconds: Floats,
+        workspace: Ints,
+        first_entry: Ints,
+        table: Floats,
+    ) -> None: ...
+    def bound(self, *, memory: Ints, shares: NDArray[np.int32], surcharge: Floats, noted: Flags, shift: int, moves: bool) -> float:
+        """Seconds below which no placement comes (Lagrangian), computed in whole units of 2^-shift seconds and rounded down.
 
-    ``links`` are each tensor's seconds of a blocking copy in, out, and of an overlapping one in, out; ``drain`` the bytes/s copied out.
+        ``memory`` are prices of a byte while each kernel runs, in those units; ``shares`` (kernels x 3) weigh arithmetic, fast and slow
+        memory in parts of 2^-24; ``surcharge`` is for each use's slow place, in seconds, in kernels with tables and where uses are
+        ``noted``.
+        """
+
+    def schedule_copies(self, engines: CopyEngines, paths: TensorPaths) -> ScheduledCopies:
+        """When the copies of given paths run, overlapping kernels where they can."""
+
+    def search(
+        self,
+        prices: UsePrices,
+        *,
+        guess: TensorPaths,
+        base: TensorPaths,
+        sure: Flags,
+        order: Ints,
+        moves: bool,
+        goal: float,
+        seed: int,
+        nodes: int,
+        seconds: float,
+    ) -> FoundPaths:
+        """Place all tensors in ``order``, those that are ``sure`` as guessed, then improve until the ``goal`` in seconds is reached.
+
+        ``base`` keeps all limits. The budget's ``nodes`` count paths found.
+        """
+
+    def search_overlapping(
+        self, prices: UsePrices, engines: CopyEngines, start: TensorPaths, *, goal: float, seed: int, nodes: int, seconds: float
+    ) -> FoundPaths:
+        """Improve paths whose copies overlap kernels until the ``goal`` in seconds is reached.
+
+        The problem has what copies cost at the prices. The budget's ``nodes`` count uses and kernels scheduled.
+        """
+
+class TensorPaths:
+    """A path for every tensor: whether it is in the fast memory at each use, in the gap before each use, and after its last use."""
+
+    fast: Flags
+    stays: Flags
+    tail: Flags
+    def __init__(self, fast: Flags, stays: Flags, tail: Flags) -> None: ...
+
+class UsePrices:
+    """Seconds that a byte of fast memory costs while each kernel runs, and each use in the fast and in the slow memory."""
+
+    def __init__(self, *, memory: Floats, fast: Floats, slow: Floats) -> None: ...
+
+class CopyEngines:
+    """Seconds of each tensor's copies, blocking and overlapping, in and out; the bytes/s drained while kernels run; one engine or two."""
+
+    def __init__(
+        self, *, block_in: Floats, block_out: Floats, overlap_in: Floats, overlap_out: Floats, drain: float, shared: bool
+    ) -> None: ...
+
+class ScheduledCopies:
+    """Seconds of everything (infinite if a limit is exceeded), the copies in the order in which they start, and each kernel's algorithm.
+
+    A copy of a tensor runs from position ``start`` to ``end``; at ``due`` it leaves, or is needed.
     """
 
-def search_overlapping(
-    tensors: tuple[NDArray[np.generic], ...],
-    kernels: tuple[NDArray[np.generic], ...],
-    prices: tuple[NDArray[np.float64], ...],
-    links: tuple[NDArray[np.float64], ...],
-    drain: float,
-    shared: bool,
-    lives: tuple[NDArray[np.uint8], ...],
-    goal: float,
-    seed: int,
-    nodes: int,
-    time: float,
-) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8], float, int, bool, bool]:
-    """Better lives (fast, stays, tail), their seconds with copies scheduled, attempts, stopped early, by a signal.
+    seconds: float
+    tensor: Ints
+    to_fast: Flags
+    start: Ints
+    end: Ints
+    due: Ints
+    algorithms: Ints
 
-    ``tensors`` have what copies cost at the ``prices``: of memory per byte and kernel, of each use in the fast and the slow memory. The
-    budget's ``nodes`` count uses and kernels scheduled.
-    """
+class FoundPaths:
+    """Paths, their seconds, nodes and attempts spent, and whether a time limit or a signal such as Ctrl-C stopped the search."""
 
-def search_lives(
-    tensors: tuple[NDArray[np.generic], ...],
-    kernels: tuple[NDArray[np.generic], ...],
-    prices: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]],
-    lives: tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8], NDArray[np.int64]],
-    base: tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]],
-    moves: bool,
-    goal: float,
-    seed: int,
-    nodes: int,
-    time: float,
-) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8], float, int, bool, bool]:
-    """Whether each tensor is in the fast memory at its uses, in the gaps before them, and after the last; seconds; lives found; whether
-    a time limit or a signal stopped it; whether a signal did.
+    paths: TensorPaths
+    seconds: float
+    nodes: int
+    rounds: int
+    stopped: bool
 
-    ``prices``: of a byte while each kernel runs, and of each use in the fast and in the slow memory. ``lives``: which tensors to place as
-    given, their places at uses, in gaps and at the end, and the order of placing. ``base``: places that keep all limits.
-    """
+# Joint planning.
 
 class JointOptions:
     """What an evaluation of the joint planner is free in: as `loadmaster.planning.joint.problem.JointOptions`."""
