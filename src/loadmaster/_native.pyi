@@ -11,6 +11,9 @@ Table = NDArray[np.float64]
 Cores = NDArray[np.int32]
 Priorities = NDArray[np.uint32]
 
+# Signatures with many named arguments are packed.
+# fmt: off
+
 # Simulation. Times are picoseconds.
 
 class TaskGraph:
@@ -72,21 +75,8 @@ class MappingGroup:
         """Score of every genome."""
 
     def evolve(
-        self,
-        core: Cores,
-        priority: Priorities,
-        score: Floats,
-        *,
-        mutation: float,
-        crossover_gen: float,
-        crossover_rg: float,
-        crossover_accel: float,
-        elites: int,
-        parents: int,
-        first_generation: int,
-        generations: int,
-        seed: int,
-        threads: int,
+        self, core: Cores, priority: Priorities, score: Floats, *, mutation: float, crossover_gen: float, crossover_rg: float,
+        crossover_accel: float, elites: int, parents: int, first_generation: int, generations: int, seed: int, threads: int
     ) -> Evolution:
         """Let a scored population live for some generations of MAGMA.
 
@@ -95,18 +85,8 @@ class MappingGroup:
         """
 
     def anneal(
-        self,
-        queues: Cores,
-        best: Cores,
-        score: Floats,
-        best_score: Floats,
-        *,
-        temperature: Floats,
-        samples: int,
-        target: float,
-        seed: int,
-        stream: int,
-        threads: int,
+        self, queues: Cores, best: Cores, score: Floats, best_score: Floats, *, temperature: Floats, samples: int, target: float,
+        seed: int, stream: int, threads: int
     ) -> Walks:
         """Anneal independent walks, a row each, over ``samples`` neighbours at a temperature each, or until its best scores ``target``.
 
@@ -148,6 +128,8 @@ class BestConfigurations:
     beyond: float
     within_jobs: Indices
     beyond_jobs: Indices
+
+# fmt: on
 
 # Allocation. A set of n buffers is eight int64 arrays, always in this order:
 #   size[n], alignment[n] (at least 1), pin[n] (fixed offset, or -1),
@@ -345,6 +327,8 @@ def start_recording() -> None:
 def stop_recording() -> list[tuple[int, int, int]]:
     """For each allocation its address, its bytes, and how many were made before it was given back (-1: it lived on)."""
 
+# fmt: off
+
 # Placement of tensors (AutoTM, ASPLOS 2020). Uses are numbered tensor by tensor, operands and algorithms kernel by kernel.
 
 class PlacementProblem:
@@ -355,27 +339,9 @@ class PlacementProblem:
     """
 
     def __init__(
-        self,
-        *,
-        first: Ints,
-        live_range: Flags,
-        size: Ints,
-        kernel: Ints,
-        operand: Ints,
-        reads: Flags,
-        writes: Flags,
-        fast: Floats,
-        slow: Floats,
-        to_fast: Floats,
-        to_slow: Floats,
-        limit: Ints,
-        first_operand: Ints,
-        use: Ints,
-        first_algorithm: Ints,
-        seconds: Floats,
-        workspace: Ints,
-        first_entry: Ints,
-        table: Floats,
+        self, *, first: Ints, live_range: Flags, size: Ints, kernel: Ints, operand: Ints, reads: Flags, writes: Flags, fast: Floats,
+        slow: Floats, to_fast: Floats, to_slow: Floats, limit: Ints, first_operand: Ints, use: Ints, first_algorithm: Ints,
+        seconds: Floats, workspace: Ints, first_entry: Ints, table: Floats
     ) -> None: ...
     def bound(self, *, memory: Ints, shares: NDArray[np.int32], surcharge: Floats, noted: Flags, shift: int, moves: bool) -> float:
         """Seconds below which no placement comes (Lagrangian), computed in whole units of 2^-shift seconds and rounded down.
@@ -389,18 +355,8 @@ class PlacementProblem:
         """When the copies of given paths run, overlapping kernels where they can."""
 
     def search(
-        self,
-        prices: UsePrices,
-        *,
-        guess: TensorPaths,
-        base: TensorPaths,
-        sure: Flags,
-        order: Ints,
-        moves: bool,
-        goal: float,
-        seed: int,
-        nodes: int,
-        seconds: float,
+        self, prices: UsePrices, *, guess: TensorPaths, base: TensorPaths, sure: Flags, order: Ints, moves: bool, goal: float, seed: int,
+        nodes: int, seconds: float
     ) -> FoundPaths:
         """Place all tensors in ``order``, those that are ``sure`` as guessed, then improve until the ``goal`` in seconds is reached.
 
@@ -464,18 +420,9 @@ class JointOptions:
     """What an evaluation of the joint planner is free in: as `loadmaster.planning.joint.problem.JointOptions`."""
 
     def __init__(
-        self,
-        *,
-        filled_fraction: float,
-        retained_fraction: float,
-        prefetch_fraction: float,
-        release_delay_positions: int,
-        prefetch_single_use: bool,
-        fast_link_price: float,
-        link_load_limit: float,
-        core_wait_ratio: float,
-        energy_weight: float,
-        urgent_networks_first: bool,
+        self, *, filled_fraction: float, retained_fraction: float, prefetch_fraction: float, release_delay_positions: int,
+        prefetch_single_use: bool, fast_link_price: float, link_load_limit: float, core_wait_ratio: float, energy_weight: float,
+        urgent_networks_first: bool
     ) -> None: ...
 
 class JointProblem:
@@ -487,28 +434,9 @@ class JointProblem:
     """
 
     def __init__(
-        self,
-        *,
-        compute: Table,
-        row_job: Ints,
-        row_tensor: Ints,
-        row_write: Flags,
-        moved: Ints,
-        bytes: Ints,
-        padded_bytes: Ints,
-        producer: Ints,
-        output: Flags,
-        graph: TaskGraph,
-        release: Ints,
-        energy_penalty: Table,
-        width: Floats,
-        urgent: Flags,
-        main_read: float,
-        main_write: float,
-        fast_read: float,
-        fast_write: float,
-        engine: float,
-        capacity: int,
+        self, *, compute: Table, row_job: Ints, row_tensor: Ints, row_write: Flags, moved: Ints, bytes: Ints, padded_bytes: Ints,
+        producer: Ints, output: Flags, graph: TaskGraph, release: Ints, energy_penalty: Table, width: Floats, urgent: Flags,
+        main_read: float, main_write: float, fast_read: float, fast_write: float, engine: float, capacity: int
     ) -> None: ...
     def evaluate(self, order: Ints, options: JointOptions) -> JointEvaluation:
         """Choose what stays in the fast memory along an order of all jobs, and run it."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from loadmaster.core.errors import MappingError
 from loadmaster.core.task_graph import task_graph
 from loadmaster.core.units import PICOSECONDS
+from loadmaster.cost.job_times import whole_picoseconds
 from loadmaster.mapping.group import Cores, Floats, Group, Ints
 from loadmaster.mapping.priorities import perturbed
 
@@ -197,6 +198,5 @@ def _durations(group: Group) -> tuple[Ints, int]:
         raise MappingError(
             "with dependencies or deadlines, the work of all jobs one after another may take at most 18 minutes: map fewer jobs at once"
         )
-    whole = np.ceil(seconds * PICOSECONDS - 1e-6).astype(np.int64)
     never = int(longest) + group.jobs + 1
-    return np.where(group.allowed, np.maximum(1, whole), never), never
+    return np.where(group.allowed, whole_picoseconds(seconds), never), never

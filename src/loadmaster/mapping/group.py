@@ -86,6 +86,7 @@ class Group:
 
     def score(self, makespan: float, energy: float) -> float:
         """What a mapping is worth."""
+        # As `Objective::score` in src/native/mapping/genome.cpp; tests/test_twins.py holds the two together.
         time_weight, energy_weight = self.weights
         if energy_weight == 0.0:
             return makespan

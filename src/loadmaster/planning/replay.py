@@ -74,6 +74,7 @@ def replay(
 
 def _copy_times(tensors: Sequence[TensorInstance], target: Target, placement: Placement) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Picoseconds, link demands and rates of every copy, at the copy engine's asynchronous bandwidth."""
+    # As `number_copies` in src/native/joint/admission.cpp; tests/test_twins.py holds the two together.
     assert target.copy is not None
     assert target.fast is not None
     rows = []

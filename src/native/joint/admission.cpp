@@ -26,7 +26,8 @@ struct Times {
     std::vector<double> demand;          // jobs x cores x links
 };
 
-// Whether what a job writes goes to main memory: it is an output, or somebody reads it there, or nobody reads it at all.
+// Whether what a job writes goes to main memory: it is an output, or somebody reads it there, or nobody reads it at all. As `_energy_of` and
+// `_placement` in loadmaster/planning/joint/problem.py; the same test.
 std::vector<char> written_to_main(const Work &work, const Stays &stays) {
     std::vector<char> to_main(work.tensors), kept(work.tensors, 0);
     for (std::size_t t = 0; t < work.tensors; ++t) to_main[t] = work.output[t] != 0;
@@ -39,7 +40,7 @@ std::vector<char> written_to_main(const Work &work, const Stays &stays) {
     return to_main;
 }
 
-// As `job_times` in loadmaster/cost/job_times.py, a tensor being written to wherever somebody reads it; the same test.
+// As `job_times` in loadmaster/cost/job_times.py, to the last bit; the same test.
 Times job_times(const Work &work, const Machine &machine, const Stays &stays) {
     const std::size_t cells = work.jobs * work.cores;
     Times times{std::vector<std::int64_t>(cells), std::vector<double>(cells * kLinks, 0.0)};
@@ -111,7 +112,8 @@ class Simulation {
     }
 
   private:
-    // Fetches in the order in which they are admitted: by position, then by first use.
+    // Fetches in the order in which they are admitted: by position, then by first use. Times as `_copy_times` in loadmaster/planning/replay.py;
+    // tests/test_twins.py holds the two together.
     void number_copies() {
         for (std::size_t s = 0; s < stays_.stays.size(); ++s)
             if (stays_.stays[s].fetched) result_.copies.push_back(static_cast<std::int64_t>(s));
@@ -235,7 +237,7 @@ class Simulation {
                 --idle;
             }
         }
-        // As in `dispatch` (simulation/dispatch.cpp): a job that would rather wait for a busy core books it.
+        // As in `dispatch` (simulation/dispatch.cpp; tests/test_twins.py holds the two together): a job that would rather wait for a busy core books it.
         held_.clear();
         bool started = idle < work_.cores;
         for (std::size_t looks = 4 * work_.cores; (looks > 0 || !started) && idle > 0 && !ready_.empty(); looks -= looks > 0) {

@@ -58,7 +58,8 @@ class Search {
         return {std::span(paths.fast).subspan(begin, count), std::span(paths.stays).subspan(begin, count), paths.tail[t]};
     }
 
-    // Calls visit(first kernel, end) for every span of kernels during which the tensor is in the fast memory.
+    // Calls visit(first kernel, end) for every span of kernels during which the tensor is in the fast memory: as `_spans` in
+    // loadmaster/placement/autotm/sequence_arrays.py; tests/test_twins.py holds the two together.
     template <class Visit>
     void spans(const Paths &paths, std::int64_t t, Visit visit) const {
         const std::int64_t begin = t_.first[t], end = t_.first[t + 1];
@@ -105,7 +106,7 @@ class Search {
         return sum;
     }
 
-    // Seconds that the copies of a tensor's path take.
+    // Seconds that the copies of a tensor's path take: as `_copies` in loadmaster/placement/autotm/sequence_arrays.py.
     double copies(std::int64_t t) const {
         const std::int64_t begin = t_.first[t], end = t_.first[t + 1];
         if (!moves_ || begin == end) return 0;

@@ -252,6 +252,7 @@ def _offsets(lengths: list[int]) -> Ints:
 
 def _spans(arrays: SequenceArrays, t: int, fast: list[int], stays: list[int], tail: int) -> list[tuple[int, int]]:
     """Spans of kernels with the tensor in the fast memory: adjacent ones are one stay unless the tensor left in between."""
+    # As `spans` in src/native/placement/search.cpp.
     spans: list[tuple[int, int]] = []
     kernel = arrays.kernel[arrays.first[t] : arrays.first[t + 1]].tolist()
     live_range = arrays.live_range[t]
@@ -269,6 +270,7 @@ def _spans(arrays: SequenceArrays, t: int, fast: list[int], stays: list[int], ta
 
 def _copies(arrays: SequenceArrays, t: int, fast: list[int], stays: list[int], tail: int) -> list[Move]:
     """Copies of one tensor's path."""
+    # As `copies` in src/native/placement/search.cpp; tests/test_twins.py holds the two together.
     begin, end = int(arrays.first[t]), int(arrays.first[t + 1])
     kernel, live_range = arrays.kernel[begin:end].tolist(), arrays.live_range[t]
     reads, writes = arrays.reads[begin:end].tolist(), arrays.writes[begin:end].tolist()

@@ -101,6 +101,7 @@ class JointProblem:
     def _energy_of(self, run: _native.JointEvaluation) -> int:
         """Femtojoules of an evaluation."""
         tensor, write, in_fast = self.table.operand_tensor, self.table.operand_write, run.row_stay >= 0
+        # What goes to main memory: as `written_to_main` in src/native/joint/admission.cpp.
         to_main, kept = self._output.copy(), np.zeros(len(self._output), dtype=np.bool_)
         to_main[tensor[~in_fast]] = True
         kept[tensor[in_fast]] = True
