@@ -7,7 +7,9 @@ Ints = NDArray[np.int64]
 Indices = NDArray[np.int32]
 Floats = NDArray[np.float64]
 Flags = NDArray[np.uint8]
+# Two dimensions: a row for each task, job, genome or mapping.
 Table = NDArray[np.float64]
+IntTable = NDArray[np.int64]
 Cores = NDArray[np.int32]
 Priorities = NDArray[np.uint32]
 
@@ -27,10 +29,11 @@ class TaskGraph:
         tasks back, the others are metered.
         """
 
-    def dispatch(self, *, priority: Floats, duration: NDArray[np.int64], demand: NDArray[np.float64], release: Ints) -> Dispatch:
+    def dispatch(self, *, priority: Floats, duration: IntTable, demand: Floats, release: Ints) -> Dispatch:
         """List scheduling: whenever a core is idle, start the ready task of highest priority that would end there first.
 
-        ``duration`` of every task on every core, ``demand`` beside that on every link; no task starts before its ``release``.
+        ``duration`` of every task on every core, ``demand`` of that on every link (tasks x cores x links). No task starts before its
+        ``release``.
         """
 
 class Replay:
@@ -343,7 +346,7 @@ class PlacementProblem:
         slow: Floats, to_fast: Floats, to_slow: Floats, limit: Ints, first_operand: Ints, use: Ints, first_algorithm: Ints,
         seconds: Floats, workspace: Ints, first_entry: Ints, table: Floats
     ) -> None: ...
-    def bound(self, *, memory: Ints, shares: NDArray[np.int32], surcharge: Floats, noted: Flags, shift: int, moves: bool) -> float:
+    def bound(self, *, memory: Ints, shares: Indices, surcharge: Floats, noted: Flags, shift: int, moves: bool) -> float:
         """Seconds below which no placement comes (Lagrangian), computed in whole units of 2^-shift seconds and rounded down.
 
         ``memory`` are prices of a byte while each kernel runs, in those units; ``shares`` (kernels x 3) weigh arithmetic, fast and slow
@@ -434,7 +437,7 @@ class JointProblem:
     """
 
     def __init__(
-        self, *, compute: Table, row_job: Ints, row_tensor: Ints, row_write: Flags, moved: Ints, bytes: Ints, padded_bytes: Ints,
+        self, *, compute: Table, row_job: Ints, row_tensor: Ints, row_write: Flags, moved: IntTable, bytes: Ints, padded_bytes: Ints,
         producer: Ints, output: Flags, graph: TaskGraph, release: Ints, energy_penalty: Table, width: Floats, urgent: Flags,
         main_read: float, main_write: float, fast_read: float, fast_write: float, engine: float, capacity: int
     ) -> None: ...

@@ -30,6 +30,8 @@ Group group_of(const Table &latency, const Table &demand, const std::optional<Ta
     require(jobs < static_cast<std::size_t>(kMostJobs), "latency: too many jobs");
     require(demand.shape(0) == jobs && demand.shape(1) == cores, "demand: must have the shape of latency");
     require(!energy || (energy->shape(0) == jobs && energy->shape(1) == cores), "energy: must be None or have the shape of latency");
+    if (energy)
+        for (double joules : view(*energy)) require(joules >= 0.0, "energy: must not be negative");
     for (std::size_t job = 0; job < jobs; ++job) {
         bool runs = false;
         for (std::size_t i = job * cores; i < (job + 1) * cores; ++i) {
