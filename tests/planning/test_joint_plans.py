@@ -20,7 +20,7 @@ from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.joint.orders import Chain, best_blocks, chains, order_of
-from loadmaster.planning.joint.problem import Choices, JointProblem
+from loadmaster.planning.joint.problem import JointOptions, JointProblem
 from loadmaster.planning.joint.search import JointSearch
 from loadmaster.planning.plan import Plan
 from loadmaster.targets.hardware import Target
@@ -143,8 +143,8 @@ def test_every_order_ends_however_little_room_there_is() -> None:
     problem = joint_problem(work, machine)
     for slack in (0, 5):
         for keep in (0.3, 1.0):
-            found = problem.evaluate(np.arange(len(work.jobs)), Choices(keep=keep, slack=slack))
-            assert found.makespan > 0
+            found = problem.evaluate(np.arange(len(work.jobs)), JointOptions(retained_fraction=keep, release_delay_positions=slack))
+            assert found.run.makespan > 0
 
 
 @settings(max_examples=60, deadline=None)
@@ -164,8 +164,11 @@ def test_jobs_that_go_before_their_turn_leave_room_for_those_whose_turn_it_is(ra
     for job, record in enumerate(work.jobs):
         keys[job] = max([keys[job], *(keys[before] for before in record.after)])
     order = np.argsort(np.array(keys), kind="stable").astype(np.int64)
-    found = problem.evaluate(order, Choices(slack=random.randrange(6), crowd=crowd, regret=regret, fill=fill))
-    assert found.makespan == found.end.max() > 0
+    found = problem.evaluate(
+        order,
+        JointOptions(release_delay_positions=random.randrange(6), link_load_limit=crowd, core_wait_ratio=regret, filled_fraction=fill),
+    )
+    assert found.run.makespan == found.run.end.max() > 0
     _, placement, timeline = problem.decisions(found)
     stays = [r for r in placement.residences if r.memory == 1]
     events = []
@@ -182,7 +185,7 @@ def test_the_same_seed_finds_the_same() -> None:
     work = lower([residual_chain(3)], machine, mini_batches=3)
     problem = joint_problem(work, machine)
     first, second = (JointSearch(problem, [np.arange(len(work.jobs))], samples=40, seed=5).run(40) for _ in range(2))
-    assert first.evaluation.makespan == second.evaluation.makespan
+    assert first.evaluation.run.makespan == second.evaluation.run.makespan
     assert (first.order == second.order).all()
 
 
