@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import subprocess
 import warnings
 from collections.abc import Callable, Iterator
@@ -11,9 +12,7 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="the runtime needs torch 2.13.0", exc_type=ImportError)
-if not torch.__version__.startswith("2.13."):
-    pytest.skip("the runtime needs torch 2.13.0", allow_module_level=True)
+torch = pytest.importorskip("torch", reason="the runtime needs torch", exc_type=ImportError)
 
 
 @pytest.fixture(autouse=True)
@@ -64,3 +63,17 @@ def train(module: Any, inputs: tuple[Any, ...], backend: Any, options: Any = Non
 def same(one: list[Any], other: list[Any]) -> bool:
     """Equal bit for bit."""
     return len(one) == len(other) and all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def models_of(options: Any) -> list[Any]:
+    """All models that live and were compiled with this very object of options."""
+    from loadmaster.integrations.torch_compile.compiled_model import Model
+
+    gc.collect()
+    return [model for model in gc.get_objects() if type(model) is Model and model.options is options]
+
+
+def model_of(options: Any) -> Any:
+    """The only one."""
+    (model,) = models_of(options)
+    return model

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
+from tests.support.compiled import model_of  # noqa: E402
 from torch import nn  # noqa: E402
 
 from loadmaster.cli.main import app  # noqa: F401
@@ -16,7 +17,6 @@ from loadmaster.core.errors import ModelError  # noqa: F401
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: F401
 from loadmaster.integrations.torch_compile.compare import comparison, rivals  # noqa: F401
 from loadmaster.integrations.torch_compile.compare.comparison import Way  # noqa: F401
-from loadmaster.integrations.torch_compile.compiled_model import model_of  # noqa: F401
 from loadmaster.integrations.torch_compile.devices.slow_file import PAGE, SlowFile  # noqa: F401
 from loadmaster.integrations.torch_compile.running import STATED  # noqa: F401
 

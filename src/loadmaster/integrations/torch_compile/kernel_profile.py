@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_map
 
 from loadmaster import _native
 from loadmaster.integrations.torch_compile.captured import Call, Captured, View, views
+from loadmaster.integrations.torch_compile.devices import allocator_hook
 
 ALIGNMENT = 64
 """Bytes to which PyTorch aligns CPU memory; temporaries in a workspace keep it."""
@@ -117,6 +118,9 @@ def _profile(call: Call, captured: Captured) -> CallProfile:
     direct = tuple(_as_foretold(value, view) for value, view in zip(results, call.results, strict=True))
     homes = {value.untyped_storage().data_ptr(): i for i, value in enumerate(results) if isinstance(value, torch.Tensor)}
     del out, results
+    if not allocator_hook.leads():
+        made = sum(captured.storages[s].bytes for s in call.writes if s not in call.reads)
+        return CallProfile(_least(seconds, lambda: call.target(*arguments, **keywords)), outside=made, direct=(False,) * len(call.results))
     return judged(_least(seconds, lambda: call.target(*arguments, **keywords)), seen, homes, direct)
 
 
