@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 from typing import Any
 
 import pytest
@@ -30,3 +31,17 @@ def train(module: Any, inputs: tuple[Any, ...], backend: Any, options: Any = Non
 def same(one: list[Any], other: list[Any]) -> bool:
     """Equal bit for bit."""
     return len(one) == len(other) and all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def models_of(options: Any) -> list[Any]:
+    """All models that live and were compiled with this very object of options."""
+    from loadmaster.integrations.torch_compile.compiled_model import Model
+
+    gc.collect()
+    return [model for model in gc.get_objects() if type(model) is Model and model.options is options]
+
+
+def model_of(options: Any) -> Any:
+    """The only one."""
+    (model,) = models_of(options)
+    return model

@@ -3,13 +3,12 @@
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
-from tests.support.compiled import same, train  # noqa: E402
+from tests.support.compiled import model_of, same, train  # noqa: E402
 from torch import nn  # noqa: E402
 
 from loadmaster.core.errors import BudgetError, SlowMemoryError  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
-from loadmaster.integrations.torch_compile.compiled_model import model_of  # noqa: E402
 
 
 def least_share(options, module, inputs):
