@@ -19,7 +19,7 @@ lint: .venv/installed-dev
 # The native core again, with the address and undefined-behaviour sanitizers, in a folder of its own; -S hides the package in place.
 SANITIZED := build/sanitized
 SANITIZE_TESTS := tests/allocation/test_native_allocation.py tests/planning/test_packing.py tests/allocation/test_fast_path.py \
-    tests/planning/test_replay.py tests/mapping tests/planning/test_scheduling.py
+    tests/planning/test_replay.py tests/mapping tests/planning/test_scheduling.py tests/test_native_border.py tests/test_twins.py
 sanitize: .venv/installed-dev
 	rm -rf $(SANITIZED)
 	$(PIP) --target $(SANITIZED) --no-deps --config-settings=build-dir=build/sanitize \
