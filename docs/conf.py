@@ -76,7 +76,7 @@ def _directive(name: str) -> str:
 
 def _command_reference() -> str:
     """A section for every command, with its usage, what it does, and its options as a table."""
-    commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    commands: dict[str, Any] = typer.main.get_command(app).commands
     return "\n\n".join(_command_section(name, command) for name, command in commands.items())
 
 
@@ -102,11 +102,14 @@ def _complete(_: Sphinx, page: str, source: list[str]) -> None:
 
 def _by_home(application: Sphinx, environment: Any, node: pending_xref, content: nodes.Element) -> nodes.Node | None:
     """Docstrings name where things live; the reader finds them as ``loadmaster.NAME``."""
-    module, _, name = str(node.get("reftarget", "")).rpartition(".")
-    if node.get("refdomain") != "py" or name not in loadmaster.__all__ or _home(name) != module:
+    name = _PUBLIC.get(str(node.get("reftarget", "")))
+    if node.get("refdomain") != "py" or name is None:
         return None
     python = environment.get_domain("py")
     return python.resolve_xref(environment, node["refdoc"], application.builder, node["reftype"], f"loadmaster.{name}", node, content)
+
+
+_PUBLIC = {home.replace(":", ".") if ":" in home else f"{home}.{name}": name for name, home in loadmaster._HOMES.items()}
 
 
 def setup(application: Sphinx) -> None:

@@ -1,5 +1,6 @@
-"""Every example in the README and in docs/ runs as it is printed."""
+"""Every example in the README and in docs/, sub-folders included, runs as it is printed."""
 
+import ast
 import re
 import shlex
 from pathlib import Path
@@ -11,7 +12,7 @@ import loadmaster as lm
 from loadmaster.cli.main import app
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Setting up is what runs these tests in the first place.
 NOT_HERE = ("make ", "pip install ")
 
@@ -20,7 +21,7 @@ def blocks(language: str) -> list:
     found = [
         (page, body) for page in PAGES for body in re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
     ]
-    return [pytest.param(body, id=f"{page.name}-{number}") for number, (page, body) in enumerate(found)]
+    return [pytest.param(body, id=f"{page.relative_to(ROOT)}-{number}") for number, (page, body) in enumerate(found)]
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +49,15 @@ def test_python_of_the_documentation_runs(body: str) -> None:
     exec(compile(body, "documentation", "exec"), {})
 
 
+@pytest.mark.parametrize("body", blocks("python"))
+def test_python_of_the_documentation_imports_no_module_of_ours_but_the_package(body: str) -> None:
+    for node in ast.walk(ast.parse(body)):
+        if isinstance(node, ast.Import):
+            assert not [alias.name for alias in node.names if alias.name.startswith("loadmaster.")]
+        if isinstance(node, ast.ImportFrom):
+            assert not (node.module or "").startswith("loadmaster")
+
+
 @pytest.mark.parametrize("body", blocks("toml"))
 def test_target_files_of_the_documentation_are_valid(body: str, tmp_path: Path) -> None:
     file = tmp_path / "documented.toml"
@@ -57,8 +67,8 @@ def test_target_files_of_the_documentation_are_valid(body: str, tmp_path: Path) 
 
 def test_pictures_and_pages_that_are_linked_exist() -> None:
     for page in PAGES:
-        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-            assert (page.parent / link).exists(), f"{page.name}: {link}"
+        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / link).exists(), f"{page.relative_to(ROOT)}: {link}"
 
 
 def test_the_package_docstring_is_an_example_that_runs() -> None:
