@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from loadmaster.allocation.strategies.telamalloc import Options as TelaMallocOptions
     from loadmaster.allocation.strategies.telamalloc import TelaMalloc as TelaMalloc
     from loadmaster.allocation.verify import verify_buffers as verify_buffers
+    from loadmaster.core.errors import CapacityError as CapacityError
     from loadmaster.core.errors import LoadmasterError as LoadmasterError
     from loadmaster.core.violation import Violation as Violation
     from loadmaster.cost.analyse import analyse as analyse
@@ -70,6 +71,7 @@ _HOMES = {
     "Bank": "loadmaster.allocation.memories.problem",
     "BankAllocation": "loadmaster.allocation.memories.problem",
     "Buffer": "loadmaster.allocation.problem",
+    "CapacityError": "loadmaster.core.errors",
     "Graph": "loadmaster.workloads.graph",
     "JobAnalysis": "loadmaster.cost.job_analysis",
     "JobMapping": "loadmaster.mapping.answer",
@@ -122,6 +124,7 @@ __all__ = [
     "Bank",
     "BankAllocation",
     "Buffer",
+    "CapacityError",
     "Graph",
     "JobAnalysis",
     "JobMapping",
