@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint sanitize clean always
+.PHONY: demo test lint docs sanitize clean always
 
 demo: .venv/installed
 	$(BIN)/loadmaster plan onnx:resnet50 fixtures/bert-base.onnx.gz --target edge-npu --out demo-plan
@@ -15,6 +15,16 @@ lint: .venv/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# The site, in build/site; warnings are errors, so that a broken link or a faulty docstring fails.
+docs: .venv/installed-docs
+	$(BIN)/python -m sphinx -W --keep-going -q -E -d build/doctrees docs build/site
+	@echo "build/site/index.html"
+
+# The package is there already, so that this adds what builds the site and compiles nothing.
+.venv/installed-docs: .venv/installed
+	$(PIP) "loadmaster[docs]"
+	touch $@
 
 # The native core again, with the address and undefined-behaviour sanitizers, in a folder of its own; -S hides the package in place.
 SANITIZED := build/sanitized
