@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from test_cli import refused, run
+from tests.support.command_line import refused, run
 from tests.support.hand_sequence import step
 
 from loadmaster.placement.sequence_json import write_sequence
