@@ -4,17 +4,18 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.support.needs import PUBLIC_INSTANCES
 
 import loadmaster as lm
 
 FOLDER = Path(os.environ.get("LOADMASTER_ALLOCATION_DATA", Path(__file__).parents[3] / "shared" / "data" / "allocation"))
 FILES = {path.name.split(".")[0]: path for path in sorted(FOLDER.glob("*.csv"))}
-pytestmark = pytest.mark.skipif(not FILES, reason="no instances at hand")
+pytestmark = pytest.mark.skipif(not FILES, reason=PUBLIC_INSTANCES)
 
 
 def read(name: str) -> lm.Problem:
     if name not in FILES:
-        pytest.skip(f"{name} is not at hand")
+        pytest.skip(f"{name}: {PUBLIC_INSTANCES}")
     return lm.read_buffers(FILES[name])
 
 

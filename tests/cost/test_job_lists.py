@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.layers import M3E
+from tests.support.needs import PUBLIC_INSTANCES
 
 from loadmaster.core.errors import JobError
 from loadmaster.cost.analyse import read_job_list
@@ -90,7 +91,7 @@ def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
             read_job_list(tmp_path / name)
 
 
-@pytest.mark.skipif(not INSTANCES.is_dir(), reason="the public instances are not here")
+@pytest.mark.skipif(not INSTANCES.is_dir(), reason=PUBLIC_INSTANCES)
 def test_the_public_instances_are_groups_of_a_hundred_jobs() -> None:
     lists = sorted(INSTANCES.glob("*.csv"))
     assert len(lists) == 20

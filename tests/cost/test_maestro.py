@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.layers import M3E, one_job, operand_bytes
+from tests.support.needs import PUBLIC_INSTANCES
 
 import loadmaster as lm
 from loadmaster.core.errors import JobError
@@ -19,7 +20,7 @@ from loadmaster.workloads.lowering.instantiate import lower
 
 ANSWERS = M3E / "maestro.csv"
 HEADER = "K,C,Y,X,R,S,type"
-needs_answers = pytest.mark.skipif(not ANSWERS.is_file(), reason="MAESTRO's answers are not here")
+needs_answers = pytest.mark.skipif(not ANSWERS.is_file(), reason=PUBLIC_INSTANCES)
 
 
 def setting(rows: int = 32, style: str = "weight-stationary", *more: str) -> Target:

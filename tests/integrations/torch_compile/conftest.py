@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.needs import MOUNT
 
 torch = pytest.importorskip("torch", reason="the runtime needs torch 2.13.0", exc_type=ImportError)
 if not torch.__version__.startswith("2.13."):
@@ -35,6 +36,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], check=True, capture_output=True)
         subprocess.run(["mount", "-o", "loop", image, folder], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
-        pytest.skip("no file system can be mounted here")
+        pytest.skip(MOUNT)
     yield folder
     subprocess.run(["umount", "--lazy", folder], check=True)
