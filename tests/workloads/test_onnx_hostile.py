@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import gzip
 from collections.abc import Callable
 from dataclasses import replace
@@ -203,10 +204,11 @@ def test_a_damaged_file_is_refused_or_read_as_what_it_says(tmp_path_factory: pyt
         data[position] ^= mask
     path = tmp_path_factory.getbasetemp() / "damaged.onnx"
     path.write_bytes(data)
-    try:
+    graph = None
+    with contextlib.suppress(ModelError):
         graph = load(path)
-    except ModelError as error:
-        assert str(error).startswith(f"{path}: ")
+    if graph is None:
+        complaint(path)
     else:
         assert_graph_is_of(graph, onnx.load_from_string(bytes(data)))
 
