@@ -55,7 +55,7 @@ def test_a_worker_that_is_killed_on_the_way_loses_nothing(scheduler: str, tmp_pa
     arguments, options = ([residual_chain(4)], lm.target("edge-npu"), AXES), {"mini_batches": 2, "rounds": 1}
     killed: list[int] = []
     with distributed.Client(scheduler, set_as_default=False) as onlooker, dask_cluster(f"dask://{scheduler}") as executor:
-        onlooker.wait_for_workers(2, timeout=60)
+        onlooker.wait_for_workers(2, timeout=600)
         processes = onlooker.run(os.getpid)
 
         def kill_one(stage: str, share: float) -> None:
@@ -67,7 +67,8 @@ def test_a_worker_that_is_killed_on_the_way_loses_nothing(scheduler: str, tmp_pa
         store = SweepStore(tmp_path / "sweep.sqlite")
         found = sweep(*arguments, executor=executor, store=store, progress=kill_one, **options)
         assert len(killed) == 1
-        assert len(onlooker.scheduler_info()["workers"]) == 1
+        while len(onlooker.scheduler_info()["workers"]) > 1:  # the scheduler may not have noticed yet
+            time.sleep(0.05)
     assert found.missing == 0
     with local_processes(1) as here:
         again = sweep(*arguments, executor=here, store=store, **options)

@@ -223,7 +223,7 @@ def test_the_command_writes_table_page_and_json_and_goes_on_after_ctrl_c(tmp_pat
     while finished(out / "sweep.sqlite") == 0 and process.poll() is None:
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=600)
     assert process.returncode == 0, stderr
     stopped = json.loads(stdout)
     result = subprocess.run(command(*options), capture_output=True, text=True, check=True, env=environment)
