@@ -177,7 +177,7 @@ def test_time_limits_and_interrupts_keep_the_best_so_far() -> None:
 
 _INTERRUPTED = """
 import sys, numpy as np
-from loadmaster.job_analysis import JobAnalysis
+from loadmaster.cost.job_analysis import JobAnalysis
 from loadmaster.mapping.map_jobs import map_dependent_jobs, map_jobs
 generator = np.random.default_rng(0)
 shape = 60, 4

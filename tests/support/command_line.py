@@ -1,6 +1,4 @@
-"""Runs the command line in a process of its own."""
-
-from __future__ import annotations
+"""Runs the program as a user does, and checks how it refuses."""
 
 import os
 import subprocess
