@@ -32,6 +32,7 @@ def answer_holds(buffers, answer: lm.Allocation) -> None:
 @pytest.mark.parametrize("name", ["auto", "exact"])
 @given(records())
 @fuzz(150)
+@pytest.mark.slow
 def test_proofs_agree_with_brute_force(name: str, buffers: list[lm.Buffer]) -> None:
     answer = lm.allocate(buffers, strategy=name)
     answer_holds(buffers, answer)

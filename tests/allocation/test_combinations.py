@@ -112,6 +112,7 @@ def test_conflicts_of_two_cores_are_solved_exactly() -> None:
     assert lm.allocate(buffers, 5, conflicts=[(i, (i + 1) % 5) for i in range(5)]).certificate.instant is None
 
 
+@pytest.mark.slow
 def test_thousands_of_conflicting_buffers_are_packed() -> None:
     random = np.random.default_rng(0)
     lower = np.concatenate([np.arange(500), np.arange(500)])

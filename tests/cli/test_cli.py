@@ -17,6 +17,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Comple
     return run("plan", "onnx:squeezenet", "--target", "edge-npu", "--out", out, "--seed", "5", "--json"), out
 
 
+@pytest.mark.slow
 def test_plan_prints_exactly_one_json_object_with_what_is_promised(planned) -> None:
     result, out = planned
     assert result.returncode == 0, result.stderr
@@ -48,6 +49,7 @@ def test_a_written_plan_verifies_and_a_broken_one_does_not(planned, tmp_path: Pa
     assert json.loads(as_json.stdout)["valid"] is False
 
 
+@pytest.mark.slow
 def test_plan_says_what_it_was_made_for_and_what_came_of_deadlines(tmp_path: Path) -> None:
     command = (
         "plan",
@@ -96,6 +98,7 @@ def test_goals_that_make_no_sense_are_refused(options: tuple[str, ...], words: t
     assert not (tmp_path / "p").exists()
 
 
+@pytest.mark.slow
 def test_the_summary_says_what_was_planned_and_that_figures_are_estimates(tmp_path: Path) -> None:
     result = run("plan", "onnx:squeezenet", "--target", "m3e-s1", "--out", tmp_path)
     assert result.returncode == 0, result.stderr
@@ -187,6 +190,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert result.stderr.strip().splitlines()[-1] == "[]"
 
 
+@pytest.mark.slow
 def test_if_one_file_cannot_be_written_none_is(tmp_path: Path) -> None:
     (tmp_path / "out" / "report.html").mkdir(parents=True)
     refused(run("plan", "onnx:squeezenet", "--target", "edge-npu", "--out", tmp_path / "out"), "report.html")

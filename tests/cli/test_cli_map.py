@@ -66,6 +66,7 @@ def test_a_front_of_two_objectives(folder: Path) -> None:
     assert "throughput" in run("map", "jobs.csv", *options, cwd=folder).stdout
 
 
+@pytest.mark.slow
 def test_dependencies_are_kept_when_asked_for(folder: Path) -> None:
     options = ("onnx:squeezenet", "--target", "m3e-s2", "--precision", "int8", "--samples", "20", "--json")
     free, bound = (json.loads(run("map", *options, *more, cwd=folder).stdout) for more in ((), ("--dependencies",)))
@@ -76,6 +77,7 @@ def test_dependencies_are_kept_when_asked_for(folder: Path) -> None:
     assert all(job["start"] >= ends[first] * (1 - 1e-9) for job in bound["jobs"] if job["job"] != first)
 
 
+@pytest.mark.slow
 def test_networks_that_come_again_report_latencies_and_misses(folder: Path) -> None:
     options = ("onnx:squeezenet", "--target", "m3e-s2", "--precision", "int8", "--mini-batches", "3", "--samples", "20", "--dependencies")
     timing = ("--timing", "squeezenet:period=2ms,deadline=10us,priority=2")

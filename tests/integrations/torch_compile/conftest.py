@@ -39,3 +39,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip(MOUNT)
     yield folder
     subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Compiling takes seconds: every test of this folder is slow."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.slow)
