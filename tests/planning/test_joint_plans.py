@@ -106,6 +106,14 @@ def test_plans_hold_at_any_speed_and_are_never_worse_than_separate_ones(
         assert clashes(joint, with_random_times(joint, 100 * seed + again)) == []
 
 
+def test_a_small_plan_is_found_jointly_and_holds() -> None:
+    separate, joint = (lm.plan([residual_chain(2)], npu(scratchpad=2**14), mini_batches=2, rounds=rounds) for rounds in (0, 1))
+    assert lm.verify(joint) == ()
+    assert joint.metrics.makespan.lower_bound <= joint.metrics.makespan.value < separate.metrics.makespan.value
+    assert separate.search == ()
+    assert joint.search
+
+
 def test_weights_that_fit_are_read_once_for_all_mini_batches() -> None:
     plan = lm.plan([residual_chain(3)], npu(scratchpad=2**20), mini_batches=4)
     weights = {tensor.name for tensor in plan.tensors if tensor.kind == "weight"}
