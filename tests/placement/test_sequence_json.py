@@ -105,6 +105,7 @@ values = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dic
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
+@pytest.mark.slow
 def test_any_value_anywhere_is_read_or_refused(data: st.DataObject) -> None:
     record = json.loads(sequence_to_text(STEPS))
     place: Any = record

@@ -51,6 +51,7 @@ def scheduler(tmp_path: Path) -> Iterator[str]:
             process.wait()
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_on_the_way_loses_nothing(scheduler: str, tmp_path: Path) -> None:
     arguments, options = ([residual_chain(4)], lm.target("edge-npu"), AXES), {"mini_batches": 2, "rounds": 1}
     killed: list[int] = []
@@ -76,6 +77,7 @@ def test_a_worker_that_is_killed_on_the_way_loses_nothing(scheduler: str, tmp_pa
         assert sweep(*arguments, executor=here, **options).points == found.points
 
 
+@pytest.mark.slow
 def test_the_command_uses_the_cluster(scheduler: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "loadmaster", "plan", "onnx:squeezenet", "--target", "edge-npu", "--rounds", "0"]
     sweeps = ["--sweep", "scratchpad=1MiB:2MiB", "--cluster", f"dask://{scheduler}", "--out", str(tmp_path / "out")]

@@ -211,6 +211,7 @@ def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "loadmaster", "plan", "onnx:squeezenet", "--target", "edge-npu", *map(str, arguments)]
 
 
+@pytest.mark.slow
 def test_the_command_writes_table_page_and_json_and_goes_on_after_ctrl_c(tmp_path: Path) -> None:
     """Ctrl-C goes to the whole process group, as a terminal sends it, once the first point is in the file."""
     out = tmp_path / "out"

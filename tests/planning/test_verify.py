@@ -98,6 +98,7 @@ def test_a_plan_without_anything_holds() -> None:
     assert verify(replace(empty, metrics=replace(metrics, **nothing))) == ()
 
 
+@pytest.mark.slow
 def test_a_long_plan_holds() -> None:
     assert verify(long_plan(4000, 4)) == ()
 

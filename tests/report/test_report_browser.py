@@ -86,6 +86,7 @@ def test_hostile_names_stay_text(driver: Any, plan: Plan, rename_plan: Callable[
     assert outside_requests(driver) == []
 
 
+@pytest.mark.slow
 def test_the_page_of_a_sweep_draws_its_two_charts_and_asks_for_nothing(driver: Any, tmp_path: Path) -> None:
     """Points with a plan and without one, one that is missing, and names that would like to be markup."""
     points = (
