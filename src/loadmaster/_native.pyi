@@ -147,6 +147,20 @@ def place_in_order(
 ) -> tuple[NDArray[np.int64], int]:
     """Each buffer in turn at its lowest gap (or its tightest), pinned ones first whatever the order: offsets and peak."""
 
+def place_what_fits(
+    size: NDArray[np.int64],
+    alignment: NDArray[np.int64],
+    pin: NDArray[np.int64],
+    first: NDArray[np.int64],
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+    low: NDArray[np.int64],
+    high: NDArray[np.int64],
+    order: NDArray[np.int64],
+    capacity: int,
+) -> NDArray[np.int64]:
+    """Each buffer in turn at its lowest gap; -1 for those that would end past ``capacity`` there. None may be pinned."""
+
 def allocate_greedy(
     size: NDArray[np.int64],
     alignment: NDArray[np.int64],
@@ -158,10 +172,11 @@ def allocate_greedy(
     high: NDArray[np.int64],
     hint: NDArray[np.int64],
     seconds: float,
+    enough: int = 0,
 ) -> tuple[str, NDArray[np.int64], int, int, str, bool]:
     """The best of a family of first-fit orders: status, offsets, peak, lower bound, name of the order, interrupted.
 
-    Stops at the load bound or after ``seconds``, never before the first order is through.
+    Stops at the load bound, at a peak of ``enough``, or after ``seconds``, never before the first order is through.
     """
 
 def fit_exact(

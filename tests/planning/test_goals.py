@@ -188,7 +188,7 @@ def test_thrift_spends_time_to_save_energy() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"objective": "beauty"}, "objective 'beauty' is not known: use throughput, latency, energy, edp"),
+        ({"objective": "beauty"}, "no objective 'beauty': choose one of throughput, latency, energy, edp"),
         ({"objective": "latency", "network": "net"}, "latency of 'net': there is no such network: use chain"),
         ({"network": "chain"}, "is for the objective latency"),
         ({"deadlines": {"net": 1.0}}, "deadline of 'net': there is no such network"),

@@ -19,7 +19,7 @@ from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.planning.goal import goal_of
-from loadmaster.planning.joint.orders import best_blocks, chains
+from loadmaster.planning.joint.orders import Chain, best_blocks, chains, order_of
 from loadmaster.planning.joint.problem import Choices, JointProblem
 from loadmaster.planning.joint.search import JointSearch
 from loadmaster.planning.plan import Plan
@@ -209,3 +209,17 @@ def test_weights_that_a_file_computes_are_weights_and_their_tiles_are_shared() -
     sizes = [tensor.bytes for tensor in work.tensors if tensor.storage == "fc6_w_0"]
     assert sum(sizes) == 102760448
     assert max(sizes) <= 2**21
+
+
+def test_blocks_of_a_long_chain_end_where_little_is_handed_over_and_cover_it() -> None:
+    dice = np.random.default_rng(1)
+    steps, batches = 3000, 4
+    weights, live, passed = dice.integers(1, 1000, steps), dice.integers(8000, 9000, steps), dice.integers(1, 8000, steps)
+    chain = Chain(np.arange(batches * steps).reshape(batches, steps), weights, live, passed)
+    blocks = best_blocks(chain, 30_000)
+    ends = [block.end for block in blocks]
+    assert ends == sorted(set(ends))
+    assert ends[-1] == steps
+    assert len(blocks) > 20
+    assert np.mean(chain.passed[ends[:-1]]) < np.mean(chain.passed) / 2
+    assert sorted(order_of(chain, blocks).tolist()) == list(range(batches * steps))

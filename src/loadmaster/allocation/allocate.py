@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from loadmaster.allocation.search_state import Search
 from loadmaster.allocation.strategies.registry import require
 from loadmaster.allocation.strategies.registry import strategy as lookup
 from loadmaster.allocation.verify import broken_rules
+from loadmaster.core.arguments import require_type
 from loadmaster.core.errors import AllocationError, LoadmasterError
 
 
@@ -73,6 +75,7 @@ def allocate(
         quick = allocate_at_once(buffers, capacity, seed, threads)
         if quick is not None:
             return quick
+    require_type(strategy, str, "strategy", AllocationError)
     problem = aligned(problem_of(buffers, **demands), alignment)
     check_limits(capacity, time_limit, seed, threads)
     if problem.homes is not None:
@@ -136,6 +139,8 @@ def aligned(problem: Problem, alignment: int | None) -> Problem:
 
 def check_limits(capacity: int | None, time_limit: float | None, seed: int, threads: int) -> None:
     """Raise `AllocationError` for limits that make no sense."""
+    for name, value, kind in (("time_limit", time_limit or 0, Real), ("seed", seed, Integral), ("threads", threads, Integral)):
+        require_type(value, kind, name, AllocationError)
     if capacity is not None and (isinstance(capacity, bool) or not isinstance(capacity, int | np.integer) or not 0 <= capacity < 2**62):
         raise AllocationError(f"capacity {capacity!r}: give a whole number of bytes from 0 to 2^62")
     if time_limit is not None and not time_limit >= 0:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadmaster.allocation.problem import FREE, NO_GAPS, Buffer, Gaps, Homes, Ints, Problem
+from loadmaster.core.arguments import require_type
 from loadmaster.core.errors import AllocationError
 
 LARGEST = 2**62
@@ -36,6 +37,7 @@ def problem_of(buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequenc
     """
     if isinstance(buffers, Problem):
         return buffers
+    require_type(buffers, (Sequence, Mapping, np.ndarray), "buffers", AllocationError)
     if isinstance(buffers, Mapping):
         columns, ids, gaps = dict(buffers), buffers.get("ids"), NO_GAPS
     elif len(buffers) and all(isinstance(buffer, Buffer) for buffer in buffers):

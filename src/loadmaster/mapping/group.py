@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadmaster import _native
+from loadmaster.core.arguments import instead
 from loadmaster.core.errors import MappingError
 from loadmaster.cost.job_analysis import JobAnalysis
 
@@ -107,7 +108,7 @@ def group_of(analysis: JobAnalysis, bandwidth: float, allocator: str = "demand",
     if not bandwidth > 0:
         raise MappingError(f"system bandwidth {bandwidth!r}: give bytes per second, more than zero")
     if allocator not in ALLOCATORS:
-        raise MappingError(f"allocator {allocator!r} is not known: use {' or '.join(ALLOCATORS)}")
+        raise MappingError(f"there is no allocator {allocator!r}: {instead(allocator, ALLOCATORS)}")
     if weights[1] and analysis.energy is None:
         raise MappingError("this objective needs energies, and the cost model gives none: use another objective or another --cost")
     runs = np.isfinite(analysis.latency)

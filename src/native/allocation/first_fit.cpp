@@ -180,6 +180,19 @@ Greedy run(const Buffers &buffers, const Timeline &time, std::span<const std::in
     return result;
 }
 
+template <typename Placed>
+std::vector<std::int64_t> run_what_fits(const Buffers &buffers, const Timeline &time, std::span<const std::int64_t> order, std::int64_t capacity) {
+    Placed placed(time);
+    std::vector<std::int64_t> offset(buffers.count(), 0);
+    for (std::int64_t b : order) {
+        if (time.sections(b).empty()) continue;
+        const std::int64_t at = placed.place(buffers, b, false);
+        offset[b] = at + buffers.size[b] <= capacity ? at : -1;
+        if (offset[b] >= 0) placed.take(b, at);
+    }
+    return offset;
+}
+
 // Pinned buffers that overlap: nothing can be done about them.
 bool pins_clash(const Buffers &buffers, const Timeline &time) {
     struct Pinned {
@@ -295,6 +308,11 @@ Greedy place_in_order(const Buffers &buffers, std::span<const std::int64_t> orde
         if (!offset.empty()) return {true, offset, highest(buffers, offset), {}};
     }
     return buffers.count() <= kFew ? run<List>(buffers, time, order, best_fit, limit) : run<Tree>(buffers, time, order, best_fit, limit);
+}
+
+std::vector<std::int64_t> place_what_fits(const Buffers &buffers, std::span<const std::int64_t> order, std::int64_t capacity) {
+    const Timeline time(buffers);
+    return buffers.count() <= kFew ? run_what_fits<List>(buffers, time, order, capacity) : run_what_fits<Tree>(buffers, time, order, capacity);
 }
 
 Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint, std::int64_t enough, Budget &budget) {

@@ -22,6 +22,9 @@ struct Greedy {
 // top exceeds `limit`.
 Greedy place_in_order(const Buffers &buffers, std::span<const std::int64_t> order, bool best_fit, std::int64_t limit);
 
+// Each buffer in turn at its lowest gap, -1 for those that would end past `capacity` there. None may be pinned.
+std::vector<std::int64_t> place_what_fits(const Buffers &buffers, std::span<const std::int64_t> order, std::int64_t capacity);
+
 // The best of a family of orders. Stops at a peak of `enough` or once the budget is spent, never before the first order is through.
 Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint, std::int64_t enough, Budget &budget);
 

@@ -108,12 +108,29 @@ nb::object py_load_bound(const Ints &size, const Ints &first, const Ints &begin,
     return nb::make_tuple(load.bytes, load.instant);
 }
 
+void require_order(const Ints &order, const Buffers &buffers) {
+    require(static_cast<std::int64_t>(order.size()) == buffers.count(), "order: must name every buffer once");
+    std::vector<char> seen(order.size(), 0);
+    for (std::int64_t b : view(order)) require(b >= 0 && b < buffers.count() && !seen[b]++, "order: must name every buffer once");
+}
+
+nb::object py_place_what_fits(const Ints &size, const Ints &alignment, const Ints &pin, const Ints &first, const Ints &begin, const Ints &end,
+                              const Ints &low, const Ints &high, const Ints &order, std::int64_t capacity) {
+    const Buffers buffers = checked({view(size), view(alignment), view(pin), view(first), view(begin), view(end), view(low), view(high)});
+    require_order(order, buffers);
+    for (std::int64_t at : view(pin)) require(at < 0, "pin: no buffer may be pinned");
+    std::vector<std::int64_t> offset;
+    {
+        nb::gil_scoped_release release;
+        offset = place_what_fits(buffers, view(order), capacity);
+    }
+    return to_numpy(std::move(offset), {size.size()});
+}
+
 nb::object py_place_in_order(const Ints &size, const Ints &alignment, const Ints &pin, const Ints &first, const Ints &begin, const Ints &end,
                              const Ints &low, const Ints &high, const Ints &order, bool best_fit) {
     const Buffers buffers = checked({view(size), view(alignment), view(pin), view(first), view(begin), view(end), view(low), view(high)});
-    require(order.size() == size.size(), "order: must name every buffer once");
-    std::vector<char> seen(size.size(), 0);
-    for (std::int64_t b : view(order)) require(b >= 0 && b < buffers.count() && !seen[b]++, "order: must name every buffer once");
+    require_order(order, buffers);
     Greedy greedy;
     {
         nb::gil_scoped_release release;
@@ -124,7 +141,7 @@ nb::object py_place_in_order(const Ints &size, const Ints &alignment, const Ints
 }
 
 nb::object py_allocate_greedy(const Ints &size, const Ints &alignment, const Ints &pin, const Ints &first, const Ints &begin, const Ints &end,
-                              const Ints &low, const Ints &high, const Ints &hint, double seconds) {
+                              const Ints &low, const Ints &high, const Ints &hint, double seconds, std::int64_t enough) {
     const Buffers buffers = checked({view(size), view(alignment), view(pin), view(first), view(begin), view(end), view(low), view(high)});
     const auto hints = checked_hint(hint, buffers);
     Budget budget = budget_of(-1, seconds);
@@ -133,7 +150,7 @@ nb::object py_allocate_greedy(const Ints &size, const Ints &alignment, const Int
     {
         nb::gil_scoped_release release;
         bound = simple_bound(buffers);
-        greedy = best_first_fit(buffers, hints, bound, budget);
+        greedy = best_first_fit(buffers, hints, std::max(bound, enough), budget);
     }
     if (!greedy.packed) greedy.offset.assign(size.size(), -1);
     const Status status = !greedy.packed ? Status::infeasible : greedy.peak == bound ? Status::optimal : Status::feasible;
@@ -289,7 +306,10 @@ void bind_allocation(nb::module_ &module) {
     module.def("place_in_order", &py_place_in_order, nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("first"), nb::arg("begin"),
                nb::arg("end"), nb::arg("low"), nb::arg("high"), nb::arg("order"), nb::arg("best_fit"));
     module.def("allocate_greedy", &py_allocate_greedy, nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("first"), nb::arg("begin"),
-               nb::arg("end"), nb::arg("low"), nb::arg("high"), nb::arg("hint"), nb::arg("seconds"));
+               nb::arg("end"), nb::arg("low"), nb::arg("high"), nb::arg("hint"), nb::arg("seconds"),
+               nb::arg("enough") = 0);
+    module.def("place_what_fits", &py_place_what_fits, nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("first"), nb::arg("begin"),
+               nb::arg("end"), nb::arg("low"), nb::arg("high"), nb::arg("order"), nb::arg("capacity"));
     module.def("fit_exact", &py_fit_exact, nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("first"), nb::arg("begin"), nb::arg("end"),
                nb::arg("low"), nb::arg("high"), nb::arg("hint"), nb::arg("capacity"), nb::arg("nodes"), nb::arg("seconds"), nb::arg("seed"),
                nb::arg("rules"), nb::arg("threads"));

@@ -7,8 +7,9 @@ together become a cut, and the program chooses again.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from loadmaster.allocation.memories.verify import broken_bank_rules
 from loadmaster.allocation.problem import Buffer, Ints, Problem
 from loadmaster.allocation.reduction.reduce import Reduced, reduce
 from loadmaster.allocation.rules import check, check_pins, problem_of
+from loadmaster.core.arguments import takes
 from loadmaster.core.errors import AllocationError, LoadmasterError
 
 _MOST = 5_000
@@ -38,6 +40,7 @@ _SHARE = 20
 """Each packing gets this part of the usual budget, and of many buffers less: there are many packings."""
 
 
+@takes(AllocationError, memories=Iterable, strategy=str, alignment=Integral, threads=Integral, time_limit=Real, seed=Integral)
 def allocate_banks(
     buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | NDArray[Any],
     memories: Sequence[Bank],

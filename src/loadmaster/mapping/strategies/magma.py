@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from loadmaster import _native
+from loadmaster.core.arguments import require_known
 from loadmaster.core.errors import MappingError
 from loadmaster.mapping.group import Queues
 from loadmaster.mapping.group_search import Genome, Search, Strategy
@@ -68,9 +69,8 @@ def settings(search: Search) -> dict[str, float]:
     MappingError
         If there is no such setting, or it is out of range.
     """
-    unknown = sorted(set(search.settings) - DEFAULTS.keys())
-    if unknown:
-        raise MappingError(f"magma has no setting {unknown[0]!r}: use {', '.join(DEFAULTS)}")
+    for name in search.settings:
+        require_known("setting of magma", name, DEFAULTS, MappingError)
     values = DEFAULTS | dict(search.settings)
     if not 2 <= values["population"] <= 100_000:
         raise MappingError(f"population {values['population']:g}: give from 2 to 100,000")

@@ -15,7 +15,7 @@ from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.cost.job_table import JobTable
 from loadmaster.planning.decisions import Copy, Placement, Residence, Schedule, Score, Timeline
-from loadmaster.planning.goal import Goal
+from loadmaster.planning.goal import Goal, overflowing
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
 
@@ -31,9 +31,9 @@ class Choices:
     held for ``slack`` positions of the order after the last use, so that as many jobs may run side by side. ``once`` says whether what is
     used once is fetched ahead too; ``fast_price`` is what a second of the fast link costs, one of the main link being 1. A job waits where
     demands on a link that it mostly needs would sum to more than ``crowd`` (1 is all that the link can give), while others can start; it
-    waits up to ``regret`` seconds for a core on which it is a second faster. ``fill`` is the share of the fast memory that may be filled.
-    ``thrift`` is how much the energy of a job speaks for a core beside the time at which it ends there (1: at the rate at which all jobs
-    take both), and ``alone`` has everything else wait for the networks that are pressing.
+    waits up to ``regret`` seconds for a core on which it is a second faster. ``fill`` is the share of the fast memory that may be filled,
+    ``main_fill`` that of main memory. ``thrift`` is how much the energy of a job speaks for a core beside the time at which it ends there
+    (1: at the rate at which all jobs take both), and ``alone`` has everything else wait for the networks that are pressing.
     """
 
     keep: float = 1.0
@@ -44,6 +44,7 @@ class Choices:
     crowd: float = math.inf
     regret: float = 0.0
     fill: float = 1.0
+    main_fill: float = 1.0
     thrift: float = 0.0
     alone: bool = False
 
@@ -80,6 +81,9 @@ class JointProblem:
         self._bytes = np.array([tensor.bytes for tensor in workload.tensors], dtype=np.int64)
         self._output = np.array([tensor.is_output for tensor in workload.tensors], dtype=np.bool_)
         self._pressing = np.array([job.network in goal.pressing for job in workload.jobs], dtype=np.bool_)
+        self._padded = np.array([target.main.padded(tensor.bytes) for tensor in workload.tensors], dtype=np.int64)
+        self._producer = np.array([tensor.producer for tensor in workload.tensors], dtype=np.int64)
+        self._stays = self._output | np.array([tensor.kind == "weight" for tensor in workload.tensors], dtype=np.bool_)
         main, fast, rates = target.main, target.fast, energy.rates
         # Per second of its link a byte takes energy too: with this price, stays are chosen by the energy that they save.
         self.energy_price = rates.fast * fast.read_bandwidth / (rates.main * main.read_bandwidth) if rates.main else 0.0
@@ -110,7 +114,33 @@ class JointProblem:
         if found.makespan < 0:
             return found
         end = found.end[: len(self.workload.jobs)]
-        return replace(found, score=self.goal.score(end, found.makespan, lambda: self._energy_of(found)))
+        score = self.goal.score(end, found.makespan, lambda: self._energy_of(found))
+        # Behind the highest buffer nothing needs to be aligned.
+        room = self.target.main.padded(int(self.target.main.capacity * choices.main_fill))
+        if int(self._padded.sum()) > room:
+            score = overflowing(score, self.main_load(found) - room)
+        return replace(found, score=score)
+
+    def main_load(self, found: Evaluation) -> int:
+        """Most bytes that main memory holds at one instant of an evaluation; O(operands + tensors log tensors)."""
+        tensor, write, in_fast = self.table.operand_tensor, self.table.operand_write, found.row_stay >= 0
+        jobs, made = len(self.workload.jobs), self._producer >= 0
+        start = np.where(made, found.start[self._producer], 0)
+        end = np.where(made, found.end[self._producer], 0)
+        streamed = ~in_fast & ~write
+        np.maximum.at(end, tensor[streamed], found.end[self.table.operand_job[streamed]])
+        np.maximum.at(end, found.stay_tensor[found.copies], found.end[jobs : jobs + len(found.copies)])
+        end[self._stays] = found.makespan
+        here = self._in_main(found) | ~made
+        return _most_alive(start[here], end[here], self._padded[here])
+
+    def _in_main(self, found: Evaluation) -> NDArray[np.bool_]:
+        """Tensors that main memory holds because they are outputs, read there, or used nowhere else."""
+        tensor, write, in_fast = self.table.operand_tensor, self.table.operand_write, found.row_stay >= 0
+        used, in_main = np.zeros((2, len(self._output)), dtype=np.bool_)
+        used[tensor[in_fast]] = True
+        in_main[tensor[~in_fast & ~write]] = True
+        return np.asarray(in_main | self._output | ~used)
 
     def _energy_of(self, found: Evaluation) -> int:
         """Femtojoules of an evaluation."""
@@ -133,11 +163,10 @@ class JointProblem:
     def _placement(self, found: Evaluation) -> Placement:
         table, tensors = self.table, self.workload.tensors
         tensor, write, in_fast = table.operand_tensor, table.operand_write, found.row_stay >= 0
-        read_fast, write_fast, in_main = (np.zeros(len(tensors), dtype=np.bool_) for _ in range(3))
+        read_fast, write_fast = (np.zeros(len(tensors), dtype=np.bool_) for _ in range(2))
         read_fast[tensor[in_fast & ~write]] = True
         write_fast[tensor[in_fast & write]] = True
-        in_main[tensor[~in_fast & ~write]] = True
-        in_main |= np.array([t.is_output for t in tensors], dtype=np.bool_) | ~(read_fast | write_fast)
+        in_main = self._in_main(found)
         streamed = np.flatnonzero(~in_fast & ~write & read_fast[tensor])
         users, streams = self._users(found)
         task = {stay: len(self.workload.jobs) + number for number, stay in enumerate(found.copies.tolist())}
@@ -173,6 +202,13 @@ class JointProblem:
         tensor = int(found.stay_tensor[stay])
         again = stay > 0 and found.stay_tensor[stay - 1] == tensor
         return Copy(tensor, True, tuple(users[stay - 1]) if again else (), tuple(users[stay]))
+
+
+def _most_alive(start: Ints, end: Ints, size: Ints) -> int:
+    """Most bytes alive at one time; at one instant, ends come before starts, but an empty lifetime counts as an instant."""
+    times = np.concatenate([np.maximum(end, start + 1), start])
+    order = np.argsort(times, kind="stable")
+    return int(np.cumsum(np.concatenate([-size, size])[order]).max(initial=0))
 
 
 def _native_problem(workload: Workload, table: JobTable, target: Target, goal: Goal, energy: EnergyModel) -> _native.JointProblem:

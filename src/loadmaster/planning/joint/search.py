@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -59,7 +58,7 @@ class JointSearch:
     First the structures: blocks by dynamic programming for several shares of the fast memory, networks side by side or one after the other,
     and the ``given`` orders, each with several ways to fill the memory. Of the best, one thing at a time is changed as long as that helps.
     Then a search that changes blocks, paces, shifts and choices at random and keeps what is hardly worse, less and less of which it
-    tolerates over the ``samples`` evaluations that it expects to make. Only ``deadline`` (of :func:`time.monotonic`) or Ctrl-C ends it
+    tolerates over the ``samples`` evaluations that it expects to make. Only ``late``, asked after each evaluation, or Ctrl-C ends it
     earlier, once there is an answer.
     """
 
@@ -70,11 +69,11 @@ class JointSearch:
         *,
         samples: int,
         seed: int,
-        deadline: float | None = None,
+        late: Callable[[], bool] | None = None,
         progress: Progress | None = None,
     ) -> None:
         self.interrupted = False
-        self._problem, self._samples, self._deadline, self._progress = problem, samples, deadline, progress
+        self._problem, self._samples, self._late, self._progress = problem, samples, late, progress
         self._chains = chains(problem.workload)
         self._cores = problem.table.compute.shape[1]
         self._alternatives = [self._blocks_of(chain) for chain in self._chains]
@@ -82,15 +81,15 @@ class JointSearch:
         self._design: Design | None = None
         self._least: Score | None = None
         self._done = 0
-        self._fill = 1.0
+        self._fill = self._main_fill = 1.0
         self._first = (given[0], Choices())
         self._steps = self._explore(given, np.random.default_rng(seed))
 
     def run(self, samples: int) -> Found:
-        """Evaluate so many orders more; the best of all since the fast memory's share was last changed."""
+        """Evaluate so many orders more; the best of all since a memory's share was last changed."""
         try:
             for _ in itertools.islice(self._steps, 0 if self.interrupted else samples):
-                if self._deadline is not None and time.monotonic() > self._deadline:
+                if self._late is not None and self._late():
                     self.interrupted = True
                     break
         except KeyboardInterrupt:
@@ -101,9 +100,10 @@ class JointSearch:
         evaluation, order, choices = self._best
         return Found(order, choices, evaluation, self._done)
 
-    def fill_less(self, share: float) -> None:
-        """Go on with only this share of the room used until now: what was found could not be given addresses."""
-        self._fill *= share
+    def fill_less(self, fast: float = 1.0, main: float = 1.0) -> None:
+        """Go on with only these shares of the room used until now: what was found could not be given addresses."""
+        self._fill *= fast
+        self._main_fill *= main
         self._best = None
         if self._design is not None:
             self._least = self._try(self._order(self._design), self._design.choices)
@@ -125,7 +125,7 @@ class JointSearch:
 
     def _try(self, order: Ints, choices: Choices) -> Score | None:
         """Evaluate, and remember if it is the best so far; the score, or None if it never ends."""
-        evaluation = self._problem.evaluate(order, replace(choices, fill=self._fill))
+        evaluation = self._problem.evaluate(order, replace(choices, fill=self._fill, main_fill=self._main_fill))
         self._done += 1
         score = evaluation.score
         if score is not None and (self._best is None or score < self._best[0].judged):

@@ -15,7 +15,7 @@ import onnx
 from loadmaster.core.errors import ModelError
 
 # Importing a family of operators registers its rules.
-from loadmaster.workloads.frontends.onnx import attention, einsum, elementwise, products, recurrent  # noqa: F401
+from loadmaster.workloads.frontends.onnx import attention, einsum, elementwise, nchwc, products, quantised, recurrent, signal  # noqa: F401
 from loadmaster.workloads.frontends.onnx.fold import LARGEST_FOLD, fold, tensor_data
 from loadmaster.workloads.frontends.onnx.inputs import Sizes
 from loadmaster.workloads.frontends.onnx.order import captured, nested_nodes, subgraphs
@@ -123,7 +123,8 @@ class Walk:
         return tuple(found)
 
     def _free(self, name: str) -> str:
-        while name in self.values:
+        """``name``, or one like it that no tensor of the network has."""
+        while name in self.values or name in self.needed:
             name += "_"
         return name
 
