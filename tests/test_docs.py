@@ -30,6 +30,7 @@ def in_a_folder_with_the_fixtures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("body", blocks("sh"))
+@pytest.mark.slow
 def test_commands_of_the_documentation_run(body: str) -> None:
     for line in body.splitlines():
         words = shlex.split(line, comments=True)

@@ -35,6 +35,7 @@ def claims_less(buffers, wanted) -> bool:
 
 @given(combined())
 @fuzz(150)
+@pytest.mark.slow
 def test_auto_honours_every_combination_and_proves_the_optimum(case) -> None:
     buffers, wanted = case
     best = every_offset(buffers, MOST, **wanted)

@@ -50,6 +50,7 @@ def test_a_table_of_costs_needs_no_target(folder: Path) -> None:
     assert {job["job"]: job["core"] for job in answer["jobs"]} == {"a": "x", "b": "y", "c": "y"}
 
 
+@pytest.mark.slow
 def test_people_get_tables_and_files_start_the_next_search(folder: Path) -> None:
     first = run("map", "jobs.csv", "--target", "m3e-s2", "--samples", "500", "--group-size", "5", "--out", "out", cwd=folder)
     assert first.returncode == 0, first.stderr

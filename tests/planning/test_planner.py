@@ -57,6 +57,7 @@ def test_every_plan_of_random_networks_holds(a, b, cores: int, scratchpad: int, 
 
 @given(graphs("a"), st.sampled_from([0, 1000, 5000]), st.integers(1, 4), st.sampled_from([0.5, 0.7, 0.9, 1.0]), st.integers(0, 1))
 @settings(max_examples=40, deadline=None)
+@pytest.mark.slow
 def test_every_plan_for_a_small_main_memory_holds_or_says_what_is_too_much(
     graph, scratchpad: int, mini_batches: int, share: float, rounds: int
 ) -> None:
