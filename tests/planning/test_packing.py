@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from loadmaster import _native
 from loadmaster.allocation.native import columns as native_columns
 from loadmaster.allocation.problem import Problem
+from loadmaster.allocation.verify import verify_buffers
 from loadmaster.planning.address_reuse import reuse_pairs
 from loadmaster.planning.packing import most_alive, pack, pack_all
-from loadmaster.planning.verify.plan import verify_buffers
 
 buffers = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 8), st.integers(1, 9)), max_size=14)
 
