@@ -56,6 +56,7 @@ def save_target(body: str) -> None:
 RUN = {"sh": run_commands, "python": run_python, "toml": save_target}
 
 
+@pytest.mark.slow
 @of([page for page in PAGES if examples(page)])
 def test_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")

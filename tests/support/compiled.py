@@ -29,8 +29,14 @@ def train(module: Any, inputs: tuple[Any, ...], backend: Any, options: Any = Non
 
 
 def same(one: list[Any], other: list[Any]) -> bool:
-    """Equal bit for bit."""
-    return len(one) == len(other) and all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+    """Equal in type, shape and every value; where one is not a number, the other is not either."""
+    return len(one) == len(other) and all(map(_same_values, one, other))
+
+
+def _same_values(one: Any, other: Any) -> bool:
+    if (one.dtype, one.shape) != (other.dtype, other.shape):
+        return False
+    return bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 def models_of(options: Any) -> list[Any]:

@@ -3,10 +3,11 @@
 import gc
 
 import pytest
+from tests.support.needs import GPU
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
 if not torch.cuda.is_available():
-    pytest.skip("no GPU can be used here", allow_module_level=True)
+    pytest.skip(GPU, allow_module_level=True)
 from tests.support.compiled import model_of, same  # noqa: E402
 from torch import nn  # noqa: E402
 

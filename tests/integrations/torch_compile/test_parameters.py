@@ -101,6 +101,7 @@ def test_updates_in_the_backward_pass_are_the_optimizers_bit_for_bit(name):
         assert all(p.grad is None for p in twin.parameters())
         assert not model.fallbacks
         assert plan.times.unforeseen == 0
+        assert [update.count for update in plan.updates.values()] == [5] * len([*twin.parameters()])
 
 
 def test_parameters_of_an_inference_move_and_show_their_values():
@@ -250,6 +251,9 @@ def test_one_layer_and_evaluations_between_steps():
             with torch.no_grad():
                 seen.append(call(x).clone())
         seen += [p.detach().clone() for p in twin.parameters()]
+        if backend is loadmaster:
+            training, _ = model_of(options).plans
+            assert [update.count for update in training.updates.values()] == [5, 5]
     assert same(seen[: len(seen) // 2], seen[len(seen) // 2 :])
 
 
