@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from loadmaster.planning.plan import Plan as Plan
     from loadmaster.planning.planner import plan as plan
     from loadmaster.planning.verify.plan import verify as verify
+    from loadmaster.report.strategies import strategies as strategies
     from loadmaster.targets.hardware import Target as Target
     from loadmaster.targets.load import target as target
     from loadmaster.workloads.frontends.load import load as load
@@ -70,6 +71,7 @@ _HOMES = {
     "plan": "loadmaster.planning.planner",
     "read_buffers": "loadmaster.allocation.buffers_csv",
     "read_sequence": "loadmaster.cost.read_sequence",
+    "strategies": "loadmaster.report.strategies",
     "target": "loadmaster.targets.load",
     "verify": "loadmaster.planning.verify.plan",
     "verify_banks": "loadmaster.allocation.memories.verify",
@@ -102,6 +104,7 @@ __all__ = [
     "plan",
     "read_buffers",
     "read_sequence",
+    "strategies",
     "target",
     "verify",
     "verify_banks",

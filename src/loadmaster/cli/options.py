@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from loadmaster.core.errors import AllocationError, ModelError
+from loadmaster.workloads.frontends.frontend import FRONTENDS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from loadmaster.allocation.memories.problem import Bank
     from loadmaster.workloads.graph import Graph
 
 Models = Annotated[
     list[str],
-    typer.Argument(
-        metavar="MODEL...", help="`.onnx` or `.onnx.gz` files, `onnx:NAME` (resnet50, vgg19, ...), or `torch:module.path:factory`."
-    ),
+    typer.Argument(metavar="MODEL...", help=" ".join(FRONTENDS.summaries().values())),
 ]
 Batch = Annotated[int | None, typer.Option(min=1, metavar="N", help="Leading dimension of the networks' inputs.")]
 Dim = Annotated[list[str] | None, typer.Option(metavar="NAME=N", help="Size of a symbolic dimension, or of `INPUT.AXIS`. May be repeated.")]
@@ -34,6 +35,11 @@ Memory = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on standard output.")]
+
+
+def one_of(names: Sequence[str]) -> str:
+    """A help text: `a, b or c.`"""
+    return f"{', '.join(names[:-1])} or {names[-1]}."
 
 
 def load_networks(

@@ -14,24 +14,21 @@ from loadmaster.core.errors import JobError
 from loadmaster.cost.base import CostModel
 from loadmaster.cost.cache import AnalysisCache, default_place, text_key, work_key
 from loadmaster.cost.job_analysis import JobAnalysis
-from loadmaster.cost.models.maestro import Maestro
 from loadmaster.cost.models.measured import Measured
-from loadmaster.cost.registry import cost_model
+from loadmaster.cost.registry import COST_MODELS, DEFAULT
 from loadmaster.cost.tables.job_analysis_csv import parse_job_analysis
-from loadmaster.cost.tables.maestro_csv import read_layer_energies
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.frontends.job_list import read_job_list
 from loadmaster.workloads.job import Workload
 
 __all__ = ["analyse", "pooled", "read_job_analysis", "read_job_list", "read_jobs"]
 
-_MANY_JOBS = 1000
 _LONG_TEXT = 2**18
 """From here on looking an answer up takes less time than working it out (`python -m benchmarks.costs`)."""
 
 
 @takes(JobError, jobs=Workload, target=Target, cost=str, cache=(str, Path))
-def analyse(jobs: Workload, target: Target, cost: str = "dataflow", *, cache: str | Path | None = None) -> JobAnalysis:
+def analyse(jobs: Workload, target: Target, cost: str = DEFAULT, *, cache: str | Path | None = None) -> JobAnalysis:
     """Analyse jobs on a target's cores, as jobs that depend on nothing and load and store all their operands.
 
     Parameters
@@ -41,9 +38,8 @@ def analyse(jobs: Workload, target: Target, cost: str = "dataflow", *, cache: st
     target : Target
         Its cores; the memories play no part.
     cost : str
-        ``"dataflow"`` (:class:`~loadmaster.cost.models.dataflow.Dataflow`), ``"maestro"``
-        (:class:`~loadmaster.cost.models.maestro.Maestro`), the same with energies as ``"maestro:TABLE.csv"``
-        (:func:`~loadmaster.cost.tables.maestro_csv.read_layer_energies`), or the path of a ``.csv`` table of measured costs
+        A name that ``loadmaster.strategies("cost")`` lists; ``"NAME:TABLE.csv"`` for a model that takes a table, such as MAESTRO's of
+        energies (:func:`~loadmaster.cost.tables.maestro_csv.read_layer_energies`); or the path of a ``.csv`` table of measured costs
         (:class:`~loadmaster.cost.models.measured.Measured`).
     cache : str or Path
         An sqlite file in which analyses are kept by content (:mod:`loadmaster.cost.cache`). Without one, large analyses only are
@@ -55,7 +51,7 @@ def analyse(jobs: Workload, target: Target, cost: str = "dataflow", *, cache: st
     JobAnalysis
         Jobs in the order of the workload, cores in that of the target. Latencies are more than zero, and infinite (with bandwidth 0 and
         energy infinite) only where a measured table has no row for a pair; every job has a core that can run it. Energy is None
-        for ``"maestro"`` and for tables without it.
+        for models and tables without it.
 
     Raises
     ------
@@ -65,12 +61,12 @@ def analyse(jobs: Workload, target: Target, cost: str = "dataflow", *, cache: st
         If a core's private buffer cannot hold a job's smallest tile.
     """
     name, _, table = cost.partition(":")
-    if name == "maestro" and table:
-        return Maestro(read_layer_energies(table)).analyse(jobs, target)
+    if table and name in COST_MODELS.names:
+        return COST_MODELS.find(name).with_table(table).analyse(jobs, target)
     if cost.lower().endswith(".csv"):
         return Measured(read_job_analysis(cost, cache=cache), cost).analyse(jobs, target)
-    model = cost_model(cost)
-    store = _store(cache, worthwhile=cost == "dataflow" and len(jobs.jobs) >= _MANY_JOBS)
+    model = COST_MODELS.find(cost)
+    store = _store(cache, worthwhile=model.kept_from is not None and len(jobs.jobs) >= model.kept_from)
     return model.analyse(jobs, target) if store is None else _looked_up(store, cost, model, jobs, target)
 
 

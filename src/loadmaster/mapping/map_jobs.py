@@ -20,7 +20,8 @@ from loadmaster.mapping.dependent_jobs import Order, longest_path, schedule
 from loadmaster.mapping.exact import exact_makespan, is_proven
 from loadmaster.mapping.group import OBJECTIVES, Group, core_and_position, genome_of, group_of, queues_of
 from loadmaster.mapping.group_search import Genome, Search
-from loadmaster.mapping.strategies.registry import strategy as lookup
+from loadmaster.mapping.strategies import herald
+from loadmaster.mapping.strategies.registry import STRATEGIES
 from loadmaster.mapping.timeline import timeline
 
 Progress = Callable[[str, float], None]
@@ -72,8 +73,7 @@ def map_jobs(
     objective
         ``makespan``, ``throughput`` (the same mappings), ``energy``, or ``edp``, the energy-delay product.
     strategy
-        ``auto``, ``magma``, ``annealing``, ``herald``, ``ai-mt``, ``random``; ``es``, ``tbpsa``; with the extra
-        `search` also ``ga``, ``de``, ``pso``, ``cma-es``, ``a2c`` and ``ppo``.
+        A name that ``loadmaster.strategies("map")`` lists. Those by other libraries need the extra `search`.
     allocator
         ``demand``: jobs that together ask for S times the bandwidth all progress at 1/S. ``even``: every core has an equal share.
     group_size
@@ -85,7 +85,7 @@ def map_jobs(
     warm_start
         An earlier mapping to start from: jobs by name, else by position.
     settings
-        Of the strategy, such as ``{"mutation": 0.1}`` for ``magma``.
+        Of the strategy, if it has any, such as ``{"mutation": 0.1}``.
     seed, threads
         Same input and seed, same answer, on any number of threads.
     progress
@@ -294,9 +294,10 @@ def _values(mapping: JobMapping, objectives: tuple[str, str]) -> tuple[float, fl
 
 
 def _map(analysis: JobAnalysis, bandwidth: float, objective: str, weights: tuple[float, float], options: _Options) -> JobMapping:
-    chosen = lookup(options.strategy)
+    chosen = STRATEGIES.find(options.strategy)
     if options.settings and not chosen.settings:
-        raise MappingError(f"strategy {options.strategy!r} has no settings: leave {', '.join(options.settings)} out, or choose magma")
+        able = " or ".join(name for name in STRATEGIES.names if STRATEGIES.find(name).settings)
+        raise MappingError(f"strategy {options.strategy!r} has no settings: leave {', '.join(options.settings)} out, or choose {able}")
     whole = group_of(analysis, bandwidth, options.allocator, weights)
     wall, cpu = time.perf_counter(), time.process_time()
     size = options.group_size or whole.jobs
@@ -328,12 +329,12 @@ def _map(analysis: JobAnalysis, bandwidth: float, objective: str, weights: tuple
         if parts and warm is None:
             search.warm_start = _from_last(parts[-1], group)
         try:
-            (lookup("herald") if interrupted else chosen).run(search)
+            (herald.STRATEGY if interrupted else chosen).run(search)
             search.tighten()
         except KeyboardInterrupt:
             search.interrupted = interrupted = True
         if search.queues is None:
-            lookup("herald").run(search)
+            herald.run(search)
         parts.append(_Part(group, search))
     return _assemble(analysis, objective, weights, options, parts, time.perf_counter() - wall, time.process_time() - cpu)
 

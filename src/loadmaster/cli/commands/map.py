@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loadmaster.cli.options import Batch, Dim, Json, Precision, Training, sizes_of
+from loadmaster.cli.options import Batch, Dim, Json, Precision, Training, one_of, sizes_of
 from loadmaster.cli.printing import print_json, print_tables
 from loadmaster.core.errors import MappingError
+from loadmaster.cost.registry import COST_MODELS, DEFAULT
+from loadmaster.mapping.strategies.registry import STRATEGIES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,14 +33,12 @@ def map_command(
     objective: Annotated[
         str, typer.Option(metavar="NAME[,NAME]", help="makespan, throughput, energy or edp; two of them for a Pareto front.")
     ] = "makespan",
-    strategy: Annotated[
-        str, typer.Option(metavar="NAME", help="auto, magma, annealing, herald, ai-mt, random, ga, de, es, cma-es, tbpsa, pso, a2c or ppo.")
-    ] = "auto",
+    strategy: Annotated[str, typer.Option(metavar="NAME", help=one_of(STRATEGIES.names))] = "auto",
     samples: Annotated[int | None, typer.Option(min=1, metavar="N", help="Evaluate at most so many mappings of a group.")] = None,
     time_limit: Annotated[
         str | None, typer.Option(metavar="S", help="Stop after so long, such as `1` or `200 ms`, with the best so far.")
     ] = None,
-    cost: Annotated[str, typer.Option(metavar="dataflow|maestro|FILE.csv", help="What jobs cost.")] = "dataflow",
+    cost: Annotated[str, typer.Option(metavar="|".join([*COST_MODELS.names, "FILE.csv"]), help="What jobs cost.")] = DEFAULT,
     allocator: Annotated[str, typer.Option(metavar="demand|even", help="How cores share the bandwidth.")] = "demand",
     group_size: Annotated[int | None, typer.Option(min=1, metavar="N", help="Map so many jobs at a time, group after group.")] = None,
     mini_batches: Annotated[int, typer.Option(min=1, metavar="N", help="Instances of every network or list.")] = 1,
@@ -157,13 +157,11 @@ def _show(
 
 def _strategy_settings(overrides: list[str], strategy: str) -> tuple[list[str], dict[str, float]]:
     """Overrides of the target, and settings of the strategy, which begin with its name."""
-    from loadmaster.mapping.strategies.registry import NAMES
-
     fields, settings = [], {}
     for override in overrides:
         name, _, value = override.partition("=")
         owner, _, setting = name.partition(".")
-        if owner not in NAMES:
+        if owner not in STRATEGIES.names:
             fields.append(override)
             continue
         if owner != strategy:
