@@ -19,7 +19,7 @@ class CostModel(Protocol):
     """Says what every job costs on every core when nothing else runs and nothing stalls it."""
 
     kept_from: ClassVar[int | None] = None
-    """Jobs from which on reading a kept analysis takes less time than working it out (`python -m benchmarks.costs`); None: it never does."""
+    """Jobs from which on reading a kept analysis takes less time than working it out (`python -m benchmarks.costs`); None: never."""
 
     def analyse(self, workload: Workload, target: Target) -> JobAnalysis:
         """Analyse all jobs on all cores; raises :class:`~loadmaster.core.errors.LoadmasterError` for what the model cannot cost."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loadmaster.cli.options import Json, one_of
+from loadmaster.cli.options import NETWORKS, Json, one_of
 from loadmaster.cli.printing import print_json, print_tables
 from loadmaster.core.errors import PlacementError
 from loadmaster.placement.strategies.registry import ENGINES, PLACING
@@ -26,9 +26,7 @@ _CURVE = 10
 def place_command(
     graph: Annotated[
         str,
-        typer.Argument(
-            metavar="GRAPH", help="A `.onnx` file, `onnx:NAME`, `torch:module.path:factory`, or a kernel sequence (`.json`, `.json.gz`)."
-        ),
+        typer.Argument(metavar="GRAPH", help=f"{NETWORKS} Or a kernel sequence (`.json`, `.json.gz`)."),
     ],
     target: Annotated[
         str | None,

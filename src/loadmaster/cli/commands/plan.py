@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from loadmaster.cli.commands.sweep import sweep_plans
-from loadmaster.cli.options import Batch, Dim, Json, Models, Precision, Training, load_networks
+from loadmaster.cli.options import Batch, Deadline, Dim, Json, Models, Period, Precision, Training, load_networks, times_of
 from loadmaster.cli.printing import print_json, print_tables, print_violations
 from loadmaster.core.errors import PlanError
 
@@ -35,12 +35,8 @@ def plan_command(
         str, typer.Option(metavar="NAME", help="What is minimised: throughput (the makespan), latency, energy, or edp (energy x makespan).")
     ] = "throughput",
     network: Annotated[str | None, typer.Option(metavar="NAME", help="Whose latency counts; the first unless told.")] = None,
-    deadline: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=S", help="A network's mini-batches are due so long after release.")
-    ] = None,
-    period: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=S", help="Mini-batch k of a network is released at k times this; else at once.")
-    ] = None,
+    deadline: Deadline = None,
+    period: Period = None,
     rounds: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Rounds of the joint search, 4 unless told; 0: map, place, allocate separately.")
     ] = None,
@@ -73,8 +69,8 @@ def plan_command(
     goal: dict[str, Any] = {
         "objective": objective,
         "network": network,
-        "deadlines": _times("deadline", deadline or []),
-        "periods": _times("period", period or []),
+        "deadlines": times_of("deadline", deadline, PlanError),
+        "periods": times_of("period", period, PlanError),
     }
     if sweep:
         options = {"mini_batches": mini_batches, "seed": seed, "rounds": rounds, "time_limit": time_limit, **goal}
@@ -126,19 +122,6 @@ def plan_command(
     if result.missed:
         typer.echo(f"{result.missed} of {len(result.mini_batches)} mini-batches miss their deadlines", err=True)
         raise typer.Exit(3)
-
-
-def _times(option: str, texts: list[str]) -> dict[str, float]:
-    """Seconds by network, from `NAME=S`."""
-    from loadmaster.core.units import parse_seconds
-
-    found: dict[str, float] = {}
-    for text in texts:
-        name, _, value = text.rpartition("=")
-        if not name or name in found:
-            raise PlanError(f"--{option} {text!r}: write NAME=S, such as resnet50=5ms, once for each network")
-        found[name] = parse_seconds(value)
-    return found
 
 
 def _summary_json(plan: Plan, seconds: float, cpu_seconds: float, files: list[Path], violations: tuple[Violation, ...]) -> dict[str, Any]:
