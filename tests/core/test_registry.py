@@ -124,7 +124,7 @@ def test_a_new_cost_model_is_one_file(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
     jobs, target = read_job_list(tmp_path / "jobs.csv"), lm.target("m3e-s2")
     assert (lm.analyse(jobs, target, "doubled").latency == 2 * lm.analyse(jobs, target).latency).all()
-    with pytest.raises(JobError, match=r"table\.csv: this cost model takes no table"):
+    with pytest.raises(JobError, match=r"doubled:table\.csv: cannot be read"):
         lm.analyse(jobs, target, "doubled:table.csv")
 
 

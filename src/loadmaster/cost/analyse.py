@@ -61,8 +61,9 @@ def analyse(jobs: Workload, target: Target, cost: str = DEFAULT, *, cache: str |
         If a core's private buffer cannot hold a job's smallest tile.
     """
     name, _, table = cost.partition(":")
-    if table and name in COST_MODELS.names:
-        return COST_MODELS.find(name).with_table(table).analyse(jobs, target)
+    tabled = COST_MODELS.find(name).with_table(table) if table and name in COST_MODELS.names else None
+    if tabled is not None:
+        return tabled.analyse(jobs, target)
     if cost.lower().endswith(".csv"):
         return Measured(read_job_analysis(cost, cache=cache), cost).analyse(jobs, target)
     model = COST_MODELS.find(cost)

@@ -24,9 +24,9 @@ class CostModel(Protocol):
     def analyse(self, workload: Workload, target: Target) -> JobAnalysis:
         """Analyse all jobs on all cores; raises :class:`~loadmaster.core.errors.LoadmasterError` for what the model cannot cost."""
 
-    def with_table(self, path: str) -> CostModel:
-        """The model with a table of the user's, as ``MODEL:TABLE.csv`` asks for; raises `JobError` if it takes none."""
-        raise JobError(f"{path}: this cost model takes no table: leave it out")
+    def with_table(self, path: str) -> CostModel | None:
+        """The model with a table of the user's, as ``MODEL:TABLE.csv`` asks for; None if it takes none."""
+        return None
 
 
 def shared_clock(target: Target) -> float | None:
