@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import numpy as np
 from loadmaster.core.arguments import takes
 from loadmaster.core.csv_cells import header_of, read_text
 from loadmaster.core.errors import JobError
+from loadmaster.core.names import unique_names
 from loadmaster.cost.base import CostModel
 from loadmaster.cost.cache import AnalysisCache, default_place, text_key, work_key
 from loadmaster.cost.job_analysis import JobAnalysis
@@ -100,7 +101,7 @@ def pooled(parts: Sequence[JobAnalysis]) -> JobAnalysis:
     energies = [part.energy for part in parts if part.energy is not None]
     clocks = {part.clock for part in parts}
     return JobAnalysis(
-        jobs=_told_apart(name for part in parts for name in part.jobs),
+        jobs=unique_names(name for part in parts for name in part.jobs),
         cores=cores,
         latency=np.concatenate([part.latency for part in parts]),
         bandwidth=np.concatenate([part.bandwidth for part in parts]),
@@ -108,17 +109,6 @@ def pooled(parts: Sequence[JobAnalysis]) -> JobAnalysis:
         energy=np.concatenate(energies) if len(energies) == len(parts) else None,
         clock=clocks.pop() if len(clocks) == 1 else None,
     )
-
-
-def _told_apart(names: Iterable[str]) -> tuple[str, ...]:
-    taken: dict[str, None] = {}
-    for name in names:
-        number, free = 1, name
-        while free in taken:
-            number += 1
-            free = f"{name}-{number}"
-        taken[free] = None
-    return tuple(taken)
 
 
 def read_jobs(path: str | Path) -> Workload | JobAnalysis:
