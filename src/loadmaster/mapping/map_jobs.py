@@ -15,8 +15,8 @@ from loadmaster.core.arguments import require_known, takes
 from loadmaster.core.errors import MappingError
 from loadmaster.cost.job_analysis import JobAnalysis
 from loadmaster.mapping.answer import JobMapping, WarmStart, warm_start_of
-from loadmaster.mapping.bounds.group_bounds import group_bound, tightened
-from loadmaster.mapping.dependent_jobs import Order, longest_path, schedule
+from loadmaster.mapping.bounds.group_bounds import GroupBound, group_bound, tightened
+from loadmaster.mapping.dependent_jobs import Order, OrderedSchedule, longest_path, schedule
 from loadmaster.mapping.exact import exact_makespan, is_proven
 from loadmaster.mapping.group import OBJECTIVES, Group, core_and_position, genome_of, group_of, queues_of
 from loadmaster.mapping.group_search import Genome, Search
@@ -200,30 +200,51 @@ def map_dependent_jobs(
         raise MappingError(f"strategy {strategy!r}: jobs with dependencies are mapped with auto")
     options = _Options(strategy, allocator, None, samples, time_limit, None, {}, seed, 1, progress)
     group = group_of(analysis, bandwidth, allocator, OBJECTIVES[objective])
-    count = group.jobs
-    if len(after) != count or any(not 0 <= before < job for job, befores in enumerate(after) for before in befores):
-        raise MappingError("after: give for every job the indices of earlier jobs that it waits for")
-    times = [
-        _per_job(values, count, usual, name)
-        for values, usual, name in ((release, 0.0, "release"), (due, np.inf, "due"), (weight, 1.0, "weight"))
-    ]
-    order = Order(after, *times)
+    order = _order(after, group.jobs, release, due, weight)
     wall, cpu = time.perf_counter(), time.process_time()
     if samples is None and time_limit is None:
-        samples = max(100, min(5_000, 500_000 // count))
+        samples = max(100, min(5_000, 500_000 // group.jobs))
     deadline = None if time_limit is None else wall + time_limit
     found = schedule(group, order, samples=samples, seed=seed, deadline=deadline, progress=_staged(progress, 0, 1))
-    makespan = found.value[2]
+    mapping = _scheduled(analysis, objective, options, group, found, _waiting_bound(group, order, found, deadline))
+    return replace(mapping, seconds=time.perf_counter() - wall, cpu_seconds=time.process_time() - cpu)
+
+
+def _order(
+    after: Sequence[Sequence[int]],
+    count: int,
+    release: Sequence[float] | NDArray[np.float64] | None,
+    due: Sequence[float] | NDArray[np.float64] | None,
+    weight: Sequence[float] | NDArray[np.float64] | None,
+) -> Order:
+    """What holds jobs back, checked."""
+    if len(after) != count or any(not 0 <= before < job for job, befores in enumerate(after) for before in befores):
+        raise MappingError("after: give for every job the indices of earlier jobs that it waits for")
+    given = ((release, 0.0, "release"), (due, np.inf, "due"), (weight, 1.0, "weight"))
+    return Order(after, *(_per_job(values, count, usual, name) for values, usual, name in given))
+
+
+def _waiting_bound(group: Group, order: Order, found: OrderedSchedule, deadline: float | None) -> GroupBound:
+    """What any schedule of jobs that wait takes: no less than one of jobs that do not, and than the longest chain."""
     free = group_bound(group)
-    if makespan > free.makespan:
-        free = tightened(group, free, queues_of(found.core, np.lexsort((np.arange(count), found.start)), group.cores), deadline)
-    bound, limit = max((free.makespan, free.limit), (longest_path(group, order), "longest chain of jobs"))
-    least = min(bound, makespan)
-    quickest, frugal = is_proven(Fraction(makespan), bound), _is_frugal(group, found.core)
-    by_start = np.lexsort((np.arange(count), found.start, found.core))
-    position = np.empty(count, dtype=np.int64)
-    position[by_start] = np.arange(count) - np.searchsorted(found.core[by_start], found.core[by_start])
-    energy = group.energy_of(found.core)
+    if found.value[2] > free.makespan:
+        by_start = np.lexsort((np.arange(group.jobs), found.start))
+        free = tightened(group, free, queues_of(found.core, by_start, group.cores), deadline)
+    chain = longest_path(group, order)
+    if chain <= free.makespan:
+        return free
+    return replace(free, makespan=chain, score=group.score(chain, free.energy), limit="longest chain of jobs")
+
+
+def _scheduled(
+    analysis: JobAnalysis, objective: str, options: _Options, group: Group, found: OrderedSchedule, bound: GroupBound
+) -> JobMapping:
+    """A schedule of jobs that wait, as a mapping; the time that it took is not known here."""
+    makespan = found.value[2]
+    quickest, frugal = is_proven(Fraction(makespan), bound.makespan), _is_frugal(group, found.core)
+    by_start = np.lexsort((np.arange(group.jobs), found.start, found.core))
+    position = np.empty(group.jobs, dtype=np.int64)
+    position[by_start] = np.arange(group.jobs) - np.searchsorted(found.core[by_start], found.core[by_start])
     flops = int(analysis.flops.sum())
     return JobMapping(
         status="optimal" if (quickest or not group.weights[0]) and (frugal or not group.weights[1]) else "feasible",
@@ -231,22 +252,22 @@ def map_dependent_jobs(
         cores=analysis.cores,
         core=found.core.astype(np.int64),
         position=position,
-        group=np.zeros(count, dtype=np.int64),
+        group=np.zeros(group.jobs, dtype=np.int64),
         start=found.start,
         end=found.end,
         makespan=makespan,
-        energy=None if analysis.energy is None else energy,
+        energy=None if analysis.energy is None else group.energy_of(found.core),
         throughput=flops / makespan if flops and makespan > 0 else None,
         objective=objective,
         value=found.value[1],
-        lower_bound=min(group.score(least, free.energy), found.value[1]),
-        limit=limit if group.weights[0] else "least energy of every job",
+        lower_bound=min(group.score(min(bound.makespan, makespan), bound.energy), found.value[1]),
+        limit=bound.limit if group.weights[0] else "least energy of every job",
         strategy=options.strategy,
-        seed=seed,
+        seed=options.seed,
         samples=found.samples,
         history=(found.history,),
-        seconds=time.perf_counter() - wall,
-        cpu_seconds=time.process_time() - cpu,
+        seconds=0.0,
+        cpu_seconds=0.0,
         clock=analysis.clock,
         interrupted=found.interrupted,
     )
