@@ -25,7 +25,7 @@ RECORDS = {
         "allocation.rules",
     },
     "placement.verify": {"allocation.problem", "allocation.verify", "placement.sequence", "placement.decisions"},
-    "planning.verify": {"planning.plan_records", "targets.hardware", "workloads.job", "workloads.graph"},
+    "planning.verify": {"planning.plan_records", "targets.hardware", "workloads.job", "workloads.graph", "workloads.network_timing"},
 }
 """What verifiers may import, beside ``core`` and each other in their own folder; records are checked for what they import in turn."""
 NATIVE = "_native"

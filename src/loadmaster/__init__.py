@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from loadmaster.planning.sweep.design_space import parse_axes as parse_axes
     from loadmaster.planning.sweep.sweep import sweep as sweep
     from loadmaster.planning.verify.plan import verify as verify
+    from loadmaster.report.strategies import strategies as strategies
     from loadmaster.targets.hardware import Target as Target
     from loadmaster.targets.load import target as target
     from loadmaster.workloads.frontends.job_list import read_job_list as read_job_list
@@ -111,6 +112,7 @@ _HOMES = {
     "read_sequence": "loadmaster.cost.read_sequence",
     "slowdown_curve": "loadmaster.placement.sizing",
     "smallest_fast": "loadmaster.placement.sizing",
+    "strategies": "loadmaster.report.strategies",
     "sweep": "loadmaster.planning.sweep.sweep",
     "target": "loadmaster.targets.load",
     "verify": "loadmaster.planning.verify.plan",
@@ -166,6 +168,7 @@ __all__ = [
     "read_sequence",
     "slowdown_curve",
     "smallest_fast",
+    "strategies",
     "sweep",
     "target",
     "verify",

@@ -12,11 +12,11 @@ from tests.support.problems import columns, fuzz, lowest_peak, records
 import loadmaster as lm
 from loadmaster.allocation.answer import EXHAUSTED, Load
 from loadmaster.allocation.rules import problem_of
-from loadmaster.allocation.strategies.registry import NAMES
+from loadmaster.allocation.strategies.registry import STRATEGIES
 from loadmaster.core.errors import AllocationError
 
 rivals = pytest.mark.skipif(importlib.util.find_spec("ortools") is None, reason="OR-Tools is not installed")
-EVERY = [pytest.param(name, marks=rivals if name == "cp-sat" else ()) for name in NAMES]
+EVERY = [pytest.param(name, marks=rivals if name == "cp-sat" else ()) for name in STRATEGIES.names]
 plain = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 6), st.integers(1, 9)), min_size=1, max_size=10)
 
 

@@ -10,7 +10,7 @@ from tests.support.problems import demands, every_offset, fuzz, orderly, records
 
 import loadmaster as lm
 from loadmaster.allocation.rules import problem_of
-from loadmaster.allocation.strategies.registry import NAMES
+from loadmaster.allocation.strategies.registry import STRATEGIES
 from loadmaster.core.errors import AllocationError
 
 MOST = 40
@@ -106,7 +106,7 @@ def is_true(reason, buffers, wanted) -> None:
     assert every_offset(looser, reason.available, **wanted) is not None
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "cp-sat"])
+@pytest.mark.parametrize("name", [name for name in STRATEGIES.names if name != "cp-sat"])
 @given(combined())
 @fuzz(30)
 def test_every_strategy_honours_a_combination_or_refuses_it_by_name(name: str, case) -> None:

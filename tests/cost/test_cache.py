@@ -152,6 +152,6 @@ def test_only_large_work_is_kept_unasked(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("LOADMASTER_CACHE", str(tmp_path / "cache.sqlite"))
     analyse(WORK, TARGET)
     assert not (tmp_path / "cache.sqlite").exists()
-    monkeypatch.setattr(job_analyser, "_MANY_JOBS", len(WORK.jobs))
+    monkeypatch.setattr("loadmaster.cost.models.dataflow.Dataflow.kept_from", len(WORK.jobs))
     analyse(WORK, TARGET)
     assert entries(tmp_path / "cache.sqlite") == 1

@@ -18,7 +18,7 @@ from loadmaster.mapping.answer import read_warm_start, warm_start_of
 from loadmaster.mapping.exact import exact_makespan
 from loadmaster.mapping.group import group_of, queues_of
 from loadmaster.mapping.map_jobs import map_dependent_jobs, map_jobs, pareto_front
-from loadmaster.mapping.strategies.registry import NAMES
+from loadmaster.mapping.strategies.registry import STRATEGIES
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 NEEDS = {"ga": "pymoo", "de": "pymoo", "pso": "pymoo", "cma-es": "cma", "a2c": "stable_baselines3", "ppo": "stable_baselines3"}
@@ -38,7 +38,7 @@ def jobs(count: int = 30, cores: int = 4, seed: int = 0) -> JobAnalysis:
     )
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in NEEDS else name for name in NAMES])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in NEEDS else name for name in STRATEGIES.names])
 def test_every_strategy_maps_every_job_and_says_the_truth_about_it(name: str) -> None:
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])

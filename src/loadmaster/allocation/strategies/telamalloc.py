@@ -128,4 +128,4 @@ def run(search: Search, options: Options | None = None) -> None:
             break
 
 
-STRATEGY = Strategy("telamalloc", native.HONOURS, run)
+STRATEGY = Strategy(native.HONOURS, run)

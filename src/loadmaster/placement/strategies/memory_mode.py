@@ -118,3 +118,7 @@ def slow_bandwidths(sequence: KernelSequence) -> tuple[float, float]:
                 rate = sequence.tensors[operand.tensor].bytes / operand.slow_seconds
                 reading, writing = (max(reading, rate), writing) if operand.read else (reading, max(writing, rate))
     return reading or sequence.link.to_fast, writing or sequence.link.to_slow
+
+
+NAME = "2lm"
+HARDWARE = run
