@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint sanitize clean always
+.PHONY: demo test lint ctest sanitize clean always
 
 demo: .venv/installed
 	$(BIN)/loadmaster plan onnx:resnet50 fixtures/bert-base.onnx.gz --target edge-npu --out demo-plan
@@ -15,6 +15,12 @@ lint: .venv/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# The allocation library without Python, with the sanitizers, and its tests.
+ctest:
+	cmake -S . -B build/ctest -DCMAKE_BUILD_TYPE=Release -DLOADMASTER_PYTHON=OFF -DLOADMASTER_TESTS=ON -DLOADMASTER_SANITIZE=ON
+	cmake --build build/ctest --parallel 2
+	ctest --test-dir build/ctest --output-on-failure
 
 # The native core again, with the address and undefined-behaviour sanitizers, in a folder of its own; -S hides the package in place.
 SANITIZED := build/sanitized
