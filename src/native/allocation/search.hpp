@@ -98,7 +98,7 @@ class Search {
     const Model &model_;
     const SearchRules rules_;
     bool local_valleys_ = true;  // no buffer has gaps or windows, so that every valley is a complete choice, not only the lowest one
-    bool unaligned_ = true;          // no buffer has an alignment, a pin or windows, so that each can move by any number of units
+    bool unaligned_ = true;      // no buffer has an alignment, a pin or windows, so that each can move by any number of units
     Allowance *allowance_ = nullptr;
     const BranchingHeuristic *heuristic_ = nullptr;
     Int capacity_ = 0;  // of the part at hand
@@ -115,7 +115,7 @@ class Search {
     std::vector<Level> levels_;
     std::vector<Part> parts_;
     std::int32_t touched_from_ = 0, touched_to_ = 0;  // slots whose floors may have changed
-    std::int64_t dominance_cuts_ = 0;                          // branches that dominance cut off
+    std::int64_t dominance_cuts_ = 0;                 // branches that dominance cut off
     FailedStates failed_;
 };
 
