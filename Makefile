@@ -6,7 +6,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 # Alone and first: asked for by other packages, pip might bring a build with gigabytes of CUDA.
 TORCH := torch==2.13.0
 
-.PHONY: demo check test lint docs test-python sanitize clean always
+.PHONY: demo check test lint docs test-python ctest sanitize clean always
 
 demo: .venv/installed
 	$(BIN)/loadmaster plan onnx:resnet50 fixtures/bert-base.onnx.gz --target edge-npu --out demo-plan
@@ -37,17 +37,19 @@ docs: .venv/installed-docs
 test-python:
 	.ci/other-python $(OTHER)
 
+# Native code that needs no Python (the allocation library, the runtime's allocator), with the sanitizers, and its tests.
+ctest:
+	cmake -S . -B build/ctest -DCMAKE_BUILD_TYPE=Release -DLOADMASTER_PYTHON=OFF -DLOADMASTER_TESTS=ON -DLOADMASTER_SANITIZE=ON
+	cmake --build build/ctest --parallel 2
+	ctest --test-dir build/ctest --output-on-failure
+
 # The native core again, with the address and undefined-behaviour sanitizers, in a folder of its own; -S hides the package in place.
-# What stands in for PyTorch's allocator is C++ and needs no Python.
 SANITIZED := build/sanitized
 SANITIZE_TESTS := tests/allocation/test_native_allocation.py tests/allocation/test_telamalloc.py tests/allocation/test_fast_path.py \
     tests/allocation/test_packing_at_scale.py tests/allocation/test_demands.py tests/mapping tests/placement/test_between_kernels.py \
     tests/placement/test_overlapping.py tests/planning/test_joint_plans.py tests/planning/test_packing.py tests/planning/test_replay.py \
     tests/planning/test_scheduling.py tests/test_native_border.py tests/test_twins.py
 sanitize: .venv/installed-dev
-	cmake -S tests/native -B build/native-tests -DLOADMASTER_SANITIZE=ON
-	cmake --build build/native-tests
-	ctest --test-dir build/native-tests --output-on-failure
 	rm -rf $(SANITIZED)
 	$(PIP) --target $(SANITIZED) --no-deps --config-settings=build-dir=build/sanitize \
 	    --config-settings=cmake.define.LOADMASTER_SANITIZE=ON --config-settings=install.strip=false .
