@@ -9,13 +9,12 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadmaster.allocation.answer import EXHAUSTED, Allocation, Certificate, Infeasibility, Load, Status
 from loadmaster.allocation.bounds import load_bound
 from loadmaster.allocation.explain import explain
 from loadmaster.allocation.fast_path import allocate_at_once
-from loadmaster.allocation.problem import Buffer, Ints, Problem
+from loadmaster.allocation.problem import Buffer, Problem
 from loadmaster.allocation.reduction.reduce import Reduced, joined, reduce
 from loadmaster.allocation.rules import check, problem_of
 from loadmaster.allocation.search_state import Search
@@ -23,6 +22,7 @@ from loadmaster.allocation.strategies.registry import require
 from loadmaster.allocation.strategies.registry import strategy as lookup
 from loadmaster.allocation.verify import broken_rules
 from loadmaster.core.arguments import require_type
+from loadmaster.core.arrays import WHOLE_LIMIT, Array, Ints
 from loadmaster.core.errors import AllocationError, LoadmasterError
 
 _DESCENT = 8
@@ -30,7 +30,7 @@ _DESCENT = 8
 
 
 def allocate(
-    buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | NDArray[Any],
+    buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | Array,
     capacity: int | None = None,
     *,
     strategy: str = "auto",
@@ -206,7 +206,9 @@ def check_limits(capacity: int | None, time_limit: float | None, seed: int, thre
     """Raise `AllocationError` for limits that make no sense."""
     for name, value, kind in (("time_limit", time_limit or 0, Real), ("seed", seed, Integral), ("threads", threads, Integral)):
         require_type(value, kind, name, AllocationError)
-    if capacity is not None and (isinstance(capacity, bool) or not isinstance(capacity, int | np.integer) or not 0 <= capacity < 2**62):
+    if capacity is not None and (
+        isinstance(capacity, bool) or not isinstance(capacity, int | np.integer) or not 0 <= capacity < WHOLE_LIMIT
+    ):
         raise AllocationError(f"capacity {capacity!r}: give a whole number of bytes from 0 to 2^62")
     if time_limit is not None and not time_limit >= 0:
         raise AllocationError(f"time limit {time_limit!r}: give a number of seconds of at least 0")

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from loadmaster.allocation.answer import Load
-from loadmaster.allocation.problem import Ints, Parts, Problem
+from loadmaster.allocation.problem import Parts, Problem
 from loadmaster.allocation.reduction.cliques import neighbours_in
+from loadmaster.core.arrays import Ints
 
 _STARTS = 64
 """Buffers from each of which a clique is grown."""

@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.allocation.problem import FREE, NO_GAPS, Gaps, Homes, Ints, Problem
-from loadmaster.allocation.rules import LARGEST, check, check_homes, from_columns, gaps_from
+from loadmaster.allocation.problem import FREE, NO_GAPS, Gaps, Homes, Problem
+from loadmaster.allocation.rules import check, check_homes, from_columns, gaps_from
 from loadmaster.core.arguments import takes
+from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.errors import AllocationError, OutputError
 
 _SYNONYMS = {"buffer": "id", "buffer_id": "id", "begin": "lower", "start": "lower"}
@@ -174,14 +175,14 @@ class _Table:
             return _DEFAULTS[name]
         if not _WHOLE.fullmatch(cell):
             raise AllocationError(f"{spot} is {cell!r}: write a whole number")
-        if abs(_whole(cell)) >= LARGEST:
+        if abs(_whole(cell)) >= WHOLE_LIMIT:
             raise AllocationError(f"{spot} is {cell[:40]}, which is 2^62 or more: scale the problem down")
         return int(cell)
 
 
 def _whole(digits: str) -> int:
     """Value of digits; 2^62 for more of them than any number in bounds has, which Python would refuse to read."""
-    return int(digits) if len(digits) <= _MOST_DIGITS else LARGEST
+    return int(digits) if len(digits) <= _MOST_DIGITS else WHOLE_LIMIT
 
 
 def _problem(columns: dict[str, Any], table: _Table) -> Problem:
@@ -220,7 +221,7 @@ def _gaps(cells: Sequence[str], addend: int, table: _Table) -> Gaps:
     for owner, cell in enumerate(cells):
         for word in cell.split():
             match = _GAP.fullmatch(word)
-            if match is None or max(map(_whole, filter(None, match.groups()))) >= LARGEST:
+            if match is None or max(map(_whole, filter(None, match.groups()))) >= WHOLE_LIMIT:
                 raise AllocationError(f"{table.where(owner, 'gaps')} has {word[:80]!r}: write gaps like 2-8 or 20-30@0:64")
             rows.append((owner, int(match[1]), int(match[2]) + addend, int(match[3] or 0), int(match[4] or 0)))
     return gaps_from(rows) if rows else NO_GAPS

@@ -6,16 +6,14 @@ import time
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadmaster import _native
 from loadmaster.allocation.answer import Allocation, Status
 from loadmaster.allocation.bounds import load_bound
-from loadmaster.allocation.rules import LARGEST, problem_of
+from loadmaster.allocation.rules import problem_of
+from loadmaster.core.arrays import WHOLE_LIMIT
 
 _MOST = 128
-
-Ints = NDArray[np.int64]
 
 
 def allocate_at_once(buffers: tuple[Any, ...], capacity: int | None, seed: int, threads: int) -> Allocation | None:
@@ -40,7 +38,7 @@ def allocate_at_once(buffers: tuple[Any, ...], capacity: int | None, seed: int, 
     except (ValueError, TypeError, OverflowError):
         return None
     enough = peak == bound if capacity is None else peak <= capacity
-    if not enough or not 0 < peak < LARGEST or not _native.packing_holds(lower, upper, size, offsets, peak):
+    if not enough or not 0 < peak < WHOLE_LIMIT or not _native.packing_holds(lower, upper, size, offsets, peak):
         return None
     seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
     proven = (lambda: load_bound(problem_of((lower, upper, size)))) if peak == bound else None

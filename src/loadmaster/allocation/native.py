@@ -7,8 +7,9 @@ import math
 import numpy as np
 
 from loadmaster import _native
-from loadmaster.allocation.problem import Ints, Problem
+from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.search_state import Search
+from loadmaster.core.arrays import Ints
 
 HONOURS = frozenset({"alignment", "pins", "gaps", "windows"})
 """What the native core can do beyond lifetimes and sizes."""

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from loadmaster.allocation.answer import Load
-from loadmaster.allocation.problem import Ints, Problem
+from loadmaster.allocation.problem import Problem
+from loadmaster.core.arrays import Ints
 
 
 @dataclass

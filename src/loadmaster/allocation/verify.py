@@ -10,7 +10,8 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import combinations, pairwise
 
-from loadmaster.allocation.problem import Ints, Problem
+from loadmaster.allocation.problem import Problem
+from loadmaster.core.arrays import Ints
 from loadmaster.core.violation import Violation, first_violations
 
 Piece = tuple[int, int, int, int, int]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.errors import PlanError
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.job_table import JobTable
@@ -23,18 +23,18 @@ class JobTimes:
     Links are the main memory's, then the fast memory's if there is one.
     """
 
-    duration: NDArray[np.int64]
-    demand: NDArray[np.float64]
-    rate: NDArray[np.float64]
+    duration: Ints
+    demand: Floats
+    rate: Floats
 
 
 def job_times(
     table: JobTable,
     target: Target,
-    read_fast: NDArray[np.bool_],
-    write_fast: NDArray[np.bool_],
-    write_main: NDArray[np.bool_],
-    streamed: NDArray[np.int64] | None = None,
+    read_fast: Mask,
+    write_fast: Mask,
+    write_main: Mask,
+    streamed: Ints | None = None,
 ) -> JobTimes:
     """Times of all jobs for tensors that are read from the fast memory (else main) and written to the fast, the main, or both.
 
@@ -62,11 +62,11 @@ def job_times(
 
 def memories_used(
     table: JobTable,
-    read_fast: NDArray[np.bool_],
-    write_fast: NDArray[np.bool_],
-    write_main: NDArray[np.bool_],
-    streamed: NDArray[np.int64] | None = None,
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    read_fast: Mask,
+    write_fast: Mask,
+    write_main: Mask,
+    streamed: Ints | None = None,
+) -> tuple[Mask, Mask]:
     """Whether each row of the table moves bytes of the main memory, and of the fast one; arguments are those of :func:`job_times`."""
     t, write = table.operand_tensor, table.operand_write
     reads_fast = read_fast[t]
@@ -75,7 +75,7 @@ def memories_used(
     return np.where(write, write_main[t], ~reads_fast), np.where(write, write_fast[t], reads_fast)
 
 
-def whole_picoseconds(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
+def whole_picoseconds(seconds: Floats) -> Ints:
     """Seconds in whole picoseconds, rounded up, at least one; a millionth of a picosecond is taken for rounding.
 
     Raises :class:`~loadmaster.core.errors.PlanError` where the sum of the longest of every row leaves what double precision counts exactly.

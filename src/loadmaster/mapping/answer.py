@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.errors import MappingError, OutputError
 
 Status = Literal["optimal", "feasible"]
 _FIELDS: dict[str, type] = {"job": str, "core": str, "group": int, "position": int}
 _GIVE = "give what `loadmaster map --json` printed, or mapping.json of --out"
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

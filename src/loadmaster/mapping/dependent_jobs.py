@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.errors import MappingError
 from loadmaster.core.task_graph import task_graph
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.job_times import whole_picoseconds
-from loadmaster.mapping.group import Cores, Floats, Group, Ints
+from loadmaster.mapping.group import Cores, Group
 from loadmaster.mapping.priorities import perturbed
 
 _LONGEST = 2**52
@@ -135,7 +135,7 @@ class _Problem:
         self.release = np.ceil(order.release * PICOSECONDS).astype(np.int64)
         self.demand = np.ascontiguousarray(group.demand[:, :, None])
 
-    def evaluate(self, priority: Floats, allowed: NDArray[np.bool_]) -> _Attempt:
+    def evaluate(self, priority: Floats, allowed: Mask) -> _Attempt:
         """The list schedule of these priorities, with jobs on allowed cores only."""
         duration = np.where(allowed, self.duration, self.never)
         found = self.graph.dispatch(priority=priority, duration=duration, demand=self.demand, release=self.release)
@@ -151,14 +151,14 @@ class _Problem:
             ranks.append(1.0 / np.maximum(self.order.due, _SECONDS))
         return ranks
 
-    def spending(self, extra: float) -> NDArray[np.bool_]:
+    def spending(self, extra: float) -> Mask:
         """Cores on which jobs take no more than so much above their least energy."""
         if self.group.energy is None or np.isinf(extra):
             return self.group.allowed
         energy = np.where(self.group.allowed, self.group.energy, np.inf)
         return np.asarray(energy <= energy.min(axis=1, keepdims=True) * (1.0 + extra))
 
-    def neighbour(self, priority: Floats, allowed: NDArray[np.bool_], generator: np.random.Generator) -> tuple[Floats, NDArray[np.bool_]]:
+    def neighbour(self, priority: Floats, allowed: Mask, generator: np.random.Generator) -> tuple[Floats, Mask]:
         """Other priorities, or other cores for one job, two or three: one of them, or any."""
         if self.group.cores == 1 or generator.random() < 0.5:
             return perturbed(priority, generator), allowed

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from loadmaster.core.arrays import WHOLE_LIMIT, Floats
 from loadmaster.mapping.bounds.group_bounds import GroupBound, tightened
-from loadmaster.mapping.group import Cores, Floats, Group, Priorities, Queues, core_and_position
+from loadmaster.mapping.group import Cores, Group, Priorities, Queues, core_and_position
 
 _SLICE = 3_000_000
 """Jobs evaluated between looks at the clock, about a twentieth of a second."""
@@ -64,7 +65,7 @@ class Search:
     @property
     def left(self) -> int:
         """Samples left."""
-        return 2**62 if self.samples is None else max(0, self.samples - self.taken)
+        return WHOLE_LIMIT if self.samples is None else max(0, self.samples - self.taken)
 
     @property
     def share(self) -> float:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadmaster.core.arguments import require_known, takes
+from loadmaster.core.arrays import Floats
 from loadmaster.core.errors import MappingError
 from loadmaster.cost.job_analysis import JobAnalysis
 from loadmaster.mapping.answer import JobMapping, WarmStart, warm_start_of
@@ -173,9 +174,9 @@ def map_dependent_jobs(
     bandwidth: float,
     after: Sequence[Sequence[int]],
     *,
-    release: Sequence[float] | NDArray[np.float64] | None = None,
-    due: Sequence[float] | NDArray[np.float64] | None = None,
-    weight: Sequence[float] | NDArray[np.float64] | None = None,
+    release: Sequence[float] | Floats | None = None,
+    due: Sequence[float] | Floats | None = None,
+    weight: Sequence[float] | Floats | None = None,
     objective: str = "makespan",
     strategy: str = "auto",
     allocator: str = "demand",
@@ -252,7 +253,7 @@ def map_dependent_jobs(
     )
 
 
-def _per_job(values: Sequence[float] | NDArray[np.float64] | None, count: int, usual: float, name: str) -> NDArray[np.float64]:
+def _per_job(values: Sequence[float] | Floats | None, count: int, usual: float, name: str) -> Floats:
     result = np.full(count, usual) if values is None else np.array(values, dtype=np.float64)
     if result.shape != (count,) or not (result >= 0).all() or (name != "due" and not np.isfinite(result).all()):
         raise MappingError(f"{name}: give a number of at least 0 for every job")

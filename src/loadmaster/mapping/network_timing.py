@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadmaster.core.arguments import instead
+from loadmaster.core.arrays import Floats
 from loadmaster.core.errors import MappingError
 from loadmaster.core.units import parse_seconds
 from loadmaster.cost.job_pool import JobPool
 from loadmaster.mapping.answer import JobMapping
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

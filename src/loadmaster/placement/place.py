@@ -14,23 +14,22 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadmaster.allocation.allocate import allocate
 from loadmaster.core.arguments import require_known, takes
+from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.errors import CapacityError, LoadmasterError, PackingError, PlacementError
 from loadmaster.placement.answer import MemoryPlan, Rival
 from loadmaster.placement.autotm.between_kernels import place_between_kernels
 from loadmaster.placement.autotm.overlapping import place_overlapping
 from loadmaster.placement.decisions import Mode, PlacementSolution, TensorPlacement, all_fast, fast_bytes
-from loadmaster.placement.sequence import LARGEST, KernelSequence
+from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.strategies.registry import NAMES as BASELINES
 from loadmaster.placement.strategies.registry import baseline
 from loadmaster.placement.timing import MovementTimeline, kernel_seconds, time_moves
 from loadmaster.placement.verify import broken_placement_rules
 
 Progress = Callable[[str, float], None]
-Ints = NDArray[np.int64]
 
 AUTO, PROGRAM = "auto", "program"
 HARDWARE = "2lm"
@@ -115,7 +114,7 @@ def _mode(mode: Mode | str) -> Mode:
 
 
 def _check_arguments(fast: int, strategy: str, gap: float | None, time_limit: float | None, seed: int) -> None:
-    if type(fast) is not int or not 0 <= fast < LARGEST:
+    if type(fast) is not int or not 0 <= fast < WHOLE_LIMIT:
         raise PlacementError(f"fast memory is {fast!r}: give a whole number of bytes from 0 to 2^62")
     strategies = (AUTO, PROGRAM, *(name for name in BASELINES if name != HARDWARE))
     if strategy == HARDWARE:

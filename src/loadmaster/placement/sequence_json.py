@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.errors import OutputError, PlacementError
 from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
 
@@ -176,7 +177,7 @@ def _model() -> Any:
     """What the file may hold; values that contradict each other are for :func:`loadmaster.placement.sequence.check` to find."""
     from pydantic import BaseModel, ConfigDict, Field
 
-    whole = Annotated[int, Field(strict=True, ge=0, lt=2**62)]
+    whole = Annotated[int, Field(strict=True, ge=0, lt=WHOLE_LIMIT)]
     seconds = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
     rate = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
     text = Annotated[str, Field(strict=True, max_length=2**16)]

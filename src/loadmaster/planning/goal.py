@@ -7,22 +7,20 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadmaster.core.arguments import instead, require_known
+from loadmaster.core.arrays import WHOLE_LIMIT, Floats, Ints
 from loadmaster.core.errors import PlanError
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.planning.decisions import Copy, Score
 from loadmaster.workloads.job import Workload
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-
 OBJECTIVES = ("throughput", "latency", "energy", "edp")
 
 _BYTE_TOO_MANY = 2**80
 """Picoseconds of lateness that a byte beyond the main memory's capacity counts for: more than all mini-batches can be late."""
-_NEVER = 2**62
+_NEVER = WHOLE_LIMIT
+"""Picoseconds at which a mini-batch without a deadline is due: no schedule lasts that long."""
 _LATEST = 3600
 """Seconds within which all mini-batches must have come."""
 

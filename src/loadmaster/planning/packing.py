@@ -7,15 +7,13 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadmaster import _native
 from loadmaster.allocation.native import columns
 from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.strategies.telamalloc import Options, TelaMalloc
+from loadmaster.core.arrays import Floats, Ints
 from loadmaster.planning.decisions import Packing
-
-Ints = NDArray[np.int64]
 
 _NODES = 5_000
 """Of exact search, before the planner is told to fill less."""
@@ -32,7 +30,7 @@ def pack(
     *,
     capacity: int,
     alignment: int,
-    value: NDArray[np.float64] | None = None,
+    value: Floats | None = None,
     seconds: float = math.inf,
 ) -> Packing:
     """Give each buffer an offset so that no two alive at once overlap and none ends past ``capacity``.

@@ -12,9 +12,9 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadmaster.core.arguments import takes
+from loadmaster.core.arrays import Floats, Int32s, Ints, Mask
 from loadmaster.core.errors import CapacityError, PlanError
 from loadmaster.core.interrupts import Interrupts, deferred_interrupts
 from loadmaster.core.units import format_bytes
@@ -57,8 +57,6 @@ _MOST_OPERATORS = 1_000_000
 
 Progress = Callable[[str, float], None]
 """Called with what is being done and the share of it that is done."""
-
-Mask = NDArray[np.bool_]
 
 
 @takes(
@@ -206,8 +204,8 @@ class _Planner:
     report: Progress
     interrupts: Interrupts
     interrupted: bool = False
-    _input_release: NDArray[np.int64] = field(init=False)
-    _padded: NDArray[np.int64] = field(init=False)
+    _input_release: Ints = field(init=False)
+    _padded: Ints = field(init=False)
 
     def __post_init__(self) -> None:
         self._input_release = self.goal.released_tensors(self.workload)
@@ -384,7 +382,7 @@ class _Planner:
         energy = self.energy.of_jobs(*memories_used(self.table, placement.read_fast, placement.write_fast, placement.write_main))
         each = np.arange(len(energy))
 
-        def judge(core: NDArray[np.int32], end: NDArray[np.int64], makespan: int) -> Score:
+        def judge(core: Int32s, end: Ints, makespan: int) -> Score:
             def joules() -> int:
                 return round(float(energy[each, core].sum())) + self.energy.rates.static(makespan)
 
@@ -464,7 +462,7 @@ class _Planner:
         raise CapacityError(f"{self.target.fast.name}: operands fit by size, but no packing without gaps was found: enlarge its capacity")
 
     def _pack(
-        self, memory_index: int, placement: Placement, timeline: Timeline, value: NDArray[np.float64] | None, seconds: float | None = None
+        self, memory_index: int, placement: Placement, timeline: Timeline, value: Floats | None, seconds: float | None = None
     ) -> Packed:
         memory = self.target.memories[memory_index]
         stays = _Stays.of(self.workload, placement, timeline, memory_index)
@@ -535,9 +533,9 @@ class _Stays:
     """What is to be packed in one memory: picoseconds and bytes, shape (residences,)."""
 
     residences: tuple[Residence, ...]
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    sizes: NDArray[np.int64]
+    start: Ints
+    end: Ints
+    sizes: Ints
 
     @staticmethod
     def of(workload: Workload, placement: Placement, timeline: Timeline, memory_index: int) -> _Stays:

@@ -7,12 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from loadmaster.allocation.problem import Ints
+from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.errors import AllocationError, OutputError
-
-Reals = NDArray[np.float64]
 
 _FORMAT = "loadmaster trees 1"
 
@@ -24,8 +21,8 @@ class Trees(NamedTuple):
     feature: Ints
     left: Ints
     right: Ints
-    threshold: Reals
-    value: Reals
+    threshold: Floats
+    value: Floats
 
 
 _NO_NODES, _NO_VALUES = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float64)

@@ -13,7 +13,6 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadmaster.allocation.allocate import aligned, check_limits, solve
 from loadmaster.allocation.answer import Allocation, Infeasibility, Status
@@ -22,10 +21,11 @@ from loadmaster.allocation.memories.problem import FORBIDDEN, Bank, BankAllocati
 from loadmaster.allocation.memories.relaxation import Cut, Relaxation, relax
 from loadmaster.allocation.memories.spilling import spill
 from loadmaster.allocation.memories.verify import broken_bank_rules
-from loadmaster.allocation.problem import Buffer, Ints, Problem
+from loadmaster.allocation.problem import Buffer, Problem
 from loadmaster.allocation.reduction.reduce import Reduced, merge, without_empty
 from loadmaster.allocation.rules import check_pins, problem_of_banks
 from loadmaster.core.arguments import takes
+from loadmaster.core.arrays import Array, Ints
 from loadmaster.core.errors import AllocationError, LoadmasterError
 
 _MOST = 5_000
@@ -42,7 +42,7 @@ _SHARE = 20
 
 @takes(AllocationError, memories=Iterable, strategy=str, alignment=Integral, threads=Integral, time_limit=Real, seed=Integral)
 def allocate_banks(
-    buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | NDArray[Any],
+    buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | Array,
     memories: Sequence[Bank],
     *,
     cost: Any = None,

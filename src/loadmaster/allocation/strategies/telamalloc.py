@@ -13,9 +13,10 @@ from loadmaster import _native
 from loadmaster.allocation import native
 from loadmaster.allocation.backtracking.trees import NO_TREES, Trees
 from loadmaster.allocation.gap_placer import place
-from loadmaster.allocation.problem import Ints, Problem
+from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.search_state import Search, Strategy
 from loadmaster.allocation.strategies import best_fit
+from loadmaster.core.arrays import Ints
 
 _CAPACITIES = 8
 """Attempts at ever higher capacities that may fail."""

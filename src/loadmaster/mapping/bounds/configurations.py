@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from loadmaster import _native
-from loadmaster.mapping.group import Floats, Group, Ints, Queues
+from loadmaster.core.arrays import Floats, Ints
+from loadmaster.mapping.group import Group, Queues
 from loadmaster.mapping.timeline import timeline
 
 _WORK = 3_000_000

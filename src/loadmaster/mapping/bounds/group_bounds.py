@@ -18,8 +18,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from loadmaster.core.arrays import Floats, Ints
 from loadmaster.mapping.bounds.configurations import configuration_bound
-from loadmaster.mapping.group import Floats, Group, Ints, Queues
+from loadmaster.mapping.group import Group, Queues
 
 _CUTS = 60
 _BUS_WEIGHTS = (1.0, 0.0, 0.5, 0.25, 0.1)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.mapping.group_search import Search, Strategy
 from loadmaster.mapping.strategies.vectors import dimensions, library, values
 
@@ -31,7 +32,7 @@ def _run(search: Search, algorithm: Any) -> None:
     problem = library("pymoo.core.problem", "ga").Problem(n_var=dimensions(search), n_obj=1, xl=0.0, xu=1.0)
     static = library("pymoo.problems.static", "ga").StaticProblem
     evaluator = library("pymoo.core.evaluator", "ga").Evaluator()
-    algorithm.setup(problem, termination=("n_gen", 2**62), seed=search.seed % 2**31, verbose=False)
+    algorithm.setup(problem, termination=("n_gen", WHOLE_LIMIT), seed=search.seed % 2**31, verbose=False)
     while not search.done:
         asked = algorithm.ask()
         scores = values(search, asked.get("X").astype(np.float64))

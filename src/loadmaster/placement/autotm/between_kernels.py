@@ -7,15 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadmaster import _native
+from loadmaster.core.arrays import WHOLE_LIMIT, Floats, Ints
 from loadmaster.core.errors import CapacityError, PlacementError
 from loadmaster.placement.autotm.bound import lower_bound
 from loadmaster.placement.autotm.needs import fits, least_paths
 from loadmaster.placement.autotm.sequence_arrays import (
-    Floats,
-    Ints,
     SequenceArrays,
     TensorPaths,
     checked_limits,
@@ -43,7 +41,7 @@ _PATHS_PER_USE = 100
 
 def place_between_kernels(
     sequence: KernelSequence,
-    limits: NDArray[np.int64],
+    limits: Ints,
     mode: Mode,
     *,
     gap: float = 0.01,
@@ -86,7 +84,7 @@ def place_between_kernels(
         raise PlacementError("copies that overlap computation are placed by place_overlapping")
     limits = checked_limits(sequence, limits)
     report = progress or (lambda stage, share: None)
-    arrays = sequence_arrays(sequence, np.minimum(limits, 2**62))
+    arrays = sequence_arrays(sequence, np.minimum(limits, WHOLE_LIMIT))
     moves = mode is Mode.SYNC
     least = _least(sequence, arrays, moves, deadline)
     if not arrays.kernel_count:

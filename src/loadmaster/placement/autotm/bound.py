@@ -11,7 +11,8 @@ import math
 
 import numpy as np
 
-from loadmaster.placement.autotm.sequence_arrays import Floats, SequenceArrays
+from loadmaster.core.arrays import Floats
+from loadmaster.placement.autotm.sequence_arrays import SequenceArrays
 from loadmaster.placement.autotm.sparse_program import Prices
 
 _SHARE = 2**24

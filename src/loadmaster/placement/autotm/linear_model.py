@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from loadmaster.core.arrays import Floats, Ints
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,23 +8,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadmaster import _native
+from loadmaster.core.arrays import WHOLE_LIMIT, Floats, Ints
 from loadmaster.core.errors import PlacementError
 from loadmaster.placement.autotm.bound import lower_bound
 from loadmaster.placement.autotm.needs import least_paths
 from loadmaster.placement.autotm.overlap_program import EnginePrices, OverlapProgram, copy_costs, overlap_bound, weighted
-from loadmaster.placement.autotm.sequence_arrays import (
-    Floats,
-    Ints,
-    LiveRange,
-    SequenceArrays,
-    TensorPaths,
-    checked_limits,
-    sequence_arrays,
-    spans,
-)
+from loadmaster.placement.autotm.sequence_arrays import LiveRange, SequenceArrays, TensorPaths, checked_limits, sequence_arrays, spans
 from loadmaster.placement.autotm.sparse_program import free_prices, use_costs
 from loadmaster.placement.decisions import Move, PlacementSolution, Stay, TensorPlacement, fast_bytes, operands_in_slow
 from loadmaster.placement.sequence import KernelSequence
@@ -39,7 +30,7 @@ _WORK = 3 * 10**8
 
 def place_overlapping(
     sequence: KernelSequence,
-    limits: NDArray[np.int64],
+    limits: Ints,
     *,
     start: TensorPlacement | None = None,
     gap: float = 0.02,
@@ -81,7 +72,7 @@ def place_overlapping(
     limits = checked_limits(sequence, limits)
     if start is not None and (fast_bytes(sequence, start) > limits).any():
         raise PlacementError("the placement to start from exceeds the limits")
-    arrays = sequence_arrays(sequence, np.minimum(limits, 2**62))
+    arrays = sequence_arrays(sequence, np.minimum(limits, WHOLE_LIMIT))
     least = least_paths(sequence, arrays, True)
     best = _Best(sequence, arrays, start)
     if not arrays.kernel_count:

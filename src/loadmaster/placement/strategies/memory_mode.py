@@ -15,8 +15,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.errors import PlacementError
 from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.strategies.result import BaselineResult, fitting_algorithms
@@ -25,12 +25,12 @@ _TOUCHES = 2**22
 """Blocks touched in a step, about."""
 
 
-def run(sequence: KernelSequence, limits: NDArray[np.int64]) -> BaselineResult:
+def run(sequence: KernelSequence, limits: Ints) -> BaselineResult:
     """O(blocks touched). The cache is as large as the tightest limit beside workspace."""
     if not all(math.isfinite(o.slow_seconds) for kernel in sequence.kernels for o in kernel.operands):
         raise PlacementError("2lm needs a machine whose kernels can use the slow memory in place: leave it out")
     algorithms, room = fitting_algorithms(sequence, limits)
-    capacity = int(room.min(initial=2**62))
+    capacity = int(room.min(initial=WHOLE_LIMIT))
     touched = sum(int(sequence.sizes[o.tensor]) for kernel in sequence.kernels for o in kernel.operands)
     block = 1 << max(0, -(-touched // _TOUCHES) - 1).bit_length()
     address = first_fit_addresses(sequence, block)

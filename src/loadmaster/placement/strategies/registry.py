@@ -6,9 +6,9 @@ from collections.abc import Callable
 from importlib import import_module
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadmaster.core.arguments import require_known
+from loadmaster.core.arrays import Ints
 from loadmaster.core.errors import PlacementError
 from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.strategies.result import BaselineResult
@@ -26,7 +26,7 @@ _HOMES = {
 NAMES = tuple(_HOMES)
 
 
-def baseline(name: str, sequence: KernelSequence, limits: NDArray[np.int64]) -> BaselineResult:
+def baseline(name: str, sequence: KernelSequence, limits: Ints) -> BaselineResult:
     """Simulate one of ``NAMES`` with ``limits`` bytes of fast memory while each kernel runs, shape (kernels,).
 
     All but ``all-fast`` keep the limits.
@@ -41,7 +41,5 @@ def baseline(name: str, sequence: KernelSequence, limits: NDArray[np.int64]) -> 
     require_known("baseline", name, NAMES, PlacementError)
     if np.shape(limits) != (len(sequence.kernels),):
         raise PlacementError(f"limits have shape {np.shape(limits)}: give one for each of the {len(sequence.kernels)} kernels")
-    run: Callable[[KernelSequence, NDArray[np.int64]], BaselineResult] = import_module(
-        f"loadmaster.placement.strategies.{_HOMES[name]}"
-    ).run
+    run: Callable[[KernelSequence, Ints], BaselineResult] = import_module(f"loadmaster.placement.strategies.{_HOMES[name]}").run
     return run(sequence, np.asarray(limits, dtype=np.int64))

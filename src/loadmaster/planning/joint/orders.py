@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Ints
 from loadmaster.workloads.job import Workload
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadmaster import _native
+from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.task_graph import task_graph
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.energy_model import EnergyModel
@@ -18,9 +18,6 @@ from loadmaster.planning.decisions import Copy, Placement, Residence, Schedule, 
 from loadmaster.planning.goal import Goal, overflowing
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -123,7 +120,7 @@ class JointProblem:
         here = self._in_main(run) | ~made
         return _most_alive(start[here], end[here], self._padded[here])
 
-    def _in_main(self, run: _native.JointEvaluation) -> NDArray[np.bool_]:
+    def _in_main(self, run: _native.JointEvaluation) -> Mask:
         """Tensors that main memory holds because they are outputs, read there, or used nowhere else."""
         tensor, write, in_fast = self.table.operand_tensor, self.table.operand_write, run.row_stay >= 0
         used, in_main = np.zeros((2, len(self._output)), dtype=np.bool_)

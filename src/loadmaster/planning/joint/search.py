@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from loadmaster.core.arrays import Floats, Ints
 from loadmaster.planning.decisions import Score
-from loadmaster.planning.joint.orders import Block, Chain, Ints, best_blocks, chains, order_of
-from loadmaster.planning.joint.problem import Evaluation, Floats, JointOptions, JointProblem
+from loadmaster.planning.joint.orders import Block, Chain, best_blocks, chains, order_of
+from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
 from loadmaster.planning.joint.timed_orders import timed_keys
 
 _TOLERANCE = 0.002

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Floats, Mask
 from loadmaster.cost.job_table import JobTable
 from loadmaster.planning.decisions import Placement, Residence, Schedule, Timeline
 from loadmaster.planning.residency.occupancy import Occupancy
 from loadmaster.planning.residency.uses import readers
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Job, TensorInstance
-
-Mask = NDArray[np.bool_]
 
 
 def optimistic(tensors: Sequence[TensorInstance], capacity: int) -> Mask:
@@ -49,7 +47,7 @@ def keep_resident(
     return chosen
 
 
-def saved_seconds(tensors: Sequence[TensorInstance], table: JobTable, target: Target, schedule: Schedule) -> NDArray[np.float64]:
+def saved_seconds(tensors: Sequence[TensorInstance], table: JobTable, target: Target, schedule: Schedule) -> Floats:
     """Seconds of the main link that each tensor would save in the fast memory; an output must be written to main memory all the same."""
     t = table.operand_tensor
     bytes_moved = table.moved[np.arange(len(t)), schedule.core[table.operand_job]]

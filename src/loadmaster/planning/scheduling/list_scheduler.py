@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Floats, Int32s, Ints, Mask
 from loadmaster.core.task_graph import task_graph
 from loadmaster.cost.job_times import JobTimes
 from loadmaster.mapping.priorities import perturbed, upward_rank
@@ -18,9 +18,9 @@ from loadmaster.workloads.job import Job
 Progress = Callable[[int, int, int], None]
 """Called with samples done, samples in all, and the best makespan in picoseconds."""
 
-_Start = tuple[NDArray[np.float64], NDArray[np.bool_] | None]
+_Start = tuple[Floats, Mask | None]
 
-Judge = Callable[[NDArray[np.int32], NDArray[np.int64], int], tuple[int, ...]]
+Judge = Callable[[Int32s, Ints, int], tuple[int, ...]]
 """Score of a schedule, small if it is good, by the core and the end of every job and the makespan in picoseconds."""
 
 
@@ -33,9 +33,9 @@ def map_jobs(
     deadline: float | None = None,
     progress: Progress | None = None,
     judge: Judge | None = None,
-    release: NDArray[np.int64] | None = None,
-    urgency: NDArray[np.float64] | None = None,
-    allowed: Sequence[NDArray[np.bool_]] = (),
+    release: Ints | None = None,
+    urgency: Floats | None = None,
+    allowed: Sequence[Mask] = (),
 ) -> Schedule:
     """Find a schedule that respects dependencies.
 
@@ -53,7 +53,7 @@ def map_jobs(
     # Longer than all jobs one after another: nobody goes there.
     never = int(times.duration.max(axis=1).sum()) + 1
 
-    def evaluate(start: _Start) -> tuple[tuple[int, ...], NDArray[np.int32], NDArray[np.int64], int]:
+    def evaluate(start: _Start) -> tuple[tuple[int, ...], Int32s, Ints, int]:
         priority, mask = start
         duration = times.duration if mask is None else np.where(mask, times.duration, never)
         found = graph.dispatch(priority=priority, duration=duration, demand=times.demand, release=earliest)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.job_table import JobTable
 from loadmaster.cost.job_times import whole_picoseconds
@@ -22,9 +22,6 @@ _FINE = 64
 """Parts of a picosecond in which needs are counted, so that rounding each down loses little of their sum."""
 _CUTS = 60
 _MOST_ENUMERATED = 8
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 def makespan_bound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, target: Target) -> MakespanBound:
@@ -158,7 +155,7 @@ def _cheapest_cover(excess: int, items: list[tuple[int, float]]) -> float:
     return total * (1 - 1e-12)
 
 
-def _link_time(table: JobTable, memory: Memory, rows: NDArray[np.bool_]) -> Ints:
+def _link_time(table: JobTable, memory: Memory, rows: Mask) -> Ints:
     """Time of a memory's link that some operands of every job need on every core, by direction."""
     seconds = np.zeros((*table.compute.shape, 2))
     for direction, bandwidth in enumerate((memory.read_bandwidth, memory.write_bandwidth)):
