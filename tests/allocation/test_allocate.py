@@ -32,6 +32,7 @@ def answer_holds(buffers, answer: lm.Allocation) -> None:
 @pytest.mark.parametrize("name", ["auto", "exact"])
 @given(records())
 @fuzz(150)
+@pytest.mark.slow
 def test_proofs_agree_with_brute_force(name: str, buffers: list[lm.Buffer]) -> None:
     answer = lm.allocate(buffers, strategy=name)
     answer_holds(buffers, answer)
@@ -61,6 +62,7 @@ def load(buffers: list[lm.Buffer]) -> int:
 
 @given(records(), st.integers(0, 24))
 @fuzz(150)
+@pytest.mark.slow
 def test_fit_is_decided_and_infeasibility_is_explained(buffers: list[lm.Buffer], capacity: int) -> None:
     answer = lm.allocate(buffers, capacity)
     answer_holds(buffers, answer)

@@ -55,6 +55,7 @@ def named(buffers, wanted, reason) -> tuple[list[lm.Buffer], dict]:
 
 @given(combined())
 @fuzz(150)
+@pytest.mark.slow
 def test_auto_honours_every_combination_and_proves_the_optimum(case) -> None:
     buffers, wanted = case
     best = every_offset(buffers, MOST, **wanted)
@@ -146,6 +147,7 @@ def test_conflicts_of_two_cores_are_solved_exactly() -> None:
     assert lm.allocate(buffers, 5, conflicts=[(i, (i + 1) % 5) for i in range(5)]).certificate.instant is None
 
 
+@pytest.mark.slow
 def test_thousands_of_conflicting_buffers_are_packed() -> None:
     random = np.random.default_rng(0)
     lower = np.concatenate([np.arange(500), np.arange(500)])

@@ -51,6 +51,7 @@ def test_generated_sets_differ_by_seed_and_have_what_they_need() -> None:
 
 
 @learns
+@pytest.mark.slow
 def test_trees_learn_what_costs(lessons: Lessons) -> None:
     """Where the cost is the rank from the latest, the fitted trees say so, with the values of scikit-learn itself."""
     known = replace(lessons, cost=lessons.features[:, 0] * 300)

@@ -123,6 +123,7 @@ def problems(draw, windows: bool = False, most: int = 6):
 
 @given(problems())
 @fuzz(400)
+@pytest.mark.slow
 def test_minimise_agrees_with_brute_force(problem: Problem) -> None:
     best = problem.optimum(60)
     status, offsets, peak, bound, _, _ = problem.minimise()

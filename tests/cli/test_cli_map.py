@@ -50,6 +50,7 @@ def test_a_table_of_costs_needs_no_target(folder: Path) -> None:
     assert {job["job"]: job["core"] for job in answer["jobs"]} == {"a": "x", "b": "y", "c": "y"}
 
 
+@pytest.mark.slow
 def test_people_get_tables_and_files_start_the_next_search(folder: Path) -> None:
     first = run("map", "jobs.csv", "--target", "m3e-s2", "--samples", "500", "--group-size", "5", "--out", "out", cwd=folder)
     assert first.returncode == 0, first.stderr
@@ -66,6 +67,7 @@ def test_a_front_of_two_objectives(folder: Path) -> None:
     assert "throughput" in run("map", "jobs.csv", *options, cwd=folder).stdout
 
 
+@pytest.mark.slow
 def test_dependencies_are_kept_when_asked_for(folder: Path) -> None:
     options = ("onnx:squeezenet", "--target", "m3e-s2", "--precision", "int8", "--samples", "20", "--json")
     free, bound = (json.loads(run("map", *options, *more, cwd=folder).stdout) for more in ((), ("--dependencies",)))
@@ -76,6 +78,7 @@ def test_dependencies_are_kept_when_asked_for(folder: Path) -> None:
     assert all(job["start"] >= ends[first] * (1 - 1e-9) for job in bound["jobs"] if job["job"] != first)
 
 
+@pytest.mark.slow
 def test_networks_that_come_again_report_latencies_and_misses(folder: Path) -> None:
     options = ("onnx:squeezenet", "--target", "m3e-s2", "--precision", "int8", "--mini-batches", "3", "--samples", "20", "--dependencies")
     timing = ("--timing", "squeezenet:period=2ms,deadline=10us,priority=2")

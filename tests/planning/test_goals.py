@@ -64,6 +64,7 @@ def test_what_the_target_states_is_what_bytes_take() -> None:
     st.integers(0, 9),
 )
 @settings(max_examples=30, deadline=None)
+@pytest.mark.slow
 def test_plans_hold_and_are_never_worse_than_separate_ones(
     objective: str, cores: int, mini_batches: int, scratchpad: int, period: float, deadline: float | None, seed: int
 ) -> None:
