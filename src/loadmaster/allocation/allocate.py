@@ -23,6 +23,7 @@ from loadmaster.allocation.strategies.registry import strategy as lookup
 from loadmaster.allocation.verify import broken_rules
 from loadmaster.core.arguments import require_type
 from loadmaster.core.arrays import WHOLE_LIMIT, Array, Ints
+from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.core.errors import AllocationError, LoadmasterError
 
 _DESCENT = 8
@@ -83,15 +84,14 @@ def allocate(
     check_limits(capacity, time_limit, seed, threads)
     if problem.homes is not None:
         raise AllocationError("buffers name memories: say what memories there are, with --memory or allocate_banks")
-    deadline = None if time_limit is None else time.perf_counter() + time_limit
-    return solve(problem, capacity, strategy, seed, threads, deadline)
+    return solve(problem, capacity, strategy, seed, threads, Deadline.within(time_limit))
 
 
 def solve(
-    problem: Problem, capacity: int | None, strategy: str, seed: int, threads: int, deadline: float | None = None, share: int = 1
+    problem: Problem, capacity: int | None, strategy: str, seed: int, threads: int, deadline: Deadline = NO_DEADLINE, share: int = 1
 ) -> Allocation:
     """`allocate` for a checked problem, with a part of the default budget."""
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall, cpu = time.monotonic(), time.process_time()
     effort = _Effort(strategy, seed, threads, deadline, share)
     ranges = joined(problem.reserved)
     if capacity is not None or not ranges:
@@ -102,7 +102,7 @@ def solve(
         answer = _below_or_above(problem, ranges, effort)
     for rule, message in () if answer.offsets is None else broken_rules(problem, answer.offsets, capacity):
         raise LoadmasterError(f"strategy {strategy!r} made a packing that does not hold ({rule}: {message}): please report it; try another")
-    return replace(answer, seconds=time.perf_counter() - wall, cpu_seconds=time.process_time() - cpu)
+    return replace(answer, seconds=time.monotonic() - wall, cpu_seconds=time.process_time() - cpu)
 
 
 Ranges = Sequence[tuple[int, int]]
@@ -115,7 +115,7 @@ class _Effort:
     strategy: str
     seed: int
     threads: int
-    deadline: float | None
+    deadline: Deadline
     share: int
 
     def search(self, reduced: Reduced, capacity: int | None) -> Search:

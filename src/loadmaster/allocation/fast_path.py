@@ -32,7 +32,7 @@ def allocate_at_once(buffers: tuple[Any, ...], capacity: int | None, seed: int, 
         return None
     if not (lower.ndim == upper.ndim == size.ndim == 1 and 0 < len(lower) == len(upper) == len(size) <= _MOST):
         return None
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall, cpu = time.monotonic(), time.process_time()
     try:
         offsets, peak, bound = _native.allocate_small(lower, upper, size)
     except (ValueError, TypeError, OverflowError):
@@ -40,7 +40,7 @@ def allocate_at_once(buffers: tuple[Any, ...], capacity: int | None, seed: int, 
     enough = peak == bound if capacity is None else peak <= capacity
     if not enough or not 0 < peak < WHOLE_LIMIT or not _native.packing_holds(lower, upper, size, offsets, peak):
         return None
-    seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
+    seconds, cpu_seconds = time.monotonic() - wall, time.process_time() - cpu
     proven = (lambda: load_bound(problem_of((lower, upper, size)))) if peak == bound else None
     status: Status = "feasible" if proven is None else "optimal"
     return Allocation(status, offsets, peak, bound, capacity, "auto", seed, seconds, cpu_seconds, proven)

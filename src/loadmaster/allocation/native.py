@@ -105,5 +105,4 @@ def orderly(problem: Problem) -> bool:
 
 
 def _seconds(search: Search) -> float:
-    remaining = search.remaining()
-    return math.inf if remaining is None else remaining
+    return search.remaining()

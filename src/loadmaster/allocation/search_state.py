@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -11,6 +10,7 @@ import numpy as np
 from loadmaster.allocation.answer import Load
 from loadmaster.allocation.problem import Problem
 from loadmaster.core.arrays import Ints
+from loadmaster.core.deadline import NO_DEADLINE, Deadline
 
 
 @dataclass
@@ -26,7 +26,7 @@ class Search:
     capacity: int | None = None
     seed: int = 0
     threads: int = 1
-    deadline: float | None = None
+    deadline: Deadline = NO_DEADLINE
     share: int = 1
 
     offsets: Ints | None = None
@@ -55,13 +55,13 @@ class Search:
         self.offsets, self.peak = offsets, peak
         return True
 
-    def remaining(self) -> float | None:
-        """Seconds left, at least 0; None without a limit."""
-        return None if self.deadline is None else max(0.0, self.deadline - time.perf_counter())
+    def remaining(self) -> float:
+        """Seconds left, at least 0; infinite without a limit."""
+        return self.deadline.left()
 
     def expired(self) -> bool:
         """Whether the time limit has struck; the answer then depends on the machine, and says so."""
-        if self.deadline is not None and time.perf_counter() >= self.deadline:
+        if self.deadline.passed():
             self.interrupted = True
             return True
         return False

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints, Mask
+from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.core.errors import MappingError
+from loadmaster.core.progress import Progress, no_progress
 from loadmaster.core.task_graph import task_graph
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.job_times import whole_picoseconds
@@ -68,8 +69,8 @@ def schedule(
     *,
     samples: int | None,
     seed: int,
-    deadline: float | None = None,
-    progress: Callable[[float], None] | None = None,
+    deadline: Deadline = NO_DEADLINE,
+    progress: Progress = no_progress,
 ) -> OrderedSchedule:
     """Make late jobs as little late as possible, weighted, and then the score of the group small, and then the makespan.
 
@@ -90,10 +91,9 @@ def schedule(
     history = [(taken, best.value[1])]
     past = [now] * _MEMORY
     generator = np.random.default_rng(seed)
-    began = time.perf_counter()
     try:
         while samples is None or taken < samples:
-            if deadline is not None and time.perf_counter() >= deadline:
+            if deadline.passed():
                 interrupted = True
                 break
             candidate = problem.neighbour(priority, allowed, generator)
@@ -105,9 +105,7 @@ def schedule(
             if now < best.value:
                 best = result
                 history.append((taken, now[1]))
-            if progress is not None:
-                share = 0.0 if samples is None else taken / samples
-                progress(share if deadline is None else max(share, (time.perf_counter() - began) / max(1e-9, deadline - began)))
+            progress("mapping", max(deadline.share(), 0.0 if samples is None else taken / samples))
     except KeyboardInterrupt:
         interrupted = True
     begin, finish = (np.asarray(times * _SECONDS, dtype=np.float64) for times in (best.start, best.end))

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from loadmaster.core.arguments import require_known, takes
 from loadmaster.core.arrays import Floats
+from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import MappingError
+from loadmaster.core.progress import Progress, no_progress, part_of
 from loadmaster.cost.job_analysis import JobAnalysis
 from loadmaster.mapping.answer import JobMapping, WarmStart, warm_start_of
 from loadmaster.mapping.bounds.group_bounds import group_bound, tightened
@@ -23,8 +25,6 @@ from loadmaster.mapping.group import OBJECTIVES, Group, core_and_position, genom
 from loadmaster.mapping.group_search import Genome, Search
 from loadmaster.mapping.strategies.registry import strategy as lookup
 from loadmaster.mapping.timeline import timeline
-
-Progress = Callable[[str, float], None]
 
 _FRONT = 9
 """Mixtures of two objectives that are searched for a Pareto front."""
@@ -209,11 +209,11 @@ def map_dependent_jobs(
         for values, usual, name in ((release, 0.0, "release"), (due, np.inf, "due"), (weight, 1.0, "weight"))
     ]
     order = Order(after, *times)
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall, cpu = time.monotonic(), time.process_time()
     if samples is None and time_limit is None:
         samples = max(100, min(5_000, 500_000 // count))
-    deadline = None if time_limit is None else wall + time_limit
-    found = schedule(group, order, samples=samples, seed=seed, deadline=deadline, progress=_staged(progress, 0, 1))
+    deadline = Deadline.within(time_limit)
+    found = schedule(group, order, samples=samples, seed=seed, deadline=deadline, progress=progress or no_progress)
     makespan = found.value[2]
     free = group_bound(group)
     if makespan > free.makespan:
@@ -246,7 +246,7 @@ def map_dependent_jobs(
         seed=seed,
         samples=found.samples,
         history=(found.history,),
-        seconds=time.perf_counter() - wall,
+        seconds=time.monotonic() - wall,
         cpu_seconds=time.process_time() - cpu,
         clock=analysis.clock,
         interrupted=found.interrupted,
@@ -299,10 +299,10 @@ def _map(analysis: JobAnalysis, bandwidth: float, objective: str, weights: tuple
     if options.settings and not chosen.settings:
         raise MappingError(f"strategy {options.strategy!r} has no settings: leave {', '.join(options.settings)} out, or choose magma")
     whole = group_of(analysis, bandwidth, options.allocator, weights)
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall, cpu = time.monotonic(), time.process_time()
     size = options.group_size or whole.jobs
     begins = list(range(0, whole.jobs, size))
-    warm = _genome(options.warm_start, analysis)
+    warm, deadline = _genome(options.warm_start, analysis), Deadline.within(options.time_limit)
     parts: list[_Part] = []
     interrupted = False
     for number, begin in enumerate(begins):
@@ -321,10 +321,10 @@ def _map(analysis: JobAnalysis, bandwidth: float, objective: str, weights: tuple
             seed=options.seed + number,
             threads=options.threads,
             samples=samples,
-            deadline=None if options.time_limit is None else wall + options.time_limit * (number + 1) / len(begins),
+            deadline=deadline.part(1 / (len(begins) - number)),
             warm_start=None if warm is None else (warm[0][rows], warm[1][rows]),
             settings=options.settings,
-            progress=_staged(options.progress, number, len(begins)),
+            progress=part_of(options.progress or no_progress, _stage(number, len(begins)), number, len(begins)),
         )
         if parts and warm is None:
             search.warm_start = _from_last(parts[-1], group)
@@ -336,7 +336,7 @@ def _map(analysis: JobAnalysis, bandwidth: float, objective: str, weights: tuple
         if search.queues is None:
             lookup("herald").run(search)
         parts.append(_Part(group, search))
-    return _assemble(analysis, objective, weights, options, parts, time.perf_counter() - wall, time.process_time() - cpu)
+    return _assemble(analysis, objective, weights, options, parts, time.monotonic() - wall, time.process_time() - cpu)
 
 
 class _Part:
@@ -416,11 +416,8 @@ def _assemble(
     )
 
 
-def _staged(progress: Progress | None, number: int, groups: int) -> Callable[[float], None] | None:
-    if progress is None:
-        return None
-    stage = "mapping" if groups == 1 else f"mapping group {number + 1} of {groups}"
-    return lambda share: progress(stage, (number + share) / groups)
+def _stage(number: int, groups: int) -> str:
+    return "mapping" if groups == 1 else f"mapping group {number + 1} of {groups}"
 
 
 def _from_last(last: _Part, group: Group) -> Genome:

@@ -18,7 +18,9 @@ import numpy as np
 from loadmaster.allocation.allocate import allocate
 from loadmaster.core.arguments import require_known, takes
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
+from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import CapacityError, LoadmasterError, PackingError, PlacementError
+from loadmaster.core.progress import Progress, no_progress
 from loadmaster.placement.answer import MemoryPlan, Rival
 from loadmaster.placement.autotm.between_kernels import place_between_kernels
 from loadmaster.placement.autotm.overlapping import place_overlapping
@@ -28,8 +30,6 @@ from loadmaster.placement.strategies.registry import NAMES as BASELINES
 from loadmaster.placement.strategies.registry import baseline
 from loadmaster.placement.timing import MovementTimeline, kernel_seconds, time_moves
 from loadmaster.placement.verify import broken_placement_rules
-
-Progress = Callable[[str, float], None]
 
 AUTO, PROGRAM = "auto", "program"
 HARDWARE = "2lm"
@@ -97,13 +97,11 @@ def place(
     """
     chosen = _mode(mode)
     _check_arguments(fast, strategy, gap, time_limit, seed)
-    wall, cpu = time.perf_counter(), time.process_time()
-    deadline = None if time_limit is None else time.monotonic() + time_limit
-    search = _Placer(
-        sequence, fast, chosen, gap if gap is not None else GAPS[chosen], deadline, seed, progress or (lambda stage, share: None)
-    )
+    wall, cpu = time.monotonic(), time.process_time()
+    deadline = Deadline.within(time_limit)
+    search = _Placer(sequence, fast, chosen, gap if gap is not None else GAPS[chosen], deadline, seed, progress or no_progress)
     plan = search.plan(strategy)
-    return replace(plan, search_seconds=time.perf_counter() - wall, cpu_seconds=time.process_time() - cpu)
+    return replace(plan, search_seconds=time.monotonic() - wall, cpu_seconds=time.process_time() - cpu)
 
 
 def _mode(mode: Mode | str) -> Mode:
@@ -152,7 +150,7 @@ class _Placer:
     fast: int
     mode: Mode
     gap: float
-    deadline: float | None
+    deadline: Deadline
     seed: int
     report: Progress
     rounds: int = 0
@@ -210,7 +208,7 @@ class _Placer:
             found = self._run(lambda deadline: place_overlapping(self.sequence, limits, deadline=deadline, **options))
         return found
 
-    def _run(self, engine: Callable[[float | None], PlacementSolution]) -> PlacementSolution:
+    def _run(self, engine: Callable[[Deadline], PlacementSolution]) -> PlacementSolution:
         """Run an engine until the deadline; if Ctrl-C comes where none of its solvers sees it, take what it has without searching."""
         try:
             found = engine(self.deadline)
@@ -223,7 +221,7 @@ class _Placer:
     def _heed(self, interrupted: bool) -> None:
         """After one Ctrl-C, or once time is up, nothing that follows searches on."""
         if interrupted:
-            self.interrupted, self.deadline = True, time.monotonic()
+            self.interrupted, self.deadline = True, Deadline.within(0.0)
 
     def _settle(self, placement: TensorPlacement, again: Callable[[Ints], TensorPlacement]) -> _Packed | None:
         """Pack a placement; where it cannot be packed, lower the limits there and place again, until it can."""
@@ -262,7 +260,7 @@ class _Placer:
 
     def _left(self) -> float | None:
         """Seconds for packing: at least a few, because a placement without addresses is worth nothing."""
-        return None if self.deadline is None else max(2.0, self.deadline - time.monotonic())
+        return max(2.0, self.deadline.left()) if self.deadline.is_set else None
 
     def _rivals(self, strategy: str) -> list[Rival]:
         """What simpler strategies do; where one cannot, why."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +12,7 @@ from loadmaster.allocation.native import columns
 from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.strategies.telamalloc import Options, TelaMalloc
 from loadmaster.core.arrays import Floats, Ints
+from loadmaster.core.deadline import Deadline
 from loadmaster.planning.decisions import Packing
 
 _NODES = 5_000
@@ -42,7 +42,7 @@ def pack(
     that loses least ``value`` (by default bytes); a buffer that fits nowhere gets -1. Once ``seconds`` are over, no further order or
     search is begun. Time grows a little faster than n, memory with n.
     """
-    due = time.monotonic() + seconds
+    deadline = Deadline.within(seconds)
     whole = pack_all(start, end, size, capacity=capacity, alignment=alignment, seconds=seconds)
     if whole is not None:
         return whole
@@ -54,7 +54,7 @@ def pack(
         lost = float(worth[candidate < 0].sum())
         if lost < least:
             least, offsets = lost, candidate
-        if (candidate >= 0).all() or time.monotonic() >= due:
+        if (candidate >= 0).all() or deadline.passed():
             break
     placed = offsets >= 0
     return Packing(offsets, int((offsets + size)[placed].max(initial=0)), most_alive(start, end, size))
@@ -93,26 +93,24 @@ class _Units:
 
     def all(self, capacity: int, enough: int, seconds: float) -> Ints | None:
         """Offsets for every buffer, or None."""
-        due = time.monotonic() + seconds
-
-        def left() -> float:
-            return max(0.0, due - time.monotonic())
-
+        deadline = Deadline.within(seconds)
         arguments, problem, empty = columns(self.problem), self.problem, np.empty(0, dtype=np.int64)
         if most_alive(problem.lower, problem.upper, problem.size) > -(-capacity // self.unit):
             return None
-        _, offsets, peak, _, _, interrupted = _native.allocate_greedy(*arguments, empty, left(), min(enough, capacity) // self.unit)
+        _, offsets, peak, _, _, interrupted = _native.allocate_greedy(
+            *arguments, empty, deadline.left(), min(enough, capacity) // self.unit
+        )
         if interrupted:
             raise KeyboardInterrupt
         if (fitting := self._within(offsets, capacity)) is not None:
             return fitting
         hopeful = len(problem) <= _FEW or peak * self.unit <= capacity * _NEAR
-        for room in self.rooms(capacity) if hopeful and left() else ():
+        for room in self.rooms(capacity) if hopeful and deadline.left() else ():
             # A search of fewer steps than buffers cannot end.
-            found = TelaMalloc(problem, room).run(left()) if len(problem) <= Options.steps else None
+            found = TelaMalloc(problem, room).run(deadline.left()) if len(problem) <= Options.steps else None
             if found is not None and (fitting := self._within(found, capacity)) is not None:
                 return fitting
-            status, found, *_, interrupted = _native.fit_exact(*arguments, offsets, room, _NODES, left(), 0, -1, 1)
+            status, found, *_, interrupted = _native.fit_exact(*arguments, offsets, room, _NODES, deadline.left(), 0, -1, 1)
             if interrupted:
                 raise KeyboardInterrupt
             if status in ("feasible", "optimal") and (fitting := self._within(np.asarray(found), capacity)) is not None:

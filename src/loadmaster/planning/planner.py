@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -15,8 +14,10 @@ import numpy as np
 
 from loadmaster.core.arguments import takes
 from loadmaster.core.arrays import Floats, Int32s, Ints, Mask
+from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import CapacityError, PlanError
 from loadmaster.core.interrupts import Interrupts, deferred_interrupts
+from loadmaster.core.progress import Progress
 from loadmaster.core.units import format_bytes
 from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
@@ -54,9 +55,6 @@ _LATE_TRIES = 4
 """The same, once the time is over."""
 _MARGINS = (1.0, 0.98, 0.95, 0.9, 0.8, 0.65, 0.5)
 _MOST_OPERATORS = 1_000_000
-
-Progress = Callable[[str, float], None]
-"""Called with what is being done and the share of it that is done."""
 
 
 @takes(
@@ -134,7 +132,7 @@ def plan(
         If an argument is out of range, or a network is not known.
     """
     _check_arguments(graphs, target, mini_batches, seed, rounds)
-    deadline = None if time_limit is None else time.monotonic() + time_limit
+    deadline = Deadline.within(time_limit)
     with deferred_interrupts() as interrupts:
         report = _reporting(progress, interrupts)
         report("lowering", 0.0)
@@ -200,7 +198,7 @@ class _Planner:
     seed: int
     samples: int
     rounds: int
-    deadline: float | None
+    deadline: Deadline
     report: Progress
     interrupts: Interrupts
     interrupted: bool = False
@@ -255,11 +253,8 @@ class _Planner:
         start = begun.timeline.start[: len(self.workload.jobs)]
         given = [np.lexsort((np.arange(len(start)), start)).astype(np.int64)]
 
-        def progress(done: int, total: int, _: Score) -> None:
-            self.report("planning jointly", min(1.0, done / total))
-
         samples = self.rounds * _ORDERS_A_ROUND
-        search = JointSearch(problem, given, samples=samples, seed=self.seed, late=self._late, progress=progress)
+        search = JointSearch(problem, given, samples=samples, seed=self.seed, late=self._late, progress=self.report)
         least, failures, better = None if separate is None else self._score_of(separate), 0, False
         rounds = tries = 0
         while True:
@@ -343,14 +338,12 @@ class _Planner:
 
     def _late(self) -> bool:
         """Whether the search should end where it is."""
-        self.interrupted |= self.interrupts.requested or (self.deadline is not None and time.monotonic() > self.deadline)
+        self.interrupted |= self.interrupts.requested or self.deadline.passed()
         return self.interrupted
 
     def _seconds(self) -> float:
         """What is left for packing before it should do with the least effort."""
-        if self._late():
-            return 0.0
-        return math.inf if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+        return 0.0 if self._late() else self.deadline.left()
 
     def _choose(self, schedule: Schedule, timeline: Timeline) -> Mask:
         return keep_resident(self.workload.jobs, self.workload.tensors, self.table, self.target, schedule, timeline)
@@ -358,8 +351,8 @@ class _Planner:
     def _map(self, in_fast: Mask, stage: str) -> Schedule:
         placement = resident(self.workload.jobs, self.workload.tensors, in_fast)
 
-        def progress(done: int, total: int, _: int) -> None:
-            self.report(stage, done / total)
+        def progress(_: str, share: float) -> None:
+            self.report(stage, share)
             if self.interrupts.requested:
                 raise KeyboardInterrupt
 

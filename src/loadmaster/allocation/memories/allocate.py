@@ -26,6 +26,7 @@ from loadmaster.allocation.reduction.reduce import Reduced, merge, without_empty
 from loadmaster.allocation.rules import check_pins, problem_of_banks
 from loadmaster.core.arguments import takes
 from loadmaster.core.arrays import Array, Ints
+from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import AllocationError, LoadmasterError
 
 _MOST = 5_000
@@ -89,16 +90,15 @@ def allocate_banks(
     check_limits(None, time_limit, seed, threads)
     if problem.reserved:
         raise AllocationError("reserved ranges: give them to a memory, not to all")
-    wall, cpu = time.perf_counter(), time.process_time()
-    deadline = None if time_limit is None else wall + time_limit
+    wall, cpu = time.monotonic(), time.process_time()
     costs = costs_of(problem, banks, cost)
-    task = _task(replace(problem, homes=None), banks, costs, _Settings(strategy, seed, threads, deadline))
+    task = _task(replace(problem, homes=None), banks, costs, _Settings(strategy, seed, threads, Deadline.within(time_limit)))
     try:
         task.run()
     except KeyboardInterrupt:
         task.interrupted = True
     answer = _answer(replace(problem, homes=None), costs, task)
-    return replace(answer, seconds=time.perf_counter() - wall, cpu_seconds=time.process_time() - cpu)
+    return replace(answer, seconds=time.monotonic() - wall, cpu_seconds=time.process_time() - cpu)
 
 
 @dataclass(frozen=True)
@@ -106,10 +106,7 @@ class _Settings:
     strategy: str
     seed: int
     threads: int
-    deadline: float | None
-
-    def remaining(self) -> float | None:
-        return None if self.deadline is None else max(0.0, self.deadline - time.perf_counter())
+    deadline: Deadline
 
 
 def _task(problem: Problem, banks: tuple[Bank, ...], costs: Ints, settings: _Settings) -> _Task:
@@ -166,7 +163,7 @@ class _Task:
     def _done(self) -> bool:
         if self.infeasible or (self.cost is not None and self.lower >= self.cost):
             return True
-        if self.settings.remaining() == 0.0:
+        if self.settings.deadline.passed():
             self.interrupted = True
         return self.interrupted
 
@@ -197,7 +194,7 @@ class _Task:
 
     def _round(self, nodes: int) -> bool:
         """One choice of the program, packed; False if there is nothing left to do."""
-        program = Program(self.relaxation, self.settings.remaining())
+        program = Program(self.relaxation, self.settings.deadline.left())
         program.tighten()
         better = program.integer()
         if better is None or not self.relaxation.holds(better) or self.relaxation.total(better) >= self._ceiling:

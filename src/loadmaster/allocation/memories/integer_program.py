@@ -21,7 +21,7 @@ _MIP_NODES = 500
 class Program:
     """One relaxation in the solver's hands. Variables are the allowed pairs of a buffer and a memory, in rows of the cost matrix."""
 
-    def __init__(self, relaxation: Relaxation, seconds: float | None) -> None:
+    def __init__(self, relaxation: Relaxation, seconds: float) -> None:
         import highspy
 
         self._highspy = highspy
@@ -33,8 +33,7 @@ class Program:
         self._solver.silent()
         for name, value in (("threads", 1), ("random_seed", 0), ("mip_rel_gap", 0.0), ("mip_max_nodes", _MIP_NODES)):
             self._solver.setOptionValue(name, value)
-        if seconds is not None:
-            self._solver.setOptionValue("time_limit", seconds)
+        self._solver.setOptionValue("time_limit", seconds)
         self._build()
 
     def _build(self) -> None:

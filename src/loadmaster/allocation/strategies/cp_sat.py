@@ -28,8 +28,8 @@ def run(search: Search) -> None:
     solver.parameters.interleave_search = search.threads > 1
     solver.parameters.random_seed = search.seed % 2**31
     solver.parameters.max_deterministic_time = _WORK
-    if (remaining := search.remaining()) is not None:
-        solver.parameters.max_time_in_seconds = remaining
+    if search.deadline.is_set:
+        solver.parameters.max_time_in_seconds = search.remaining()
     status = solver.solve(model)
     search.count("branches", solver.num_branches)
     search.expired()

@@ -17,7 +17,7 @@ def run(search: Search) -> None:
     """Search from scratch, or from the best so far."""
     budget = NODES if native.orderly(search.problem) else _NODES_WITHOUT_PROOF
     budget = int(budget * min(1.0, _MANY / max(1, len(search.problem))) ** 1.5)
-    native.exact(search, -(-budget // search.share) if search.deadline is None else -1)
+    native.exact(search, -(-budget // search.share) if not search.deadline.is_set else -1)
 
 
 def glance(search: Search) -> None:

@@ -118,8 +118,7 @@ def run(search: Search, options: Options | None = None) -> None:
     while not search.done and search.peak is not None and not search.expired() and failures < _CAPACITIES:
         capacity = low + (search.peak - 1 - low) * failures // _CAPACITIES
         attempt = TelaMalloc(problem, capacity, options)
-        remaining = search.remaining()
-        offsets = attempt.run(math.inf if remaining is None else remaining)
+        offsets = attempt.run(search.remaining())
         for name, value in vars(attempt.counts).items():
             search.count(name, value)
         failures += offsets is None

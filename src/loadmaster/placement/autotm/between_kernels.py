@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from loadmaster import _native
 from loadmaster.core.arrays import WHOLE_LIMIT, Floats, Ints
+from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.core.errors import CapacityError, PlacementError
+from loadmaster.core.progress import Progress, no_progress
 from loadmaster.placement.autotm.bound import lower_bound
 from loadmaster.placement.autotm.needs import fits, least_paths
 from loadmaster.placement.autotm.sequence_arrays import (
@@ -45,8 +45,8 @@ def place_between_kernels(
     mode: Mode,
     *,
     gap: float = 0.01,
-    deadline: float | None = None,
-    progress: Callable[[str, float], None] | None = None,
+    deadline: Deadline = NO_DEADLINE,
+    progress: Progress | None = None,
     seed: int = 0,
 ) -> PlacementSolution:
     """Place tensors so that kernels and the copies between them take little time.
@@ -62,7 +62,7 @@ def place_between_kernels(
     gap
         The search ends once it is within this share of the proven bound.
     deadline
-        When to stop, in seconds of `time.monotonic`; without one the budget counts work, so that the answer is always the same.
+        When to stop; without one the budget counts work, so that the answer is always the same.
     progress
         Called with a stage and the share of the work that is done.
     seed
@@ -83,7 +83,7 @@ def place_between_kernels(
     if mode is Mode.ASYNC:
         raise PlacementError("copies that overlap computation are placed by place_overlapping")
     limits = checked_limits(sequence, limits)
-    report = progress or (lambda stage, share: None)
+    report = progress or no_progress
     arrays = sequence_arrays(sequence, np.minimum(limits, WHOLE_LIMIT))
     moves = mode is Mode.SYNC
     least = _least(sequence, arrays, moves, deadline)
@@ -109,7 +109,7 @@ def place_between_kernels(
     return PlacementSolution(placement, seconds, min(bound, seconds), advice.prices.memory, stopped, {"lives": spent})
 
 
-def _least(sequence: KernelSequence, arrays: SequenceArrays, moves: bool, deadline: float | None) -> TensorPaths:
+def _least(sequence: KernelSequence, arrays: SequenceArrays, moves: bool, deadline: Deadline) -> TensorPaths:
     """Paths that fit. Where tensors stay, measured kernels may have to agree on which are fast: only the integer program knows then."""
     try:
         return least_paths(sequence, arrays, moves)
@@ -134,7 +134,7 @@ class _Advice:
     interrupted: bool
 
 
-def _relax(arrays: SequenceArrays, live: Ints, moves: bool, deadline: float | None) -> _Advice:
+def _relax(arrays: SequenceArrays, live: Ints, moves: bool, deadline: Deadline) -> _Advice:
     """Solve the linear program; without an answer in time, prices of nothing.
 
     It begins with the limits at peaks of the live bytes, and learns of others where its solution exceeds them: few matter, and any prices
@@ -157,7 +157,7 @@ def _relax(arrays: SequenceArrays, live: Ints, moves: bool, deadline: float | No
     return advice
 
 
-def _solve(arrays: SequenceArrays, advice: _Advice, moves: bool, gap: float, deadline: float | None) -> _Advice:
+def _solve(arrays: SequenceArrays, advice: _Advice, moves: bool, gap: float, deadline: Deadline) -> _Advice:
     """Paths from the integer program instead, where it finds some within its budget."""
     program = SparseProgram(arrays, moves)
     solved = program.model.solve(deadline, program.integers, gap / 2, _NODES)
@@ -176,7 +176,7 @@ def _peaks(height: Floats, window: int) -> Ints:
 
 
 def _search(
-    arrays: SequenceArrays, advice: _Advice, least: TensorPaths, moves: bool, goal: float, seed: int, deadline: float | None
+    arrays: SequenceArrays, advice: _Advice, least: TensorPaths, moves: bool, goal: float, seed: int, deadline: Deadline
 ) -> tuple[TensorPaths, int, bool]:
     """Place tensors as the linear program advises, then improve; also paths found, and whether a deadline or signal ended it."""
     prices, guess = advice.prices, advice.paths or least
@@ -197,7 +197,5 @@ def _search(
     return found.paths, found.nodes, advice.interrupted or found.stopped
 
 
-def _left(advice: _Advice, deadline: float | None) -> float:
-    if advice.interrupted:
-        return 0.0
-    return np.inf if deadline is None else max(0.0, deadline - time.monotonic())
+def _left(advice: _Advice, deadline: Deadline) -> float:
+    return 0.0 if advice.interrupted else deadline.left()

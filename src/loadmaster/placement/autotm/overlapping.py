@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from loadmaster import _native
 from loadmaster.core.arrays import WHOLE_LIMIT, Floats, Ints
+from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.core.errors import PlacementError
+from loadmaster.core.progress import Progress, no_progress
 from loadmaster.placement.autotm.bound import lower_bound
 from loadmaster.placement.autotm.needs import least_paths
 from loadmaster.placement.autotm.overlap_program import EnginePrices, OverlapProgram, copy_costs, overlap_bound, weighted
@@ -34,8 +34,8 @@ def place_overlapping(
     *,
     start: TensorPlacement | None = None,
     gap: float = 0.02,
-    deadline: float | None = None,
-    progress: Callable[[str, float], None] | None = None,
+    deadline: Deadline = NO_DEADLINE,
+    progress: Progress | None = None,
     seed: int = 0,
 ) -> PlacementSolution:
     """Place tensors so that kernels, the copies that block them and those that they wait for take little time.
@@ -51,7 +51,7 @@ def place_overlapping(
     gap
         The search ends once it is within this share of the proven bound.
     deadline
-        When to stop, in seconds of `time.monotonic`; without one the budget counts work, so that the answer is always the same.
+        When to stop; without one the budget counts work, so that the answer is always the same.
     progress
         Called with a stage and the share of the work that is done.
     seed
@@ -78,7 +78,7 @@ def place_overlapping(
     if not arrays.kernel_count:
         best.offer(least)
         return PlacementSolution(best.placement, 0.0, 0.0, np.zeros(0))
-    report = progress or (lambda stage, share: None)
+    report = progress or no_progress
     report("solving the linear program", 0.1)
     program = OverlapProgram(arrays, sequence.link)
     solved = program.model.solve(deadline)
@@ -174,7 +174,7 @@ class _Best:
         return seconds
 
     def improve(
-        self, paths: TensorPaths, copies: tuple[Floats, Floats], prices: EnginePrices, goal: float, seed: int, deadline: float | None
+        self, paths: TensorPaths, copies: tuple[Floats, Floats], prices: EnginePrices, goal: float, seed: int, deadline: Deadline
     ) -> tuple[TensorPaths, int, bool]:
         """Search around ``paths``, with the copies of each attempt scheduled."""
         arrays = self.arrays
@@ -185,7 +185,7 @@ class _Best:
             goal=goal,
             seed=seed,
             nodes=min(_WORK, _ATTEMPTS * len(arrays.kernel) * (len(arrays.kernel) + arrays.kernel_count)),
-            seconds=np.inf if deadline is None else max(0.0, deadline - time.monotonic()),
+            seconds=deadline.left(),
         )
         return found.paths, found.rounds, found.stopped
 
@@ -213,7 +213,7 @@ def _candidate(
     advice: tuple[TensorPaths, Floats],
     least: TensorPaths,
     seed: int,
-    deadline: float | None,
+    deadline: Deadline,
 ) -> tuple[TensorPaths, bool]:
     """Paths that are cheap at the prices of the linear program, as if copies took no time of their own."""
     guess, doubt = advice
@@ -231,7 +231,7 @@ def _candidate(
             goal=0.0,
             seed=seed,
             nodes=0,
-            seconds=np.inf if deadline is None else max(0.0, deadline - time.monotonic()),
+            seconds=deadline.left(),
         )
     )
     return found.paths, found.stopped

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
+from loadmaster.core.progress import Progress, no_progress
 from loadmaster.planning.decisions import Score
 from loadmaster.planning.joint.orders import Block, Chain, best_blocks, chains, order_of
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
@@ -23,9 +24,6 @@ _FRUGAL = 1e6
 """Thrift that leaves each job only the cores of least energy."""
 
 T = TypeVar("T")
-
-Progress = Callable[[int, int, Score], None]
-"""Called with evaluations done, evaluations in all, and the best score."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ class JointSearch:
         samples: int,
         seed: int,
         late: Callable[[], bool] | None = None,
-        progress: Progress | None = None,
+        progress: Progress = no_progress,
     ) -> None:
         self.interrupted = False
         self._problem, self._samples, self._late, self._progress = problem, samples, late, progress
@@ -131,8 +129,8 @@ class JointSearch:
         score = evaluation.score
         if score is not None and (self._best is None or score < self._best[0].judged):
             self._best = (evaluation, order, choices)
-        if self._progress is not None and self._best is not None:
-            self._progress(self._done, self._samples, self._best[0].judged)
+        if self._best is not None:
+            self._progress("planning jointly", min(1.0, self._done / self._samples))
         return score
 
     def _offer(self, design: Design, tolerance: float = 1.0) -> Score | None:

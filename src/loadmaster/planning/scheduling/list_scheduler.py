@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Int32s, Ints, Mask
+from loadmaster.core.deadline import NO_DEADLINE, Deadline
+from loadmaster.core.progress import Progress, no_progress
 from loadmaster.core.task_graph import task_graph
 from loadmaster.cost.job_times import JobTimes
 from loadmaster.mapping.priorities import perturbed, upward_rank
 from loadmaster.planning.decisions import Schedule
 from loadmaster.workloads.job import Job
-
-Progress = Callable[[int, int, int], None]
-"""Called with samples done, samples in all, and the best makespan in picoseconds."""
 
 _Start = tuple[Floats, Mask | None]
 
@@ -30,8 +28,8 @@ def map_jobs(
     *,
     samples: int,
     seed: int,
-    deadline: float | None = None,
-    progress: Progress | None = None,
+    deadline: Deadline = NO_DEADLINE,
+    progress: Progress = no_progress,
     judge: Judge | None = None,
     release: Ints | None = None,
     urgency: Floats | None = None,
@@ -42,8 +40,8 @@ def map_jobs(
     Starts from the upward rank of HEFT (Topcuoglu et al., 2002): the longest path from a job to the end, each job at its fastest core; and
     from ``urgency``, other priorities, if there are any. Then
     a (1+1) search multiplies the priorities of random jobs by random factors and keeps what is no worse, ``samples`` evaluations
-    in all, each O(jobs x cores x (cores + log jobs)). Only ``deadline`` (of :func:`time.monotonic`) or Ctrl-C ends it earlier,
-    and the best so far is returned.
+    in all, each O(jobs x cores x (cores + log jobs)). Only ``deadline`` or Ctrl-C ends it earlier, and the
+    best so far is returned.
 
     Good is what ``judge`` says, or a short makespan. No job starts before its ``release`` in picoseconds. Each of ``allowed`` says where
     jobs may run, shape (jobs, cores), and is tried beside freedom.
@@ -69,7 +67,7 @@ def map_jobs(
     done, interrupted = len(starts), False
     try:
         while done < samples:
-            if deadline is not None and time.monotonic() > deadline:
+            if deadline.passed():
                 interrupted = True
                 break
             candidate = perturbed(best[0], generator), best[1]
@@ -78,8 +76,7 @@ def map_jobs(
             if result[0] <= score:
                 best = candidate
                 score, core, order, makespan = result
-            if progress is not None:
-                progress(done, samples, makespan)
+            progress("mapping", done / samples)
     except KeyboardInterrupt:
         interrupted = True
     return Schedule(core, order, makespan, done, interrupted)

@@ -1,0 +1,51 @@
+"""When work has to end, on the one clock that searches read: the monotonic one."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """A moment after which no further search is begun.
+
+    ``begin`` and ``end`` are seconds of :func:`time.monotonic`; an infinite ``end`` means that there is no deadline.
+    """
+
+    begin: float = 0.0
+    end: float = math.inf
+
+    @staticmethod
+    def within(seconds: float | None) -> Deadline:
+        """The deadline that comes so many seconds from now; none for None."""
+        now = time.monotonic()
+        return Deadline(now, math.inf if seconds is None else now + seconds)
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is a deadline at all."""
+        return self.end < math.inf
+
+    def left(self) -> float:
+        """Seconds until the deadline, at least 0; infinite where there is none."""
+        return max(0.0, self.end - time.monotonic()) if self.is_set else math.inf
+
+    def passed(self) -> bool:
+        """Whether the deadline has come."""
+        return self.is_set and time.monotonic() >= self.end
+
+    def share(self) -> float:
+        """How much of the time given is over, from 0 to 1; 0 where there is no deadline."""
+        if not self.is_set:
+            return 0.0
+        return 1.0 if self.end <= self.begin else min(1.0, (time.monotonic() - self.begin) / (self.end - self.begin))
+
+    def part(self, share: float) -> Deadline:
+        """The deadline, from now on, of work that may take this share of the time left."""
+        return Deadline.within(self.left() * share if self.is_set else None)
+
+
+NO_DEADLINE = Deadline()
+"""For work whose budget counts evaluations, so that the same input and seed give the same answer on any machine."""
