@@ -8,9 +8,7 @@ solution the answer), ``prefers`` such as ``sram l2 dram:500`` (the best first, 
 from __future__ import annotations
 
 import csv
-import os
 import re
-import tempfile
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,7 +21,8 @@ from loadmaster.allocation.problem import FREE, NO_GAPS, Gaps, Homes, Problem
 from loadmaster.allocation.rules import check, check_homes, from_columns, gaps_from
 from loadmaster.core.arguments import takes
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
-from loadmaster.core.errors import AllocationError, OutputError
+from loadmaster.core.errors import AllocationError
+from loadmaster.core.files import replace_file
 
 _SYNONYMS = {"buffer": "id", "buffer_id": "id", "begin": "lower", "start": "lower"}
 _KNOWN = ("id", "lower", "upper", "end", "size", "alignment", "offset", "hint", "gaps", "memory", "prefers", "accesses")
@@ -236,23 +235,7 @@ def write_buffers(path: str | Path, problem: Problem, offsets: Ints | None = Non
     OutputError
         If the file cannot be written.
     """
-    path = Path(path)
-    text = format_buffers(problem, offsets, memory)
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-                file.write(text)
-            umask = os.umask(0)
-            os.umask(umask)
-            Path(name).chmod(0o666 & ~umask)
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {error.strerror}") from None
-    return path
+    return replace_file(path, format_buffers(problem, offsets, memory), "the buffers")
 
 
 def format_buffers(problem: Problem, offsets: Ints | None = None, memory: Sequence[str] | None = None) -> str:

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from loadmaster.core.arrays import WHOLE_LIMIT
-from loadmaster.core.errors import OutputError, PlacementError
+from loadmaster.core.errors import PlacementError
+from loadmaster.core.files import replace_file
 from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
 
 FORMAT = "loadmaster kernel sequence"
@@ -37,17 +38,12 @@ def write_sequence(sequence: KernelSequence, path: Path) -> Path:
 
     Raises :class:`~loadmaster.core.errors.OutputError` if the file cannot be written.
     """
-    return write_text(sequence_to_text(sequence), path)
+    return write_text(sequence_to_text(sequence), path, "the sequence")
 
 
-def write_text(text: str, path: Path) -> Path:
+def write_text(text: str, path: Path, what: str) -> Path:
     """Write text, gzipped if the name ends in ``.gz``; raises :class:`~loadmaster.core.errors.OutputError` if that fails."""
-    data = text.encode()
-    try:
-        path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from None
-    return path
+    return replace_file(path, gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text, what)
 
 
 def sequence_to_text(sequence: KernelSequence) -> str:

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
-from loadmaster.core.errors import AllocationError, OutputError
+from loadmaster.core.errors import AllocationError
+from loadmaster.core.files import replace_file
 
 _FORMAT = "loadmaster trees 1"
 
@@ -32,10 +33,7 @@ NO_TREES = Trees(_NO_NODES, _NO_NODES, _NO_NODES, _NO_NODES, _NO_VALUES, _NO_VAL
 def write_trees(file: Path, trees: Trees) -> None:
     """Write a model; raises :class:`~loadmaster.core.errors.OutputError` if that fails."""
     columns = {name: column.tolist() for name, column in trees._asdict().items()}
-    try:
-        file.write_text(json.dumps({"format": _FORMAT} | columns) + "\n")
-    except OSError as error:
-        raise OutputError(f"{file}: cannot be written: {error.strerror}") from None
+    replace_file(file, json.dumps({"format": _FORMAT} | columns) + "\n", "the model")
 
 
 def read_trees(file: Path) -> Trees:

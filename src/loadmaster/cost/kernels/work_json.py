@@ -33,7 +33,7 @@ def write_work(work: SequenceWork, path: Path) -> Path:
 
     Raises :class:`~loadmaster.core.errors.OutputError` if the file cannot be written.
     """
-    return write_text(work_to_text(work), path)
+    return write_text(work_to_text(work), path, "the work")
 
 
 def work_to_text(work: SequenceWork) -> str:
