@@ -10,7 +10,7 @@ from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.errors import PlanError
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.job_table import JobTable
-from loadmaster.targets.hardware import Target
+from loadmaster.targets.hardware import Memory, Target
 
 _LONGEST = 2.0**53
 
@@ -44,13 +44,11 @@ def job_times(
     at least one. O(operands x cores).
     """
     # As `job_times` in src/native/joint/admission.cpp, to the last bit: tests/test_twins.py holds the two together.
-    write = table.operand_write
     uses_main, uses_fast = memories_used(table, read_fast, write_fast, write_main, streamed)
     seconds, volumes = [], []
     for memory, used in zip(target.memories, (uses_main, uses_fast), strict=False):
-        per_byte = np.where(write, 1.0 / memory.write_bandwidth, 1.0 / memory.read_bandwidth) * used
         link, volume = np.zeros_like(table.compute), np.zeros_like(table.compute)
-        np.add.at(link, table.operand_job, table.moved * per_byte[:, None])
+        np.add.at(link, table.operand_job, link_seconds(table, memory) * used[:, None])
         np.add.at(volume, table.operand_job, np.where(used[:, None], table.moved, 0))
         seconds.append(link)
         volumes.append(volume)
@@ -58,6 +56,12 @@ def job_times(
     duration = whole_picoseconds(np.maximum(table.compute, links.max(axis=2)))
     seconds_each = duration[:, :, None] / PICOSECONDS
     return JobTimes(duration, links / seconds_each, np.stack(volumes, axis=2) / seconds_each)
+
+
+def link_seconds(table: JobTable, memory: Memory) -> Floats:
+    """Seconds of a memory's link for the bytes of each row of the table on each core, were they in that memory; shape (rows, cores)."""
+    per_byte = np.where(table.operand_write, 1.0 / memory.write_bandwidth, 1.0 / memory.read_bandwidth)
+    return np.asarray(table.moved * per_byte[:, None])
 
 
 def memories_used(
@@ -76,13 +80,18 @@ def memories_used(
 
 
 def whole_picoseconds(seconds: Floats) -> Ints:
-    """Seconds in whole picoseconds, rounded up, at least one; a millionth of a picosecond is taken for rounding.
+    """Durations in whole picoseconds, rounded up, at least one.
 
     Raises :class:`~loadmaster.core.errors.PlanError` where the sum of the longest of every row leaves what double precision counts exactly.
     """
-    # As `whole` in src/native/joint/admission.cpp.
+    # As `whole` in src/native/joint/admission.cpp; tests/test_twins.py holds the two together.
     if not float(seconds.max(axis=-1).sum()) * PICOSECONDS < _LONGEST:
         raise PlanError(
             "this work takes longer than 2.5 hours one job after another, the most that is planned: check bandwidths and clocks"
         )
-    return np.maximum(1, np.ceil(seconds * PICOSECONDS - 1e-6).astype(np.int64))
+    return np.maximum(1, rounded_up(seconds))
+
+
+def rounded_up(seconds: Floats) -> Ints:
+    """Seconds in whole picoseconds, rounded up; a millionth of a picosecond is taken for rounding."""
+    return np.asarray(np.ceil(seconds * PICOSECONDS - 1e-6), dtype=np.int64)

@@ -13,7 +13,7 @@ from loadmaster.core.errors import MappingError
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.core.task_graph import task_graph
 from loadmaster.core.units import PICOSECONDS
-from loadmaster.cost.job_times import whole_picoseconds
+from loadmaster.cost.job_times import rounded_up, whole_picoseconds
 from loadmaster.mapping.group import Cores, Group
 from loadmaster.mapping.priorities import perturbed
 
@@ -130,7 +130,7 @@ class _Problem:
         self.duration, self.never = _durations(group)
         edges = [(before, job) for job, befores in enumerate(order.after) for before in befores]
         self.graph = task_graph(edges, group.jobs)
-        self.release = np.ceil(order.release * PICOSECONDS).astype(np.int64)
+        self.release = rounded_up(order.release)
         self.demand = np.ascontiguousarray(group.demand[:, :, None])
 
     def evaluate(self, priority: Floats, allowed: Mask) -> _Attempt:

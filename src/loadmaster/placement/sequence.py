@@ -93,7 +93,8 @@ class Kernel:
     measured: tuple[tuple[float, ...], ...] | None = None
 
     def seconds(self, in_slow: Sequence[bool], algorithm: int = 0) -> float:
-        """Time with each operand in the slow memory or not. O(operands)."""
+        """Seconds with each operand in the slow memory or not. O(operands)."""
+        # As `time_of` in src/native/placement/search.cpp; tests/test_twins.py holds the two together.
         if self.measured is not None:
             return self.measured[algorithm][sum(slow << o for o, slow in enumerate(in_slow[:MOST_TABLED]))]
         fast = math.fsum(o.fast_seconds for o, slow in zip(self.operands, in_slow, strict=True) if not slow)

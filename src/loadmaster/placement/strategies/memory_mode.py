@@ -16,6 +16,8 @@ import math
 
 import numpy as np
 
+from loadmaster.allocation.gap_placer import place
+from loadmaster.allocation.problem import FREE, Problem
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.errors import PlacementError
 from loadmaster.placement.sequence import KernelSequence
@@ -98,15 +100,11 @@ class _Cache:
 
 def first_fit_addresses(sequence: KernelSequence, block: int) -> list[int]:
     """The lowest block at which each tensor fits when its life begins; what ends before frees its blocks first."""
-    from loadmaster import _native
-
-    blocks = -(-sequence.sizes // block)
-    count = len(blocks)
     begin, end = (np.ascontiguousarray(column) for column in sequence.lifetimes.T)
-    one, nowhere, none = np.ones(count, dtype=np.int64), np.full(count, -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
-    order = np.lexsort((np.arange(count), begin))
-    offsets, _ = _native.place_in_order(blocks, one, nowhere, np.arange(count + 1), begin, end, none, blocks, order, False)
-    return [max(0, int(offset)) for offset in offsets]
+    count = len(begin)
+    anywhere = np.full(count, FREE, dtype=np.int64)
+    problem = Problem(begin, end, -(-sequence.sizes // block), np.ones(count, dtype=np.int64), anywhere, anywhere)
+    return [max(0, offset) for offset in place(problem, np.lexsort((np.arange(count), begin))).tolist()]
 
 
 def slow_bandwidths(sequence: KernelSequence) -> tuple[float, float]:

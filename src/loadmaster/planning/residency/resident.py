@@ -8,6 +8,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats, Mask
 from loadmaster.cost.job_table import JobTable
+from loadmaster.cost.job_times import link_seconds
 from loadmaster.planning.decisions import Placement, Residence, Schedule, Timeline
 from loadmaster.planning.residency.occupancy import Occupancy
 from loadmaster.planning.residency.uses import readers
@@ -50,10 +51,9 @@ def keep_resident(
 def saved_seconds(tensors: Sequence[TensorInstance], table: JobTable, target: Target, schedule: Schedule) -> Floats:
     """Seconds of the main link that each tensor would save in the fast memory; an output must be written to main memory all the same."""
     t = table.operand_tensor
-    bytes_moved = table.moved[np.arange(len(t)), schedule.core[table.operand_job]]
-    bandwidth = np.where(table.operand_write, target.main.write_bandwidth, target.main.read_bandwidth)
+    each = link_seconds(table, target.main)[np.arange(len(t)), schedule.core[table.operand_job]]
     output = np.array([tensor.is_output for tensor in tensors])
-    seconds = np.where(table.operand_write & output[t], 0.0, bytes_moved / bandwidth)
+    seconds = np.where(table.operand_write & output[t], 0.0, each)
     return np.bincount(t, weights=seconds, minlength=len(tensors)).astype(np.float64)
 
 
