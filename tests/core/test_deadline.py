@@ -18,30 +18,30 @@ def clock(monkeypatch: pytest.MonkeyPatch):
 
 def test_time_runs_out(clock) -> None:
     deadline = Deadline.within(8.0)
-    assert (deadline.left(), deadline.share(), deadline.passed()) == (8.0, 0.0, False)
+    assert (deadline.left(), deadline.spent(), deadline.passed()) == (8.0, 0.0, False)
     clock[0] = 102.0
-    assert (deadline.left(), deadline.share(), deadline.passed()) == (6.0, 0.25, False)
+    assert (deadline.left(), deadline.spent(), deadline.passed()) == (6.0, 0.25, False)
     clock[0] = 108.0
-    assert (deadline.left(), deadline.share(), deadline.passed()) == (0.0, 1.0, True)
+    assert (deadline.left(), deadline.spent(), deadline.passed()) == (0.0, 1.0, True)
     clock[0] = 200.0
-    assert (deadline.left(), deadline.share(), deadline.passed()) == (0.0, 1.0, True)
+    assert (deadline.left(), deadline.spent(), deadline.passed()) == (0.0, 1.0, True)
 
 
 def test_no_seconds_are_over_at_once(clock) -> None:
     deadline = Deadline.within(0)
-    assert (deadline.left(), deadline.share(), deadline.passed()) == (0.0, 1.0, True)
+    assert (deadline.left(), deadline.spent(), deadline.passed()) == (0.0, 1.0, True)
 
 
 @pytest.mark.parametrize("deadline", [NO_DEADLINE, Deadline.within(None), Deadline.within(math.inf), Deadline.within(None).part(0.5)])
 def test_without_a_deadline_time_never_runs_out(deadline: Deadline) -> None:
     assert not deadline.is_set
-    assert (deadline.left(), deadline.share(), deadline.passed()) == (math.inf, 0.0, False)
+    assert (deadline.left(), deadline.spent(), deadline.passed()) == (math.inf, 0.0, False)
 
 
 def test_a_part_is_of_the_time_left(clock) -> None:
     deadline = Deadline.within(8.0)
     clock[0] = 104.0
     part = deadline.part(0.25)
-    assert (part.left(), part.share()) == (1.0, 0.0)
+    assert (part.left(), part.spent()) == (1.0, 0.0)
     clock[0] = 109.0
     assert deadline.part(0.5).passed()

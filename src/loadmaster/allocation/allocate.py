@@ -26,8 +26,8 @@ from loadmaster.core.arrays import WHOLE_LIMIT, Array, Ints
 from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.core.errors import AllocationError, LoadmasterError
 
-_DESCENT = 8
-"""Each of the capacities that are tried in turn gets this part of the usual budget."""
+_DESCENT_BUDGET_DIVISOR = 8
+"""Where several capacities are tried in turn, the search of each has the usual budget divided by this."""
 
 
 def allocate(
@@ -88,11 +88,17 @@ def allocate(
 
 
 def solve(
-    problem: Problem, capacity: int | None, strategy: str, seed: int, threads: int, deadline: Deadline = NO_DEADLINE, share: int = 1
+    problem: Problem,
+    capacity: int | None,
+    strategy: str,
+    seed: int,
+    threads: int,
+    deadline: Deadline = NO_DEADLINE,
+    budget_divisor: int = 1,
 ) -> Allocation:
     """`allocate` for a checked problem, with a part of the default budget."""
     wall, cpu = time.monotonic(), time.process_time()
-    effort = _Effort(strategy, seed, threads, deadline, share)
+    effort = _Effort(strategy, seed, threads, deadline, budget_divisor)
     ranges = joined(problem.reserved)
     if capacity is not None or not ranges:
         answer = _within(problem, capacity, effort)
@@ -116,10 +122,10 @@ class _Effort:
     seed: int
     threads: int
     deadline: Deadline
-    share: int
+    budget_divisor: int
 
     def search(self, reduced: Reduced, capacity: int | None) -> Search:
-        return Search(reduced.problem, load_bound(reduced.problem), capacity, self.seed, self.threads, self.deadline, self.share)
+        return Search(reduced.problem, load_bound(reduced.problem), capacity, self.seed, self.threads, self.deadline, self.budget_divisor)
 
 
 def _within(problem: Problem, capacity: int | None, effort: _Effort) -> Allocation:
@@ -170,7 +176,7 @@ def _hollow(problem: Problem) -> bool:
 
 def _descend(problem: Problem, ranges: Ranges, effort: _Effort) -> Allocation:
     """The lowest peak by halving what lies between a packing and what is proven; a capacity left undecided proves nothing."""
-    effort = replace(effort, share=effort.share * _DESCENT)
+    effort = replace(effort, budget_divisor=effort.budget_divisor * _DESCENT_BUDGET_DIVISOR)
     highest = max(ranges[-1][1], int(problem.pin.max(initial=0)))
     best = _within(problem, highest + sum((problem.size + problem.alignment).tolist()), effort)
     peak, proven = best.peak, best.lower_bound

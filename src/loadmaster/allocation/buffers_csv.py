@@ -31,6 +31,7 @@ _DEFAULTS = {"alignment": 1, "offset": FREE, "hint": FREE, "accesses": 1}
 _CHOICE = re.compile(r"([^:]+)(?::(\d+))?")
 _GAP = re.compile(r"(\d+)-(\d+)(?:@(\d+):(\d+))?")
 _MOST_DIGITS = 40
+"""Digits of the longest number that is converted; a longer one exceeds every limit."""
 _WHOLE = re.compile(r"[+-]?\d+")
 
 

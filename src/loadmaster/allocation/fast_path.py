@@ -13,7 +13,8 @@ from loadmaster.allocation.bounds import load_bound
 from loadmaster.allocation.rules import problem_of
 from loadmaster.core.arrays import WHOLE_LIMIT
 
-_MOST = 128
+_MOST_BUFFERS = 128
+"""Buffers of the largest problem that the fast path takes."""
 
 
 def allocate_at_once(buffers: tuple[Any, ...], capacity: int | None, seed: int, threads: int) -> Allocation | None:
@@ -30,7 +31,7 @@ def allocate_at_once(buffers: tuple[Any, ...], capacity: int | None, seed: int, 
     lower, upper, size = buffers
     if not (type(lower) is type(upper) is type(size) is np.ndarray and lower.dtype == upper.dtype == size.dtype == np.int64):
         return None
-    if not (lower.ndim == upper.ndim == size.ndim == 1 and 0 < len(lower) == len(upper) == len(size) <= _MOST):
+    if not (lower.ndim == upper.ndim == size.ndim == 1 and 0 < len(lower) == len(upper) == len(size) <= _MOST_BUFFERS):
         return None
     wall, cpu = time.monotonic(), time.process_time()
     try:

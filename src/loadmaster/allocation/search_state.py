@@ -18,7 +18,8 @@ class Search:
     """One attempt at a problem whose buffers all take space, without reserved ranges or aliases.
 
     Strategies read the first group of fields, call `offer` for every packing that they find, and raise ``floor`` to the bytes that any
-    packing needs as far as an exhausted search has shown. ``share`` divides default budgets where a problem is solved in so many cases.
+    packing needs as far as an exhausted search has shown. ``budget_divisor`` divides default
+    budgets where a problem is solved in so many cases.
     """
 
     problem: Problem
@@ -27,7 +28,7 @@ class Search:
     seed: int = 0
     threads: int = 1
     deadline: Deadline = NO_DEADLINE
-    share: int = 1
+    budget_divisor: int = 1
 
     offsets: Ints | None = None
     peak: int | None = None

@@ -36,15 +36,15 @@ class Deadline:
         """Whether the deadline has come."""
         return self.is_set and time.monotonic() >= self.end
 
-    def share(self) -> float:
-        """How much of the time given is over, from 0 to 1; 0 where there is no deadline."""
+    def spent(self) -> float:
+        """Fraction of the time given that is over, from 0 to 1; 0 where there is no deadline."""
         if not self.is_set:
             return 0.0
         return 1.0 if self.end <= self.begin else min(1.0, (time.monotonic() - self.begin) / (self.end - self.begin))
 
-    def part(self, share: float) -> Deadline:
-        """The deadline, from now on, of work that may take this share of the time left."""
-        return Deadline.within(self.left() * share if self.is_set else None)
+    def part(self, fraction: float) -> Deadline:
+        """The deadline, from now on, of work that may take this fraction of the time left."""
+        return Deadline.within(self.left() * fraction if self.is_set else None)
 
 
 NO_DEADLINE = Deadline()

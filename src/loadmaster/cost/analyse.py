@@ -25,7 +25,8 @@ from loadmaster.workloads.job import Workload
 
 __all__ = ["analyse", "pooled", "read_job_analysis", "read_job_list", "read_jobs"]
 
-_MANY_JOBS = 1000
+_CACHED_JOBS = 1000
+"""Jobs of a list from which on its analysis is cached."""
 _LONG_TEXT = 2**18
 """From here on looking an answer up takes less time than working it out (`python -m benchmarks.costs`)."""
 
@@ -70,7 +71,7 @@ def analyse(jobs: Workload, target: Target, cost: str = "dataflow", *, cache: st
     if cost.lower().endswith(".csv"):
         return Measured(read_job_analysis(cost, cache=cache), cost).analyse(jobs, target)
     model = cost_model(cost)
-    store = _store(cache, worthwhile=cost == "dataflow" and len(jobs.jobs) >= _MANY_JOBS)
+    store = _store(cache, worthwhile=cost == "dataflow" and len(jobs.jobs) >= _CACHED_JOBS)
     return model.analyse(jobs, target) if store is None else _looked_up(store, cost, model, jobs, target)
 
 

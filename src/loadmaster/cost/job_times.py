@@ -12,7 +12,8 @@ from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.job_table import JobTable
 from loadmaster.targets.hardware import Memory, Target
 
-_LONGEST = 2.0**53
+_EXACT_PICOSECONDS = 2.0**53
+"""Picoseconds that double precision counts exactly."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def whole_picoseconds(seconds: Floats) -> Ints:
     Raises :class:`~loadmaster.core.errors.PlanError` where the sum of the longest of every row leaves what double precision counts exactly.
     """
     # As `whole` in src/native/joint/admission.cpp; tests/test_twins.py holds the two together.
-    if not float(seconds.max(axis=-1).sum()) * PICOSECONDS < _LONGEST:
+    if not float(seconds.max(axis=-1).sum()) * PICOSECONDS < _EXACT_PICOSECONDS:
         raise PlanError(
             "this work takes longer than 2.5 hours one job after another, the most that is planned: check bandwidths and clocks"
         )

@@ -17,8 +17,10 @@ from loadmaster.cost.job_times import rounded_up, whole_picoseconds
 from loadmaster.mapping.group import Cores, Group
 from loadmaster.mapping.priorities import perturbed
 
-_LONGEST = 2**52
-_SECONDS = 1.0 / PICOSECONDS
+_EXACT_PICOSECONDS = 2**52
+"""Picoseconds: a quarter of this is the most that all work together may take, so that sums are exact in double precision."""
+_PICOSECOND = 1.0 / PICOSECONDS
+"""Seconds in a picosecond."""
 _MEMORY = 50
 """How many steps back a neighbour may be as bad as (late acceptance: Burke and Bykov, 2017)."""
 _SPENDING = (0.0, 0.1, 0.3, 1.0, np.inf)
@@ -105,10 +107,10 @@ def schedule(
             if now < best.value:
                 best = result
                 history.append((taken, now[1]))
-            progress("mapping", max(deadline.share(), 0.0 if samples is None else taken / samples))
+            progress("mapping", max(deadline.spent(), 0.0 if samples is None else taken / samples))
     except KeyboardInterrupt:
         interrupted = True
-    begin, finish = (np.asarray(times * _SECONDS, dtype=np.float64) for times in (best.start, best.end))
+    begin, finish = (np.asarray(times * _PICOSECOND, dtype=np.float64) for times in (best.start, best.end))
     return OrderedSchedule(best.core, begin, finish, best.value, taken, tuple(history), interrupted)
 
 
@@ -137,8 +139,8 @@ class _Problem:
         """The list schedule of these priorities, with jobs on allowed cores only."""
         duration = np.where(allowed, self.duration, self.never)
         found = self.graph.dispatch(priority=priority, duration=duration, demand=self.demand, release=self.release)
-        late = float((np.maximum(0.0, found.end * _SECONDS - self.order.due) * self.order.weight).sum())
-        seconds = found.makespan * _SECONDS
+        late = float((np.maximum(0.0, found.end * _PICOSECOND - self.order.due) * self.order.weight).sum())
+        seconds = found.makespan * _PICOSECOND
         score = self.group.score(seconds, self.group.energy_of(found.core))
         return _Attempt((late, score, seconds), found.core, found.start, found.end)
 
@@ -146,7 +148,7 @@ class _Problem:
         """Priorities to begin with."""
         ranks = [longest_tails(self.order.after, self.duration.min(axis=1).astype(np.float64))]
         if np.isfinite(self.order.due).any():
-            ranks.append(1.0 / np.maximum(self.order.due, _SECONDS))
+            ranks.append(1.0 / np.maximum(self.order.due, _PICOSECOND))
         return ranks
 
     def spending(self, extra: float) -> Mask:
@@ -192,7 +194,7 @@ def _durations(group: Group) -> tuple[Ints, int]:
     """Whole picoseconds, rounded up, and, for where a core may not run a job, longer than all work together, so that nobody goes there."""
     seconds = np.where(group.allowed, group.latency, 0.0)
     longest = float((seconds * np.maximum(1.0, group.demand)).max(axis=1).sum()) * PICOSECONDS * group.cores
-    if not longest < _LONGEST / 4:
+    if not longest < _EXACT_PICOSECONDS / 4:
         raise MappingError(
             "with dependencies or deadlines, the work of all jobs one after another may take at most 18 minutes: map fewer jobs at once"
         )

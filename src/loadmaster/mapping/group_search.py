@@ -68,9 +68,9 @@ class Search:
         return WHOLE_LIMIT if self.samples is None else max(0, self.samples - self.taken)
 
     @property
-    def share(self) -> float:
-        """How much of the budget is spent, between 0 and 1."""
-        return min(1.0, max(self.deadline.share(), self.taken / self.samples if self.samples else 0.0))
+    def budget_spent(self) -> float:
+        """Fraction of the budget that is spent, samples or seconds, from 0 to 1."""
+        return min(1.0, max(self.deadline.spent(), self.taken / self.samples if self.samples else 0.0))
 
     @property
     def slice(self) -> int:
@@ -126,7 +126,7 @@ class Search:
         if score < self.score:
             self.score = score
             self.history.append((self.taken, score))
-        self.progress("mapping", self.share)
+        self.progress("mapping", self.budget_spent)
 
 
 @dataclass(frozen=True)

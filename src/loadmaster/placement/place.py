@@ -213,12 +213,12 @@ class _Placer:
         try:
             found = engine(self.deadline)
         except KeyboardInterrupt:
-            self._heed(True)
+            self._note_interruption(True)
             found = engine(self.deadline)
-        self._heed(found.interrupted)
+        self._note_interruption(found.interrupted)
         return found
 
-    def _heed(self, interrupted: bool) -> None:
+    def _note_interruption(self, interrupted: bool) -> None:
         """After one Ctrl-C, or once time is up, nothing that follows searches on."""
         if interrupted:
             self.interrupted, self.deadline = True, Deadline.within(0.0)
@@ -251,7 +251,7 @@ class _Placer:
         lower, upper, size = np.array(list(_blocks(self.sequence, placement)), dtype=np.int64).reshape(-1, 3).T.copy()
         answer = allocate((lower, upper, size), self.fast, alignment=self.sequence.alignment, seed=self.seed, time_limit=self._left())
         if answer.offsets is None:
-            self._heed(answer.interrupted)
+            self._note_interruption(answer.interrupted)
             lowest = allocate((lower, upper, size), alignment=self.sequence.alignment, seed=self.seed, strategy="best-fit")
             assert lowest.offsets is not None
             return None, _tops(lower, upper, lowest.offsets + size, len(self.sequence.kernels))
@@ -273,7 +273,7 @@ class _Placer:
             except KeyboardInterrupt:
                 if strategy == name:
                     raise
-                self._heed(True)
+                self._note_interruption(True)
                 break
             except (CapacityError, PlacementError) as error:
                 rivals.append(Rival(name, None, 0, None, str(error)))

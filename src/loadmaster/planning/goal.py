@@ -30,14 +30,15 @@ class Goal:
     """An objective, and when mini-batches come and are due.
 
     ``throughput`` is the makespan of everything, in picoseconds; ``latency`` the longest time from a mini-batch's release until its last
-    job has ended and its outputs are in main memory, for one network; ``energy`` is in femtojoules, and ``edp`` that times the makespan.
+    job has ended and its outputs are in main memory, for ``latency_network`` (None for other objectives); ``energy`` is in femtojoules, and
+    ``edp`` that times the makespan.
 
     Jobs ``first[b]`` up to ``first[b + 1]`` are mini-batch ``number[b]`` of the network ``network[b]``: it is released at
     ``release[b]`` picoseconds, before which none of its jobs starts, and ``due[b]`` is when the last should have ended.
     """
 
     objective: str
-    favourite: str
+    latency_network: str | None
     first: Ints
     network: tuple[str, ...]
     number: tuple[int, ...]
@@ -62,7 +63,7 @@ class Goal:
     @property
     def urgency(self) -> Floats:
         """Priorities of jobs, the larger the sooner: by due date, then by release; of a latency, its network before all others."""
-        mine = np.array([network == self.favourite for network in self.network])
+        mine = np.array([network == self.latency_network for network in self.network])
         rank = np.argsort(np.lexsort((self.release, self.due, ~mine)))
         return np.repeat((len(rank) - rank).astype(np.float64), np.diff(self.first))
 
@@ -78,7 +79,7 @@ class Goal:
     def pressing(self) -> frozenset[str]:
         """Networks for which all others may be held back: that whose latency counts, or those that are due once and for all."""
         due = {name for name, period, deadline in self.timings() if deadline is not None and not period}
-        return frozenset({self.favourite} if self.favourite else due)
+        return frozenset({self.latency_network} if self.latency_network else due)
 
     def ends(self, end: Ints) -> Ints:
         """When the last job of every mini-batch ends, given when jobs do."""
@@ -102,7 +103,7 @@ class Goal:
         ends = self.ends(end)
         late = int(np.maximum(0, ends - self.due).sum())
         if self.objective == "latency":
-            mine = np.array([network == self.favourite for network in self.network])
+            mine = np.array([network == self.latency_network for network in self.network])
             return late, int((ends - self.release)[mine].max()), makespan
         if self.needs_energy:
             return late, energy() * (makespan if self.objective == "edp" else 1), makespan
@@ -155,7 +156,7 @@ def goal_of(workload: Workload, objective: str, network: str | None, deadlines: 
     due = [come + _whole(deadlines[name]) if name in deadlines else _NEVER for come, (name, _) in zip(release, labels, strict=True)]
     return Goal(
         objective,
-        (network or names[0]) if objective == "latency" else "",
+        (network or names[0]) if objective == "latency" else None,
         np.array([*first, len(workload.jobs)], dtype=np.int64),
         tuple(name for name, _ in labels),
         tuple(number for _, number in labels),

@@ -18,6 +18,7 @@ from loadmaster.planning.plan_records import SCHEMA_VERSION, PlanRecord
 AnyPlan = TypeVar("AnyPlan", bound=PlanRecord)
 
 _LEVELS = {"target": 2, "links": 2, "metrics": 2}
+"""Depth to which these fields of a plan have lines of their own."""
 
 
 def write_plan(plan: PlanRecord, path: Path) -> Path:

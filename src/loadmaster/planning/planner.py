@@ -46,15 +46,19 @@ from loadmaster.workloads.lowering.instantiate import lower
 SAMPLES = 128
 """Schedules evaluated per round of the separate pipeline."""
 _ORDERS_A_ROUND = 128
+"""Orders that the joint search evaluates between two attempts to pack the best of them."""
 _SEPARATE_ROUNDS = 3
+"""Rounds of the separate pipeline, each with the residents that the one before has chosen."""
 _LESS_ROOM = 0.97
-"""Share of the room that the joint search goes on with when what it found finds no addresses."""
-_LAST_TRIES = 8
-"""Of giving addresses to what was found with less and less room, where no round has managed to."""
-_LATE_TRIES = 4
-"""The same, once the time is over."""
+"""If what a round found cannot be packed, the joint search goes on with this fraction of the room used until then."""
+_EXTRA_PACKING_ATTEMPTS = 8
+"""After the last round, if nothing was packed: retries, each with less of the fast memory."""
+_LATE_PACKING_ATTEMPTS = 4
+"""The same retries, once the time limit has passed."""
 _MARGINS = (1.0, 0.98, 0.95, 0.9, 0.8, 0.65, 0.5)
+"""Fractions of the fast memory that copies fill on a machine that must copy operands, tried in this order until one can be packed."""
 _MOST_OPERATORS = 1_000_000
+"""Operators in all mini-batches together that a plan may have."""
 
 
 @takes(
@@ -260,7 +264,7 @@ class _Planner:
         while True:
             over = rounds >= self.rounds or search.interrupted
             self.interrupted |= search.interrupted
-            if over and (better or tries >= (_LATE_TRIES if self._late() else _LAST_TRIES)):
+            if over and (better or tries >= (_LATE_PACKING_ATTEMPTS if self._late() else _EXTRA_PACKING_ATTEMPTS)):
                 return
             rounds, tries = (rounds, tries + 1) if over else (rounds + 1, tries)
             found = search.run(0 if over else _ORDERS_A_ROUND)
@@ -384,7 +388,7 @@ class _Planner:
         least = energy.min(axis=1, keepdims=True)
         frugal = [energy <= (1 + more) * least for more in (0.0, 0.1)] if self.goal.needs_energy else []
         wishes: dict[str, Any] = {"judge": judge, "release": self.goal.job_release, "allowed": frugal}
-        if self.goal.is_timed or self.goal.favourite:
+        if self.goal.is_timed or self.goal.latency_network:
             wishes["urgency"] = self.goal.urgency
         return wishes
 

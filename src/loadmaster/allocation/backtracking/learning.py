@@ -50,6 +50,7 @@ HORIZON = 300
 """Steps for which the oracle tries each target."""
 
 _STEPS, _EVERY = 3_000, 4
+"""Steps of each recorded search, and every how many of its choices the oracle is asked."""
 
 
 @dataclass(frozen=True)

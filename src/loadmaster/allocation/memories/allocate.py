@@ -37,8 +37,8 @@ _ROUNDS = 40
 """Times that the program chooses again."""
 _WORK = 5_000_000
 """Entries times nodes of the branch and bound that proves."""
-_SHARE = 20
-"""Each packing gets this part of the usual budget, and of many buffers less: there are many packings."""
+_BUDGET_DIVISOR = 20
+"""Each packing has the usual budget divided by this, and of many buffers by more, because there are many packings."""
 
 
 @takes(AllocationError, memories=Iterable, strategy=str, alignment=Integral, threads=Integral, time_limit=Real, seed=Integral)
@@ -255,8 +255,8 @@ class _Task:
     def _allocate(self, bank: int, members: Ints) -> Allocation:
         settings = self.settings
         part = in_bank(self.reduced.problem, members, self.banks[bank])
-        share = _SHARE + len(members) // 8
-        answer = solve(part, self.banks[bank].capacity, settings.strategy, settings.seed, settings.threads, settings.deadline, share)
+        divisor = _BUDGET_DIVISOR + len(members) // 8
+        answer = solve(part, self.banks[bank].capacity, settings.strategy, settings.seed, settings.threads, settings.deadline, divisor)
         self.interrupted |= answer.interrupted
         self._count("packings")
         return answer

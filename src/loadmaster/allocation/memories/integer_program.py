@@ -16,6 +16,7 @@ from loadmaster.allocation.memories.relaxation import Multipliers, Relaxation
 from loadmaster.core.arrays import Floats, Ints, Mask
 
 _MIP_NODES = 500
+"""Nodes of branch and bound that HiGHS may visit in one solution."""
 
 
 class Program:

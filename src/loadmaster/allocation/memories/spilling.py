@@ -16,6 +16,7 @@ from loadmaster.allocation.strategies.greedy import orders
 from loadmaster.core.arrays import Floats, Ints, Mask
 
 _PASSES = 4
+"""Attempts to fill the gaps, each without the buffers that found none in the one before."""
 _CLOSE = 5_000
 """Buffers up to which packings are searched for, not only gaps filled."""
 _NO_PAIRS = np.empty((0, 2), dtype=np.int64)

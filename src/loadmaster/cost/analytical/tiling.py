@@ -12,7 +12,9 @@ from loadmaster.cost.analytical.nests import ACCUMULATOR, NestTable
 _CHUNK = 64
 """Input channels fetched at a time when sums are kept in the buffer."""
 _ROWS_AT_ONCE = 512
+"""Loop nests whose tilings are compared in one array, to bound memory."""
 _HALVINGS = 20
+"""Halvings of an extent that are tried, at most."""
 
 
 @dataclass(frozen=True)

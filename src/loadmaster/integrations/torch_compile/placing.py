@@ -22,10 +22,13 @@ from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSeq
 Ints = NDArray[np.int64]
 
 _TIGHTER = 0.97
+"""Limits are lowered to this fraction where a placement could not be packed."""
 _ROUNDS = 12
+"""Packings that are tried, at most, each with lower limits than the one before."""
 _FEW = 4
 """Rounds of a trial on the way to the smallest budget."""
 _STEP, _CLOSE = 0.02, 0.01
+"""Fractions of the upper limit: the first step of the search for the smallest budget, and the distance at which it ends."""
 _CANNOT = float("inf")
 
 

@@ -56,7 +56,7 @@ class Step:
 class Program:
     """A plan on one arena.
 
-    ``kept`` are, for the boundary between two parts, the (offset, bytes) of tensors that wait there in the arena. ``lasting`` names, for
+    ``kept`` are, for the boundary between two parts, the (offset, bytes) of tensors that wait there in the arena. ``persistent`` names, for
     copies of parameters and the like, the storage: its place in the slow memory is not of one step. ``changed`` holds, for those copies
     of them that go to the slow memory, the last call that has changed the tensor.
     """
@@ -71,7 +71,7 @@ class Program:
     slow_bytes: int
     kept: tuple[tuple[int, int], ...]
     handles: dict[View, tuple[int, int]]
-    lasting: dict[int, int]
+    persistent: dict[int, int]
     changed: dict[int, int]
 
     @property
@@ -145,11 +145,11 @@ class _Builder:
                     t = self.number.get(view.storage)
                     handles[view] = (0, 0) if t is None else (self.stays[t][0][2], self.captured.storages[view.storage].bytes)
         moved = [self.problem.storage[move.tensor] for move in self.placed.placement.moves]
-        lasting = {i: storage for i, storage in enumerate(moved) if storage in self.moving}
+        persistent = {i: storage for i, storage in enumerate(moved) if storage in self.moving}
         changed = {
             i: max(k for k, operand in self.problem.sequence.uses[move.tensor] if operand.write and k < move.start)
             for i, move in enumerate(self.placed.placement.moves)
-            if i in lasting and not move.to_fast
+            if i in persistent and not move.to_fast
         }
         return Program(
             self.captured,
@@ -162,7 +162,7 @@ class _Builder:
             slow_bytes,
             kept,
             handles,
-            lasting,
+            persistent,
             changed,
         )
 

@@ -23,7 +23,9 @@ from loadmaster.mapping.bounds.configurations import configuration_bound
 from loadmaster.mapping.group import Group, Queues
 
 _CUTS = 60
+"""Cutting planes of the linear program, at most."""
 _BUS_WEIGHTS = (1.0, 0.0, 0.5, 0.25, 0.1)
+"""Weights of the bus in the first multipliers that are evaluated; the cores have the remainder."""
 _WIDE = 8.0
 """Radius from which on the box counts for nothing."""
 _CLOSE = 1e-5

@@ -10,6 +10,7 @@ from loadmaster.mapping.group_search import Search, Strategy
 from loadmaster.mapping.strategies.vectors import dimensions, library, values
 
 _OFFSPRING = 100
+"""Children of a generation."""
 _DENSE = 400
 """Coordinates up to which CMA-ES learns all correlations; beyond, scales only."""
 

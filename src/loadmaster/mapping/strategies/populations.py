@@ -11,6 +11,7 @@ from loadmaster.mapping.group_search import Search, Strategy
 from loadmaster.mapping.strategies.vectors import dimensions, library, values
 
 _POPULATION = 100
+"""Genomes of a generation."""
 
 
 def run_ga(search: Search) -> None:

@@ -26,11 +26,13 @@ from loadmaster.placement.decisions import Mode, PlacementSolution
 from loadmaster.placement.sequence import KernelSequence
 
 _SURE = 1e-6
+"""Distance from 0 or 1 below which the linear program's value of a tensor is taken as decided."""
 _PEAKS = 256
 """Runs of kernels at whose peaks the linear program knows the limits to begin with."""
 _TOLERATED = 2e-3
 """Share of a limit by which the linear program may exceed it without being told."""
 _ROUNDS = 5
+"""Times that the linear program is solved, at most, each with further limits that the solution before exceeded."""
 _FEW_USES = 2000
 """Uses up to which the integer program is tried where the search does not come close enough."""
 _NODES = 200

@@ -13,6 +13,7 @@ from loadmaster.placement.autotm.sequence_arrays import SequenceArrays, TensorPa
 from loadmaster.placement.sequence import KernelSequence
 
 _NAMED = 5
+"""Tensors that an error names before it only counts."""
 
 
 def least_paths(sequence: KernelSequence, arrays: SequenceArrays, moves: bool) -> TensorPaths:

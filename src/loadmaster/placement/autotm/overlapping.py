@@ -22,6 +22,7 @@ from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.timing import time_moves
 
 _SURE = 1e-6
+"""Distance from 0 or 1 below which the linear program's value of a tensor is taken as decided."""
 _ATTEMPTS = 100
 """Attempts of the search for every use of a tensor, unless they become too much work."""
 _WORK = 3 * 10**8

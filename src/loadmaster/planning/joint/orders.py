@@ -90,6 +90,7 @@ def order_of(chain: Chain, blocks: Sequence[Block]) -> Ints:
 
 
 _MOST_ENDS = 512
+"""Steps of a chain at which a block may end, at most, so that choosing blocks takes bounded time."""
 
 
 def _ends(chain: Chain) -> Ints:

@@ -18,10 +18,10 @@ from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointPro
 from loadmaster.planning.joint.timed_orders import timed_keys
 
 _TOLERANCE = 0.002
-"""Share by which a neighbour may be worse than what the search is at, in the mean and at the start."""
+"""Relative distance by which a neighbour may be worse than the current design, in the mean and at the start of the search."""
 
-_FRUGAL = 1e6
-"""Thrift that leaves each job only the cores of least energy."""
+_ENERGY_ONLY = 1e6
+"""Weight of energy at which each job goes to the core of least energy, whatever time it takes there."""
 
 T = TypeVar("T")
 
@@ -155,12 +155,12 @@ class JointSearch:
         """Ways to fill the memory, and to choose cores, that suit the goal."""
         slacks, goal = (0, self._cores, 4 * self._cores), self._problem.goal
         if goal.objective == "energy":
-            for slack, thrift in itertools.product(slacks[:2], (0.0, 1.0, _FRUGAL)):
+            for slack, energy_weight in itertools.product(slacks[:2], (0.0, 1.0, _ENERGY_ONLY)):
                 yield JointOptions(
                     release_delay_positions=slack,
                     prefetch_single_use=False,
                     fast_link_price=self._problem.energy_price,
-                    energy_weight=thrift,
+                    energy_weight=energy_weight,
                 )
             return
         for slack, once in itertools.product(slacks, (True, False)):
@@ -190,7 +190,7 @@ class JointSearch:
         """Networks by how much they are waited for: the one whose latency counts, then by deadline."""
         goal, names = self._problem.goal, [info.name for info in self._problem.workload.networks]
         due = {name: deadline for name, _, deadline in goal.timings() if deadline is not None}
-        return sorted(range(len(names)), key=lambda n: (names[n] != goal.favourite, names[n] not in due, due.get(names[n], 0)))
+        return sorted(range(len(names)), key=lambda n: (names[n] != goal.latency_network, names[n] not in due, due.get(names[n], 0)))
 
     def _timed(self) -> Iterator[Design]:
         """Designs that follow the times at which mini-batches come and are due."""
@@ -269,7 +269,7 @@ class JointSearch:
     def _grid(self) -> Iterator[tuple[str, tuple[Any, ...]]]:
         goal = self._problem.goal
         if goal.needs_energy:
-            yield "energy_weight", (0.0, 1.0, _FRUGAL)
+            yield "energy_weight", (0.0, 1.0, _ENERGY_ONLY)
             yield "fast_link_price", (self._problem.energy_price,)
         if goal.pressing:
             yield "urgent_networks_first", (False, True)
@@ -301,8 +301,8 @@ class JointSearch:
         """Change one choice, now and then one that matters for this goal only."""
         goal = self._problem.goal
         if goal.needs_energy and generator.random() < 0.15:
-            thrift = float(generator.choice([0.0, 0.3, 1.0, 3.0, _FRUGAL]))
-            return replace(choices, energy_weight=thrift, fast_link_price=float(generator.choice([0.0, self._problem.energy_price])))
+            energy_weight = float(generator.choice([0.0, 0.3, 1.0, 3.0, _ENERGY_ONLY]))
+            return replace(choices, energy_weight=energy_weight, fast_link_price=float(generator.choice([0.0, self._problem.energy_price])))
         if goal.pressing and generator.random() < 0.2:
             return replace(choices, urgent_networks_first=not choices.urgent_networks_first)
         return _other_choices(choices, self._cores, generator)

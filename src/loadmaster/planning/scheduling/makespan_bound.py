@@ -18,10 +18,13 @@ from loadmaster.targets.hardware import Memory, Target
 from loadmaster.workloads.job import Job, TensorInstance
 
 _WEIGHT_BITS = 30
+"""Bits of the integers to which multipliers are rounded."""
 _FINE = 64
 """Parts of a picosecond in which needs are counted, so that rounding each down loses little of their sum."""
 _CUTS = 60
+"""Cutting planes of the linear program, at most."""
 _MOST_ENUMERATED = 8
+"""Operands of a job, at most, whose every distribution over the memories is tried."""
 
 
 def makespan_bound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, target: Target) -> MakespanBound:
