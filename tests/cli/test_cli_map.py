@@ -99,7 +99,7 @@ def test_networks_that_come_again_report_latencies_and_misses(folder: Path) -> N
         (["jobs.csv"], ["--target"]),
         (["jobs.csv", "--bandwidth", "1 GB/s"], ["--target"]),
         (["jobs.csv", "--target", "m3e-s2", "--bandwidth", "0"], ["more than zero"]),
-        (["jobs.csv", "--target", "m3e-s2", "--strategy", "magic"], ["magic", "annealing"]),
+        (["jobs.csv", "--target", "m3e-s2", "--strategy", "sorcery"], ["sorcery", "annealing"]),
         (["jobs.csv", "--target", "m3e-s2", "--allocator", "first"], ["allocator 'first'"]),
         (["jobs.csv", "--target", "m3e-s2", "--objective", "joy"], ["objective 'joy'"]),
         (["jobs.csv", "--target", "m3e-s2", "--objective", "makespan,energy,edp"], ["two for a Pareto front"]),

@@ -189,7 +189,7 @@ def test_thrift_spends_time_to_save_energy() -> None:
     ("options", "message"),
     [
         ({"objective": "beauty"}, "no objective 'beauty': choose one of throughput, latency, energy, edp"),
-        ({"objective": "latency", "network": "net"}, "latency of 'net': there is no such network: use chain"),
+        ({"objective": "latency", "network": "net"}, "latency of 'net': there is no such network: choose one of chain"),
         ({"network": "chain"}, "is for the objective latency"),
         ({"deadlines": {"net": 1.0}}, "deadline of 'net': there is no such network"),
         ({"periods": {"chain": 0.0}}, "period of 'chain': 0.0 s must be more than zero"),

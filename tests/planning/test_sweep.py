@@ -203,6 +203,7 @@ def test_a_sweep_without_points_has_a_page_and_two_sizes_that_read_alike_are_tol
 def test_a_process_that_is_ended_from_outside_is_an_error_that_says_what_to_do() -> None:
     with pytest.raises(PlanError, match="fewer --workers"), local_processes(1) as executor:
         executor.submit(os._exit, 3).result()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, "Ctrl-C is handled as before"
 
 
 def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
