@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadmaster.allocation.allocate import allocate
 from loadmaster.allocation.problem import Buffer
+from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.errors import BudgetError, CapacityError
 from loadmaster.core.units import format_bytes
 from loadmaster.integrations.torch_compile.captured import Captured, Owner
@@ -18,8 +18,6 @@ from loadmaster.integrations.torch_compile.kernel_profile import CallProfile
 from loadmaster.integrations.torch_compile.moving import place_for_runtime
 from loadmaster.placement.decisions import Mode, TensorPlacement, all_fast
 from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
-
-Ints = NDArray[np.int64]
 
 _TIGHTER = 0.97
 """Limits are lowered to this fraction where a placement could not be packed."""
@@ -90,7 +88,7 @@ def problem_of(
     name: str,
     captured: Captured,
     profiles: list[CallProfile],
-    seconds: NDArray[np.float64],
+    seconds: Floats,
     link: CopyLink,
     alignment: int,
     moving: frozenset[int] = frozenset(),

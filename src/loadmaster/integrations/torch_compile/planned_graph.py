@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Floats
 from loadmaster.core.errors import LoadmasterError
 from loadmaster.integrations.torch_compile.captured import Captured, View, capture, movable_storages, persistent_inputs
 from loadmaster.integrations.torch_compile.compiled_model import Model, Surroundings
@@ -83,7 +83,7 @@ class History:
     """How long kernels and copies take: as profiled, then as the steps of a plan have shown."""
 
     def __init__(self, profiles: Sequence[CallProfile], link: CopyLink) -> None:
-        self.kernel_seconds: NDArray[np.float64] = np.array([profile.seconds for profile in profiles])
+        self.kernel_seconds: Floats = np.array([profile.seconds for profile in profiles])
         self.link = link
         self.steps = 0
         self.refined = False

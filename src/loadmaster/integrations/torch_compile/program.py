@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.utils._pytree import tree_map
 
+from loadmaster.core.arrays import Floats
 from loadmaster.integrations.torch_compile.captured import Call, Captured, Owner, View, views
 from loadmaster.integrations.torch_compile.devices.device_memory import Copy, DeviceMemory, FastArena
 from loadmaster.integrations.torch_compile.kernel_profile import LATER, Allocated, CallProfile
@@ -80,7 +79,7 @@ class Program:
         return frozenset(i for step in self.steps for i in step.blocking)
 
 
-def observed(link: CopyLink, copies: Sequence[Copy], blocking: frozenset[int], seconds: NDArray[np.float64]) -> CopyLink:
+def observed(link: CopyLink, copies: Sequence[Copy], blocking: frozenset[int], seconds: Floats) -> CopyLink:
     """The link with the bandwidths that copies had, where there were any of a kind."""
     found: dict[str, Any] = {}
     for name, to_fast, blocks in (
