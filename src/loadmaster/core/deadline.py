@@ -11,34 +11,34 @@ from dataclasses import dataclass
 class Deadline:
     """A moment after which no further search is begun.
 
-    ``begin`` and ``end`` are seconds of :func:`time.monotonic`; an infinite ``end`` means that there is no deadline.
+    ``begin`` and ``end`` are seconds of :func:`time.monotonic`; an ``end`` of None means that there is no deadline, and budgets count work.
     """
 
     begin: float = 0.0
-    end: float = math.inf
+    end: float | None = None
 
     @staticmethod
     def within(seconds: float | None) -> Deadline:
         """The deadline that comes so many seconds from now; none for None."""
         now = time.monotonic()
-        return Deadline(now, math.inf if seconds is None else now + seconds)
+        return Deadline(now, None if seconds is None else now + seconds)
 
     @property
     def is_set(self) -> bool:
         """Whether there is a deadline at all."""
-        return self.end < math.inf
+        return self.end is not None
 
     def left(self) -> float:
         """Seconds until the deadline, at least 0; infinite where there is none."""
-        return max(0.0, self.end - time.monotonic()) if self.is_set else math.inf
+        return math.inf if self.end is None else max(0.0, self.end - time.monotonic())
 
     def passed(self) -> bool:
         """Whether the deadline has come."""
-        return self.is_set and time.monotonic() >= self.end
+        return self.end is not None and time.monotonic() >= self.end
 
     def spent(self) -> float:
         """Fraction of the time given that is over, from 0 to 1; 0 where there is no deadline."""
-        if not self.is_set:
+        if self.end is None:
             return 0.0
         return 1.0 if self.end <= self.begin else min(1.0, (time.monotonic() - self.begin) / (self.end - self.begin))
 
