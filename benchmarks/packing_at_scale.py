@@ -17,11 +17,10 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 import loadmaster as lm
+from loadmaster.core.arrays import Ints
 
-Ints = NDArray[np.int64]
 Plain = tuple[Ints, Ints, Ints]
 """Lower, upper and size of every buffer."""
 

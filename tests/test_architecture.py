@@ -161,3 +161,13 @@ def test_packages_hold_no_code_of_their_own() -> None:
         if path.name == "__init__.py":
             body = ast.parse(path.read_text()).body
             assert len(body) == 1, f"{module}: an __init__.py holds a docstring only"
+
+
+def test_types_of_arrays_and_the_clock_have_one_home() -> None:
+    """A type of arrays is named in core/arrays.py, files are renamed in core/files.py, and searches read the clock of core/deadline.py."""
+    homes = {r"^\w+ = NDArray\[": "core.arrays", r"\bos\.replace\(": "core.files", r"\btime\.perf_counter\(": ""}
+    searches = {"allocation", "placement", "mapping", "planning"}
+    for module, path in modules().items():
+        for pattern, home in homes.items():
+            if module != home and (home or module.split(".")[0] in searches):
+                assert not re.search(pattern, path.read_text(), flags=re.MULTILINE), f"{module} has {pattern}"

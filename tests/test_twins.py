@@ -16,7 +16,7 @@ from loadmaster.core.task_graph import task_graph
 from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyModel
-from loadmaster.cost.job_times import job_times
+from loadmaster.cost.job_times import job_times, memories_used
 from loadmaster.mapping.group import Group, core_and_position
 from loadmaster.placement.autotm.needs import least_paths
 from loadmaster.placement.autotm.overlapping import paths_of
@@ -46,6 +46,19 @@ def test_a_job_takes_as_long_in_the_joint_search_as_anywhere_else(room: int, bat
     times = job_times(table, machine, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
     assert (found.run.end - found.run.start).tolist() == times.duration[:, 0].tolist()
     assert bool((found.run.row_stay >= 0).any()) == (room > 256)
+
+
+@pytest.mark.parametrize("room", [256, 4096, 2**14, 2**20])
+@pytest.mark.parametrize("batches", [1, 3])
+def test_a_plan_takes_as_much_energy_in_the_joint_search_as_its_placement_says(room: int, batches: int) -> None:
+    """Which results go to main memory: joint/problem.py and job_times.py."""
+    machine = npu(1, room)
+    work, table, problem = joint_problem(machine, batches)
+    found = problem.evaluate(np.arange(len(work.jobs)), JointOptions())
+    schedule, placement, _ = problem.decisions(found)
+    used = memories_used(table, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
+    copied = sum(work.tensors[copy.tensor].bytes for copy in placement.copies)
+    assert problem.energy_of(found.run) == problem.energy.of_plan(schedule.core, *used, copied, found.run.makespan)
 
 
 @pytest.mark.parametrize("engine", [1e8, 7e8, 9e12])

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import loadmaster as lm
 from loadmaster import _native
+from loadmaster.core.arrays import Ints
 
-Ints = NDArray[np.int64]
 Plain = tuple[Ints, Ints, Ints]
 """Lower, upper and size of every buffer."""
 

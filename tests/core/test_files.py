@@ -79,3 +79,56 @@ def test_a_path_that_is_no_folder_is_refused_before_the_work(tmp_path: Path) -> 
     for out in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(OutputError, match=rf"--out {out}: cannot be written: "), output_directory(out):
             pytest.fail("the work has begun")
+
+
+def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a"
+    assert files.replace_file(path, "söme", "it") == path
+    assert path.read_bytes() == "söme".encode()
+    assert path.stat().st_mode & 0o777 == 0o666 & ~_umask()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OutputError, match=r"/a: the answer cannot be written: No space left on device$"):
+        files.replace_file(path, b"new", "the answer")
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"a": "söme"}
+
+
+def test_a_link_stays_and_what_it_points_to_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "folder" / "real")
+    for content in (b"first", b"second"):
+        files.replace_file(tmp_path / "link", content, "it")
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "folder" / "real").read_bytes() == content
+
+
+@pytest.mark.parametrize("name", ["missing/a", "folder", "x" * 300, "nul\0"])
+def test_where_nothing_can_be_written_an_error_says_so_and_nothing_is_left(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OutputError, match="it cannot be written: "):
+        files.replace_file(tmp_path / name, b"new", "it")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["folder"]
+
+
+def test_devices_and_pipes_are_written_to_and_not_replaced(tmp_path: Path) -> None:
+    files.replace_file("/dev/null", b"new", "it")
+    assert Path("/dev/null").is_char_device()
+    with pytest.raises(OutputError, match="/dev/full: it cannot be written: No space left on device"):
+        files.replace_file("/dev/full", b"new", "it")
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        files.replace_file(tmp_path / "pipe", b"new", "it")
+        assert os.read(reader, 10) == b"new"
+    finally:
+        os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

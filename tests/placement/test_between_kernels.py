@@ -1,7 +1,6 @@
 """Static and synchronous placement: legal, never better than the bound, and as good as trying everything."""
 
 import math
-import time
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from tests.support import training_steps
 from tests.support.placement_oracles import optimum, sequences, walk
 from tests.support.published_program import PublishedProgram
 
+from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import CapacityError, PlacementError
 from loadmaster.placement.autotm.between_kernels import place_between_kernels
 from loadmaster.placement.autotm.bound import lower_bound
@@ -100,7 +100,7 @@ def test_a_residual_network_is_placed_close_to_the_bound(machine, share) -> None
 def test_a_deadline_that_has_passed_returns_a_placement_and_a_bound() -> None:
     sequence = training_steps.transformer(2, batch=2, length=64, width=128)
     limits = np.full(len(sequence.kernels), sequence.peak_bytes // 2, dtype=np.int64)
-    found = place_between_kernels(sequence, limits, Mode.SYNC, deadline=time.monotonic() - 1)
+    found = place_between_kernels(sequence, limits, Mode.SYNC, deadline=Deadline.within(0))
     assert found.interrupted
     assert found.lower_bound <= found.seconds == pytest.approx(walk(sequence, limits, found.placement), rel=1e-12)
 

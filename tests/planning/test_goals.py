@@ -159,10 +159,10 @@ def test_jobs_wait_for_their_release_and_for_who_is_alone() -> None:
     machine = npu(2, 2**14)
     work = lower(two(), machine, mini_batches=2)
     table = job_table(work, machine)
-    for favourite in ("chain", "other"):
-        goal = goal_of(work, "latency", favourite, {}, {favourite: 1e-5})
+    for network in ("chain", "other"):
+        goal = goal_of(work, "latency", network, {}, {network: 1e-5})
         problem = JointProblem(work, table, machine, goal, EnergyModel(table, energy_rates(machine)))
-        mine = np.array([job.network == favourite for job in work.jobs])
+        mine = np.array([job.network == network for job in work.jobs])
         order = np.concatenate([np.flatnonzero(mine), np.flatnonzero(~mine)])
         found = problem.evaluate(order, JointOptions(urgent_networks_first=True))
         assert (found.run.start[: len(mine)] >= goal.job_release).all()

@@ -1,13 +1,13 @@
 """List scheduling, the search on top of it, and bounds that nothing may beat."""
 
 import itertools
-import time
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.networks import npu, residual_chain, workload
 
+from loadmaster.core.deadline import Deadline
 from loadmaster.core.task_graph import task_graph
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.job_times import JobTimes, job_times
@@ -112,9 +112,9 @@ def test_a_time_limit_and_an_interrupt_return_the_best_so_far() -> None:
     machine = npu(2)
     jobs = lower([residual_chain(3)], machine)
     times = times_of(jobs, machine)
-    late = map_jobs(jobs.jobs, times, samples=10**9, seed=0, deadline=time.monotonic() + 0.05)
+    late = map_jobs(jobs.jobs, times, samples=10**9, seed=0, deadline=Deadline.within(0.05))
 
-    def interrupt(done: int, total: int, best: float) -> None:
+    def interrupt(stage: str, share: float) -> None:
         raise KeyboardInterrupt
 
     stopped = map_jobs(jobs.jobs, times, samples=10**9, seed=0, progress=interrupt)

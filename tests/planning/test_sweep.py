@@ -17,9 +17,10 @@ import pytest
 from tests.support.networks import residual_chain
 
 import loadmaster as lm
+from loadmaster import _native
 from loadmaster.core.errors import OutputError, PlanError, TargetError
 from loadmaster.planning.sweep.design_space import Axes, DesignPoint, Sweep, machine, parse_axes
-from loadmaster.planning.sweep.store import SweepStore
+from loadmaster.planning.sweep.store import SweepStore, code_files
 from loadmaster.planning.sweep.sweep import sweep
 from loadmaster.planning.sweep.workers import local_processes
 from loadmaster.report.sweep_page import render_sweep
@@ -270,3 +271,9 @@ def test_mistakes_are_one_line_and_leave_nothing(options: list[str], word: str, 
     assert word in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_points_are_known_by_all_code_of_the_package() -> None:
+    """So that what another version planned is not taken for this one's."""
+    names = {file.name for file in code_files()}
+    assert {"planner.py", "units.py", "maestro.py", "list_scheduler.py", Path(_native.__file__).name} <= names

@@ -9,27 +9,28 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadmaster.allocation.answer import EXHAUSTED, Allocation, Certificate, Infeasibility, Load, Status
 from loadmaster.allocation.bounds import load_bound
 from loadmaster.allocation.explain import explain
 from loadmaster.allocation.fast_path import allocate_at_once
-from loadmaster.allocation.problem import Buffer, Ints, Problem
+from loadmaster.allocation.problem import Buffer, Problem
 from loadmaster.allocation.reduction.reduce import Reduced, joined, reduce
 from loadmaster.allocation.rules import check, problem_of
 from loadmaster.allocation.search_state import Search
 from loadmaster.allocation.strategies.registry import able_strategy
 from loadmaster.allocation.verify import broken_rules
 from loadmaster.core.arguments import require_type
+from loadmaster.core.arrays import WHOLE_LIMIT, Array, Ints
+from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.core.errors import AllocationError, LoadmasterError
 
-_DESCENT = 8
-"""Each of the capacities that are tried in turn gets this part of the usual budget."""
+_DESCENT_BUDGET_DIVISOR = 8
+"""Where several capacities are tried in turn, the search of each has the usual budget divided by this."""
 
 
 def allocate(
-    buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | NDArray[Any],
+    buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | Array,
     capacity: int | None = None,
     *,
     strategy: str = "auto",
@@ -82,16 +83,21 @@ def allocate(
     check_limits(capacity, time_limit, seed, threads)
     if problem.homes is not None:
         raise AllocationError("buffers name memories: say what memories there are, with --memory or allocate_banks")
-    deadline = None if time_limit is None else time.perf_counter() + time_limit
-    return solve(problem, capacity, strategy, seed, threads, deadline)
+    return solve(problem, capacity, strategy, seed, threads, Deadline.within(time_limit))
 
 
 def solve(
-    problem: Problem, capacity: int | None, strategy: str, seed: int, threads: int, deadline: float | None = None, share: int = 1
+    problem: Problem,
+    capacity: int | None,
+    strategy: str,
+    seed: int,
+    threads: int,
+    deadline: Deadline = NO_DEADLINE,
+    budget_divisor: int = 1,
 ) -> Allocation:
     """`allocate` for a checked problem, with a part of the default budget."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    effort = _Effort(strategy, seed, threads, deadline, share)
+    wall, cpu = time.monotonic(), time.process_time()
+    effort = _Effort(strategy, seed, threads, deadline, budget_divisor)
     ranges = joined(problem.reserved)
     if capacity is not None or not ranges:
         answer = _within(problem, capacity, effort)
@@ -101,7 +107,7 @@ def solve(
         answer = _below_or_above(problem, ranges, effort)
     for rule, message in () if answer.offsets is None else broken_rules(problem, answer.offsets, capacity):
         raise LoadmasterError(f"strategy {strategy!r} made a packing that does not hold ({rule}: {message}): please report it; try another")
-    return replace(answer, seconds=time.perf_counter() - wall, cpu_seconds=time.process_time() - cpu)
+    return replace(answer, seconds=time.monotonic() - wall, cpu_seconds=time.process_time() - cpu)
 
 
 Ranges = Sequence[tuple[int, int]]
@@ -114,11 +120,11 @@ class _Effort:
     strategy: str
     seed: int
     threads: int
-    deadline: float | None
-    share: int
+    deadline: Deadline
+    budget_divisor: int
 
     def search(self, reduced: Reduced, capacity: int | None) -> Search:
-        return Search(reduced.problem, load_bound(reduced.problem), capacity, self.seed, self.threads, self.deadline, self.share)
+        return Search(reduced.problem, load_bound(reduced.problem), capacity, self.seed, self.threads, self.deadline, self.budget_divisor)
 
 
 def _within(problem: Problem, capacity: int | None, effort: _Effort) -> Allocation:
@@ -169,7 +175,7 @@ def _hollow(problem: Problem) -> bool:
 
 def _descend(problem: Problem, ranges: Ranges, effort: _Effort) -> Allocation:
     """The lowest peak by halving what lies between a packing and what is proven; a capacity left undecided proves nothing."""
-    effort = replace(effort, share=effort.share * _DESCENT)
+    effort = replace(effort, budget_divisor=effort.budget_divisor * _DESCENT_BUDGET_DIVISOR)
     highest = max(ranges[-1][1], int(problem.pin.max(initial=0)))
     best = _within(problem, highest + sum((problem.size + problem.alignment).tolist()), effort)
     peak, proven = best.peak, best.lower_bound
@@ -205,7 +211,9 @@ def check_limits(capacity: int | None, time_limit: float | None, seed: int, thre
     """Raise `AllocationError` for limits that make no sense."""
     for name, value, kind in (("time_limit", time_limit or 0, Real), ("seed", seed, Integral), ("threads", threads, Integral)):
         require_type(value, kind, name, AllocationError)
-    if capacity is not None and (isinstance(capacity, bool) or not isinstance(capacity, int | np.integer) or not 0 <= capacity < 2**62):
+    if capacity is not None and (
+        isinstance(capacity, bool) or not isinstance(capacity, int | np.integer) or not 0 <= capacity < WHOLE_LIMIT
+    ):
         raise AllocationError(f"capacity {capacity!r}: give a whole number of bytes from 0 to 2^62")
     if time_limit is not None and not time_limit >= 0:
         raise AllocationError(f"time limit {time_limit!r}: give a number of seconds of at least 0")

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
+from loadmaster.core.arrays import Ints
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 
@@ -88,7 +87,7 @@ class Allocation:
     """
 
     status: Status
-    offsets: NDArray[np.int64] | None
+    offsets: Ints | None
     peak: int | None
     lower_bound: int
     capacity: int | None

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from loadmaster.allocation.answer import Load
-from loadmaster.allocation.problem import Ints, Parts, Problem
+from loadmaster.allocation.problem import Parts, Problem
 from loadmaster.allocation.reduction.cliques import neighbours_in
+from loadmaster.core.arrays import Ints
 
 _STARTS = 64
 """Buffers from each of which a clique is grown."""
@@ -24,7 +25,7 @@ def load_bound(problem: Problem) -> Load:
         return _clique(problem)
     parts = problem.parts
     if len(problem.in_place):
-        parts = _without_passengers(problem, parts)
+        parts = _without_smaller_in_place_partners(problem, parts)
     bytes_ = parts.high - parts.low
     best = _at(problem, parts, bytes_, np.zeros_like(bytes_))
     step = int(np.gcd.reduce(problem.alignment)) if len(problem) else 1
@@ -56,11 +57,12 @@ def _highest_end(problem: Problem) -> Load:
     return Load(int(ends[top]), int(problem.parts.lower[problem.parts.owner == top].min()), (problem.name(top),))
 
 
-def _without_passengers(problem: Problem, parts: Parts) -> Parts:
+def _without_smaller_in_place_partners(problem: Problem, parts: Parts) -> Parts:
+    """Parts of all buffers but the smaller one of each in-place pair, which may lie inside the larger one."""
     one, other = problem.in_place.T
-    passenger = np.zeros(len(problem), dtype=bool)
-    passenger[np.where(problem.size[one] < problem.size[other], one, other)] = True
-    keep = ~passenger[parts.owner]
+    smaller = np.zeros(len(problem), dtype=bool)
+    smaller[np.where(problem.size[one] < problem.size[other], one, other)] = True
+    keep = ~smaller[parts.owner]
     return Parts(*(column[keep] for column in parts))
 
 

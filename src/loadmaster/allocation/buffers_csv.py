@@ -8,9 +8,7 @@ solution the answer), ``prefers`` such as ``sram l2 dram:500`` (the best first, 
 from __future__ import annotations
 
 import csv
-import os
 import re
-import tempfile
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,10 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.allocation.problem import FREE, NO_GAPS, Gaps, Homes, Ints, Problem
-from loadmaster.allocation.rules import LARGEST, check, check_homes, from_columns, gaps_from
+from loadmaster.allocation.problem import FREE, NO_GAPS, Gaps, Homes, Problem
+from loadmaster.allocation.rules import check, check_homes, from_columns, gaps_from
 from loadmaster.core.arguments import takes
-from loadmaster.core.errors import AllocationError, OutputError
+from loadmaster.core.arrays import WHOLE_LIMIT, Ints
+from loadmaster.core.errors import AllocationError
+from loadmaster.core.files import replace_file
 
 _SYNONYMS = {"buffer": "id", "buffer_id": "id", "begin": "lower", "start": "lower"}
 _KNOWN = ("id", "lower", "upper", "end", "size", "alignment", "offset", "hint", "gaps", "memory", "prefers", "accesses")
@@ -31,6 +31,7 @@ _DEFAULTS = {"alignment": 1, "offset": FREE, "hint": FREE, "accesses": 1}
 _CHOICE = re.compile(r"([^:]+)(?::(\d+))?")
 _GAP = re.compile(r"(\d+)-(\d+)(?:@(\d+):(\d+))?")
 _MOST_DIGITS = 40
+"""Digits of the longest number that is converted; a longer one exceeds every limit."""
 _WHOLE = re.compile(r"[+-]?\d+")
 
 
@@ -174,14 +175,14 @@ class _Table:
             return _DEFAULTS[name]
         if not _WHOLE.fullmatch(cell):
             raise AllocationError(f"{spot} is {cell!r}: write a whole number")
-        if abs(_whole(cell)) >= LARGEST:
+        if abs(_whole(cell)) >= WHOLE_LIMIT:
             raise AllocationError(f"{spot} is {cell[:40]}, which is 2^62 or more: scale the problem down")
         return int(cell)
 
 
 def _whole(digits: str) -> int:
     """Value of digits; 2^62 for more of them than any number in bounds has, which Python would refuse to read."""
-    return int(digits) if len(digits) <= _MOST_DIGITS else LARGEST
+    return int(digits) if len(digits) <= _MOST_DIGITS else WHOLE_LIMIT
 
 
 def _problem(columns: dict[str, Any], table: _Table) -> Problem:
@@ -220,7 +221,7 @@ def _gaps(cells: Sequence[str], addend: int, table: _Table) -> Gaps:
     for owner, cell in enumerate(cells):
         for word in cell.split():
             match = _GAP.fullmatch(word)
-            if match is None or max(map(_whole, filter(None, match.groups()))) >= LARGEST:
+            if match is None or max(map(_whole, filter(None, match.groups()))) >= WHOLE_LIMIT:
                 raise AllocationError(f"{table.where(owner, 'gaps')} has {word[:80]!r}: write gaps like 2-8 or 20-30@0:64")
             rows.append((owner, int(match[1]), int(match[2]) + addend, int(match[3] or 0), int(match[4] or 0)))
     return gaps_from(rows) if rows else NO_GAPS
@@ -235,23 +236,7 @@ def write_buffers(path: str | Path, problem: Problem, offsets: Ints | None = Non
     OutputError
         If the file cannot be written.
     """
-    path = Path(path)
-    text = format_buffers(problem, offsets, memory)
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-                file.write(text)
-            umask = os.umask(0)
-            os.umask(umask)
-            Path(name).chmod(0o666 & ~umask)
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {error.strerror}") from None
-    return path
+    return replace_file(path, format_buffers(problem, offsets, memory), "the buffers")
 
 
 def format_buffers(problem: Problem, offsets: Ints | None = None, memory: Sequence[str] | None = None) -> str:

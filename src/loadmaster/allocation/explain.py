@@ -9,9 +9,10 @@ import numpy as np
 
 from loadmaster.allocation import native
 from loadmaster.allocation.answer import FRAGMENTATION, LOAD, Infeasibility, Load
-from loadmaster.allocation.problem import FREE, Ints, Problem
+from loadmaster.allocation.problem import FREE, Problem
 from loadmaster.allocation.reduction.reduce import Reduced
 from loadmaster.allocation.strategies.in_place import cases
+from loadmaster.core.arrays import Ints
 
 _NODES = 20_000
 """Budget of each test."""

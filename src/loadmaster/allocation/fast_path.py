@@ -6,16 +6,15 @@ import time
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadmaster import _native
 from loadmaster.allocation.answer import Allocation, Status
 from loadmaster.allocation.bounds import load_bound
-from loadmaster.allocation.rules import LARGEST, problem_of
+from loadmaster.allocation.rules import problem_of
+from loadmaster.core.arrays import WHOLE_LIMIT
 
-_MOST = 128
-
-Ints = NDArray[np.int64]
+_MOST_BUFFERS = 128
+"""Buffers of the largest problem that the fast path takes."""
 
 
 def allocate_at_once(buffers: tuple[Any, ...], capacity: int | None, seed: int, threads: int) -> Allocation | None:
@@ -32,17 +31,17 @@ def allocate_at_once(buffers: tuple[Any, ...], capacity: int | None, seed: int, 
     lower, upper, size = buffers
     if not (type(lower) is type(upper) is type(size) is np.ndarray and lower.dtype == upper.dtype == size.dtype == np.int64):
         return None
-    if not (lower.ndim == upper.ndim == size.ndim == 1 and 0 < len(lower) == len(upper) == len(size) <= _MOST):
+    if not (lower.ndim == upper.ndim == size.ndim == 1 and 0 < len(lower) == len(upper) == len(size) <= _MOST_BUFFERS):
         return None
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall, cpu = time.monotonic(), time.process_time()
     try:
         offsets, peak, bound = _native.allocate_small(lower, upper, size)
     except (ValueError, TypeError, OverflowError):
         return None
     enough = peak == bound if capacity is None else peak <= capacity
-    if not enough or not 0 < peak < LARGEST or not _native.packing_holds(lower, upper, size, offsets, peak):
+    if not enough or not 0 < peak < WHOLE_LIMIT or not _native.packing_holds(lower, upper, size, offsets, peak):
         return None
-    seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
+    seconds, cpu_seconds = time.monotonic() - wall, time.process_time() - cpu
     proven = (lambda: load_bound(problem_of((lower, upper, size)))) if peak == bound else None
     status: Status = "feasible" if proven is None else "optimal"
     return Allocation(status, offsets, peak, bound, capacity, "auto", seed, seconds, cpu_seconds, proven)

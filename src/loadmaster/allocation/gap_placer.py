@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from loadmaster.allocation import native
-from loadmaster.allocation.problem import Ints, Problem
-
-_FAR = np.int64(2**62)
+from loadmaster.allocation.problem import Problem
+from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 
 Choice = Callable[[Ints, Ints], int]
 """Picks one of several free gaps, given the lowest aligned offset and the room beyond it in each."""
@@ -22,7 +21,7 @@ def lowest(start: Ints, room: Ints) -> int:
 
 def tightest(start: Ints, room: Ints) -> int:
     """Gap that leaves the least room (best fit)."""
-    return int(np.argmin(np.where(room >= 0, room, _FAR)))
+    return int(np.argmin(np.where(room >= 0, room, WHOLE_LIMIT)))
 
 
 def place(problem: Problem, order: Ints, *, best_fit: bool = False) -> Ints:
@@ -78,7 +77,7 @@ class Placer:
         floor = np.concatenate([[0], np.maximum.accumulate(below[order])])
         align = int(self._problem.alignment[buffer])
         start = -(-np.maximum(floor, 0) // align) * align
-        room = np.concatenate([above[order], [_FAR]]) - start
+        room = np.concatenate([above[order], [WHOLE_LIMIT]]) - start
         return int(start[choose(start, room)])
 
     def _forbidden(self, buffer: int) -> tuple[Ints, Ints]:

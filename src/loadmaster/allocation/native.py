@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from loadmaster import _native
-from loadmaster.allocation.problem import Ints, Problem
+from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.search_state import Search
+from loadmaster.core.arrays import Ints
 
 HONOURS = frozenset({"alignment", "pins", "gaps", "windows"})
 """What the native core can do beyond lifetimes and sizes."""
@@ -105,5 +104,4 @@ def _hint(problem: Problem) -> Ints | None:
 
 
 def _seconds(search: Search) -> float:
-    remaining = search.remaining()
-    return math.inf if remaining is None else remaining
+    return search.remaining()

@@ -14,9 +14,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from loadmaster.core.arrays import Ints, Mask
 
 FREE = -1
 """Stands for "no pin" and "no hint" in arrays."""
@@ -147,7 +146,7 @@ class Problem:
         return self.ids[buffer] if self.ids is not None else str(buffer)
 
     @cached_property
-    def solid(self) -> NDArray[np.bool_]:
+    def solid(self) -> Mask:
         """Which buffers take space at all: they have bytes, and are not absent during their whole life."""
         alive = self.upper - self.lower
         if self.conflicts is None and len(self.gaps.owner):

@@ -9,20 +9,17 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from loadmaster.allocation.problem import FREE, NO_GAPS, Buffer, Gaps, Homes, Ints, Problem
+from loadmaster.allocation.problem import FREE, NO_GAPS, Buffer, Gaps, Homes, Problem
 from loadmaster.core.arguments import require_type
+from loadmaster.core.arrays import WHOLE_LIMIT, Array, Ints, Mask
 from loadmaster.core.errors import AllocationError
-
-LARGEST = 2**62
-"""Addresses and instants stay below this, so that sums of two fit 64 bits."""
 
 Where = Callable[[int, str], str]
 """Names a buffer and one of its fields in an error."""
 
 
-def problem_of(buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | NDArray[Any], **demands: Any) -> Problem:
+def problem_of(buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | Array, **demands: Any) -> Problem:
     """Make a checked problem of records or arrays.
 
     Parameters
@@ -45,7 +42,7 @@ def problem_of(buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequenc
     return problem
 
 
-def problem_of_banks(buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | NDArray[Any], **demands: Any) -> Problem:
+def problem_of_banks(buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | Array, **demands: Any) -> Problem:
     """Make a problem as `problem_of` does, for several memories: pins may be to different ones, so that they do not meet."""
     problem = buffers if isinstance(buffers, Problem) else _assembled(buffers, demands)
     if problem.homes is None:
@@ -55,7 +52,7 @@ def problem_of_banks(buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | S
     return problem
 
 
-def _assembled(buffers: Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | NDArray[Any], demands: dict[str, Any]) -> Problem:
+def _assembled(buffers: Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | Array, demands: dict[str, Any]) -> Problem:
     require_type(buffers, (Sequence, Mapping, np.ndarray), "buffers", AllocationError)
     if isinstance(buffers, Mapping):
         columns, ids, gaps = dict(buffers), buffers.get("ids"), NO_GAPS
@@ -122,7 +119,7 @@ def whole(values: Any, name: str) -> Ints:
     for at, value in enumerate(array.tolist()):
         if isinstance(value, bool) or not isinstance(value, int):
             raise AllocationError(f"buffer {at}: {name} is {value!r}: write a whole number")
-        if abs(value) >= LARGEST:
+        if abs(value) >= WHOLE_LIMIT:
             raise AllocationError(f"buffer {at}: {name} is {value}, which is 2^62 or more: scale the problem down")
     return array.astype(np.int64)
 
@@ -170,7 +167,7 @@ def check_homes(homes: Homes, where: Where) -> None:
     """Raise for accesses or costs that are no whole numbers, and for memories that are listed twice."""
     for buffer, (prefers, accesses) in enumerate(zip(homes.prefers, homes.accesses, strict=True)):
         for field, value in [("accesses", accesses), *(("prefers", cost) for _, cost in prefers if cost is not None)]:
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < LARGEST:
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < WHOLE_LIMIT:
                 raise AllocationError(f"{where(buffer, field)} has {value!r}: write a whole number from 0 to 2^62")
         names = [name for name, _ in prefers]
         if len(set(names)) < len(names):
@@ -201,10 +198,10 @@ def _named(problem: Problem) -> Where:
     return lambda buffer, field: f"buffer {problem.name(buffer)!r}: {field}"
 
 
-def _faults(problem: Problem) -> Iterator[tuple[NDArray[np.bool_], str, str]]:
+def _faults(problem: Problem) -> Iterator[tuple[Mask, str, str]]:
     far = "is {%s}, which is 2^62 or more: scale the problem down"
     for field in ("lower", "upper", "size", "alignment", "pin", "hint"):
-        yield getattr(problem, field) >= LARGEST, field, far % field
+        yield getattr(problem, field) >= WHOLE_LIMIT, field, far % field
     yield problem.lower < 0, "lower", "is {lower}: an instant is at least 0"
     yield problem.upper < problem.lower, "upper", "is {upper}, before lower ({lower}): swap the two"
     yield problem.size < 0, "size", "is {size}: a size is at least 0"
@@ -219,10 +216,10 @@ def _check_sums(problem: Problem) -> None:
         return
     highest = max(int(problem.pin.max()), int(problem.hint.max()), *(high for _, high in problem.reserved), 0)
     widest = int(problem.size.max()) + int(problem.alignment.max())
-    if highest + widest * (len(problem) + 1) < LARGEST:
+    if highest + widest * (len(problem) + 1) < WHOLE_LIMIT:
         return
     total = highest + sum(problem.size.tolist()) + sum(problem.alignment.tolist())
-    if total >= LARGEST:
+    if total >= WHOLE_LIMIT:
         raise AllocationError(f"buffers: the sizes add up to {total} bytes with alignments and pins, 2^62 or more: scale them down")
 
 
@@ -253,7 +250,7 @@ def _check_gaps(problem: Problem, place: Where) -> None:
 
 def _check_groups(problem: Problem) -> None:
     for low, high in problem.reserved:
-        if not 0 <= low <= high < LARGEST:
+        if not 0 <= low <= high < WHOLE_LIMIT:
             raise AllocationError(f"reserved range {low}-{high}: it must not be reversed and must lie between 0 and 2^62")
     grouped = [member for group in problem.aliases for member in group]
     pairs = [problem.in_place, *([] if problem.conflicts is None else [problem.conflicts])]

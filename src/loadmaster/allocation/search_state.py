@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from loadmaster.allocation.answer import Load
-from loadmaster.allocation.problem import Ints, Problem
+from loadmaster.allocation.problem import Problem
+from loadmaster.core.arrays import Ints
+from loadmaster.core.deadline import NO_DEADLINE, Deadline
 
 
 @dataclass
@@ -17,7 +18,8 @@ class Search:
     """One attempt at a problem whose buffers all take space, without reserved ranges or aliases.
 
     Strategies read the first group of fields, call `offer` for every packing that they find, and raise ``floor`` to the bytes that any
-    packing needs as far as an exhausted search has shown. ``share`` divides default budgets where a problem is solved in so many cases.
+    packing needs as far as an exhausted search has shown. ``budget_divisor`` divides default
+    budgets where a problem is solved in so many cases.
     """
 
     problem: Problem
@@ -25,8 +27,8 @@ class Search:
     capacity: int | None = None
     seed: int = 0
     threads: int = 1
-    deadline: float | None = None
-    share: int = 1
+    deadline: Deadline = NO_DEADLINE
+    budget_divisor: int = 1
 
     offsets: Ints | None = None
     peak: int | None = None
@@ -54,13 +56,13 @@ class Search:
         self.offsets, self.peak = offsets, peak
         return True
 
-    def remaining(self) -> float | None:
-        """Seconds left, at least 0; None without a limit."""
-        return None if self.deadline is None else max(0.0, self.deadline - time.perf_counter())
+    def remaining(self) -> float:
+        """Seconds left, at least 0; infinite without a limit."""
+        return self.deadline.left()
 
     def expired(self) -> bool:
         """Whether the time limit has struck; the answer then depends on the machine, and says so."""
-        if self.deadline is not None and time.perf_counter() >= self.deadline:
+        if self.deadline.passed():
             self.interrupted = True
             return True
         return False

@@ -10,15 +10,16 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import combinations, pairwise
 
-from loadmaster.allocation.problem import Ints, Problem
+from loadmaster.allocation.problem import Problem
+from loadmaster.core.arrays import Ints
 from loadmaster.core.violation import Violation, first_violations
 
 Piece = tuple[int, int, int, int, int]
 """Owner, first instant, instant after the last, first byte, byte after the last: absolute addresses."""
 
 
-_MANY = 64
-"""Deaths at one instant from which the list of the living is written anew."""
+_REBUILD_FROM = 64
+"""If so many buffers end at one instant, rebuild the live list instead of deleting one by one."""
 
 
 def verify_buffers(problem: Problem, offsets: Ints, capacity: int | None = None) -> tuple[Violation, ...]:
@@ -116,7 +117,7 @@ def _sweep(pieces: list[Piece]) -> Iterator[tuple[int, int, int]]:
 
 def _remove(live: list[tuple[int, int]], dead: list[tuple[int, int]]) -> None:
     """Take out ranges, of which those that overlapped were never in."""
-    if len(dead) > _MANY:
+    if len(dead) > _REBUILD_FROM:
         gone = set(dead)
         live[:] = [item for item in live if item not in gone]
         return

@@ -14,7 +14,8 @@ from loadmaster.core.errors import JobError
 
 _WHOLE = re.compile(r"[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_DIGITS = 30
+_MOST_CHARACTERS = 30
+"""Characters of a cell that an error quotes, and digits of the longest number that is converted."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,10 @@ class Row:
         """A whole number from ``least`` on and less than ``below``."""
         cell = self.cells[column]
         if not _WHOLE.fullmatch(cell):
-            raise JobError(f"{self.where(column)} is {cell[:_DIGITS]!r}: write a whole number of at least {least}")
-        value = int(cell) if len(cell.lstrip("0")) <= _DIGITS else below
+            raise JobError(f"{self.where(column)} is {cell[:_MOST_CHARACTERS]!r}: write a whole number of at least {least}")
+        value = int(cell) if len(cell.lstrip("0")) <= _MOST_CHARACTERS else below
         if not least <= value < below:
-            raise JobError(f"{self.where(column)} is {cell[:_DIGITS]}: it must be at least {least} and less than {below}")
+            raise JobError(f"{self.where(column)} is {cell[:_MOST_CHARACTERS]}: it must be at least {least} and less than {below}")
         return value
 
     def number(self, column: str, *, positive: bool = False) -> float:
@@ -50,7 +51,7 @@ class Row:
         value = float(cell) if _NUMBER.fullmatch(cell) else math.nan
         if not math.isfinite(value) or value < 0 or (positive and value == 0):
             demand = "more than zero" if positive else "of at least zero"
-            raise JobError(f"{self.where(column)} is {cell[:_DIGITS]!r}: write a finite number {demand}")
+            raise JobError(f"{self.where(column)} is {cell[:_MOST_CHARACTERS]!r}: write a finite number {demand}")
         return value
 
 
@@ -106,7 +107,7 @@ def _header(cells: Sequence[str], place: str, needed: Sequence[str], optional: S
     known = {name.lower(): name for name in (*needed, *optional)}
     for position, name in enumerate(names):
         if name not in known:
-            raise JobError(f"{place}:{position + 1}: column {name[:_DIGITS]!r} is not known: use {','.join(known.values())}")
+            raise JobError(f"{place}:{position + 1}: column {name[:_MOST_CHARACTERS]!r} is not known: use {','.join(known.values())}")
         if name in names[:position]:
             raise JobError(f"{place}:{position + 1}: column {name!r} is there twice: keep one")
     for name in needed:

@@ -1,8 +1,9 @@
-"""Results of one command appear in a directory together or not at all."""
+"""Files are written as a whole or not at all; the results of one command appear in a directory together or not at all."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -11,6 +12,43 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadmaster.core.errors import OutputError
+
+
+def replace_file(path: str | Path, data: bytes | str, what: str) -> Path:
+    """Write ``data``, text in UTF-8, under a temporary name beside ``path``, then rename it, so that readers never see half a file.
+
+    A link stays, and what it points to is replaced; devices and pipes are written to directly. ``what`` says in errors what is written.
+
+    Raises
+    ------
+    OutputError
+        If the file cannot be written; the old one is as it was, and nothing else is left behind.
+    """
+    path = Path(path)
+    try:
+        content = data.encode() if isinstance(data, str) else data
+        if path.exists() and not path.is_file():
+            path.write_bytes(content)
+        else:
+            _replace(Path(os.path.realpath(path)), content)
+    except (OSError, ValueError) as error:
+        raise OutputError(f"{path}: {what} cannot be written: {_reason(error)}") from error
+    return path
+
+
+def _replace(path: Path, content: bytes) -> None:
+    draft = path.with_name(f".draft-{secrets.token_hex(8)}")
+    try:
+        with draft.open("xb") as file:
+            file.write(content)
+        os.replace(draft, path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 @dataclass(frozen=True)
@@ -25,7 +63,7 @@ class OutputDirectory:
         try:
             (self.draft / name).write_text(text, encoding="utf-8")
         except OSError as error:
-            raise OutputError(f"{self.final / name}: cannot be written: {error.strerror}") from None
+            raise OutputError(f"{self.final / name}: cannot be written: {_reason(error)}") from None
 
     def publish(self) -> list[Path]:
         """Move every file of the draft into place and return their paths; nothing is moved if something is in the way."""
@@ -37,7 +75,7 @@ class OutputDirectory:
             for name in names:
                 os.replace(self.draft / name, self.final / name)
         except OSError as error:
-            raise OutputError(f"{self.final / name}: cannot be written: {error.strerror}") from None
+            raise OutputError(f"{self.final / name}: cannot be written: {_reason(error)}") from None
         return [self.final / name for name in names]
 
 
@@ -55,7 +93,7 @@ def output_directory(path: Path) -> Iterator[OutputDirectory]:
         path.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=path))
     except OSError as error:
-        raise OutputError(f"--out {path}: cannot be written: {error.strerror}") from None
+        raise OutputError(f"--out {path}: cannot be written: {_reason(error)}") from None
     try:
         yield OutputDirectory(path, draft)
     except OutputError as error:

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 Record = TypeVar("Record")
 
-_LARGEST = 2**63 - 1
+_LARGEST_INTEGER = 2**63 - 1
+"""The largest integer, in value or in length, that a record may hold."""
 _ERRORS_SHOWN = 3
+"""Wrong fields that an error names before it only counts."""
 
 
 def record_to_text(record: object, kind: type, levels: Mapping[str, int]) -> str:
@@ -140,11 +142,11 @@ def _schema(kind: Any) -> CoreSchema:
     from pydantic_core import core_schema as core
 
     simple: dict[Any, CoreSchema] = {
-        int: core.int_schema(strict=True, ge=0, le=_LARGEST),
+        int: core.int_schema(strict=True, ge=0, le=_LARGEST_INTEGER),
         float: core.float_schema(strict=True, ge=0, allow_inf_nan=False),
         bool: core.bool_schema(strict=True),
         # With a limit on the length pydantic looks at the characters, and refuses halves of surrogate pairs.
-        str: core.str_schema(strict=True, max_length=_LARGEST),
+        str: core.str_schema(strict=True, max_length=_LARGEST_INTEGER),
     }
     if kind in simple:
         return simple[kind]

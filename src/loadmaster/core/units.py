@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 
+from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.errors import UnitError
 
 PICOSECONDS = 10**12
@@ -19,7 +20,6 @@ _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
 _FRACTIONS = {"": Decimal(1), "m": Decimal("1e-3"), "u": Decimal("1e-6"), "n": Decimal("1e-9")}
 _SMALL = _FRACTIONS | {"p": Decimal("1e-12"), "f": Decimal("1e-15")}
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([^\s\d].*?)?\s*")
-_LARGEST = 2**62
 
 
 def _quantity(text: str | float, unit: str, prefixes: Mapping[str, int | Decimal], what: str, example: str) -> Decimal:
@@ -37,7 +37,7 @@ def _quantity(text: str | float, unit: str, prefixes: Mapping[str, int | Decimal
         raise UnitError(f"{text!r} is not {what}: the number cannot be read") from None
     if value < 0:
         raise UnitError(f"{text!r} is less than nothing: write {what} of at least 0, such as {example!r}")
-    if value > _LARGEST:
+    if value > WHOLE_LIMIT:
         raise UnitError(f"{text!r} is too large for {what}: the largest is 2^62")
     return value
 

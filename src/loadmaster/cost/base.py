@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import ClassVar, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.errors import JobError
 from loadmaster.cost.job_analysis import JobAnalysis
 from loadmaster.targets.hardware import Core, Style, Target
 from loadmaster.workloads.job import Workload
-
-_MOST_FLOPS = 2**62
 
 
 class CostModel(Protocol):
@@ -35,7 +33,7 @@ def shared_clock(target: Target) -> float | None:
     return clocks.pop() if len(clocks) == 1 else None
 
 
-def kinds_of(target: Target) -> tuple[list[Core], NDArray[np.int64]]:
+def kinds_of(target: Target) -> tuple[list[Core], Ints]:
     """Cores that differ by more than their names, each once, and for every core the position of its like among them."""
     first: dict[str, int] = {}
     kinds: list[Core] = []
@@ -55,10 +53,10 @@ def kind_key(core: Core) -> str:
     return repr(values | {"macs_per_cycle": sorted(core.macs_per_cycle.items())})
 
 
-def flops_of(workload: Workload) -> NDArray[np.int64]:
+def flops_of(workload: Workload) -> Ints:
     """Two per multiply-accumulate, for every job; raises :class:`~loadmaster.core.errors.JobError` from 2^62 on."""
     counts = [2 * job.macs for job in workload.jobs]
     for job, count in zip(workload.jobs, counts, strict=True):
-        if count >= _MOST_FLOPS:
+        if count >= WHOLE_LIMIT:
             raise JobError(f"job {job.name} has {job.macs} multiply-accumulates, more than can be counted: split it")
     return np.array(counts, dtype=np.int64)

@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Floats, Int32s, Mask
 from loadmaster.core.units import FEMTOJOULES, PICOSECONDS
 from loadmaster.cost.job_table import JobTable
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ class EnergyModel:
         np.add.at(result, self.table.operand_job, self.table.moved * per_byte)
         return np.asarray(result)
 
-    def of_plan(self, core: NDArray[np.int32], uses_main: Mask, uses_fast: Mask, copied: int, makespan: int) -> int:
+    def of_plan(self, core: Int32s, uses_main: Mask, uses_fast: Mask, copied: int, makespan: int) -> int:
         """Femtojoules of jobs on their cores, of ``copied`` bytes between the memories, and of a time in picoseconds. O(operands)."""
         rows, chosen = np.arange(len(self.table.operand_job)), core[self.table.operand_job]
         per_byte = self._per_byte(np.array(self.rates.buffers, dtype=np.float64)[chosen], uses_main, uses_fast)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
+from loadmaster.core.arrays import Floats, Ints, Mask
 
 
 @dataclass(frozen=True)
@@ -19,10 +18,10 @@ class JobTable:
     and over memories' links come on top (:mod:`loadmaster.cost.energy_model`).
     """
 
-    compute: NDArray[np.float64]
-    operand_job: NDArray[np.int64]
-    operand_tensor: NDArray[np.int64]
-    operand_write: NDArray[np.bool_]
-    moved: NDArray[np.int64]
-    tile: NDArray[np.int64]
-    energy: NDArray[np.float64]
+    compute: Floats
+    operand_job: Ints
+    operand_tensor: Ints
+    operand_write: Mask
+    moved: Ints
+    tile: Ints
+    energy: Floats

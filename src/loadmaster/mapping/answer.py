@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from loadmaster.core.errors import MappingError, OutputError
+from loadmaster.core.arrays import Floats, Ints
+from loadmaster.core.errors import MappingError
+from loadmaster.core.files import replace_file
 
 Status = Literal["optimal", "feasible"]
 _FIELDS: dict[str, type] = {"job": str, "core": str, "group": int, "position": int}
 _GIVE = "give what `loadmaster map --json` printed, or mapping.json of --out"
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,10 +121,7 @@ class JobMapping:
 
     def save(self, path: str | Path) -> None:
         """Write the JSON, which :func:`read_warm_start` reads; raises :class:`~loadmaster.core.errors.OutputError` if that fails."""
-        try:
-            Path(path).write_text(json.dumps(self.as_json(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise OutputError(f"{path}: the mapping cannot be written: {error.strerror}") from None
+        replace_file(path, json.dumps(self.as_json(), indent=1, allow_nan=False) + "\n", "the mapping")
 
 
 @dataclass(frozen=True)

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Floats, Ints, Mask
+from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.core.errors import MappingError
+from loadmaster.core.progress import Progress, no_progress
 from loadmaster.core.task_graph import task_graph
 from loadmaster.core.units import PICOSECONDS
-from loadmaster.cost.job_times import whole_picoseconds
-from loadmaster.mapping.group import Cores, Floats, Group, Ints
+from loadmaster.cost.job_times import rounded_up, whole_picoseconds
+from loadmaster.mapping.group import Cores, Group
 from loadmaster.mapping.local_search import Walk, late_acceptance
 from loadmaster.mapping.priorities import perturbed, upward_rank
 
-_LONGEST = 2**52
-_SECONDS = 1.0 / PICOSECONDS
+_EXACT_PICOSECONDS = 2**52
+"""Picoseconds: a quarter of this is the most that all work together may take, so that sums are exact in double precision."""
+_PICOSECOND = 1.0 / PICOSECONDS
+"""Seconds in a picosecond."""
 _MEMORY = 50
 """How many steps back a neighbour may be as bad as."""
 _SPENDING = (0.0, 0.1, 0.3, 1.0, np.inf)
@@ -26,7 +29,7 @@ _SPENDING = (0.0, 0.1, 0.3, 1.0, np.inf)
 
 
 Value = tuple[float, float, float]
-_Start = tuple[Floats, NDArray[np.bool_]]
+_Start = tuple[Floats, Mask]
 """Priorities, and the cores that jobs may run on."""
 
 
@@ -71,8 +74,8 @@ def schedule(
     *,
     samples: int | None,
     seed: int,
-    deadline: float | None = None,
-    progress: Callable[[float], None] | None = None,
+    deadline: Deadline = NO_DEADLINE,
+    progress: Progress = no_progress,
 ) -> OrderedSchedule:
     """Make late jobs as little late as possible, weighted, and then the score of the group small, and then the makespan.
 
@@ -90,12 +93,9 @@ def schedule(
     tried = [(problem.evaluate(*start), start) for start in starts]
     found, start = min(tried, key=lambda pair: pair[0].value)
     generator = np.random.default_rng(seed)
-    began = time.perf_counter()
 
     def told(walk: Walk[_Start, _Attempt]) -> None:
-        if progress is not None:
-            share = 0.0 if samples is None else walk.evaluations / samples
-            progress(share if deadline is None else max(share, (time.perf_counter() - began) / max(1e-9, deadline - began)))
+        progress("mapping", max(deadline.spent(), 0.0 if samples is None else walk.evaluations / samples))
 
     walk = Walk(start, found, len(starts))
     late_acceptance(
@@ -105,11 +105,11 @@ def schedule(
         lambda found: found.value,
         memory=_MEMORY,
         samples=samples,
-        expired=lambda: deadline is not None and time.perf_counter() >= deadline,
+        expired=deadline.passed,
         progress=told,
     )
     best = walk.best
-    begin, finish = (np.asarray(times * _SECONDS, dtype=np.float64) for times in (best.start, best.end))
+    begin, finish = (np.asarray(times * _PICOSECOND, dtype=np.float64) for times in (best.start, best.end))
     history = tuple((evaluations, found.value[1]) for evaluations, found in walk.improvements)
     return OrderedSchedule(best.core, begin, finish, best.value, walk.evaluations, history, walk.interrupted)
 
@@ -132,15 +132,15 @@ class _Problem:
         self.duration, self.never = _durations(group)
         edges = [(before, job) for job, befores in enumerate(order.after) for before in befores]
         self.graph = task_graph(edges, group.jobs)
-        self.release = np.ceil(order.release * PICOSECONDS).astype(np.int64)
+        self.release = rounded_up(order.release)
         self.demand = np.ascontiguousarray(group.demand[:, :, None])
 
-    def evaluate(self, priority: Floats, allowed: NDArray[np.bool_]) -> _Attempt:
+    def evaluate(self, priority: Floats, allowed: Mask) -> _Attempt:
         """The list schedule of these priorities, with jobs on allowed cores only."""
         duration = np.where(allowed, self.duration, self.never)
         found = self.graph.dispatch(priority=priority, duration=duration, demand=self.demand, release=self.release)
-        late = float((np.maximum(0.0, found.end * _SECONDS - self.order.due) * self.order.weight).sum())
-        seconds = found.makespan * _SECONDS
+        late = float((np.maximum(0.0, found.end * _PICOSECOND - self.order.due) * self.order.weight).sum())
+        seconds = found.makespan * _PICOSECOND
         score = self.group.score(seconds, self.group.energy_of(found.core))
         return _Attempt((late, score, seconds), found.core, found.start, found.end)
 
@@ -148,17 +148,17 @@ class _Problem:
         """Priorities to begin with."""
         ranks = [np.array(upward_rank(self.order.after, self.duration.min(axis=1).tolist()), dtype=np.float64)]
         if np.isfinite(self.order.due).any():
-            ranks.append(1.0 / np.maximum(self.order.due, _SECONDS))
+            ranks.append(1.0 / np.maximum(self.order.due, _PICOSECOND))
         return ranks
 
-    def spending(self, extra: float) -> NDArray[np.bool_]:
+    def spending(self, extra: float) -> Mask:
         """Cores on which jobs take no more than so much above their least energy."""
         if self.group.energy is None or np.isinf(extra):
             return self.group.allowed
         energy = np.where(self.group.allowed, self.group.energy, np.inf)
         return np.asarray(energy <= energy.min(axis=1, keepdims=True) * (1.0 + extra))
 
-    def neighbour(self, priority: Floats, allowed: NDArray[np.bool_], generator: np.random.Generator) -> tuple[Floats, NDArray[np.bool_]]:
+    def neighbour(self, priority: Floats, allowed: Mask, generator: np.random.Generator) -> tuple[Floats, Mask]:
         """Other priorities, or other cores for one job, two or three: one of them, or any."""
         if self.group.cores == 1 or generator.random() < 0.5:
             return perturbed(priority, generator), allowed
@@ -185,7 +185,7 @@ def _durations(group: Group) -> tuple[Ints, int]:
     """Whole picoseconds, rounded up, and, for where a core may not run a job, longer than all work together, so that nobody goes there."""
     seconds = np.where(group.allowed, group.latency, 0.0)
     longest = float((seconds * np.maximum(1.0, group.demand)).max(axis=1).sum()) * PICOSECONDS * group.cores
-    if not longest < _LONGEST / 4:
+    if not longest < _EXACT_PICOSECONDS / 4:
         raise MappingError(
             "with dependencies or deadlines, the work of all jobs one after another may take at most 18 minutes: map fewer jobs at once"
         )

@@ -10,14 +10,15 @@ from numpy.typing import NDArray
 
 from loadmaster import _native
 from loadmaster.core.arguments import instead
+from loadmaster.core.arrays import Floats, Int32s, Ints, Mask, UInt32s
 from loadmaster.core.errors import MappingError
 from loadmaster.cost.job_analysis import JobAnalysis
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Cores = NDArray[np.int32]
-Priorities = NDArray[np.uint32]
-Queues = NDArray[np.int32]
+Cores = Int32s
+"""Rows of mappings: the core of every job."""
+Priorities = UInt32s
+"""Rows of mappings: the priority of every job; a core takes the job of the least number first."""
+Queues = Int32s
 """Rows of mappings. A row holds the queue of every core, one after another, each closed by the number of jobs."""
 
 OBJECTIVES = {"makespan": (1.0, 0.0), "throughput": (1.0, 0.0), "energy": (0.0, 1.0), "edp": (1.0, 1.0)}
@@ -58,7 +59,7 @@ class Group:
         return len(self.latency[0])
 
     @cached_property
-    def allowed(self) -> NDArray[np.bool_]:
+    def allowed(self) -> Mask:
         """Which core can run which job, shape (jobs, cores)."""
         return np.isfinite(self.latency)
 

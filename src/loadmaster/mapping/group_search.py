@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from loadmaster.core.arrays import WHOLE_LIMIT, Floats
+from loadmaster.core.deadline import NO_DEADLINE, Deadline
+from loadmaster.core.progress import Progress, no_progress
 from loadmaster.mapping.bounds.group_bounds import GroupBound, tightened
-from loadmaster.mapping.group import Cores, Floats, Group, Priorities, Queues, core_and_position
+from loadmaster.mapping.group import Cores, Group, Priorities, Queues, core_and_position
 
 _SLICE = 3_000_000
 """Jobs evaluated between looks at the clock, about a twentieth of a second."""
@@ -28,7 +30,7 @@ class Search:
     """One attempt at a group.
 
     Strategies read the first fields, and score genomes or offer queues until :attr:`done`. ``samples`` is how many mappings may be
-    evaluated, None for no limit; ``deadline`` is of :func:`time.perf_counter`.
+    evaluated, None for no limit.
     """
 
     group: Group
@@ -36,10 +38,10 @@ class Search:
     seed: int = 0
     threads: int = 1
     samples: int | None = None
-    deadline: float | None = None
+    deadline: Deadline = NO_DEADLINE
     warm_start: Genome | None = None
     settings: Mapping[str, float] = field(default_factory=dict)
-    progress: Callable[[float], None] | None = None
+    progress: Progress = no_progress
 
     queues: Queues | None = None
     score: float = np.inf
@@ -47,7 +49,6 @@ class Search:
     interrupted: bool = False
     tight: bool = False
     history: list[tuple[int, float]] = field(default_factory=list)
-    started: float = field(default_factory=time.perf_counter)
 
     @property
     def proven(self) -> bool:
@@ -57,37 +58,32 @@ class Search:
     @property
     def done(self) -> bool:
         """Whether to stop: nothing left to gain, no samples left, or no time."""
-        if self.deadline is not None and time.perf_counter() >= self.deadline:
+        if self.deadline.passed():
             self.interrupted = True
         return self.interrupted or self.proven or self.left == 0
 
     @property
     def left(self) -> int:
         """Samples left."""
-        return 2**62 if self.samples is None else max(0, self.samples - self.taken)
+        return WHOLE_LIMIT if self.samples is None else max(0, self.samples - self.taken)
 
     @property
-    def share(self) -> float:
-        """How much of the budget is spent, between 0 and 1."""
-        shares = [0.0]
-        if self.samples:
-            shares.append(self.taken / self.samples)
-        if self.deadline is not None and self.deadline > self.started:
-            shares.append((time.perf_counter() - self.started) / (self.deadline - self.started))
-        return min(1.0, max(shares))
+    def budget_spent(self) -> float:
+        """Fraction of the budget that is spent, samples or seconds, from 0 to 1."""
+        return min(1.0, max(self.deadline.spent(), self.taken / self.samples if self.samples else 0.0))
 
     @property
     def slice(self) -> int:
         """Samples after which to look whether to stop."""
-        jobs = _SLICE if self.deadline is None else _SHORT_SLICE
+        jobs = _SHORT_SLICE if self.deadline.is_set else _SLICE
         return max(1, min(self.left, jobs // max(1, self.group.jobs)))
 
     @property
     def expected(self) -> int:
         """Samples that the rest of the budget has room for, about."""
-        if self.deadline is None:
+        if not self.deadline.is_set:
             return self.left
-        return min(self.left, int(max(0.0, self.deadline - time.perf_counter()) * _RATE / max(1, self.group.jobs)))
+        return min(self.left, int(self.deadline.left() * _RATE / max(1, self.group.jobs)))
 
     def scores(self, core: Cores, priority: Priorities) -> Floats:
         """Score genomes, a row each, and keep the best; rows beyond the budget score infinity."""
@@ -109,11 +105,7 @@ class Search:
         if self.queues is None or self.proven or self.tight:
             return
         self.tight = True
-        until = None
-        if self.deadline is not None:
-            now = time.perf_counter()
-            until = now + _PROOF * (self.deadline - now)
-        self.bound = tightened(self.group, self.bound, self.queues, until)
+        self.bound = tightened(self.group, self.bound, self.queues, self.deadline.part(_PROOF))
 
     def offer(self, queues: Queues) -> float:
         """Score one row of queues and keep it if it is the best so far."""
@@ -134,8 +126,7 @@ class Search:
         if score < self.score:
             self.score = score
             self.history.append((self.taken, score))
-        if self.progress is not None:
-            self.progress(self.share)
+        self.progress("mapping", self.budget_spent)
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def late_acceptance(
     memory: int,
     samples: int | None,
     expired: Callable[[], bool],
-    progress: Callable[[Walk[State, Found]], None],
+    progress: Callable[[Walk[State, Found]], object],
 ) -> None:
     """Go on until ``samples`` evaluations are made in all, time is up, or Ctrl-C comes (Burke and Bykov, 2017).
 

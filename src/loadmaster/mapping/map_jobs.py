@@ -12,7 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadmaster.core.arguments import require_known, takes
+from loadmaster.core.arrays import Floats
+from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import MappingError
+from loadmaster.core.progress import Progress, no_progress, part_of
 from loadmaster.cost.job_analysis import JobAnalysis
 from loadmaster.mapping.answer import JobMapping, WarmStart, warm_start_of
 from loadmaster.mapping.bounds.group_bounds import GroupBound, group_bound, tightened
@@ -23,8 +26,6 @@ from loadmaster.mapping.group_search import Genome, Search
 from loadmaster.mapping.strategies import herald
 from loadmaster.mapping.strategies.registry import STRATEGIES
 from loadmaster.mapping.timeline import timeline
-
-Progress = Callable[[str, float], None]
 
 _FRONT = 9
 """Mixtures of two objectives that are searched for a Pareto front."""
@@ -173,9 +174,9 @@ def map_dependent_jobs(
     bandwidth: float,
     after: Sequence[Sequence[int]],
     *,
-    release: Sequence[float] | NDArray[np.float64] | None = None,
-    due: Sequence[float] | NDArray[np.float64] | None = None,
-    weight: Sequence[float] | NDArray[np.float64] | None = None,
+    release: Sequence[float] | Floats | None = None,
+    due: Sequence[float] | Floats | None = None,
+    weight: Sequence[float] | Floats | None = None,
     objective: str = "makespan",
     strategy: str = "auto",
     allocator: str = "demand",
@@ -201,13 +202,13 @@ def map_dependent_jobs(
     options = _Options(strategy, allocator, None, samples, time_limit, None, {}, seed, 1, progress)
     group = group_of(analysis, bandwidth, allocator, OBJECTIVES[objective])
     order = _order(after, group.jobs, release, due, weight)
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall, cpu = time.monotonic(), time.process_time()
     if samples is None and time_limit is None:
         samples = max(100, min(5_000, 500_000 // group.jobs))
-    deadline = None if time_limit is None else wall + time_limit
-    found = schedule(group, order, samples=samples, seed=seed, deadline=deadline, progress=_staged(progress, 0, 1))
+    deadline = Deadline.within(time_limit)
+    found = schedule(group, order, samples=samples, seed=seed, deadline=deadline, progress=progress or no_progress)
     mapping = _scheduled(analysis, objective, options, group, found, _waiting_bound(group, order, found, deadline))
-    return replace(mapping, seconds=time.perf_counter() - wall, cpu_seconds=time.process_time() - cpu)
+    return replace(mapping, seconds=time.monotonic() - wall, cpu_seconds=time.process_time() - cpu)
 
 
 def _order(
@@ -224,7 +225,7 @@ def _order(
     return Order(after, *(_per_job(values, count, usual, name) for values, usual, name in given))
 
 
-def _waiting_bound(group: Group, order: Order, found: OrderedSchedule, deadline: float | None) -> GroupBound:
+def _waiting_bound(group: Group, order: Order, found: OrderedSchedule, deadline: Deadline) -> GroupBound:
     """What any schedule of jobs that wait takes: no less than one of jobs that do not, and than the longest chain."""
     free = group_bound(group)
     if found.value[2] > free.makespan:
@@ -273,7 +274,7 @@ def _scheduled(
     )
 
 
-def _per_job(values: Sequence[float] | NDArray[np.float64] | None, count: int, usual: float, name: str) -> NDArray[np.float64]:
+def _per_job(values: Sequence[float] | Floats | None, count: int, usual: float, name: str) -> Floats:
     result = np.full(count, usual) if values is None else np.array(values, dtype=np.float64)
     if result.shape != (count,) or not (result >= 0).all() or (name != "due" and not np.isfinite(result).all()):
         raise MappingError(f"{name}: give a number of at least 0 for every job")
@@ -320,10 +321,10 @@ def _map(analysis: JobAnalysis, bandwidth: float, objective: str, weights: tuple
         able = " or ".join(name for name in STRATEGIES.names if STRATEGIES.find(name).settings)
         raise MappingError(f"strategy {options.strategy!r} has no settings: leave {', '.join(options.settings)} out, or choose {able}")
     whole = group_of(analysis, bandwidth, options.allocator, weights)
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall, cpu = time.monotonic(), time.process_time()
     size = options.group_size or whole.jobs
     begins = list(range(0, whole.jobs, size))
-    warm = _genome(options.warm_start, analysis)
+    warm, deadline = _genome(options.warm_start, analysis), Deadline.within(options.time_limit)
     parts: list[_Part] = []
     interrupted = False
     for number, begin in enumerate(begins):
@@ -342,10 +343,10 @@ def _map(analysis: JobAnalysis, bandwidth: float, objective: str, weights: tuple
             seed=options.seed + number,
             threads=options.threads,
             samples=samples,
-            deadline=None if options.time_limit is None else wall + options.time_limit * (number + 1) / len(begins),
+            deadline=deadline.part(1 / (len(begins) - number)),
             warm_start=None if warm is None else (warm[0][rows], warm[1][rows]),
             settings=options.settings,
-            progress=_staged(options.progress, number, len(begins)),
+            progress=part_of(options.progress or no_progress, _stage(number, len(begins)), number, len(begins)),
         )
         if parts and warm is None:
             search.warm_start = _from_last(parts[-1], group)
@@ -357,7 +358,7 @@ def _map(analysis: JobAnalysis, bandwidth: float, objective: str, weights: tuple
         if search.queues is None:
             herald.run(search)
         parts.append(_Part(group, search))
-    return _assemble(analysis, objective, weights, options, parts, time.perf_counter() - wall, time.process_time() - cpu)
+    return _assemble(analysis, objective, weights, options, parts, time.monotonic() - wall, time.process_time() - cpu)
 
 
 class _Part:
@@ -437,11 +438,8 @@ def _assemble(
     )
 
 
-def _staged(progress: Progress | None, number: int, groups: int) -> Callable[[float], None] | None:
-    if progress is None:
-        return None
-    stage = "mapping" if groups == 1 else f"mapping group {number + 1} of {groups}"
-    return lambda share: progress(stage, (number + share) / groups)
+def _stage(number: int, groups: int) -> str:
+    return "mapping" if groups == 1 else f"mapping group {number + 1} of {groups}"
 
 
 def _from_last(last: _Part, group: Group) -> Genome:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Floats
 from loadmaster.cost.job_pool import JobPool
 from loadmaster.mapping.answer import JobMapping
 from loadmaster.workloads.network_timing import MiniBatch, NetworkTiming
-
-Floats = NDArray[np.float64]
 
 
 def job_times_of(pool: JobPool, timings: Mapping[str, NetworkTiming], priorities: Mapping[str, float]) -> tuple[Floats, Floats, Floats]:

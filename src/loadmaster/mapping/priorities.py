@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+
+from loadmaster.core.arrays import Floats
 
 _Number = TypeVar("_Number", int, float)
 
@@ -26,7 +27,7 @@ def upward_rank(after: Sequence[Sequence[int]], cost: Sequence[_Number]) -> list
     return rank
 
 
-def perturbed(priority: NDArray[np.float64], generator: np.random.Generator) -> NDArray[np.float64]:
+def perturbed(priority: Floats, generator: np.random.Generator) -> Floats:
     """Change few priorities much or many a little."""
     share, strength = generator.choice([0.02, 0.1, 0.5]), generator.choice([0.03, 0.2, 1.0])
     chosen = generator.random(len(priority)) < share

@@ -6,7 +6,8 @@ import heapq
 
 import numpy as np
 
-from loadmaster.mapping.group import Floats, Group, Queues
+from loadmaster.core.arrays import Floats
+from loadmaster.mapping.group import Group, Queues
 
 
 def timeline(group: Group, queues: Queues) -> tuple[Floats, Floats]:

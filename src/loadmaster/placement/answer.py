@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Floats
 from loadmaster.placement.decisions import Mode, Move, Stay, TensorPlacement
 from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.timing import MovementTimeline, moved_bytes
@@ -67,7 +67,7 @@ class MemoryPlan:
     all_slow_seconds: float
     limit: int
     peak_fast: int
-    prices: NDArray[np.float64]
+    prices: Floats
     rivals: tuple[Rival, ...]
     rounds: int
     seed: int

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Floats, Ints
 from loadmaster.placement.sequence import KernelSequence
 
 
@@ -90,7 +90,7 @@ class PlacementSolution:
     placement: TensorPlacement
     seconds: float
     lower_bound: float
-    prices: NDArray[np.float64]
+    prices: Floats
     interrupted: bool = False
     counters: dict[str, int] = field(default_factory=dict)
 
@@ -120,7 +120,7 @@ def operands_in_slow(sequence: KernelSequence, placement: TensorPlacement) -> li
     return in_slow
 
 
-def fast_bytes(sequence: KernelSequence, placement: TensorPlacement) -> NDArray[np.int64]:
+def fast_bytes(sequence: KernelSequence, placement: TensorPlacement) -> Ints:
     """Bytes of the fast memory that stays and workspace take while each kernel runs, shape (kernels,). O(kernels + stays)."""
     change = np.zeros(len(sequence.kernels) + 1, dtype=np.int64)
     for stay in placement.stays:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Floats
 from loadmaster.placement.decisions import Stay, TensorPlacement, operands_in_slow
 from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.timing import move_seconds
@@ -36,7 +36,7 @@ class Stretch:
     slower: float
 
 
-def explain_tensor(sequence: KernelSequence, placement: TensorPlacement, prices: NDArray[np.float64], tensor: int) -> tuple[Stretch, ...]:
+def explain_tensor(sequence: KernelSequence, placement: TensorPlacement, prices: Floats, tensor: int) -> tuple[Stretch, ...]:
     """The stretches of one tensor's life, in order. O(kernels + stays)."""
     paid = np.concatenate(([0.0], np.cumsum(prices))) * float(sequence.sizes[tensor])
     first, end = sequence.lifetimes[tensor].tolist()

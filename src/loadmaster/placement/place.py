@@ -14,22 +14,21 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadmaster.allocation.allocate import allocate
 from loadmaster.core.arguments import require_known, takes
+from loadmaster.core.arrays import WHOLE_LIMIT, Ints
+from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import CapacityError, LoadmasterError, PackingError, PlacementError
+from loadmaster.core.progress import Progress, no_progress
 from loadmaster.placement.answer import MemoryPlan, Rival
 from loadmaster.placement.autotm.between_kernels import place_between_kernels
 from loadmaster.placement.autotm.overlapping import place_overlapping
 from loadmaster.placement.decisions import Mode, PlacementSolution, TensorPlacement, all_fast, fast_bytes
-from loadmaster.placement.sequence import LARGEST, KernelSequence
+from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.strategies.registry import AUTO, ENGINES, IN_HARDWARE, PLACING, PROGRAM, baseline, baseline_names
 from loadmaster.placement.timing import MovementTimeline, kernel_seconds, time_moves
 from loadmaster.placement.verify import broken_placement_rules
-
-Progress = Callable[[str, float], None]
-Ints = NDArray[np.int64]
 
 GAPS = {Mode.STATIC: 0.01, Mode.SYNC: 0.01, Mode.ASYNC: 0.02}
 """Distances to the bound at which the search ends, by mode."""
@@ -94,13 +93,11 @@ def place(
     """
     chosen = _mode(mode)
     _check_arguments(fast, strategy, gap, time_limit, seed)
-    wall, cpu = time.perf_counter(), time.process_time()
-    deadline = None if time_limit is None else time.monotonic() + time_limit
-    search = _Placer(
-        sequence, fast, chosen, gap if gap is not None else GAPS[chosen], deadline, seed, progress or (lambda stage, share: None)
-    )
+    wall, cpu = time.monotonic(), time.process_time()
+    deadline = Deadline.within(time_limit)
+    search = _Placer(sequence, fast, chosen, gap if gap is not None else GAPS[chosen], deadline, seed, progress or no_progress)
     plan = search.plan(strategy)
-    return replace(plan, search_seconds=time.perf_counter() - wall, cpu_seconds=time.process_time() - cpu)
+    return replace(plan, search_seconds=time.monotonic() - wall, cpu_seconds=time.process_time() - cpu)
 
 
 def _mode(mode: Mode | str) -> Mode:
@@ -111,7 +108,7 @@ def _mode(mode: Mode | str) -> Mode:
 
 
 def _check_arguments(fast: int, strategy: str, gap: float | None, time_limit: float | None, seed: int) -> None:
-    if type(fast) is not int or not 0 <= fast < LARGEST:
+    if type(fast) is not int or not 0 <= fast < WHOLE_LIMIT:
         raise PlacementError(f"fast memory is {fast!r}: give a whole number of bytes from 0 to 2^62")
     strategies = (*ENGINES, *PLACING.names)
     if strategy in IN_HARDWARE.names:
@@ -149,7 +146,7 @@ class _Placer:
     fast: int
     mode: Mode
     gap: float
-    deadline: float | None
+    deadline: Deadline
     seed: int
     report: Progress
     rounds: int = 0
@@ -207,20 +204,20 @@ class _Placer:
             found = self._run(lambda deadline: place_overlapping(self.sequence, limits, deadline=deadline, **options))
         return found
 
-    def _run(self, engine: Callable[[float | None], PlacementSolution]) -> PlacementSolution:
+    def _run(self, engine: Callable[[Deadline], PlacementSolution]) -> PlacementSolution:
         """Run an engine until the deadline; if Ctrl-C comes where none of its solvers sees it, take what it has without searching."""
         try:
             found = engine(self.deadline)
         except KeyboardInterrupt:
-            self._heed(True)
+            self._note_interruption(True)
             found = engine(self.deadline)
-        self._heed(found.interrupted)
+        self._note_interruption(found.interrupted)
         return found
 
-    def _heed(self, interrupted: bool) -> None:
+    def _note_interruption(self, interrupted: bool) -> None:
         """After one Ctrl-C, or once time is up, nothing that follows searches on."""
         if interrupted:
-            self.interrupted, self.deadline = True, time.monotonic()
+            self.interrupted, self.deadline = True, Deadline.within(0.0)
 
     def _settle(self, placement: TensorPlacement, again: Callable[[Ints], TensorPlacement]) -> _Packed | None:
         """Pack a placement; where it cannot be packed, lower the limits there and place again, until it can."""
@@ -250,7 +247,7 @@ class _Placer:
         lower, upper, size = np.array(list(_blocks(self.sequence, placement)), dtype=np.int64).reshape(-1, 3).T.copy()
         answer = allocate((lower, upper, size), self.fast, alignment=self.sequence.alignment, seed=self.seed, time_limit=self._left())
         if answer.offsets is None:
-            self._heed(answer.interrupted)
+            self._note_interruption(answer.interrupted)
             lowest = allocate((lower, upper, size), alignment=self.sequence.alignment, seed=self.seed, strategy="best-fit")
             assert lowest.offsets is not None
             return None, _tops(lower, upper, lowest.offsets + size, len(self.sequence.kernels))
@@ -259,7 +256,7 @@ class _Placer:
 
     def _left(self) -> float | None:
         """Seconds for packing: at least a few, because a placement without addresses is worth nothing."""
-        return None if self.deadline is None else max(2.0, self.deadline - time.monotonic())
+        return max(2.0, self.deadline.left()) if self.deadline.is_set else None
 
     def _rivals(self, strategy: str) -> list[Rival]:
         """What simpler strategies do; where one cannot, why."""
@@ -272,7 +269,7 @@ class _Placer:
             except KeyboardInterrupt:
                 if strategy == name:
                     raise
-                self._heed(True)
+                self._note_interruption(True)
                 break
             except (CapacityError, PlacementError) as error:
                 rivals.append(Rival(name, None, 0, None, str(error)))

@@ -17,12 +17,10 @@ from enum import StrEnum
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.errors import PlacementError
 
-LARGEST = 2**62
-"""Sizes and their sums stay below this, so that no sum overflows."""
 LONGEST = 2.0**61
 """Seconds that no kernel and no copy exceeds, so that the whole numbers in which bounds are proven do not overflow."""
 MOST_TABLED = 10
@@ -95,7 +93,8 @@ class Kernel:
     measured: tuple[tuple[float, ...], ...] | None = None
 
     def seconds(self, in_slow: Sequence[bool], algorithm: int = 0) -> float:
-        """Time with each operand in the slow memory or not. O(operands)."""
+        """Seconds with each operand in the slow memory or not. O(operands)."""
+        # As `time_of` in src/native/placement/search.cpp; tests/test_twins.py holds the two together.
         if self.measured is not None:
             return self.measured[algorithm][sum(slow << o for o, slow in enumerate(in_slow[:MOST_TABLED]))]
         fast = math.fsum(o.fast_seconds for o, slow in zip(self.operands, in_slow, strict=True) if not slow)
@@ -146,7 +145,7 @@ class KernelSequence:
         return self._uses
 
     @cached_property
-    def lifetimes(self) -> NDArray[np.int64]:
+    def lifetimes(self) -> Ints:
         """First kernel and end (exclusive) of every tensor's life, shape (tensors, 2); ``[0, 0)`` for one that is never used."""
         last = len(self.kernels)
         spans = np.zeros((len(self.tensors), 2), dtype=np.int64)
@@ -159,11 +158,11 @@ class KernelSequence:
         return spans
 
     @cached_property
-    def sizes(self) -> NDArray[np.int64]:
+    def sizes(self) -> Ints:
         """Bytes of every tensor, rounded up to the alignment: what it takes in the fast memory."""
         return np.array([-(-tensor.bytes // self.alignment) * self.alignment for tensor in self.tensors], dtype=np.int64)
 
-    def live_bytes(self, workspace: bool = True) -> NDArray[np.int64]:
+    def live_bytes(self, workspace: bool = True) -> Ints:
         """Bytes that live while each kernel runs, with everything in the fast memory and each kernel's first algorithm."""
         change = np.zeros(len(self.kernels) + 1, dtype=np.int64)
         np.add.at(change, self.lifetimes[:, 0], self.sizes)
@@ -208,9 +207,9 @@ def check(sequence: KernelSequence) -> None:
     if not 1 <= sequence.alignment < 2**40:
         raise PlacementError(f"{sequence.name}: alignment is {sequence.alignment}: give a whole number from 1 to 2^40")
     for tensor in sequence.tensors:
-        if not 0 <= tensor.bytes < LARGEST:
+        if not 0 <= tensor.bytes < WHOLE_LIMIT:
             raise PlacementError(f"tensor {tensor.name!r} has {tensor.bytes} bytes: sizes lie between 0 and 2^62")
-    if sum(-(-tensor.bytes // sequence.alignment) * sequence.alignment for tensor in sequence.tensors) >= LARGEST:
+    if sum(-(-tensor.bytes // sequence.alignment) * sequence.alignment for tensor in sequence.tensors) >= WHOLE_LIMIT:
         raise PlacementError(f"{sequence.name}: the tensors together, padded to the alignment, exceed 2^62 bytes")
     largest = max((tensor.bytes for tensor in sequence.tensors), default=0)
     slowest = min(sequence.link.to_fast, sequence.link.to_slow, sequence.link.asynchronous_to_fast, sequence.link.asynchronous_to_slow)
@@ -257,7 +256,7 @@ def _check_kernel(kernel: Kernel, sequence: KernelSequence, written: set[int]) -
     if not kernel.algorithms:
         raise PlacementError(f"{spot} has no algorithm: give at least one")
     for algorithm in kernel.algorithms:
-        if not (0 <= algorithm.seconds < math.inf and 0 <= algorithm.workspace < LARGEST):
+        if not (0 <= algorithm.seconds < math.inf and 0 <= algorithm.workspace < WHOLE_LIMIT):
             given = f"{algorithm.seconds} s and {algorithm.workspace} bytes"
             raise PlacementError(f"{spot}, algorithm {algorithm.name!r}: {given}: give finite numbers of at least 0")
     times = [algorithm.seconds for algorithm in kernel.algorithms]

@@ -19,7 +19,9 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from loadmaster.core.errors import OutputError, PlacementError
+from loadmaster.core.arrays import WHOLE_LIMIT
+from loadmaster.core.errors import PlacementError
+from loadmaster.core.files import replace_file
 from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
 
 FORMAT = "loadmaster kernel sequence"
@@ -36,17 +38,12 @@ def write_sequence(sequence: KernelSequence, path: Path) -> Path:
 
     Raises :class:`~loadmaster.core.errors.OutputError` if the file cannot be written.
     """
-    return write_text(sequence_to_text(sequence), path)
+    return write_text(sequence_to_text(sequence), path, "the sequence")
 
 
-def write_text(text: str, path: Path) -> Path:
+def write_text(text: str, path: Path, what: str) -> Path:
     """Write text, gzipped if the name ends in ``.gz``; raises :class:`~loadmaster.core.errors.OutputError` if that fails."""
-    data = text.encode()
-    try:
-        path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from None
-    return path
+    return replace_file(path, gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text, what)
 
 
 def sequence_to_text(sequence: KernelSequence) -> str:
@@ -176,7 +173,7 @@ def _model() -> Any:
     """What the file may hold; values that contradict each other are for :func:`loadmaster.placement.sequence.check` to find."""
     from pydantic import BaseModel, ConfigDict, Field
 
-    whole = Annotated[int, Field(strict=True, ge=0, lt=2**62)]
+    whole = Annotated[int, Field(strict=True, ge=0, lt=WHOLE_LIMIT)]
     seconds = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
     rate = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
     text = Annotated[str, Field(strict=True, max_length=2**16)]

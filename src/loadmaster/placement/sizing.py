@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from loadmaster.core.errors import CapacityError, PackingError, PlacementError
+from loadmaster.core.progress import Progress, no_progress
 from loadmaster.placement.answer import MemoryPlan
 from loadmaster.placement.place import place
 from loadmaster.placement.sequence import KernelSequence
@@ -50,9 +51,7 @@ def slowdown_curve(sequence: KernelSequence, limits: Sequence[int], **options: A
     return tuple(found)
 
 
-def smallest_fast(
-    sequence: KernelSequence, max_slowdown: float, *, progress: Callable[[str, float], None] | None = None, **options: Any
-) -> SmallestFast:
+def smallest_fast(sequence: KernelSequence, max_slowdown: float, *, progress: Progress | None = None, **options: Any) -> SmallestFast:
     """Find the least fast memory with which a step takes at most ``max_slowdown`` times what it takes with everything fast.
 
     Halves the range of limits some eight times. ``options`` are those of :func:`loadmaster.placement.place.place`.
@@ -64,7 +63,7 @@ def smallest_fast(
     """
     if not 1 <= max_slowdown < float("inf"):
         raise PlacementError(f"the slowdown allowed is {max_slowdown}: give a number of at least 1, such as 1.1")
-    report = progress or (lambda stage, share: None)
+    report = progress or no_progress
     high = sequence.peak_bytes
     best = _enough(sequence, high, max_slowdown, options)[0]
     while best is None and high < 2 * sequence.peak_bytes:

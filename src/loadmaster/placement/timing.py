@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Floats
 from loadmaster.core.errors import PlacementError
 from loadmaster.placement.decisions import Move, TensorPlacement, operands_in_slow
 from loadmaster.placement.sequence import KernelSequence
@@ -25,10 +25,10 @@ class MovementTimeline:
     ``total`` is when the last kernel and the last copy have ended.
     """
 
-    kernel_start: NDArray[np.float64]
-    kernel_end: NDArray[np.float64]
-    move_start: NDArray[np.float64]
-    move_end: NDArray[np.float64]
+    kernel_start: Floats
+    kernel_end: Floats
+    move_start: Floats
+    move_end: Floats
     total: float
 
 
@@ -42,7 +42,7 @@ def move_seconds(sequence: KernelSequence, move: Move) -> float:
     return sequence.tensors[move.tensor].bytes / bandwidth
 
 
-def kernel_seconds(sequence: KernelSequence, placement: TensorPlacement) -> NDArray[np.float64]:
+def kernel_seconds(sequence: KernelSequence, placement: TensorPlacement) -> Floats:
     """Seconds of every kernel with its operands where they are; infinite where one cannot be used there. O(operands)."""
     places = operands_in_slow(sequence, placement)
     rows = zip(sequence.kernels, places, placement.algorithms, strict=True)
@@ -111,7 +111,7 @@ class _Clock:
         start = (opened + pauses)[:-1]
         return MovementTimeline(start, start + self.seconds, *self._copies(opened, pauses), now + blocked)
 
-    def _copies(self, opened: NDArray[np.float64], paused: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _copies(self, opened: Floats, paused: Floats) -> tuple[Floats, Floats]:
         """Starts and ends of all copies, with the pauses before them."""
         starts, ends = np.array(self.starts), np.array(self.ends)
         overlaps = np.array([move.start < move.end for move in self.moves], dtype=bool)

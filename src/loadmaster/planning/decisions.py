@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
+
+from loadmaster.core.arrays import Floats, Int32s, Ints, Mask
 
 Score = tuple[int, int, int]
 """Picoseconds of lateness of all mini-batches together, then the objective in whole units, then the makespan: smaller is better."""
@@ -20,8 +21,8 @@ class Schedule:
     search early.
     """
 
-    core: NDArray[np.int32]
-    order: NDArray[np.int64]
+    core: Int32s
+    order: Ints
     makespan: int
     samples: int
     interrupted: bool = False
@@ -59,12 +60,12 @@ class Placement:
     ``streamed`` are rows of the job table: reads from main memory although ``read_fast`` says that the tensor is read from the fast one.
     """
 
-    read_fast: NDArray[np.bool_]
-    write_fast: NDArray[np.bool_]
-    write_main: NDArray[np.bool_]
+    read_fast: Mask
+    write_fast: Mask
+    write_main: Mask
     copies: tuple[Copy, ...]
     residences: tuple[Residence, ...]
-    streamed: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    streamed: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Packing:
     ``peak`` is the highest address used, ``load`` the most bytes alive at once.
     """
 
-    offsets: NDArray[np.int64]
+    offsets: Ints
     peak: int
     load: int
 
@@ -86,11 +87,11 @@ class Timeline:
     From ``time[i]`` picoseconds to ``time[i + 1]``, ``load[i, l]`` of link ``l``'s time is in use, for ``rate[i, l]`` bytes/s.
     """
 
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    time: NDArray[np.int64]
-    load: NDArray[np.float64]
-    rate: NDArray[np.float64]
+    start: Ints
+    end: Ints
+    time: Ints
+    load: Floats
+    rate: Floats
 
     @property
     def makespan(self) -> int:

@@ -56,7 +56,8 @@ class Outcome:
         """The objective and its bound, in whole units."""
         bounds, goal = self._bounds, self._goal
         if goal.objective == "latency":
-            return self._longest()[goal.favourite], bounds.latency[goal.favourite]
+            assert goal.latency_network is not None
+            return self._longest()[goal.latency_network], bounds.latency[goal.latency_network]
         if goal.objective == "throughput":
             return self._makespan, bounds.makespan.picoseconds
         if goal.objective == "energy":
@@ -66,7 +67,7 @@ class Outcome:
     def objective(self, energy: dict[str, int]) -> Objective:
         """What the plan was made for."""
         value, least = self._reached(energy)
-        return Objective(self._goal.objective, self._goal.favourite, value / self.unit, least / self.unit)
+        return Objective(self._goal.objective, self._goal.latency_network or "", value / self.unit, least / self.unit)
 
     def status(self, energy: dict[str, int]) -> str:
         """Nothing is better than what is never late and meets the bound."""

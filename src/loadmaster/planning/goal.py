@@ -7,23 +7,21 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadmaster.core.arguments import require_known
+from loadmaster.core.arrays import WHOLE_LIMIT, Floats, Ints
 from loadmaster.core.errors import PlanError
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.planning.decisions import Copy, Score
 from loadmaster.workloads.job import Workload
 from loadmaster.workloads.network_timing import network_timings, require_network
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-
 OBJECTIVES = ("throughput", "latency", "energy", "edp")
 
 _BYTE_TOO_MANY = 2**80
 """Picoseconds of lateness that a byte beyond the main memory's capacity counts for: more than all mini-batches can be late."""
-_NEVER = 2**62
+_NEVER = WHOLE_LIMIT
+"""Picoseconds at which a mini-batch without a deadline is due: no schedule lasts that long."""
 _LATEST = 3600
 """Seconds within which all mini-batches must have come."""
 
@@ -33,14 +31,15 @@ class Goal:
     """An objective, and when mini-batches come and are due.
 
     ``throughput`` is the makespan of everything, in picoseconds; ``latency`` the longest time from a mini-batch's release until its last
-    job has ended and its outputs are in main memory, for one network; ``energy`` is in femtojoules, and ``edp`` that times the makespan.
+    job has ended and its outputs are in main memory, for ``latency_network`` (None for other objectives); ``energy`` is in femtojoules, and
+    ``edp`` that times the makespan.
 
     Jobs ``first[b]`` up to ``first[b + 1]`` are mini-batch ``number[b]`` of the network ``network[b]``: it is released at
     ``release[b]`` picoseconds, before which none of its jobs starts, and ``due[b]`` is when the last should have ended.
     """
 
     objective: str
-    favourite: str
+    latency_network: str | None
     first: Ints
     network: tuple[str, ...]
     number: tuple[int, ...]
@@ -65,7 +64,7 @@ class Goal:
     @property
     def urgency(self) -> Floats:
         """Priorities of jobs, the larger the sooner: by due date, then by release; of a latency, its network before all others."""
-        mine = np.array([network == self.favourite for network in self.network])
+        mine = np.array([network == self.latency_network for network in self.network])
         rank = np.argsort(np.lexsort((self.release, self.due, ~mine)))
         return np.repeat((len(rank) - rank).astype(np.float64), np.diff(self.first))
 
@@ -81,7 +80,7 @@ class Goal:
     def pressing(self) -> frozenset[str]:
         """Networks for which all others may be held back: that whose latency counts, or those that are due once and for all."""
         due = {name for name, period, deadline in self.timings() if deadline is not None and not period}
-        return frozenset({self.favourite} if self.favourite else due)
+        return frozenset({self.latency_network} if self.latency_network else due)
 
     def ends(self, end: Ints) -> Ints:
         """When the last job of every mini-batch ends, given when jobs do."""
@@ -105,7 +104,7 @@ class Goal:
         ends = self.ends(end)
         late = int(np.maximum(0, ends - self.due).sum())
         if self.objective == "latency":
-            mine = np.array([network == self.favourite for network in self.network])
+            mine = np.array([network == self.latency_network for network in self.network])
             return late, int((ends - self.release)[mine].max()), makespan
         if self.needs_energy:
             return late, energy() * (makespan if self.objective == "edp" else 1), makespan
@@ -157,7 +156,7 @@ def goal_of(workload: Workload, objective: str, network: str | None, deadlines: 
     ]
     return Goal(
         objective,
-        (network or names[0]) if objective == "latency" else "",
+        (network or names[0]) if objective == "latency" else None,
         np.array([*first, len(workload.jobs)], dtype=np.int64),
         tuple(name for name, _ in labels),
         tuple(number for _, number in labels),

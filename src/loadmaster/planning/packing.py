@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadmaster.allocation.native import packing_problem
 from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.strategies.telamalloc import Options, TelaMalloc
+from loadmaster.core.arrays import Floats, Ints
+from loadmaster.core.deadline import Deadline
 from loadmaster.planning.decisions import Packing
-
-Ints = NDArray[np.int64]
 
 _NODES = 5_000
 """Of exact search, before the planner is told to fill less."""
@@ -31,7 +29,7 @@ def pack(
     *,
     capacity: int,
     alignment: int,
-    value: NDArray[np.float64] | None = None,
+    value: Floats | None = None,
     seconds: float = math.inf,
 ) -> Packing:
     """Give each buffer an offset so that no two alive at once overlap and none ends past ``capacity``.
@@ -43,7 +41,7 @@ def pack(
     that loses least ``value`` (by default bytes); a buffer that fits nowhere gets -1. Once ``seconds`` are over, no further order or
     search is begun. Time grows a little faster than n, memory with n.
     """
-    due = time.monotonic() + seconds
+    deadline = Deadline.within(seconds)
     whole = pack_all(start, end, size, capacity=capacity, alignment=alignment, seconds=seconds)
     if whole is not None:
         return whole
@@ -55,7 +53,7 @@ def pack(
         lost = float(worth[candidate < 0].sum())
         if lost < least:
             least, offsets = lost, candidate
-        if (candidate >= 0).all() or time.monotonic() >= due:
+        if (candidate >= 0).all() or deadline.passed():
             break
     placed = offsets >= 0
     return Packing(offsets, int((offsets + size)[placed].max(initial=0)), most_alive(start, end, size))
@@ -94,27 +92,23 @@ class _Units:
 
     def all(self, capacity: int, enough: int, seconds: float) -> Ints | None:
         """Offsets for every buffer, or None."""
-        due = time.monotonic() + seconds
-
-        def left() -> float:
-            return max(0.0, due - time.monotonic())
-
+        deadline = Deadline.within(seconds)
         problem = self.problem
         if most_alive(problem.lower, problem.upper, problem.size) > -(-capacity // self.unit):
             return None
         native = packing_problem(problem)
-        first = native.greedy(seconds=left(), enough=min(enough, capacity) // self.unit)
+        first = native.greedy(seconds=deadline.left(), enough=min(enough, capacity) // self.unit)
         if first.interrupted:
             raise KeyboardInterrupt
         if (fitting := self._within(first.offsets, capacity)) is not None:
             return fitting
         search = len(problem) <= _FEW or first.peak * self.unit <= capacity * _NEAR
-        for room in self.rooms(capacity) if search and left() else ():
+        for room in self.rooms(capacity) if search and deadline.left() else ():
             # A search of fewer steps than buffers cannot end.
-            offsets = TelaMalloc(problem, room).run(left()) if len(problem) <= Options.steps else None
+            offsets = TelaMalloc(problem, room).run(deadline.left()) if len(problem) <= Options.steps else None
             if offsets is not None and (fitting := self._within(offsets, capacity)) is not None:
                 return fitting
-            found = native.fit(room, first.offsets, nodes=_NODES, seconds=left())
+            found = native.fit(room, first.offsets, nodes=_NODES, seconds=deadline.left())
             if found.interrupted:
                 raise KeyboardInterrupt
             if found.status == "feasible" and (fitting := self._within(found.offsets, capacity)) is not None:

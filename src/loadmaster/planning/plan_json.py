@@ -7,34 +7,33 @@ plan holds is for :mod:`loadmaster.planning.verify.plan` to say.
 
 from __future__ import annotations
 
-import os
-import secrets
 from pathlib import Path
 from typing import TypeVar
 
 from loadmaster.core.errors import OutputError, PlanError
+from loadmaster.core.files import replace_file
 from loadmaster.core.record_json import parse_object, record_from, record_to_text
 from loadmaster.planning.plan_records import SCHEMA_VERSION, PlanRecord
 
 AnyPlan = TypeVar("AnyPlan", bound=PlanRecord)
 
 _LEVELS = {"target": 2, "links": 2, "metrics": 2}
+"""Depth to which these fields of a plan have lines of their own."""
 
 
 def write_plan(plan: PlanRecord, path: Path) -> Path:
-    """Write a plan as JSON under a temporary name beside ``path``, then rename it, so that readers never see half a file.
+    """Write a plan as JSON.
 
     Raises
     ------
     OutputError
-        If the file cannot be written; nothing is left behind.
+        If the file cannot be written, or JSON cannot say what the plan holds; nothing is left behind.
     """
     try:
-        _replace(path, plan_to_text(plan).encode())
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise OutputError(f"{path}: the plan cannot be written: {reason}") from error
-    return path
+        text = plan_to_text(plan)
+    except ValueError as error:
+        raise OutputError(f"{path}: the plan cannot be written: {error}") from error
+    return replace_file(path, text, "the plan")
 
 
 def read_plan(path: Path, kind: type[AnyPlan]) -> AnyPlan:
@@ -73,18 +72,3 @@ def plan_from_text(text: str, name: str, kind: type[AnyPlan]) -> AnyPlan:
     if type(version) is int and version != SCHEMA_VERSION:
         raise PlanError(f"{name}: version: the file has version {version:.6g}, this program reads version {SCHEMA_VERSION}: plan again")
     return record_from(data, kind, name, "plan", PlanError)
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Put ``data`` in the place of ``path`` in one step; devices and pipes are written to directly."""
-    if path.exists() and not path.is_file():
-        path.write_bytes(data)
-        return
-    temporary = path.with_name(f".plan-{secrets.token_hex(8)}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

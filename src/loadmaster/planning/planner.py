@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -12,11 +11,13 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadmaster.core.arguments import takes
+from loadmaster.core.arrays import Floats, Int32s, Ints, Mask
+from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import CapacityError, PlanError
 from loadmaster.core.interrupts import Interrupts, deferred_interrupts
+from loadmaster.core.progress import Progress
 from loadmaster.core.units import format_bytes
 from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
@@ -45,20 +46,19 @@ from loadmaster.workloads.lowering.instantiate import lower
 SAMPLES = 128
 """Schedules evaluated per round of the separate pipeline."""
 _ORDERS_A_ROUND = 128
+"""Orders that the joint search evaluates between two attempts to pack the best of them."""
 _SEPARATE_ROUNDS = 3
+"""Rounds of the separate pipeline, each with the residents that the one before has chosen."""
 _LESS_ROOM = 0.97
-"""Share of the room that the joint search goes on with when what it found finds no addresses."""
-_LAST_TRIES = 8
-"""Of giving addresses to what was found with less and less room, where no round has managed to."""
-_LATE_TRIES = 4
-"""The same, once the time is over."""
+"""If what a round found cannot be packed, the joint search goes on with this fraction of the room used until then."""
+_EXTRA_PACKING_ATTEMPTS = 8
+"""After the last round, if nothing was packed: retries, each with less of the fast memory."""
+_LATE_PACKING_ATTEMPTS = 4
+"""The same retries, once the time limit has passed."""
 _MARGINS = (1.0, 0.98, 0.95, 0.9, 0.8, 0.65, 0.5)
+"""Fractions of the fast memory that copies fill on a machine that must copy operands, tried in this order until one can be packed."""
 _MOST_OPERATORS = 1_000_000
-
-Progress = Callable[[str, float], None]
-"""Called with what is being done and the share of it that is done."""
-
-Mask = NDArray[np.bool_]
+"""Operators in all mini-batches together that a plan may have."""
 
 
 @takes(
@@ -136,7 +136,7 @@ def plan(
         If an argument is out of range, or a network is not known.
     """
     _check_arguments(graphs, target, mini_batches, seed, rounds)
-    deadline = None if time_limit is None else time.monotonic() + time_limit
+    deadline = Deadline.within(time_limit)
     with deferred_interrupts() as interrupts:
         report = _reporting(progress, interrupts)
         report("lowering", 0.0)
@@ -202,12 +202,12 @@ class _Planner:
     seed: int
     samples: int
     rounds: int
-    deadline: float | None
+    deadline: Deadline
     report: Progress
     interrupts: Interrupts
     interrupted: bool = False
-    _input_release: NDArray[np.int64] = field(init=False)
-    _padded: NDArray[np.int64] = field(init=False)
+    _input_release: Ints = field(init=False)
+    _padded: Ints = field(init=False)
 
     def __post_init__(self) -> None:
         self._input_release = self.goal.released_tensors(self.workload)
@@ -257,17 +257,14 @@ class _Planner:
         start = begun.timeline.start[: len(self.workload.jobs)]
         given = [np.lexsort((np.arange(len(start)), start)).astype(np.int64)]
 
-        def progress(done: int, total: int, _: Score) -> None:
-            self.report("planning jointly", min(1.0, done / total))
-
         samples = self.rounds * _ORDERS_A_ROUND
-        search = JointSearch(problem, given, samples=samples, seed=self.seed, late=self._late, progress=progress)
+        search = JointSearch(problem, given, samples=samples, seed=self.seed, late=self._late, progress=self.report)
         least, failures, better = None if separate is None else self._score_of(separate), 0, False
         rounds = tries = 0
         while True:
             over = rounds >= self.rounds or search.interrupted
             self.interrupted |= search.interrupted
-            if over and (better or tries >= (_LATE_TRIES if self._late() else _LAST_TRIES)):
+            if over and (better or tries >= (_LATE_PACKING_ATTEMPTS if self._late() else _EXTRA_PACKING_ATTEMPTS)):
                 return
             rounds, tries = (rounds, tries + 1) if over else (rounds + 1, tries)
             found = search.run(0 if over else _ORDERS_A_ROUND)
@@ -345,14 +342,12 @@ class _Planner:
 
     def _late(self) -> bool:
         """Whether the search should end where it is."""
-        self.interrupted |= self.interrupts.requested or (self.deadline is not None and time.monotonic() > self.deadline)
+        self.interrupted |= self.interrupts.requested or self.deadline.passed()
         return self.interrupted
 
     def _seconds(self) -> float:
         """What is left for packing before it should do with the least effort."""
-        if self._late():
-            return 0.0
-        return math.inf if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+        return 0.0 if self._late() else self.deadline.left()
 
     def _choose(self, schedule: Schedule, timeline: Timeline) -> Mask:
         return keep_resident(self.workload.jobs, self.workload.tensors, self.table, self.target, schedule, timeline)
@@ -360,8 +355,8 @@ class _Planner:
     def _map(self, in_fast: Mask, stage: str) -> Schedule:
         placement = resident(self.workload.jobs, self.workload.tensors, in_fast)
 
-        def progress(done: int, total: int, _: int) -> None:
-            self.report(stage, done / total)
+        def progress(_: str, share: float) -> None:
+            self.report(stage, share)
             if self.interrupts.requested:
                 raise KeyboardInterrupt
 
@@ -384,7 +379,7 @@ class _Planner:
         energy = self.energy.of_jobs(*memories_used(self.table, placement.read_fast, placement.write_fast, placement.write_main))
         each = np.arange(len(energy))
 
-        def judge(core: NDArray[np.int32], end: NDArray[np.int64], makespan: int) -> Score:
+        def judge(core: Int32s, end: Ints, makespan: int) -> Score:
             def joules() -> int:
                 return round(float(energy[each, core].sum())) + self.energy.rates.static(makespan)
 
@@ -393,7 +388,7 @@ class _Planner:
         least = energy.min(axis=1, keepdims=True)
         frugal = [energy <= (1 + more) * least for more in (0.0, 0.1)] if self.goal.needs_energy else []
         wishes: dict[str, Any] = {"judge": judge, "release": self.goal.job_release, "allowed": frugal}
-        if self.goal.is_timed or self.goal.favourite:
+        if self.goal.is_timed or self.goal.latency_network:
             wishes["urgency"] = self.goal.urgency
         return wishes
 
@@ -464,7 +459,7 @@ class _Planner:
         raise CapacityError(f"{self.target.fast.name}: operands fit by size, but no packing without gaps was found: enlarge its capacity")
 
     def _pack(
-        self, memory_index: int, placement: Placement, timeline: Timeline, value: NDArray[np.float64] | None, seconds: float | None = None
+        self, memory_index: int, placement: Placement, timeline: Timeline, value: Floats | None, seconds: float | None = None
     ) -> Packed:
         memory = self.target.memories[memory_index]
         stays = _Stays.of(self.workload, placement, timeline, memory_index)
@@ -535,9 +530,9 @@ class _Stays:
     """What is to be packed in one memory: picoseconds and bytes, shape (residences,)."""
 
     residences: tuple[Residence, ...]
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    sizes: NDArray[np.int64]
+    start: Ints
+    end: Ints
+    sizes: Ints
 
     @staticmethod
     def of(workload: Workload, placement: Placement, timeline: Timeline, memory_index: int) -> _Stays:

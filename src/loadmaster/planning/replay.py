@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.errors import PlanError
 from loadmaster.core.task_graph import task_graph
 from loadmaster.core.units import PICOSECONDS
@@ -24,7 +24,7 @@ def replay(
     schedule: Schedule,
     placement: Placement,
     after: Sequence[Sequence[int]] = (),
-    release: NDArray[np.int64] | None = None,
+    release: Ints | None = None,
 ) -> Timeline:
     """Simulate a schedule and a placement; ``after`` lists what else each task waits for, ``release`` the picosecond before which it must.
 
@@ -72,7 +72,7 @@ def replay(
     return Timeline(found.start[:tasks], found.end[:tasks], found.time, found.used[:, :links], found.used[:, links:])
 
 
-def _copy_times(tensors: Sequence[TensorInstance], target: Target, placement: Placement) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _copy_times(tensors: Sequence[TensorInstance], target: Target, placement: Placement) -> tuple[Ints, Floats]:
     """Picoseconds, link demands and rates of every copy, at the copy engine's asynchronous bandwidth."""
     # As `number_copies` in src/native/joint/admission.cpp; tests/test_twins.py holds the two together.
     assert target.copy is not None

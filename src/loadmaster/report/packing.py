@@ -9,7 +9,8 @@ from rich.text import Text
 
 from loadmaster.allocation.answer import Allocation, Load
 from loadmaster.allocation.memories.problem import BankAllocation
-from loadmaster.allocation.problem import Ints, Problem
+from loadmaster.allocation.problem import Problem
+from loadmaster.core.arrays import Ints
 from loadmaster.core.units import format_bytes, format_seconds
 
 _COLUMNS, _ROWS = 64, 10

@@ -5,11 +5,11 @@ Drawing libraries are loaded when something is drawn, so that importing the pack
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loadmaster.core.errors import OutputError
+from loadmaster.core.files import replace_file
 
 if TYPE_CHECKING:
     from loadmaster.planning.plan_records import PlanRecord
@@ -31,17 +31,4 @@ def write_report(plan: PlanRecord, directory: Path) -> list[Path]:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"{directory}: cannot make this directory for the report: {error.strerror or error}") from error
-    return [_replace(directory / name, content) for name, content in contents.items()]
-
-
-def _replace(path: Path, content: bytes) -> Path:
-    """Put ``content`` at ``path`` in one step, by way of a neighbouring file."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        draft.write_bytes(content)
-        os.replace(draft, path)
-    except OSError as error:
-        raise OutputError(f"{path}: cannot write the report: {error.strerror or error}") from error
-    finally:
-        draft.unlink(missing_ok=True)
-    return path
+    return [replace_file(directory / name, content, "the report") for name, content in contents.items()]

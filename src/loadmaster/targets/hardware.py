@@ -38,6 +38,10 @@ class Memory:
         """Bytes that a buffer of ``size`` takes where the next one must be aligned too."""
         return -(-size // self.alignment) * self.alignment
 
+    def link_seconds(self, read: float, written: float) -> float:
+        """Seconds of the link that reading and writing so many bytes takes."""
+        return read / self.read_bandwidth + written / self.write_bandwidth
+
 
 @dataclass(frozen=True)
 class Core:

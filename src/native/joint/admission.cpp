@@ -26,8 +26,8 @@ struct Times {
     std::vector<double> demand;          // jobs x cores x links
 };
 
-// Whether what a job writes goes to main memory: it is an output, or somebody reads it there, or nobody reads it at all. As `_energy_of` and
-// `_placement` in loadmaster/planning/joint/problem.py; the same test.
+// Whether what a job writes goes to main memory: it is an output, or somebody reads it there, or nobody reads it at all. As `_in_main` in
+// loadmaster/planning/joint/problem.py; the same test.
 std::vector<char> written_to_main(const Work &work, const Stays &stays) {
     std::vector<char> to_main(work.tensors), kept(work.tensors, 0);
     for (std::size_t t = 0; t < work.tensors; ++t) to_main[t] = work.output[t] != 0;

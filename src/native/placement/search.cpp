@@ -80,6 +80,7 @@ class Search {
     }
 
     // Seconds of kernel k if `free` bytes are there for a workspace; infinite if it cannot run.
+    // As `Kernel.seconds` in loadmaster/placement/sequence.py; tests/test_twins.py holds the two together.
     double time_of(std::int64_t k, std::int64_t free) const {
         double best = kNever;
         if (k_.measured(k)) {

@@ -68,7 +68,7 @@ def test_equal_options_on_two_modules_are_two_budgets_and_two_graphs_of_one_modu
         cpu = torch.device("cpu")
         assert first.memory(cpu) is not second.memory(cpu)
         assert all(
-            model.lasting(cpu).bytes() == sum(p.nbytes for p in module.parameters())
+            model.persistent(cpu).bytes() == sum(p.nbytes for p in module.parameters())
             for model, module in zip((first, second), modules, strict=True)
         )
         assert not {id(plan) for plan in first.plans} & {id(plan) for plan in second.plans}

@@ -17,7 +17,7 @@ from loadmaster.cli.main import app  # noqa: E402
 from loadmaster.core.errors import ModelError  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
 from loadmaster.integrations.torch_compile.compare import comparison, rivals  # noqa: E402
-from loadmaster.integrations.torch_compile.compare.comparison import Way  # noqa: E402
+from loadmaster.integrations.torch_compile.compare.comparison import Variant  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.measurement import STATED  # noqa: E402
 from loadmaster.integrations.torch_compile.devices.slow_file import PAGE, SlowFile  # noqa: E402
 
@@ -53,7 +53,10 @@ def test_the_budget_holds_and_the_figures_are_there(tmp_path):
 
 
 def test_inference_has_rivals_and_every_rival_a_plan_at_its_peak(monkeypatch):
-    monkeypatch.setattr(comparison, "_inference_rivals", lambda work: [Way("torch.export", rivals.exported(work.module))])  # no compiler
+    def without_compiler(work):
+        return [Variant("torch.export", rivals.exported(work.module))]
+
+    monkeypatch.setattr(comparison, "_inference_rivals", without_compiler)
     module = nn.Sequential(*(layer for _ in range(3) for layer in (nn.Linear(64, 64), nn.GELU()))).eval()
     work = comparison.Workload(module, (torch.randn(40_000, 64),), False, torch.device("cpu"))
     result = comparison.compare(work, {"fast_memory": 1.0}, 1, True)
@@ -69,7 +72,7 @@ def test_inference_has_rivals_and_every_rival_a_plan_at_its_peak(monkeypatch):
 
 
 def way(seconds, peak, failed=""):
-    return Way("", None, seconds=seconds, peak=peak, failed=failed)
+    return Variant("", None, seconds=seconds, peak=peak, failed=failed)
 
 
 MIB = 2**20

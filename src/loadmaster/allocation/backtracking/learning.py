@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadmaster.allocation.backtracking.trees import Trees, read_trees, write_trees
 from loadmaster.allocation.bounds import load_bound
 from loadmaster.allocation.native import packing_problem
-from loadmaster.allocation.problem import FREE, Ints, Problem
+from loadmaster.allocation.problem import FREE, Problem
+from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.errors import AllocationError, LoadmasterError
 
 FEATURES = (
@@ -49,22 +49,23 @@ HORIZON = 300
 """Steps for which the oracle tries each target."""
 
 _STEPS, _EVERY = 3_000, 4
+"""Steps of each recorded search, and every how many of its choices the oracle is asked."""
 
 
 @dataclass(frozen=True)
 class BacktrackSamples:
     """A row for each target that the oracle tried: features, steps from there, and which backtrack it was part of."""
 
-    features: NDArray[np.float64]
-    cost: NDArray[np.float64]
+    features: Floats
+    cost: Floats
     group: Ints
 
     @property
-    def regret(self) -> NDArray[np.float64]:
+    def regret(self) -> Floats:
         """Steps beyond those of the best target of the same backtrack, in horizons."""
         least = np.full(int(self.group.max(initial=-1)) + 1, np.inf)
         np.minimum.at(least, self.group, self.cost)
-        regret: NDArray[np.float64] = (self.cost - least[self.group]) / HORIZON
+        regret: Floats = (self.cost - least[self.group]) / HORIZON
         return regret
 
 
@@ -109,7 +110,7 @@ def _regressor() -> Any:
 def _joined(fitted: list[tuple[Any, float]]) -> Trees:
     """One forest of scikit-learn's trees, each with the weight of its leaves."""
     root, nodes = [], 0
-    parts: list[tuple[Ints, Ints, Ints, NDArray[np.float64], NDArray[np.float64]]] = []
+    parts: list[tuple[Ints, Ints, Ints, Floats, Floats]] = []
     for tree, weight in fitted:
         leaf = tree.children_left < 0
         left, right = (np.where(leaf, 0, child + nodes).astype(np.int64) for child in (tree.children_left, tree.children_right))

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from loadmaster.allocation.problem import Ints
-from loadmaster.core.errors import AllocationError, OutputError
-
-Reals = NDArray[np.float64]
+from loadmaster.core.arrays import Floats, Ints
+from loadmaster.core.errors import AllocationError
+from loadmaster.core.files import replace_file
 
 _FORMAT = "loadmaster trees 1"
 
@@ -24,17 +22,14 @@ class Trees(NamedTuple):
     feature: Ints
     left: Ints
     right: Ints
-    threshold: Reals
-    value: Reals
+    threshold: Floats
+    value: Floats
 
 
 def write_trees(file: Path, trees: Trees) -> None:
     """Write a model; raises :class:`~loadmaster.core.errors.OutputError` if that fails."""
     columns = {name: column.tolist() for name, column in trees._asdict().items()}
-    try:
-        file.write_text(json.dumps({"format": _FORMAT} | columns) + "\n")
-    except OSError as error:
-        raise OutputError(f"{file}: cannot be written: {error.strerror}") from None
+    replace_file(file, json.dumps({"format": _FORMAT} | columns) + "\n", "the model")
 
 
 def read_trees(file: Path) -> Trees:

@@ -13,7 +13,6 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadmaster.allocation.allocate import aligned, check_limits, solve
 from loadmaster.allocation.answer import Allocation, Infeasibility, Status
@@ -22,10 +21,12 @@ from loadmaster.allocation.memories.problem import FORBIDDEN, Bank, BankAllocati
 from loadmaster.allocation.memories.relaxation import Cut, Relaxation, relax
 from loadmaster.allocation.memories.spilling import spill
 from loadmaster.allocation.memories.verify import broken_bank_rules
-from loadmaster.allocation.problem import Buffer, Ints, Problem
+from loadmaster.allocation.problem import Buffer, Problem
 from loadmaster.allocation.reduction.reduce import Reduced, merge, without_empty
 from loadmaster.allocation.rules import check_pins, problem_of_banks
 from loadmaster.core.arguments import takes
+from loadmaster.core.arrays import Array, Ints
+from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import AllocationError, LoadmasterError
 
 _MOST = 5_000
@@ -36,13 +37,13 @@ _ROUNDS = 40
 """Times that the program chooses again."""
 _WORK = 5_000_000
 """Entries times nodes of the branch and bound that proves."""
-_SHARE = 20
-"""Each packing gets this part of the usual budget, and of many buffers less: there are many packings."""
+_BUDGET_DIVISOR = 20
+"""Each packing has the usual budget divided by this, and of many buffers by more, because there are many packings."""
 
 
 @takes(AllocationError, memories=Iterable, strategy=str, alignment=Integral, threads=Integral, time_limit=Real, seed=Integral)
 def allocate_banks(
-    buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | NDArray[Any],
+    buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | Array,
     memories: Sequence[Bank],
     *,
     cost: Any = None,
@@ -89,16 +90,15 @@ def allocate_banks(
     check_limits(None, time_limit, seed, threads)
     if problem.reserved:
         raise AllocationError("reserved ranges: give them to a memory, not to all")
-    wall, cpu = time.perf_counter(), time.process_time()
-    deadline = None if time_limit is None else wall + time_limit
+    wall, cpu = time.monotonic(), time.process_time()
     costs = costs_of(problem, banks, cost)
-    task = _task(replace(problem, homes=None), banks, costs, _Settings(strategy, seed, threads, deadline))
+    task = _task(replace(problem, homes=None), banks, costs, _Settings(strategy, seed, threads, Deadline.within(time_limit)))
     try:
         task.run()
     except KeyboardInterrupt:
         task.interrupted = True
     answer = _answer(replace(problem, homes=None), costs, task)
-    return replace(answer, seconds=time.perf_counter() - wall, cpu_seconds=time.process_time() - cpu)
+    return replace(answer, seconds=time.monotonic() - wall, cpu_seconds=time.process_time() - cpu)
 
 
 @dataclass(frozen=True)
@@ -106,10 +106,7 @@ class _Settings:
     strategy: str
     seed: int
     threads: int
-    deadline: float | None
-
-    def remaining(self) -> float | None:
-        return None if self.deadline is None else max(0.0, self.deadline - time.perf_counter())
+    deadline: Deadline
 
 
 def _task(problem: Problem, banks: tuple[Bank, ...], costs: Ints, settings: _Settings) -> _Task:
@@ -166,7 +163,7 @@ class _Task:
     def _done(self) -> bool:
         if self.infeasible or (self.cost is not None and self.lower >= self.cost):
             return True
-        if self.settings.remaining() == 0.0:
+        if self.settings.deadline.passed():
             self.interrupted = True
         return self.interrupted
 
@@ -197,7 +194,7 @@ class _Task:
 
     def _round(self, nodes: int) -> bool:
         """One choice of the program, packed; False if there is nothing left to do."""
-        program = Program(self.relaxation, self.settings.remaining())
+        program = Program(self.relaxation, self.settings.deadline.left())
         program.tighten()
         better = program.integer()
         if better is None or not self.relaxation.holds(better) or self.relaxation.total(better) >= self._ceiling:
@@ -258,8 +255,8 @@ class _Task:
     def _allocate(self, bank: int, members: Ints) -> Allocation:
         settings = self.settings
         part = in_bank(self.reduced.problem, members, self.banks[bank])
-        share = _SHARE + len(members) // 8
-        answer = solve(part, self.banks[bank].capacity, settings.strategy, settings.seed, settings.threads, settings.deadline, share)
+        divisor = _BUDGET_DIVISOR + len(members) // 8
+        answer = solve(part, self.banks[bank].capacity, settings.strategy, settings.seed, settings.threads, settings.deadline, divisor)
         self.interrupted |= answer.interrupted
         self._count("packings")
         return answer

@@ -10,21 +10,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadmaster.allocation.memories.problem import FORBIDDEN
 from loadmaster.allocation.memories.relaxation import Multipliers, Relaxation
-from loadmaster.allocation.problem import Ints
+from loadmaster.core.arrays import Floats, Ints, Mask
 
 _MIP_NODES = 500
-
-Mask = NDArray[np.bool_]
+"""Nodes of branch and bound that HiGHS may visit in one solution."""
 
 
 class Program:
     """One relaxation in the solver's hands. Variables are the allowed pairs of a buffer and a memory, in rows of the cost matrix."""
 
-    def __init__(self, relaxation: Relaxation, seconds: float | None) -> None:
+    def __init__(self, relaxation: Relaxation, seconds: float) -> None:
         import highspy
 
         self._highspy = highspy
@@ -36,8 +34,7 @@ class Program:
         self._solver.silent()
         for name, value in (("threads", 1), ("random_seed", 0), ("mip_rel_gap", 0.0), ("mip_max_nodes", _MIP_NODES)):
             self._solver.setOptionValue(name, value)
-        if seconds is not None:
-            self._solver.setOptionValue("time_limit", seconds)
+        self._solver.setOptionValue("time_limit", seconds)
         self._build()
 
     def _build(self) -> None:
@@ -46,7 +43,7 @@ class Program:
         self._pairs = buffer, bank
         rows: list[Ints] = [buffer]
         entries: list[Ints] = [np.arange(columns)]
-        values: list[NDArray[np.float64]] = [np.ones(columns)]
+        values: list[Floats] = [np.ones(columns)]
         lower, upper = [1.0] * len(relaxation.cost), [1.0] * len(relaxation.cost)
         count = len(relaxation.cost)
         for at in relaxation.limited:
@@ -71,9 +68,7 @@ class Program:
             count += 1
         self._pass(columns, count, np.concatenate(rows), np.concatenate(entries), np.concatenate(values), lower, upper)
 
-    def _pass(
-        self, columns: int, rows: int, row: Ints, column: Ints, value: NDArray[np.float64], lower: list[float], upper: list[float]
-    ) -> None:
+    def _pass(self, columns: int, rows: int, row: Ints, column: Ints, value: Floats, lower: list[float], upper: list[float]) -> None:
         highspy = self._highspy
         order = np.lexsort((row, column))
         model = highspy.HighsLp()
@@ -86,7 +81,7 @@ class Program:
         model.a_matrix_.index_, model.a_matrix_.value_ = row[order].astype(np.int32), value[order]
         self._solver.passModel(model)
 
-    def linear(self, allowed: Mask) -> tuple[Multipliers, NDArray[np.float64] | None]:
+    def linear(self, allowed: Mask) -> tuple[Multipliers, Floats | None]:
         """Prices of the linear program within ``allowed``, and its solution as a matrix; without one the prices say why."""
         solver, buffer = self._solver, len(self._relaxation.cost)
         columns = len(self._pairs[0])
@@ -129,7 +124,7 @@ class Program:
         solver.changeColsIntegrality(columns, np.arange(columns, dtype=np.int32), np.array([kinds.kContinuous] * columns))
         return chosen
 
-    def _matrix(self) -> NDArray[np.float64]:
+    def _matrix(self) -> Floats:
         solution = np.full(self._allowed.shape, -1.0)
         solution[self._pairs] = np.array(self._solver.getSolution().col_value)
         return solution

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from loadmaster.allocation.answer import Allocation, Infeasibility, Status
-from loadmaster.allocation.problem import Homes, Ints, Problem
-from loadmaster.allocation.rules import LARGEST
+from loadmaster.allocation.problem import Homes, Problem
 from loadmaster.core.arguments import require_type
+from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.errors import AllocationError
 
 FORBIDDEN = -1
@@ -76,12 +76,12 @@ def check_banks(banks: Sequence[Bank]) -> tuple[Bank, ...]:
         spot = f"memory {bank.name!r}"
         if not isinstance(bank.name, str) or not bank.name or set(bank.name) & set(" ,:=\t\n"):
             raise AllocationError(f"{spot}: a name has at least one letter, and no blanks, commas, colons or equals signs")
-        if bank.capacity is not None and not (_whole(bank.capacity) and 0 <= bank.capacity < LARGEST):
+        if bank.capacity is not None and not (_whole(bank.capacity) and 0 <= bank.capacity < WHOLE_LIMIT):
             raise AllocationError(f"{spot}: capacity is {bank.capacity!r}: give a whole number of bytes from 0 to 2^62, or none")
         if not (_whole(bank.alignment) and 1 <= bank.alignment < 2**40):
             raise AllocationError(f"{spot}: alignment is {bank.alignment!r}: give a whole number of at least 1 and less than 2^40")
         for low, high in bank.reserved:
-            if not (_whole(low) and _whole(high) and 0 <= low <= high < LARGEST):
+            if not (_whole(low) and _whole(high) and 0 <= low <= high < WHOLE_LIMIT):
                 raise AllocationError(f"{spot}: reserved range {low}-{high}: it must not be reversed and must lie between 0 and 2^62")
     names = [bank.name for bank in banks]
     if twice := [name for name in names if names.count(name) > 1]:
@@ -111,7 +111,7 @@ def costs_of(problem: Problem, banks: Sequence[Bank], given: Any = None) -> Ints
     homeless = np.flatnonzero((cost == FORBIDDEN).all(axis=1))
     if len(homeless):
         raise AllocationError(f"buffer {problem.name(int(homeless[0]))!r}: may live in no memory: allow it one")
-    if sum(cost.max(axis=1).tolist()) >= LARGEST:
+    if sum(cost.max(axis=1).tolist()) >= WHOLE_LIMIT:
         raise AllocationError("costs add up to 2^62 or more: scale them down")
     return cost
 
@@ -132,7 +132,7 @@ def _preferred(problem: Problem, homes: Homes | None, index: dict[str, int]) -> 
             if memory not in index or row[index[memory]] == FORBIDDEN:
                 raise AllocationError(f"buffer {problem.name(buffer)!r}: memory {memory!r} is not among those it prefers: add it")
             row = [cost if at == index[memory] else FORBIDDEN for at, cost in enumerate(row)]
-        if max(row) >= LARGEST:
+        if max(row) >= WHOLE_LIMIT:
             raise AllocationError(f"buffer {problem.name(buffer)!r}: costs {max(row)}, 2^62 or more: scale the costs down")
         rows.append(row)
     return np.array(rows, dtype=np.int64).reshape(-1, len(index))

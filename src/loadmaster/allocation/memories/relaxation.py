@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadmaster.allocation.memories.problem import FORBIDDEN, Bank
-from loadmaster.allocation.problem import Ints, Problem
-
-Floats = NDArray[np.float64]
+from loadmaster.allocation.problem import Problem
+from loadmaster.core.arrays import Floats, Ints, Mask
 
 _SCALE = 2**40
 """Multipliers are whole numbers of this part of a unit of cost for each byte."""
@@ -121,7 +120,7 @@ class Relaxation:
         """Cost of an assignment."""
         return sum(self.cost[np.arange(len(chosen)), chosen].tolist())
 
-    def bound(self, prices: Multipliers, allowed: NDArray[np.bool_]) -> int:
+    def bound(self, prices: Multipliers, allowed: Mask) -> int:
         """Least cost of an assignment within ``allowed``, by weak duality; exact whatever the prices."""
         whole = np.where(allowed, self.cost, 0).astype(object) * _SCALE
         total: int = 0
@@ -197,7 +196,7 @@ def relax(problem: Problem, banks: Sequence[Bank], cost: Ints) -> Relaxation:
     return Relaxation(cost, len(kept), owner, first, last, bytes_, tuple(room))
 
 
-def _step(problem: Problem, bank: Bank, allowed: NDArray[np.bool_]) -> int:
+def _step(problem: Problem, bank: Bank, allowed: Mask) -> int:
     """What divides every offset in a memory: buffers then take whole steps."""
     if bank.reserved or "windows" in problem.features or not allowed.any():
         return 1

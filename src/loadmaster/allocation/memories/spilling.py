@@ -6,16 +6,17 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadmaster.allocation.gap_placer import place
 from loadmaster.allocation.memories.problem import FORBIDDEN, Bank, in_bank
 from loadmaster.allocation.memories.relaxation import Relaxation
-from loadmaster.allocation.problem import FREE, Ints, Problem
+from loadmaster.allocation.problem import FREE, Problem
 from loadmaster.allocation.reduction.reduce import reduce
 from loadmaster.allocation.strategies.greedy import orders
+from loadmaster.core.arrays import Floats, Ints, Mask
 
 _PASSES = 4
+"""Attempts to fill the gaps, each without the buffers that found none in the one before."""
 _CLOSE = 5_000
 """Buffers up to which packings are searched for, not only gaps filled."""
 _NO_PAIRS = np.empty((0, 2), dtype=np.int64)
@@ -64,7 +65,7 @@ def _choices(cost: Ints) -> list[list[int]]:
     return [row[:many] for row, many in zip(order.tolist(), count.tolist(), strict=True)]
 
 
-def _gain(problem: Problem, relaxation: Relaxation, left: list[list[int]], members: Ints) -> NDArray[np.float64]:
+def _gain(problem: Problem, relaxation: Relaxation, left: list[list[int]], members: Ints) -> Floats:
     """What it saves to keep each buffer where it is, for each byte and instant that matters; all of it for who cannot leave."""
     area = _area(relaxation, len(problem))
     saved = [
@@ -75,7 +76,7 @@ def _gain(problem: Problem, relaxation: Relaxation, left: list[list[int]], membe
     return np.where(pinned, np.inf, np.array(saved) / area[members])
 
 
-def _area(relaxation: Relaxation, count: int) -> NDArray[np.float64]:
+def _area(relaxation: Relaxation, count: int) -> Floats:
     """Bytes times instants that matter, of each buffer."""
     area = np.zeros(count)
     np.add.at(area, relaxation.owner, (relaxation.bytes.max(axis=1) * (relaxation.last - relaxation.first)).astype(np.float64))
@@ -88,7 +89,7 @@ def _keep(
     at: int,
     relaxation: Relaxation,
     members: Ints,
-    gain: NDArray[np.float64],
+    gain: Floats,
     pack: Pack,
 ) -> Ints:
     """Offsets of those that stay; `FREE` for the others."""
@@ -127,7 +128,7 @@ def _pack_most(at: int, members: Ints, offsets: Ints, order: Ints, pinned: int, 
         count = (some + too_many) // 2
 
 
-def _by_load(relaxation: Relaxation, bank: int, members: Ints, order: Ints) -> NDArray[np.bool_]:
+def _by_load(relaxation: Relaxation, bank: int, members: Ints, order: Ints) -> Mask:
     """Whose bytes fit at every instant, taken in order."""
     place_of = np.full(len(relaxation.cost), -1, dtype=np.int64)
     place_of[members] = np.arange(len(members))

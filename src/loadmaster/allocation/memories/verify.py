@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from loadmaster.allocation.memories.problem import Bank
-from loadmaster.allocation.problem import FREE, Ints, Problem
+from loadmaster.allocation.problem import FREE, Problem
 from loadmaster.allocation.verify import broken_rules
+from loadmaster.core.arrays import Ints
 from loadmaster.core.violation import Violation, first_violations
 
 

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from loadmaster.allocation.problem import NO_GAPS, Gaps, Ints, Problem
+from loadmaster.allocation.problem import NO_GAPS, Gaps, Problem
+from loadmaster.core.arrays import Ints
 
 _MOST = 200_000
 """Lifetimes beyond which conflicts stay pairs."""

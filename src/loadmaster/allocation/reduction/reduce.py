@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.allocation.problem import FREE, NO_GAPS, Gaps, Ints, Problem
+from loadmaster.allocation.problem import FREE, NO_GAPS, Gaps, Problem
 from loadmaster.allocation.reduction.cliques import on_one_clock
 from loadmaster.allocation.rules import check_pins, gaps_from
+from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def without_empty(merged: Merged, capacity: int | None = None) -> Reduced:
     if not solid.all():
         problem = problem.only(kept)
     if problem.reserved:
-        problem = _reserve(problem, 2**62 if capacity is None else capacity)
+        problem = _reserve(problem, WHOLE_LIMIT if capacity is None else capacity)
     return Reduced(problem, merged, kept)
 
 

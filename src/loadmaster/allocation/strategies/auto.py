@@ -1,4 +1,4 @@
-"""Auto: a glance by exact search, then the simple strategies, exact search from the best of them, and the others with what is left.
+"""Auto: a short exact search, then the simple strategies, exact search from the best of them, and the others with what is left.
 
 It begins with every packing that the simple ones find and only ever accepts lower ones, so it is never worse than they are.
 """
@@ -34,10 +34,10 @@ def _timeline(search: Search) -> None:
     if search.done or search.expired():
         return
     small = len(search.problem) <= _LARGE
-    _run_each(search, [exact.glance, best_fit.run, greedy.run] if small else [best_fit.run])
+    _run_each(search, [exact.run_short, best_fit.run, greedy.run] if small else [best_fit.run])
     if len(search.problem) <= _HUGE:
         _run_each(search, [exact.run])
-    if search.share > 1:
+    if search.budget_divisor > 1:
         return
     if small and search.problem.features <= telamalloc.STRATEGY.honours:
         _run_each(search, [telamalloc.run])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from loadmaster.allocation.gap_placer import place
-from loadmaster.allocation.problem import Ints, Problem
+from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.search_state import Search, Strategy
+from loadmaster.core.arrays import Ints
 
 
 def run(search: Search) -> None:

@@ -13,7 +13,8 @@ from loadmaster.core.errors import AllocationError
 
 _WORK = 60.0
 """Units of CP-SAT's own deterministic time, roughly seconds: the default budget."""
-_LARGEST = 2**50
+_ADDRESS_LIMIT = 2**50
+"""Addresses from here on are refused: CP-SAT adds many of them in 64 bits."""
 
 
 def run(search: Search) -> None:
@@ -28,8 +29,8 @@ def run(search: Search) -> None:
     solver.parameters.interleave_search = search.threads > 1
     solver.parameters.random_seed = search.seed % 2**31
     solver.parameters.max_deterministic_time = _WORK
-    if (remaining := search.remaining()) is not None:
-        solver.parameters.max_time_in_seconds = remaining
+    if search.deadline.is_set:
+        solver.parameters.max_time_in_seconds = search.remaining()
     status = solver.solve(model)
     search.count("branches", solver.num_branches)
     search.expired()
@@ -53,7 +54,7 @@ def _model(library: Any, search: Search) -> tuple[Any, list[Any]]:
     """Offsets as multiples of the alignment; parts as rectangles that must not overlap, or pair by pair where lifetimes do not say."""
     problem, model = search.problem, library.CpModel()
     ceiling = search.capacity if search.capacity is not None else (search.peak or 0) - 1
-    if ceiling >= _LARGEST:
+    if ceiling >= _ADDRESS_LIMIT:
         raise AllocationError("strategy 'cp-sat' takes addresses up to 2^50: scale the problem down, or use another strategy")
     offsets: list[Any] = []
     for buffer, (size, align, pin) in enumerate(zip(problem.size.tolist(), problem.alignment.tolist(), problem.pin.tolist(), strict=True)):

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadmaster.allocation.gap_placer import place
-from loadmaster.allocation.problem import Ints, Problem
+from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.search_state import Search, Strategy
+from loadmaster.core.arrays import WHOLE_LIMIT, Floats, Ints
 
 _ORDERS_BELOW = 20_000
 """Buffers up to which all orders are tried in turn."""
@@ -33,7 +33,7 @@ def orders(problem: Problem) -> Iterator[Ints]:
     size, length = problem.size, problem.upper - problem.lower
     index = np.arange(len(problem))
     if (problem.hint >= 0).any():
-        yield np.lexsort((index, -size, np.where(problem.hint < 0, 2**62, problem.hint)))
+        yield np.lexsort((index, -size, np.where(problem.hint < 0, WHOLE_LIMIT, problem.hint)))
     yield np.lexsort((index, -length, -size))
     yield np.lexsort((index, -size, -length))
     yield np.lexsort((index, -(size.astype(np.float64) * length)))
@@ -44,7 +44,7 @@ def orders(problem: Problem) -> Iterator[Ints]:
     yield np.lexsort((index, -size, problem.lower))
 
 
-def crowding(problem: Problem) -> NDArray[np.float64]:
+def crowding(problem: Problem) -> Floats:
     """Highest load during each buffer's lifetime, as a share of the highest of all; O(n log n)."""
     parts = problem.parts
     if not len(parts.owner):

@@ -47,7 +47,9 @@ def cases(problem: Problem, most: int) -> tuple[Iterator[tuple[Load, Reduced]], 
 
 def _solve(search: Search, reduced: Reduced, bound: Load, strategy: Callable[[Search], None], count: int) -> int:
     """Offer what is found for one case; bytes that every packing of it needs."""
-    part = Search(reduced.problem, bound, search.capacity, search.seed, search.threads, search.deadline, share=search.share * count)
+    part = Search(
+        reduced.problem, bound, search.capacity, search.seed, search.threads, search.deadline, budget_divisor=search.budget_divisor * count
+    )
     strategy(part)
     if part.offsets is not None:
         search.offer(reduced.offsets(part.offsets))

@@ -6,9 +6,9 @@ import numpy as np
 
 from loadmaster.allocation import native
 from loadmaster.allocation.gap_placer import place
-from loadmaster.allocation.problem import Ints
 from loadmaster.allocation.search_state import Search, Strategy, peak_of
 from loadmaster.allocation.strategies.greedy import orders
+from loadmaster.core.arrays import Ints
 
 _WORK = 1_000_000
 """Buffers placed, over all samples: the default budget."""

@@ -13,9 +13,10 @@ from loadmaster import _native
 from loadmaster.allocation import native
 from loadmaster.allocation.backtracking.trees import Trees
 from loadmaster.allocation.gap_placer import place
-from loadmaster.allocation.problem import Ints, Problem
+from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.search_state import Search, Strategy
 from loadmaster.allocation.strategies import best_fit
+from loadmaster.core.arrays import Ints
 
 _CAPACITIES = 8
 """Attempts at ever higher capacities that may fail."""
@@ -117,8 +118,7 @@ def run(search: Search, options: Options | None = None) -> None:
     while not search.done and search.peak is not None and not search.expired() and failures < _CAPACITIES:
         capacity = low + (search.peak - 1 - low) * failures // _CAPACITIES
         attempt = TelaMalloc(problem, capacity, options)
-        remaining = search.remaining()
-        offsets = attempt.run(math.inf if remaining is None else remaining)
+        offsets = attempt.run(search.remaining())
         for name, value in vars(attempt.counts).items():
             search.count(name, value)
         failures += offsets is None

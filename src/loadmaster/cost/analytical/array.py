@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from loadmaster.core.arrays import Floats
 from loadmaster.cost.analytical.cycles import array_cycles
 from loadmaster.cost.analytical.delivery import delivered_bytes
-from loadmaster.cost.analytical.nests import Floats, NestTable
+from loadmaster.cost.analytical.nests import NestTable
 from loadmaster.cost.analytical.shapes import shapes_of
 from loadmaster.targets.hardware import Core
 

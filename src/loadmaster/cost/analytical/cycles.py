@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from loadmaster.cost.analytical.nests import Floats, NestTable
+from loadmaster.core.arrays import Floats
+from loadmaster.cost.analytical.nests import NestTable
 from loadmaster.targets.hardware import Style
 
 

@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from loadmaster.core.arrays import Floats
 from loadmaster.cost.analytical.cycles import channels_down
-from loadmaster.cost.analytical.nests import ACCUMULATOR, Floats, NestTable
+from loadmaster.cost.analytical.nests import ACCUMULATOR, NestTable
 from loadmaster.targets.hardware import Style
 
 

@@ -6,20 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.errors import TargetError
 from loadmaster.core.units import FEMTOJOULES
 from loadmaster.cost.analytical.array import ArrayCosts, array_costs
 from loadmaster.cost.analytical.job_energy import Amounts, inside_energy
-from loadmaster.cost.analytical.nests import Floats, NestTable, nest_table
+from loadmaster.cost.analytical.nests import NestTable, nest_table
 from loadmaster.cost.analytical.tiling import Tiling, best_tiling
 from loadmaster.cost.base import kinds_of
 from loadmaster.cost.job_table import JobTable
 from loadmaster.targets.hardware import Core, Target
 from loadmaster.workloads.job import Job, Role, Workload
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

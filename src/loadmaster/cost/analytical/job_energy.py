@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from loadmaster.core.arrays import Floats
 from loadmaster.cost.analytical.energy import array_energy, delivery_energy, scalar_energy
-from loadmaster.cost.analytical.nests import WIDTHS, Floats, width_of
+from loadmaster.cost.analytical.nests import WIDTHS, width_of
 from loadmaster.targets.hardware import Core
 from loadmaster.workloads.job import Job
 

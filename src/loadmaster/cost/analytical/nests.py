@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Floats, Ints
 from loadmaster.workloads.job import Job, Role
-
-Floats = NDArray[np.float64]
 
 ACCUMULATOR = 4
 """Bytes of a partial sum."""
@@ -44,7 +42,7 @@ class NestTable:
     input_bytes: Floats
     weight_bytes: Floats
     output_bytes: Floats
-    row_of: NDArray[np.int64]
+    row_of: Ints
 
     @property
     def positions(self) -> Floats:

@@ -6,11 +6,9 @@ from functools import lru_cache
 from math import isqrt
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Floats
 from loadmaster.targets.hardware import Core
-
-Floats = NDArray[np.float64]
 
 
 def shapes_of(core: Core) -> tuple[Floats, Floats]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from loadmaster.cost.analytical.nests import ACCUMULATOR, Floats, NestTable
+from loadmaster.core.arrays import Floats, Ints
+from loadmaster.cost.analytical.nests import ACCUMULATOR, NestTable
 
 _CHUNK = 64
 """Input channels fetched at a time when sums are kept in the buffer."""
 _ROWS_AT_ONCE = 512
+"""Loop nests whose tilings are compared in one array, to bound memory."""
 _HALVINGS = 20
+"""Halvings of an extent that are tried, at most."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def _best_of_order(order: Tiling, column: _Column, capacity: Floats) -> Tiling:
     return Tiling(**{name: np.broadcast_to(getattr(order, name), shape)[at] for name in Tiling.__dataclass_fields__})
 
 
-def _least(options: Tiling, input_bytes: Floats, weight_bytes: Floats, capacity: Floats) -> NDArray[np.int64]:
+def _least(options: Tiling, input_bytes: Floats, weight_bytes: Floats, capacity: Floats) -> Ints:
     """Index, over all but the first axis, of the option that moves fewest bytes among those that fit; where none does, of the smallest.
 
     Ties go to the smaller buffer, then to the first: always the same choice.

@@ -44,4 +44,4 @@ def _winograd(kernel: KernelWork, nest: LoopNest, core: Core, fast: Memory) -> I
     products = kernel.macs - nest.macs + _TRANSFORMED * tiles * nest.c * nest.k
     rate = core.clock * core.rows * core.columns * core.macs_per_cycle[width]
     arithmetic = max(products / rate, kernel.elements / (core.lanes * core.clock))
-    yield Algorithm("winograd", arithmetic + workspace / fast.write_bandwidth + workspace / fast.read_bandwidth, workspace)
+    yield Algorithm("winograd", arithmetic + fast.link_seconds(workspace, workspace), workspace)

@@ -215,8 +215,8 @@ def _kernels(work: SequenceWork, costs: Costs, core: Core, fast: Memory, main: M
         operands = []
         for use in kernel.operands:
             bytes_read, bytes_written = read.get(use.tensor, 0), written.get(use.tensor, 0)
-            slow = bytes_read / main.read_bandwidth + bytes_written / main.write_bandwidth if main.in_place else math.inf
-            quick = bytes_read / fast.read_bandwidth + bytes_written / fast.write_bandwidth
+            slow = main.link_seconds(bytes_read, bytes_written) if main.in_place else math.inf
+            quick = fast.link_seconds(bytes_read, bytes_written)
             operands.append(Operand(use.tensor, use.read is not None, use.write is not None, quick, slow))
         yield Kernel(kernel.name, kernel.kind, tuple(operands), algorithms(kernel, seconds, core, fast))
 

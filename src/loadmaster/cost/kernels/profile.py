@@ -18,7 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import PlacementError
+from loadmaster.core.progress import Progress, no_progress
 from loadmaster.cost.kernels.kernel_times import Case, KernelTimes, Setting, case_of
 from loadmaster.workloads.graph import Graph, OpClass
 
@@ -50,7 +52,7 @@ def profile(
     threads: int,
     repeats: int = 3,
     time_limit: float | None = None,
-    progress: Callable[[str, float], None] | None = None,
+    progress: Progress | None = None,
 ) -> Profile:
     """Measure every kernel of a graph that is not in ``times`` yet; equal ones once.
 
@@ -76,21 +78,20 @@ def profile(
     """
     import torch
 
-    setting, label = Setting.here(threads), _device(slow)
+    setting, label, report = Setting.here(threads), _device(slow), progress or no_progress
     ops = [op for op in graph.ops if op.op_class not in (OpClass.VIEW, OpClass.SHAPE)]
     if not any(op.invocation for op in ops):
         raise PlacementError(f"{graph.source}: its operators cannot be run here: profile a torch module, torch:module.path:factory")
     done = Profile()
     todo = _todo(graph, ops, times, setting, label, done)
-    started, before = time.monotonic(), torch.get_num_threads()
+    deadline, before = Deadline.within(time_limit), torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         for number, (name, case, places, key) in enumerate(todo):
-            if time_limit is not None and time.monotonic() - started > time_limit:
+            if deadline.passed():
                 done.interrupted = True
                 break
-            if progress is not None:
-                progress("measuring", number / len(todo))
+            report("measuring", number / len(todo))
             if name in done.failed:
                 continue
             try:

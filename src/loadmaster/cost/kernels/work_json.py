@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
+from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.errors import PlacementError
 from loadmaster.cost.kernels.work import Amount, KernelWork, SequenceWork, UsedTensor
 from loadmaster.placement.sequence import StoredKind, StoredTensor
@@ -32,7 +33,7 @@ def write_work(work: SequenceWork, path: Path) -> Path:
 
     Raises :class:`~loadmaster.core.errors.OutputError` if the file cannot be written.
     """
-    return write_text(work_to_text(work), path)
+    return write_text(work_to_text(work), path, "the work")
 
 
 def work_to_text(work: SequenceWork) -> str:
@@ -88,7 +89,7 @@ def _model() -> Any:
     """What the file may hold; values that contradict each other are found when kernels are costed."""
     from pydantic import BaseModel, ConfigDict, Field, create_model
 
-    whole = Annotated[int, Field(strict=True, ge=0, lt=2**62)]
+    whole = Annotated[int, Field(strict=True, ge=0, lt=WHOLE_LIMIT)]
     extent = Annotated[int, Field(strict=True, ge=1, lt=2**31)]
     position = Annotated[int, Field(strict=True, ge=-1, lt=2**31)]
     text = Annotated[str, Field(strict=True, max_length=2**16)]

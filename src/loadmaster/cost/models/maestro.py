@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Floats, Mask
 from loadmaster.core.errors import JobError
 from loadmaster.cost.analytical.nests import NestTable, nest_table
 from loadmaster.cost.analytical.shapes import shapes_of
@@ -16,8 +16,6 @@ from loadmaster.cost.job_analysis import JobAnalysis, LayerEnergies
 from loadmaster.cost.tables.maestro_csv import read_layer_energies
 from loadmaster.targets.hardware import Core, Style, Target
 from loadmaster.workloads.job import Workload
-
-Floats = NDArray[np.float64]
 
 _WIDTH = 64
 """Columns of the arrays that tables of energies are for."""
@@ -37,7 +35,7 @@ class _Layers:
     r: Floats
     s: Floats
     runs: Floats
-    depthwise: NDArray[np.bool_]
+    depthwise: Mask
 
     @classmethod
     def of(cls, nests: NestTable) -> _Layers:

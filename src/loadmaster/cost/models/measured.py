@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.errors import JobError
 from loadmaster.cost.base import CostModel, flops_of, shared_clock
-from loadmaster.cost.job_analysis import Floats, Ints, JobAnalysis
+from loadmaster.cost.job_analysis import JobAnalysis
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
 

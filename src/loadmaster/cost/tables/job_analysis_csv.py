@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.csv_cells import Row, rows_of
 from loadmaster.core.errors import JobError
 from loadmaster.cost.job_analysis import JobAnalysis
 
 COLUMNS = ("job", "core", "latency_s", "bandwidth_bytes_per_s")
 OPTIONAL = ("flops", "energy_j")
-_MOST_FLOPS = 2**62
 
 
 def parse_job_analysis(text: str, source: str) -> JobAnalysis:
@@ -43,7 +43,7 @@ def parse_job_analysis(text: str, source: str) -> JobAnalysis:
         if "energy_j" in row.cells:
             energy[pair] = row.number("energy_j")
         if row.cells.get("flops"):
-            count = row.whole("flops", 0, _MOST_FLOPS)
+            count = row.whole("flops", 0, WHOLE_LIMIT)
             if flops.setdefault(job, count) != count:
                 raise JobError(f"{row.where('flops')} is {count}, and an earlier row of job {job!r} says {flops[job]}: a job has one count")
     counts = np.array([flops.get(job, 0) for job in jobs], dtype=np.int64)

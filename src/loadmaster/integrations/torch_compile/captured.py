@@ -121,7 +121,7 @@ def capture(graphs: Sequence[torch.fx.GraphModule], given: Sequence[Any], result
     return reader.captured((first, second))
 
 
-def lasting_inputs(captured: Captured, given: Sequence[Any]) -> dict[int, int]:
+def persistent_inputs(captured: Captured, given: Sequence[Any]) -> dict[int, int]:
     """Storages of parameters and buffers, each with its position among the arguments; of those only that have a storage for themselves."""
     found: dict[int, int] = {}
     real: dict[int, int] = {}

@@ -16,9 +16,9 @@ from loadmaster.core.units import format_bytes, parse_bytes
 from loadmaster.integrations.torch_compile.devices.device_memory import DeviceMemory
 from loadmaster.integrations.torch_compile.executor import Session, Times
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfiles
+from loadmaster.integrations.torch_compile.persistent import PersistentTensor, PersistentTensors, can_offload
 from loadmaster.integrations.torch_compile.placing import TooSmall
 from loadmaster.integrations.torch_compile.program import Program
-from loadmaster.integrations.torch_compile.resting import Lasting, LastingTensors, can_rest
 from loadmaster.integrations.torch_compile.step_peak import Footprint, left_after, step_peak
 from loadmaster.integrations.torch_compile.updates import Updates
 from loadmaster.placement.decisions import Mode
@@ -103,11 +103,11 @@ class Fallback:
 class Surroundings(NamedTuple):
     """What a graph's plan has to reckon with: bytes that others of the model take, and the budget.
 
-    ``lasting`` are other graphs' parameters and the like; ``gradients`` are there when the backward part begins. ``yielding``: no graph
+    ``persistent`` are other graphs' parameters and the like; ``gradients`` are there when the backward part begins. ``yielding``: no graph
     keeps parameters in the fast memory while others run.
     """
 
-    lasting: int
+    persistent: int
     gradients: int
     yielding: bool
     budget: int | None
@@ -152,9 +152,9 @@ class Planned(Protocol):
         """Time of a step."""
 
     def settle(self) -> None:
-        """Have parameters rest where the plan wants them."""
+        """Offload and reload persistent tensors as the plan wants them."""
 
-    def foretell(self) -> None:
+    def refresh_prediction(self) -> None:
         """Predict again, from the steps so far."""
 
     def rows(self) -> list[dict[str, Any]]:
@@ -177,7 +177,7 @@ class Model:
         self.fallbacks: list[Fallback] = []
         self._yielding = False
         self._memory: DeviceMemory | None = None
-        self._lasting: LastingTensors | None = None
+        self._persistent: PersistentTensors | None = None
         self._waiting: weakref.WeakSet[Session] = weakref.WeakSet()
         self._footprints: dict[Planned, Footprint] = {}
         self._step: list[Planned] = []
@@ -191,12 +191,12 @@ class Model:
                 self._memory = self._made(device)
             return self._memory
 
-    def lasting(self, device: torch.device) -> LastingTensors:
+    def persistent(self, device: torch.device) -> PersistentTensors:
         """Parameters and the like of all graphs."""
-        if self._lasting is None:
+        if self._persistent is None:
             memory = self.memory(device)
-            self._lasting = LastingTensors(memory.file if can_rest() else None)
-        return self._lasting
+            self._persistent = PersistentTensors(memory.file if can_offload() else None)
+        return self._persistent
 
     def _made(self, device: torch.device) -> DeviceMemory:
         if device.type == "cuda":
@@ -210,7 +210,7 @@ class Model:
     @property
     def unmoved_peak(self) -> int:
         """Most bytes that a step takes when nothing moves, over all graphs of the steps seen so far."""
-        return self._transient + (0 if self._lasting is None else self._lasting.bytes())
+        return self._transient + (0 if self._persistent is None else self._persistent.bytes())
 
     @property
     def budget(self) -> int | None:
@@ -238,18 +238,18 @@ class Model:
         for one, gradients in zip(self._step, left_after(step), strict=True):
             self._gradients[one] = max(self._gradients.get(one, 0), gradients)
 
-    def surroundings(self, plan: Planned, own: Iterable[Lasting]) -> Surroundings:
+    def surroundings(self, plan: Planned, own: Iterable[PersistentTensor]) -> Surroundings:
         """What others take, but for tensors of the plan's ``own``, and the budget for all."""
-        lasting = 0 if self._lasting is None else self._lasting.fast_bytes(own, self._yielding)
-        return Surroundings(lasting, self._gradients.get(plan, 0), self._yielding, self.budget)
+        persistent = 0 if self._persistent is None else self._persistent.fast_bytes(own, self._yielding)
+        return Surroundings(persistent, self._gradients.get(plan, 0), self._yielding, self.budget)
 
-    def yield_room(self, own: Iterable[Lasting]) -> bool:
-        """From now on parameters of a graph rest while others run; whether that leaves the graph with its ``own`` more room."""
-        known, kept = self._lasting, list(own)
+    def yield_room(self, own: Iterable[PersistentTensor]) -> bool:
+        """From now on parameters of a graph are offloaded while others run; whether that leaves the graph with its ``own`` more room."""
+        known, kept = self._persistent, list(own)
         if self._yielding or known is None or known.fast_bytes(kept, True) == known.fast_bytes(kept):
             return False
         self._yielding = True
-        known.rest_movable(kept)
+        known.offload_movable(kept)
         return True
 
     def judge(self) -> None:
@@ -302,22 +302,22 @@ class Model:
                 if plan.program is not None and id(plan.program) not in busy:
                     plan.program.arena.drop()
 
-    def share(self, plan: Planned) -> bool:
+    def find_common_updates(self, plan: Planned) -> bool:
         """Find parameters that another run under way updates as well as this plan; whether there are new ones."""
         others = [session.parameters for session in self._waiting if not session.finished and session.program is not plan.program]
         shared = plan.changes.intersection(frozenset().union(*others)) - self.updates.left
         self.updates.leave(shared)
         return bool(shared)
 
-    def resting_bytes(self) -> int:
+    def offloaded_bytes(self) -> int:
         """Bytes of parameters and the like that are in the slow memory between steps."""
-        return 0 if self._lasting is None else self._lasting.resting_bytes()
+        return 0 if self._persistent is None else self._persistent.offloaded_bytes()
 
     def hand_over(self, ours: bool) -> None:
         """Before others run the module, or after: parameters lie where they would without a plan, or where plans want them."""
         with self.lock:
-            if self._lasting is not None and not ours:
-                self._lasting.wake_all()
+            if self._persistent is not None and not ours:
+                self._persistent.reload_all()
             for plan in self.plans if ours else ():
                 plan.settle()
 

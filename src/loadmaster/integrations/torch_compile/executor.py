@@ -237,8 +237,8 @@ def _wait(session: Session, i: int, times: Times) -> None:
 
 def _start(session: Session, i: int) -> Pending:
     copy = session.program.copies[i]
-    lasting = session.program.lasting.get(i)
-    slot = copy.slot + session.slot if lasting is None else session.slots[lasting]
+    persistent = session.program.persistent.get(i)
+    slot = copy.slot + session.slot if persistent is None else session.slots[persistent]
     return session.memory.copy(session.program.arena, copy._replace(slot=slot))
 
 

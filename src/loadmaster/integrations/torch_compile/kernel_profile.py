@@ -12,10 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch.utils._pytree import tree_map
 
 from loadmaster import _native
+from loadmaster.allocation.gap_placer import place
+from loadmaster.allocation.problem import FREE, Problem
 from loadmaster.integrations.torch_compile.captured import Call, Captured, View, on_storage, views
 from loadmaster.integrations.torch_compile.devices import allocator_hook
 
@@ -184,21 +187,14 @@ def judged(seconds: float, seen: list[tuple[int, int, int]], homes: dict[int, in
 
 
 def pack(lives: Sequence[tuple[int, int, int]]) -> tuple[dict[int, int], int]:
-    """Offsets of (start, end, bytes), by start, each the lowest that is free, and the bytes that they take together. O(n^2)."""
-    offsets: dict[int, int] = {}
-    placed: list[tuple[int, int, int, int]] = []
-    top = 0
-    for start, end, size in lives:
-        offset = 0
-        for _, _, low, high in sorted((row for row in placed if row[1] > start and row[0] < end), key=lambda row: row[2]):
-            if offset + size <= low:
-                break
-            offset = max(offset, high)
-        room = -(-size // ALIGNMENT) * ALIGNMENT
-        placed.append((start, end, offset, offset + room))
-        offsets[start] = offset
-        top = max(top, offset + room)
-    return offsets, top
+    """Offsets of (start, end, bytes), by start, in order each at the lowest that is free, and the bytes that they take together."""
+    begin, end, size = np.array(lives, dtype=np.int64).reshape(-1, 3).T.copy()
+    room = -(-size // ALIGNMENT)
+    anywhere = np.full(len(size), FREE, dtype=np.int64)
+    problem = Problem(begin, end, room, np.ones(len(size), dtype=np.int64), anywhere, anywhere)
+    offsets = np.maximum(0, place(problem, np.arange(len(size))))
+    top = int((offsets + room).max(initial=0))
+    return dict(zip(begin.tolist(), (offsets * ALIGNMENT).tolist(), strict=True)), top * ALIGNMENT
 
 
 def made_up(count: int, view: View, device: torch.device) -> torch.UntypedStorage:

@@ -6,13 +6,11 @@ from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Ints
 from loadmaster.placement.autotm.between_kernels import place_between_kernels
 from loadmaster.placement.decisions import Mode, Move, Stay, TensorPlacement
 from loadmaster.placement.sequence import Algorithm, Kernel, KernelSequence, Operand, StoredKind
-
-Ints = NDArray[np.int64]
 
 
 def place_for_runtime(sequence: KernelSequence, limits: Ints, mode: Mode, at_rest: bool = False) -> TensorPlacement:

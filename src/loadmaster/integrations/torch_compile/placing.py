@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadmaster.allocation.allocate import allocate
 from loadmaster.allocation.problem import Buffer
+from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.errors import BudgetError, CapacityError
 from loadmaster.core.units import format_bytes
 from loadmaster.integrations.torch_compile.captured import Captured, Owner
@@ -19,13 +19,14 @@ from loadmaster.integrations.torch_compile.moving import place_for_runtime
 from loadmaster.placement.decisions import Mode, TensorPlacement, all_fast
 from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
 
-Ints = NDArray[np.int64]
-
 _TIGHTER = 0.97
+"""Limits are lowered to this fraction where a placement could not be packed."""
 _ROUNDS = 12
+"""Packings that are tried, at most, each with lower limits than the one before."""
 _FEW = 4
 """Rounds of a trial on the way to the smallest budget."""
 _STEP, _CLOSE = 0.02, 0.01
+"""Fractions of the upper limit: the first step of the search for the smallest budget, and the distance at which it ends."""
 _CANNOT = float("inf")
 
 
@@ -87,7 +88,7 @@ def problem_of(
     name: str,
     captured: Captured,
     profiles: list[CallProfile],
-    seconds: NDArray[np.float64],
+    seconds: Floats,
     link: CopyLink,
     alignment: int,
     moving: frozenset[int] = frozenset(),

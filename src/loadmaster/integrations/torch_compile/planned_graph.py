@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Floats
 from loadmaster.core.errors import LoadmasterError
-from loadmaster.integrations.torch_compile.captured import Captured, View, capture, lasting_inputs, movable_storages
+from loadmaster.integrations.torch_compile.captured import Captured, View, capture, movable_storages, persistent_inputs
 from loadmaster.integrations.torch_compile.compiled_model import Model, Surroundings
 from loadmaster.integrations.torch_compile.devices.device_memory import DeviceMemory
 from loadmaster.integrations.torch_compile.executor import Session, Times, run_part, session_of
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfile
+from loadmaster.integrations.torch_compile.persistent import PersistentTensor
 from loadmaster.integrations.torch_compile.placing import Placed, Problem, TooSmall, place, problem_of
 from loadmaster.integrations.torch_compile.program import Program, observed, prepare
-from loadmaster.integrations.torch_compile.resting import Lasting
 from loadmaster.integrations.torch_compile.step_peak import footprint
 from loadmaster.integrations.torch_compile.updates import Update, Updated, with_updates
 from loadmaster.placement.sequence import CopyLink
@@ -83,7 +83,7 @@ class History:
     """How long kernels and copies take: as profiled, then as the steps of a plan have shown."""
 
     def __init__(self, profiles: Sequence[CallProfile], link: CopyLink) -> None:
-        self.kernel_seconds: NDArray[np.float64] = np.array([profile.seconds for profile in profiles])
+        self.kernel_seconds: Floats = np.array([profile.seconds for profile in profiles])
         self.link = link
         self.steps = 0
         self.refined = False
@@ -124,7 +124,7 @@ class PlannedGraph:
         self.history: History | None = None
         self.times = Times(0, 0)
         self._several = False
-        self._mine: dict[int, Lasting] = {}
+        self._mine: dict[int, PersistentTensor] = {}
         self._last: Session | None = None
         self._open: weakref.WeakSet[Session] = weakref.WeakSet()
 
@@ -153,18 +153,18 @@ class PlannedGraph:
         large = {s for s, storage in enumerate(captured.storages) if storage.bytes >= _SMALLEST and captured.device.type == "cpu"}
         movable = movable_storages(captured, self.kept).intersection(large)
         for update in updated.updates.values():
-            update.heed()
+            update.sync_from_optimizer()
         memory = self.model.memory(captured.device)  # from now on, allocations are seen
         self.model.clear_arenas()
         profiles = self.model.profiles.of(captured)
-        self.traced = Traced(captured, profiles, updated.updates, updated.states, lasting_inputs(captured, given), movable)
+        self.traced = Traced(captured, profiles, updated.updates, updated.states, persistent_inputs(captured, given), movable)
         self.history = History(profiles, memory.link)
         self._account(given)
 
     def _account(self, given: Sequence[Any]) -> None:
         """Have the model know what a step takes when nothing moves."""
         assert self.traced is not None
-        mine = self._lasting(self.traced.tensors(given))
+        mine = self._persistent(self.traced.tensors(given))
         unmoved = self._problem(frozenset(), Surroundings(0, 0, False, None))
         self.model.account(self, footprint(self.traced.captured, unmoved, mine))
 
@@ -172,8 +172,8 @@ class PlannedGraph:
         assert self.traced is not None
         assert self.history is not None
         traced = self.traced
-        mine = self._lasting(traced.tensors(given))
-        can_move = self.model.lasting(traced.captured.device).file is not None
+        mine = self._persistent(traced.tensors(given))
+        can_move = self.model.persistent(traced.captured.device).file is not None
         movable = traced.movable.intersection(mine) if can_move else frozenset()
         problem, placed, around, refused = self._decided(movable)
         moving = movable.intersection(problem.storage)
@@ -215,7 +215,7 @@ class PlannedGraph:
             history.link,
             alignment,
             moving,
-            around.lasting,
+            around.persistent,
             around.gradients,
         )
         if not self.memory.shrinks:
@@ -230,7 +230,7 @@ class PlannedGraph:
             return False
         if self.plan.refused is not None or (now.yielding and not before.yielding):
             return True
-        grown = now.lasting > before.lasting or now.gradients > before.gradients
+        grown = now.persistent > before.persistent or now.gradients > before.gradients
         return grown or (now.budget != before.budget and bool(self.plan.program.copies))
 
     def _held(self) -> frozenset[int]:
@@ -238,27 +238,27 @@ class PlannedGraph:
         left = self.model.updates.left
         return frozenset(i for i, update in self.updates.items() if self._several or id(update.parameter) in left)
 
-    def _lasting(self, tensors: Mapping[int, torch.Tensor]) -> dict[int, Lasting]:
+    def _persistent(self, tensors: Mapping[int, torch.Tensor]) -> dict[int, PersistentTensor]:
         assert self.traced is not None
-        known, fresh, movable = self.model.lasting(self.traced.captured.device), self.traced.fresh(), self.traced.movable
+        known, fresh, movable = self.model.persistent(self.traced.captured.device), self.traced.fresh(), self.traced.movable
         self._mine = {storage: known.of(tensor, storage in fresh, storage in movable) for storage, tensor in tensors.items()}
         return self._mine
 
     def settle(self) -> None:
-        """Have what rests and what does not where the plan wants it."""
+        """Offload and reload persistent tensors as the plan wants them."""
         if self.traced is not None and self.plan is not None:
             there = [(one, one.tensor(), s in self.plan.moving) for s, one in self._mine.items()]
-            known = self.model.lasting(self.traced.captured.device)
-            known.settle([(one, tensor, rests) for one, tensor, rests in there if tensor is not None])
+            known = self.model.persistent(self.traced.captured.device)
+            known.settle([(one, tensor, offload) for one, tensor, offload in there if tensor is not None])
 
     def _begin(self, given: Sequence[Any]) -> Session:
-        """A run with these arguments: what rests and what does not is where the plan wants it."""
+        """A run with these arguments: persistent tensors are where the plan wants them."""
         assert self.traced is not None
         assert self.plan is not None
         for update in self.updates.values():
-            update.heed()
+            update.sync_from_optimizer()
         tensors = self.traced.tensors(given)
-        mine = self._lasting(tensors)
+        mine = self._persistent(tensors)
         self.settle()
         slots = {s: mine[s].slot for s in self.plan.moving}
         held = self._held()
@@ -350,7 +350,7 @@ class PlannedGraph:
         with self.model.lock, torch.no_grad():
             self.model.begin(self)
             self.prepare(arguments)
-            if self.model.share(self):
+            if self.model.find_common_updates(self):
                 self.prepare(arguments)
             self._refine(arguments)
             if self._last is not None and not self._last.finished:
@@ -488,7 +488,7 @@ class PlannedGraph:
         self.model.make_room(self.plan.program)
         self._make_plan(given)
 
-    def foretell(self) -> None:
+    def refresh_prediction(self) -> None:
         """Predict again, from the steps so far; the plan stays."""
         assert self.history is not None
         assert self.plan is not None

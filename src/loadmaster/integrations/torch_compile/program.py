@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.utils._pytree import tree_map
 
+from loadmaster.core.arrays import Floats
 from loadmaster.integrations.torch_compile.captured import Call, Captured, Owner, View, views
 from loadmaster.integrations.torch_compile.devices.device_memory import Copy, DeviceMemory, FastArena
 from loadmaster.integrations.torch_compile.kernel_profile import LATER, Allocated, CallProfile
@@ -56,7 +55,7 @@ class Step:
 class Program:
     """A plan on one arena.
 
-    ``kept`` are, for the boundary between two parts, the (offset, bytes) of tensors that wait there in the arena. ``lasting`` names, for
+    ``kept`` are, for the boundary between two parts, the (offset, bytes) of tensors that wait there in the arena. ``persistent`` names, for
     copies of parameters and the like, the storage: its place in the slow memory is not of one step. ``changed`` holds, for those copies
     of them that go to the slow memory, the last call that has changed the tensor.
     """
@@ -71,7 +70,7 @@ class Program:
     slow_bytes: int
     kept: tuple[tuple[int, int], ...]
     handles: dict[View, tuple[int, int]]
-    lasting: dict[int, int]
+    persistent: dict[int, int]
     changed: dict[int, int]
 
     @property
@@ -80,7 +79,7 @@ class Program:
         return frozenset(i for step in self.steps for i in step.blocking)
 
 
-def observed(link: CopyLink, copies: Sequence[Copy], blocking: frozenset[int], seconds: NDArray[np.float64]) -> CopyLink:
+def observed(link: CopyLink, copies: Sequence[Copy], blocking: frozenset[int], seconds: Floats) -> CopyLink:
     """The link with the bandwidths that copies had, where there were any of a kind."""
     found: dict[str, Any] = {}
     for name, to_fast, blocks in (
@@ -145,11 +144,11 @@ class _Builder:
                     t = self.number.get(view.storage)
                     handles[view] = (0, 0) if t is None else (self.stays[t][0][2], self.captured.storages[view.storage].bytes)
         moved = [self.problem.storage[move.tensor] for move in self.placed.placement.moves]
-        lasting = {i: storage for i, storage in enumerate(moved) if storage in self.moving}
+        persistent = {i: storage for i, storage in enumerate(moved) if storage in self.moving}
         changed = {
             i: max(k for k, operand in self.problem.sequence.uses[move.tensor] if operand.write and k < move.start)
             for i, move in enumerate(self.placed.placement.moves)
-            if i in lasting and not move.to_fast
+            if i in persistent and not move.to_fast
         }
         return Program(
             self.captured,
@@ -162,7 +161,7 @@ class _Builder:
             slow_bytes,
             kept,
             handles,
-            lasting,
+            persistent,
             changed,
         )
 

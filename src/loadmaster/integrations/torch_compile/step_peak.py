@@ -34,9 +34,9 @@ class Footprint:
     left: int
 
 
-def footprint(captured: Captured, unmoved: Problem, lasting: Collection[int]) -> Footprint:
-    """Of a graph by its problem, in which nothing moves and there are no others; ``lasting`` storages last from step to step."""
-    taken = unmoved.sequence.live_bytes() + unmoved.elsewhere - sum(captured.storages[s].bytes for s in lasting)
+def footprint(captured: Captured, unmoved: Problem, persistent: Collection[int]) -> Footprint:
+    """Of a graph by its problem, in which nothing moves and there are no others; ``persistent`` storages last from step to step."""
+    taken = unmoved.sequence.live_bytes() + unmoved.elsewhere - sum(captured.storages[s].bytes for s in persistent)
     boundary = captured.parts[0].end
     forward = int(taken[:boundary].max(initial=0))
     if len(captured.parts) == 1:
@@ -44,7 +44,7 @@ def footprint(captured: Captured, unmoved: Problem, lasting: Collection[int]) ->
     second = captured.parts[1]
     saved = _storages([second.given[i] for i in second.saved])
     pairs = zip(captured.parts[0].given, second.returned, strict=False)
-    gradients = [gradient for slot, gradient in pairs if isinstance(slot, View) and slot.storage in lasting]
+    gradients = [gradient for slot, gradient in pairs if isinstance(slot, View) and slot.storage in persistent]
     left = {s for s in _storages(gradients) if captured.storages[s].owner is Owner.RETURNED}
     sizes = [sum(captured.storages[s].bytes for s in some) for some in (saved, left)]
     return Footprint(forward, int(taken[boundary:].max(initial=0)), *sizes)

@@ -18,7 +18,7 @@ import torch
 from loadmaster.core.errors import BudgetError, LoadmasterError
 from loadmaster.integrations.torch_compile.captured import Call, Captured, Owner, Part, Storage, View, on_storage, views
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfile, judged, made_up, signature, timed
-from loadmaster.integrations.torch_compile.resting import swap_memory
+from loadmaster.integrations.torch_compile.persistent import swap_memory
 
 _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
@@ -117,7 +117,7 @@ class Update:
             mine = {**self.tensors, **self.scalars}
             self.optimizer.state[self.parameter] = {name: mine[name] for name in [*self.order, *mine] if name in mine}
 
-    def heed(self) -> None:
+    def sync_from_optimizer(self) -> None:
         """Take over what was done to the optimizer's state since the last step: loaded, or cleared."""
         there = self.optimizer.state.get(self.parameter) or {}
         self.begun = all(name in there for name in self.tensors) and (bool(there) or not self.order)

@@ -12,13 +12,14 @@ configuration. If none is worth more than r max(1, S), the prices divided by r a
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import numpy as np
 
 from loadmaster import _native
-from loadmaster.mapping.group import Floats, Group, Ints, Queues
+from loadmaster.core.arrays import Floats, Ints
+from loadmaster.core.deadline import NO_DEADLINE, Deadline
+from loadmaster.mapping.group import Group, Queues
 from loadmaster.mapping.timeline import timeline
 
 _WORK = 3_000_000
@@ -41,11 +42,10 @@ class ConfigurationBound:
     core: Ints
 
 
-def configuration_bound(group: Group, queues: Queues, makespan: float, deadline: float | None = None) -> ConfigurationBound | None:
+def configuration_bound(group: Group, queues: Queues, makespan: float, deadline: Deadline = NO_DEADLINE) -> ConfigurationBound | None:
     """Bound the makespan by the program; None where the group is too large, some jobs want no bandwidth, or there is no time.
 
-    ``queues`` is a known mapping of this ``makespan``, whose configurations are the first columns. ``deadline`` is of
-    :func:`time.perf_counter`.
+    ``queues`` is a known mapping of this ``makespan``, whose configurations are the first columns.
     """
     if not group.every_job_uses_bandwidth or not makespan > 0:
         return None
@@ -55,7 +55,7 @@ def configuration_bound(group: Group, queues: Queues, makespan: float, deadline:
     program.add_mapping(queues)
     best, least, stuck = 0.0, np.inf, 0
     for _ in range(_ROUNDS):
-        if deadline is not None and time.perf_counter() >= deadline:
+        if deadline.passed():
             break
         value, bound = program.improve()
         best = max(best, bound)

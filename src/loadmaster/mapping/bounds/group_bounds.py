@@ -13,16 +13,19 @@ solved again for each core that the longest job can take, and so on: branch and 
 from __future__ import annotations
 
 import heapq
-import time
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from loadmaster.core.arrays import Floats, Ints
+from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.mapping.bounds.configurations import configuration_bound
-from loadmaster.mapping.group import Floats, Group, Ints, Queues
+from loadmaster.mapping.group import Group, Queues
 
 _CUTS = 60
+"""Cutting planes of the linear program, at most."""
 _BUS_WEIGHTS = (1.0, 0.0, 0.5, 0.25, 0.1)
+"""Weights of the bus in the first multipliers that are evaluated; the cores have the remainder."""
 _WIDE = 8.0
 """Radius from which on the box counts for nothing."""
 _CLOSE = 1e-5
@@ -60,10 +63,10 @@ def group_bound(group: Group) -> GroupBound:
     return GroupBound(makespan, energy, group.score(makespan, energy), limit, price)
 
 
-def tightened(group: Group, bound: GroupBound, queues: Queues, deadline: float | None = None) -> GroupBound:
+def tightened(group: Group, bound: GroupBound, queues: Queues, deadline: Deadline = NO_DEADLINE) -> GroupBound:
     """A better bound: what cores can run at once (see ``configurations``), then a split on the cores of the longest jobs.
 
-    ``queues`` is a known mapping: beyond its makespan there is nothing to prove. ``deadline`` is of :func:`time.perf_counter`.
+    ``queues`` is a known mapping: beyond its makespan there is nothing to prove.
     """
     goal = float(group.makespans(queues)[0])
     if (found := configuration_bound(group, queues, goal, deadline)) is not None:
@@ -76,7 +79,7 @@ def tightened(group: Group, bound: GroupBound, queues: Queues, deadline: float |
     return _split(program, bound, goal, deadline)
 
 
-def _split(program: _Program, bound: GroupBound, goal: float, deadline: float | None) -> GroupBound:
+def _split(program: _Program, bound: GroupBound, goal: float, deadline: Deadline) -> GroupBound:
     """Branch on the cores of the longest jobs, the least bound first, while that raises it."""
     group = program.group
     order = np.argsort(-program.least.min(axis=1), kind="stable").tolist()
@@ -86,7 +89,7 @@ def _split(program: _Program, bound: GroupBound, goal: float, deadline: float | 
     made, risen, reached = 0, 0, bound.makespan
     while made < _NODES and made - risen < _PATIENCE and leaves[0][0] < goal:
         value, _, fixed, _ = leaves[0]
-        if len(fixed) == group.jobs or (deadline is not None and time.perf_counter() >= deadline):
+        if len(fixed) == group.jobs or deadline.passed():
             break
         heapq.heappop(leaves)
         for core in program.choices(fixed, order[len(fixed)]):

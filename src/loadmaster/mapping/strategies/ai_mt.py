@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from loadmaster.mapping.group import Floats, Group, Ints, queues_of
+from loadmaster.core.arrays import Floats, Ints
+from loadmaster.mapping.group import Group, queues_of
 from loadmaster.mapping.group_search import Search, Strategy
 
 

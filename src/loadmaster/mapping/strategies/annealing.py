@@ -42,9 +42,9 @@ def anneal(search: Search, starts: Sequence[Queues]) -> None:
     queues = best = np.concatenate([starts[i % len(starts)] for i in range(walks)])
     score = least = np.array([search.value(row[None, :]) for row in queues])
     hot, near = (np.geomspace(first, last, walks) for first, last in ((_HOT, _WARM), (_NEAR, _FAR)))
-    begun, stream, budget, apart = search.share, 0, search.left, True
+    begun, stream, budget, apart = search.budget_spent, 0, search.left, True
     while not search.done and search.left >= walks:
-        passed = (search.share - begun) / max(1e-9, 1 - begun)
+        passed = (search.budget_spent - begun) / max(1e-9, 1 - begun)
         if apart and passed >= _TOGETHER:
             at, apart = int(least.argmin()), False
             queues = best = np.repeat(best[at : at + 1], walks, axis=0)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from loadmaster.mapping.group import Group, Ints, Queues, queues_of
+from loadmaster.core.arrays import Ints
+from loadmaster.mapping.group import Group, Queues, queues_of
 from loadmaster.mapping.group_search import Search, Strategy
 from loadmaster.mapping.strategies import ai_mt, annealing, herald, magma
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.mapping.group import Floats
+from loadmaster.core.arrays import Floats
 from loadmaster.mapping.group_search import Search
 from loadmaster.mapping.strategies.vectors import library
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from loadmaster.core.arrays import Floats
 from loadmaster.core.errors import MappingError
-from loadmaster.mapping.group import Floats
 from loadmaster.mapping.group_search import Genome, Search
 
 

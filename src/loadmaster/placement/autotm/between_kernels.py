@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadmaster import _native
+from loadmaster.core.arrays import WHOLE_LIMIT, Floats, Ints
+from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.core.errors import CapacityError, PlacementError
+from loadmaster.core.progress import Progress, no_progress
 from loadmaster.placement.autotm.bound import lower_bound
 from loadmaster.placement.autotm.needs import fits, least_paths
 from loadmaster.placement.autotm.sequence_arrays import (
-    Floats,
-    Ints,
     SequenceArrays,
     TensorPaths,
     checked_limits,
@@ -28,11 +26,13 @@ from loadmaster.placement.decisions import Mode, PlacementSolution
 from loadmaster.placement.sequence import KernelSequence
 
 _SURE = 1e-6
+"""Distance from 0 or 1 below which the linear program's value of a tensor is taken as decided."""
 _PEAKS = 256
 """Runs of kernels at whose peaks the linear program knows the limits to begin with."""
 _TOLERATED = 2e-3
 """Share of a limit by which the linear program may exceed it without being told."""
 _ROUNDS = 5
+"""Times that the linear program is solved, at most, each with further limits that the solution before exceeded."""
 _FEW_USES = 2000
 """Uses up to which the integer program is tried where the search does not come close enough."""
 _NODES = 200
@@ -43,12 +43,12 @@ _PATHS_PER_USE = 100
 
 def place_between_kernels(
     sequence: KernelSequence,
-    limits: NDArray[np.int64],
+    limits: Ints,
     mode: Mode,
     *,
     gap: float = 0.01,
-    deadline: float | None = None,
-    progress: Callable[[str, float], None] | None = None,
+    deadline: Deadline = NO_DEADLINE,
+    progress: Progress | None = None,
     seed: int = 0,
 ) -> PlacementSolution:
     """Place tensors so that kernels and the copies between them take little time.
@@ -64,7 +64,7 @@ def place_between_kernels(
     gap
         The search ends once it is within this share of the proven bound.
     deadline
-        When to stop, in seconds of `time.monotonic`; without one the budget counts work, so that the answer is always the same.
+        When to stop; without one the budget counts work, so that the answer is always the same.
     progress
         Called with a stage and the share of the work that is done.
     seed
@@ -85,8 +85,8 @@ def place_between_kernels(
     if mode is Mode.ASYNC:
         raise PlacementError("copies that overlap computation are placed by place_overlapping")
     limits = checked_limits(sequence, limits)
-    report = progress or (lambda stage, share: None)
-    arrays = sequence_arrays(sequence, np.minimum(limits, 2**62))
+    report = progress or no_progress
+    arrays = sequence_arrays(sequence, np.minimum(limits, WHOLE_LIMIT))
     moves = mode is Mode.SYNC
     least = _least(sequence, arrays, moves, deadline)
     if not arrays.kernel_count:
@@ -111,7 +111,7 @@ def place_between_kernels(
     return PlacementSolution(placement, seconds, min(bound, seconds), advice.prices.memory, stopped, {"lives": spent})
 
 
-def _least(sequence: KernelSequence, arrays: SequenceArrays, moves: bool, deadline: float | None) -> TensorPaths:
+def _least(sequence: KernelSequence, arrays: SequenceArrays, moves: bool, deadline: Deadline) -> TensorPaths:
     """Paths that fit. Where tensors stay, measured kernels may have to agree on which are fast: only the integer program knows then."""
     try:
         return least_paths(sequence, arrays, moves)
@@ -136,7 +136,7 @@ class _Advice:
     interrupted: bool
 
 
-def _relax(arrays: SequenceArrays, live: Ints, moves: bool, deadline: float | None) -> _Advice:
+def _relax(arrays: SequenceArrays, live: Ints, moves: bool, deadline: Deadline) -> _Advice:
     """Solve the linear program; without an answer in time, prices of nothing.
 
     It begins with the limits at peaks of the live bytes, and learns of others where its solution exceeds them: few matter, and any prices
@@ -159,7 +159,7 @@ def _relax(arrays: SequenceArrays, live: Ints, moves: bool, deadline: float | No
     return advice
 
 
-def _solve(arrays: SequenceArrays, advice: _Advice, moves: bool, gap: float, deadline: float | None) -> _Advice:
+def _solve(arrays: SequenceArrays, advice: _Advice, moves: bool, gap: float, deadline: Deadline) -> _Advice:
     """Paths from the integer program instead, where it finds some within its budget."""
     program = SparseProgram(arrays, moves)
     solved = program.model.solve(deadline, program.integers, gap / 2, _NODES)
@@ -178,7 +178,7 @@ def _peaks(height: Floats, window: int) -> Ints:
 
 
 def _search(
-    arrays: SequenceArrays, advice: _Advice, least: TensorPaths, moves: bool, goal: float, seed: int, deadline: float | None
+    arrays: SequenceArrays, advice: _Advice, least: TensorPaths, moves: bool, goal: float, seed: int, deadline: Deadline
 ) -> tuple[TensorPaths, int, bool]:
     """Place tensors as the linear program advises, then improve; also paths found, and whether a deadline or signal ended it."""
     prices, guess = advice.prices, advice.paths or least
@@ -199,7 +199,5 @@ def _search(
     return found.paths, found.nodes, advice.interrupted or found.stopped
 
 
-def _left(advice: _Advice, deadline: float | None) -> float:
-    if advice.interrupted:
-        return 0.0
-    return np.inf if deadline is None else max(0.0, deadline - time.monotonic())
+def _left(advice: _Advice, deadline: Deadline) -> float:
+    return 0.0 if advice.interrupted else deadline.left()

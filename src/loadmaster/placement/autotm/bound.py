@@ -11,11 +11,14 @@ import math
 
 import numpy as np
 
-from loadmaster.placement.autotm.sequence_arrays import Floats, SequenceArrays
+from loadmaster.core.arrays import Floats
+from loadmaster.placement.autotm.sequence_arrays import SequenceArrays
 from loadmaster.placement.autotm.sparse_program import Prices
 
-_SHARE = 2**24
+_FIXED_POINT = 2**24
+"""Fractions are rounded down to whole multiples of one part in this many."""
 _MOST_BITS = 100
+"""Bits after the binary point, at most, in which a bound is evaluated."""
 _WIDE = 120
 """Sums of the native kernel stay below 2 to this power."""
 
@@ -25,7 +28,7 @@ def lower_bound(arrays: SequenceArrays, prices: Prices, moves: bool, copies: tup
 
     ``copies``: what copies cost at each use, if not the same at all uses of a tensor.
     """
-    shares = np.floor(prices.shares * _SHARE).astype(np.int32)
+    shares = np.floor(prices.shares * _FIXED_POINT).astype(np.int32)
     to_fast, to_slow = copies or (arrays.to_fast[arrays.tensor], arrays.to_slow[arrays.tensor])
     shift = _shift(arrays, prices, float(to_fast.sum() + 2 * to_slow.sum()))
     memory = np.floor(np.ldexp(prices.memory, shift)).astype(np.int64)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from loadmaster.core.arrays import Floats, Ints
+from loadmaster.core.deadline import NO_DEADLINE, Deadline
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,14 +75,14 @@ class LinearModel:
 
     def solve(
         self,
-        deadline: float | None = None,
+        deadline: Deadline = NO_DEADLINE,
         integers: Ints | None = None,
         gap: float = 0.0,
         nodes: int | None = None,
         stop: Callable[[], bool] | None = None,
         method: str = "choose",
     ) -> Solved:
-        """Run HiGHS, with ``integers`` whole to within ``gap``, until ``deadline`` (`time.monotonic`) or ``stop`` says so."""
+        """Run HiGHS, with ``integers`` whole to within ``gap``, until ``deadline`` or ``stop`` says so."""
         import highspy
 
         solver: Any = highspy.Highs()
@@ -95,9 +93,8 @@ class LinearModel:
             ("mip_rel_gap", gap),
             ("mip_abs_gap", 1e-9),
             ("solver", method),
+            ("time_limit", deadline.left()),
         ]
-        if deadline is not None:
-            options.append(("time_limit", max(0.0, deadline - time.monotonic())))
         if nodes is not None:
             options.append(("mip_max_nodes", nodes))
         for name, value in options:

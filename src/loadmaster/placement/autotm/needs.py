@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.errors import CapacityError
 from loadmaster.placement.autotm.sequence_arrays import SequenceArrays, TensorPaths, least_workspace, placed_paths, spans
 from loadmaster.placement.sequence import KernelSequence
 
 _NAMED = 5
+"""Tensors that an error names before it only counts."""
 
 
 def least_paths(sequence: KernelSequence, arrays: SequenceArrays, moves: bool) -> TensorPaths:
@@ -36,10 +37,10 @@ class _Measured(NamedTuple):
     """A kernel's seconds, shape (algorithms, combinations of places of the ``tabled`` uses), and its algorithms' workspaces in bytes."""
 
     kernel: int
-    uses: NDArray[np.int64]
-    tabled: NDArray[np.int64]
-    table: NDArray[np.float64]
-    workspace: NDArray[np.int64]
+    uses: Ints
+    tabled: Ints
+    table: Floats
+    workspace: Ints
 
 
 def _measured_kernels(arrays: SequenceArrays) -> Iterator[_Measured]:
@@ -50,7 +51,7 @@ def _measured_kernels(arrays: SequenceArrays) -> Iterator[_Measured]:
         yield _Measured(k, uses, uses[: table.shape[1].bit_length() - 1], table, workspace)
 
 
-def _least_combination(arrays: SequenceArrays, measured: _Measured) -> tuple[NDArray[np.bool_], int]:
+def _least_combination(arrays: SequenceArrays, measured: _Measured) -> tuple[Mask, int]:
     """Which operands of a measured kernel are fast in the possible combination that takes the least memory, and its workspace."""
     _, uses, tabled, table, workspace = measured
     index = np.arange(table.shape[1])
@@ -75,7 +76,7 @@ def fits(arrays: SequenceArrays, paths: TensorPaths) -> bool:
     return bool((paths.fast[must] > 0).all()) and bool((_used(arrays, paths) + workspace <= arrays.limit).all())
 
 
-def _paths(arrays: SequenceArrays, must: NDArray[np.bool_], moves: bool) -> TensorPaths:
+def _paths(arrays: SequenceArrays, must: Mask, moves: bool) -> TensorPaths:
     if not moves:
         always = np.zeros(arrays.tensor_count, dtype=bool)
         always[arrays.tensor[must]] = True
@@ -84,7 +85,7 @@ def _paths(arrays: SequenceArrays, must: NDArray[np.bool_], moves: bool) -> Tens
     return TensorPaths(must.astype(np.uint8), nowhere, np.zeros(arrays.tensor_count, dtype=np.uint8))
 
 
-def _used(arrays: SequenceArrays, paths: TensorPaths) -> NDArray[np.int64]:
+def _used(arrays: SequenceArrays, paths: TensorPaths) -> Ints:
     """Bytes that tensors take while each kernel runs, for paths that either never stay in a gap or always do."""
     change = np.zeros(arrays.kernel_count + 1, dtype=np.int64)
     for t in np.unique(arrays.tensor[paths.fast > 0]).tolist():
@@ -94,7 +95,7 @@ def _used(arrays: SequenceArrays, paths: TensorPaths) -> NDArray[np.int64]:
     return change.cumsum()[:-1]
 
 
-def _complaint(sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths, workspace: NDArray[np.int64], k: int) -> str:
+def _complaint(sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths, workspace: Ints, k: int) -> str:
     there = [t for t in range(arrays.tensor_count) if any(start <= k < end for start, end in spans(arrays, paths, t))]
     there.sort(key=lambda t: (-int(arrays.size[t]), t))
     largest = ", ".join(f"{sequence.tensors[t].name!r} ({int(arrays.size[t])} bytes)" for t in there[:_NAMED])

@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.placement.autotm.bound import lower_bound
 from loadmaster.placement.autotm.linear_model import Solved
-from loadmaster.placement.autotm.sequence_arrays import Floats, Ints, LiveRange, SequenceArrays
+from loadmaster.placement.autotm.sequence_arrays import LiveRange, SequenceArrays
 from loadmaster.placement.autotm.sparse_program import Prices, SparseProgram
 from loadmaster.placement.sequence import CopyLink
 
@@ -65,7 +65,7 @@ class OverlapProgram(SparseProgram):
         columns = np.arange(len(at)) + self.model.width - len(at)
         self._parts.append((kernels[at], columns, tables[at, which, index]))
 
-    def _sums(self, computed: NDArray[np.bool_]) -> None:
+    def _sums(self, computed: Mask) -> None:
         super()._sums(computed)
         kernels = np.flatnonzero(computed)
         self._parts.append((kernels, self.time[kernels], np.full(len(kernels), self.second)))

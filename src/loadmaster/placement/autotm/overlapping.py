@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadmaster import _native
+from loadmaster.core.arrays import WHOLE_LIMIT, Floats, Ints
+from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.core.errors import PlacementError
+from loadmaster.core.progress import Progress, no_progress
 from loadmaster.placement.autotm.bound import lower_bound
 from loadmaster.placement.autotm.needs import least_paths
 from loadmaster.placement.autotm.overlap_program import EnginePrices, OverlapProgram, copy_costs, overlap_bound, weighted
-from loadmaster.placement.autotm.sequence_arrays import (
-    Floats,
-    Ints,
-    LiveRange,
-    SequenceArrays,
-    TensorPaths,
-    checked_limits,
-    sequence_arrays,
-    spans,
-)
+from loadmaster.placement.autotm.sequence_arrays import LiveRange, SequenceArrays, TensorPaths, checked_limits, sequence_arrays, spans
 from loadmaster.placement.autotm.sparse_program import free_prices, use_costs
 from loadmaster.placement.decisions import Move, PlacementSolution, Stay, TensorPlacement, fast_bytes, operands_in_slow
 from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.timing import time_moves
 
 _SURE = 1e-6
+"""Distance from 0 or 1 below which the linear program's value of a tensor is taken as decided."""
 _ATTEMPTS = 100
 """Attempts of the search for every use of a tensor, unless they become too much work."""
 _WORK = 3 * 10**8
@@ -39,12 +31,12 @@ _WORK = 3 * 10**8
 
 def place_overlapping(
     sequence: KernelSequence,
-    limits: NDArray[np.int64],
+    limits: Ints,
     *,
     start: TensorPlacement | None = None,
     gap: float = 0.02,
-    deadline: float | None = None,
-    progress: Callable[[str, float], None] | None = None,
+    deadline: Deadline = NO_DEADLINE,
+    progress: Progress | None = None,
     seed: int = 0,
 ) -> PlacementSolution:
     """Place tensors so that kernels, the copies that block them and those that they wait for take little time.
@@ -60,7 +52,7 @@ def place_overlapping(
     gap
         The search ends once it is within this share of the proven bound.
     deadline
-        When to stop, in seconds of `time.monotonic`; without one the budget counts work, so that the answer is always the same.
+        When to stop; without one the budget counts work, so that the answer is always the same.
     progress
         Called with a stage and the share of the work that is done.
     seed
@@ -81,13 +73,13 @@ def place_overlapping(
     limits = checked_limits(sequence, limits)
     if start is not None and (fast_bytes(sequence, start) > limits).any():
         raise PlacementError("the placement to start from exceeds the limits")
-    arrays = sequence_arrays(sequence, np.minimum(limits, 2**62))
+    arrays = sequence_arrays(sequence, np.minimum(limits, WHOLE_LIMIT))
     least = least_paths(sequence, arrays, True)
     best = _Best(sequence, arrays, start)
     if not arrays.kernel_count:
         best.offer(least)
         return PlacementSolution(best.placement, 0.0, 0.0, np.zeros(0))
-    report = progress or (lambda stage, share: None)
+    report = progress or no_progress
     report("solving the linear program", 0.1)
     program = OverlapProgram(arrays, sequence.link)
     solved = program.model.solve(deadline)
@@ -183,7 +175,7 @@ class _Best:
         return seconds
 
     def improve(
-        self, paths: TensorPaths, copies: tuple[Floats, Floats], prices: EnginePrices, goal: float, seed: int, deadline: float | None
+        self, paths: TensorPaths, copies: tuple[Floats, Floats], prices: EnginePrices, goal: float, seed: int, deadline: Deadline
     ) -> tuple[TensorPaths, int, bool]:
         """Search around ``paths``, with the copies of each attempt scheduled."""
         arrays = self.arrays
@@ -194,7 +186,7 @@ class _Best:
             goal=goal,
             seed=seed,
             nodes=min(_WORK, _ATTEMPTS * len(arrays.kernel) * (len(arrays.kernel) + arrays.kernel_count)),
-            seconds=np.inf if deadline is None else max(0.0, deadline - time.monotonic()),
+            seconds=deadline.left(),
         )
         return found.paths, found.rounds, found.stopped
 
@@ -222,7 +214,7 @@ def _candidate(
     advice: tuple[TensorPaths, Floats],
     least: TensorPaths,
     seed: int,
-    deadline: float | None,
+    deadline: Deadline,
 ) -> tuple[TensorPaths, bool]:
     """Paths that are cheap at the prices of the linear program, as if copies took no time of their own."""
     guess, doubt = advice
@@ -240,7 +232,7 @@ def _candidate(
             goal=0.0,
             seed=seed,
             nodes=0,
-            seconds=np.inf if deadline is None else max(0.0, deadline - time.monotonic()),
+            seconds=deadline.left(),
         )
     )
     return found.paths, found.stopped

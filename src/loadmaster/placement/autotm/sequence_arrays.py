@@ -21,16 +21,13 @@ from enum import IntEnum
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadmaster import _native
+from loadmaster.core.arrays import Bits, Floats, Ints, Mask
 from loadmaster.core.errors import PlacementError
 from loadmaster.placement.decisions import Move, Stay, TensorPlacement
 from loadmaster.placement.sequence import KernelSequence, StoredKind
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bits = NDArray[np.uint8]
 TensorPaths = _native.TensorPaths
 
 
@@ -130,7 +127,7 @@ class SequenceArrays:
         )
 
 
-def checked_limits(sequence: KernelSequence, limits: NDArray[np.int64]) -> Ints:
+def checked_limits(sequence: KernelSequence, limits: Ints) -> Ints:
     """The limits as an array; `PlacementError` unless there is a whole number of at least 0 for each kernel."""
     limits = np.asarray(limits)
     if limits.shape != (len(sequence.kernels),) or not np.issubdtype(limits.dtype, np.integer) or (limits < 0).any():
@@ -210,7 +207,7 @@ def least_seconds(arrays: SequenceArrays) -> Floats:
     return least
 
 
-def placed_paths(arrays: SequenceArrays, fast: NDArray[np.bool_]) -> TensorPaths:
+def placed_paths(arrays: SequenceArrays, fast: Mask) -> TensorPaths:
     """Paths of tensors that never move, from the place of each use."""
     there = fast.astype(np.uint8)
     stays, tail = there.copy(), np.zeros(arrays.tensor_count, dtype=np.uint8)

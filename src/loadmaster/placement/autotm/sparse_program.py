@@ -15,20 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Bits, Floats, Ints, Mask
 from loadmaster.placement.autotm.linear_model import LinearModel, Solved
-from loadmaster.placement.autotm.sequence_arrays import (
-    Bits,
-    Floats,
-    Ints,
-    LiveRange,
-    SequenceArrays,
-    TensorPaths,
-    least_seconds,
-    least_workspace,
-    placed_paths,
-)
+from loadmaster.placement.autotm.sequence_arrays import LiveRange, SequenceArrays, TensorPaths, least_seconds, least_workspace, placed_paths
 
 _NONE = -1
 _MATTERS = 1e-3
@@ -312,7 +302,7 @@ class SparseProgram:
             model.entries(rows, self.algorithm[self.arrays.first_algorithm[kernels] + a], np.ones(len(kernels)))
             model.entries(rows[at[which == a]], columns[which == a], np.full(int((which == a).sum()), -1.0))
 
-    def _sums(self, computed: NDArray[np.bool_]) -> None:
+    def _sums(self, computed: Mask) -> None:
         """Time is at least the arithmetic's and each memory's: rows only where they can matter."""
         arrays, model, k = self.arrays, self.model, self.arrays.kernel
         least = least_seconds(arrays)
@@ -395,7 +385,7 @@ class SparseProgram:
         return self._second
 
 
-def _scattered(mask: NDArray[np.bool_], columns: Ints) -> Ints:
+def _scattered(mask: Mask, columns: Ints) -> Ints:
     spread = np.full(len(mask), _NONE)
     spread[mask] = columns
     return spread

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-from numpy.typing import NDArray
-
+from loadmaster.core.arrays import Ints
 from loadmaster.core.errors import CapacityError
 from loadmaster.placement.decisions import all_slow
 from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.strategies.result import BaselineResult, fitting_algorithms, must_be_fast, timed
 
 
-def run(sequence: KernelSequence, limits: NDArray[np.int64]) -> BaselineResult:
+def run(sequence: KernelSequence, limits: Ints) -> BaselineResult:
     """Use every operand in place; `CapacityError` names the first that cannot be."""
     for kernel, needed in zip(sequence.kernels, must_be_fast(sequence), strict=True):
         if needed:

@@ -6,15 +6,13 @@ tighter limits need counts as taken.
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
+from loadmaster.core.arrays import Ints
 from loadmaster.placement.decisions import Stay, TensorPlacement
 from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.strategies.result import BaselineResult, does_not_fit, fitting_algorithms, must_be_fast, timed
 
 
-def run(sequence: KernelSequence, limits: NDArray[np.int64]) -> BaselineResult:
+def run(sequence: KernelSequence, limits: Ints) -> BaselineResult:
     """O(tensors x kernels of a life)."""
     algorithms, room = fitting_algorithms(sequence, limits)
     first_need: dict[int, int] = {}

@@ -13,14 +13,14 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Ints
 from loadmaster.placement.decisions import Move, Stay, TensorPlacement
 from loadmaster.placement.sequence import KernelSequence, StoredKind
 from loadmaster.placement.strategies.result import BaselineResult, does_not_fit, fitting_algorithms, must_be_fast, timed
 
 
-def run(sequence: KernelSequence, limits: NDArray[np.int64]) -> BaselineResult:
+def run(sequence: KernelSequence, limits: Ints) -> BaselineResult:
     """O(uses x kernels between them)."""
     algorithms, room = fitting_algorithms(sequence, limits)
     needed: list[set[int]] = [set() for _ in sequence.tensors]
@@ -64,7 +64,7 @@ class _Segment:
 class _Assigner:
     """Bytes left while each kernel runs, and seconds that each engine has left then."""
 
-    def __init__(self, sequence: KernelSequence, algorithms: tuple[int, ...], room: NDArray[np.int64]) -> None:
+    def __init__(self, sequence: KernelSequence, algorithms: tuple[int, ...], room: Ints) -> None:
         self.sequence = sequence
         self.room = room
         rows = zip(sequence.kernels, algorithms, strict=True)

@@ -12,8 +12,8 @@ from collections import deque
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Floats, Ints
 from loadmaster.placement.decisions import Move, Stay, TensorPlacement, all_fast
 from loadmaster.placement.sequence import KernelSequence, StoredKind
 from loadmaster.placement.strategies.result import BaselineResult, does_not_fit, fitting_algorithms, timed
@@ -33,7 +33,7 @@ class _Gap(NamedTuple):
         return slice(self.before + 2, self.after - 1)
 
 
-def run(sequence: KernelSequence, limits: NDArray[np.int64]) -> BaselineResult:
+def run(sequence: KernelSequence, limits: Ints) -> BaselineResult:
     """O(tensors x kernels of a gap)."""
     algorithms, room = fitting_algorithms(sequence, limits)
     over = sequence.live_bytes(workspace=False) - room
@@ -50,7 +50,7 @@ def run(sequence: KernelSequence, limits: NDArray[np.int64]) -> BaselineResult:
     return timed(sequence, TensorPlacement(tuple(stay for pair in stays.values() for stay in pair), tuple(moves), algorithms))
 
 
-def _choose(sequence: KernelSequence, over: NDArray[np.int64]) -> list[_Gap]:
+def _choose(sequence: KernelSequence, over: Ints) -> list[_Gap]:
     """Gaps in the order in which they begin; ``over`` becomes what is left over the limit with these tensors away."""
     gaps = []
     for t, uses in enumerate(sequence.uses):
@@ -69,7 +69,7 @@ def _choose(sequence: KernelSequence, over: NDArray[np.int64]) -> list[_Gap]:
     return sorted(chosen, key=lambda gap: (gap.before, gap.tensor))
 
 
-def _completions(sequence: KernelSequence, gaps: list[_Gap], clock: NDArray[np.float64], over: NDArray[np.int64]) -> list[int]:
+def _completions(sequence: KernelSequence, gaps: list[_Gap], clock: Floats, over: Ints) -> list[int]:
     """The position by which each copy out is complete: when the engine gets there, or where its memory is needed."""
     ends = []
     free = 0.0

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-import numpy as np
-from numpy.typing import NDArray
-
+from loadmaster.core.arrays import Ints
 from loadmaster.placement.decisions import Move, Stay, TensorPlacement
 from loadmaster.placement.sequence import KernelSequence, StoredKind
 from loadmaster.placement.strategies.result import BaselineResult, does_not_fit, fitting_algorithms, must_be_fast, timed
@@ -19,7 +17,7 @@ _PASSES = 8
 """Steps after which weights that come and go begin every step in the slow memory."""
 
 
-def run(sequence: KernelSequence, limits: NDArray[np.int64]) -> BaselineResult:
+def run(sequence: KernelSequence, limits: Ints) -> BaselineResult:
     """O(operands + evictions) for a step; steps are repeated until weights end where they begin."""
     algorithms, room = fitting_algorithms(sequence, limits)
     carried = {t for t, tensor in enumerate(sequence.tensors) if tensor.kind is StoredKind.WEIGHT}
@@ -34,7 +32,7 @@ def run(sequence: KernelSequence, limits: NDArray[np.int64]) -> BaselineResult:
 class _Step:
     """One step: what is in the fast memory, least recently used first, since when, and whether a slow copy is valid."""
 
-    def __init__(self, sequence: KernelSequence, room: NDArray[np.int64], carried: set[int]) -> None:
+    def __init__(self, sequence: KernelSequence, room: Ints, carried: set[int]) -> None:
         self.sequence = sequence
         self.sizes = sequence.sizes.tolist()
         self.ends = sequence.lifetimes[:, 1].tolist()

@@ -15,8 +15,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.allocation.gap_placer import place
+from loadmaster.allocation.problem import FREE, Problem
+from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.errors import PlacementError
 from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.strategies.result import BaselineResult, fitting_algorithms
@@ -25,12 +27,12 @@ _TOUCHES = 2**22
 """Blocks touched in a step, about."""
 
 
-def run(sequence: KernelSequence, limits: NDArray[np.int64]) -> BaselineResult:
+def run(sequence: KernelSequence, limits: Ints) -> BaselineResult:
     """O(blocks touched). The cache is as large as the tightest limit beside workspace."""
     if not all(math.isfinite(o.slow_seconds) for kernel in sequence.kernels for o in kernel.operands):
         raise PlacementError("2lm needs a machine whose kernels can use the slow memory in place: leave it out")
     algorithms, room = fitting_algorithms(sequence, limits)
-    capacity = int(room.min(initial=2**62))
+    capacity = int(room.min(initial=WHOLE_LIMIT))
     touched = sum(int(sequence.sizes[o.tensor]) for kernel in sequence.kernels for o in kernel.operands)
     block = 1 << max(0, -(-touched // _TOUCHES) - 1).bit_length()
     address = first_fit_addresses(sequence, block)
@@ -98,15 +100,11 @@ class _Cache:
 
 def first_fit_addresses(sequence: KernelSequence, block: int) -> list[int]:
     """The lowest block at which each tensor fits when its life begins; what ends before frees its blocks first."""
-    from loadmaster import _native
-
-    blocks = -(-sequence.sizes // block)
-    count = len(blocks)
     begin, end = (np.ascontiguousarray(column) for column in sequence.lifetimes.T)
-    one, nowhere, none = np.ones(count, dtype=np.int64), np.full(count, -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
-    order = np.lexsort((np.arange(count), begin))
-    problem = _native.PackingProblem(blocks, one, nowhere, np.arange(count + 1), begin, end, none, blocks)
-    return [max(0, int(offset)) for offset in problem.place_in_order(order).offsets]
+    count = len(begin)
+    anywhere = np.full(count, FREE, dtype=np.int64)
+    problem = Problem(begin, end, -(-sequence.sizes // block), np.ones(count, dtype=np.int64), anywhere, anywhere)
+    return [max(0, offset) for offset in place(problem, np.lexsort((np.arange(count), begin))).tolist()]
 
 
 def slow_bandwidths(sequence: KernelSequence) -> tuple[float, float]:

@@ -10,13 +10,11 @@ from loadmaster.core.errors import PlacementError
 from loadmaster.core.registry import Registry
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from loadmaster.core.arrays import Ints
     from loadmaster.placement.sequence import KernelSequence
     from loadmaster.placement.strategies.result import BaselineResult
 
-    Baseline: TypeAlias = Callable[[KernelSequence, NDArray[np.int64]], BaselineResult]
+    Baseline: TypeAlias = Callable[[KernelSequence, Ints], BaselineResult]
 
 _PACKAGE = "loadmaster.placement.strategies"
 
@@ -43,7 +41,7 @@ def strategy_summaries() -> dict[str, str]:
     return ENGINES | PLACING.summaries()
 
 
-def baseline(name: str, sequence: KernelSequence, limits: NDArray[np.int64]) -> BaselineResult:
+def baseline(name: str, sequence: KernelSequence, limits: Ints) -> BaselineResult:
     """Simulate a baseline with ``limits`` bytes of fast memory while each kernel runs, shape (kernels,).
 
     All but ``all-fast`` keep the limits.

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from loadmaster.core.arrays import Ints
 from loadmaster.core.errors import CapacityError
 from loadmaster.placement.decisions import TensorPlacement, fast_bytes
 from loadmaster.placement.sequence import KernelSequence
@@ -43,7 +41,7 @@ def must_be_fast(sequence: KernelSequence) -> list[set[int]]:
     return needed
 
 
-def fitting_algorithms(sequence: KernelSequence, limits: NDArray[np.int64]) -> tuple[tuple[int, ...], NDArray[np.int64]]:
+def fitting_algorithms(sequence: KernelSequence, limits: Ints) -> tuple[tuple[int, ...], Ints]:
     """Each kernel's first algorithm, or the fastest that leaves room for what must be fast; and the bytes left beside its workspace.
 
     Raises `CapacityError` naming a kernel for which no algorithm does.

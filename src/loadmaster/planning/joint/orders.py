@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Ints
 from loadmaster.workloads.job import Workload
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -92,6 +90,7 @@ def order_of(chain: Chain, blocks: Sequence[Block]) -> Ints:
 
 
 _MOST_ENDS = 512
+"""Steps of a chain at which a block may end, at most, so that choosing blocks takes bounded time."""
 
 
 def _ends(chain: Chain) -> Ints:

@@ -7,9 +7,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from loadmaster import _native
+from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.task_graph import task_graph
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.energy_model import EnergyModel
@@ -18,9 +18,6 @@ from loadmaster.planning.decisions import Copy, Placement, Residence, Schedule, 
 from loadmaster.planning.goal import Goal, overflowing
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -103,7 +100,7 @@ class JointProblem:
         run = self._native.evaluate(order, _native.JointOptions(**given))
         if run.makespan < 0:
             return Evaluation(run, None)
-        score = self.goal.score(run.end[: len(self.workload.jobs)], run.makespan, lambda: self._energy_of(run))
+        score = self.goal.score(run.end[: len(self.workload.jobs)], run.makespan, lambda: self.energy_of(run))
         # Behind the highest buffer nothing needs to be aligned.
         room = self.target.main.padded(int(self.target.main.capacity * options.main_filled_fraction))
         if int(self._padded.sum()) > room:
@@ -123,22 +120,19 @@ class JointProblem:
         here = self._in_main(run) | ~made
         return _most_alive(start[here], end[here], self._padded[here])
 
-    def _in_main(self, run: _native.JointEvaluation) -> NDArray[np.bool_]:
-        """Tensors that main memory holds because they are outputs, read there, or used nowhere else."""
-        tensor, write, in_fast = self.table.operand_tensor, self.table.operand_write, run.row_stay >= 0
-        used, in_main = np.zeros((2, len(self._output)), dtype=np.bool_)
-        used[tensor[in_fast]] = True
-        in_main[tensor[~in_fast & ~write]] = True
-        return np.asarray(in_main | self._output | ~used)
+    def _in_main(self, run: _native.JointEvaluation) -> Mask:
+        """Tensors that main memory holds because they are outputs, used there, or used nowhere else."""
+        # As `written_to_main` in src/native/joint/admission.cpp; tests/test_twins.py holds the two together.
+        tensor, in_fast = self.table.operand_tensor, run.row_stay >= 0
+        in_fast_somewhere, in_main_somewhere = np.zeros((2, len(self._output)), dtype=np.bool_)
+        in_fast_somewhere[tensor[in_fast]] = True
+        in_main_somewhere[tensor[~in_fast]] = True
+        return np.asarray(self._output | in_main_somewhere | ~in_fast_somewhere)
 
-    def _energy_of(self, run: _native.JointEvaluation) -> int:
+    def energy_of(self, run: _native.JointEvaluation) -> int:
         """Femtojoules of an evaluation."""
         tensor, write, in_fast = self.table.operand_tensor, self.table.operand_write, run.row_stay >= 0
-        # What goes to main memory: as `written_to_main` in src/native/joint/admission.cpp.
-        to_main, kept = self._output.copy(), np.zeros(len(self._output), dtype=np.bool_)
-        to_main[tensor[~in_fast]] = True
-        kept[tensor[in_fast]] = True
-        uses_main = np.where(write, (to_main | ~kept)[tensor], ~in_fast)
+        uses_main = np.where(write, self._in_main(run)[tensor], ~in_fast)
         copied = int(self._bytes[run.stay_tensor[run.copies]].sum())
         return self.energy.of_plan(run.core, uses_main, in_fast, copied, run.makespan)
 
@@ -252,5 +246,5 @@ def _widths(workload: Workload, table: JobTable, target: Target) -> Floats:
         for operand in job.reads:
             tensor = index[operand.tensor]
             if workload.tensors[tensor].producer < 0:
-                seconds[number] += min(operand.bytes, workload.tensors[tensor].bytes) / readers[tensor] / target.main.read_bandwidth
+                seconds[number] += target.main.link_seconds(min(operand.bytes, workload.tensors[tensor].bytes) / readers[tensor], 0)
     return np.asarray(seconds + 1e-12)

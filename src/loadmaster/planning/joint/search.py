@@ -10,21 +10,20 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from loadmaster.core.arrays import Floats, Ints
+from loadmaster.core.progress import Progress, no_progress
 from loadmaster.planning.decisions import Score
-from loadmaster.planning.joint.orders import Block, Chain, Ints, best_blocks, chains, order_of
-from loadmaster.planning.joint.problem import Evaluation, Floats, JointOptions, JointProblem
+from loadmaster.planning.joint.orders import Block, Chain, best_blocks, chains, order_of
+from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
 from loadmaster.planning.joint.timed_orders import timed_keys
 
 _TOLERANCE = 0.002
-"""Share by which a neighbour may be worse than what the search is at, in the mean and at the start."""
+"""Relative distance by which a neighbour may be worse than the current design, in the mean and at the start of the search."""
 
-_FRUGAL = 1e6
-"""Thrift that leaves each job only the cores of least energy."""
+_ENERGY_ONLY = 1e6
+"""Weight of energy at which each job goes to the core of least energy, whatever time it takes there."""
 
 T = TypeVar("T")
-
-Progress = Callable[[int, int, Score], None]
-"""Called with evaluations done, evaluations in all, and the best score."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class JointSearch:
         samples: int,
         seed: int,
         late: Callable[[], bool] | None = None,
-        progress: Progress | None = None,
+        progress: Progress = no_progress,
     ) -> None:
         self.interrupted = False
         self._problem, self._samples, self._late, self._progress = problem, samples, late, progress
@@ -130,8 +129,8 @@ class JointSearch:
         score = evaluation.score
         if score is not None and (self._best is None or score < self._best[0].judged):
             self._best = (evaluation, order, choices)
-        if self._progress is not None and self._best is not None:
-            self._progress(self._done, self._samples, self._best[0].judged)
+        if self._best is not None:
+            self._progress("planning jointly", min(1.0, self._done / self._samples))
         return score
 
     def _offer(self, design: Design, tolerance: float = 1.0) -> Score | None:
@@ -156,12 +155,12 @@ class JointSearch:
         """Ways to fill the memory, and to choose cores, that suit the goal."""
         slacks, goal = (0, self._cores, 4 * self._cores), self._problem.goal
         if goal.objective == "energy":
-            for slack, thrift in itertools.product(slacks[:2], (0.0, 1.0, _FRUGAL)):
+            for slack, energy_weight in itertools.product(slacks[:2], (0.0, 1.0, _ENERGY_ONLY)):
                 yield JointOptions(
                     release_delay_positions=slack,
                     prefetch_single_use=False,
                     fast_link_price=self._problem.energy_price,
-                    energy_weight=thrift,
+                    energy_weight=energy_weight,
                 )
             return
         for slack, once in itertools.product(slacks, (True, False)):
@@ -191,7 +190,7 @@ class JointSearch:
         """Networks by how much they are waited for: the one whose latency counts, then by deadline."""
         goal, names = self._problem.goal, [info.name for info in self._problem.workload.networks]
         due = {name: deadline for name, _, deadline in goal.timings() if deadline is not None}
-        return sorted(range(len(names)), key=lambda n: (names[n] != goal.favourite, names[n] not in due, due.get(names[n], 0)))
+        return sorted(range(len(names)), key=lambda n: (names[n] != goal.latency_network, names[n] not in due, due.get(names[n], 0)))
 
     def _timed(self) -> Iterator[Design]:
         """Designs that follow the times at which mini-batches come and are due."""
@@ -270,7 +269,7 @@ class JointSearch:
     def _grid(self) -> Iterator[tuple[str, tuple[Any, ...]]]:
         goal = self._problem.goal
         if goal.needs_energy:
-            yield "energy_weight", (0.0, 1.0, _FRUGAL)
+            yield "energy_weight", (0.0, 1.0, _ENERGY_ONLY)
             yield "fast_link_price", (self._problem.energy_price,)
         if goal.pressing:
             yield "urgent_networks_first", (False, True)
@@ -302,8 +301,8 @@ class JointSearch:
         """Change one choice, now and then one that matters for this goal only."""
         goal = self._problem.goal
         if goal.needs_energy and generator.random() < 0.15:
-            thrift = float(generator.choice([0.0, 0.3, 1.0, 3.0, _FRUGAL]))
-            return replace(choices, energy_weight=thrift, fast_link_price=float(generator.choice([0.0, self._problem.energy_price])))
+            energy_weight = float(generator.choice([0.0, 0.3, 1.0, 3.0, _ENERGY_ONLY]))
+            return replace(choices, energy_weight=energy_weight, fast_link_price=float(generator.choice([0.0, self._problem.energy_price])))
         if goal.pressing and generator.random() < 0.2:
             return replace(choices, urgent_networks_first=not choices.urgent_networks_first)
         return _other_choices(choices, self._cores, generator)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from loadmaster.core.arrays import Floats
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.planning.goal import Goal
-from loadmaster.planning.joint.problem import Floats
 
 
 def timed_keys(goal: Goal, done: Floats, own: Floats) -> Iterator[Floats]:

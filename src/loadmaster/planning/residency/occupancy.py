@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from loadmaster.core.arrays import Ints
 
 
 class Occupancy:
@@ -27,6 +28,6 @@ class Occupancy:
         return int(full[-1]) + 1 if full.size else 0
 
     @property
-    def used(self) -> NDArray[np.int64]:
+    def used(self) -> Ints:
         """Bytes in use, by slot."""
         return self._used

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Floats, Mask
 from loadmaster.cost.job_table import JobTable
+from loadmaster.cost.job_times import link_seconds
 from loadmaster.planning.decisions import Placement, Residence, Schedule, Timeline
 from loadmaster.planning.residency.occupancy import Occupancy
 from loadmaster.planning.residency.uses import readers
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Job, TensorInstance
-
-Mask = NDArray[np.bool_]
 
 
 def optimistic(tensors: Sequence[TensorInstance], capacity: int) -> Mask:
@@ -49,13 +48,12 @@ def keep_resident(
     return chosen
 
 
-def saved_seconds(tensors: Sequence[TensorInstance], table: JobTable, target: Target, schedule: Schedule) -> NDArray[np.float64]:
+def saved_seconds(tensors: Sequence[TensorInstance], table: JobTable, target: Target, schedule: Schedule) -> Floats:
     """Seconds of the main link that each tensor would save in the fast memory; an output must be written to main memory all the same."""
     t = table.operand_tensor
-    bytes_moved = table.moved[np.arange(len(t)), schedule.core[table.operand_job]]
-    bandwidth = np.where(table.operand_write, target.main.write_bandwidth, target.main.read_bandwidth)
+    each = link_seconds(table, target.main)[np.arange(len(t)), schedule.core[table.operand_job]]
     output = np.array([tensor.is_output for tensor in tensors])
-    seconds = np.where(table.operand_write & output[t], 0.0, bytes_moved / bandwidth)
+    seconds = np.where(table.operand_write & output[t], 0.0, each)
     return np.bincount(t, weights=seconds, minlength=len(tensors)).astype(np.float64)
 
 

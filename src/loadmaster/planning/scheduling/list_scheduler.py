@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Floats, Int32s, Ints, Mask
+from loadmaster.core.deadline import NO_DEADLINE, Deadline
+from loadmaster.core.progress import Progress, no_progress
 from loadmaster.core.task_graph import task_graph
 from loadmaster.cost.job_times import JobTimes
 from loadmaster.mapping.local_search import Walk, late_acceptance
@@ -17,12 +18,9 @@ from loadmaster.mapping.priorities import perturbed, upward_rank
 from loadmaster.planning.decisions import Schedule
 from loadmaster.workloads.job import Job
 
-Progress = Callable[[int, int, int], None]
-"""Called with samples done, samples in all, and the best makespan in picoseconds."""
+_Start = tuple[Floats, Mask | None]
 
-_Start = tuple[NDArray[np.float64], NDArray[np.bool_] | None]
-
-Judge = Callable[[NDArray[np.int32], NDArray[np.int64], int], tuple[int, ...]]
+Judge = Callable[[Int32s, Ints, int], tuple[int, ...]]
 """Score of a schedule, small if it is good, by the core and the end of every job and the makespan in picoseconds."""
 
 
@@ -30,8 +28,8 @@ class _Scored(NamedTuple):
     """A schedule and its score."""
 
     score: tuple[int, ...]
-    core: NDArray[np.int32]
-    order: NDArray[np.int64]
+    core: Int32s
+    order: Ints
     makespan: int
 
 
@@ -41,20 +39,20 @@ def map_jobs(
     *,
     samples: int,
     seed: int,
-    deadline: float | None = None,
-    progress: Progress | None = None,
+    deadline: Deadline = NO_DEADLINE,
+    progress: Progress = no_progress,
     judge: Judge | None = None,
-    release: NDArray[np.int64] | None = None,
-    urgency: NDArray[np.float64] | None = None,
-    allowed: Sequence[NDArray[np.bool_]] = (),
+    release: Ints | None = None,
+    urgency: Floats | None = None,
+    allowed: Sequence[Mask] = (),
 ) -> Schedule:
     """Find a schedule that respects dependencies.
 
     Starts from the upward rank of HEFT (Topcuoglu et al., 2002): the longest path from a job to the end, each job at its fastest core; and
     from ``urgency``, other priorities, if there are any. Then
     a (1+1) search multiplies the priorities of random jobs by random factors and keeps what is no worse, ``samples`` evaluations
-    in all, each O(jobs x cores x (cores + log jobs)). Only ``deadline`` (of :func:`time.monotonic`) or Ctrl-C ends it earlier,
-    and the best so far is returned.
+    in all, each O(jobs x cores x (cores + log jobs)). Only ``deadline`` or Ctrl-C ends it earlier, and the
+    best so far is returned.
 
     Good is what ``judge`` says, or a short makespan. No job starts before its ``release`` in picoseconds. Each of ``allowed`` says where
     jobs may run, shape (jobs, cores), and is tried beside freedom.
@@ -85,8 +83,8 @@ def map_jobs(
         lambda found: found.score,
         memory=1,
         samples=samples,
-        expired=lambda: deadline is not None and time.monotonic() > deadline,
-        progress=lambda walk: None if progress is None else progress(walk.evaluations, samples, walk.found.makespan),
+        expired=deadline.passed,
+        progress=lambda walk: progress("mapping", walk.evaluations / samples),
     )
     found = walk.found
     return Schedule(found.core, found.order, found.makespan, walk.evaluations, walk.interrupted)

@@ -7,24 +7,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.job_table import JobTable
-from loadmaster.cost.job_times import whole_picoseconds
+from loadmaster.cost.job_times import link_seconds, whole_picoseconds
 from loadmaster.mapping.priorities import upward_rank
 from loadmaster.planning.decisions import MakespanBound
 from loadmaster.targets.hardware import Memory, Target
 from loadmaster.workloads.job import Job, TensorInstance
 
 _WEIGHT_BITS = 30
+"""Bits of the integers to which multipliers are rounded."""
 _FINE = 64
 """Parts of a picosecond in which needs are counted, so that rounding each down loses little of their sum."""
 _CUTS = 60
+"""Cutting planes of the linear program, at most."""
 _MOST_ENUMERATED = 8
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+"""Operands of a job, at most, whose every distribution over the memories is tried."""
 
 
 def makespan_bound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, target: Target) -> MakespanBound:
@@ -78,7 +78,7 @@ def _needs(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTab
     link = [_link_time(table, memory, free) for memory in target.memories]
     forced = _link_time(table, target.main, accesses & ~free).sum(axis=2)
     inbound, outbound = _compulsory_inbound(jobs, tensors, target.main.in_place), int(sizes[activation & output].sum())
-    fixed = int(_fine(np.array(inbound / target.main.read_bandwidth + outbound / target.main.write_bandwidth)))
+    fixed = int(_fine(np.array(target.main.link_seconds(inbound, outbound))))
     # A job lasts a whole number of picoseconds, so rounding up is sound here.
     core = whole_picoseconds(np.maximum(table.compute, _moving_time(table, target) * (1 - 1e-12))) * _FINE
     inside = int(table.moved[accesses & ~free].min(axis=1).sum())
@@ -97,7 +97,7 @@ def _moving_time(table: JobTable, target: Target) -> Floats:
         return least
     first = np.searchsorted(table.operand_job, np.arange(len(least) + 1))
     # Seconds of an operand in each memory: shape (memories, operands, cores).
-    seconds = np.stack([_access_seconds(table, memory) for memory in (target.main, target.fast)])
+    seconds = np.stack([link_seconds(table, memory) for memory in (target.main, target.fast)])
     for count in range(1, _MOST_ENUMERATED + 1):
         jobs = np.flatnonzero(np.diff(first) == count)
         rows = first[jobs][:, None] + np.arange(count)
@@ -107,11 +107,6 @@ def _moving_time(table: JobTable, target: Target) -> Floats:
             best = np.minimum(best, np.maximum(*times))
         least[jobs] = np.maximum(least[jobs], best)
     return least
-
-
-def _access_seconds(table: JobTable, memory: Memory) -> Floats:
-    bandwidth = np.where(table.operand_write, memory.write_bandwidth, memory.read_bandwidth)
-    return np.asarray(table.moved / bandwidth[:, None])
 
 
 def _crowded(tensors: Sequence[TensorInstance], table: JobTable, target: Target) -> tuple[int, int]:
@@ -131,7 +126,7 @@ def _crowded(tensors: Sequence[TensorInstance], table: JobTable, target: Target)
         tensor = tensors[t]
         if tensor.kind != "activation" or tensor.bytes > fast.capacity or (write and tensor.is_output):
             continue
-        seconds = moved / (target.main.write_bandwidth if write else target.main.read_bandwidth)
+        seconds = target.main.link_seconds(0 if write else moved, moved if write else 0)
         size, before, bytes_before = costs.setdefault(job, {}).get(t, (tensor.bytes, 0.0, 0))
         costs[job][t] = (size, before + seconds, bytes_before + moved)
     time = size_moved = 0
@@ -158,12 +153,12 @@ def _cheapest_cover(excess: int, items: list[tuple[int, float]]) -> float:
     return total * (1 - 1e-12)
 
 
-def _link_time(table: JobTable, memory: Memory, rows: NDArray[np.bool_]) -> Ints:
+def _link_time(table: JobTable, memory: Memory, rows: Mask) -> Ints:
     """Time of a memory's link that some operands of every job need on every core, by direction."""
-    seconds = np.zeros((*table.compute.shape, 2))
-    for direction, bandwidth in enumerate((memory.read_bandwidth, memory.write_bandwidth)):
+    seconds, each = np.zeros((*table.compute.shape, 2)), link_seconds(table, memory)
+    for direction in (0, 1):
         chosen = rows & (table.operand_write == bool(direction))
-        np.add.at(seconds[:, :, direction], table.operand_job[chosen], table.moved[chosen] / bandwidth)
+        np.add.at(seconds[:, :, direction], table.operand_job[chosen], each[chosen])
     return _fine(seconds)
 
 

@@ -11,6 +11,7 @@ from loadmaster.core.units import parse_bandwidth, parse_bytes
 from loadmaster.targets.hardware import Target
 
 _MOST_POINTS = 10_000
+"""Machines of one sweep, at most."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,10 +36,14 @@ def point_key(shared: str, target: Target) -> str:
 @lru_cache(maxsize=1)
 def _code() -> bytes:
     """Digest of the package, native code included: what another version planned is not taken for this one's."""
-    from loadmaster import _native
+    return hashlib.sha256(b"".join(file.read_bytes() for file in code_files())).digest()
 
-    sources = [*Path(__file__).parent.rglob("*.py"), Path(_native.__file__)]
-    return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(sources))).digest()
+
+def code_files() -> list[Path]:
+    """Files of the package, Python and native, in order."""
+    from loadmaster import _native, core
+
+    return sorted([*Path(core.__path__[0]).parent.rglob("*.py"), Path(_native.__file__)])
 
 
 class SweepStore:

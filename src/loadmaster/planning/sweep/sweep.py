@@ -9,13 +9,12 @@ from contextlib import nullcontext
 from typing import Any
 
 from loadmaster.core.errors import CapacityError, TargetError
+from loadmaster.core.progress import Progress, no_progress
 from loadmaster.planning.sweep.design_space import Axes, DesignPoint, Sweep, machine
 from loadmaster.planning.sweep.store import SweepStore, networks_key, point_key
 from loadmaster.planning.sweep.workers import local_processes
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
-
-Progress = Callable[[str, float], None]
 
 
 def sweep(
@@ -58,7 +57,7 @@ def sweep(
     keys = [point_key(shared, each) for each in machines]
     found = {key: point for key in keys if store is not None and (point := store.get(key)) is not None}
     reused = len(found)
-    report = progress or (lambda stage, share: None)
+    report = progress or no_progress
 
     def keep(key: str, point: DesignPoint) -> None:
         found[key] = point

@@ -19,6 +19,7 @@ from loadmaster.targets.hardware import Memory
 
 NOWHERE = -1
 _LONGEST_NAME = 120
+"""Characters of a name that a message quotes, at most."""
 
 
 class Step(NamedTuple):

@@ -17,7 +17,9 @@ from loadmaster.planning.verify import curves, dataflow, energy, figures, goals,
 from loadmaster.planning.verify.facts import Facts
 
 _COUNTED = 10_000
-_LONGEST = 1000
+"""Further violations of a rule that are counted, at most."""
+_MESSAGE_LENGTH = 1000
+"""Characters of a message, at most."""
 
 Check = Callable[[Facts], Iterator[str]]
 
@@ -107,4 +109,4 @@ def _violations(rule: str, messages: Iterator[str]) -> Iterator[Violation]:
 def _line(message: str) -> str:
     """One printable line of bearable length, whatever memories and cores are called."""
     shown = message if message.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message)
-    return shown if len(shown) <= _LONGEST else shown[: _LONGEST - 3] + "..."
+    return shown if len(shown) <= _MESSAGE_LENGTH else shown[: _MESSAGE_LENGTH - 3] + "..."

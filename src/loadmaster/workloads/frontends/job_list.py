@@ -11,7 +11,8 @@ from loadmaster.workloads.job import Job, NetworkInfo, Operand, OperatorInfo, Ro
 
 COLUMNS = ("K", "C", "Y", "X", "R", "S", "type")
 _KINDS = ("FullyConnected", "Conv", "DepthwiseConv", "Gemm")
-_EXTENT = 2**31
+_EXTENT_LIMIT = 2**31
+"""Extents of loops stay below this."""
 _MOST_MACS = 2**53
 """Double precision counts the multiply-accumulates of a job exactly up to here."""
 
@@ -53,7 +54,7 @@ def read_job_list(path: str | Path) -> Workload:
 def layer_of(row: Row) -> tuple[str, LoopNest, tuple[int, int, int]]:
     """Kind, loop nest, and the elements of input, weight and output."""
     kind = row.whole("type", 0, len(_KINDS))
-    k, c, y, x, r, s = (row.whole(column, 1, _EXTENT) for column in COLUMNS[:-1])
+    k, c, y, x, r, s = (row.whole(column, 1, _EXTENT_LIMIT) for column in COLUMNS[:-1])
     for column, size in zip(("Y", "X", "R", "S"), (y, x, r, s), strict=True):
         if size != 1 and (kind == 0 or (kind == 3 and column != "Y")):
             raise JobError(f"{row.where(column)} is {size}: it must be 1 for a layer of type {kind}")

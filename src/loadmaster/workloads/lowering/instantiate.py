@@ -153,7 +153,7 @@ class _MiniBatch:
             self._instances[storage] = []
             for tile in range(split.tiles):
                 part = name if split.tiles == 1 else f"{name}[{tile}/{split.tiles}]"
-                size = split.share(tensor.bytes, tile)
+                size = split.bytes_of_tile(tensor.bytes, tile)
                 instance = TensorInstance(part, self._network, storage, mini_batch, size, str(tensor.kind), is_output)
                 self._builder.tensors.setdefault(part, instance)
                 self._instances[storage].append(part)
@@ -175,14 +175,14 @@ class _MiniBatch:
             # Cut along the same channels: only the parts that hold the tile's own.
             each = access.bytes // split.channels
             return [(part, each * split.overlap(tile, source, i)) for i, part in enumerate(parts)]
-        touched = split.share(access.bytes, tile) if divides and len(parts) == 1 else access.bytes
+        touched = split.bytes_of_tile(access.bytes, tile) if divides and len(parts) == 1 else access.bytes
         total = sum(self._builder.tensors[part].bytes for part in parts)
         return [(part, -(-touched * self._builder.tensors[part].bytes // total)) for part in parts]
 
     def _writes(self, group: FusedOp, split: Split, tile: int, job: int) -> list[Operand]:
         operands = []
         for access in group.writes:
-            size = split.share(self._graph.tensors[access.tensor].bytes, tile)
+            size = split.bytes_of_tile(self._graph.tensors[access.tensor].bytes, tile)
             name = self._part(access.tensor, split, tile)
             is_output = access.tensor in self._outputs
             instance = TensorInstance(
@@ -203,7 +203,7 @@ class _MiniBatch:
             kind=group.main.kind,
             operators=tuple(op.name for op in group.ops),
             nests=tuple(replace(nest, k=split.part(tile)) if split.tiles > 1 else nest for nest in group.nests),
-            elements=split.share(group.elements, tile),
+            elements=split.bytes_of_tile(group.elements, tile),
             bits=group.main.bits,
             reads=tuple(reads),
             writes=tuple(writes),

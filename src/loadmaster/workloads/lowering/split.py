@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from loadmaster.workloads.lowering.fuse import FusedOp
 
 _MOST_TILES = 256
+"""Tiles of one operator, at most."""
 _SIDE_BY_SIDE = (4, 2, 1)
 """Tiles that should fit at once, so that one is fetched while others are worked on: the most that is possible."""
 
@@ -23,8 +24,8 @@ class Split:
         first, last = self.range(tile)
         return last - first
 
-    def share(self, size: int, tile: int) -> int:
-        """Bytes of ``size`` that belong to one tile; the tiles' shares add up to ``size``."""
+    def bytes_of_tile(self, size: int, tile: int) -> int:
+        """Bytes of ``size`` that belong to one tile; the tiles' bytes add up to ``size``."""
         first, last = self.range(tile)
         return size * last // self.channels - size * first // self.channels
 

@@ -16,7 +16,9 @@ STATED = 8 << 20
 
 _STATUS = Path("/proc/self/status")
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""Numbers of these options of glibc's ``mallopt``."""
 _SMALL, _LARGE = 128 << 10, 32 << 20
+"""Bytes of a freed block from which on glibc returns it to the system: in a new process, and at most."""
 
 
 def return_freed_memory() -> None:

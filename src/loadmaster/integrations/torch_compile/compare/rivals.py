@@ -14,8 +14,10 @@ from torch.utils.checkpoint import checkpoint
 
 from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile, pages
 
-_BOUNCE = 16 << 20
+_BUFFER_BYTES = 16 << 20
+"""Bytes of the buffer through which copies to and from a file go."""
 _SMALLEST = 64 << 10
+"""Bytes below which a tensor is not offloaded."""
 
 
 class SavedToFile:
@@ -28,7 +30,7 @@ class SavedToFile:
     def __init__(self, file: SlowFile, kept: Callable[[torch.Tensor], bool]) -> None:
         self.file, self.kept = file, kept
         self.moved = 0
-        self._map = mmap.mmap(-1, _BOUNCE)
+        self._map = mmap.mmap(-1, _BUFFER_BYTES)
         self._memory = memoryview(self._map)
         self._bounce = torch.frombuffer(self._map, dtype=torch.uint8)
 
@@ -44,8 +46,8 @@ class SavedToFile:
         dense = tensor.detach().contiguous()
         flat = dense.view(-1).view(torch.uint8)
         slot = self.file.reserve(pages(flat.numel()))
-        for start in range(0, flat.numel(), _BOUNCE):
-            part = flat[start : start + _BOUNCE]
+        for start in range(0, flat.numel(), _BUFFER_BYTES):
+            part = flat[start : start + _BUFFER_BYTES]
             self._bounce[: part.numel()].copy_(part)
             with self._memory[: pages(part.numel())] as memory:
                 self.file.write(memory, slot + start)
@@ -58,8 +60,8 @@ class SavedToFile:
         slot, shape, stride, dtype = packed
         dense = torch.empty(shape, dtype=dtype)
         flat = dense.view(-1).view(torch.uint8)
-        for start in range(0, flat.numel(), _BOUNCE):
-            part = flat[start : start + _BOUNCE]
+        for start in range(0, flat.numel(), _BUFFER_BYTES):
+            part = flat[start : start + _BUFFER_BYTES]
             with self._memory[: pages(part.numel())] as memory:
                 self.file.read(memory, slot + start)
             part.copy_(self._bounce[: part.numel()])

@@ -16,6 +16,7 @@ from loadmaster.integrations.torch_compile.devices.slow_file import PAGE, SlowFi
 from loadmaster.placement.sequence import CopyLink
 
 _PROBE = 16 << 20
+"""Bytes of the copies by which the slow memory's bandwidth is measured."""
 
 
 class CpuMemory:

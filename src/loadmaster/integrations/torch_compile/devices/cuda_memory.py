@@ -23,6 +23,7 @@ from loadmaster.integrations.torch_compile.devices.slow_file import pages
 from loadmaster.placement.sequence import CopyLink
 
 _PROBE = 64 << 20
+"""Bytes of the copies by which the link's bandwidth is measured."""
 
 
 class CudaArena:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from loadmaster.workloads.frontends.onnx.types import Array, Node
+from loadmaster.core.arrays import Array
+from loadmaster.workloads.frontends.onnx.types import Node
 
 LARGEST_FOLD = 4096
 """Elements of a constant whose values are kept: far more than any shape, far less than weights."""

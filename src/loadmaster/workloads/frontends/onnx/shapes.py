@@ -15,11 +15,12 @@ from typing import Any, TypeAlias
 import onnx
 from onnx import defs, shape_inference
 
+from loadmaster.core.arrays import Array
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.onnx.contrib import CONTRIB_SHAPES, STANDARD_TWINS, Twin, has_channels_last, moved_channels
 from loadmaster.workloads.frontends.onnx.inputs import Sizes
 from loadmaster.workloads.frontends.onnx.order import captured, subgraphs
-from loadmaster.workloads.frontends.onnx.types import DTYPE_NUMBERS, Array, Node, Value, describe, dtype_name
+from loadmaster.workloads.frontends.onnx.types import DTYPE_NUMBERS, Node, Value, describe, dtype_name
 
 Schema: TypeAlias = Any
 """An operator's definition, of ``onnx.defs.OpSchema``, or none: the type stubs leave out whether it is a function."""

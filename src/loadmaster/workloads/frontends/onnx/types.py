@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 
+from loadmaster.core.arrays import Array
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.graph import LoopNest, OpClass, TensorKind
 
-Array = NDArray[Any]
 Shape = tuple[int, ...]
 
 ELEMENT_BITS = {
@@ -61,7 +60,6 @@ DTYPE_NUMBERS: dict[str, int] = {
 """ONNX's number for each element type."""
 
 _NAMES = {number: name for name, number in DTYPE_NUMBERS.items()}
-LARGEST_BYTES = 2**62
 
 
 def dtype_name(number: int, tensor: str) -> str:

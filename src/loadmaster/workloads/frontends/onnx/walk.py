@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from loadmaster.core.arrays import WHOLE_LIMIT, Array
 from loadmaster.core.errors import ModelError
 from loadmaster.core.names import free_name
 
@@ -25,8 +26,6 @@ from loadmaster.workloads.frontends.onnx.shapes import STANDARD_DOMAINS, Guess, 
 from loadmaster.workloads.frontends.onnx.types import (
     DTYPE_NUMBERS,
     ELEMENT_BITS,
-    LARGEST_BYTES,
-    Array,
     Node,
     Shape,
     Value,
@@ -205,7 +204,7 @@ def checked(value: Value) -> Value:
         raise ModelError(f"tensor {value.name!r} has a negative dimension, {shape}: export the network again")
     if 0 in shape and not value.constant:
         raise ModelError(f"tensor {value.name!r} is empty, its shape is {shape}: export the network with sizes of at least 1")
-    if value.bytes >= LARGEST_BYTES:
+    if value.bytes >= WHOLE_LIMIT:
         raise ModelError(f"tensor {value.name!r} of shape {shape} would take 2^62 bytes or more: give smaller sizes")
     return value
 

@@ -1,0 +1,54 @@
+"""The one clock: seconds left, whether a deadline has come, and parts of the time that is left."""
+
+import math
+import time
+
+import pytest
+
+from loadmaster.core.deadline import NO_DEADLINE, Deadline
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch):
+    """A clock that stands still until it is set."""
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_time_runs_out(clock) -> None:
+    deadline = Deadline.within(8.0)
+    assert (deadline.left(), deadline.spent(), deadline.passed()) == (8.0, 0.0, False)
+    clock[0] = 102.0
+    assert (deadline.left(), deadline.spent(), deadline.passed()) == (6.0, 0.25, False)
+    clock[0] = 108.0
+    assert (deadline.left(), deadline.spent(), deadline.passed()) == (0.0, 1.0, True)
+    clock[0] = 200.0
+    assert (deadline.left(), deadline.spent(), deadline.passed()) == (0.0, 1.0, True)
+
+
+def test_no_seconds_are_over_at_once(clock) -> None:
+    deadline = Deadline.within(0)
+    assert (deadline.left(), deadline.spent(), deadline.passed()) == (0.0, 1.0, True)
+
+
+@pytest.mark.parametrize("deadline", [NO_DEADLINE, Deadline.within(None), Deadline.within(None).part(0.5)])
+def test_without_a_deadline_time_never_runs_out(deadline: Deadline) -> None:
+    assert not deadline.is_set
+    assert (deadline.left(), deadline.spent(), deadline.passed()) == (math.inf, 0.0, False)
+
+
+def test_a_part_is_of_the_time_left(clock) -> None:
+    deadline = Deadline.within(8.0)
+    clock[0] = 104.0
+    part = deadline.part(0.25)
+    assert (part.left(), part.spent()) == (1.0, 0.0)
+    clock[0] = 109.0
+    assert deadline.part(0.5).passed()
+
+
+def test_for_ever_is_a_deadline_that_never_comes() -> None:
+    """So that a search whose budget counts work without a deadline goes on until it is complete."""
+    deadline = Deadline.within(math.inf)
+    assert deadline.is_set
+    assert (deadline.left(), deadline.spent(), deadline.passed()) == (math.inf, 0.0, False)
