@@ -97,7 +97,7 @@ def test_updates_in_the_backward_pass_are_the_optimizers_bit_for_bit(name):
         model = model_of(options)
         plan = model.plans[0]
         assert plan.placed_peak <= budget * plan.unmoved_peak
-        assert (model.lasting(torch.device("cpu")).resting_bytes() > 0) == (budget < 1)
+        assert (model.persistent(torch.device("cpu")).offloaded_bytes() > 0) == (budget < 1)
         assert all(p.grad is None for p in twin.parameters())
         assert not model.fallbacks
         assert plan.times.unforeseen == 0
@@ -110,7 +110,7 @@ def test_parameters_of_an_inference_move_and_show_their_values():
     with torch.no_grad():
         assert torch.equal(call(tokens(0)), module(tokens(0)))
         model = model_of(options)
-        assert model.plans[0].moved_bytes >= model.lasting(torch.device("cpu")).resting_bytes() > 0
+        assert model.plans[0].moved_bytes >= model.persistent(torch.device("cpu")).offloaded_bytes() > 0
         assert all(torch.equal(a, b) for a, b in zip(twin.state_dict().values(), module.state_dict().values(), strict=True))
         for changed in (twin, module):
             changed.tokens.weight.mul_(0.5)
@@ -148,7 +148,7 @@ def test_gradients_without_the_option_are_results():
             call(tokens(step)).backward()
         gradients.append([p.grad for p in twin.parameters()])
         if options:
-            assert model_of(options).lasting(torch.device("cpu")).resting_bytes() > 0
+            assert model_of(options).persistent(torch.device("cpu")).offloaded_bytes() > 0
     assert same(*gradients)
 
 
@@ -275,7 +275,7 @@ def test_parameters_of_other_graphs_count_and_make_room():
         for _ in range(3):
             assert torch.equal(call(x), module(x))
     model = model_of(options)
-    known = model.lasting(torch.device("cpu"))
+    known = model.persistent(torch.device("cpu"))
     assert known.fast_bytes([]) <= whole * 6 // 10
     for plan in model.plans:
         assert plan.placed_peak <= whole * 6 // 10

@@ -1,4 +1,4 @@
-"""One module, one step, several ways to run it: time per step, peak, and what differs. What ``loadmaster run`` prints."""
+"""Compares variants of running one step of one module (planned, unmoved, rivals) by time and peak, for ``loadmaster run``."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from loadmaster.integrations.torch_compile.owners import model_of
 
 _WARM = 2
 LEVEL = 0.9
-"""Probability with which an interval holds what it is for. Five steps suffice."""
+"""Confidence level of the interval for a median. Five steps are enough for it."""
 NO_DIFFERENCE = "no difference"
-_FORETOLD = 3
-"""Steps from whose times those of the following ones are predicted."""
+_PREDICTION_STEPS = 3
+"""Steps measured before the times of the following ones are predicted."""
 
 
 @dataclass
-class Way:
-    """One way to run a step, and what was measured of it; ``model`` is what the backend knows of a plan."""
+class Variant:
+    """One variant of running a step, and what was measured of it; ``model`` is the planned model, None for rivals."""
 
     name: str
     call: Callable[..., Any]
@@ -48,16 +48,16 @@ class Way:
 
     @property
     def step_seconds(self) -> float | None:
-        """Median over the steps."""
+        """Median seconds of a step; None before the first."""
         return statistics.median(self.seconds) if self.seconds else None
 
     @property
     def step_cpu_seconds(self) -> float | None:
-        """The same of the time that the process had processors, which others on the machine hardly change."""
+        """Median processor seconds of a step, which other processes on the machine hardly change; None before the first."""
         return statistics.median(self.cpu_seconds) if self.cpu_seconds else None
 
     def figures(self) -> dict[str, Any]:
-        """What is printed of it."""
+        """The figures that are printed, by name."""
         figures = {"step_seconds": self.step_seconds, "step_cpu_seconds": self.step_cpu_seconds, "measured_peak": self.peak}
         return figures | ({"failed": self.failed} if self.failed else {})
 
@@ -78,7 +78,7 @@ class Difference:
 
     @staticmethod
     def of(mine: Sequence[float], theirs: Sequence[float]) -> Difference:
-        """From the seconds of steps that were run in turns."""
+        """Compare the seconds of steps that were run in turns."""
         ratios = sorted(a / b for a, b in zip(mine, theirs, strict=True))
         outside = _outside(len(ratios))
         if outside is None:
@@ -110,26 +110,26 @@ class Workload:
     seed: int = 0
     optimizer: str | None = None
 
-    def resident(self, way: Way) -> int:
-        """Bytes of parameters, buffers, optimizer state and inputs; without those that rest in the slow memory."""
+    def resident(self, variant: Variant) -> int:
+        """Bytes of parameters, buffers, optimizer state and inputs, without those that are offloaded."""
         tensors = [*self.module.parameters(), *self.module.buffers(), *(t for t in tree_leaves(self.inputs) if isinstance(t, torch.Tensor))]
-        bytes = sum((bytes_of(tensors) | state_bytes(way.optimizer)).values())
-        return bytes - (way.model.resting_bytes() if way.model is not None else 0)
+        bytes = sum((bytes_of(tensors) | state_bytes(variant.optimizer)).values())
+        return bytes - (variant.model.offloaded_bytes() if variant.model is not None else 0)
 
-    def step(self, way: Way) -> Any:
-        """One step; its outputs, and gradients in the parameters."""
+    def step(self, variant: Variant) -> Any:
+        """Run one step; it returns the outputs and leaves gradients in the parameters."""
         self.forget()
         torch.manual_seed(self.seed)
         given, named = ((), self.inputs) if isinstance(self.inputs, dict) else (_tuple(self.inputs), {})
         if not self.training:
-            with torch.no_grad(), way.around():
-                return way.call(*given, **named)
-        with way.around():
-            out = way.call(*given, **named)
+            with torch.no_grad(), variant.around():
+                return variant.call(*given, **named)
+        with variant.around():
+            out = variant.call(*given, **named)
             loss = sum(leaf.float().square().mean() if leaf.dim() else leaf for leaf in _floating(out))
             torch.as_tensor(loss).backward()
-            if way.optimizer is not None:
-                way.optimizer.step()
+            if variant.optimizer is not None:
+                variant.optimizer.step()
         return out
 
     def forget(self) -> None:
@@ -137,13 +137,13 @@ class Workload:
         for parameter in self.module.parameters():
             parameter.grad = None
 
-    def results(self, way: Way, start: Snapshot) -> list[torch.Tensor]:
-        """Outputs of a step from ``start`` on, and gradients; with an optimizer, parameters after two steps instead. Copied."""
+    def results(self, variant: Variant, start: Snapshot) -> list[torch.Tensor]:
+        """Copies of the outputs and gradients of a step from ``start`` on; with an optimizer, outputs and parameters of two steps."""
         if self.optimizer is None:
-            out = [leaf.detach().clone() for leaf in _floating(self.step(way))]
+            out = [leaf.detach().clone() for leaf in _floating(self.step(variant))]
             return out + [p.grad.clone() for p in self.module.parameters() if p.grad is not None]
-        start.restore(way.optimizer)
-        out = [leaf.detach().clone() for _ in range(2) for leaf in _floating(self.step(way))]
+        start.restore(variant.optimizer)
+        out = [leaf.detach().clone() for _ in range(2) for leaf in _floating(self.step(variant))]
         return out + [p.detach().clone() for p in self.module.parameters()]
 
 
@@ -168,64 +168,64 @@ def compare(work: Workload, options: dict[str, Any], steps: int, with_rivals: bo
     """
     start = Snapshot(work.module)
     ours = _planned(work, options)
-    unmoved = Way("unmoved", compiled(work.module, rivals.unmoved_backend()))
-    eager = Way("eager", work.module)
+    unmoved = Variant("unmoved", compiled(work.module, rivals.unmoved_backend()))
+    eager = Variant("eager", work.module)
     others = [eager, *(_training_rivals(work, options) if work.training else _inference_rivals(work))] if with_rivals else []
     more = [_planned(work, options | {"fast_memory": budget}) for budget in (None, *budgets)] if with_rivals else []
-    ways = [ours, unmoved, *others, *more]
-    for way in (unmoved, eager, *others[1:]):
-        way.optimizer = optimizer_of(work.optimizer, work.module)
+    variants = [ours, unmoved, *others, *more]
+    for variant in (unmoved, eager, *others[1:]):
+        variant.optimizer = optimizer_of(work.optimizer, work.module)
     measurement.return_freed_memory()
-    for way in ways:
-        _warm(work, way, ways)
-    right, mine, plain = (_results(work, way, ways, start) for way in (unmoved, ours, eager))
+    for variant in variants:
+        _warm(work, variant, variants)
+    right, mine, plain = (_results(work, variant, variants, start) for variant in (unmoved, ours, eager))
     equal, difference = _same(mine, right), _difference(mine, plain)
     del mine, plain
-    for way in ways:
-        _measure_peak(work, way, ways)
+    for variant in variants:
+        _measure_peak(work, variant, variants)
     at_peaks = {}
     for rival in others:
         if rival.peak and rival.peak >= (more[0].peak or 0):
             at_peaks[rival.name] = more[0]  # nothing needs to move
         elif rival.peak:
-            way = at_peaks[rival.name] = _planned(work, options | {"fast_memory": rival.peak, "refine_after": 2})
-            ways.append(way)
-            _warm(work, way, ways)
-            _measure_peak(work, way, ways)
-    working = [way for way in ways if not way.failed]
-    for way in working:
-        equal &= way.model is None or way is ours or _same(_results(work, way, ways, start), right)
+            variant = at_peaks[rival.name] = _planned(work, options | {"fast_memory": rival.peak, "refine_after": 2})
+            variants.append(variant)
+            _warm(work, variant, variants)
+            _measure_peak(work, variant, variants)
+    working = [variant for variant in variants if not variant.failed]
+    for variant in working:
+        equal &= variant.model is None or variant is ours or _same(_results(work, variant, variants, start), right)
     del right
     measurement.keep_freed_memory()  # times are taken as processes usually run: giving memory back slows down who allocates much
-    for way in working:
-        _enter(way, ways)
-        for _ in range(_FORETOLD if way in (ours, *more) else 1):
-            work.step(way)
-    for way in (ours, *more):
-        assert way.model is not None
-        for plan in way.model.plans:
-            plan.foretell()  # from steps under the conditions of those that follow
+    for variant in working:
+        _restore_parameters(variant, variants)
+        for _ in range(_PREDICTION_STEPS if variant in (ours, *more) else 1):
+            work.step(variant)
+    for variant in (ours, *more):
+        assert variant.model is not None
+        for plan in variant.model.plans:
+            plan.refresh_prediction()  # from steps under the conditions of those that follow
     _interleave(work, working, steps)
     summary = _summary(work, ours, unmoved, equal, difference)
-    summary["rivals"] = {way.name: way.figures() | _compared(way, at_peaks.get(way.name)) for way in others}
+    summary["rivals"] = {variant.name: variant.figures() | _compared(variant, at_peaks.get(variant.name)) for variant in others}
     if with_rivals:
         summary["executor_step_seconds"] = more[0].step_seconds  # of a plan under which nothing moves
         summary["executor_step_cpu_seconds"] = more[0].step_cpu_seconds
-        summary["budgets"] = [_under_budget(way) for way in (ours, *more[1:])]
+        summary["budgets"] = [_under_budget(variant) for variant in (ours, *more[1:])]
     return summary
 
 
-def _planned(work: Workload, options: dict[str, Any]) -> Way:
+def _planned(work: Workload, options: dict[str, Any]) -> Variant:
     optimizer = optimizer_of(work.optimizer, work.module)
     options |= {} if optimizer is None else {"optimizer": optimizer}
     call = compiled(work.module, backend.loadmaster, options)
-    return Way("loadmaster", call, optimizer=optimizer, model=model_of(call))
+    return Variant("loadmaster", call, optimizer=optimizer, model=model_of(call))
 
 
-def _under_budget(way: Way) -> dict[str, Any]:
-    assert way.model is not None
-    plans = way.model.plans
-    return way.figures() | {
+def _under_budget(variant: Variant) -> dict[str, Any]:
+    assert variant.model is not None
+    plans = variant.model.plans
+    return variant.figures() | {
         "budget": max((plan.budget or 0 for plan in plans), default=None),
         "planned_peak": max((plan.placed_peak for plan in plans), default=None),
         "predicted_step_seconds": sum(plan.predicted_seconds for plan in plans if plan.program is not None),
@@ -233,7 +233,7 @@ def _under_budget(way: Way) -> dict[str, Any]:
     }
 
 
-def _compared(rival: Way, plan: Way | None) -> dict[str, Any]:
+def _compared(rival: Variant, plan: Variant | None) -> dict[str, Any]:
     """A rival against the one plan that has the rival's own peak for a budget; beaten if that keeps it and is faster for certain."""
     if rival.failed or plan is None:
         return {}
@@ -245,55 +245,55 @@ def _compared(rival: Way, plan: Way | None) -> dict[str, Any]:
     return figures | {"difference": asdict(difference), "peak_kept": within, "beaten": within and difference.verdict == "faster"}
 
 
-def _training_rivals(work: Workload, options: dict[str, Any]) -> Iterator[Way]:
+def _training_rivals(work: Workload, options: dict[str, Any]) -> Iterator[Variant]:
     parameters = {p.untyped_storage().data_ptr() for p in [*work.module.parameters(), *work.module.buffers()]}
     folder = options.get("slow_memory")
     if work.device.type == "cpu":
         file = rivals.SavedToFile(
             SlowFile(None if folder is None else Path(folder)), lambda t: t.untyped_storage().data_ptr() in parameters
         )
-        yield Way("save_on_cpu", work.module, file.hooks)
+        yield Variant("save_on_cpu", work.module, file.hooks)
     else:
-        yield Way("save_on_cpu", work.module, lambda: torch.autograd.graph.save_on_cpu(pin_memory=True))
+        yield Variant("save_on_cpu", work.module, lambda: torch.autograd.graph.save_on_cpu(pin_memory=True))
     if rivals.blocks_of(work.module):
-        yield Way("checkpoint", work.module, lambda: rivals.checkpointed(work.module))
+        yield Variant("checkpoint", work.module, lambda: rivals.checkpointed(work.module))
     share = options.get("fast_memory")
-    yield Way("activation_memory_budget", compiled(work.module, rivals.budgeted_backend(share if isinstance(share, float) else 0.5)))
+    yield Variant("activation_memory_budget", compiled(work.module, rivals.budgeted_backend(share if isinstance(share, float) else 0.5)))
     on_gpu = work.device.type == "cuda"
-    yield Way("enable_activation_offloading", compiled(work.module, rivals.offloading_backend()), failed="" if on_gpu else "needs CUDA")
+    yield Variant("enable_activation_offloading", compiled(work.module, rivals.offloading_backend()), failed="" if on_gpu else "needs CUDA")
 
 
-def _inference_rivals(work: Workload) -> Iterator[Way]:
-    yield Way("torch.export", rivals.exported(work.module))
-    yield Way("inductor", compiled(work.module, "inductor", {"memory_planning": True, "memory_pool": "combined"}))
+def _inference_rivals(work: Workload) -> Iterator[Variant]:
+    yield Variant("torch.export", rivals.exported(work.module))
+    yield Variant("inductor", compiled(work.module, "inductor", {"memory_planning": True, "memory_pool": "combined"}))
 
 
-def _warm(work: Workload, way: Way, ways: Sequence[Way]) -> None:
-    """The first steps, which compile and plan; those of a plan until it is refined."""
-    if way.failed:
+def _warm(work: Workload, variant: Variant, variants: Sequence[Variant]) -> None:
+    """Run the first steps, which compile and plan, up to the refinement of a plan."""
+    if variant.failed:
         return
-    _enter(way, ways)
+    _restore_parameters(variant, variants)
     try:
-        for _ in range(_WARM if way.model is None else _WARM + way.model.settings.refine_after):
-            work.step(way)
+        for _ in range(_WARM if variant.model is None else _WARM + variant.model.settings.refine_after):
+            work.step(variant)
     except (RuntimeError, BudgetError, torch._dynamo.exc.TorchDynamoException) as error:
-        if way.model is not None and not isinstance(error, BudgetError):
+        if variant.model is not None and not isinstance(error, BudgetError):
             raise
-        way.failed = str(error).splitlines()[0]
+        variant.failed = str(error).splitlines()[0]
 
 
-def _enter(way: Way, ways: Sequence[Way]) -> None:
-    """Before a way's steps: parameters lie where it wants them."""
-    for other in ways:
-        if other.model is not None and other is not way:
-            other.model.hand_over(ours=False)
-    if way.model is not None:
-        way.model.hand_over(ours=True)
+def _restore_parameters(variant: Variant, variants: Sequence[Variant]) -> None:
+    """Put parameters where the variant expects them, before its steps."""
+    for other in variants:
+        if other.model is not None and other is not variant:
+            other.model.reload_parameters()
+    if variant.model is not None:
+        variant.model.place_parameters()
 
 
-def _results(work: Workload, way: Way, ways: Sequence[Way], start: Snapshot) -> list[torch.Tensor]:
-    _enter(way, ways)
-    return work.results(way, start)
+def _results(work: Workload, variant: Variant, variants: Sequence[Variant], start: Snapshot) -> list[torch.Tensor]:
+    _restore_parameters(variant, variants)
+    return work.results(variant, start)
 
 
 def _same(mine: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
@@ -307,40 +307,40 @@ def _difference(mine: list[torch.Tensor], plain: list[torch.Tensor]) -> float:
     return max((float((a - b).abs().max() / b.abs().max().clamp_min(1e-12)) for a, b in pairs), default=0.0)
 
 
-def _measure_peak(work: Workload, way: Way, ways: Sequence[Way]) -> None:
-    """Parameters, buffers, inputs, and the most that a step takes above them."""
-    if way.failed:
+def _measure_peak(work: Workload, variant: Variant, variants: Sequence[Variant]) -> None:
+    """Measure the peak: parameters, buffers, inputs, and the most that a step takes above them."""
+    if variant.failed:
         return
-    _enter(way, ways)
-    _release_all(work, ways)
+    _restore_parameters(variant, variants)
+    _release_all(work, variants)
     with measurement.peak_of(work.device) as peak:
-        work.step(way)
-    _release_all(work, ways)
-    way.peak = work.resident(way) + peak.bytes
+        work.step(variant)
+    _release_all(work, variants)
+    variant.peak = work.resident(variant) + peak.bytes
 
 
-def _release_all(work: Workload, ways: Sequence[Way]) -> None:
+def _release_all(work: Workload, variants: Sequence[Variant]) -> None:
     work.forget()
-    for way in ways:
-        if way.model is not None:
-            way.model.release_idle()
+    for variant in variants:
+        if variant.model is not None:
+            variant.model.release_idle()
 
 
-def _interleave(work: Workload, ways: list[Way], steps: int) -> None:
-    """Steps in turns, there and back, so that whatever else the machine does falls on all alike, and nobody always follows the same way."""
+def _interleave(work: Workload, variants: list[Variant], steps: int) -> None:
+    """Run steps in turns, forwards and backwards, so that other load on the machine and the order of variants favour none."""
     for number in range(steps):
-        for way in reversed(ways) if number % 2 else ways:
-            _enter(way, ways)
+        for variant in reversed(variants) if number % 2 else variants:
+            _restore_parameters(variant, variants)
             work.forget()
             start, busy = time.perf_counter(), time.process_time()
-            work.step(way)
+            work.step(variant)
             if work.device.type == "cuda":
                 torch.cuda.synchronize(work.device)
-            way.seconds.append(time.perf_counter() - start)
-            way.cpu_seconds.append(time.process_time() - busy)
+            variant.seconds.append(time.perf_counter() - start)
+            variant.cpu_seconds.append(time.process_time() - busy)
 
 
-def _summary(work: Workload, ours: Way, unmoved: Way, equal: bool, difference: float) -> dict[str, Any]:
+def _summary(work: Workload, ours: Variant, unmoved: Variant, equal: bool, difference: float) -> dict[str, Any]:
     assert ours.model is not None
     plans = ours.model.plans
     budgets = [plan.budget for plan in plans if plan.budget is not None]
