@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-_PATIENCE = 1.0
+_SHOW_AFTER_SECONDS = 1.0
 """Seconds before anything is shown."""
 
 
@@ -26,7 +26,7 @@ class LateProgress:
 
     def __call__(self, stage: str, share: float) -> None:
         """Show ``stage`` as ``share`` done, between 0 and 1."""
-        if self._bar is None and time.monotonic() - self._started > _PATIENCE:
+        if self._bar is None and time.monotonic() - self._started > _SHOW_AFTER_SECONDS:
             self._show()
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], description=stage, completed=share)

@@ -1,4 +1,4 @@
-"""What every cost model offers, and what all of them share."""
+"""The protocol of cost models, and functions that several of them use."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _MOST_FLOPS = 2**62
 
 
 class CostModel(Protocol):
-    """Says what every job costs on every core when nothing else runs and nothing stalls it."""
+    """A cost model: gives what every job costs on every core when nothing else runs and nothing stalls it."""
 
     def analyse(self, workload: Workload, target: Target) -> JobAnalysis:
         """Analyse all jobs on all cores; raises :class:`~loadmaster.core.errors.LoadmasterError` for what the model cannot cost."""
 
 
 def shared_clock(target: Target) -> float | None:
-    """Hertz at which all cores run, or None; a roofline core has no clock."""
+    """Return the hertz at which all cores run, or None if they differ; a roofline core has no clock."""
     clocks = {None if core.style is Style.ROOFLINE else core.clock for core in target.cores}
     return clocks.pop() if len(clocks) == 1 else None
 
 
 def kinds_of(target: Target) -> tuple[list[Core], NDArray[np.int64]]:
-    """Cores that differ by more than their names, each once, and for every core the position of its like among them."""
+    """Return the distinct kinds of cores, and the index of its kind for every core; names do not count."""
     first: dict[str, int] = {}
     kinds: list[Core] = []
     positions = []
@@ -43,13 +43,13 @@ def kinds_of(target: Target) -> tuple[list[Core], NDArray[np.int64]]:
 
 
 def kind_key(core: Core) -> str:
-    """Everything about a core but its name."""
+    """Return a key of all fields of a core but its name."""
     values = {name: value for name, value in vars(core).items() if name != "name"}
     return repr(values | {"macs_per_cycle": sorted(core.macs_per_cycle.items())})
 
 
 def flops_of(workload: Workload) -> NDArray[np.int64]:
-    """Two per multiply-accumulate, for every job; raises :class:`~loadmaster.core.errors.JobError` from 2^62 on."""
+    """Operations of every job, two per multiply-accumulate; raises :class:`~loadmaster.core.errors.JobError` from 2^62 on."""
     counts = [2 * job.macs for job in workload.jobs]
     for job, count in zip(workload.jobs, counts, strict=True):
         if count >= _MOST_FLOPS:

@@ -1,4 +1,4 @@
-"""How long a job takes, given where its operands are: the one place that turns bytes over links into seconds."""
+"""Durations and link demands of jobs, given where their operands are: the one place that turns bytes over links into seconds."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _LONGEST = 2.0**53
 
 @dataclass(frozen=True)
 class JobTimes:
-    """What each job does to time and links on each core, when it runs alone.
+    """Duration and link demand of each job on each core when it runs alone.
 
-    It lasts ``duration[j, c]`` picoseconds and uses ``demand[j, c, l]`` of link ``l``'s time, for ``rate[j, c, l]`` bytes/s.
+    A job lasts ``duration[j, c]`` picoseconds and uses ``demand[j, c, l]`` of link ``l``'s time, for ``rate[j, c, l]`` bytes/s.
     Links are the main memory's, then the fast memory's if there is one.
     """
 
@@ -36,9 +36,9 @@ def job_times(
     write_main: NDArray[np.bool_],
     streamed: NDArray[np.int64] | None = None,
 ) -> JobTimes:
-    """Times of all jobs for tensors that are read from the fast memory (else main) and written to the fast, the main, or both.
+    """Compute times of all jobs for tensors read from the fast memory (else main) and written to the fast, the main, or both.
 
-    ``streamed`` are rows of the table that are read from main memory all the same.
+    ``streamed`` are rows of the table that are read from main memory nevertheless.
 
     Arithmetic and transfers overlap: a job lasts as long as the slowest of them, in whole picoseconds and
     at least one. O(operands x cores).
@@ -67,7 +67,7 @@ def memories_used(
     write_main: NDArray[np.bool_],
     streamed: NDArray[np.int64] | None = None,
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Whether each row of the table moves bytes of the main memory, and of the fast one; arguments are those of :func:`job_times`."""
+    """Return masks of the table's rows that move bytes of main and of fast memory; arguments are those of :func:`job_times`."""
     t, write = table.operand_tensor, table.operand_write
     reads_fast = read_fast[t]
     if streamed is not None:
@@ -76,7 +76,7 @@ def memories_used(
 
 
 def whole_picoseconds(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Seconds in whole picoseconds, rounded up, at least one; a millionth of a picosecond is taken for rounding.
+    """Convert seconds to whole picoseconds, rounded up, at least one; excesses below a millionth of a picosecond are rounding errors.
 
     Raises :class:`~loadmaster.core.errors.PlanError` where the sum of the longest of every row leaves what double precision counts exactly.
     """

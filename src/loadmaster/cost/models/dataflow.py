@@ -18,7 +18,7 @@ from loadmaster.workloads.job import Workload
 
 @dataclass(frozen=True)
 class Dataflow:
-    """The model of :func:`~loadmaster.cost.analytical.job_costs.job_costs`, as the mapping problem sees it.
+    """The model of :func:`~loadmaster.cost.analytical.job_costs.job_costs` as a job analysis.
 
     No-stall latency is the time of a job whose operands arrive in time, and no-stall bandwidth the bytes that it moves, refills included,
     over that. Work without arithmetic is as fast as the core's lanes can pass its bytes on, and nothing takes less than a cycle. Energy is

@@ -1,4 +1,4 @@
-"""The cost model of the M3E paper (HPCA 2022): closed forms of what MAESTRO answers with unlimited buffers and on-chip network."""
+"""The cost model of the M3E paper (HPCA 2022): closed forms of MAESTRO's results for unlimited buffers and on-chip network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from loadmaster.workloads.job import Workload
 Floats = NDArray[np.float64]
 
 _WIDTH = 64
-"""Columns of the arrays that tables of energies are for."""
+"""Columns of the arrays in tables of layer energies."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ _FORMS: dict[Style, Callable[[_Layers, Floats, Floats], tuple[Floats, Floats]]] 
 
 @dataclass(frozen=True)
 class Maestro:
-    """Cycles and no-stall bandwidth as the M3E paper takes them from MAESTRO.
+    """The cost model ``maestro``: cycles and no-stall bandwidth as the M3E paper takes them from MAESTRO.
 
     A weight-stationary core stands for the paper's HB (NVDLA-style), a row-stationary one for its LB; other styles are refused. A
     layer takes ``1 + steps`` cycles and needs half of MAESTRO's L2 bytes over ``steps`` cycles, with elements of one byte and one
@@ -83,7 +83,7 @@ class Maestro:
     the width of the array is used, which is checked against MAESTRO for 64 only. A flexible array takes the shape of fewest steps, and
     of equals the one that needs fewest bytes. Jobs without loop nests, which the paper leaves out, take one cycle and no bandwidth.
 
-    Energy has no closed form: it is that of a table of ``energies``, which must hold every layer on every core, or left out.
+    Energy has no closed form: it comes from a table of ``energies``, which must hold every layer on every core; else it is None.
     """
 
     energies: LayerEnergies | None = None

@@ -1,4 +1,4 @@
-"""Costs that the user measured, applied to the jobs of a workload."""
+"""Applies costs that the user measured to the jobs of a workload."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loadmaster.workloads.job import Workload
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """A job analysis table of the user's.
+    """A cost model that looks jobs up in a job analysis table of the user's.
 
     Its jobs are the workload's by name or, if every one of its job names is a whole number and no job of the workload is called so, by
     position from 0. Its cores are the target's by name. What is given and what there is must match: a job that the table leaves out or that
@@ -26,7 +26,7 @@ class Measured:
     source: str
 
     def analyse(self, workload: Workload, target: Target) -> JobAnalysis:
-        """The table in the order of the workload's jobs and the target's cores."""
+        """Return the table in the order of the workload's jobs and the target's cores; raises :class:`JobError` if they do not match."""
         jobs, cores = tuple(job.name for job in workload.jobs), tuple(core.name for core in target.cores)
         by_position = all(name.isdecimal() for name in self.table.jobs) and not set(self.table.jobs) & set(jobs)
         rows = self._rows(tuple(map(str, range(len(jobs)))) if by_position else jobs)

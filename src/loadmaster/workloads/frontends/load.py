@@ -1,4 +1,4 @@
-"""One way in for networks of every kind: ONNX files, and torch modules by the name of their factory."""
+"""Loads networks of every kind: ONNX files, and torch modules by the name of their factory."""
 
 from __future__ import annotations
 

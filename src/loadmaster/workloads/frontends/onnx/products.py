@@ -17,7 +17,7 @@ from loadmaster.workloads.graph import LoopNest, OpClass
 
 
 def product(*nests: LoopNest, elements: int = 0, data: int = 0) -> Work:
-    """Work of an operator made of multiply-accumulate loops; raises on a loop of no rounds, which only a damaged file has."""
+    """Make the work of multiply-accumulate loops; raises for an empty loop, which only a damaged file has."""
     for nest in nests:
         bounds = (nest.k, nest.c, nest.y, nest.x, nest.r, nest.s, nest.groups, nest.batch, nest.repeats)
         if min(bounds) < 1:
@@ -37,7 +37,7 @@ def _pair(values: list[int] | None) -> tuple[int, int]:
 
 
 def convolution(node: Node, data: int, weight: int, positions: Shape) -> LoopNest:
-    """Nest of a convolution whose weight is laid out (K, C / groups, taps...).
+    """Make the loop nest of a convolution whose weight is laid out (K, C / groups, taps...).
 
     In blocks of channels, the weight alone tells how many there are: the operand may be padded to whole blocks.
     """
@@ -123,7 +123,7 @@ def _transposed_conv(node: Node) -> Work:
 
 
 def matrix_nest(a: Shape, b: Shape, names: tuple[str, str, str]) -> LoopNest:
-    """Nest of ``a @ b`` by numpy's rules.
+    """Make the loop nest of ``a @ b`` by numpy's rules.
 
     Leading dimensions that ``b`` lacks are more rows of the same product (``y``) if it lacks them all, and otherwise runs over the same
     weight (``batch``); those that both have are ``groups``.
@@ -140,7 +140,7 @@ def matrix_nest(a: Shape, b: Shape, names: tuple[str, str, str]) -> LoopNest:
 
 
 def matmul(node: Node, a: int, b: int) -> Work:
-    """Product of operands ``a`` and ``b`` by numpy's rules."""
+    """Make the work of a product of operands ``a`` and ``b`` by numpy's rules."""
     return product(matrix_nest(node.shape(a), node.shape(b), (node.label(a), node.label(b), node.result.name)))
 
 
@@ -226,7 +226,7 @@ def _mixture(node: Node, weights: tuple[int, int, int]) -> Work:
 
 
 def gemm(node: Node, a: int, b: int) -> Work:
-    """General matrix product of operands ``a`` and ``b``."""
+    """Make the work of a general matrix product of operands ``a`` and ``b``."""
     rows, inner = node.shape(a)[::-1] if node.attrs.get("transA") else node.shape(a)
     inner_b, columns = node.shape(b)[::-1] if node.attrs.get("transB") else node.shape(b)
     return product(matrix_nest((rows, inner), (inner_b, columns), (node.label(a), node.label(b), node.result.name)))

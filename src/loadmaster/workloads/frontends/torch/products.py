@@ -98,7 +98,7 @@ def _attention(call: Call) -> Work:
 
 @rule(*(f"_scaled_dot_product{name}_backward" for name in _FUSED))
 def _attention_backward(call: Call) -> Work:
-    """The scores once more, and a product each for the gradients of softmax, value, query and key."""
+    """Compute the scores again, then one product each for the gradients of softmax, value, query and key."""
     groups, queries, keys, width, value_width = _scores(call)
     gradient = call.tensor("grad_out" if "grad_out" in call.arguments else "grad_out_")
     query, key, value = (call.tensor(name).name for name in ("query", "key", "value"))
