@@ -1,4 +1,4 @@
-"""A progress line on standard error for work that turns out to take long."""
+"""A progress line on standard error for work that takes more than a second."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 _SHOW_AFTER_SECONDS = 1.0
-"""Seconds before anything is shown."""
+"""Seconds before the line is shown."""
 
 
 class LateProgress:
-    """Call it with a stage and the share done.
+    """A progress line that is shown late: call it with a stage and the share done.
 
-    The first call after a second brings up a progress line; leaving the context removes it.
+    The first call after a second shows the line; leaving the context removes it.
     """
 
     def __enter__(self) -> LateProgress:

@@ -1,4 +1,4 @@
-"""What users see of a finished plan: an HTML page, a Perfetto trace and a summary in the terminal.
+"""Writes the reports of a finished plan: an HTML page and a Perfetto trace.
 
 Drawing libraries are loaded when something is drawn, so that importing the package costs nothing.
 """
@@ -35,7 +35,7 @@ def write_report(plan: PlanRecord, directory: Path) -> list[Path]:
 
 
 def _replace(path: Path, content: bytes) -> Path:
-    """Put ``content`` at ``path`` in one step, by way of a neighbouring file."""
+    """Write ``content`` to ``path`` atomically, through a temporary file next to it."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         draft.write_bytes(content)

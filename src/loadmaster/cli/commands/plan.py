@@ -129,7 +129,7 @@ def plan_command(
 
 
 def _times(option: str, texts: list[str]) -> dict[str, float]:
-    """Seconds by network, from `NAME=S`."""
+    """Parse `NAME=S` into seconds by network."""
     from loadmaster.core.units import parse_seconds
 
     found: dict[str, float] = {}

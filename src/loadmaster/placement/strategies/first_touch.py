@@ -15,7 +15,7 @@ from loadmaster.placement.strategies.result import BaselineResult, does_not_fit,
 
 
 def run(sequence: KernelSequence, limits: NDArray[np.int64]) -> BaselineResult:
-    """O(tensors x kernels of a life)."""
+    """Place tensors at their first touch. O(tensors x kernels of a lifetime)."""
     algorithms, room = fitting_algorithms(sequence, limits)
     first_need: dict[int, int] = {}
     for k, needed in enumerate(must_be_fast(sequence)):

@@ -16,11 +16,11 @@ from loadmaster.placement.sequence import KernelSequence, StoredKind
 from loadmaster.placement.strategies.result import BaselineResult, does_not_fit, fitting_algorithms, must_be_fast, timed
 
 _PASSES = 8
-"""Steps after which weights that come and go begin every step in the slow memory."""
+"""Steps simulated before weights that are still evicted are made to begin every step in the slow memory."""
 
 
 def run(sequence: KernelSequence, limits: NDArray[np.int64]) -> BaselineResult:
-    """O(operands + evictions) for a step; steps are repeated until weights end where they begin."""
+    """Simulate steps until weights end where they begin. O(operands + evictions) for a step."""
     algorithms, room = fitting_algorithms(sequence, limits)
     carried = {t for t, tensor in enumerate(sequence.tensors) if tensor.kind is StoredKind.WEIGHT}
     for attempt in range(_PASSES + 1):

@@ -22,11 +22,11 @@ from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.strategies.result import BaselineResult, fitting_algorithms
 
 _TOUCHES = 2**22
-"""Blocks touched in a step, about."""
+"""About how many blocks are touched in a step."""
 
 
 def run(sequence: KernelSequence, limits: NDArray[np.int64]) -> BaselineResult:
-    """O(blocks touched). The cache is as large as the tightest limit beside workspace."""
+    """Simulate two steps on a cache as large as the tightest limit without workspace. O(blocks touched)."""
     if not all(math.isfinite(o.slow_seconds) for kernel in sequence.kernels for o in kernel.operands):
         raise PlacementError("2lm needs a machine whose kernels can use the slow memory in place: leave it out")
     algorithms, room = fitting_algorithms(sequence, limits)
@@ -97,7 +97,7 @@ class _Cache:
 
 
 def first_fit_addresses(sequence: KernelSequence, block: int) -> list[int]:
-    """The lowest block at which each tensor fits when its life begins; what ends before frees its blocks first."""
+    """Find the lowest block at which each tensor fits when its lifetime begins; tensors that end before free their blocks first."""
     from loadmaster import _native
 
     blocks = -(-sequence.sizes // block)
@@ -110,7 +110,7 @@ def first_fit_addresses(sequence: KernelSequence, block: int) -> list[int]:
 
 
 def slow_bandwidths(sequence: KernelSequence) -> tuple[float, float]:
-    """Bytes/s at which the slow memory is read and written: the best of any operand, or the link's where none tells."""
+    """Return bytes/s at which the slow memory is read and written: the best of any operand, else the link's."""
     reading = writing = 0.0
     for kernel in sequence.kernels:
         for operand in kernel.operands:
