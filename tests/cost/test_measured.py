@@ -110,9 +110,7 @@ def test_a_csv_file_is_known_by_its_header(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cost", ["roofline", "", "maestro:", "dataflow:x"])
 def test_an_unknown_model_is_refused_with_those_that_there_are(cost: str, tmp_path: Path) -> None:
-    with pytest.raises(
-        JobError, match=f"no cost model '{cost}': (choose one of dataflow, maestro, or give a .csv file|did you mean (dataflow|maestro)\\?)"
-    ):
+    with pytest.raises(JobError, match=f"no cost model '{cost}': choose one of dataflow, maestro, or give a .csv file"):
         analyse(jobs(tmp_path), lm.target("m3e-s1"), cost)
 
 
