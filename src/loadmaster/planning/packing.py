@@ -108,8 +108,8 @@ class _Units:
             raise KeyboardInterrupt
         if (fitting := self._within(offsets, capacity)) is not None:
             return fitting
-        hopeful = len(problem) <= _FEW or peak * self.unit <= capacity * _NEAR
-        for room in self.rooms(capacity) if hopeful and left() else ():
+        may_fit = len(problem) <= _FEW or peak * self.unit <= capacity * _NEAR
+        for room in self.rooms(capacity) if may_fit and left() else ():
             # A search of fewer steps than buffers cannot end.
             found = TelaMalloc(problem, room).run(left()) if len(problem) <= Options.steps else None
             if found is not None and (fitting := self._within(found, capacity)) is not None:

@@ -19,7 +19,7 @@ _TOLERANCE = 0.002
 """Share by which a neighbour may be worse than what the search is at, in the mean and at the start."""
 
 _FRUGAL = 1e6
-"""Thrift that leaves each job only the cores of least energy."""
+"""Energy weight that leaves each job only the cores of least energy."""
 
 T = TypeVar("T")
 
@@ -156,12 +156,12 @@ class JointSearch:
         """Ways to fill the memory, and to choose cores, that suit the goal."""
         slacks, goal = (0, self._cores, 4 * self._cores), self._problem.goal
         if goal.objective == "energy":
-            for slack, thrift in itertools.product(slacks[:2], (0.0, 1.0, _FRUGAL)):
+            for slack, energy_weight in itertools.product(slacks[:2], (0.0, 1.0, _FRUGAL)):
                 yield JointOptions(
                     release_delay_positions=slack,
                     prefetch_single_use=False,
                     fast_link_price=self._problem.energy_price,
-                    energy_weight=thrift,
+                    energy_weight=energy_weight,
                 )
             return
         for slack, once in itertools.product(slacks, (True, False)):
@@ -302,8 +302,8 @@ class JointSearch:
         """Change one choice, now and then one that matters for this goal only."""
         goal = self._problem.goal
         if goal.needs_energy and generator.random() < 0.15:
-            thrift = float(generator.choice([0.0, 0.3, 1.0, 3.0, _FRUGAL]))
-            return replace(choices, energy_weight=thrift, fast_link_price=float(generator.choice([0.0, self._problem.energy_price])))
+            energy_weight = float(generator.choice([0.0, 0.3, 1.0, 3.0, _FRUGAL]))
+            return replace(choices, energy_weight=energy_weight, fast_link_price=float(generator.choice([0.0, self._problem.energy_price])))
         if goal.pressing and generator.random() < 0.2:
             return replace(choices, urgent_networks_first=not choices.urgent_networks_first)
         return _other_choices(choices, self._cores, generator)

@@ -20,7 +20,7 @@ Progress = Callable[[int, int, int], None]
 
 _Start = tuple[NDArray[np.float64], NDArray[np.bool_] | None]
 
-Judge = Callable[[NDArray[np.int32], NDArray[np.int64], int], tuple[int, ...]]
+Scoring = Callable[[NDArray[np.int32], NDArray[np.int64], int], tuple[int, ...]]
 """Score of a schedule, small if it is good, by the core and the end of every job and the makespan in picoseconds."""
 
 
@@ -32,7 +32,7 @@ def map_jobs(
     seed: int,
     deadline: float | None = None,
     progress: Progress | None = None,
-    judge: Judge | None = None,
+    judge: Scoring | None = None,
     release: NDArray[np.int64] | None = None,
     urgency: NDArray[np.float64] | None = None,
     allowed: Sequence[NDArray[np.bool_]] = (),
