@@ -259,10 +259,10 @@ class _Reader:
         if target is operator.getitem:
             return arguments[0][arguments[1]]
         if not isinstance(target, torch._ops.OpOverload):
-            if any(isinstance(leaf, View) for leaf in tree_leaves((arguments, keywords), is_leaf=_is_view)):
+            if any(isinstance(leaf, View) for leaf in tree_leaves((arguments, keywords), is_leaf=is_view)):
                 raise NotPlannable(f"operator {target}")
             return target(*arguments, **keywords)
-        fakes, named = tree_map(lambda leaf: self._fakes[leaf] if _is_view(leaf) else leaf, (arguments, keywords), is_leaf=_is_view)
+        fakes, named = tree_map(lambda leaf: self._fakes[leaf] if is_view(leaf) else leaf, (arguments, keywords), is_leaf=is_view)
         before = len(self.storages)
         try:
             with self.mode, torch.no_grad():
@@ -287,13 +287,14 @@ class _Reader:
         return value if value is None else _number(value, {})
 
 
-def _is_view(leaf: Any) -> bool:
+def is_view(leaf: Any) -> bool:
+    """Whether a leaf of nested arguments is a view."""
     return isinstance(leaf, View)
 
 
 def views(values: Any) -> Iterator[View]:
     """Iterate over all views in nested arguments."""
-    return (leaf for leaf in tree_leaves(values, is_leaf=_is_view) if isinstance(leaf, View))
+    return (leaf for leaf in tree_leaves(values, is_leaf=is_view) if isinstance(leaf, View))
 
 
 def _uses(target: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map
 
 from loadmaster import _native
 from loadmaster.core.errors import LoadmasterError
-from loadmaster.integrations.torch_compile.captured import Owner, Part, View, on_storage
+from loadmaster.integrations.torch_compile.captured import Owner, Part, View, is_view, on_storage
 from loadmaster.integrations.torch_compile.devices.device_memory import Copy, DeviceMemory, Pending
 from loadmaster.integrations.torch_compile.program import Launch, Program
 
@@ -247,14 +247,10 @@ def _start(session: Session, i: int) -> Pending:
 
 def _filled(launch: Launch, find: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     arguments = tuple(
-        find(a) if isinstance(a, View) else tree_map(find, a, is_leaf=_is_view) if isinstance(a, list) else a for a in launch.arguments
+        find(a) if isinstance(a, View) else tree_map(find, a, is_leaf=is_view) if isinstance(a, list) else a for a in launch.arguments
     )
     keywords = {name: find(a) for name, a in launch.keywords.items()} if launch.keywords else launch.keywords
     return arguments, keywords
-
-
-def _is_view(leaf: Any) -> bool:
-    return isinstance(leaf, View)
 
 
 def _planned(program: Program, value: Any) -> bool:

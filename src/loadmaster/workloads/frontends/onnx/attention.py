@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loadmaster.workloads.frontends.onnx.contrib import MICROSOFT
-from loadmaster.workloads.frontends.onnx.elementwise import SOFTMAX_STEPS
 from loadmaster.workloads.frontends.onnx.products import product
 from loadmaster.workloads.frontends.onnx.rules import rule
 from loadmaster.workloads.frontends.onnx.types import Node, Work
+from loadmaster.workloads.frontends.operation_counts import SOFTMAX_STEPS
 from loadmaster.workloads.graph import LoopNest
 
 PREVIEW = "ai.onnx.preview"

@@ -8,12 +8,8 @@ from dataclasses import replace
 from loadmaster.workloads.frontends.onnx.contrib import MICROSOFT, NCHWC
 from loadmaster.workloads.frontends.onnx.rules import rule
 from loadmaster.workloads.frontends.onnx.types import Node, Value, Work, storage_bytes
+from loadmaster.workloads.frontends.operation_counts import NORMALISATION_STEPS, SOFTMAX_STEPS
 from loadmaster.workloads.graph import OpClass
-
-SOFTMAX_STEPS = 5
-"""Operations per element of a softmax: maximum, subtract, exponential, sum, divide."""
-NORMALISATION_STEPS = 5
-"""Operations per element of a normalisation: mean, subtract, square, scale, shift."""
 
 
 def elementwise(node: Node, data: int = 0) -> Work:

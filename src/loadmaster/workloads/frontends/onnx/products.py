@@ -10,9 +10,9 @@ import numpy as np
 
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.onnx.contrib import MICROSOFT, NCHWC, channels_first, matrix_shapes
-from loadmaster.workloads.frontends.onnx.elementwise import NORMALISATION_STEPS
 from loadmaster.workloads.frontends.onnx.rules import rule
 from loadmaster.workloads.frontends.onnx.types import Node, Shape, Work
+from loadmaster.workloads.frontends.operation_counts import NORMALISATION_STEPS, folded
 from loadmaster.workloads.graph import LoopNest, OpClass
 
 
@@ -23,11 +23,6 @@ def product(*nests: LoopNest, elements: int = 0, data: int = 0) -> Work:
         if min(bounds) < 1:
             raise ModelError("its operands' shapes leave a loop without rounds: the file is damaged, export it again")
     return Work(OpClass.PRODUCT, nests, elements, data=data)
-
-
-def _folded(sizes: Sequence[int]) -> tuple[int, int]:
-    """Rows and columns of any number of spatial dimensions: depth folds into the rows, one dimension is a single row."""
-    return math.prod(sizes[:-1]), sizes[-1]
 
 
 def _pair(values: list[int] | None) -> tuple[int, int]:
@@ -47,7 +42,7 @@ def convolution(node: Node, data: int, weight: int, positions: Shape) -> LoopNes
     if groups < 1 or not fits or filters[0] % groups:
         channels = f"{node.shape(data)[1]} channels, weights of shape {list(filters)} and {groups} groups"
         raise ModelError(f"its input of {channels} do not fit together: the file is damaged, export it again")
-    (y, x), (r, s) = _folded(positions), _folded(filters[2:])
+    (y, x), (r, s) = folded(positions), folded(filters[2:])
     return LoopNest(
         k=filters[0] // groups,
         c=filters[1],
@@ -104,7 +99,7 @@ def _causal_conv(node: Node) -> Work:
 def _transposed_conv(node: Node) -> Work:
     """Each input pixel meets every tap once; the weight is laid out (C, K / groups, taps...)."""
     filters, groups = node.shape(1), node.attrs.get("group", 1)
-    (y, x), (r, s) = _folded(node.shape(0)[2:]), _folded(filters[2:])
+    (y, x), (r, s) = folded(node.shape(0)[2:]), folded(filters[2:])
     nest = LoopNest(
         k=filters[1],
         c=filters[0] // groups,

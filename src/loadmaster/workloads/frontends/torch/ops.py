@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import math
 
+from loadmaster.workloads.frontends.operation_counts import NORMALISATION_STEPS, SOFTMAX_STEPS
 from loadmaster.workloads.frontends.torch.calls import Call, Work, rule
 from loadmaster.workloads.graph import OpClass
-
-SOFTMAX_STEPS = 5
-"""Operations per element of a softmax: maximum, subtract, exponential, sum, divide."""
-NORMALISATION_STEPS = 5
-"""Operations per element of a normalisation: mean, subtract, square, scale, shift."""
 
 ALLOCATIONS = frozenset({"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"})
 """Operators that allocate and write nothing: the tensor's lifetime begins with the kernel that writes it."""
