@@ -204,6 +204,13 @@ def test_the_files_that_a_network_passes_through_are_there() -> None:
     assert not [file for file in files if not (ROOT / file).exists()]
 
 
+def test_the_files_that_the_page_points_to_are_there() -> None:
+    files = re.findall(r"[\w/]+\.(?:py|cpp)", section("Where to look"))
+    native = Path(__file__).parents[1] / "src"
+    assert len(files) > 10
+    assert not [file for file in files if not ((native if file.endswith(".cpp") else ROOT) / file).exists()]
+
+
 def test_packages_hold_no_code_of_their_own() -> None:
     """So that a name has one home: what is in a package is in a module of it."""
     for module, path in modules().items():

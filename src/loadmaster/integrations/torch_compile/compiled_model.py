@@ -1,4 +1,4 @@
-"""What the graphs of one compiled model share: options, memories, one budget."""
+"""The model of one call of ``torch.compile``: options, memories and the budget, which all its graphs share."""
 
 from __future__ import annotations
 
