@@ -16,7 +16,7 @@ from loadmaster.core.units import format_bytes, parse_bytes
 from loadmaster.integrations.torch_compile.devices.device_memory import DeviceMemory
 from loadmaster.integrations.torch_compile.executor import Session, Times
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfiles
-from loadmaster.integrations.torch_compile.persistent_tensors import PersistentTensor, PersistentTensors, can_offload
+from loadmaster.integrations.torch_compile.persistent import PersistentTensor, PersistentTensors, can_offload
 from loadmaster.integrations.torch_compile.placing import TooSmall
 from loadmaster.integrations.torch_compile.program import Program
 from loadmaster.integrations.torch_compile.step_peak import Footprint, left_after, step_peak

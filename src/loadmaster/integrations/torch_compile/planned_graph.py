@@ -18,7 +18,7 @@ from loadmaster.integrations.torch_compile.compiled_model import Model, Surround
 from loadmaster.integrations.torch_compile.devices.device_memory import DeviceMemory
 from loadmaster.integrations.torch_compile.executor import Session, Times, run_part, session_of
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfile
-from loadmaster.integrations.torch_compile.persistent_tensors import PersistentTensor
+from loadmaster.integrations.torch_compile.persistent import PersistentTensor
 from loadmaster.integrations.torch_compile.placing import Placed, Problem, TooSmall, place, problem_of
 from loadmaster.integrations.torch_compile.program import Program, link_with_measured_bandwidths, prepare
 from loadmaster.integrations.torch_compile.step_peak import footprint

@@ -18,7 +18,7 @@ import torch
 from loadmaster.core.errors import BudgetError, LoadmasterError
 from loadmaster.integrations.torch_compile.captured import Call, Captured, Owner, Part, Storage, View, on_storage, views
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfile, profile_of_run, signature, stand_in_storage, timed
-from loadmaster.integrations.torch_compile.persistent_tensors import swap_memory
+from loadmaster.integrations.torch_compile.persistent import swap_memory
 
 _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
