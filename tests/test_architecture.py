@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -29,6 +30,10 @@ RECORDS = {
 }
 """What verifiers may import, beside ``core`` and each other in their own folder; records are checked for what they import in turn."""
 NATIVE = "_native"
+OUTSIDE = frozenset({*sys.stdlib_module_names, "numpy"})
+"""What verifiers may import that is not ours."""
+BY_NAME = {("planning.plan", "report.write")}
+"""Imports against the order, by name when a method is called: a plan writes its own report. There are no others."""
 
 
 @cache
@@ -43,14 +48,21 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def imported(node: ast.AST) -> list[str]:
-    """Dotted names below ``loadmaster`` that an import names, modules or what is in them."""
+def named(node: ast.AST) -> list[str]:
+    """Dotted names that an import names, absolute: modules or what is in them; of ``import_module``, what its text begins with."""
     if isinstance(node, ast.Import):
-        return [alias.name.removeprefix("loadmaster.") for alias in node.names if alias.name.startswith("loadmaster.")]
-    if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "loadmaster":
-        base = node.module.removeprefix("loadmaster").removeprefix(".")
-        return [f"{base}.{alias.name}".removeprefix(".") for alias in node.names]
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and node.module:
+        return [f"{node.module}.{alias.name}" for alias in node.names]
+    if isinstance(node, ast.Call) and node.args and ast.unparse(node.func).split(".")[-1] in ("import_module", "__import__"):
+        text = node.args[0].values[0] if isinstance(node.args[0], ast.JoinedStr) else node.args[0]
+        return [text.value] if isinstance(text, ast.Constant) and isinstance(text.value, str) else []
     return []
+
+
+def imported(node: ast.AST) -> list[str]:
+    """Dotted names below ``loadmaster`` that an import names."""
+    return [name.removeprefix("loadmaster.") for name in named(node) if name.startswith("loadmaster.")]
 
 
 def is_for_types(node: ast.AST) -> bool:
@@ -72,10 +84,15 @@ def module_of(name: str) -> str | None:
 
 
 @cache
+def tree_of(module: str) -> ast.Module:
+    return ast.parse(modules()[module].read_text())
+
+
+@cache
 def imports(module: str, types: bool = True) -> frozenset[str]:
     """Modules that a module imports, inside functions too; ``types`` says whether those for type checkers alone count."""
-    found = {module_of(name) for name in imports_of(ast.parse(modules()[module].read_text()), types) if name != NATIVE}
-    return frozenset(name for name in found if name and name != module)
+    found = {module_of(name) for name in imports_of(tree_of(module), types)}
+    return frozenset(name for name in found if name and name != module and (module, name) not in BY_NAME)
 
 
 @cache
@@ -137,6 +154,38 @@ def test_verifiers_import_records_only(verifier: str) -> None:
             assert not {name for name in beyond if modules()[name].name != "__init__.py"}, f"{module} reaches {sorted(beyond)}"
 
 
+@pytest.mark.parametrize("verifier", sorted(RECORDS))
+def test_verifiers_and_their_records_use_neither_native_code_nor_solvers(verifier: str) -> None:
+    for module in modules():
+        if module == verifier or module.startswith(f"{verifier}."):
+            for reached in (module, *sorted(reach(module))):
+                names = {name for node in ast.walk(tree_of(reached)) for name in named(node)}
+                beyond = {
+                    name for name in names if name.split(".")[0] not in OUTSIDE | {"loadmaster"} or name.startswith("loadmaster._native")
+                }
+                assert not beyond, f"{module} reaches {sorted(beyond)} in {reached}"
+
+
+def test_modules_import_from_where_things_are() -> None:
+    """Neither relative to themselves nor from ``loadmaster``, which would hide what a module depends on."""
+    for module in modules():
+        tree = tree_of(module)
+        facade = {
+            alias.asname or alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Import)
+            for alias in node.names
+            if alias.name == "loadmaster"
+        }
+        for node in ast.walk(tree):
+            assert not (isinstance(node, ast.ImportFrom) and node.level), f"{module}, line {node.lineno}: a relative import"
+            names = [alias.name for alias in node.names] if isinstance(node, ast.ImportFrom) and node.module == "loadmaster" else []
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in facade:
+                names = [node.attr]
+            beyond = {*names} - {NATIVE, "__version__"}
+            assert not beyond, f"{module} takes {sorted(beyond)} from loadmaster: import from the module that defines it"
+
+
 def section(heading: str) -> str:
     """A section of the page that draws the layout."""
     page = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text()
@@ -153,6 +202,13 @@ def test_the_files_that_a_network_passes_through_are_there() -> None:
     files = re.findall(r"[\w/]+\.py", flow.replace(", onnx/", ", workloads/frontends/onnx/"))
     assert len(files) > 10
     assert not [file for file in files if not (ROOT / file).exists()]
+
+
+def test_the_files_that_the_page_points_to_are_there() -> None:
+    files = re.findall(r"[\w/]+\.(?:py|cpp)", section("Where to look"))
+    native = Path(__file__).parents[1] / "src"
+    assert len(files) > 10
+    assert not [file for file in files if not ((native if file.endswith(".cpp") else ROOT) / file).exists()]
 
 
 def test_packages_hold_no_code_of_their_own() -> None:

@@ -18,7 +18,7 @@ from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.cost.job_times import job_times, memories_used
 from loadmaster.mapping.group import Group, core_and_position
-from loadmaster.placement.autotm.needs import least_paths
+from loadmaster.placement.autotm.least_memory import least_paths
 from loadmaster.placement.autotm.overlapping import paths_of
 from loadmaster.placement.autotm.sequence_arrays import placement_of, sequence_arrays, total_seconds
 from loadmaster.placement.autotm.sparse_program import free_prices, use_costs

@@ -111,7 +111,7 @@ def test_a_damaged_file_changes_nothing(damage: object, tmp_path: Path) -> None:
 
 
 def test_a_file_that_another_process_holds_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loadmaster.cost.cache._PATIENCE", 0.01)
+    monkeypatch.setattr("loadmaster.cost.cache._LOCK_SECONDS", 0.01)
     place = tmp_path / "cache.sqlite"
     good = analyse(WORK, TARGET, cache=place)
     with closing(sqlite3.connect(place, isolation_level=None)) as other, other:

@@ -113,14 +113,14 @@ def test_auto_is_no_worse_than_what_is_simpler_where_packing_takes_several_round
     slow = PlacementSolution(all_slow(sequence), sequence.seconds(in_slow=True), 0.0, np.zeros(20))
     monkeypatch.setattr("loadmaster.placement.place.place_between_kernels", lambda *_, **__: slow)
     tried = []
-    attempt = _Placer._try
+    attempt = _Placer._pack
 
     def first_fails(self, placement):
         tried.append(placement)
         packed, tops = attempt(self, placement)
         return (packed, tops) if len(tried) != 2 else (None, np.full(20, limit + 2))
 
-    monkeypatch.setattr(_Placer, "_try", first_fails)
+    monkeypatch.setattr(_Placer, "_pack", first_fails)
     plan = place(sequence, limit, mode="sync")
     best = next(rival for rival in plan.rivals if rival.placement == tried[1])
     assert plan.strategy == f"auto ({best.name})"

@@ -87,7 +87,7 @@ def test_the_command_uses_the_cluster(scheduler: str, tmp_path: Path) -> None:
 
 
 def test_a_scheduler_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loadmaster.planning.sweep.workers._PATIENCE", "1s")
+    monkeypatch.setattr("loadmaster.planning.sweep.workers._CONNECT_TIMEOUT", "1s")
     with pytest.raises(PlanError, match=r"127\.0\.0\.1:9.*no Dask scheduler answers"), dask_cluster("dask://127.0.0.1:9"):
         pass
 

@@ -1,4 +1,4 @@
-"""The ``loadmaster`` command: which commands there are, and how mistakes end."""
+"""The ``loadmaster`` program: its commands, and how errors and signals end it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _show_version(asked: bool) -> None:
 def _options(
     _version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")] = False,
 ) -> None:
-    """What goes before any command; the program's help stands above."""
+    """Declare the options before any command."""
 
 
 app.command("plan")(plan_command)
@@ -64,7 +64,7 @@ _UsageError: Any = typer.BadParameter.__mro__[1]
 def main() -> NoReturn:
     """Run the command line.
 
-    Any mistake is one line on standard error and exit code 2. Signals and a closed pipe end it as they end other programs: with 128 and the
+    Any error is one line on standard error and exit code 2. Signals and a closed pipe end it as they end other programs: with 128 and the
     signal's number.
     """
     code = 0
@@ -88,7 +88,7 @@ def main() -> NoReturn:
 
 
 def _end_properly_at(*signals: signal.Signals) -> None:
-    """Let signals that would end the process at once unwind it, so that nothing half-written stays behind; those ignored stay so."""
+    """Have signals unwind the process, so that no half-written file remains; signals that are ignored stay ignored."""
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
         sys.exit(128 + number)

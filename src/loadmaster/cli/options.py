@@ -1,4 +1,4 @@
-"""Options that several commands have, and how they are read."""
+"""Options of several commands, and their parsers; ``--set`` is parsed in ``targets/overrides.py``."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def one_of(names: Sequence[str]) -> str:
 def load_networks(
     models: list[str], batch: int | None, dim: list[str] | None, precision: str | None, training: bool = False
 ) -> list[Graph]:
-    """The networks that the options of a command name."""
+    """Load the networks that the options of a command name."""
     from loadmaster.workloads.frontends.load import load
 
     return [load(model, batch=batch, dims=sizes_of(dim or []), precision=precision, training=training) for model in models]
@@ -75,7 +75,7 @@ def by_network(
 
 
 def sizes_of(options: list[str]) -> dict[str, int]:
-    """Sizes from `NAME=N`."""
+    """Parse `--dim NAME=N` into sizes by name. Raises `ModelError`."""
     sizes = {}
     for option in options:
         name, _, size = option.rpartition("=")
@@ -86,7 +86,7 @@ def sizes_of(options: list[str]) -> dict[str, int]:
 
 
 def memories_of(options: list[str]) -> tuple[Bank, ...]:
-    """Memories from `NAME[=BYTES][,alignment=BYTES][,reserved=LOW-HIGH]...`."""
+    """Parse `--memory NAME[=BYTES][,alignment=BYTES][,reserved=LOW-HIGH]...`. Raises `AllocationError`."""
     from loadmaster.allocation.memories.problem import Bank, check_banks
     from loadmaster.core.units import parse_bytes
 

@@ -1,4 +1,4 @@
-"""What several commands print alike."""
+"""Printing of JSON, tables and violations for several commands."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from loadmaster.core.violation import Violation
 
 _NARROWEST = 80
-"""Columns for which tables are laid out: in a narrower terminal, lines are broken by the terminal, and no figure is cut."""
+"""Columns for which tables are laid out at least, so that no figure is cut; a narrower terminal breaks the lines."""
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """Print one object on standard output."""
+    """Print one JSON object on standard output."""
     typer.echo(json.dumps(value, indent=2, allow_nan=False))
 
 
@@ -33,7 +33,7 @@ def print_tables(*parts: RenderableType) -> None:
 
 
 def print_violations(violations: tuple[Violation, ...], what: str) -> None:
-    """Say on standard error what does not hold."""
+    """Print violations on standard error; ``what`` names what was checked."""
     for violation in violations:
         typer.echo(f"{violation.rule}: {violation.message}", err=True)
     typer.echo(f"the {what} does not hold: {len(violations)} violations", err=True)

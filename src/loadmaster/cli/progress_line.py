@@ -1,4 +1,4 @@
-"""A progress line on standard error for work that turns out to take long."""
+"""A progress line on standard error for work that takes more than a second."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-_PATIENCE = 1.0
-"""Seconds before anything is shown."""
+_SHOW_AFTER_SECONDS = 1.0
+"""Seconds before the line is shown."""
 
 
 class LateProgress:
-    """Call it with a stage and the share done.
+    """A progress line that is shown late: call it with a stage and the share done.
 
-    The first call after a second brings up a progress line; leaving the context removes it.
+    The first call after a second shows the line; leaving the context removes it.
     """
 
     def __enter__(self) -> LateProgress:
@@ -26,7 +26,7 @@ class LateProgress:
 
     def __call__(self, stage: str, share: float) -> None:
         """Show ``stage`` as ``share`` done, between 0 and 1."""
-        if self._bar is None and time.monotonic() - self._started > _PATIENCE:
+        if self._bar is None and time.monotonic() - self._started > _SHOW_AFTER_SECONDS:
             self._show()
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], description=stage, completed=share)

@@ -1,4 +1,4 @@
-"""Standard output and standard error as the commands write them: a stream that cannot take what is written ends the command properly."""
+"""Standard output and error with our own exceptions: a stream that cannot be written ends the command with a clear error."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from loadmaster.core.errors import OutputError
 
 
 class ClosedPipe(OutputError):
-    """Whoever read standard output has gone, as ``head`` does after ten lines: there is nothing to complain about."""
+    """Raised when the reader of standard output has closed the pipe, as ``head`` does after ten lines; this is no error."""
 
 
 class CheckedStream(io.TextIOWrapper):
-    """A text stream whose failures are errors of our own, and which replaces characters that its encoding lacks.
+    """A text stream that raises our own errors, and replaces characters that its encoding lacks.
 
     After a failure the rest goes to the null device, so that the interpreter's last flush does not fail again.
     """
@@ -27,12 +27,12 @@ class CheckedStream(io.TextIOWrapper):
         self._title = title
 
     def write(self, text: str) -> int:
-        """Write text; raises `OutputError`, or `ClosedPipe` if nobody reads any more."""
+        """Write text; raises `OutputError`, or `ClosedPipe` if the reader has closed the pipe."""
         with self._failures():
             return super().write(text)
 
     def flush(self) -> None:
-        """Pass on what was written; raises as :meth:`write` does."""
+        """Flush what was written; raises as :meth:`write` does."""
         with self._failures():
             super().flush()
 
@@ -49,7 +49,7 @@ class CheckedStream(io.TextIOWrapper):
 
 
 def check_streams() -> None:
-    """Put checked streams in the place of the standard ones.
+    """Replace the standard streams with checked ones.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""M3E's job analyser: what every job costs on every core, from a cost model or from the user's own figures."""
+"""M3E's job analyser: latency and bandwidth of every job on every core, from a cost model or from the user's own table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from loadmaster.workloads.job import Workload
 __all__ = ["analyse", "pooled", "read_job_analysis", "read_job_list", "read_jobs"]
 
 _LONG_TEXT = 2**18
-"""From here on looking an answer up takes less time than working it out (`python -m benchmarks.costs`)."""
+"""Characters of a table from which on the cache is faster than parsing it (`python -m benchmarks.costs`)."""
 
 
 @takes(JobError, jobs=Workload, target=Target, cost=str, cache=(str, Path))
@@ -35,9 +35,9 @@ def analyse(jobs: Workload, target: Target, cost: str = DEFAULT, *, cache: str |
     Parameters
     ----------
     jobs : Workload
-        Of networks, as lowering makes it, or of a job list.
+        Jobs of networks, as lowering makes them, or of a job list.
     target : Target
-        Its cores; the memories play no part.
+        The machine whose cores run the jobs; its memories have no influence.
     cost : str
         A name that ``loadmaster.strategies("cost")`` lists; ``"NAME:TABLE.csv"`` for a model that takes a table, such as MAESTRO's of
         energies (:func:`~loadmaster.cost.tables.maestro_csv.read_layer_energies`); or the path of a ``.csv`` table of measured costs
@@ -83,7 +83,7 @@ def _looked_up(store: AnalysisCache, cost: str, model: CostModel, jobs: Workload
 
 
 def pooled(parts: Sequence[JobAnalysis]) -> JobAnalysis:
-    """One table of the jobs of several, in their order.
+    """Join several tables to one of all their jobs, in their order.
 
     Energy and clock are known if every part has them, the clock the same. A job name that an earlier part has gets a number: ``name-2``.
 

@@ -1,4 +1,4 @@
-"""What every cost model offers, and what all of them share."""
+"""The protocol of cost models, and functions that several of them use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from loadmaster.workloads.job import Workload
 
 
 class CostModel(Protocol):
-    """Says what every job costs on every core when nothing else runs and nothing stalls it."""
+    """A cost model: gives what every job costs on every core when nothing else runs and nothing stalls it."""
 
     kept_from: ClassVar[int | None] = None
     """Jobs from which on reading a kept analysis takes less time than working it out (`python -m benchmarks.costs`); None: never."""
@@ -28,7 +28,7 @@ class CostModel(Protocol):
 
 
 def shared_clock(target: Target) -> float | None:
-    """Hertz at which all cores run, or None; a roofline core has no clock."""
+    """Return the hertz at which all cores run, or None if they differ; a roofline core has no clock."""
     clocks = {None if core.style is Style.ROOFLINE else core.clock for core in target.cores}
     return clocks.pop() if len(clocks) == 1 else None
 
@@ -48,7 +48,7 @@ def kinds_of(target: Target) -> tuple[list[Core], Ints]:
 
 
 def kind_key(core: Core) -> str:
-    """Everything about a core but its name."""
+    """Return a key of all fields of a core but its name."""
     values = {name: value for name, value in vars(core).items() if name != "name"}
     return repr(values | {"macs_per_cycle": sorted(core.macs_per_cycle.items())})
 

@@ -1,6 +1,6 @@
-"""Job analyses kept between runs in an sqlite file, by content: equal work on equal cores is analysed once.
+"""A cache of job analyses in an sqlite file, by content: equal work on equal cores is analysed once.
 
-The file is a convenience that nothing depends on: where it cannot be opened, read or written, or holds anything else than what
+Nothing depends on the file: where it cannot be opened, read or written, or holds anything else than what
 was put there, work is done again.
 """
 
@@ -26,8 +26,8 @@ from loadmaster.workloads.job import Job
 
 _VARIABLE = "LOADMASTER_CACHE"
 _LARGEST = 2**28
-"""Bytes kept at most; the oldest make room."""
-_PATIENCE = 0.5
+"""Bytes kept at most; the oldest analyses are deleted."""
+_LOCK_SECONDS = 0.5
 """Seconds to wait for another process that is writing."""
 _CODE = ("loadmaster.cost", "loadmaster.workloads")
 _PRUNE = """
@@ -38,7 +38,7 @@ _SCHEMA = "CREATE TABLE IF NOT EXISTS analyses (key TEXT PRIMARY KEY, digest BLO
 
 
 def default_place() -> Path | None:
-    """The file that ``LOADMASTER_CACHE`` names, none if that is empty; without it, one in the user's folder for caches."""
+    """Return the file that ``LOADMASTER_CACHE`` names, None if that is empty; without it, one in the user's folder for caches."""
     if _VARIABLE in os.environ:
         return Path(os.environ[_VARIABLE]) if os.environ[_VARIABLE] else None
     try:
@@ -50,7 +50,7 @@ def default_place() -> Path | None:
 
 
 def work_key(model: str, jobs: Iterable[Job], target: Target) -> str:
-    """Key of an analysis: everything about jobs and cores but their names, what bytes of main memory take, and the code of the models."""
+    """Return the key of an analysis: all of jobs and cores but their names, the energy of main memory, and the models' code."""
     digest = _started(f"{model} {target.main.energy}")
     for core in target.cores:
         digest.update(kind_key(core).encode())
@@ -61,7 +61,7 @@ def work_key(model: str, jobs: Iterable[Job], target: Target) -> str:
 
 
 def text_key(text: str) -> str:
-    """Key of a table that was read from text."""
+    """Return the key of a table that was read from text."""
     digest = _started("text")
     digest.update(text.encode())
     return digest.hexdigest()
@@ -73,19 +73,19 @@ def _started(what: str) -> hashlib._Hash:
 
 @lru_cache(maxsize=1)
 def _code() -> str:
-    """Digest of the source of cost models and readers: what another version worked out is not taken for this one's."""
+    """Return the digest of the source of cost models and readers, so that results of another version are not used."""
     sources = [file for package in _CODE for file in files(package).iterdir() if file.name.endswith(".py")]
     return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(sources, key=lambda file: str(file)))).hexdigest()
 
 
 class AnalysisCache:
-    """Analyses in one sqlite file, which several processes may share."""
+    """Job analyses in one sqlite file, which several processes may share."""
 
     def __init__(self, place: str | Path) -> None:
         self._place = Path(place)
 
     def get(self, key: str) -> JobAnalysis | None:
-        """What was put there under this key, or None."""
+        """Return the analysis of a key, or None."""
         try:
             if not self._place.is_file():
                 return None
@@ -98,7 +98,7 @@ class AnalysisCache:
         return _unpacked(row[1])
 
     def put(self, key: str, analysis: JobAnalysis) -> None:
-        """Keep an analysis if the file can be written; the oldest make room."""
+        """Keep an analysis if the file can be written; the oldest are deleted where it is full."""
         content = _packed(analysis)
         try:
             self._place.parent.mkdir(parents=True, exist_ok=True)
@@ -110,7 +110,7 @@ class AnalysisCache:
             return
 
     def _connect(self) -> sqlite3.Connection:
-        return sqlite3.connect(self._place, timeout=_PATIENCE)
+        return sqlite3.connect(self._place, timeout=_LOCK_SECONDS)
 
 
 def _packed(analysis: JobAnalysis) -> bytes:

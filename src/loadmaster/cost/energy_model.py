@@ -1,4 +1,4 @@
-"""What decisions take in energy: work inside cores, bytes over ports and links, and what the machine takes all the while."""
+"""Energy of decisions: work inside cores, bytes over ports and links, and the machine's static power."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from loadmaster.cost.job_table import JobTable
 
 @dataclass(frozen=True)
 class EnergyRates:
-    """Femtojoules that a byte takes over the link of main and of fast memory, and into or out of each core's private buffer; and watts.
+    """Femtojoules per byte over the links of main and fast memory and through each core's private buffer; static power in watts.
 
-    A transfer takes what both of its ends do: ``main + buffers[c]`` between main memory and core ``c``, ``main + fast`` for a copy.
+    A transfer takes the energy of both of its ends: ``main + buffers[c]`` between main memory and core ``c``, ``main + fast`` for a copy.
     """
 
     main: int
@@ -24,13 +24,13 @@ class EnergyRates:
     static_power: float
 
     def static(self, picoseconds: int) -> int:
-        """Femtojoules that the machine takes in a time, whatever it does."""
+        """Femtojoules of static power over a time."""
         return round(self.static_power * (FEMTOJOULES // PICOSECONDS) * picoseconds)
 
 
 @dataclass(frozen=True, eq=False)
 class EnergyModel:
-    """Energy of jobs whose operands lie in main memory, the fast one, or (results) both, row by row of the job table."""
+    """Energy of jobs whose operands are in main memory, the fast one, or (results) both, by rows of the job table."""
 
     table: JobTable
     rates: EnergyRates

@@ -1,4 +1,4 @@
-"""M3E's job analysis table: what every job costs on every core when nothing stalls it."""
+"""M3E's job analysis table: latency and bandwidth of every job on every core when nothing stalls it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class JobAnalysis:
     jobs, cores
         Names; jobs in the order in which they were given.
     latency
-        Seconds of job ``j`` on core ``c`` with all the bandwidth that it wants, shape (jobs, cores); infinite where ``c`` cannot run ``j``.
+        Seconds of job ``j`` on core ``c`` with enough bandwidth, shape (jobs, cores); infinite where ``c`` cannot run ``j``.
     bandwidth
         Bytes/s below which the job stalls there, shape (jobs, cores); 0 where ``c`` cannot run ``j``.
     flops
@@ -40,14 +40,14 @@ class JobAnalysis:
 
 @dataclass(frozen=True)
 class LayerEnergies:
-    """Joules of single layers, as somebody's cost model or measurement has them.
+    """Joules of single layers, from a cost model or measurements outside of this package.
 
     Attributes
     ----------
     source
-        Names the table in errors.
+        The table's name in errors.
     joules
-        By (groups, K, C, Y, X, R, S) of the loop nest with Y and X the output's, the core's style, and the elements of its array.
+        Joules by (groups, K, C, Y, X, R, S) of the loop nest with Y and X the output's, the core's style, and the elements of its array.
     """
 
     source: str

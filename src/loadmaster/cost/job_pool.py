@@ -15,12 +15,12 @@ from loadmaster.workloads.job import Workload
 from loadmaster.workloads.lowering.instantiate import lower
 
 MOST = 1_000_000
-"""Jobs that are pooled at most."""
+"""The most jobs in a pool."""
 
 
 @dataclass(frozen=True, eq=False)
 class JobPool:
-    """Jobs of several sources: what they cost, what each waits for inside its network, and its network and mini-batch."""
+    """Jobs of several sources: their costs, the jobs of its network that each waits for, and its network and mini-batch."""
 
     analysis: JobAnalysis
     after: tuple[tuple[int, ...], ...]

@@ -1,4 +1,4 @@
-"""How long a job takes, given where its operands are: the one place that turns bytes over links into seconds."""
+"""Durations and link demands of jobs, given where their operands are: the one place that turns bytes over links into seconds."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _EXACT_PICOSECONDS = 2.0**53
 
 @dataclass(frozen=True)
 class JobTimes:
-    """What each job does to time and links on each core, when it runs alone.
+    """Duration and link demand of each job on each core when it runs alone.
 
-    It lasts ``duration[j, c]`` picoseconds and uses ``demand[j, c, l]`` of link ``l``'s time, for ``rate[j, c, l]`` bytes/s.
+    A job lasts ``duration[j, c]`` picoseconds and uses ``demand[j, c, l]`` of link ``l``'s time, for ``rate[j, c, l]`` bytes/s.
     Links are the main memory's, then the fast memory's if there is one.
     """
 
@@ -37,9 +37,9 @@ def job_times(
     write_main: Mask,
     streamed: Ints | None = None,
 ) -> JobTimes:
-    """Times of all jobs for tensors that are read from the fast memory (else main) and written to the fast, the main, or both.
+    """Compute times of all jobs for tensors read from the fast memory (else main) and written to the fast, the main, or both.
 
-    ``streamed`` are rows of the table that are read from main memory all the same.
+    ``streamed`` are rows of the table that are read from main memory nevertheless.
 
     Arithmetic and transfers overlap: a job lasts as long as the slowest of them, in whole picoseconds and
     at least one. O(operands x cores).

@@ -1,4 +1,4 @@
-"""From what a user names to a kernel sequence: a network file, a torch factory, or a sequence that was written before; with costs."""
+"""Reads a kernel sequence with costs from a network file, a torch factory, or a file of kernel work or of a sequence."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def read_sequence(
         ``roofline``: estimated from the target's figures. ``profile``: measured on this machine with ``loadmaster profile``. Else a CSV
         file of measured times, with columns ``kernel,combination,seconds``.
     threads
-        With which kernels were measured; those that torch takes by itself if not given.
+        Threads with which kernels were measured; torch's default if not given.
 
     Raises
     ------

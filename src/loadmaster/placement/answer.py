@@ -1,4 +1,4 @@
-"""The answer to a placement problem: which memory each tensor is in and when, at which address, how good that is, and what proves it."""
+"""The answer to a placement problem: which memory each tensor is in and when, its addresses, the lower bound, and baselines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from loadmaster.placement.timing import MovementTimeline, moved_bytes
 
 @dataclass(frozen=True)
 class Rival:
-    """What a simpler strategy does with the same kernels, costs and limit, before packing.
+    """The result of a simpler strategy with the same kernels, costs and limit, before packing.
 
     ``seconds`` is None where it cannot, for a ``reason``; ``placement`` is None too where the hardware decides.
     """
@@ -30,7 +30,7 @@ class Rival:
 
 @dataclass(frozen=True, eq=False)
 class MemoryPlan:
-    """Where every tensor of a kernel sequence is, and how far that is from the best possible.
+    """A placement of every tensor of a kernel sequence, with addresses, estimated times and a lower bound.
 
     Attributes
     ----------
@@ -41,16 +41,16 @@ class MemoryPlan:
     timeline
         When each kernel and copy runs, estimated.
     lower_bound
-        What any placement of this mode within ``limit`` takes at least by the same estimates, in seconds.
+        Seconds that any placement of this mode within ``limit`` takes at least, by the same estimates.
     all_fast_seconds, all_slow_seconds
         Time with everything in the fast memory, however small that is, and with everything in the slow one (infinite if kernels cannot
         use it).
     limit, peak_fast
         Bytes of fast memory that may be used, and the most that are used at once, gaps between buffers included: the highest address.
     prices
-        Seconds that one byte more of fast memory would save while each kernel runs.
+        Seconds that one byte more of fast memory would save while each kernel runs, shape (kernels,).
     rivals
-        What simpler strategies reach.
+        Results of simpler strategies.
     rounds
         Placements that were tried until one could be packed.
     """
@@ -78,24 +78,24 @@ class MemoryPlan:
 
     @property
     def seconds(self) -> float:
-        """Estimated time of the sequence."""
+        """Estimated seconds of the sequence."""
         return self.timeline.total
 
     @property
     def gap(self) -> float:
-        """How far the time can be from the best, relative to the bound; 0 where both are 0."""
+        """Distance of the time to the lower bound, relative to the bound; 0 where both are 0."""
         if self.seconds <= self.lower_bound:
             return 0.0
         return self.seconds / self.lower_bound - 1 if self.lower_bound > 0 else float("inf")
 
     @property
     def slowdown(self) -> float:
-        """Time relative to everything in the fast memory."""
+        """Time relative to that with everything in the fast memory."""
         return self.seconds / self.all_fast_seconds if self.all_fast_seconds > 0 else 1.0
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes copied, both ways."""
+        """Bytes copied in both directions."""
         return moved_bytes(self.sequence, self.placement)
 
     @property
@@ -107,11 +107,11 @@ class MemoryPlan:
         return min(float(self.prices.sum()) * 2**30, max(0.0, self.seconds - self.sequence.least_seconds))
 
     def within(self, limit: int, lower_bound: float) -> MemoryPlan:
-        """The same placement for a larger limit, whose bound is ``lower_bound``."""
+        """Return the same placement for a larger limit, whose bound is ``lower_bound``."""
         return replace(self, limit=limit, lower_bound=lower_bound, status="optimal" if self.seconds <= lower_bound else "feasible")
 
     def as_json(self) -> dict[str, Any]:
-        """What ``loadmaster place --json`` prints."""
+        """Return the JSON object that ``loadmaster place --json`` prints."""
         return {
             "network": self.sequence.name,
             "status": self.status,

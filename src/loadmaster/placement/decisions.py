@@ -1,4 +1,4 @@
-"""What tensor placement decides: when each tensor is in the fast memory, and which copies are made when.
+"""The decisions of tensor placement: when each tensor is in the fast memory, and which copies are made when.
 
 Position ``p`` is the instant before kernel ``p``, ``0 <= p <= K`` for ``K`` kernels.
 """
@@ -15,7 +15,7 @@ from loadmaster.placement.sequence import KernelSequence
 
 
 class Mode(StrEnum):
-    """What tensors may do (AutoTM's variants)."""
+    """How tensors may move (AutoTM's variants)."""
 
     STATIC = "static"
     """Each tensor is placed once and never moves."""
@@ -42,7 +42,7 @@ class Move:
     a copy blocks computation and runs at the link's blocking bandwidth, else it overlaps and runs at the asynchronous one. At a position
     the blocking copies to the slow memory run first, then those to the fast memory; then overlapping copies are issued, and the kernel
     starts. What is copied out or dropped at a position can therefore make room for what is copied in there. While a copy blocks it
-    has the link to itself: overlapping ones stand still.
+    has the link to itself: overlapping ones pause.
 
     To the fast memory: a stay of the tensor begins at ``start``; from kernel ``end`` on its kernels find it there, and until then in the
     slow memory. To the slow memory (``to_fast`` false): the tensor is in the fast memory from ``start`` to ``end`` and may stay on; from
@@ -71,7 +71,7 @@ class TensorPlacement:
 
 @dataclass(frozen=True, eq=False)
 class PlacementSolution:
-    """What an engine found for limits on the fast memory at every kernel.
+    """A placement that an engine found for limits on the fast memory at every kernel, with its bound.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class PlacementSolution:
     seconds
         Time of the sequence with them.
     lower_bound
-        Seconds below which no placement of this mode comes, proven for exactly these limits.
+        Seconds that every placement of this mode takes at least, proven for exactly these limits.
     prices
         Seconds that one byte more of fast memory would save while each kernel runs, shape (kernels,): the multipliers of the bound.
     interrupted
@@ -96,19 +96,19 @@ class PlacementSolution:
 
 
 def all_fast(sequence: KernelSequence) -> TensorPlacement:
-    """Every tensor in the fast memory for all of its life."""
+    """Place every tensor in the fast memory for its whole lifetime."""
     spans = sequence.lifetimes.tolist()
     stays = tuple(Stay(t, start, end) for t, (start, end) in enumerate(spans) if end > start)
     return TensorPlacement(stays, (), (0,) * len(sequence.kernels))
 
 
 def all_slow(sequence: KernelSequence) -> TensorPlacement:
-    """Every tensor in the slow memory."""
+    """Place every tensor in the slow memory."""
     return TensorPlacement((), (), (0,) * len(sequence.kernels))
 
 
 def operands_in_slow(sequence: KernelSequence, placement: TensorPlacement) -> list[list[bool]]:
-    """For every kernel and operand whether the kernel uses it in the slow memory. O(operands x stays of one tensor)."""
+    """Return for every kernel and operand whether the kernel uses it in the slow memory. O(operands x stays of one tensor)."""
     filled = {(move.tensor, move.start): move.end for move in placement.moves if move.to_fast}
     in_slow = [[True] * len(kernel.operands) for kernel in sequence.kernels]
     spans: list[list[tuple[int, int]]] = [[] for _ in sequence.tensors]

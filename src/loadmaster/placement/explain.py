@@ -1,7 +1,7 @@
-"""Why a tensor is where it is: what a byte of fast memory is worth over time, against what moving costs.
+"""Explains why a tensor is where it is: the price of its bytes of fast memory over time, against the cost of moving it.
 
-The multipliers of the lower bound are prices: a tensor that stays in the fast memory pays rent there, its bytes times the price of every
-kernel that passes. It moves out where the rent would be more than the copies, or the slower kernels, that leaving costs.
+The multipliers of the lower bound are prices: a tensor that stays in the fast memory costs a rent, its bytes times the price of every
+kernel during its stay. It leaves where the rent would exceed the seconds of the copies and of slower kernels.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from loadmaster.placement.timing import move_seconds
 
 @dataclass(frozen=True)
 class Stretch:
-    """Part of a tensor's life that it spends in one memory, kernels ``start`` to ``end`` - 1.
+    """A part of a tensor's lifetime in one memory, kernels ``start`` to ``end`` - 1.
 
-    ``rent`` is what its bytes are worth in the fast memory meanwhile, in seconds: paid there, saved elsewhere. ``copies`` are the seconds
+    ``rent`` is the price of its bytes in the fast memory meanwhile, in seconds: paid there, saved elsewhere. ``copies`` are the seconds
     of the copies that begin the stretch or are made in it, ``slower`` those by which kernels take longer because they use the tensor in
     the slow memory (each taken alone, with the other operands where they are).
     """

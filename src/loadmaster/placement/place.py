@@ -1,4 +1,4 @@
-"""Place: from a kernel sequence and a limit to a packed, checked placement of every tensor; the driver of the placement engines.
+"""The driver of the placement engines: from a kernel sequence and a limit to a packed, checked placement of every tensor.
 
 A placement counts bytes; addresses are found by the allocator. Where it cannot pack a placement, the kernels at which it fails get a lower
 limit, exactly there, and the placement is found again.
@@ -31,13 +31,13 @@ from loadmaster.placement.timing import MovementTimeline, kernel_seconds, time_m
 from loadmaster.placement.verify import broken_placement_rules
 
 GAPS = {Mode.STATIC: 0.01, Mode.SYNC: 0.01, Mode.ASYNC: 0.02}
-"""Distances to the bound at which the search ends, by mode."""
+"""Distance to the bound, relative to it, at which the search ends, by mode."""
 _ROUNDS = 16
-"""Placements that are packed before a limit is given up."""
+"""The most placements of which packing is tried."""
 _EVERYWHERE, _MOST_EVERYWHERE = 0.002, 0.05
-"""Share of all limits that the first round takes away, and any: it doubles from round to round."""
+"""Share by which all limits are lowered in the first round, and at most; it doubles from round to round."""
 _AS_GOOD = 0.008
-"""By how much the gap of later rounds may exceed what the first one reached."""
+"""How much the gap of later rounds may exceed the gap that the first one reached."""
 
 
 @takes(
@@ -87,9 +87,9 @@ def place(
     CapacityError
         If some kernel's operands cannot fit into ``fast``, with the kernel, the bytes and the tensors.
     PackingError
-        If what the strategy does was not fitted into ``fast``: another strategy, or a longer search, may do it.
+        If no packing within ``fast`` was found: another strategy, or a longer search, may find one.
     PlacementError
-        If the strategy cannot do what is asked for.
+        If the strategy cannot handle the mode or the sequence.
     """
     chosen = _mode(mode)
     _check_arguments(fast, strategy, gap, time_limit, seed)
@@ -136,7 +136,7 @@ class _Packed:
 
     @property
     def seconds(self) -> float:
-        """Time of the sequence."""
+        """Seconds of the sequence."""
         return self.timeline.total
 
 
@@ -153,21 +153,21 @@ class _Placer:
     interrupted: bool = False
 
     def plan(self, strategy: str) -> MemoryPlan:
-        """The best packed placement of a strategy, with the bound of the integer program."""
+        """Find the best packed placement of a strategy, with the bound of the integer program."""
         self.report("solving", 0.0)
         first = self._solve(self._limits(), self.gap)
         rivals = self._rivals(strategy)
         # What the engine could not prove of the limits that were asked for it need not try again with others.
         reached = first.seconds / first.lower_bound - 1 if first.lower_bound > 0 else 0.0
         goal = max(self.gap, reached + _AS_GOOD)
-        best = self._settle(first.placement, lambda limits: self._solve(limits, goal).placement) if strategy in (AUTO, PROGRAM) else None
+        best = self._packed(first.placement, lambda limits: self._solve(limits, goal).placement) if strategy in (AUTO, PROGRAM) else None
         used = PROGRAM
         for rival in sorted(rivals, key=lambda rival: math.inf if rival.seconds is None else rival.seconds):
             if strategy not in (AUTO, rival.name) or rival.placement is None or rival.seconds is None:
                 continue
             if best is not None and best.seconds <= rival.seconds:
                 break
-            packed = self._settle_rival(rival.name, rival.placement)
+            packed = self._packed_baseline(rival.name, rival.placement)
             if packed is not None and (best is None or packed.seconds < best.seconds):
                 best, used = packed, rival.name
         if best is None:
@@ -179,8 +179,8 @@ class _Placer:
         rules = broken_placement_rules(self.sequence, placement, self.fast, self.mode)
         return next(rules, None) is None and bool((fast_bytes(self.sequence, placement) <= limits).all())
 
-    def _settle_rival(self, name: str, placement: TensorPlacement) -> _Packed | None:
-        """Pack what a baseline does, with lower limits if need be; once the search is over, only as it is."""
+    def _packed_baseline(self, name: str, placement: TensorPlacement) -> _Packed | None:
+        """Pack a baseline's placement, with lower limits if necessary; after an interrupt, only with the limits as they are."""
 
         def again(limits: Ints) -> TensorPlacement:
             other = baseline(name, self.sequence, limits).placement
@@ -188,13 +188,13 @@ class _Placer:
                 raise PlacementError(f"{name} cannot be packed")
             return other
 
-        return self._settle(placement, again) if self._allows(placement, self._limits()) else None
+        return self._packed(placement, again) if self._allows(placement, self._limits()) else None
 
     def _limits(self) -> Ints:
         return np.full(len(self.sequence.kernels), self.fast, dtype=np.int64)
 
     def _solve(self, limits: Ints, goal: float) -> PlacementSolution:
-        """Run the engine of the mode; what moves while kernels run starts from what moves between them."""
+        """Run the engine of the mode; asynchronous placement starts from a synchronous one."""
         options: dict[str, Any] = {"progress": self.report, "seed": self.seed}
         overlapping = self.mode is Mode.ASYNC
         between, gap = (Mode.SYNC, GAPS[Mode.SYNC]) if overlapping else (self.mode, goal)
@@ -219,30 +219,30 @@ class _Placer:
         if interrupted:
             self.interrupted, self.deadline = True, Deadline.within(0.0)
 
-    def _settle(self, placement: TensorPlacement, again: Callable[[Ints], TensorPlacement]) -> _Packed | None:
-        """Pack a placement; where it cannot be packed, lower the limits there and place again, until it can."""
+    def _packed(self, placement: TensorPlacement, again: Callable[[Ints], TensorPlacement]) -> _Packed | None:
+        """Pack a placement; where that fails, lower the limits there and place again, until it succeeds."""
         limits = self._limits()
         for number in range(_ROUNDS):
             self.report("packing", number / _ROUNDS)
-            packed, tops = self._try(placement)
+            packed, tops = self._pack(placement)
             if packed is not None:
                 return packed
             try:
-                limits = self._tightened(limits, tops, number)
+                limits = self._lowered(limits, tops, number)
                 placement = again(limits)
             except (CapacityError, PlacementError):
                 return None
         return None
 
-    def _tightened(self, limits: Ints, tops: Ints, number: int) -> Ints:
-        """Lower limits by half of what sticks out where something does, and a little everywhere: more each time."""
+    def _lowered(self, limits: Ints, tops: Ints, number: int) -> Ints:
+        """Lower limits by half of the excess where addresses exceed the limit, and by a share everywhere, larger each time."""
         over = np.maximum(tops - self.fast, 0)
         local = np.where(over > 0, np.maximum(over // 2, self.sequence.alignment), 0)
         lowered: Ints = (limits * (1 - min(_MOST_EVERYWHERE, _EVERYWHERE * 2**number))).astype(np.int64) - local
         return np.maximum(lowered, 0)
 
-    def _try(self, placement: TensorPlacement) -> tuple[_Packed | None, Ints]:
-        """Addresses within the limit, or the highest address in use at every kernel of the lowest packing that was found."""
+    def _pack(self, placement: TensorPlacement) -> tuple[_Packed | None, Ints]:
+        """Find addresses within the limit, else the highest address in use at every kernel of the lowest packing that was found."""
         self.rounds += 1
         lower, upper, size = np.array(list(_blocks(self.sequence, placement)), dtype=np.int64).reshape(-1, 3).T.copy()
         answer = allocate((lower, upper, size), self.fast, alignment=self.sequence.alignment, seed=self.seed, time_limit=self._left())

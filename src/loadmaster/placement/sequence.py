@@ -1,6 +1,6 @@
-"""A computation as tensor placement sees it: kernels in the order in which they run, the tensors that they use, and two memories.
+"""The problem of tensor placement: kernels in the order in which they run, the tensors that they use, and two memories.
 
-This is the problem of AutoTM (ASPLOS 2020): every tensor lives in the fast memory, the slow one, or moves between them, and every kernel's
+This is the problem of AutoTM (ASPLOS 2020): every tensor is in the fast memory, the slow one, or moves between them, and every kernel's
 time depends on where its operands are. Nothing here knows an operator's type: costs are seconds and bytes.
 
 A *tensor* is one storage: views, aliases and in-place results of it are uses of the same tensor. Position ``k`` of time is the instant
@@ -22,24 +22,24 @@ from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.errors import PlacementError
 
 LONGEST = 2.0**61
-"""Seconds that no kernel and no copy exceeds, so that the whole numbers in which bounds are proven do not overflow."""
+"""The most seconds of a kernel or a copy, so that the whole numbers in which bounds are proven do not overflow."""
 MOST_TABLED = 10
-"""Operands whose place a table of measured times distinguishes: it has two to that power entries."""
+"""The most operands whose place a table of measured times distinguishes; it has two to that power entries."""
 
 
 class StoredKind(StrEnum):
-    """Whose a tensor is, which decides when it lives."""
+    """The kind of a tensor, which decides its lifetime."""
 
     WEIGHT = "weight"
-    """Parameters, optimiser state, running statistics: there before the first kernel and after the last one. Steps repeat, so it ends
+    """Parameters, optimiser state, running statistics: exist before the first kernel and after the last one. Steps repeat, so a weight ends
     where it began: the same memory, and a slow copy is valid at the start only if it is at the end. What is overwritten before it is
     read is no weight but an output: its old bytes do not matter."""
     INPUT = "input"
-    """Supplied by the caller, in the memory that the placement chooses: lives from the first kernel to its last use."""
+    """Supplied by the caller, in the memory that the placement chooses: alive from the first kernel to its last use."""
     INTERMEDIATE = "intermediate"
-    """Lives from the kernel that writes it first to its last use."""
+    """Alive from the kernel that writes it first to its last use."""
     OUTPUT = "output"
-    """Handed to the caller, in the memory that the placement chooses: lives from the kernel that writes it first to the end."""
+    """Returned to the caller, in the memory that the placement chooses: alive from the kernel that writes it first to the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class CopyLink:
-    """How fast copies are, bytes/s each way: ``to_fast`` and ``to_slow`` when they block computation, the others when they overlap it.
+    """Bandwidths of copies in bytes/s: ``to_fast`` and ``to_slow`` when they block computation, the others when they overlap it.
 
     If ``shared``, both directions take turns on one link: a second spent reading is not there for writing.
     """
@@ -141,7 +141,7 @@ class KernelSequence:
 
     @property
     def uses(self) -> list[list[tuple[int, Operand]]]:
-        """For each tensor its uses in order: kernel, operand."""
+        """The uses of each tensor in order, as pairs of kernel number and operand."""
         return self._uses
 
     @cached_property
@@ -174,22 +174,22 @@ class KernelSequence:
 
     @property
     def peak_bytes(self) -> int:
-        """Most bytes that live at once when everything is fast: what ``--fast 100%`` means."""
+        """Peak of the live bytes when everything is fast, which ``--fast 100%`` stands for."""
         return int(self.live_bytes().max(initial=0))
 
     @cached_property
     def least_seconds(self) -> float:
-        """What all kernels take at least, whatever memory their operands are in."""
+        """Seconds that all kernels take at least, wherever their operands are."""
         return math.fsum(map(_least_seconds, self.kernels))
 
     def seconds(self, in_slow: bool, algorithms: Sequence[int] | None = None) -> float:
-        """Time of all kernels with every operand in one memory; infinite if some cannot run there."""
+        """Return the seconds of all kernels with every operand in one memory; infinite if some cannot run there."""
         chosen = algorithms or [0] * len(self.kernels)
         return math.fsum(k.seconds([in_slow] * len(k.operands), a) for k, a in zip(self.kernels, chosen, strict=True))
 
 
 def _least_seconds(kernel: Kernel) -> float:
-    """What a kernel takes at least, wherever its operands are.
+    """Seconds that a kernel takes at least, wherever its operands are.
 
     Unless it was measured: both memories work at the same time, and an operand in the slow one takes at least 1 / r times as long as in the
     fast one, with r the largest ratio of the two. So t seconds are enough for t (1 + r) seconds' worth of the fast memory at most.

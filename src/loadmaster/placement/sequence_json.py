@@ -1,4 +1,4 @@
-"""Kernel sequences with their costs as versioned JSON, plain or gzipped: measured or made by hand, and bound to no target.
+"""Kernel sequences with their costs as versioned JSON, plain or gzipped: measured or made by hand, independent of targets.
 
 A captured step that any target may cost is written by :mod:`loadmaster.cost.kernels.work_json`.
 
@@ -47,7 +47,7 @@ def write_text(text: str, path: Path, what: str) -> Path:
 
 
 def sequence_to_text(sequence: KernelSequence) -> str:
-    """JSON text of a sequence, a tensor or kernel a line."""
+    """Return the JSON text of a sequence, one tensor or kernel a line."""
     head = {"format": FORMAT, "version": VERSION, "name": sequence.name, "alignment": sequence.alignment}
     head |= {"link": vars(sequence.link), "notes": list(sequence.notes)}
     tensors = [[tensor.name, tensor.bytes, str(tensor.kind)] for tensor in sequence.tensors]
@@ -55,7 +55,7 @@ def sequence_to_text(sequence: KernelSequence) -> str:
 
 
 def lines_of(head: Mapping[str, Any], **lists: Sequence[Any]) -> str:
-    """JSON text of an object, a line for each key of the head and for each record of the lists."""
+    """Return the JSON text of an object, with a line for each key of the head and for each record of the lists."""
     lines = [f"{_dump(key)}: {_dump(value)}" for key, value in head.items()]
     for key, records in lists.items():
         body = ",\n".join(map(_dump, records))
@@ -91,7 +91,7 @@ def read_sequence_file(path: Path) -> KernelSequence:
 
 
 def read_text(path: Path) -> str:
-    """Text of a file, gzipped or not. Raises `PlacementError` if there is none."""
+    """Read the text of a file, gzipped or not. Raises `PlacementError` if there is none."""
     try:
         with path.open("rb") as file:
             zipped = file.read(2) == b"\x1f\x8b"
@@ -110,7 +110,7 @@ def read_text(path: Path) -> str:
 
 
 def sequence_from_text(text: str, name: str) -> KernelSequence:
-    """The sequence that JSON text describes; ``name`` is what errors call the text.
+    """Read the sequence that JSON text describes; errors call the text ``name``.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def sequence_from_text(text: str, name: str) -> KernelSequence:
 
 
 def sequence_from_object(data: dict[str, Any], name: str) -> KernelSequence:
-    """The sequence that a JSON object describes; raises as `sequence_from_text` does."""
+    """Read the sequence that a JSON object describes; raises as `sequence_from_text` does."""
     from pydantic import ValidationError
 
     require_format(data, name, FORMAT, VERSION)
@@ -144,7 +144,7 @@ def require_format(data: dict[str, Any], name: str, form: str, version: int) -> 
 
 
 def object_in(text: str, name: str) -> dict[str, Any]:
-    """The JSON object in text. Raises `PlacementError` if it is none, or has a key twice."""
+    """Parse a JSON object. Raises `PlacementError` if the text is none, or has a key twice."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         record = dict(pairs)
@@ -170,7 +170,7 @@ def object_in(text: str, name: str) -> dict[str, Any]:
 
 @cache
 def _model() -> Any:
-    """What the file may hold; values that contradict each other are for :func:`loadmaster.placement.sequence.check` to find."""
+    """Make the schema of the file; :func:`loadmaster.placement.sequence.check` finds values that contradict each other."""
     from pydantic import BaseModel, ConfigDict, Field
 
     whole = Annotated[int, Field(strict=True, ge=0, lt=WHOLE_LIMIT)]
@@ -209,7 +209,7 @@ def _model() -> Any:
 
 
 def errors_in(error: Any) -> str:
-    """The first few errors, each with the path of its field, and how many more there are."""
+    """Describe the first few errors, each with the path of its field, and count the others."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     shown = [f"{'.'.join(map(str, e['loc']))[:80]}: {e['msg'][:1].lower()}{e['msg'][1:]}" for e in found[:_ERRORS_SHOWN]]
     return "; ".join(shown) + (f"; and {len(found) - len(shown)} more" if len(found) > len(shown) else "")

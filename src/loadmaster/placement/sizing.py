@@ -1,4 +1,4 @@
-"""How much fast memory is enough: slowdown over a range of limits, and the smallest limit for a given slowdown."""
+"""Sizes the fast memory: the slowdown over a range of limits, and the smallest limit for a given slowdown."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from loadmaster.placement.place import place
 from loadmaster.placement.sequence import KernelSequence
 
 _RESOLUTION = 1 / 256
-"""Of the peak with everything fast: how finely the smallest limit is searched for."""
+"""Resolution of the search for the smallest limit, as a share of the peak with everything fast."""
 
 
 @dataclass(frozen=True)
 class SmallestFast:
-    """The smallest limit that was found to do, with its placement.
+    """The placement with the smallest limit that was found to be enough.
 
-    No limit of ``too_small`` bytes or less can do: the lower bound there is above what was asked for, or nothing fits; None if no limit
+    No limit of ``too_small`` bytes or less is enough: the lower bound there is too slow, or nothing fits; None if no limit
     was ruled out.
     """
 
@@ -30,7 +30,7 @@ class SmallestFast:
 
 
 def slowdown_curve(sequence: KernelSequence, limits: Sequence[int], **options: Any) -> tuple[MemoryPlan | CapacityError, ...]:
-    """Placements for each of some limits on the fast memory, in bytes; the error where one cannot be met.
+    """Place a sequence under each of several limits on the fast memory, in bytes; an error stands for a limit that cannot be kept.
 
     ``options`` are those of :func:`loadmaster.placement.place.place`. Where a smaller limit led to a faster placement, that one is good for
     the larger limit too and stands in its place, so that the curve never rises. After Ctrl-C it stands for all larger limits.
@@ -92,7 +92,7 @@ def smallest_fast(sequence: KernelSequence, max_slowdown: float, *, progress: Pr
 
 
 def _enough(sequence: KernelSequence, limit: int, max_slowdown: float, options: dict[str, Any]) -> tuple[MemoryPlan | None, bool]:
-    """A placement within the limit that is fast enough, or whether there is proven to be none."""
+    """Find a placement within the limit that is fast enough; also whether there is proven to be none."""
     try:
         plan = place(sequence, limit, **options)
     except CapacityError as error:

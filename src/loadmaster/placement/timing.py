@@ -1,9 +1,9 @@
-"""When kernels and copies run, given where tensors are: the one place that turns a tensor placement into seconds.
+"""The timeline of kernels and copies of a tensor placement: the one place that turns a placement into seconds.
 
 Position ``p`` is a barrier. Kernel ``p`` - 1 has ended, then every copy that must be complete there, then the blocking copies of ``p``
 run one after another, in the order listed; then kernel ``p`` starts, and the asynchronous copies that begin at ``p`` may. So a copy that
 fills memory never overtakes the one that frees it. Each copy engine makes its copies in the order listed, one at a time. While a copy
-blocks, it has the link to itself: the engines stand still.
+blocks, it has the link to itself: the engines pause.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class MovementTimeline:
 
 
 def move_seconds(sequence: KernelSequence, move: Move) -> float:
-    """Seconds that a copy occupies its engine, or blocks computation."""
+    """Return the seconds that a copy occupies its engine, or blocks computation."""
     link = sequence.link
     if move.start == move.end:
         bandwidth = link.to_fast if move.to_fast else link.to_slow
@@ -50,12 +50,12 @@ def kernel_seconds(sequence: KernelSequence, placement: TensorPlacement) -> Floa
 
 
 def moved_bytes(sequence: KernelSequence, placement: TensorPlacement) -> int:
-    """Bytes that all copies carry together."""
+    """Return the total bytes of all copies."""
     return sum(sequence.tensors[move.tensor].bytes for move in placement.moves)
 
 
 def time_moves(sequence: KernelSequence, placement: TensorPlacement) -> MovementTimeline:
-    """Start and end of every kernel and copy. O(kernels + operands + copies); the placement is taken to be consistent.
+    """Compute start and end of every kernel and copy of a consistent placement. O(kernels + operands + copies).
 
     Raises
     ------
@@ -66,7 +66,7 @@ def time_moves(sequence: KernelSequence, placement: TensorPlacement) -> Movement
 
 
 class _Clock:
-    """Goes from position to position; each engine's copies are timed when the first kernel that waits for one of them is reached."""
+    """Advances from position to position; an engine's copies are timed when the first kernel that waits for one of them is reached."""
 
     def __init__(self, sequence: KernelSequence, placement: TensorPlacement) -> None:
         self.sequence = sequence

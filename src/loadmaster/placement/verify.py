@@ -1,4 +1,4 @@
-"""Whether a tensor placement holds: a naive walk over the kernels that shares nothing with the engines.
+"""Verifies a tensor placement by a naive walk over the kernels that shares no code with the engines.
 
 At every position it knows which copies of each tensor are valid. O(operands + moves), and O(stays log stays) for addresses.
 """
@@ -32,7 +32,7 @@ def verify_placement(plan: MemoryPlan) -> tuple[Violation, ...]:
 def broken_placement_rules(
     sequence: KernelSequence, placement: TensorPlacement, limit: int, mode: Mode, offsets: Sequence[int] | None = None
 ) -> Iterator[Finding]:
-    """Rule and message for everything that is wrong with a placement.
+    """Iterate over all violations of a placement, as pairs of rule and message.
 
     ``offsets``, if there are any, has an address for each stay, then one for each kernel's workspace.
     """
@@ -123,7 +123,7 @@ class _Walk:
         return repr(self.sequence.tensors[tensor].name)
 
     def _begin(self) -> None:
-        """Weights and inputs are where the first stay, or its absence, says."""
+        """Put weights and inputs where their first stay, or its absence, says."""
         fetched = {move.tensor for move in self.issued.get(0, ()) if move.to_fast}
         at_start = {stay.tensor for stay in self.arriving.get(0, ()) if stay.tensor not in fetched and not self._made_at_once(stay)}
         self.at_start = at_start

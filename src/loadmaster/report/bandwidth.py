@@ -1,4 +1,4 @@
-"""How busy each memory's link is over time, with its limit."""
+"""Charts of each memory link's bandwidth over time, with its limit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNITS = ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/
 
 @dataclass(frozen=True)
 class Measure:
-    """What the y axis shows: the rate, or the load where reading and writing have limits of their own."""
+    """The quantity on the y axis: the rate, or the load where reading and writing have limits of their own."""
 
     label: str
     limit: float
@@ -32,12 +32,12 @@ class Measure:
     by_load: bool
 
     def of(self, segment: LinkSegment) -> float:
-        """Height of a segment."""
+        """Return the height of a segment in this measure."""
         return (segment.load if self.by_load else segment.bytes_per_second) / self.scale
 
 
 def measure(memory: Memory) -> Measure:
-    """A unit in which the limit is at least one."""
+    """Choose the unit in which the memory's limit is at least one."""
     if memory.read_bandwidth != memory.write_bandwidth:
         return Measure("load (%)", 100.0, "all of the link's time", 0.01, True)
     limit = memory.read_bandwidth
@@ -46,7 +46,7 @@ def measure(memory: Memory) -> Measure:
 
 
 def averaged(segments: Sequence[LinkSegment], limit: int) -> list[LinkSegment]:
-    """At most ``limit`` segments; neighbours that are merged show their mean."""
+    """Reduce to at most ``limit`` segments; merged neighbours show their mean."""
     groups = merge_neighbours([0] * len(segments), [s.start for s in segments], [s.end for s in segments], limit)
     return [_mean(segments[g.start : g.stop]) for g in groups]
 
@@ -60,7 +60,7 @@ def _mean(parts: Sequence[LinkSegment]) -> LinkSegment:
 
 
 def draw_link(plan: PlanRecord, memory: Memory, on: Canvas) -> tuple[figure, str]:
-    """The curve of one link, and a sentence on what was averaged in it (empty if nothing was)."""
+    """Draw the curve of one link; also return a sentence on what was averaged in it (empty if nothing was)."""
     segments = plan.links.get(memory.name, ())
     shown = averaged(segments, MAX_SHAPES)
     scale = measure(memory)

@@ -1,4 +1,4 @@
-"""What all charts of the page share: one time axis, frames that line up, tools, tooltips."""
+"""Parts that all charts of a page share: one time axis, frames of equal width, tools, tooltips."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TERM = f"color:{FAINT};padding-right:0.9em;vertical-align:top;white-space:nowra
 
 @dataclass(frozen=True)
 class Canvas:
-    """The time axis that the charts share, the colours, and who draws which network (so that the legend can hide it everywhere)."""
+    """The charts' common time axis and colours, and the shapes of each network (so that the legend can hide them everywhere)."""
 
     unit: TimeUnit
     x_range: Range1d
@@ -37,7 +37,7 @@ class Canvas:
 
 
 def canvas(plan: PlanRecord) -> Canvas:
-    """A time axis from zero to the plan's end."""
+    """Make a time axis from zero to the plan's end."""
     unit = time_unit(plan.metrics.makespan.value)
     end = unit.of(last_instant(plan)) or 1.0
     margin = 0.01 * end
@@ -47,7 +47,7 @@ def canvas(plan: PlanRecord) -> Canvas:
 
 
 def chart(on: Canvas, title: str, height: int, y_range: Range1d, y_label: str, box: str = "width") -> figure:
-    """An empty chart: drag pans, Ctrl and the wheel zoom in time, the toolbar zooms to a box (``box`` ways) and resets."""
+    """Make an empty chart: drag pans, Ctrl and the wheel zoom in time, the toolbar zooms to a box (``box`` dimensions) and resets."""
     plot = framed(title, height, on.x_range, y_range, f"time ({on.unit.name})", y_label, tools="xpan,reset")
     plot.add_tools(f"{'x' if box == 'width' else ''}box_zoom")
     plot.add_tools(_wheel(), CrosshairTool(overlay=on.cursor, visible=False))
@@ -55,7 +55,7 @@ def chart(on: Canvas, title: str, height: int, y_range: Range1d, y_label: str, b
 
 
 def framed(title: str, height: int, x_range: Range, y_range: Range, x_label: str, y_label: str, tools: str = "") -> figure:
-    """An empty chart over any two axes."""
+    """Make an empty chart over any two axes."""
     plot = figure(
         title=Title(text=title, text_font=FONT, text_font_size="14px", text_color=INK),
         height=height,
@@ -75,7 +75,7 @@ def framed(title: str, height: int, x_range: Range, y_range: Range, x_label: str
 
 
 def _wheel() -> WheelZoomTool:
-    """Zoom with Ctrl held only: the charts are as wide as the page, which could otherwise not be scrolled past them."""
+    """Make a tool that zooms with Ctrl only: the charts are as wide as the page, and the wheel must scroll it."""
     return WheelZoomTool(dimensions="width", modifiers="ctrl")
 
 
@@ -115,7 +115,7 @@ def hover(
 def rectangles(
     plot: figure, data: Mapping[str, Sequence[object]], colour: str, alpha: float | str = 1.0, edge: float | str = 1.0
 ) -> GlyphRenderer[Any]:
-    """Rectangles between the columns left, right, top and bottom; ``alpha`` and ``edge`` say how opaque they and their outlines are."""
+    """Draw rectangles between the columns left, right, top and bottom; ``alpha`` and ``edge`` are the opacity of areas and outlines."""
     return plot.quad(
         source=ColumnDataSource(dict(data)),
         left="left",
@@ -131,7 +131,7 @@ def rectangles(
 
 
 def level(plot: figure, value: float, text: str, colour: str, dash: str, below: bool = False) -> None:
-    """A horizontal line with its name at the left end of the frame."""
+    """Draw a horizontal line with its name at the left end of the frame."""
     plot.add_layout(Span(location=value, dimension="width", line_color=colour, line_dash=dash, line_width=1.25))
     label = Label(
         x=6,

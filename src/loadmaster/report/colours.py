@@ -21,5 +21,5 @@ COPY = "#5b6570"
 
 
 def network_colours(plan: PlanRecord) -> dict[str, str]:
-    """A colour for each network, the same in all charts of a report; they repeat after ten networks."""
+    """Choose a colour for each network, the same in all charts of a report; colours repeat after ten networks."""
     return {network.name: PALETTE[i % len(PALETTE)] for i, network in enumerate(plan.networks)}

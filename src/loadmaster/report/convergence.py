@@ -1,4 +1,4 @@
-"""How the search made the objective fall, with the bound that it cannot pass, and lateness before it."""
+"""Charts of the objective and the total lateness over the search, with the lower bound."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HEIGHT = 200
 
 
 def draw_convergence(plan: PlanRecord) -> tuple[figure, str]:
-    """The objective of the best so far against orders evaluated, from the separate plan's on, and its lower bound as a dashed line."""
+    """Draw the best objective against orders evaluated, from the separate plan's on, with the lower bound as a dashed line."""
     scale, unit = objective_unit(plan, max(step.value for step in plan.search))
     what = objective_name(plan)
     plot = _steps([(step.evaluations, step.value / scale) for step in plan.search], f"{what} ({unit})")
@@ -24,7 +24,7 @@ def draw_convergence(plan: PlanRecord) -> tuple[figure, str]:
 
 
 def draw_lateness(plan: PlanRecord, on: Canvas) -> tuple[figure, str]:
-    """How late all mini-batches together were, which the search makes small before anything else."""
+    """Draw the total lateness of all mini-batches, which the search reduces before the objective."""
     plot = _steps([(step.evaluations, on.unit.of(step.lateness)) for step in plan.search], f"lateness ({on.unit.name})")
     return plot, "How late mini-batches are comes before everything else."
 

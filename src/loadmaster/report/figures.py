@@ -1,4 +1,4 @@
-"""The figures of a plan, row by row, for the page and the terminal alike."""
+"""The figures of a plan as rows of tables, for the page and the terminal."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 
 def rate_unit(plan: PlanRecord) -> str:
-    """Unit of arithmetic rates: floating-point operations, or plain ones where a network is of integers."""
+    """Return the unit of arithmetic rates: floating-point operations, or operations if a network is of integers."""
     return "OP/s" if any(network.precision.startswith(("int", "uint")) for network in plan.networks) else "FLOP/s"
 
 
 @dataclass(frozen=True)
 class CoreFigures:
-    """What a core does over the makespan; shares are of the makespan."""
+    """A core's activity over the makespan; shares are of the makespan."""
 
     core: Core
     jobs: int
@@ -36,7 +36,7 @@ class CoreFigures:
 
 @dataclass(frozen=True)
 class BufferFigures:
-    """How full a core's private buffer gets."""
+    """The use of a core's private buffer."""
 
     core: Core
     use: MemoryUse
@@ -45,13 +45,13 @@ class BufferFigures:
 
 
 def title(plan: PlanRecord) -> str:
-    """The networks and the target."""
+    """Name the networks and the target."""
     names = [printable(network.name) for network in plan.networks]
     return f"{shortened(names) or 'no network'} on {printable(plan.target.name)}"
 
 
 def verdict(plan: PlanRecord) -> str:
-    """What the status claims."""
+    """Explain the plan's status in a sentence."""
     what = objective_name(plan)
     if plan.status == "optimal":
         return f"optimal: the {what} meets its lower bound"
@@ -60,25 +60,25 @@ def verdict(plan: PlanRecord) -> str:
 
 
 def objective_name(plan: PlanRecord) -> str:
-    """What the plan was made for, in words."""
+    """Name the plan's objective in words."""
     words = {"throughput": "makespan", "latency": f"latency of {printable(plan.objective.network)}", "edp": "energy-delay product"}
     return words.get(plan.objective.name, printable(plan.objective.name))
 
 
 def objective_unit(plan: PlanRecord, value: float) -> tuple[float, str]:
-    """The largest unit of the objective in which a value is at least one: what it is in SI units, and its name."""
+    """Choose the largest unit of the objective in which a value is at least one: its size in SI units, and its name."""
     units = {"energy": _ENERGY_UNITS, "edp": _EDP_UNITS}.get(plan.objective.name, _TIME_UNITS)
     return next((unit for unit in units if value >= unit[0]), units[-1])
 
 
 def objective_text(plan: PlanRecord, value: float) -> str:
-    """A value of the objective with its unit."""
+    """Format a value of the objective with its unit."""
     scale, name = objective_unit(plan, value)
     return f"{value / scale:.3g} {name}" if value < 999.5 * scale else f"{value / scale:.0f} {name}"
 
 
 def special_costs(plan: PlanRecord) -> list[tuple[str, str, str, str]]:
-    """Figures that matter for this plan's goal only: name, value, bound, distance."""
+    """List the figures that matter for this plan's goal only: name, value, bound, distance."""
     rows = []
     if plan.objective.name == "edp":
         cost = Cost(plan.objective.value, plan.objective.lower_bound)
@@ -93,7 +93,7 @@ def special_costs(plan: PlanRecord) -> list[tuple[str, str, str, str]]:
 
 
 def timed_mini_batches(plan: PlanRecord) -> list[tuple[str, str, str, str, str, str]]:
-    """Network, number, release, latency, deadline and outcome of every mini-batch that comes or is due at a time of its own."""
+    """List network, number, release, latency, deadline and outcome of every mini-batch with a release time or a deadline."""
     timings = {timing.network: timing for timing in plan.timings}
     rows = []
     for batch in plan.mini_batches:
@@ -108,7 +108,7 @@ def timed_mini_batches(plan: PlanRecord) -> list[tuple[str, str, str, str, str, 
 
 
 def core_figures(plan: PlanRecord) -> list[CoreFigures]:
-    """One row per core, in the target's order."""
+    """Return one row per core, in the target's order."""
     makespan = plan.metrics.makespan.value
     count: dict[str, int] = defaultdict(int)
     busy: dict[str, float] = defaultdict(float)
@@ -126,7 +126,7 @@ def core_figures(plan: PlanRecord) -> list[CoreFigures]:
 
 
 def time_by_kind(plan: PlanRecord) -> list[tuple[str, int, float]]:
-    """Each kind of operator, its jobs, and its share of the time that cores are busy; largest share first."""
+    """List each kind of operator, its jobs, and its share of the cores' busy time; largest share first."""
     count: dict[str, int] = defaultdict(int)
     spent: dict[str, float] = defaultdict(float)
     for job in plan.jobs:
@@ -137,12 +137,12 @@ def time_by_kind(plan: PlanRecord) -> list[tuple[str, int, float]]:
 
 
 def allocations_of(plan: PlanRecord, memory: str) -> list[PlannedAllocation]:
-    """What a memory, or the private buffer of the core of that name, holds."""
+    """Return the allocations of a memory, or of the private buffer of the core of that name."""
     return [a for a in plan.allocations if a.memory == memory]
 
 
 def memory_use(plan: PlanRecord, memory: str, capacity: int) -> MemoryUse:
-    """The plan's own figures of a memory; counted from its allocations if it has none."""
+    """Return the plan's own figures of a memory; if it has none, count them from the allocations."""
     if memory in plan.metrics.memory:
         return plan.metrics.memory[memory]
     mine = allocations_of(plan, memory)
@@ -150,7 +150,7 @@ def memory_use(plan: PlanRecord, memory: str, capacity: int) -> MemoryUse:
 
 
 def buffer_figures(plan: PlanRecord) -> list[BufferFigures]:
-    """One row per core that has a private buffer; ``fullest`` is the first job during which most of it is in use."""
+    """Return one row per core that has a private buffer; ``fullest`` is the first job at the peak of its use."""
     rows = []
     for core in plan.target.cores:
         if core.buffer:
@@ -168,17 +168,17 @@ def _fullest_job(plan: PlanRecord, core: Core, alive: Steps) -> str:
 
 
 def copies(plan: PlanRecord) -> list[PlannedTransfer]:
-    """Copies between memories, by start."""
+    """Return the copies between memories, by start."""
     return sorted((t for t in plan.transfers if not t.job), key=lambda t: (t.start, t.end, t.name))
 
 
 def places(plan: PlanRecord) -> list[str]:
-    """Everything that bytes move between: shared memories, then cores."""
+    """Return the ends of all transfers: shared memories, then cores."""
     return [m.name for m in plan.target.memories] + [c.name for c in plan.target.cores]
 
 
 def traffic_matrix(plan: PlanRecord) -> dict[tuple[str, str], int]:
-    """Bytes moved from one place to another over the whole plan."""
+    """Sum the bytes moved from each place to each other one over the whole plan."""
     moved: dict[tuple[str, str], int] = defaultdict(int)
     for transfer in plan.transfers:
         moved[transfer.source, transfer.destination] += transfer.bytes
@@ -186,19 +186,19 @@ def traffic_matrix(plan: PlanRecord) -> dict[tuple[str, str], int]:
 
 
 def link_text(memory: Memory) -> str:
-    """The bandwidth of a memory's link."""
+    """Format the bandwidth of a memory's link."""
     if memory.read_bandwidth == memory.write_bandwidth:
         return format_bandwidth(memory.read_bandwidth)
     return f"{format_bandwidth(memory.read_bandwidth)} read, {format_bandwidth(memory.write_bandwidth)} write"
 
 
 def memory_text(memory: Memory) -> str:
-    """``"dram 4.00 GiB at 34.0 GB/s"``."""
+    """Describe a memory, such as ``"dram 4.00 GiB at 34.0 GB/s"``."""
     return f"{printable(memory.name)} {format_bytes(memory.capacity)} at {link_text(memory)}"
 
 
 def core_groups(plan: PlanRecord) -> str:
-    """``"3 weight-stationary 32x32 at 1.00 GHz, 1 row-stationary ..."``."""
+    """Describe the cores by kind, such as ``"3 weight-stationary 32x32 at 1.00 GHz, 1 row-stationary ..."``."""
     groups: dict[str, int] = defaultdict(int)
     for core in plan.target.cores:
         groups[f"{core.style} {core.rows}x{core.columns} at {core.clock / 1e9:.3g} GHz"] += 1
@@ -206,5 +206,5 @@ def core_groups(plan: PlanRecord) -> str:
 
 
 def operators_of(names: Sequence[str]) -> str:
-    """The operators fused into a job, the first few by name."""
+    """List the operators fused into a job, the first few by name."""
     return shortened([printable(name) for name in names])

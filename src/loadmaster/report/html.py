@@ -1,4 +1,4 @@
-"""The report of a plan: figures, tables and charts."""
+"""The HTML report of a plan: figures, tables and charts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAP_HINT = "What jobs produce is drawn in full colour, weights and inputs are pa
 
 
 def render_page(plan: PlanRecord) -> str:
-    """The whole report; the same plan gives the same text."""
+    """Render the whole report; the same plan gives the same text."""
     on, page = canvas(plan), Page()
     sections = (*_plan_sections(plan), *_chart_sections(plan, on, page))
     _hide_together(on)
@@ -29,7 +29,7 @@ def render_page(plan: PlanRecord) -> str:
 
 
 def _plan_sections(plan: PlanRecord) -> list[Html]:
-    """What can be said without a chart."""
+    """Make the sections without charts."""
     about = Html(f"<p>{to_html(figures.verdict(plan).capitalize())}. <strong>{to_html(figures.ESTIMATES)}</strong></p>{tables.notes(plan)}")
     return [
         section("", tables.headline(plan), about),
@@ -60,7 +60,7 @@ def _chart_sections(plan: PlanRecord, on: Canvas, page: Page) -> list[Html]:
 
 
 def _hide_together(on: Canvas) -> None:
-    """The legend hides a network in the schedule; the other charts follow."""
+    """Hide a network in all charts when the legend hides it in the schedule."""
     for first, *others in on.drawn.values():
         for other in others:
             first.js_link("visible", other, "visible")

@@ -1,4 +1,4 @@
-"""What was read of a network, as a table or as plain data."""
+"""The summary of a network for ``loadmaster inspect``, as a table or as plain data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loadmaster.workloads.graph import Graph, OpClass, TensorKind
 
 
 def inspection(graph: Graph) -> RenderableType:
-    """Totals, operators by kind, and what was not understood."""
+    """Make a table of totals, operators by kind, and unknown operators."""
     parts: list[RenderableType] = [_totals(graph), _operators(graph)]
     if graph.unknown_ops:
         names = ", ".join(f"{kind} x{count}" for kind, count in sorted(graph.unknown_ops.items()))
@@ -28,7 +28,7 @@ def inspection(graph: Graph) -> RenderableType:
 
 
 def inspection_json(graph: Graph) -> dict[str, Any]:
-    """The same as numbers: counts, MACs and bytes."""
+    """Return counts, MACs and bytes of a network as plain data."""
     return {
         "name": graph.name,
         "source": graph.source,
@@ -56,7 +56,7 @@ class _Row:
 
 
 def _rows(graph: Graph) -> dict[tuple[str, OpClass], _Row]:
-    """Operators by kind and class, most MACs first: the same kind may cost something here and nothing there."""
+    """Sum operators by kind and class, most MACs first; some operators of a kind may be free and others not."""
     rows: dict[tuple[str, OpClass], _Row] = {}
     for op in graph.ops:
         row = rows.setdefault((op.kind, op.op_class), _Row())
@@ -68,7 +68,7 @@ def _rows(graph: Graph) -> dict[tuple[str, OpClass], _Row]:
 
 
 def _as_json(rows: dict[tuple[str, OpClass], _Row]) -> dict[str, Any]:
-    """Totals of each kind, and how many operators of it are planned as which class."""
+    """Return totals of each kind, and the number of its operators in each class."""
     kinds: dict[str, Any] = {}
     for (kind, op_class), row in rows.items():
         total = kinds.setdefault(kind, {"classes": {}, "count": 0, "macs": 0, "elements": 0, "bytes": 0})

@@ -1,4 +1,4 @@
-"""The legend of the page's charts: buttons above them, as many as there are networks, which take no room from any chart."""
+"""The legend of the page's charts: a button for each network, above the charts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _LONGEST = 40
 
 
 def legend_name(number: int) -> str:
-    """Name of the shapes that the button of a network hides."""
+    """Return the name of the shapes that the button of a network hides."""
     return f"network {number}"
 
 
 def legend(colours: Mapping[str, str]) -> Html:
-    """A button for each network in its colour; the page's script lets it hide the network's shapes."""
+    """Make a button for each network in its colour; the page's script has it hide the network's shapes."""
     buttons = "".join(
         f'<button type="button" aria-pressed="true" data-shapes="{legend_name(number)}" title="{to_html(name)}">'
         f'<i class=swatch style="background:{colour}"></i>{to_html(clipped(name, _LONGEST))}</button>'

@@ -1,4 +1,4 @@
-"""A mapping of jobs in the terminal: how good it is, what each core does, and where networks come too late."""
+"""The summary of a mapping in the terminal: its figures and bounds, each core's jobs, and late mini-batches."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _NARROW = 6
 
 
 def mapping_summary(mapping: JobMapping) -> RenderableType:
-    """Totals, then a row for every core."""
+    """Make tables of totals, then of every core."""
     return Group(_pairs(_totals(mapping)), Text(), _cores(mapping))
 
 
 def front_summary(front: tuple[JobMapping, ...]) -> RenderableType:
-    """A row for every mapping of a Pareto front."""
+    """Make a table of the mappings of a Pareto front."""
     table = _columns("", ">makespan", ">energy", ">throughput", "status")
     for number, mapping in enumerate(front):
         energy = "" if mapping.energy is None else f"{mapping.energy:.4g} J"

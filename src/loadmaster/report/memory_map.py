@@ -1,4 +1,4 @@
-"""What lies where in a memory over time: address against time, a rectangle per buffer."""
+"""The memory map of a plan: address against time, one rectangle per buffer."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from loadmaster.targets.hardware import Memory
 
 CAPACITY, PEAK, BOUND = "#b42318", "#1f2933", "#067647"
 TALL = 1.6
-"""A capacity more than this many times the peak would squeeze the map into a strip; it is named in the title instead."""
+"""Ratio of capacity to peak above which the capacity is named in the title and has no line, which would compress the map."""
 _OUTLINED = 0.015
-"""Share of the map's height from which a buffer has an outline; on a thinner one, the outline would hide how pale it is."""
+"""Least height of a buffer with an outline, as a share of the map's; on a thinner one the outline would hide the colour."""
 GRID_CELLS = 64
 _UNITS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
 ROWS = (
@@ -38,20 +38,20 @@ MERGED_ROWS = (("bytes", "size"), ("time", "lifetime"))
 
 @dataclass(frozen=True)
 class Scale:
-    """Unit of the address axis."""
+    """The unit of the address axis."""
 
     name: str
     bytes: int
 
 
 def scale_for(size: int) -> Scale:
-    """The largest unit of which the size holds two."""
+    """Choose the largest unit of which the size holds two."""
     size_of, name = next(((s, n) for s, n in _UNITS if size >= 2 * s), _UNITS[-1])
     return Scale(name, size_of)
 
 
 def draw_map(plan: PlanRecord, memory: Memory, on: Canvas) -> tuple[figure, str]:
-    """The map of one memory, and a sentence on what was merged in it (empty if nothing was)."""
+    """Draw the map of one memory; also return a sentence on what was merged in it (empty if nothing was)."""
     use = figures.memory_use(plan, memory.name, memory.capacity)
     tall = use.capacity > TALL * max(1, use.peak)
     scale = scale_for(use.peak if tall else use.capacity)
@@ -80,7 +80,7 @@ def _draw_levels(plot: figure, scale: Scale, use: MemoryUse, tall: bool) -> None
 
 
 def split(allocations: Sequence[PlannedAllocation], limit: int) -> tuple[list[PlannedAllocation], list[list[PlannedAllocation]]]:
-    """The buffers to draw, and the rest (the smallest in bytes x time) in groups that lie close together."""
+    """Split off the buffers to draw; group the others, the smallest in bytes x time, with near ones."""
     if len(allocations) <= limit:
         return list(allocations), []
     ranked = sorted(allocations, key=lambda a: (-(a.end - a.start) * a.bytes, a.start, a.offset, a.tensor))
@@ -105,7 +105,7 @@ def _remark(memory: Memory, small: Sequence[Sequence[PlannedAllocation]]) -> str
 
 
 def _box(on: Canvas, scale: Scale, group: Sequence[PlannedAllocation]) -> tuple[float, float, float, float]:
-    """Left, right, bottom and top of what a few buffers cover."""
+    """Return left, right, bottom and top of the rectangle around a few buffers."""
     left, right = min(a.start for a in group), max(a.end for a in group)
     bottom, top = min(a.offset for a in group), max(a.offset + a.bytes for a in group)
     return on.unit.of(left), on.unit.of(right), bottom / scale.bytes, top / scale.bytes
@@ -128,7 +128,7 @@ def _draw_merged(plot: figure, on: Canvas, scale: Scale, small: Sequence[Sequenc
 
 
 def _draw_buffers(plot: figure, on: Canvas, scale: Scale, plan: PlanRecord, shown: Sequence[PlannedAllocation], outlined: float) -> None:
-    """A renderer for each network, which goes when the legend hides the network; outlines from a height of ``outlined`` on."""
+    """Draw the buffers with a renderer for each network, which the legend hides; outlines from a height of ``outlined`` on."""
     tensors = {tensor.name: tensor for tensor in plan.tensors}
     by_network: dict[str, list[PlannedAllocation]] = {name: [] for name in on.colours}
     for allocation in shown:
@@ -144,7 +144,7 @@ def _draw_buffers(plot: figure, on: Canvas, scale: Scale, plan: PlanRecord, show
 
 
 def _tensor_columns(tensors: Sequence[PlannedTensor], allocations: Sequence[PlannedAllocation]) -> dict[str, list[object]]:
-    """What the tooltip says of each buffer; what a job produces stands out against weights and inputs."""
+    """Make the columns of the tooltip; what a job produces is opaque, weights and inputs are pale."""
     return {
         "name": [printable(t.name) for t in tensors],
         "network": [printable(t.network) for t in tensors],

@@ -1,4 +1,4 @@
-"""Keeps charts drawable: a browser that has to redraw tens of thousands of shapes while somebody pans is of no use."""
+"""Merges shapes of charts, so that browsers can redraw them fast enough while panning."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
 MAX_SHAPES = 10_000
-"""Most rectangles in one chart; a screen has no more than a few thousand columns to show them in."""
+"""The most rectangles in one chart; a screen has only a few thousand columns."""
 
 
 def merge_neighbours(lanes: Sequence[int], starts: Sequence[float], ends: Sequence[float], limit: int) -> list[range]:
@@ -35,7 +35,7 @@ def merge_neighbours(lanes: Sequence[int], starts: Sequence[float], ends: Sequen
 
 
 def _shortest_pair(heap: list[tuple[float, int, int, int]], stop: Sequence[int]) -> tuple[int, int, int] | None:
-    """The next pair of groups, [first, middle) and [middle, last), that both still exist."""
+    """Return the next pair of groups, [first, middle) and [middle, last), that both still exist."""
     while heap:
         _, first, middle, last = heappop(heap)
         if stop[first] == middle and stop[middle] == last:

@@ -1,4 +1,4 @@
-"""The answer to a packing problem in the terminal: a table, and a coarse map of the memory over time."""
+"""The summary of a packing in the terminal: a table, and a coarse map of the memory over time."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from loadmaster.core.units import format_bytes, format_seconds
 
 _COLUMNS, _ROWS = 64, 10
 _MAPPED = 50_000
-"""Buffers up to which a map is drawn."""
+"""The most buffers of which a map is drawn."""
 
 
 def packing_summary(problem: Problem, answer: Allocation) -> RenderableType:
-    """Table of what was found and proven, and a map if there is a packing."""
+    """Make a table of the answer and its bounds, and a map if there is a packing."""
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, value in _rows(problem, answer):
         table.add_row(name, value)
@@ -29,7 +29,7 @@ def packing_summary(problem: Problem, answer: Allocation) -> RenderableType:
 
 
 def banks_summary(problem: Problem, answer: BankAllocation) -> RenderableType:
-    """Tables of what was found and proven, and of the memories."""
+    """Make tables of the answer and its bounds, and of the memories."""
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_row("Status", answer.status + (" (stopped early)" if answer.interrupted else ""))
     table.add_row("Buffers", f"{len(problem)}")
@@ -72,7 +72,7 @@ def _rows(problem: Problem, answer: Allocation) -> list[tuple[str, str]]:
 
 
 def _map(problem: Problem, offsets: Ints, peak: int) -> Text:
-    """Time to the right, addresses upwards; a darker cell is fuller."""
+    """Draw a map with time to the right and addresses upwards; a darker cell is fuller."""
     parts = problem.parts
     low, high = offsets[parts.owner] + parts.low, offsets[parts.owner] + parts.high
     begin, end = int(parts.lower.min()), int(parts.upper.max())

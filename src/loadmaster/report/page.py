@@ -1,4 +1,4 @@
-"""One file that opens without a network and asks for nothing: the frame around sections and charts, whatever they show."""
+"""The frame of an HTML page around sections and charts: one file that opens without a network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bokeh.resources import Resources
 from loadmaster.report.text import Html, to_html
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
-"""What the browser may load: nothing from elsewhere. Bokeh compiles its own callbacks, hence the second script permission."""
+"""The content security policy: nothing is loaded from elsewhere. Bokeh compiles its own callbacks and needs 'unsafe-eval'."""
 
 
 @dataclass
@@ -25,14 +25,14 @@ class Page:
     plots: list[figure] = field(default_factory=list)
 
     def place(self, drawn: tuple[figure, str]) -> Html:
-        """The element that will hold a chart, and under it what the chart leaves out."""
+        """Make the element of a chart, with a sentence below on what the chart leaves out."""
         plot, remark = drawn
         self.plots.append(plot)
         return Html(f"<div class=chart id={_element(len(self.plots) - 1)}></div>{hint(remark)}")
 
 
 def in_page(title: str, description: str, sections: Sequence[Html], page: Page) -> str:
-    """The whole file; the same sections and charts give the same text."""
+    """Render the whole file; the same sections and charts give the same text."""
     script = ""
     for code in Resources(mode="inline", components=["bokeh"], log_level="error").js_raw:
         script += f"<script>{code}</script>\n"
@@ -48,13 +48,13 @@ def in_page(title: str, description: str, sections: Sequence[Html], page: Page) 
 
 
 def section(heading: str, *parts: Html) -> Html:
-    """A heading, if there is one, and what is under it."""
+    """Make a section of a heading, if there is one, and its parts."""
     head = f"<h2>{to_html(heading)}</h2>" if heading else ""
     return Html(f"<section>{head}{''.join(parts)}</section>")
 
 
 def hint(text: str) -> Html:
-    """A remark in small print."""
+    """Make a remark in small print."""
     return Html(f"<p class=hint>{to_html(text)}</p>" if text else "")
 
 
@@ -63,7 +63,7 @@ def _element(index: int) -> str:
 
 
 def _charts_json(plots: Sequence[figure]) -> dict[str, Any]:
-    """The charts as Bokeh's browser side takes them."""
+    """Return the charts as JSON for Bokeh's script."""
     document = Document()
     for plot in plots:
         document.add_root(plot)
@@ -75,14 +75,14 @@ def _charts_json(plots: Sequence[figure]) -> dict[str, Any]:
 
 
 def _renumbered(value: Any, names: dict[str, str]) -> Any:
-    """The same models, numbered as they come; Bokeh's numbers also count all that the process has drawn before."""
+    """Renumber models in order, as Bokeh's numbers depend on what the process has drawn before."""
     if isinstance(value, dict):
         return {k: names.setdefault(v, f"m{len(names)}") if k == "id" else _renumbered(v, names) for k, v in value.items()}
     return [_renumbered(item, names) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _in_script(data: object) -> str:
-    """JSON that cannot end the script element around it."""
+    """Encode JSON so that it cannot end the script element around it."""
     text = json.dumps(data, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

@@ -15,12 +15,12 @@ from loadmaster.report import figures
 from loadmaster.report.timeline import Steps, bytes_alive, outline
 
 MACHINE = 1
-"""Identifier of the machine's track, its process and the only packet sequence."""
+"""Number of the machine's track, of its process and of the only packet sequence."""
 
 
 @dataclass(frozen=True)
 class Slice:
-    """A named stretch of time, in nanoseconds, with what is known about it."""
+    """A named interval in nanoseconds, with details."""
 
     start: int
     end: int
@@ -36,7 +36,7 @@ class Writer:
     tracks: int = MACHINE
 
     def packet(self) -> TracePacket:
-        """A new packet of the sequence; the first says that nothing came before."""
+        """Add a packet to the sequence; the first one resets the reader's state."""
         first = not self.trace.packet
         packet = self.trace.packet.add()
         packet.trusted_packet_sequence_id = MACHINE
@@ -45,7 +45,7 @@ class Writer:
         return packet
 
     def machine(self, name: str) -> None:
-        """The process above all tracks, which stay in the order in which they are written."""
+        """Add the process above all tracks, which stay in the order in which they are written."""
         track = self.packet().track_descriptor
         track.uuid = MACHINE
         track.process.pid = MACHINE
@@ -53,7 +53,7 @@ class Writer:
         track.child_ordering = TrackDescriptor.EXPLICIT
 
     def track(self, name: str) -> TrackDescriptor:
-        """A new track of the machine."""
+        """Add a track to the machine."""
         self.tracks += 1
         track = self.packet().track_descriptor
         track.uuid = self.tracks
@@ -63,14 +63,14 @@ class Writer:
         return track
 
     def slices(self, name: str, slices: Iterable[Slice]) -> None:
-        """A track with slices that neither overlap nor nest; slices that would are put on further tracks of the same kind."""
+        """Add a track of slices; slices that would overlap get further tracks of the same name."""
         for number, row in enumerate(rows(slices)):
             track = self.track(name if number == 0 else f"{name} ({number + 1})")
             for item in row:
                 self._slice(track.uuid, item)
 
     def counter(self, name: str, unit: str, steps: Steps) -> None:
-        """A track with an amount over time."""
+        """Add a track with an amount over time."""
         track = self.track(name)
         track.counter.unit_name = unit
         for instant, value in zip(steps.times, steps.values, strict=True):
@@ -104,7 +104,7 @@ class Writer:
 
 
 def render_trace(plan: PlanRecord) -> bytes:
-    """The bytes of a ``.pftrace`` file; the same plan gives the same bytes."""
+    """Render the bytes of a ``.pftrace`` file; the same plan gives the same bytes."""
     writer = Writer()
     writer.machine(figures.title(plan))
     for core in plan.target.cores:
@@ -120,12 +120,12 @@ def render_trace(plan: PlanRecord) -> bytes:
 
 
 def nanoseconds(seconds: float) -> int:
-    """Nearest whole nanosecond; never out of order, because rounding is monotone."""
+    """Round to the nearest whole nanosecond, which keeps the order of times."""
     return round(seconds * 1e9)
 
 
 def rows(slices: Iterable[Slice]) -> Iterator[Sequence[Slice]]:
-    """The slices by start, on as few rows as it takes for none to overlap another."""
+    """Distribute the slices, by start, over the fewest rows without overlaps."""
     filled: list[list[Slice]] = []
     for item in sorted(slices, key=lambda s: (s.start, s.end)):
         row = next((row for row in filled if row[-1].end <= item.start), None)
@@ -137,7 +137,7 @@ def rows(slices: Iterable[Slice]) -> Iterator[Sequence[Slice]]:
 
 
 def job_slice(job: PlannedJob) -> Slice:
-    """A job with what a reader asks of it first."""
+    """Make the slice of a job, with its most important details."""
     facts = (
         ("network", job.network),
         ("mini_batch", job.mini_batch),
@@ -153,6 +153,6 @@ def job_slice(job: PlannedJob) -> Slice:
 
 
 def copy_slice(move: PlannedTransfer) -> Slice:
-    """A copy between memories."""
+    """Make the slice of a copy between memories."""
     facts = (("tensor", move.tensor), ("from", move.source), ("to", move.destination), ("bytes", move.bytes))
     return Slice(nanoseconds(move.start), nanoseconds(move.end), f"{move.source} to {move.destination}: {move.tensor}", facts)

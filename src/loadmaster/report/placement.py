@@ -1,4 +1,4 @@
-"""A tensor placement in the terminal: how good it is, what moves, and why."""
+"""The summary of a tensor placement in the terminal: its figures and bound, what moves, and why."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BAR = 40
 
 
 def placement_summary(plan: MemoryPlan) -> RenderableType:
-    """Totals, simpler strategies beside them, and the tensors that move most."""
+    """Make tables of totals, of simpler strategies, and of the tensors that move most."""
     parts: list[RenderableType] = [_pairs(totals(plan)), Text(), _rivals(plan)]
     if plan.placement.moves:
         parts += [Text(), _movers(plan)]
@@ -28,7 +28,7 @@ def placement_summary(plan: MemoryPlan) -> RenderableType:
 
 
 def totals(plan: MemoryPlan) -> list[tuple[str, str]]:
-    """Name and value of what can be said of the whole."""
+    """List name and value of the totals."""
     slow = format_seconds(plan.all_slow_seconds) if plan.all_slow_seconds < float("inf") else "not possible"
     sequence = plan.sequence
     return [
@@ -47,7 +47,7 @@ def totals(plan: MemoryPlan) -> list[tuple[str, str]]:
 
 
 def rival_rows(plan: MemoryPlan) -> list[tuple[str, str, str, str]]:
-    """Name, time, time relative to all fast, and bytes moved of this placement and of simpler strategies."""
+    """List name, time, time relative to all fast, and bytes moved of this placement and of simpler strategies."""
     own = (f"this ({plan.strategy})", format_seconds(plan.seconds), f"{plan.slowdown:.3f} x", format_bytes(plan.moved_bytes))
     return [own, *(_rival_row(plan, rival) for rival in plan.rivals)]
 
@@ -60,7 +60,7 @@ def _rival_row(plan: MemoryPlan, rival: Rival) -> tuple[str, str, str, str]:
 
 
 def explanation(plan: MemoryPlan, tensor: int) -> RenderableType:
-    """Why a tensor is where it is, stretch by stretch of its life."""
+    """Make a table of why a tensor is where it is, by stretches of its lifetime."""
     from loadmaster.placement.explain import explain_tensor
 
     stored = plan.sequence.tensors[tensor]
@@ -78,13 +78,13 @@ def explanation(plan: MemoryPlan, tensor: int) -> RenderableType:
 
 
 def sizing(plan: MemoryPlan, max_slowdown: float, too_small: int | None) -> RenderableType:
-    """The smallest fast memory that does, and what is proven not to."""
+    """Describe the smallest fast memory that is enough, and the size that is proven too small."""
     proven = "no smaller limit was ruled out" if too_small is None else f"proven: {format_bytes(too_small)} or less cannot do"
     return Text(f"Smallest fast memory found for a slowdown of {max_slowdown}: {format_bytes(plan.limit)} ({plan.limit} bytes); {proven}.")
 
 
 def curve_table(points: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """Slowdown over fast memory, with a bar for each limit."""
+    """Make a table of slowdown over fast memory, with a bar for each limit."""
     table = _columns(">fast memory", ">time", ">of all fast", ">lower bound", "")
     worst = max((point["slowdown"] for point in points if point["slowdown"] is not None), default=1.0)
     for point in points:
@@ -117,7 +117,7 @@ def _movers(plan: MemoryPlan) -> Table:
 
 
 def movers(plan: MemoryPlan) -> Sequence[tuple[int, int]]:
-    """Tensors and how often each is copied, most bytes first."""
+    """List tensors and how often each is copied, most bytes first."""
     counts = Counter(move.tensor for move in plan.placement.moves)
     return sorted(counts.items(), key=lambda item: (-item[1] * plan.sequence.tensors[item[0]].bytes, item[0]))
 

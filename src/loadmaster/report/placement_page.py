@@ -1,4 +1,4 @@
-"""The report of a tensor placement: what is in the fast memory over time, what it is worth there, and what is copied when."""
+"""The HTML report of a tensor placement: the memory map of the fast memory, prices of its bytes over time, and copies."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LANES = ("to slow, waiting", "to slow, overlapped", "to fast, waiting", "to fas
 
 
 def render_placement(plan: MemoryPlan, curve: Sequence[Mapping[str, Any]] = ()) -> str:
-    """The whole report, with the slowdown curve if there is one; the same placement gives the same text."""
+    """Render the whole report, with the slowdown curve if there is one; the same placement gives the same text."""
     on, page = _canvas(plan), Page()
     charts = section(
         "Fast memory over time",
@@ -72,7 +72,7 @@ def _notes(lines: Sequence[str]) -> Html:
 
 
 def _measured(plan: MemoryPlan) -> list[Html]:
-    """Estimated and measured seconds of the longest kernels that were measured, everything fast."""
+    """Make a table of estimated and measured seconds of the longest measured kernels, with everything fast."""
     kernels = [kernel for kernel in plan.sequence.kernels if kernel.measured is not None]
     if not kernels:
         return []
@@ -106,12 +106,12 @@ def _canvas(plan: MemoryPlan) -> Canvas:
 
 
 def _positions(plan: MemoryPlan) -> list[float]:
-    """Second at which each position is reached: the start of every kernel, and the end."""
+    """Return the second at which each position is reached: the start of every kernel, and the end."""
     return [*plan.timeline.kernel_start.tolist(), plan.seconds]
 
 
 def _draw_map(plan: MemoryPlan, on: Canvas) -> tuple[figure, str]:
-    """Address against time, a rectangle for each stay; the smallest are left out where there are too many."""
+    """Draw address against time, a rectangle for each stay; the smallest are left out if there are too many."""
     at, scale = _positions(plan), scale_for(plan.limit)
     top = 1.06 * max(plan.limit, 1) / scale.bytes
     plot = chart(
@@ -151,7 +151,7 @@ def _stay_columns(plan: MemoryPlan, on: Canvas, scale: Scale, at: Sequence[float
 
 
 def _draw_prices(plan: MemoryPlan, on: Canvas) -> tuple[figure, str]:
-    """What a GiB of fast memory would save while each kernel runs, as a share of the kernel's time it is a rate: seconds per second."""
+    """Draw the seconds that a GiB more of fast memory would save, per second of each kernel."""
     at = _positions(plan)
     prices = plan.prices * 2**30
     starts, ends = at[:-1], at[1:]
@@ -173,7 +173,7 @@ def _draw_prices(plan: MemoryPlan, on: Canvas) -> tuple[figure, str]:
 
 
 def _draw_copies(plan: MemoryPlan, on: Canvas) -> tuple[figure, str]:
-    """A lane for each direction, waited for or not."""
+    """Draw copies in a lane for each direction, blocking or overlapped."""
     plot = chart(on, "Copies", 190, Range1d(start=len(_LANES) - 0.5, end=-0.5), "")
     plot.yaxis.ticker = FixedTicker(ticks=list(range(len(_LANES))))
     plot.yaxis.major_label_overrides = dict(enumerate(_LANES))
@@ -200,7 +200,7 @@ def _draw_copies(plan: MemoryPlan, on: Canvas) -> tuple[figure, str]:
 
 
 def _draw_curve(plan: MemoryPlan, curve: Sequence[Mapping[str, Any]], on: Canvas) -> tuple[figure, str]:
-    """Time relative to everything fast against the limit, and the lower bound under it."""
+    """Draw time relative to everything fast against the limit, with the lower bound."""
     met = [point for point in curve if point["time"] is not None]
     scale = scale_for(max((point["limit"] for point in curve), default=1))
     limits = [point["limit"] / scale.bytes for point in met]

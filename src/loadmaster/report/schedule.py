@@ -1,4 +1,4 @@
-"""The schedule: a lane per core and per direction of copies, a rectangle per job, coloured by network."""
+"""The chart of the schedule: a lane per core and per direction of copies, a rectangle per job, coloured by network."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MERGED_ROWS = (("lane", "lane"), ("time", "time"), ("busy", "busy"))
 
 @dataclass(frozen=True)
 class Lane:
-    """A row of the chart, and what is in it by start time."""
+    """A row of the chart, with its jobs or copies by start time."""
 
     name: str
     label: str
@@ -43,24 +43,24 @@ class Lane:
 
 @dataclass(frozen=True)
 class Block:
-    """One rectangle: the items [first, last) of a lane, one of them unless neighbours were merged."""
+    """One rectangle: the items [first, last) of a lane, more than one if neighbours were merged."""
 
     lane: int
     items: Sequence[PlannedJob | PlannedTransfer]
 
     @property
     def start(self) -> float:
-        """Start of the first, in seconds."""
+        """Start of the first item, in seconds."""
         return self.items[0].start
 
     @property
     def end(self) -> float:
-        """End of the last, in seconds."""
+        """End of the last item, in seconds."""
         return max(item.end for item in self.items)
 
 
 def lanes(plan: PlanRecord) -> list[Lane]:
-    """The cores in the target's order, then each direction in which something is copied."""
+    """Return lanes for the cores in the target's order, then for each direction with copies."""
     jobs: dict[str, list[PlannedJob]] = defaultdict(list)
     for job in sorted(plan.jobs, key=lambda j: (j.start, j.end)):
         jobs[job.core].append(job)
@@ -72,14 +72,14 @@ def lanes(plan: PlanRecord) -> list[Lane]:
 
 
 def blocks(rows: Sequence[Lane], limit: int) -> list[Block]:
-    """At most ``limit`` rectangles for everything in the lanes."""
+    """Make at most ``limit`` rectangles for all items of the lanes."""
     items = [(i, item) for i, row in enumerate(rows) for item in row.items]
     groups = merge_neighbours([i for i, _ in items], [item.start for _, item in items], [item.end for _, item in items], limit)
     return [Block(items[g.start][0], [item for _, item in items[g.start : g.stop]]) for g in groups]
 
 
 def draw_schedule(plan: PlanRecord, on: Canvas) -> tuple[figure, str]:
-    """The chart, and a sentence on what was merged in it (empty if nothing was)."""
+    """Draw the chart; also return a sentence on what was merged in it (empty if nothing was)."""
     rows = lanes(plan)
     shapes = blocks(rows, MAX_SHAPES)
     height = 92 + len(rows) * max(16, min(40, 640 // max(1, len(rows))))
@@ -111,7 +111,7 @@ def _remark(merged: Sequence[Block]) -> str:
 
 
 def _columns(on: Canvas, rows: Sequence[Lane], shapes: Sequence[Block]) -> dict[str, list[object]]:
-    """Place and time of some rectangles."""
+    """Make the columns of some rectangles: place and time."""
     unit = on.unit
     return {
         "left": [unit.of(b.start) for b in shapes],
@@ -124,7 +124,7 @@ def _columns(on: Canvas, rows: Sequence[Lane], shapes: Sequence[Block]) -> dict[
 
 
 def _draw_jobs(plot: figure, on: Canvas, rows: Sequence[Lane], shapes: Sequence[Block]) -> None:
-    """A renderer for each network, under the name by which the legend finds it."""
+    """Draw jobs with a renderer for each network, under the name by which the legend finds it."""
     by_network: dict[str, list[tuple[Block, PlannedJob]]] = {name: [] for name in on.colours}
     for block in shapes:
         if isinstance(job := block.items[0], PlannedJob):
@@ -140,7 +140,7 @@ def _draw_jobs(plot: figure, on: Canvas, rows: Sequence[Lane], shapes: Sequence[
 
 
 def _job_columns(jobs: Sequence[PlannedJob]) -> dict[str, list[object]]:
-    """What the tooltip says of each job, and how pale it is: the part of its time without arithmetic."""
+    """Make the columns of the tooltip; a job is the paler, the more of its time is without arithmetic."""
     lengths = [job.end - job.start for job in jobs]
     shares = [min(1.0, job.compute / length) if length > 0 else 1.0 for job, length in zip(jobs, lengths, strict=True)]
     return {
@@ -160,7 +160,7 @@ def _duration(job: PlannedJob) -> str:
 
 
 def _operands(operands: Iterable[PlannedOperand]) -> str:
-    """Bytes by memory."""
+    """Format bytes by memory."""
     total: dict[str, int] = defaultdict(int)
     for operand in operands:
         total[operand.memory] += operand.bytes

@@ -1,4 +1,4 @@
-"""A sweep over machines in the terminal: a row for every point."""
+"""The summary of a sweep in the terminal: a row for every point."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLUMNS = (">bandwidth", ">scratchpad", ">makespan", ">gap", ">throughput", ">tr
 
 
 def sweep_summary(sweep: Sweep) -> RenderableType:
-    """The points, with a mark at those of a Pareto front of throughput against scratchpad."""
+    """Make a table of the points, with a mark at those of the Pareto front of throughput against scratchpad."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
     for column in COLUMNS:
         table.add_column(column.removeprefix(">"), justify="right" if column.startswith(">") else "left", no_wrap=True)
@@ -28,7 +28,7 @@ def sweep_summary(sweep: Sweep) -> RenderableType:
 
 
 def point_rows(sweep: Sweep) -> Iterator[tuple[str, ...]]:
-    """The figures of every point, under :data:`COLUMNS`."""
+    """Iterate over the figures of every point, in the order of :data:`COLUMNS`."""
     for bandwidth in sweep.bandwidths:
         front = sweep.front(bandwidth)
         for point in sweep.points:
@@ -45,7 +45,7 @@ def _figures(point: DesignPoint) -> tuple[str, ...]:
 
 
 def remarks(sweep: Sweep) -> Iterator[str]:
-    """What a reader should know about points that are missing, or have no plan."""
+    """Iterate over remarks on points that are missing, or have no plan."""
     yield "gap: of the objective (the makespan unless told) above its proven lower bound"
     yield "front: no smaller scratchpad has as much throughput at this bandwidth"
     if sweep.missing:

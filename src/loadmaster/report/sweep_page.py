@@ -1,4 +1,4 @@
-"""The page of a sweep: throughput over scratchpad and bandwidth, and what each size of scratchpad is worth."""
+"""The HTML page of a sweep: throughput over scratchpad and bandwidth, and its Pareto fronts."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from loadmaster.report.text import Html, printable, to_html
 
 _ROW = 44
 _LABELLED = 10
-"""Columns of the map up to which each cell has room for its figure."""
+"""The most columns of the map with a figure in each cell."""
 _LIGHT, _DARK = (0xED, 0xF4, 0xFA), (0x0B, 0x3C, 0x6F)
 
 
 def render_sweep(sweep: Sweep) -> str:
-    """The whole page; the same sweep gives the same text."""
+    """Render the whole page; the same sweep gives the same text."""
     page = Page()
     notes = "".join(f"<li>{to_html(remark)}</li>" for remark in remarks(sweep))
     about = Html(f"<p><strong>{to_html(ESTIMATES)}</strong></p><ul class=notes>{notes}</ul>")
@@ -40,7 +40,7 @@ def render_sweep(sweep: Sweep) -> str:
 
 
 def _labels(values: Sequence[float], text: Callable[[float], str]) -> dict[float, str]:
-    """Names of an axis's values, all different: rounded where that tells them apart."""
+    """Name an axis's values, all differently: rounded if rounded values still differ."""
     rounded = [text(each) for each in values]
     return {each: name if rounded.count(name) == 1 else f"{each:.17g}" for each, name in zip(values, rounded, strict=True)}
 
@@ -50,7 +50,7 @@ def _throughput(point: DesignPoint) -> float:
 
 
 def _draw_map(sweep: Sweep) -> tuple[figure, str]:
-    """A cell for each point, darker the more throughput; hatched where there is no plan."""
+    """Draw a cell for each point, darker with more throughput, hatched where there is no plan."""
     sizes, rates = _labels(sweep.scratchpads, format_bytes), _labels(sweep.bandwidths, format_bandwidth)
     ranges = FactorRange(factors=list(sizes.values())), FactorRange(factors=list(rates.values()))
     plot = framed("", 90 + _ROW * len(rates), *ranges, "scratchpad", "bandwidth of main memory")
@@ -87,7 +87,7 @@ def _shade(share: float) -> str:
 
 
 def _draw_fronts(sweep: Sweep) -> tuple[figure, str]:
-    """Throughput against scratchpad, a line for each bandwidth; filled marks are its Pareto front, hollow ones are dominated."""
+    """Draw throughput against scratchpad, a line for each bandwidth; filled marks are its Pareto front, hollow ones dominated."""
     sizes, rates = _labels(sweep.scratchpads, format_bytes), _labels(sweep.bandwidths, format_bandwidth)
     top = max(map(_throughput, sweep.points), default=0.0) or 1.0
     scale, unit = next(((s, u) for s, u in _UNITS if top >= s), _UNITS[-1])

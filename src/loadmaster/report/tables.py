@@ -1,4 +1,4 @@
-"""The tables of the page, as plain markup: they can be read, searched and copied without any script."""
+"""The tables of the page as plain markup, which can be read, searched and copied without a script."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PEAK_ROWS = 30
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
-    """A table; columns whose name starts with ``>`` hold figures and are set flush right."""
+    """Make a table; columns whose name starts with ``>`` hold figures and are aligned right."""
     classes = [' class="figure"' if column.startswith(">") else "" for column in columns]
     heads = "".join(f"<th{c}>{to_html(column.removeprefix('>'))}</th>" for c, column in zip(classes, columns, strict=True))
     lines = "".join(f"<tr>{''.join(f'<td{c}>{to_html(cell)}</td>' for c, cell in zip(classes, row, strict=True))}</tr>\n" for row in rows)
@@ -24,12 +24,12 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
 
 
 def card(name: str, value: str, detail: str) -> Html:
-    """One headline figure."""
+    """Make a card of one headline figure."""
     return Html(f"<div class=card><h3>{to_html(name)}</h3><p class=value>{to_html(value)}</p><p>{to_html(detail)}</p></div>")
 
 
 def headline(plan: PlanRecord) -> Html:
-    """Makespan, what else the plan was made for, throughput, inferences per second, energy, and what is claimed about them."""
+    """Make the headline figures: makespan, objective, throughput, inferences per second, energy, and the status."""
     m = plan.metrics
     span, rate, inferences = m.makespan, m.throughput, m.inferences_per_second
     cards = (
@@ -52,13 +52,13 @@ def headline(plan: PlanRecord) -> Html:
 
 
 def notes(plan: PlanRecord) -> Html:
-    """What the planner has to say about the plan."""
+    """List the planner's notes on the plan."""
     lines = plan.notes
     return Html(f"<ul class=notes>{''.join(f'<li>{to_html(line)}</li>' for line in lines)}</ul>" if lines else "")
 
 
 def networks(plan: PlanRecord) -> Html:
-    """What was planned, with the colour that each network has in the charts."""
+    """Make a table of the networks, with their colours in the charts."""
     colours = network_colours(plan)
     rows = (
         (
@@ -79,7 +79,7 @@ def networks(plan: PlanRecord) -> Html:
 
 
 def memories(plan: PlanRecord) -> Html:
-    """Traffic and space of each shared memory against their bounds."""
+    """Make a table of traffic and peak of each shared memory against their bounds."""
 
     def row(memory: Memory) -> tuple[object, ...]:
         traffic = plan.metrics.traffic.get(memory.name)
@@ -93,13 +93,13 @@ def memories(plan: PlanRecord) -> Html:
 
 
 def meter(share: float) -> Html:
-    """A share as a small bar and as text."""
+    """Show a share as a small bar and as text."""
     width = 100 * min(1.0, max(0.0, share))
     return Html(f'<span class=meter><i style="width:{width:.1f}%"></i></span><span class=share>{to_html(percent(share))}</span>')
 
 
 def cores(plan: PlanRecord) -> Html:
-    """What each core does over the makespan."""
+    """Make a table of each core's activity over the makespan: jobs, busy time, utilisation."""
     rows = (
         (
             r.core.name,
@@ -116,7 +116,7 @@ def cores(plan: PlanRecord) -> Html:
 
 
 def buffers(plan: PlanRecord) -> Html:
-    """How full each private buffer gets."""
+    """Make a table of the peak use of each private buffer."""
     rows = (
         (
             r.core.name,
@@ -132,7 +132,7 @@ def buffers(plan: PlanRecord) -> Html:
 
 
 def peak(plan: PlanRecord, memory: Memory, unit: TimeUnit) -> Html:
-    """What is in use at the instant at which a memory holds most."""
+    """Make a table of the buffers that are live at a memory's peak."""
     mine = figures.allocations_of(plan, memory.name)
     alive = bytes_alive(mine)
     instant = alive.peak_instant()
@@ -165,7 +165,7 @@ def _buffer_rows(plan: PlanRecord, live: Sequence[PlannedAllocation], unit: Time
 
 
 def traffic(plan: PlanRecord) -> Html:
-    """Bytes moved from each place (rows) to each other (columns), deeper the more."""
+    """Make a table of bytes moved from each place (rows) to each other (columns), darker with more bytes."""
     moved = figures.traffic_matrix(plan)
     senders = [p for p in figures.places(plan) if any(source == p for source, _ in moved)]
     receivers = [p for p in figures.places(plan) if any(destination == p for _, destination in moved)]
@@ -184,7 +184,7 @@ def traffic(plan: PlanRecord) -> Html:
 
 
 def energy(plan: PlanRecord) -> Html:
-    """What each memory and each core takes: a memory by bytes over its link, a core by its jobs and by bytes through its buffer."""
+    """Make a table of energy: of each memory for bytes over its link, of each core for its jobs and bytes through its buffer."""
     metrics = plan.metrics
     inside = dict.fromkeys(metrics.energy_by, 0.0)
     for job in plan.jobs:
@@ -201,13 +201,13 @@ def energy(plan: PlanRecord) -> Html:
 
 
 def mini_batches(plan: PlanRecord) -> Html:
-    """When mini-batches come, how long they take, and whether that is in time."""
+    """Make a table of mini-batches: release, latency, deadline, and whether it is met."""
     columns = ("Network", ">Mini-batch", ">Released", ">Latency", ">Deadline", "")
     return table(columns, figures.timed_mini_batches(plan))
 
 
 def _shaded(count: int, most: int) -> Html:
-    """A cell of the traffic matrix."""
+    """Make a cell of the traffic matrix."""
     if not count:
         return Html(f"<span class=none>{NOTHING}</span>")
     return Html(f'<span class=heat style="--heat:{count / most:.3f}">{format_bytes(count)}</span>')

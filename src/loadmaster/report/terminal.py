@@ -1,4 +1,4 @@
-"""The summary that the command line prints, compact enough for one screen and plain enough for a log file."""
+"""The summary of a plan in the terminal, which fits one screen and is plain text for log files."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ CORES_SHOWN = 16
 _IMPROVEMENTS_SHOWN = 4
 _MINI_BATCHES_SHOWN = 8
 HALF_WIDTH = 16
-"""Of a name in one of two tables that stand side by side in 80 columns."""
+"""The most characters of a name in one of two tables side by side in 80 columns."""
 
 
 def summary(plan: PlanRecord, *, seconds: float, cpu_seconds: float) -> Group:
-    """What was planned, how good it is, and what it rests on.
+    """Make the summary: what was planned, its figures, and the assumptions behind them.
 
     Parameters
     ----------
     plan : PlanRecord
         The finished plan.
     seconds, cpu_seconds : float
-        What planning took, by the clock and in processor time.
+        Seconds that planning took, by the clock and in processor time.
     """
     parts: list[RenderableType] = [_configuration(plan), _networks(plan), _totals(plan), *_mini_batches(plan), _memories(plan)]
     parts += [_side_by_side(_cores(plan), _kinds(plan)), _closing(plan, seconds, cpu_seconds)]
@@ -37,7 +37,7 @@ def summary(plan: PlanRecord, *, seconds: float, cpu_seconds: float) -> Group:
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """A table without lines; columns whose name starts with ``>`` hold figures and are set flush right."""
+    """Make a table without lines; columns whose name starts with ``>`` hold figures and are aligned right."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
     for column in columns:
         figure = column.startswith(">")
@@ -86,7 +86,7 @@ def _totals(plan: PlanRecord) -> Table:
 
 
 def _mini_batches(plan: PlanRecord) -> list[Table]:
-    """Mini-batches that come or are due at times of their own, those that are late before the others."""
+    """Make tables of mini-batches with release times or deadlines, late ones first."""
     rows = sorted(figures.timed_mini_batches(plan), key=lambda row: row[-1] != "missed")
     if not rows:
         return []
@@ -128,7 +128,7 @@ def _kinds(plan: PlanRecord) -> Table:
 
 
 def _convergence(plan: PlanRecord) -> list[str]:
-    """How the search made the objective fall, or lateness before it, in a line."""
+    """Describe in a line how the search reduced the objective, or the lateness before it."""
     if len(plan.search) < 2:
         return []
     first, *rest = plan.search
@@ -146,7 +146,7 @@ def _step(plan: PlanRecord, step: Improvement) -> str:
 
 
 def _closing(plan: PlanRecord, seconds: float, cpu_seconds: float) -> Text:
-    """Status, notes, what planning took, and what the figures are worth."""
+    """Make the last lines: status, notes, planning time, and that the figures are estimates."""
     spent = f"{format_seconds(seconds)} ({format_seconds(cpu_seconds)} of processor time)"
     took = f"Planned {plural(len(plan.jobs), 'job')} in {spent}, seed {plan.seed}."
     lines = [f"Note: {printable(note)}" for note in plan.notes] + _convergence(plan)

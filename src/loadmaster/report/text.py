@@ -9,7 +9,7 @@ from html import escape
 from loadmaster.planning.plan_records import Cost, Rate
 
 NOTHING = "\N{EN DASH}"
-"""What stands in a table for no value."""
+"""The text for a missing value in a table."""
 
 
 class Html(str):
@@ -19,17 +19,17 @@ class Html(str):
 
 
 def to_html(value: object) -> Html:
-    """``value`` as markup: escaped, unless it is :class:`Html`."""
+    """Convert ``value`` to markup: escaped, unless it is :class:`Html`."""
     return value if isinstance(value, Html) else Html(escape(printable(str(value))))
 
 
 def printable(name: str) -> str:
-    """``name`` without control and direction characters, which could rewrite what stands around it."""
+    """Remove control and direction characters from ``name``, which could change the text around it."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name)
 
 
 def chart_text(name: str) -> str:
-    """``name`` for a title, tick or legend of a chart, which would take ``$$x$$`` for TeX and show something else."""
+    """Prepare ``name`` for a title, tick or legend of a chart, which would interpret ``$$x$$`` as TeX."""
     joined = printable(name)
     for opening in ("$$", "\\[", "\\("):
         joined = joined.replace(opening, f"{opening[0]}\N{ZERO WIDTH SPACE}{opening[1]}")
@@ -37,13 +37,13 @@ def chart_text(name: str) -> str:
 
 
 def shortened(names: Sequence[str], limit: int = 4) -> str:
-    """The first few names and how many more there are."""
+    """List the first few names and count the others."""
     shown = ", ".join(names[:limit])
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
 
 
 def clipped(name: str, limit: int) -> str:
-    """``name`` in at most ``limit`` characters; both ends stay, because generated names differ at the end."""
+    """Shorten ``name`` to at most ``limit`` characters in the middle, because generated names differ at the end."""
     if len(name) <= limit:
         return name
     tail = (limit - 3) // 2
@@ -51,7 +51,7 @@ def clipped(name: str, limit: int) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as ``"12.3 %"``; a small one keeps two digits, so that something is never shown as nothing."""
+    """Format a share as ``"12.3 %"``; a small one keeps two digits, so that only 0 is shown as 0."""
     value = 100 * share
     if value == 0 or abs(value) >= 0.95:
         return f"{value:.1f} %" if abs(value) < 99.95 else f"{value:.0f} %"
@@ -59,7 +59,7 @@ def percent(share: float) -> str:
 
 
 def excess(cost: Cost) -> str:
-    """How far a cost is above its lower bound."""
+    """Format how far a cost is above its lower bound."""
     if cost.lower_bound <= 0:
         return "at the bound" if cost.value <= 0 else "no bound"
     share = cost.value / cost.lower_bound - 1
@@ -67,7 +67,7 @@ def excess(cost: Cost) -> str:
 
 
 def shortfall(rate: Rate) -> str:
-    """How far a rate is below its upper bound."""
+    """Format how far a rate is below its upper bound."""
     if rate.upper_bound <= 0 or not math.isfinite(rate.upper_bound):
         return "no bound"
     share = 1 - rate.value / rate.upper_bound
@@ -75,10 +75,10 @@ def shortfall(rate: Rate) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """``"1 job"``, ``"1,200 jobs"``."""
+    """Format a count with its noun, such as ``"1 job"`` or ``"1,200 jobs"``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def comma(parts: Iterable[str]) -> str:
-    """The parts separated by commas, a dash if there are none."""
+    """Join the parts with commas; a dash if there are none."""
     return ", ".join(parts) or NOTHING

@@ -1,4 +1,4 @@
-"""Time as the report shows it: one unit for the whole plan, and amounts that change in steps."""
+"""Time in reports: one unit for the whole plan, and amounts that change in steps."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ class TimeUnit:
     digits: int
 
     def of(self, seconds: float) -> float:
-        """A time in this unit."""
+        """Convert seconds to this unit."""
         return seconds / self.seconds
 
     def text(self, seconds: float) -> str:
-        """A time in this unit, with digits enough to tell neighbouring events apart."""
+        """Format seconds in this unit, with enough digits to distinguish neighbouring events."""
         return f"{self.of(seconds):.{self.digits}f} {self.name}"
 
     def span(self, start: float, end: float) -> str:
-        """``"1.20 to 1.40 ms"``."""
+        """Format an interval in seconds, such as ``"1.20 to 1.40 ms"``."""
         return f"{self.of(start):.{self.digits}f} to {self.text(end)}"
 
 
 def time_unit(makespan: float) -> TimeUnit:
-    """The largest unit in which the makespan is at least one."""
+    """Choose the largest unit in which the makespan, in seconds, is at least one."""
     scale, name = next(((s, n) for s, n in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")) if makespan >= s), (1e-9, "ns"))
     whole_digits = floor(log10(max(1.0, makespan / scale))) + 1
     return TimeUnit(name, scale, max(0, 5 - whole_digits))
 
 
 def last_instant(plan: PlanRecord) -> float:
-    """When the last thing in the plan ends, in seconds."""
+    """Return the end of the last job or copy in the plan, in seconds."""
     ends = [job.end for job in plan.jobs] + [move.end for move in plan.transfers]
     return max([plan.metrics.makespan.value, *ends])
 
 
 @dataclass(frozen=True)
 class Steps:
-    """An amount over time: it is ``values[i]`` from ``times[i]`` until ``times[i + 1]``."""
+    """An amount that changes in steps: it is ``values[i]`` from ``times[i]`` until ``times[i + 1]``, in seconds."""
 
     times: Sequence[float]
     values: Sequence[float]
@@ -56,7 +56,7 @@ class Steps:
         return self.times[max(range(len(self.values)), key=self.values.__getitem__)] if self.values else 0.0
 
     def mean(self, end: float) -> float:
-        """Average over [0, end)."""
+        """Average the amount over [0, end)."""
         if end <= 0:
             return 0.0
         until = [*self.times[1:], end]
@@ -64,7 +64,7 @@ class Steps:
 
 
 def bytes_alive(allocations: Iterable[PlannedAllocation]) -> Steps:
-    """Bytes in use over time."""
+    """Sum the live bytes over time."""
     change: dict[float, int] = defaultdict(int)
     for allocation in allocations:
         change[allocation.start] += allocation.bytes
@@ -77,13 +77,13 @@ def bytes_alive(allocations: Iterable[PlannedAllocation]) -> Steps:
 
 
 def alive_at(allocations: Iterable[PlannedAllocation], instant: float) -> list[PlannedAllocation]:
-    """What is in use at an instant, largest first."""
+    """Return the allocations that are live at an instant, largest first."""
     live = [a for a in allocations if a.start <= instant < a.end]
     return sorted(live, key=lambda a: (-a.bytes, a.tensor, a.offset))
 
 
 def outline(segments: Sequence[LinkSegment], height: Callable[[LinkSegment], float]) -> Steps:
-    """The height of a link's segments over time, zero between them."""
+    """Make steps of the height of a link's segments, zero between them."""
     times: list[float] = []
     values: list[float] = []
     for segment in segments:

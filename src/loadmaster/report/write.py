@@ -1,4 +1,4 @@
-"""What users see of a finished plan: an HTML page, a Perfetto trace and a summary in the terminal.
+"""Writes the reports of a finished plan: an HTML page and a Perfetto trace.
 
 Drawing libraries are loaded when something is drawn, so that importing the package costs nothing.
 """

@@ -1,4 +1,4 @@
-"""The hardware that a plan is for: cores, a main memory, at most one shared fast memory, and how fast bytes move."""
+"""Records of the hardware that a plan is for: cores, a main memory, at most one shared fast memory, and their bandwidths."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Style(StrEnum):
-    """How a core maps loops onto its arithmetic (see :mod:`loadmaster.cost.analytical.cycles`)."""
+    """The dataflow of a core: how it maps loops onto its array (see :mod:`loadmaster.cost.analytical.cycles`)."""
 
     WEIGHT_STATIONARY = "weight-stationary"
     OUTPUT_STATIONARY = "output-stationary"
@@ -23,7 +23,7 @@ class Memory:
     ``capacity`` in bytes, bandwidths in bytes/s. Reads and writes take turns on the link: reading ``a`` and writing ``b`` bytes
     takes ``a / read_bandwidth + b / write_bandwidth`` seconds of it. ``in_place`` says whether a core can use operands where
     they lie in this memory; if not, they must be copied to the fast memory first. Offsets are multiples of ``alignment`` bytes.
-    ``energy`` is joules for each byte over the link, None where nobody knows better than the cost model.
+    ``energy`` is joules for each byte over the link; None leaves it to the cost model.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Memory:
     energy: float | None = None
 
     def padded(self, size: int) -> int:
-        """Bytes that a buffer of ``size`` takes where the next one must be aligned too."""
+        """Return the bytes that a buffer of ``size`` takes if the next one must be aligned too."""
         return -(-size // self.alignment) * self.alignment
 
     def link_seconds(self, read: float, written: float) -> float:
@@ -74,7 +74,7 @@ class Core:
 
 @dataclass(frozen=True)
 class CopyEngine:
-    """Copies between main and fast memory: bytes/s each way, when they block computation and when they overlap it.
+    """Bandwidths of copies between main and fast memory in bytes/s each way, for copies that block or overlap computation.
 
     If ``shared``, both directions take turns on one link.
     """

@@ -1,4 +1,4 @@
-"""The bundled hardware descriptions, and how a description file becomes a :class:`~loadmaster.targets.hardware.Target`."""
+"""Reads hardware descriptions, bundled ones and files, into a :class:`~loadmaster.targets.hardware.Target`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _LARGEST_FILE = 2**20
 
 
 def bundled() -> tuple[str, ...]:
-    """Names of the bundled targets."""
+    """Return the names of the bundled targets."""
     return tuple(sorted(entry.name.removesuffix(".toml") for entry in files(__package__).iterdir() if entry.name.endswith(".toml")))
 
 
 def bundled_text(name: str) -> str:
-    """The TOML of a bundled target; raises :class:`~loadmaster.core.errors.TargetError` if there is none of that name."""
+    """Return the TOML of a bundled target; raises :class:`~loadmaster.core.errors.TargetError` if there is none of that name."""
     require_known("bundled target", name, bundled(), TargetError, ", or give a .toml file")
     return files(__package__).joinpath(f"{name}.toml").read_text(encoding="utf-8")
 

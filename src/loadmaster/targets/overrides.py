@@ -1,4 +1,4 @@
-"""``--set dram.bandwidth="8 GB/s"``: replace one field of a target document by its dotted path."""
+"""Parses ``--set dram.bandwidth="8 GB/s"`` and replaces the field of a target document at that dotted path."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from loadmaster.core.errors import TargetError
 
 
 def apply_override(document: dict[str, Any], override: str, label: str) -> None:
-    """Apply ``"PATH=VALUE"`` to a parsed target file, in place; whether the field is known is for the schema to say."""
+    """Apply ``"PATH=VALUE"`` to a parsed target file, in place; the schema finds unknown fields later."""
     require_type(override, str, "an override", TargetError)
     path, separator, text = override.partition("=")
     keys = [key.strip() for key in path.split(".")]
@@ -41,7 +41,7 @@ def _descend(place: Any, key: str, where: str, parent: str) -> Any:
 
 
 def _value(text: str) -> Any:
-    """A TOML value where the text is one (numbers, booleans, quoted text), else the text itself: units need no quotes."""
+    """Parse the text as a TOML value (numbers, booleans, quoted text), else return it as it is, so that units need no quotes."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

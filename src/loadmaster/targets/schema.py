@@ -1,4 +1,4 @@
-"""What a target file may say, checked with every error reported at once."""
+"""The schema of target files, which reports all errors of a file at once."""
 
 from __future__ import annotations
 

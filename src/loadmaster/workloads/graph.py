@@ -1,4 +1,4 @@
-"""One network as the planner sees it: operators in execution order, tensors, loop bounds and aliases.
+"""One network as a graph: operators in execution order, tensors, loop bounds and aliases.
 
 Frontends produce a :class:`Graph`; nothing after them knows a file format.
 """
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class TensorKind(StrEnum):
-    """Where a tensor's bytes come from."""
+    """The origin of a tensor's bytes."""
 
     WEIGHT = "weight"
     """Constant: an initialiser, a constant node, or folded from them."""
@@ -22,7 +22,7 @@ class TensorKind(StrEnum):
 
 
 class OpClass(StrEnum):
-    """What kind of work an operator is, as far as planning cares."""
+    """The kind of an operator's work, as planning distinguishes it."""
 
     PRODUCT = "product"
     """Multiply-accumulate loops: convolutions, matrix products, attention, recurrent cells."""
@@ -39,7 +39,7 @@ class OpClass(StrEnum):
     CONTROL_FLOW = "control-flow"
     """Holds subgraphs that are counted but not planned."""
     UNKNOWN = "unknown"
-    """Not understood: planned with its true bytes and no arithmetic, and named in the summary."""
+    """Unknown: planned with its true bytes and no arithmetic, and named in the summary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class LoopNest:
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """How to run an operator by itself, to find out how long it takes.
+    """How to run an operator by itself, to measure its time.
 
     ``text`` is JSON: the operator and its arguments, tensors by type, shape and strides. ``arguments`` names the tensors in it, in order,
     and ``results`` the new tensors that it makes.
@@ -121,7 +121,7 @@ class Op:
 
     ``reads`` and ``writes`` list its operands in the file's order (optional ones that are absent, and constants that only say a
     shape, are left out). ``elements`` counts scalar operations outside the loop nests. ``bits`` is the width of the arithmetic. An operator
-    that can be run by itself has an ``invocation``. Writing a tensor that is there already updates it in place.
+    that can be run by itself has an ``invocation``. Writing a tensor that already exists updates it in place.
     """
 
     name: str
@@ -142,7 +142,7 @@ class Op:
 
 @dataclass(frozen=True)
 class Graph:
-    """One network: ``ops`` in an order in which they can run, tensors by name, and what was not understood.
+    """One network: ``ops`` in an order in which they can run, tensors by name, and remarks on unknown operators.
 
     ``batch`` is the leading dimension of the first input.
     ``subgraph_ops`` counts the operators inside control-flow bodies, by kind; ``notes`` are one-line remarks for the summary.
@@ -166,7 +166,7 @@ class Graph:
 
     @property
     def unknown_ops(self) -> dict[str, int]:
-        """How many operators of each kind were not understood."""
+        """Number of unknown operators of each kind."""
         counts: dict[str, int] = {}
         for op in self.ops:
             if op.op_class is OpClass.UNKNOWN:

@@ -1,4 +1,4 @@
-"""What lowering makes of networks for a target: jobs and tensor instances."""
+"""Jobs and tensor instances, which lowering makes of networks for a target."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from loadmaster.workloads.graph import LoopNest
 
 
 class Role(StrEnum):
-    """What an operand is to its job's loop nest; decides how often its bytes are fetched again."""
+    """The role of an operand in its job's loop nest, which decides how often its bytes are fetched again."""
 
     INPUT = "input"
     WEIGHT = "weight"
@@ -21,7 +21,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A job's use of one tensor instance: ``bytes`` is what it must move at least, ``nest`` the loop nest it belongs to."""
+    """A job's use of one tensor instance: ``bytes`` is the least that it moves, ``nest`` the loop nest it belongs to."""
 
     tensor: str
     bytes: int
@@ -31,7 +31,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class TensorInstance:
-    """A tensor of one mini-batch, or a tile of it; a weight is shared by all mini-batches and says 0.
+    """A tensor of one mini-batch, or a tile of it; a weight is shared by all mini-batches, and its mini-batch is 0.
 
     ``storage`` is its name in the network, and ``producer`` the index of the job that writes it, -1 for none.
     """
@@ -84,7 +84,7 @@ class OperatorInfo:
 
 @dataclass(frozen=True)
 class NetworkInfo:
-    """What a plan keeps of a network: where it came from, its data flow, and what was not understood.
+    """The part of a network that a plan keeps: its source, its data flow, and remarks on unknown operators.
 
     ``operators`` are those that cost something, views resolved; ``inputs`` and ``outputs`` are tensors, by their names in the network, and
     ``unused`` those that an operator writes, nobody reads, and the network does not return. ``batch`` is the leading dimension of the
@@ -107,7 +107,7 @@ class NetworkInfo:
 
 @dataclass(frozen=True)
 class Workload:
-    """All jobs of all networks, in an order in which one core could run them, with the tensor instances they touch."""
+    """All jobs of all networks, in an order in which one core could run them, with the tensor instances that they use."""
 
     networks: tuple[NetworkInfo, ...]
     jobs: tuple[Job, ...]

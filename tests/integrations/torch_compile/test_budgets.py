@@ -166,26 +166,26 @@ def test_where_the_allocator_cannot_be_led_results_are_copied(monkeypatch):
     right = gradients(torch.compile(module, backend=unmoved_backend()), module, x, 1)
     torch._dynamo.reset()
     monkeypatch.setattr(allocator_hook, "_unable", lambda: "is another one")
-    allocator_hook.leads.cache_clear()
+    allocator_hook.install_allocator.cache_clear()
     try:
         with pytest.warns(RuntimeWarning, match="is another one: results are copied"):
-            assert not allocator_hook.leads()
+            assert not allocator_hook.install_allocator()
         call = torch.compile(module, backend=loadmaster, options={"fast_memory": 0.9})
         assert same(gradients(call, module, x), right)
         (plan,) = model_of(call).plans
         assert plan.times.copied_results > 0
         assert plan.moved_bytes > 0
     finally:
-        allocator_hook.leads.cache_clear()
+        allocator_hook.install_allocator.cache_clear()
 
 
 def test_a_trial_that_crashes_fails_or_hangs_harms_nobody(monkeypatch):
-    monkeypatch.setattr(allocator_hook, "_PATIENCE", 1)
+    monkeypatch.setattr(allocator_hook, "_TRIAL_SECONDS", 1)
     assert allocator_hook.survives(lambda: True)
     assert not allocator_hook.survives(lambda: False)
     assert not allocator_hook.survives(lambda: os.kill(os.getpid(), signal.SIGKILL) is None)
     assert not allocator_hook.survives(signal.pause)
-    assert allocator_hook.leads()
+    assert allocator_hook.install_allocator()
 
 
 def _peak(process, status):

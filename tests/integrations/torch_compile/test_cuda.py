@@ -121,7 +121,7 @@ def test_the_host_waits_for_no_copy():
     torch.cuda._sleep(1_000_000_000)
     memory.copy(arena, Copy(False, 0, slot, BLOCK)).wait()
     assert not torch.cuda.current_stream(DEVICE).query()
-    memory.settle()
+    memory.synchronize()
     torch.cuda.synchronize(DEVICE)
     memory.close()
 

@@ -47,31 +47,30 @@ def test_the_budget_holds_and_the_figures_are_there(tmp_path):
     assert abs(result["measured_peak"] - result["planned_peak"]) <= max(result["planned_peak"] // 20, STATED)
     assert {"step_seconds", "unmoved_step_seconds", "predicted_step_seconds", "max_difference_eager", "device"} <= result.keys()
     assert {"eager", "save_on_cpu", "activation_memory_budget"} <= result["rivals"].keys()
-    assert all(way["measured_peak"] > 0 for way in result["rivals"].values() if "failed" not in way)
+    assert all(variant["measured_peak"] > 0 for variant in result["rivals"].values() if "failed" not in variant)
     kernels = json.loads((tmp_path / "kernels.json").read_text())
     assert all(row["predicted_seconds"] > 0 and row["measured_seconds"] > 0 for row in kernels)
 
 
 def test_inference_has_rivals_and_every_rival_a_plan_at_its_peak(monkeypatch):
-    def without_compiler(work):
-        return [Variant("torch.export", rivals.exported(work.module))]
-
-    monkeypatch.setattr(comparison, "_inference_rivals", without_compiler)
+    monkeypatch.setattr(
+        comparison, "_inference_rivals", lambda work: [Variant("torch.export", rivals.exported(work.module))]
+    )  # no compiler
     module = nn.Sequential(*(layer for _ in range(3) for layer in (nn.Linear(64, 64), nn.GELU()))).eval()
     work = comparison.Workload(module, (torch.randn(40_000, 64),), False, torch.device("cpu"))
     result = comparison.compare(work, {"fast_memory": 1.0}, 1, True)
     assert result["gradients_equal"]
     assert result["planned_peak"] == result["unmoved_peak"] > result["resident"]
     assert result["executor_step_seconds"] > 0
-    for way in result["rivals"].values():
-        mine = way["loadmaster_at_its_peak"]
-        assert "failed" in mine or mine["measured_peak"] <= way["measured_peak"] + STATED
-        assert "failed" in mine or way["difference"]["verdict"] == "no difference"  # one step proves nothing
-        assert not way["beaten"]
+    for variant in result["rivals"].values():
+        mine = variant["loadmaster_at_its_peak"]
+        assert "failed" in mine or mine["measured_peak"] <= variant["measured_peak"] + STATED
+        assert "failed" in mine or variant["difference"]["verdict"] == "no difference"  # one step proves nothing
+        assert not variant["beaten"]
     assert result["rivals"].keys() == {"eager", "torch.export"}
 
 
-def way(seconds, peak, failed=""):
+def variant(seconds, peak, failed=""):
     return Variant("", None, seconds=seconds, peak=peak, failed=failed)
 
 
@@ -92,7 +91,7 @@ MIB = 2**20
     ],
 )
 def test_a_rival_is_judged_by_pairs_of_steps_and_an_interval(mine, theirs, verdict):
-    found = comparison._compared(way(theirs, 100 * MIB), way(mine, 100 * MIB))
+    found = comparison._compared(variant(theirs, 100 * MIB), variant(mine, 100 * MIB))
     assert found["difference"]["verdict"] == verdict
     assert found["beaten"] == (verdict == "faster")
     if found["difference"]["low"] is not None:
@@ -100,10 +99,10 @@ def test_a_rival_is_judged_by_pairs_of_steps_and_an_interval(mine, theirs, verdi
 
 
 def test_more_memory_than_the_rival_beats_nobody():
-    more = comparison._compared(way([1.0] * 5, 100 * MIB), way([0.5] * 5, 109 * MIB))
+    more = comparison._compared(variant([1.0] * 5, 100 * MIB), variant([0.5] * 5, 109 * MIB))
     assert (more["beaten"], more["peak_kept"]) == (False, False)
-    assert comparison._compared(way([1.0] * 5, 100 * MIB), way([], None, "refused"))["beaten"] is False
-    assert comparison._compared(way([], None, "needs CUDA"), None) == {}
+    assert comparison._compared(variant([1.0] * 5, 100 * MIB), variant([], None, "refused"))["beaten"] is False
+    assert comparison._compared(variant([], None, "needs CUDA"), None) == {}
 
 
 def test_intervals_hold_the_median_as_often_as_they_say():

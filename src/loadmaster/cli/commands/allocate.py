@@ -63,7 +63,7 @@ def allocate_command(
 
 
 def _show_packing(problem: Problem, answer: Allocation | BankAllocation, output: Path | None, as_json: bool) -> None:
-    """Write what was found, and say what it is; exit code 1 if it is nothing."""
+    """Write and print the answer; exit code 1 if there is no packing."""
     from loadmaster.allocation.answer import Allocation
     from loadmaster.allocation.buffers_csv import write_buffers
 
@@ -106,7 +106,7 @@ def _banks_json(answer: BankAllocation, buffers: int) -> dict[str, Any]:
 
 
 def _require_writable(directory: Path, option: str) -> None:
-    """Find out before the work, not after it."""
+    """Check before the search that files can be written to the directory of ``option``."""
     from tempfile import TemporaryFile
 
     try:

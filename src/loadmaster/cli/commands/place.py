@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from loadmaster.placement.sequence import KernelSequence
 
 _CURVE = 10
-"""Steps of the slowdown curve, in percent of what everything fast takes."""
+"""Distance of the limits on the slowdown curve, in percent of the peak with everything fast."""
 
 
 def place_command(
@@ -103,7 +103,7 @@ def place_command(
 
 
 def _tensor(sequence: KernelSequence, name: str) -> int:
-    """Number of the tensor of that name."""
+    """Return the number of the tensor of that name."""
     from difflib import get_close_matches
 
     names = [tensor.name for tensor in sequence.tensors]
@@ -136,7 +136,7 @@ def _curve(sequence: KernelSequence, options: dict[str, Any]) -> list[dict[str, 
 
 
 def _shown(plan: MemoryPlan, explained: list[int], extra: dict[str, Any]) -> dict[str, Any]:
-    """The JSON object."""
+    """Make the JSON object that the command prints."""
     from dataclasses import asdict
 
     from loadmaster.placement.explain import explain_tensor

@@ -62,7 +62,7 @@ def run_command(
 
 
 def _table(result: dict[str, Any]) -> RenderableType:
-    """Ways to run the step, a row each."""
+    """Make a table with a row for each variant of running the step."""
     from rich.table import Table
 
     from loadmaster.core.units import format_bytes, format_seconds
@@ -81,22 +81,22 @@ def _table(result: dict[str, Any]) -> RenderableType:
     row("same graphs, nothing moved", result["unmoved_step_seconds"], result["unmoved_measured_peak"], result["unmoved_peak"])
     if "executor_step_seconds" in result:
         row("  by the executor", result["executor_step_seconds"], None)
-    for name, way in result["rivals"].items():
-        mine = way.get("loadmaster_at_its_peak", {})
+    for name, rival in result["rivals"].items():
+        mine = rival.get("loadmaster_at_its_peak", {})
         seconds = mine.get("step_seconds")
         shown = "refused" if mine.get("failed") else "-" if seconds is None else format_seconds(seconds)
-        row(name, way["step_seconds"], way["measured_peak"], None, shown, way.get("failed") or _verdict(way))
+        row(name, rival["step_seconds"], rival["measured_peak"], None, shown, rival.get("failed") or _verdict(rival))
     equal = "equal" if result["gradients_equal"] else "DIFFER"
     table.caption = f"{format_bytes(result['moved_bytes'])} moved in a step; results {equal}"
     return table
 
 
-def _verdict(way: dict[str, Any]) -> str:
-    """How the plan with a rival's peak compares: the interval of its time relative to the rival's, and what that proves."""
-    found: dict[str, Any] | None = way.get("difference")
+def _verdict(rival: dict[str, Any]) -> str:
+    """Describe how the plan under a rival's peak compares: the verdict, and the interval of its time relative to the rival's."""
+    found: dict[str, Any] | None = rival.get("difference")
     if found is None:
         return "-"
-    if not way["peak_kept"]:
+    if not rival["peak_kept"]:
         return "takes more memory"
     interval = f" ({found['low']:.2f} to {found['high']:.2f} of its time)" if found["low"] is not None else ", too few steps"
     return f"{found['verdict']}{interval}"

@@ -1,4 +1,4 @@
-"""What a core's array makes of loop nests: cycles and deliveries in its own shape or, if it is flexible, in the best one for each nest."""
+"""Cycles and delivered bytes of loop nests on a core's array, in its own shape or, if it is flexible, in the best one for each nest."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from loadmaster.targets.hardware import Core
 
 @dataclass(frozen=True)
 class ArrayCosts:
-    """Per distinct nest, all its repeats: ``cycles`` of arithmetic, and ``delivered`` bytes over the on-chip network."""
+    """``cycles`` of arithmetic and ``delivered`` bytes over the on-chip network for all repeats of each distinct nest, shape (nests,)."""
 
     cycles: Floats
     delivered: Floats
 
 
 def array_costs(nests: NestTable, core: Core) -> ArrayCosts:
-    """Costs of every nest on one core.
+    """Compute the costs of every nest on one core.
 
     A flexible array takes the shape in which arithmetic and deliveries, which overlap, end first; of equals the one with the fewest
     deliveries, then the one with the fewest rows. Time and memory are O(nests x shapes).

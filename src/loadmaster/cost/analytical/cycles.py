@@ -12,7 +12,7 @@ from loadmaster.targets.hardware import Style
 
 
 def array_cycles(nests: NestTable, style: Style, rows: Floats, columns: Floats) -> Floats:
-    """Cycles at one multiply-accumulate per element and cycle; never fewer than MACs / elements.
+    """Compute cycles at one multiply-accumulate per element and cycle; never fewer than MACs / elements.
 
     ``nests`` are a column (:meth:`~loadmaster.cost.analytical.nests.NestTable.as_column`) against arrays of ``rows`` x ``columns``; the
     result, for one repeat of each nest, has shape (nests, shapes). Extents that do not divide the array leave elements idle: that is what
@@ -51,7 +51,7 @@ def channels_down(n: NestTable, rows: Floats) -> Floats:
 
 
 def _roofline(n: NestTable, rows: Floats, columns: Floats) -> Floats:
-    """Every element busy in every cycle."""
+    """Every element is busy in every cycle."""
     return n.macs / (rows * columns * n.repeats)
 
 

@@ -17,7 +17,7 @@ from loadmaster.targets.hardware import Style
 
 
 def delivered_bytes(nests: NestTable, style: Style, rows: Floats, columns: Floats, local_buffer: int) -> Floats:
-    """Bytes over the network for one repeat of each nest, shape (nests, shapes), as :func:`array_cycles` has it.
+    """Compute the bytes over the network for one repeat of each nest, shape (nests, shapes), as :func:`array_cycles` has it.
 
     Never fewer than the operands' bytes; never more for a larger ``local_buffer`` (bytes of each element).
     """
@@ -66,7 +66,7 @@ def _row_stationary(n: NestTable, rows: Floats, columns: Floats, local_buffer: i
 
 
 def _roofline(n: NestTable, rows: Floats, columns: Floats, local_buffer: int) -> Floats:
-    """No network that anybody described: every operand crosses once."""
+    """A roofline core describes no network: every operand crosses once."""
     return (n.weights + n.inputs + n.outputs) * n.element_bytes
 
 

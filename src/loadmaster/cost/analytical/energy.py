@@ -38,7 +38,7 @@ _DRAM = 1300.0
 _EYERISS_BUFFER = 108 * 2**10
 _CELL_AREA = 0.346
 _SQUARE_MILLIMETRE = 1e6
-"""In square micrometres."""
+"""Square micrometres in a square millimetre."""
 
 
 def mac_energy(bits: int) -> float:
@@ -53,7 +53,7 @@ def scalar_energy(bits: int) -> float:
 
 @cache
 def sram_energy(size: int) -> float:
-    """Joules of reading or writing one byte of an SRAM of ``size`` bytes; nothing for one of no bytes."""
+    """Joules of reading or writing one byte of an SRAM of ``size`` bytes; 0 for an SRAM of no bytes."""
     if size == 0:
         return 0.0
     inside = float(np.interp(np.log(size), np.log(_SRAM_BYTES), np.log(_SRAM)))
@@ -88,7 +88,7 @@ def refill_energy(core: Core, main: Memory) -> float:
 
 
 def energy_rates(target: Target) -> EnergyRates:
-    """What the target says that bytes take; where it says nothing, that of DRAM for main memory and of an SRAM of its size for the fast."""
+    """Energy rates of the target; where it names none, those of DRAM for main memory and of an SRAM of its size for the fast memory."""
     fast = target.fast
     return EnergyRates(
         main=_femtojoules(_main_energy(target.main)),
@@ -107,7 +107,7 @@ def _femtojoules(joules: float) -> int:
 
 
 def peak_power(core: Core, bits: int = 8) -> float:
-    """Watts of a core whose array is busy in every cycle, data movement beyond the local buffers not included.
+    """Watts of a core whose array is busy in every cycle, without data movement beyond the local buffers.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def peak_power(core: Core, bits: int = 8) -> float:
 def area(core: Core) -> float:
     """Square millimetres of a core's arithmetic and memory cells.
 
-    Each element has units of its own for every width, as many as its rate of multiply-accumulates asks for.
+    Each element has units of its own for every width, as many as its rate of multiply-accumulates needs.
     """
     elements = core.rows * core.columns
     arithmetic = elements * sum(_MAC_AREA[bits] * rate for bits, rate in core.macs_per_cycle.items())

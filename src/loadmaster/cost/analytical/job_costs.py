@@ -1,4 +1,4 @@
-"""The analytical cost model: from a workload and a target to what every job costs on every kind of core."""
+"""The analytical cost model: seconds and bytes of every job of a workload on every kind of core of a target."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from loadmaster.workloads.job import Job, Role, Workload
 
 @dataclass(frozen=True)
 class KindCosts:
-    """What one kind of core makes of every job, and of every operand.
+    """Costs of every job and of every operand on one kind of core.
 
     ``seconds[j]`` without stalls; ``delivered[j]`` bytes over the core's on-chip network; ``moved[i]`` bytes of operand
     ``i`` across the core's port, and ``tile[i]`` bytes of the private buffer that hold it.
@@ -45,7 +45,7 @@ class Costs:
 
 
 def job_table(workload: Workload, target: Target) -> JobTable:
-    """Cost of every job on every core, by :func:`job_costs`."""
+    """Make the table of every job on every core, with the costs of :func:`job_costs`."""
     costs = job_costs(workload, target)
     rows, position = costs.operands, costs.position
     compute, moved, tile = (np.stack([getattr(k, name) for k in costs.kinds], axis=1)[:, position] for name in ("seconds", "moved", "tile"))
@@ -55,7 +55,7 @@ def job_table(workload: Workload, target: Target) -> JobTable:
 
 
 def job_costs(workload: Workload, target: Target) -> Costs:
-    """Cost of every job on every kind of core.
+    """Compute the cost of every job on every kind of core.
 
     A job takes the largest of three times that overlap: the array's cycles (:mod:`loadmaster.cost.analytical.cycles`), the scalar
     operations over the core's lanes, and the bytes over the core's on-chip network (:mod:`loadmaster.cost.analytical.delivery`) at its
@@ -98,7 +98,7 @@ class OperandRows:
         self.nest = np.array([o.nest for _, o, _ in operands], dtype=np.int64)
 
     def per_job(self, per_operand: Ints, jobs: int) -> Ints:
-        """Sums over the operands of each job, exact."""
+        """Sum over the operands of each job, shape (jobs,); exact."""
         ends = np.searchsorted(self.job, np.arange(jobs + 1))
         return np.diff(np.append(0, np.cumsum(per_operand))[ends])
 

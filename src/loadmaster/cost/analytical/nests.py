@@ -13,16 +13,16 @@ from loadmaster.workloads.job import Job, Role
 ACCUMULATOR = 4
 """Bytes of a partial sum."""
 WIDTHS = (8, 16, 32)
-"""Bits of the arithmetic that there is."""
+"""Widths of arithmetic that the model knows, in bits."""
 
 
 @dataclass(frozen=True)
 class NestTable:
     """Distinct loop nests, one row each, as float arrays of shape (rows,) (exact: every extent is far below 2^53).
 
-    ``bits`` is the width of the arithmetic that does them.
+    ``bits`` is the width of their arithmetic.
     ``row_of[j, i]`` is the row of nest ``i`` of job ``j``, -1 beyond its last. Nests share a row only if their jobs
-    have operands of the same sizes outside the nests, because those take some of the private buffer.
+    have operands of equal sizes outside the nests, because those take a part of the private buffer.
     """
 
     groups: Floats
@@ -46,27 +46,27 @@ class NestTable:
 
     @property
     def positions(self) -> Floats:
-        """Output positions of one group, all of the batch."""
+        """Output positions of one group, over the whole batch, shape (rows,)."""
         return self.batch * self.y * self.x
 
     @property
     def taps(self) -> Floats:
-        """Positions of the filter."""
+        """Positions of the filter, shape (rows,)."""
         return self.r * self.s
 
     @property
     def macs(self) -> Floats:
-        """Multiply-accumulates of all repeats."""
+        """Multiply-accumulates of all repeats, shape (rows,)."""
         return self.groups * self.positions * self.k * self.c * self.taps * self.repeats
 
     @property
     def element_bytes(self) -> Floats:
-        """Bytes of one element of an operand."""
+        """Bytes of one element of an operand, shape (rows,)."""
         return self.bits / 8
 
     @property
     def weights(self) -> Floats:
-        """Elements of the weight operand."""
+        """Elements of the weight operand, shape (rows,)."""
         return self.groups * self.k * self.c * self.taps
 
     @property
@@ -82,12 +82,12 @@ class NestTable:
         return self.groups * self.positions * self.k
 
     def as_column(self) -> NestTable:
-        """The same nests as arrays of shape (rows, 1), to be held against array shapes."""
+        """The same nests as arrays of shape (rows, 1), to broadcast against array shapes."""
         columns = {field.name: getattr(self, field.name)[:, None] for field in fields(self) if field.name != "row_of"}
         return NestTable(**columns, row_of=self.row_of)
 
     def per_job(self, per_nest: Floats) -> Floats:
-        """Sums over the loop nests of each job: shape (jobs,), or (jobs, n) of (rows, n)."""
+        """Sum a figure of shape (rows,) or (rows, n) over the loop nests of each job: shape (jobs,) or (jobs, n)."""
         none = np.zeros((1, *per_nest.shape[1:]))
         return np.asarray(np.concatenate([per_nest, none])[self.row_of].sum(axis=1))  # row -1: no nest
 
@@ -118,7 +118,7 @@ def nest_table(jobs: Sequence[Job]) -> NestTable:
 
 
 def width_of(job: Job) -> int:
-    """Bits of the arithmetic that a job's numbers fit into, of :data:`WIDTHS`; wider ones are taken for the widest."""
+    """Return the least width of :data:`WIDTHS`, in bits, that a job's numbers fit into; wider numbers get the widest."""
     return next((width for width in WIDTHS if job.bits <= width), WIDTHS[-1])
 
 

@@ -1,4 +1,4 @@
-"""The shapes that a core's array can take: its own, or for a flexible array every one of as many elements."""
+"""The shapes that a core's array can take: its own, or for a flexible array all shapes of as many elements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from loadmaster.targets.hardware import Core
 
 
 def shapes_of(core: Core) -> tuple[Floats, Floats]:
-    """Rows and columns of each shape, of shape (shapes,), fewest rows first."""
+    """Return rows and columns of each shape, arrays of shape (shapes,), fewest rows first."""
     if not core.flexible:
         return np.array([float(core.rows)]), np.array([float(core.columns)])
     return _factors(core.rows * core.columns)

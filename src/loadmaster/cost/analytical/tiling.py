@@ -10,7 +10,7 @@ from loadmaster.core.arrays import Floats, Ints
 from loadmaster.cost.analytical.nests import ACCUMULATOR, NestTable
 
 _CHUNK = 64
-"""Input channels fetched at a time when sums are kept in the buffer."""
+"""Input channels fetched at a time when sums stay in the buffer."""
 _ROWS_AT_ONCE = 512
 """Loop nests whose tilings are compared in one array, to bound memory."""
 _HALVINGS = 20
@@ -19,7 +19,7 @@ _HALVINGS = 20
 
 @dataclass(frozen=True)
 class Tiling:
-    """Per nest: times each operand crosses the core's port (at least 1), and bytes of the buffer that a tile of it takes."""
+    """How often each operand of each nest crosses the core's port (at least once), and the bytes of buffer that a tile of it takes."""
 
     input_times: Floats
     weight_times: Floats
@@ -34,7 +34,7 @@ class Tiling:
 
 
 def best_tiling(nests: NestTable, capacity: Floats) -> Tiling:
-    """The tiling that moves the fewest bytes within ``capacity`` bytes of private buffer, per nest; of equals, the smallest.
+    """Find the tiling of each nest that moves the fewest bytes within ``capacity`` bytes of private buffer; of equals, the smallest.
 
     Loop orders: weights of some output channels stay while all positions stream by; a block of the input stays while
     all weights stream by; a block of sums stays while input and weights stream by in chunks of input channels. Tiles
@@ -114,7 +114,7 @@ class _Column:
 
 
 def _halvings(extent: Floats) -> int:
-    """Tile sizes worth looking at: past a tile of one position or channel all are the same."""
+    """Number of tile sizes to try: halving a tile of one position or channel changes nothing."""
     return min(_HALVINGS, int(np.ceil(np.log2(extent.max()))) + 2)
 
 

@@ -1,4 +1,4 @@
-"""Ways to compute a kernel, and the workspace that each takes."""
+"""Algorithms for a kernel (direct, Winograd), and the workspace that each takes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from loadmaster.targets.hardware import Core, Memory
 from loadmaster.workloads.graph import LoopNest
 
 _TILE = 4
-"""Outputs of a tile each way, for F(4x4, 3x3)."""
+"""Rows and columns of outputs in a Winograd tile, for F(4x4, 3x3)."""
 _TRANSFORMED = (_TILE + 2) ** 2
-"""Elements that a tile has after its transformation: as many multiplications, instead of 9 for each of its 16 outputs."""
+"""Elements of a transformed tile, and multiplications for it, instead of 9 for each of its 16 outputs."""
 
 
 def algorithms(kernel: KernelWork, seconds: float, core: Core, fast: Memory) -> tuple[Algorithm, ...]:
-    """The direct way in ``seconds`` without workspace, and a faster one for 3x3 convolutions of stride 1 if the core has ``winograd``.
+    """Return the direct algorithm in ``seconds``, and Winograd's for 3x3 convolutions of stride 1 if the core has ``winograd``.
 
-    That is F(4x4, 3x3) of Lavin and Gray (CVPR 2016), not fused: transformed inputs and outputs of all tiles, and transformed filters, lie
+    Winograd's is F(4x4, 3x3), Lavin and Gray (CVPR 2016), not fused: transformed inputs, outputs and filters of all tiles lie
     in the workspace, and are written and read once at the fast memory's bandwidth, before and after a quarter of the multiplications
     at the core's full rate. Both are assumptions: libraries come near them for many channels, and are worse for few.
     """

@@ -1,4 +1,4 @@
-"""From a graph and a machine to the kernels that tensor placement sees: seconds of arithmetic, and of each memory for each operand.
+"""Costs the kernels of a graph on a machine, for tensor placement: seconds of arithmetic, and of each memory for each operand.
 
 Costs are those of a roofline: arithmetic as in :func:`loadmaster.cost.analytical.job_costs.job_costs`, and each operand's bytes over the
 read or write bandwidth of the memory that it is in. The arithmetic and the memories work at the same time; nothing is added for launching a
@@ -34,13 +34,13 @@ class _Use:
 
 
 def kernel_sequence(graph: Graph, target: Target) -> KernelSequence:
-    """Kernels of a graph on a machine with one core, a main memory and a fast one: `kernel_work`, costed by `cost_kernels`."""
+    """Make the kernel sequence of a graph on a machine with one core, a main memory and a fast one."""
     _machine(target)
     return cost_kernels(kernel_work(graph), target)
 
 
 def kernel_work(graph: Graph) -> SequenceWork:
-    """Kernels of a graph, with what they have to do on any machine.
+    """List the kernels of a graph, with the arithmetic and bytes that they have on any machine.
 
     Kernels and tensors are called as the operators and storages of the graph; views and operators that are known at planning time are no
     kernels. A kernel that writes a part of a tensor reads it too, because the rest must be there.
@@ -68,7 +68,7 @@ def kernel_work(graph: Graph) -> SequenceWork:
 
 
 def cost_kernels(work: SequenceWork, target: Target) -> KernelSequence:
-    """Kernels with what they cost on a machine with one core, a main memory and a fast one.
+    """Cost kernels on a machine with one core, a main memory and a fast one.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def _machine(target: Target) -> tuple[Core, Memory]:
 
 
 def copy_link(target: Target) -> CopyLink:
-    """Bandwidths of copies between a machine's memories; without a ``copy`` table, those of the slower memory of each direction."""
+    """Return the bandwidths of copies between the memories; without a ``copy`` table, the slower memory's in each direction."""
     if target.copy is not None:
         copy = target.copy
         return CopyLink(copy.to_fast, copy.to_main, copy.asynchronous_to_fast, copy.asynchronous_to_main, copy.shared)
@@ -145,7 +145,7 @@ def _by_storage(graph: Graph, accesses: Iterable[Access]) -> dict[str, int]:
 
 
 def _kinds(graph: Graph, uses: list[list[_Use]], number: Mapping[str, int]) -> dict[str, StoredKind]:
-    """Whose each tensor is; a weight that is overwritten before it is read is an output, as its old bytes do not matter."""
+    """Return the kind of each tensor; a weight that is overwritten before it is read is an output, as its old bytes do not matter."""
     fresh: dict[str, bool] = {}
     for use in (use for own in uses for use in own):
         fresh.setdefault(use.tensor, use.read == 0)

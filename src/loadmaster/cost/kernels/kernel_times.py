@@ -1,4 +1,4 @@
-"""Measured times of kernels, kept in an sqlite file by what was run, where its operands were, and on what."""
+"""The file of measured kernel times (sqlite): seconds by the call, the places of its operands, and the machine."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from loadmaster.cost.cache import default_place
 from loadmaster.workloads.graph import Graph, Invocation, Op
 
 MOST_MOVED = 4
-"""Operands that are measured in both memories, the largest; the others are in the fast one. That is up to 16 measurements a kernel."""
+"""The most operands that are measured in both memories, the largest ones: up to 16 measurements a kernel."""
 SMALLEST_MOVED = 2**16
-"""Bytes below which an operand is measured in the fast memory only: what it costs elsewhere is lost in the noise."""
+"""Bytes below which an operand is measured in the fast memory only, as the difference is less than the noise."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS kernel_times (
     key TEXT PRIMARY KEY, call TEXT NOT NULL, places TEXT NOT NULL, slow TEXT NOT NULL, seconds REAL NOT NULL, repeats INTEGER NOT NULL)
 """
-_PATIENCE = 10.0
+_LOCK_SECONDS = 10.0
 """Seconds to wait for another process that is writing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What times depend on besides the call: threads, release of torch, and processor."""
+    """The conditions of a measurement besides the call: threads, release of torch, and processor."""
 
     threads: int
     torch: str
@@ -39,7 +39,7 @@ class Setting:
 
     @classmethod
     def here(cls, threads: int) -> Setting:
-        """This machine."""
+        """Return the setting of this machine and process."""
         from importlib.metadata import version
 
         return cls(threads, version("torch"), processor())
@@ -47,7 +47,7 @@ class Setting:
 
 @cache
 def processor() -> str:
-    """Model of the processor, as far as the system says."""
+    """Return the model of the processor, as far as the system tells."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -57,38 +57,38 @@ def processor() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A call whose tensors lie in so many storages.
+    """A call to measure, with the storages that its tensors are in.
 
-    ``storages`` are their names, ``bytes`` their sizes; ``home[i]`` is the storage of tensor ``i``, arguments before results; ``moved``
+    ``storages`` are their names, ``bytes`` their sizes; tensor ``i``, arguments before results, is in ``storage_of[i]``; ``moved``
     are the storages that are measured in both memories.
     """
 
     invocation: Invocation
     storages: tuple[str, ...]
     bytes: tuple[int, ...]
-    home: tuple[int, ...]
+    storage_of: tuple[int, ...]
     moved: tuple[int, ...]
 
     def key(self, slow: Sequence[int], setting: Setting) -> str:
-        """Key of a measurement with the storages ``slow`` in the slow memory."""
-        said = [self.invocation.text, self.home, sorted(slow), setting.threads, setting.torch, setting.processor]
+        """Return the key of a measurement with the storages ``slow`` in the slow memory."""
+        said = [self.invocation.text, self.storage_of, sorted(slow), setting.threads, setting.torch, setting.processor]
         return hashlib.sha256(json.dumps(said).encode()).hexdigest()
 
     @property
     def combinations(self) -> list[tuple[int, ...]]:
-        """Sets of storages to measure in the slow memory, none first."""
+        """Return the sets of storages to measure in the slow memory, the empty one first."""
         return [tuple(storage for bit, storage in enumerate(self.moved) if mask >> bit & 1) for mask in range(2 ** len(self.moved))]
 
 
 def case_of(graph: Graph, op: Op) -> Case | None:
-    """The measurement of an operator, or None if it cannot be run by itself."""
+    """Return the case to measure for an operator, or None if it cannot be run by itself."""
     if op.invocation is None:
         return None
-    homes = [graph.tensors[name].storage for name in (*op.invocation.arguments, *op.invocation.results)]
-    storages = tuple(dict.fromkeys(homes))
+    owners = [graph.tensors[name].storage for name in (*op.invocation.arguments, *op.invocation.results)]
+    storages = tuple(dict.fromkeys(owners))
     sizes = tuple(graph.tensors[name].bytes for name in storages)
     largest = sorted((i for i, size in enumerate(sizes) if size >= SMALLEST_MOVED), key=lambda i: (-sizes[i], i))[:MOST_MOVED]
-    return Case(op.invocation, storages, sizes, tuple(storages.index(home) for home in homes), tuple(sorted(largest)))
+    return Case(op.invocation, storages, sizes, tuple(storages.index(owner) for owner in owners), tuple(sorted(largest)))
 
 
 class KernelTimes:
@@ -98,7 +98,7 @@ class KernelTimes:
         self._place = place
 
     def all(self) -> dict[str, tuple[float, str]]:
-        """Seconds, and what the slow memory was, by key; nothing if there is no file yet.
+        """Read all measurements: seconds and the kind of slow memory, by key; empty if there is no file yet.
 
         Raises :class:`~loadmaster.core.errors.PlacementError` for a file that cannot be read.
         """
@@ -113,7 +113,7 @@ class KernelTimes:
         return {key: (float(seconds), slow) for key, seconds, slow in rows}
 
     def put(self, key: str, call: str, places: str, slow: str, seconds: float, repeats: int) -> None:
-        """Keep one measurement at once, so that an interrupted profile goes on where it stopped."""
+        """Write one measurement at once, so that an interrupted profile can continue."""
         try:
             self._place.parent.mkdir(parents=True, exist_ok=True)
             with closing(self._connect()) as connection, connection:
@@ -125,7 +125,7 @@ class KernelTimes:
             raise PlacementError(f"{self._place}: measured times cannot be kept ({error}): name another file") from None
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._place, timeout=_PATIENCE)
+        connection = sqlite3.connect(self._place, timeout=_LOCK_SECONDS)
         try:
             # What an interrupted program has put is there; waiting for the disk would take longer than most kernels.
             connection.execute("PRAGMA synchronous = OFF")
@@ -136,14 +136,14 @@ class KernelTimes:
 
 
 def default_threads() -> int:
-    """Threads that torch takes by itself."""
+    """Return the number of threads that torch uses by default."""
     import torch
 
     return int(torch.get_num_threads())
 
 
 def profile_place() -> Path:
-    """The file of measured times: the one of the cache of job analyses.
+    """Return the path of the file of measured times, which is that of the cache of job analyses.
 
     Raises :class:`~loadmaster.core.errors.PlacementError` where ``LOADMASTER_CACHE`` turns it off.
     """

@@ -1,4 +1,4 @@
-"""Kernel sequences whose times were measured: from the store of profiles, or from a table that the user gives."""
+"""Puts measured times into kernel sequences: from the file of measured times, or from a table that the user gives."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from loadmaster.placement.sequence import MOST_TABLED, Algorithm, Kernel, Kernel
 from loadmaster.workloads.graph import Graph
 
 Times = Mapping[frozenset[str], float]
-"""Seconds of one kernel by the tensors that are in the slow memory."""
+"""Seconds of one kernel by the set of tensors that are in the slow memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Comparison:
 
 
 def measured_tables(sequence: KernelSequence, graph: Graph, times: KernelTimes, threads: int) -> KernelSequence:
-    """The sequence with the times that `loadmaster.cost.kernels.profile.profile` measured of its kernels on this machine.
+    """Put the times that `loadmaster.cost.kernels.profile.profile` measured on this machine into a sequence.
 
     Operands that were measured in the fast memory only are taken to cost as much in the slow one. Kernels without complete measurements
     keep their estimates, and a note says how many; times of in-place use of a slow memory that kernels cannot use stay infinite.
@@ -49,7 +49,7 @@ def measured_tables(sequence: KernelSequence, graph: Graph, times: KernelTimes, 
 
 
 def tabled(sequence: KernelSequence, table: Mapping[str, Times], source: str) -> KernelSequence:
-    """The sequence with the times that a table gives of its kernels, by name; a combination that it does not have is impossible.
+    """Put the times of a table into a sequence, by kernel name; a combination that the table lacks is impossible.
 
     Raises :class:`~loadmaster.core.errors.PlacementError` for kernels and tensors that there are not, and for a kernel of the table
     without a time for all operands in the fast memory.
@@ -69,7 +69,7 @@ def tabled(sequence: KernelSequence, table: Mapping[str, Times], source: str) ->
 
 
 def comparison(estimated: KernelSequence, measured: KernelSequence) -> tuple[Comparison, ...]:
-    """Both times of every kernel that was measured."""
+    """Compare estimated and measured seconds of every kernel that was measured."""
     return tuple(
         Comparison(guess.name, guess.kind, guess.seconds([False] * len(guess.operands)), found.measured[0][0])
         for guess, found in zip(estimated.kernels, measured.kernels, strict=True)

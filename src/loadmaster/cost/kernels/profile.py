@@ -25,12 +25,12 @@ from loadmaster.cost.kernels.kernel_times import Case, KernelTimes, Setting, cas
 from loadmaster.workloads.graph import Graph, OpClass
 
 _FILL = 0.5
-"""What floating operands hold; integers hold 0, which is a valid index everywhere."""
+"""The value of floating-point operands; integers are 0, which is a valid index everywhere."""
 
 
 @dataclass
 class Profile:
-    """What a profile did: measurements made, found from before, and left for the next time.
+    """The result of a profile: measurements made, found from before, and left for the next time.
 
     ``too_large`` names kernels whose operands do not fit into half of the memory that is free, ``failed`` those that could not be run
     by themselves, with the reason.
@@ -65,7 +65,7 @@ def profile(
     slow
         Folder of the slow memory.
     threads
-        That torch uses.
+        Threads that torch uses.
     repeats
         Runs of each measurement after one that does not count; the median is kept.
     time_limit
@@ -112,7 +112,7 @@ def profile(
 def _todo(
     graph: Graph, ops: Sequence[Any], times: KernelTimes, setting: Setting, label: str, done: Profile
 ) -> list[tuple[str, Case, tuple[int, ...], str]]:
-    """Measurements to make: a kernel's name, its case, which storages are slow, and the key; each once."""
+    """List the measurements to make, each once: the kernel's name, its case, the storages that are slow, and the key."""
     known, room, todo, seen = times.all(), _free_bytes() // 2, [], set()
     for op in ops:
         case = case_of(graph, op)
@@ -132,7 +132,7 @@ def _todo(
 
 
 def _device(folder: Path) -> str:
-    """What the slow memory is: measurements on another device are made again."""
+    """Name the device of the slow memory; measurements on another device are made again."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -143,7 +143,7 @@ def _device(folder: Path) -> str:
 
 
 def _free_bytes() -> int:
-    """Memory that programs can still get, in bytes."""
+    """Return the bytes of memory that programs can still allocate."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
@@ -152,28 +152,28 @@ def _free_bytes() -> int:
 
 
 def measure(case: Case, slow: Sequence[int], folder: Path, repeats: int) -> float:
-    """Median seconds of a call with the storages ``slow`` in mapped files of ``folder`` and the others in memory."""
+    """Measure the median seconds of a call with the storages ``slow`` in mapped files of ``folder`` and the others in memory."""
     import torch
 
     name, args, kwargs = json.loads(case.invocation.text)
     with tempfile.TemporaryDirectory(dir=folder) as place, _Room(Path(place)) as room, torch.no_grad():
-        tensors = iter(case.home)
+        owners = iter(case.storage_of)
         made: list[Any] = []
 
         def tensor(spec: Any) -> Any:
-            made.append(room.tensor(*spec, in_file=next(tensors) in slow))
+            made.append(room.tensor(*spec, in_file=next(owners) in slow))
             return made[-1]
 
         args, kwargs = _decode(args, tensor), _decode(kwargs, tensor)
         run = _operator(name)
-        fresh = [home in slow for home in tensors]
+        fresh = [owner in slow for owner in owners]
         call = _writing(run, args, kwargs, fresh, made, room) if any(fresh) else lambda: run(*args, **kwargs)
         room.timed(call)
         return statistics.median(room.timed(call) for _ in range(repeats))
 
 
 def _writing(run: Any, args: Any, kwargs: Any, fresh: list[bool], made: list[Any], room: _Room) -> Callable[[], Any]:
-    """A call whose results end in files where they should: written there if the operator can, else copied."""
+    """Make a call whose results end in files where they should: written there if the operator can, else copied."""
     results = [value for value in _flat(run(*args, **kwargs)) if all(value.data_ptr() != other.data_ptr() for other in made)]
     targets = [
         room.tensor(str(value.dtype).removeprefix("torch."), value.shape, value.stride(), in_file=True) if in_file else None

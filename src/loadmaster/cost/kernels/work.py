@@ -1,4 +1,4 @@
-"""What the kernels of a computation have to do on any machine: arithmetic and bytes, from which a target's costs follow."""
+"""Work of the kernels of a computation, the same on any machine: arithmetic and bytes, from which a target's costs follow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from loadmaster.workloads.job import Role
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """Bytes that a kernel must move of an operand at least, and which operand of which of its loop nests they are (-1: of none)."""
+    """The least bytes that a kernel moves of an operand, with its role in a loop nest and the nest's number (-1: in none)."""
 
     bytes: int
     role: Role = Role.ONCE
@@ -20,9 +20,9 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class UsedTensor:
-    """A kernel's use of a tensor, by number; None where it does not read or not write it.
+    """A kernel's use of a tensor, by number; None where it does not read, or does not write, the tensor.
 
-    A kernel that writes a part of a tensor reads it too, and moves 0 bytes for that: the rest must be there.
+    A kernel that writes a part of a tensor also reads it, moving 0 bytes, because the other part must be there.
     """
 
     tensor: int
@@ -53,7 +53,7 @@ class KernelWork:
 
 @dataclass(frozen=True)
 class SequenceWork:
-    """Kernels in execution order and tensors by number; ``notes`` are one-line remarks on what was not understood."""
+    """Kernels in execution order and tensors by number; ``notes`` are one-line remarks on unknown operators."""
 
     name: str
     tensors: tuple[StoredTensor, ...]

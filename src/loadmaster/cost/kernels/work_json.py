@@ -1,4 +1,4 @@
-"""What kernels have to do as versioned JSON, plain or gzipped: a captured step can be placed on any target without what captured it.
+"""Kernel work as versioned JSON, plain or gzipped: a captured step can be placed on any target, on a machine without PyTorch.
 
 One object with the keys ``format`` ("loadmaster kernel work"), ``version`` (1), ``name``, ``notes``, ``tensors`` and ``kernels``. A tensor
 is ``[name, bytes, kind]``. A kernel has ``name``, ``kind``, ``elements``, ``bits``, ``outputs``, ``nests`` and ``operands``; a nest has the
@@ -29,7 +29,7 @@ _PLAIN = LoopNest(1, 1)
 
 
 def write_work(work: SequenceWork, path: Path) -> Path:
-    """Write what kernels have to do; gzipped if the name ends in ``.gz``. The same work gives the same bytes.
+    """Write kernel work, gzipped if the name ends in ``.gz``. The same work gives the same bytes.
 
     Raises :class:`~loadmaster.core.errors.OutputError` if the file cannot be written.
     """
@@ -37,7 +37,7 @@ def write_work(work: SequenceWork, path: Path) -> Path:
 
 
 def work_to_text(work: SequenceWork) -> str:
-    """JSON text, a tensor or kernel a line."""
+    """Return the work as JSON text, one tensor or kernel a line."""
     head = {"format": FORMAT, "version": VERSION, "name": work.name, "notes": list(work.notes)}
     tensors = [[tensor.name, tensor.bytes, str(tensor.kind)] for tensor in work.tensors]
     return lines_of(head, tensors=tensors, kernels=[_kernel_record(kernel) for kernel in work.kernels])
@@ -53,7 +53,7 @@ def _kernel_record(kernel: KernelWork) -> dict[str, Any]:
 
 
 def work_from_object(data: dict[str, Any], name: str) -> SequenceWork:
-    """The work that a JSON object describes; ``name`` is what errors call it.
+    """Read the work that a JSON object describes; errors call it ``name``.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def _kernel(record: Any) -> KernelWork:
 
 @cache
 def _model() -> Any:
-    """What the file may hold; values that contradict each other are found when kernels are costed."""
+    """Make the schema of the file; values that contradict each other are found when kernels are costed."""
     from pydantic import BaseModel, ConfigDict, Field, create_model
 
     whole = Annotated[int, Field(strict=True, ge=0, lt=WHOLE_LIMIT)]

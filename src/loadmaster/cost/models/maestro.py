@@ -1,4 +1,4 @@
-"""The cost model of the M3E paper (HPCA 2022): closed forms of what MAESTRO answers with unlimited buffers and on-chip network."""
+"""The cost model of the M3E paper (HPCA 2022): closed forms of MAESTRO's results for unlimited buffers and on-chip network."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from loadmaster.targets.hardware import Core, Style, Target
 from loadmaster.workloads.job import Workload
 
 _WIDTH = 64
-"""Columns of the arrays that tables of energies are for."""
+"""Columns of the arrays in tables of layer energies."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Maestro(CostModel):
     the width of the array is used, which is checked against MAESTRO for 64 only. A flexible array takes the shape of fewest steps, and
     of equals the one that needs fewest bytes. Jobs without loop nests, which the paper leaves out, take one cycle and no bandwidth.
 
-    Energy has no closed form: it is that of a table of ``energies``, which must hold every layer on every core, or left out.
+    Energy has no closed form: it comes from a table of ``energies``, which must hold every layer on every core; else it is None.
     """
 
     energies: LayerEnergies | None = None

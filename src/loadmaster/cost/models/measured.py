@@ -1,4 +1,4 @@
-"""Costs that the user measured, applied to the jobs of a workload."""
+"""Applies costs that the user measured to the jobs of a workload."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Measured(CostModel):
     source: str
 
     def analyse(self, workload: Workload, target: Target) -> JobAnalysis:
-        """The table in the order of the workload's jobs and the target's cores."""
+        """Return the table in the order of the workload's jobs and the target's cores; raises :class:`JobError` if they do not match."""
         jobs, cores = tuple(job.name for job in workload.jobs), tuple(core.name for core in target.cores)
         by_position = all(name.isdecimal() for name in self.table.jobs) and not set(self.table.jobs) & set(jobs)
         rows = self._rows(tuple(map(str, range(len(jobs)))) if by_position else jobs)

@@ -14,7 +14,7 @@ OPTIONAL = ("flops", "energy_j")
 
 
 def parse_job_analysis(text: str, source: str) -> JobAnalysis:
-    """A ready job analysis table from its text; ``source`` names it in errors.
+    """Parse a job analysis table; ``source`` names it in errors.
 
     Jobs and cores come in the order in which the file first names them. A pair without a row is a job that the core cannot run: latency
     and energy infinite, bandwidth 0. Columns ``flops`` (a whole number, the same in every row of a job that gives it) and ``energy_j``

@@ -1,4 +1,4 @@
-"""Tables of kernel times: ``kernel,combination,seconds``, where a combination names the tensors in the slow memory, spaces between them."""
+"""Tables of kernel times as CSV: ``kernel,combination,seconds``; a combination names the tensors in the slow memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from loadmaster.core.errors import JobError, PlacementError
 
 
 def read_kernel_times(path: str | Path) -> dict[str, dict[frozenset[str], float]]:
-    """Seconds of every kernel by the set of tensors that are in the slow memory.
+    """Read the seconds of every kernel by the set of tensors that are in the slow memory.
 
     Raises
     ------

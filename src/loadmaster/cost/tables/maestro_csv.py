@@ -1,4 +1,4 @@
-"""MAESTRO's answers as CSV: the energies of single layers."""
+"""MAESTRO's energies of single layers as CSV."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_ELEMENTS = 2**40
 
 
 def read_layer_energies(path: str | Path) -> LayerEnergies:
-    """Read what MAESTRO says that layers take.
+    """Read the energies of layers that MAESTRO has computed.
 
     The columns are those of a job list, then ``style`` (``dla`` for weight-stationary, ``eye`` for row-stationary), ``pes`` (elements of
     the array, which is 64 wide) and ``energy_nj`` (nanojoules); the other columns that MAESTRO fills may be there and are not read.

@@ -1,4 +1,4 @@
-"""``torch.compile(model, backend="loadmaster", options={...})``."""
+"""The backend of ``torch.compile(model, backend="loadmaster", options={...})``."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from loadmaster.integrations.torch_compile.planned_graph import PlannedGraph
 
 
 class CompiledGraph:
-    """What Dynamo has captured: one graph, or a forward and a backward graph, planned for each owner and every combination of shapes.
+    """One graph that Dynamo has captured, or a forward and a backward graph, planned for each owner and every combination of shapes.
 
     Parameters
     ----------
     options
-        Those of ``torch.compile``, equal for all owners.
+        The options of ``torch.compile``, equal for all owners.
     parts
         One graph or two; complete once the backend has returned.
     kept
-        How many results of the first are the caller's; None: all.
+        Number of results of the first graph that go to the caller; None: all.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -38,11 +38,11 @@ class CompiledGraph:
 
     @property
     def planned(self) -> bool:
-        """Whether the graph can be planned, as far as is known."""
+        """Whether the graph runs by a plan: true until planning has failed."""
         return not self._unplanned
 
     def forward(self, arguments: Sequence[Any]) -> list[Any]:
-        """Run the first part."""
+        """Run the first part; its results."""
         shapes = tuple((a.shape, a.stride()) if isinstance(a, torch.Tensor) else a for a in arguments) if self._dynamic() else None
         model = self._model()
         with model.lock:
@@ -53,13 +53,13 @@ class CompiledGraph:
         return plan.forward(arguments)
 
     def backward(self, arguments: Sequence[Any]) -> list[Any]:
-        """Run the second part, for whom the first part ran."""
+        """Run the second part under the plan that ran the first; its results. Raises `LoadmasterError` if there is none."""
         plans = [plan for plan in list(self._plans) if plan.fits(arguments)]
         for plan in plans:
             session = plan.session_of(arguments)
             if session is not None:
                 return session.runner.backward(session, arguments)
-        waiting = [plan for plan in plans if plan.gave(arguments)]
+        waiting = [plan for plan in plans if plan.last_run_had(arguments)]
         if not waiting:
             raise LoadmasterError("a backward pass came whose forward pass was not planned")
         waiting = [plan for plan in waiting if plan.outstanding] or waiting
@@ -69,8 +69,8 @@ class CompiledGraph:
             )
         return waiting[0].backward(None, arguments)
 
-    def give_up(self, reason: str, given: Sequence[Any]) -> None:
-        """Run as it is from now on."""
+    def fall_back(self, reason: str, given: Sequence[Any]) -> None:
+        """Run the graph without a plan from now on, for a ``reason`` that is reported."""
         self._unplanned = True
         self._model().fall_back(str(self.parts[0].graph.find_nodes(op="output")[0].prev), reason, given)
 
@@ -82,7 +82,7 @@ class CompiledGraph:
 
 
 def unplanned(graph: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
-    """The graph as it is, each value freed after its last use: what runs where nothing can be planned."""
+    """A function that runs the graph without a plan and frees each value after its last use."""
 
     def run(arguments: list[Any]) -> Any:
         return torch.fx.Interpreter(graph).boxed_run(arguments)
@@ -134,7 +134,7 @@ def _boxed(plan: CompiledGraph, run: Callable[[Sequence[Any]], list[Any]], part:
             try:
                 planned = run(given)
             except NotPlannable as reason:
-                plan.give_up(str(reason), given)
+                plan.fall_back(str(reason), given)
             else:
                 arguments.clear()
                 return planned

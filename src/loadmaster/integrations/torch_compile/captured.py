@@ -2,7 +2,7 @@
 
 Sources are the graphs that AOTAutograd makes of a model: ATen operators on placeholders, without side effects but for updates of
 inputs at the end. They are run once on fake tensors, which have shapes and storages and no bytes. Views are not calls: a view is its
-storage with other strides, whenever and wherever the storage is.
+storage with other strides, wherever the storage is.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 
 class NotPlannable(Exception):
-    """A graph holds something that cannot be planned; the message names it. Such graphs run unplanned."""
+    """Raised for a graph that cannot be planned; the message names the operator. Such graphs run unplanned."""
 
 
 class Owner(Enum):
-    """Who keeps a storage's bytes."""
+    """Which side allocates and frees a storage's bytes."""
 
     PLAN = auto()
-    """Lives in the arena or in the slow memory."""
+    """The plan: the storage is in the arena or in the slow memory."""
     CALLER = auto()
-    """Parameters, buffers, optimizer state, inputs: where the caller has put them, or, if a plan moves them, as `PLAN`."""
+    """The caller: parameters, buffers, optimizer state and inputs. If a plan moves them, they are as `PLAN`."""
     RETURNED = auto()
-    """Results, which the caller keeps for as long as they please: memory of PyTorch's own."""
+    """PyTorch: results, which the caller may keep for any time."""
 
 
 @dataclass(slots=True)
 class Storage:
-    """One storage: bytes, what its first tensor is called, and who keeps it."""
+    """One storage: its bytes, the name of its first tensor, and its owner."""
 
     name: str
     bytes: int
@@ -43,7 +43,7 @@ class Storage:
 
 
 class View(NamedTuple):
-    """A tensor on a storage; size, stride and offset in elements."""
+    """A tensor on a storage; size, stride and offset count elements."""
 
     storage: int
     dtype: torch.dtype
@@ -59,7 +59,7 @@ def on_storage(storage: torch.UntypedStorage, view: View) -> torch.Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One operator: arguments with views for tensors, and the views of its results (None for what is no tensor)."""
+    """One operator: arguments with views for tensors, the views of its results (None for other values), and the storages it uses."""
 
     name: str
     target: Any
@@ -77,9 +77,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A graph's calls [first, end), what stands at each of its placeholders, and what it returns (views and plain values).
+    """A graph's calls [first, end), the value of each of its placeholders, and what it returns (views and plain values).
 
-    ``saved`` are the positions of placeholders that the part before has left in the plan's care.
+    ``saved`` are the positions of placeholders whose tensors the part before has saved for this one.
     """
 
     first: int
@@ -101,7 +101,7 @@ class Captured:
 
 
 def capture(graphs: Sequence[torch.fx.GraphModule], given: Sequence[Any], results: int | None = None) -> Captured:
-    """Calls and storages of a graph, or of a forward and a backward graph.
+    """Capture the calls and storages of a graph, or of a forward and a backward graph.
 
     ``given`` are the arguments of the first graph, real or fake; the first ``results`` of its outputs (all, if None) go to the caller,
     the others only to the second graph. Raises `NotPlannable`.
@@ -110,19 +110,19 @@ def capture(graphs: Sequence[torch.fx.GraphModule], given: Sequence[Any], result
     symbols: dict[Any, int] = {}
     first = reader.read(graphs[0], given, symbols, {})
     if len(graphs) == 1:
-        reader.hand_over(first.returned)
+        reader.return_to_caller(first.returned)
         return reader.captured((first,))
     kept = len(first.returned) if results is None else results
-    reader.hand_over(first.returned[:kept])
+    reader.return_to_caller(first.returned[:kept])
     outputs = graphs[0].graph.find_nodes(op="output")[0].args[0]
     saved = {node.name: value for node, value in zip(outputs[kept:], first.returned[kept:], strict=True) if isinstance(node, torch.fx.Node)}
     second = reader.read(graphs[1], None, symbols, saved)
-    reader.hand_over(second.returned)
+    reader.return_to_caller(second.returned)
     return reader.captured((first, second))
 
 
 def persistent_inputs(captured: Captured, given: Sequence[Any]) -> dict[int, int]:
-    """Storages of parameters and buffers, each with its position among the arguments; of those only that have a storage for themselves."""
+    """Storages of parameters and buffers, each with its position among the arguments; without those that share a storage."""
     found: dict[int, int] = {}
     real: dict[int, int] = {}
     for i, (slot, argument) in enumerate(zip(captured.parts[0].given, given, strict=True)):
@@ -139,7 +139,7 @@ def persistent_inputs(captured: Captured, given: Sequence[Any]) -> dict[int, int
 
 
 def movable_storages(captured: Captured, results: int | None) -> frozenset[int]:
-    """Storages that no result shows to the caller, and that the forward pass of a training step, which may have no other, leaves alone."""
+    """Storages that no result gives to the caller, and that the forward pass of a training step does not change."""
     first = captured.parts[0]
     shown = {view.storage for view in views([first.returned[:results], [part.returned for part in captured.parts[1:]]])}
     changed = {s for call in captured.calls[: first.end] for s in call.writes} if len(captured.parts) > 1 else set()
@@ -147,7 +147,7 @@ def movable_storages(captured: Captured, results: int | None) -> frozenset[int]:
 
 
 class _Reader:
-    """Runs graphs on fake tensors and notes what happens to which storage."""
+    """Runs graphs on fake tensors and records which storages each operator reads and writes."""
 
     def __init__(self) -> None:
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -166,7 +166,7 @@ class _Reader:
                 assert self.storages[view.storage].owner is Owner.PLAN
         return Captured(self.storages, self.calls, parts, self.constants, self.device)
 
-    def hand_over(self, values: Sequence[Any]) -> None:
+    def return_to_caller(self, values: Sequence[Any]) -> None:
         for value in values:
             if isinstance(value, View) and self.storages[value.storage].owner is Owner.PLAN:
                 self.storages[value.storage].owner = Owner.RETURNED
@@ -259,10 +259,10 @@ class _Reader:
         if target is operator.getitem:
             return arguments[0][arguments[1]]
         if not isinstance(target, torch._ops.OpOverload):
-            if any(isinstance(leaf, View) for leaf in tree_leaves((arguments, keywords), is_leaf=_is_view)):
+            if any(isinstance(leaf, View) for leaf in tree_leaves((arguments, keywords), is_leaf=is_view)):
                 raise NotPlannable(f"operator {target}")
             return target(*arguments, **keywords)
-        fakes, named = tree_map(lambda leaf: self._fakes[leaf] if _is_view(leaf) else leaf, (arguments, keywords), is_leaf=_is_view)
+        fakes, named = tree_map(lambda leaf: self._fakes[leaf] if is_view(leaf) else leaf, (arguments, keywords), is_leaf=is_view)
         before = len(self.storages)
         try:
             with self.mode, torch.no_grad():
@@ -287,13 +287,14 @@ class _Reader:
         return value if value is None else _number(value, {})
 
 
-def _is_view(leaf: Any) -> bool:
+def is_view(leaf: Any) -> bool:
+    """Whether a leaf of nested arguments is a view."""
     return isinstance(leaf, View)
 
 
 def views(values: Any) -> Iterator[View]:
-    """All views in arguments."""
-    return (leaf for leaf in tree_leaves(values, is_leaf=_is_view) if isinstance(leaf, View))
+    """Iterate over all views in nested arguments."""
+    return (leaf for leaf in tree_leaves(values, is_leaf=is_view) if isinstance(leaf, View))
 
 
 def _uses(target: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -316,7 +317,7 @@ def _note(symbolic: Any, value: int, symbols: dict[Any, int]) -> None:
 
 
 def _number(value: Any, symbols: dict[Any, int]) -> Any:
-    """A plain number, from one that may be symbolic."""
+    """Return the plain number for one that may be symbolic."""
     if not isinstance(value, torch.SymInt):
         return value
     number = value.node.expr.subs(symbols)

@@ -1,4 +1,4 @@
-"""What the graphs of one compiled model share: options, memories, one budget."""
+"""The model of one call of ``torch.compile``: options, memories and the budget, which all its graphs share."""
 
 from __future__ import annotations
 
@@ -101,27 +101,27 @@ class Fallback:
 
 
 class Surroundings(NamedTuple):
-    """What a graph's plan has to reckon with: bytes that others of the model take, and the budget.
+    """What a graph's plan must leave free: bytes that other graphs of the model take, and the budget, both of fast memory.
 
-    ``persistent`` are other graphs' parameters and the like; ``gradients`` are there when the backward part begins. ``yielding``: no graph
-    keeps parameters in the fast memory while others run.
+    ``persistent`` counts other graphs' parameters, buffers and optimizer state; ``gradients`` those that are there when the backward part
+    begins. With ``offload_idle`` no graph keeps parameters in the fast memory while others run. ``budget`` is None if there is no limit.
     """
 
     persistent: int
     gradients: int
-    yielding: bool
+    offload_idle: bool
     budget: int | None
 
 
 class Planned(Protocol):
-    """What a model, and who reports on it, ask of a graph with its plan."""
+    """The part of a planned graph that its model and the reports on it use."""
 
     name: str
     times: Times
 
     @property
     def program(self) -> Program | None:
-        """What runs; None before the first step."""
+        """The plan made ready to run; None before the first step."""
 
     @property
     def changes(self) -> frozenset[int]:
@@ -129,19 +129,19 @@ class Planned(Protocol):
 
     @property
     def refused(self) -> TooSmall | None:
-        """Why the plan takes more than the share that was known when it was made."""
+        """Why the plan takes more than its budget, if the step was not known in full when the plan was made; else None."""
 
     @property
     def budget(self) -> int | None:
-        """Bytes of fast memory for a step."""
+        """Bytes of fast memory that a step may take; None if there is no limit."""
 
     @property
     def unmoved_peak(self) -> int:
-        """Most bytes that the graph takes when nothing moves."""
+        """Most bytes of fast memory in use at once when nothing moves."""
 
     @property
     def placed_peak(self) -> int:
-        """Most bytes that it takes by the plan."""
+        """Most bytes of fast memory in use at once under the plan."""
 
     @property
     def moved_bytes(self) -> int:
@@ -149,22 +149,22 @@ class Planned(Protocol):
 
     @property
     def predicted_seconds(self) -> float:
-        """Time of a step."""
+        """Seconds that a step should take."""
 
-    def settle(self) -> None:
-        """Offload and reload persistent tensors as the plan wants them."""
+    def place_parameters(self) -> None:
+        """Offload or reload parameters, buffers and optimizer state so that each is where the plan expects it."""
 
     def refresh_prediction(self) -> None:
-        """Predict again, from the steps so far."""
+        """Predict the time of a step again, from the steps measured so far; the plan stays."""
 
     def rows(self) -> list[dict[str, Any]]:
-        """Each kernel, with its times."""
+        """A row for each kernel with its predicted and measured seconds."""
 
 
 class Model:
     """What the graphs of one compiled function or module share: settings, fast and slow memory, one budget.
 
-    A model owns its lists of plans and fallbacks, what lasts from step to step, the updates of parameters, and what is known of whole
+    A model owns its lists of plans and fallbacks, the persistent tensors, the updates of parameters, and what is known of whole
     steps; graphs change these only by its methods, under ``lock``.
     """
 
@@ -175,7 +175,7 @@ class Model:
         self.updates = Updates(settings.optimizer)
         self.plans: list[Planned] = []
         self.fallbacks: list[Fallback] = []
-        self._yielding = False
+        self._offload_idle = False
         self._memory: DeviceMemory | None = None
         self._persistent: PersistentTensors | None = None
         self._waiting: weakref.WeakSet[Session] = weakref.WeakSet()
@@ -192,7 +192,7 @@ class Model:
             return self._memory
 
     def persistent(self, device: torch.device) -> PersistentTensors:
-        """Parameters and the like of all graphs."""
+        """Parameters, buffers and optimizer state of all graphs; made at the first use."""
         if self._persistent is None:
             memory = self.memory(device)
             self._persistent = PersistentTensors(memory.file if can_offload() else None)
@@ -214,19 +214,19 @@ class Model:
 
     @property
     def budget(self) -> int | None:
-        """Bytes of fast memory that a step may take; of a share, as far as steps are known."""
+        """Bytes of fast memory that a step may take; None if there is no limit. A share is of the steps seen so far."""
         given = self.settings.fast_memory
         return int(given * self.unmoved_peak) if isinstance(given, float) else given
 
     def begin(self, plan: Planned) -> None:
-        """The forward part of a graph is about to run. A step is over when no backward part is outstanding."""
+        """Note that the forward part of a graph is about to run; a new step begins if no backward part is outstanding."""
         if all(session.finished for session in self._waiting):
             self._step.clear()
         if plan in self._footprints:
             self._see(plan)
 
     def account(self, plan: Planned, taken: Footprint) -> None:
-        """A graph that is about to run takes this much in a step when nothing moves."""
+        """Note what a graph that is about to run takes in a step when nothing moves."""
         self._footprints[plan] = taken
         self._see(plan)
 
@@ -239,21 +239,21 @@ class Model:
             self._gradients[one] = max(self._gradients.get(one, 0), gradients)
 
     def surroundings(self, plan: Planned, own: Iterable[PersistentTensor]) -> Surroundings:
-        """What others take, but for tensors of the plan's ``own``, and the budget for all."""
-        persistent = 0 if self._persistent is None else self._persistent.fast_bytes(own, self._yielding)
-        return Surroundings(persistent, self._gradients.get(plan, 0), self._yielding, self.budget)
+        """Return what other graphs take, without the plan's ``own`` tensors, and the budget for all."""
+        persistent = 0 if self._persistent is None else self._persistent.fast_bytes(own, self._offload_idle)
+        return Surroundings(persistent, self._gradients.get(plan, 0), self._offload_idle, self.budget)
 
-    def yield_room(self, own: Iterable[PersistentTensor]) -> bool:
-        """From now on parameters of a graph are offloaded while others run; whether that leaves the graph with its ``own`` more room."""
+    def start_offloading_idle(self, own: Iterable[PersistentTensor]) -> bool:
+        """Offload each graph's parameters while others run, from now on; say whether that leaves more room for a graph's ``own``."""
         known, kept = self._persistent, list(own)
-        if self._yielding or known is None or known.fast_bytes(kept, True) == known.fast_bytes(kept):
+        if self._offload_idle or known is None or known.fast_bytes(kept, True) == known.fast_bytes(kept):
             return False
-        self._yielding = True
+        self._offload_idle = True
         known.offload_movable(kept)
         return True
 
-    def judge(self) -> None:
-        """The graphs of a step are known, and so is its share. Raises `BudgetError` if some graph takes more."""
+    def check_share(self) -> None:
+        """Check the plans of a step against the share, once all its graphs are known. Raises `BudgetError` if a graph takes more."""
         budget, share = self.budget, self.settings.fast_memory
         if budget is None or not isinstance(share, float):
             return
@@ -265,71 +265,75 @@ class Model:
                 )
 
     def add(self, plan: Planned) -> None:
-        """A graph has a plan."""
+        """Add a graph that has a plan to the model's plans, once."""
         if plan not in self.plans:
             self.plans.append(plan)
 
     def fall_back(self, graph: str, reason: str, given: Iterable[Any]) -> None:
-        """A graph runs unplanned; the gradients of what it was ``given`` are not complete without it."""
+        """Note that a graph runs unplanned; updates leave the parameters ``given`` to it to the optimizer, which sees all gradients."""
         self.fallbacks.append(Fallback(graph, reason))
         self.updates.leave(id(one) for one in given if isinstance(one, torch.Tensor) and one.requires_grad)
 
     def make_room(self, program: Program, session: Session | None = None) -> None:
-        """Bring what other runs have left in arenas to the slow memory, as far as the budget or the arena itself asks for it."""
+        """Offload what other runs have left in arenas, if the budget needs the room or the program's own arena holds it."""
         others = [plan.program for plan in self.plans if plan.program is not None and plan.program is not program]
         budget = self.budget
         tight = budget is not None and program.placed.peak + sum(other.arena.bytes for other in others) > budget
         for waiting in list(self._waiting):
-            if waiting is not session and waiting.parked is None and not waiting.finished and (tight or waiting.program is program):
-                waiting.park()
+            if waiting is not session and waiting.offload_slot is None and not waiting.finished and (tight or waiting.program is program):
+                waiting.offload()
         if tight:
             for other in others:
                 other.arena.drop()
 
     def clear_arenas(self) -> None:
-        """Under a budget, have nothing in arenas while a graph is captured: its kernels are tried with operands of their own."""
+        """Empty all arenas before kernels are profiled with operands of their own, if there is a budget."""
         if self.settings.fast_memory is not None:
             for waiting in list(self._waiting):
-                if waiting.parked is None and not waiting.finished:
-                    waiting.park()
+                if waiting.offload_slot is None and not waiting.finished:
+                    waiting.offload()
         self.release_idle()
 
     def release_idle(self) -> None:
         """Give back the memory of arenas that hold nothing."""
         with self.lock:
-            busy = {id(session.program) for session in self._waiting if session.parked is None and not session.finished}
+            busy = {id(session.program) for session in self._waiting if session.offload_slot is None and not session.finished}
             for plan in self.plans:
                 if plan.program is not None and id(plan.program) not in busy:
                     plan.program.arena.drop()
 
-    def find_common_updates(self, plan: Planned) -> bool:
-        """Find parameters that another run under way updates as well as this plan; whether there are new ones."""
+    def leave_shared_updates(self, plan: Planned) -> bool:
+        """Leave parameters that another run under way updates too to the optimizer; say whether there were new ones."""
         others = [session.parameters for session in self._waiting if not session.finished and session.program is not plan.program]
         shared = plan.changes.intersection(frozenset().union(*others)) - self.updates.left
         self.updates.leave(shared)
         return bool(shared)
 
     def offloaded_bytes(self) -> int:
-        """Bytes of parameters and the like that are in the slow memory between steps."""
+        """Bytes of parameters, buffers and optimizer state that are in the slow memory between steps."""
         return 0 if self._persistent is None else self._persistent.offloaded_bytes()
 
-    def hand_over(self, ours: bool) -> None:
-        """Before others run the module, or after: parameters lie where they would without a plan, or where plans want them."""
+    def reload_parameters(self) -> None:
+        """Put parameters, buffers and optimizer state where they are without a plan, before somebody else runs the module."""
         with self.lock:
-            if self._persistent is not None and not ours:
+            if self._persistent is not None:
                 self._persistent.reload_all()
-            for plan in self.plans if ours else ():
-                plan.settle()
+
+    def place_parameters(self) -> None:
+        """Put parameters, buffers and optimizer state where the plans expect them, before the module runs by its plans again."""
+        with self.lock:
+            for plan in self.plans:
+                plan.place_parameters()
 
     def wait(self, session: Session) -> None:
-        """The first part of a run is over; the second may come, or never."""
+        """Note that the first part of a run is over; the second may come, or never."""
         self._waiting.add(session)
 
     def resume(self, session: Session) -> None:
-        """The second part of a run begins."""
+        """Prepare the second part of a run. Raises `LoadmasterError` if the run is over already."""
         if session.finished:
             raise LoadmasterError("backward was called twice for one forward (retain_graph): the plan has given its tensors back")
         self.make_room(session.program, session)
-        if session.parked is not None:
-            session.unpark()
+        if session.offload_slot is not None:
+            session.reload()
         self._waiting.discard(session)

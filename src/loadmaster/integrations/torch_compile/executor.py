@@ -1,4 +1,4 @@
-"""Runs prepared plans: calls in order, copies before and beside them, under one budget for all graphs of a model."""
+"""Runs prepared plans: calls in order, with copies before and during them, under one budget for all graphs of a model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map
 
 from loadmaster import _native
 from loadmaster.core.errors import LoadmasterError
-from loadmaster.integrations.torch_compile.captured import Owner, Part, View, on_storage
+from loadmaster.integrations.torch_compile.captured import Owner, Part, View, is_view, on_storage
 from loadmaster.integrations.torch_compile.devices.device_memory import Copy, DeviceMemory, Pending
 from loadmaster.integrations.torch_compile.program import Launch, Program
 
@@ -22,20 +22,20 @@ _SESSION = "_loadmaster_session"
 
 
 class Runner(Protocol):
-    """Who runs sessions."""
+    """Runs the second part of sessions that it began."""
 
     def backward(self, session: Session | None, arguments: Sequence[Any]) -> list[Any]:
         """Run the second part of a session."""
 
 
 class Session:
-    """One run through a plan, from the start of its first part to the end of its last; between them it may be parked.
+    """One run through a plan, from the start of its first part to the end of its last; between them its tensors may be offloaded.
 
-    A session lives as long as the tensors that autograd has saved from it. Its slow memory goes back with it. ``tensors`` are those of the
+    A session exists as long as the tensors that autograd has saved from it; then its slow memory is released. ``tensors`` are those of the
     caller that any part may use, by storage, and ``slots`` the places in the slow memory of those that move. ``updates`` are those that
     the run is to make, by the position of the gradient, with how many there were of each when it began, and ``parameters`` what they
-    update (by ``id``); ``callers`` are the addresses of PyTorch's storages that the caller gave, by storage. ``runner`` is who runs it,
-    and knows how to go on.
+    update (by ``id``); ``callers`` are the addresses of PyTorch's storages that the caller gave, by storage. ``runner`` runs the second
+    part. ``offload_slot`` is the place in the slow memory of what was offloaded between the parts, None if nothing is.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Session:
         self.runner, self.program, self.memory, self.tensors, self.slots = runner, program, memory, tensors, slots
         self.updates, self.parameters, self.callers = updates, parameters, callers
         self.pending: dict[int, Pending] = {}
-        self.parked: int | None = None
+        self.offload_slot: int | None = None
         self.finished = False
         self._held: list[tuple[int, int]] = []
         self._give_back = weakref.finalize(self, _release, memory, self._held, self.pending)
@@ -64,37 +64,37 @@ class Session:
         return slot
 
     def drain(self) -> None:
-        """Wait for all copies under way, whatever becomes of them."""
+        """Wait for all copies under way; those that fail are ignored."""
         _drain(self.pending)
 
     def save_changes(self, stopped: int) -> None:
-        """A step has ended in the middle, at call ``stopped``: what calls before it have changed for good must not be lost."""
+        """Write to the slow memory what updates have changed, when a step has stopped before its end, at call ``stopped``."""
         for i, last in self.program.changed.items():
             if last < stopped <= self.program.placed.placement.moves[i].start:
                 _start(self, i).wait()
 
-    def park(self) -> None:
-        """Bring what waits in the arena to the slow memory: somebody else needs the arena."""
+    def offload(self) -> None:
+        """Copy what waits in the arena to the slow memory, because another run needs the arena."""
         for pending in self.pending.values():
             pending.wait()
         slot = self._reserve(sum(bytes for _, bytes in self.program.kept))
         try:
             self._carry(slot, to_fast=False)
         except BaseException:
-            self.memory.settle()
+            self.memory.synchronize()
             self._release_last()
             raise
-        self.parked = slot
+        self.offload_slot = slot
 
-    def unpark(self) -> None:
-        """Bring it back to where it was."""
-        assert self.parked is not None
+    def reload(self) -> None:
+        """Copy what was offloaded back to its addresses in the arena."""
+        assert self.offload_slot is not None
         try:
-            self._carry(self.parked, to_fast=True)
+            self._carry(self.offload_slot, to_fast=True)
         except BaseException:
-            self.memory.settle()
+            self.memory.synchronize()
             raise
-        self.parked = None
+        self.offload_slot = None
         self._release_last()
 
     def _carry(self, slot: int, to_fast: bool) -> None:
@@ -106,16 +106,16 @@ class Session:
         self.memory.release(*self._held.pop())
 
     def end(self) -> None:
-        """The run is over, well or not: nothing stays behind."""
+        """End the run, complete or failed, and release its slow memory."""
         self.finished = True
-        self.parked = None
+        self.offload_slot = None
         self._give_back()
 
     def abandon(self) -> None:
-        """The run has failed: end it once no copy can touch its memory any more."""
+        """End a failed run, once no copy can touch its memory any more."""
         self.finished = True
         self.drain()
-        self.memory.settle()
+        self.memory.synchronize()
         self.end()
 
 
@@ -135,7 +135,10 @@ def _release(memory: DeviceMemory, held: list[tuple[int, int]], pending: dict[in
 
 
 class Times:
-    """Seconds of every kernel and copy of a run, and what did not go as planned."""
+    """Times of a run, in seconds: every kernel and copy, and ``waiting`` in total for copies.
+
+    ``copied_results`` counts results that were not written to their planned address, ``unforeseen`` allocations outside of the plan.
+    """
 
     def __init__(self, kernels: int, copies: int) -> None:
         self.kernels = np.zeros(kernels)
@@ -146,7 +149,7 @@ class Times:
 
 
 def run_part(session: Session, part: Part, arguments: Sequence[Any], times: Times) -> list[Any]:
-    """Run the calls of a part; what it returns, with handles for tensors that stay in the plan's care."""
+    """Run the calls of a part and return its results, with handles for tensors that stay in the arena or the slow memory."""
     program = session.program
     known: dict[View, torch.Tensor] = {}
     roots: dict[int, torch.Tensor] = {}
@@ -208,14 +211,14 @@ def run_part(session: Session, part: Part, arguments: Sequence[Any], times: Time
             times.waiting += time.perf_counter() - now
     except BaseException:
         session.drain()
-        session.memory.settle()
+        session.memory.synchronize()
         session.save_changes(k)
         raise
     return [_handle(session, value) if _planned(program, value) else find(value) for value in part.returned]
 
 
 def _copy_around(session: Session, k: int, times: Times) -> None:
-    """The copies that are due before kernel ``k``."""
+    """Wait for and start the copies that are due before kernel ``k``."""
     step = session.program.steps[k]
     for i in step.waits:
         _wait(session, i, times)
@@ -229,7 +232,7 @@ def _copy_around(session: Session, k: int, times: Times) -> None:
 
 
 def _wait(session: Session, i: int, times: Times) -> None:
-    """Wait for copy ``i``, which is pending until then: whoever is interrupted finds it there."""
+    """Wait for copy ``i``; it stays in ``pending`` until it is complete, so that it is not lost on an interrupt."""
     if i in session.pending:
         times.copies[i] = session.pending[i].wait()
         del session.pending[i]
@@ -244,14 +247,10 @@ def _start(session: Session, i: int) -> Pending:
 
 def _filled(launch: Launch, find: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     arguments = tuple(
-        find(a) if isinstance(a, View) else tree_map(find, a, is_leaf=_is_view) if isinstance(a, list) else a for a in launch.arguments
+        find(a) if isinstance(a, View) else tree_map(find, a, is_leaf=is_view) if isinstance(a, list) else a for a in launch.arguments
     )
     keywords = {name: find(a) for name, a in launch.keywords.items()} if launch.keywords else launch.keywords
     return arguments, keywords
-
-
-def _is_view(leaf: Any) -> bool:
-    return isinstance(leaf, View)
 
 
 def _planned(program: Program, value: Any) -> bool:
@@ -259,7 +258,7 @@ def _planned(program: Program, value: Any) -> bool:
 
 
 def _handle(session: Session, view: View) -> torch.Tensor:
-    """What autograd keeps for a tensor that stays in the plan's care: its shape, and the session; never its bytes."""
+    """Make what autograd keeps for a tensor that the plan manages: its shape and the session, but not its bytes."""
     program = session.program
     offset, bytes = program.handles[view]
     if bytes:
@@ -271,7 +270,7 @@ def _handle(session: Session, view: View) -> torch.Tensor:
 
 
 def session_of(part: Part, arguments: Sequence[Any]) -> Session | None:
-    """The run whose saved tensors ``arguments`` hold."""
+    """Return the run whose saved tensors are among ``arguments``; None if the part has none. Raises `LoadmasterError`."""
     for i in part.saved:
         session = getattr(arguments[i], _SESSION, None)
         if session is None:

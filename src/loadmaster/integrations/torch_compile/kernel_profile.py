@@ -1,8 +1,8 @@
-"""Every distinct call of a graph, run alone: how long it takes, and which memory it asks for.
+"""Profiles every distinct call of a graph by running it alone: how long it takes, and which memory it allocates.
 
 AutoTM times kernels before it plans; so do we, and we record each allocation too. A call's allocations come in the same order every time,
 so a plan can say where its results go, and where its temporaries (reordered weights, columns of a convolution, oneDNN's scratch).
-Calls run on made-up operands, one call's operands at a time: no more memory than the largest call needs, and no random state is used up.
+Calls run on stand-in operands, one call's operands at a time: no more memory than the largest call needs, and no random state is used up.
 """
 
 from __future__ import annotations
@@ -12,25 +12,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch.utils._pytree import tree_map
 
 from loadmaster import _native
-from loadmaster.allocation.gap_placer import place
-from loadmaster.allocation.problem import FREE, Problem
 from loadmaster.integrations.torch_compile.captured import Call, Captured, View, on_storage, views
 from loadmaster.integrations.torch_compile.devices import allocator_hook
 
 ALIGNMENT = 64
 """Bytes to which PyTorch aligns CPU memory; temporaries in a workspace keep it."""
 LATER = -1
-"""An allocation that stays with PyTorch's own allocator."""
+"""The offset of an allocation that stays with PyTorch's own allocator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allocated:
-    """One allocation of a call: bytes, the position of the result that it became (None: a temporary), and its place in the workspace."""
+    """One allocation of a call: bytes, the position of the result that it became (None: a temporary), and its offset in the workspace."""
 
     bytes: int
     result: int | None
@@ -39,22 +36,22 @@ class Allocated:
 
 @dataclass(frozen=True, slots=True)
 class CallProfile:
-    """What running a call alone has shown.
+    """Time and memory of a call that was run alone.
 
     Attributes
     ----------
     seconds
         Least of a few runs.
     allocations
-        In order. A temporary that outlived its call is somebody's cache, and stays with PyTorch's allocator.
+        In order. A temporary that outlives its call is a cache, and stays with PyTorch's allocator.
     workspace
         Bytes that temporaries need at once, packed.
     outside
         Bytes that the call takes outside of the arena while it runs.
     direct
-        For each result whether it can be written where the plan wants it: it comes with the strides that were foretold.
+        For each result whether it can be written to its planned address: its strides are those that fake tensors predict.
     first
-        Allocations of the very first run, where they are others: an optimizer makes its state then.
+        Allocations of the first run, if they differ: an optimizer makes its state then.
     """
 
     seconds: float
@@ -88,7 +85,7 @@ class CallProfiles:
 
 
 def signature(call: Call) -> Any:
-    """What decides how a call runs: the operator, and its operands' types, sizes and strides."""
+    """A key that is equal for calls that run alike: the operator, and its operands' types, sizes and strides."""
     numbers: dict[int, int] = {}
 
     def anonymous(leaf: Any) -> Any:
@@ -103,7 +100,8 @@ def signature(call: Call) -> Any:
 def _profile(call: Call, captured: Captured) -> CallProfile:
     device = captured.device
     storages = {
-        view.storage: made_up(captured.storages[view.storage].bytes, view, device) for view in views((call.arguments, call.keywords))
+        view.storage: stand_in_storage(captured.storages[view.storage].bytes, view, device)
+        for view in views((call.arguments, call.keywords))
     }
 
     def real(leaf: Any) -> Any:
@@ -118,23 +116,23 @@ def _profile(call: Call, captured: Captured) -> CallProfile:
     except RuntimeError:
         return CallProfile(0.0, outside=sum(captured.storages[s].bytes for s in call.writes), direct=(False,) * len(call.results))
     results = out if isinstance(out, tuple | list) else (out,)
-    direct = tuple(_as_foretold(value, view) for value, view in zip(results, call.results, strict=True))
-    homes = {value.untyped_storage().data_ptr(): i for i, value in enumerate(results) if isinstance(value, torch.Tensor)}
+    direct = tuple(_as_predicted(value, view) for value, view in zip(results, call.results, strict=True))
+    result_addresses = {value.untyped_storage().data_ptr(): i for i, value in enumerate(results) if isinstance(value, torch.Tensor)}
     del out, results
-    if not allocator_hook.leads():
+    if not allocator_hook.install_allocator():
         made = sum(captured.storages[s].bytes for s in call.writes if s not in call.reads)
         return CallProfile(_least(seconds, lambda: call.target(*arguments, **keywords)), outside=made, direct=(False,) * len(call.results))
-    return judged(_least(seconds, lambda: call.target(*arguments, **keywords)), seen, homes, direct)
+    return profile_of_run(_least(seconds, lambda: call.target(*arguments, **keywords)), seen, result_addresses, direct)
 
 
 def timed(run: Callable[[], Any], runs: int = 3) -> tuple[float, list[tuple[int, int, int]]]:
-    """Least seconds of a few runs (one, if it is long), and the allocations of the first one."""
+    """Measure the least seconds of a few runs (one, if it is long), and the allocations of the first one."""
     seconds, seen, _ = _recorded(run)
     return (_least(seconds, run) if runs > 1 else seconds), seen
 
 
 def _recorded(run: Callable[[], Any]) -> tuple[float, list[tuple[int, int, int]], Any]:
-    """Seconds, allocations and results of a run. The results live: what they are made of counts as not freed."""
+    """Measure seconds, allocations and results of a run. The results are kept, so that their memory does not count as freed."""
     _native.start_recording()
     start = time.perf_counter()
     try:
@@ -154,7 +152,7 @@ def _least(seconds: float, run: Callable[[], Any]) -> float:
 
 
 def _profile_on_gpu(call: Call, arguments: Any, keywords: Any, device: torch.device) -> CallProfile:
-    """Seconds by events, and all memory that the call takes, results included: they are copied to their places afterwards."""
+    """Profile a call by CUDA events, with all memory that it takes, results included: they are copied to their places afterwards."""
     try:
         call.target(*arguments, **keywords)
         torch.cuda.synchronize(device)
@@ -170,12 +168,14 @@ def _profile_on_gpu(call: Call, arguments: Any, keywords: Any, device: torch.dev
     return CallProfile(start.elapsed_time(end) / 1e3, outside=torch.cuda.max_memory_allocated(device) - before)
 
 
-def judged(seconds: float, seen: list[tuple[int, int, int]], homes: dict[int, int], direct: tuple[bool, ...]) -> CallProfile:
-    """A profile from the allocations that were seen, and the addresses of the results (by position) among them."""
+def profile_of_run(
+    seconds: float, seen: list[tuple[int, int, int]], result_addresses: dict[int, int], direct: tuple[bool, ...]
+) -> CallProfile:
+    """Make a profile of recorded allocations ``seen`` (address, bytes, when freed) and the results by their address."""
     became: dict[int, int] = {}
     for i, (address, _, freed) in enumerate(seen):
-        if freed < 0 and address in homes:
-            became[i] = homes[address]
+        if freed < 0 and address in result_addresses:
+            became[i] = result_addresses[address]
     temporaries = [(i, freed, size) for i, (_, size, freed) in enumerate(seen) if i not in became and freed >= 0]
     offsets, workspace = pack(temporaries)
     allocations = tuple(
@@ -187,26 +187,33 @@ def judged(seconds: float, seen: list[tuple[int, int, int]], homes: dict[int, in
 
 
 def pack(lives: Sequence[tuple[int, int, int]]) -> tuple[dict[int, int], int]:
-    """Offsets of (start, end, bytes), by start, in order each at the lowest that is free, and the bytes that they take together."""
-    begin, end, size = np.array(lives, dtype=np.int64).reshape(-1, 3).T.copy()
-    room = -(-size // ALIGNMENT)
-    anywhere = np.full(len(size), FREE, dtype=np.int64)
-    problem = Problem(begin, end, room, np.ones(len(size), dtype=np.int64), anywhere, anywhere)
-    offsets = np.maximum(0, place(problem, np.arange(len(size))))
-    top = int((offsets + room).max(initial=0))
-    return dict(zip(begin.tolist(), (offsets * ALIGNMENT).tolist(), strict=True)), top * ALIGNMENT
+    """Pack live ranges (start, end, bytes), each at the lowest free offset; offsets by start, and the bytes of all. O(n^2)."""
+    offsets: dict[int, int] = {}
+    placed: list[tuple[int, int, int, int]] = []
+    top = 0
+    for start, end, size in lives:
+        offset = 0
+        for _, _, low, high in sorted((row for row in placed if row[1] > start and row[0] < end), key=lambda row: row[2]):
+            if offset + size <= low:
+                break
+            offset = max(offset, high)
+        room = -(-size // ALIGNMENT) * ALIGNMENT
+        placed.append((start, end, offset, offset + room))
+        offsets[start] = offset
+        top = max(top, offset + room)
+    return offsets, top
 
 
-def made_up(count: int, view: View, device: torch.device) -> torch.UntypedStorage:
-    """A storage of ordinary numbers: zeros for indices, halves for floating point (no denormals, no overflow)."""
+def stand_in_storage(count: int, view: View, device: torch.device) -> torch.UntypedStorage:
+    """Make an operand for profiling: zeros for indices, halves for floating point (no denormals, no overflow)."""
     items = torch.zeros(-(-count // view.dtype.itemsize), dtype=view.dtype, device=device)
     if view.dtype.is_floating_point or view.dtype.is_complex:
         items.fill_(0.5)
     return items.untyped_storage()
 
 
-def _as_foretold(value: Any, view: View | None) -> bool:
+def _as_predicted(value: Any, view: View | None) -> bool:
     if not isinstance(value, torch.Tensor) or view is None:
         return True
-    foretold = view.size, view.stride, view.offset, view.dtype
-    return (tuple(value.size()), value.stride(), value.storage_offset(), value.dtype) == foretold
+    predicted = view.size, view.stride, view.offset, view.dtype
+    return (tuple(value.size()), value.stride(), value.storage_offset(), value.dtype) == predicted

@@ -1,4 +1,4 @@
-"""Which tensors move, under limits at every kernel: the engine that the runtime asks, and copies let loose beside kernels."""
+"""Decides which tensors move under a limit of bytes at every kernel, and overlaps the copies with kernels."""
 
 from __future__ import annotations
 
@@ -13,28 +13,30 @@ from loadmaster.placement.decisions import Mode, Move, Stay, TensorPlacement
 from loadmaster.placement.sequence import Algorithm, Kernel, KernelSequence, Operand, StoredKind
 
 
-def place_for_runtime(sequence: KernelSequence, limits: Ints, mode: Mode, at_rest: bool = False) -> TensorPlacement:
-    """Stays and moves that keep ``limits`` (bytes of tensors and workspace while each kernel runs). Raises `CapacityError`.
+def place_for_runtime(sequence: KernelSequence, limits: Ints, mode: Mode, keep_between_steps: bool = False) -> TensorPlacement:
+    """Find stays and moves that keep ``limits`` (bytes of tensors and workspace while each kernel runs). Raises `CapacityError`.
 
-    Weights are in the slow memory when a step begins and ends, unless they may be in the fast one ``at_rest``, too.
+    Weights are in the slow memory when a step begins and ends, unless ``keep_between_steps`` lets them stay in the fast one.
     """
     weights = [t for t, tensor in enumerate(sequence.tensors) if tensor.kind is StoredKind.WEIGHT]
-    if at_rest or not weights:
+    if keep_between_steps or not weights:
         between = place_between_kernels(sequence, limits, Mode.SYNC).placement
     else:
-        rested = place_between_kernels(_rested(sequence, weights), np.concatenate(([0], limits)), Mode.SYNC).placement
-        between = _shifted(rested)
+        with_load = place_between_kernels(_after_loading_weights(sequence, weights), np.concatenate(([0], limits)), Mode.SYNC).placement
+        between = _shifted(with_load)
     return overlapped(sequence, limits, between) if mode is Mode.ASYNC else between
 
 
-def _rested(sequence: KernelSequence, weights: list[int]) -> KernelSequence:
-    """The sequence after a kernel that uses all weights, at no cost in the slow memory: under a limit of nothing they must be there."""
-    rest = Kernel("rest", "rest", tuple(Operand(t, read=True, write=False) for t in weights), (Algorithm("rest", 0.0),))
-    return replace(sequence, kernels=(rest, *sequence.kernels))
+def _after_loading_weights(sequence: KernelSequence, weights: list[int]) -> KernelSequence:
+    """Put a kernel before the sequence that uses all weights at no cost; under a limit of 0 bytes they must be in the slow memory."""
+    load = Kernel(
+        "load weights", "load weights", tuple(Operand(t, read=True, write=False) for t in weights), (Algorithm("load weights", 0.0),)
+    )
+    return replace(sequence, kernels=(load, *sequence.kernels))
 
 
 def _shifted(placement: TensorPlacement) -> TensorPlacement:
-    """A placement without the kernel of `_rested`."""
+    """Return a placement without the kernel of `_after_loading_weights`."""
     return TensorPlacement(
         tuple(Stay(stay.tensor, stay.start - 1, stay.end - 1) for stay in placement.stays),
         tuple(Move(move.tensor, move.to_fast, move.start - 1, move.end - 1) for move in placement.moves),
@@ -43,7 +45,7 @@ def _shifted(placement: TensorPlacement) -> TensorPlacement:
 
 
 def overlapped(sequence: KernelSequence, limits: Ints, placement: TensorPlacement) -> TensorPlacement:
-    """The same placement with copies that overlap kernels as far as there is room and use for it.
+    """Stretch the copies of a placement over kernels, as far as that saves time and leaves room.
 
     Copies to the slow memory, first to last, take the kernels after their start until they would be complete; copies to the fast memory,
     last to first, the kernels before their end. O(moves x kernels). On ResNet-50, a U-Net and GPT-2 at half their peak this comes within
@@ -78,7 +80,7 @@ def overlapped(sequence: KernelSequence, limits: Ints, placement: TensorPlacemen
 
 
 def _later(sequence: KernelSequence, move: Move, spans: list[list[int]], room: Ints, until: int) -> Move:
-    """Keep the tensor on while its copy is made, up to position ``until``."""
+    """Stretch a copy to the slow memory: the tensor stays in the fast one until position ``until`` at most."""
     size = int(sequence.sizes[move.tensor])
     own = max((span for span in spans if span[0] < move.start or span[1] > move.start), key=lambda span: (span[0] <= move.start, span[0]))
     if own[1] != move.start:  # it stays on anyway: the copy may take until its next change, or until it is wanted elsewhere
@@ -97,7 +99,7 @@ def _later(sequence: KernelSequence, move: Move, spans: list[list[int]], room: I
 
 
 def _earlier(sequence: KernelSequence, move: Move, spans: list[list[int]], room: Ints, since: int) -> Move:
-    """Bring the tensor back before it is needed, from position ``since`` on."""
+    """Prefetch: stretch a copy to the fast memory so that it starts at position ``since`` at the earliest."""
     size = int(sequence.sizes[move.tensor])
     own = next(span for span in spans if span[0] == move.start)
     before = max((span[1] for span in spans if span[1] <= own[0] and span is not own), default=0)

@@ -1,4 +1,4 @@
-"""What the user compiled: each call of ``torch.compile`` has its own budget, which all graphs of its function or module share.
+"""Finds the call of ``torch.compile`` that a graph runs for: each call has its own budget, shared by all graphs of its function or module.
 
 Dynamo may run one captured graph for several modules: equal code under equal options is captured once. So the owner of a run is found when
 the graph runs. Dynamo calls what was compiled from a frame of its own, which holds the context that ``torch.compile`` has made; the nearest
@@ -21,21 +21,21 @@ from loadmaster.integrations.torch_compile.compiled_model import Model, Settings
 _CONTEXT = eval_frame.OptimizeContext
 _CODE = eval_frame.__file__
 _MODELS: weakref.WeakKeyDictionary[Any, Model] = weakref.WeakKeyDictionary()
-"""By the context of ``torch.compile``; what was compiled keeps it alive."""
+"""Models by the context of ``torch.compile``, which exists as long as what was compiled."""
 _LOCK = threading.Lock()
 
 
 def model_of_run(options: Mapping[str, Any]) -> Model | None:
-    """The model on whose behalf the calling code runs, made with ``options`` at the first call; None outside of compiled functions.
+    """Return the model that the calling code runs for, made with ``options`` at the first call; None outside of compiled functions.
 
-    Takes time with the depth of the stack down to the call of what was compiled: some twenty frames.
+    O(depth of the stack down to the compiled function), about twenty frames.
     """
     context = _nearest_context()
     return None if context is None else _model(context, options)
 
 
 def model_of(compiled: Callable[..., Any]) -> Model:
-    """The model of what ``torch.compile`` has returned, or of a module on which ``compile`` was called. Raises `LoadmasterError`."""
+    """Return the model of what ``torch.compile`` returned, or of a module on which ``compile`` was called. Raises `LoadmasterError`."""
     inner = getattr(compiled, "_compiled_call_impl", None) or compiled
     context = getattr(inner, "dynamo_ctx", None)
     if context is None:

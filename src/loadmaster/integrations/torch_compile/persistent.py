@@ -1,9 +1,8 @@
-"""Tensors that persist from step to step (parameters, buffers, optimizer state), and where they are between steps.
+"""Tensors that persist from step to step (parameters, buffers, optimizer state), and how they are offloaded between steps.
 
-A tensor that a plan moves is offloaded to the slow memory between steps: its storage is pointed at a mapping of its region of the file,
-so that the same tensor, its aliases, and whoever holds them read and write the right values at any time, through the page cache. Steps
-read and write the region past the cache; what the cache holds is given up before each. A tensor that no plan moves has memory of
-PyTorch's own, as before.
+A tensor that a plan moves is offloaded to the slow memory: its storage points at a mapping of its region of the file, so that the same
+tensor and its aliases read and write the right values at any time, through the page cache. Steps read and write the region without the
+cache; what the cache holds is dropped before each. A tensor that no plan moves has memory of PyTorch's own, as before.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _AT_ONCE = 16 << 20
 
 
 class _Region:
-    """A part of the slow file that is mapped, for tensors that were first brought there together."""
+    """A mapped part of the slow file, for tensors that were first offloaded together."""
 
     def __init__(self, file: SlowFile, count: int) -> None:
         self.file, self.bytes = file, count
@@ -37,7 +36,7 @@ class _Region:
         self.base = ctypes.addressof(self._anchor)
 
     def forget(self, changed: bool) -> None:
-        """Free what user code has brought into memory since the last step; what it has ``changed`` is written first."""
+        """Drop pages that user code has touched since the last step from the page cache; if ``changed``, write them first."""
         if changed:
             self.map.flush()
         self.map.madvise(mmap.MADV_DONTNEED)
@@ -45,7 +44,7 @@ class _Region:
 
 
 class PersistentTensor:
-    """One such tensor, by its storage. ``slot`` is its place in the slow file, once it has one."""
+    """A tensor that persists from step to step, by its storage. ``slot`` is its offset in the slow file, -1 before it has one."""
 
     def __init__(self, tensor: torch.Tensor, fresh: bool) -> None:
         self.bytes = tensor.untyped_storage().nbytes()
@@ -61,16 +60,16 @@ class PersistentTensor:
 
     @property
     def address(self) -> int:
-        """Where its region of the file is mapped."""
+        """The address at which its place in the file is mapped."""
         assert self.region is not None
         return self.region.base + self.slot - self.region.slot
 
     def written(self) -> None:
-        """A step has written to it: there is something to keep."""
+        """Note that a step has written to it, so that its contents must be kept."""
         self.fresh = False
 
     def changed(self) -> bool:
-        """Whether somebody has changed it since the last call."""
+        """Whether it was changed since the last call of this method."""
         tensor = self.tensor()
         version = -1 if tensor is None else tensor._version
         before, self._version = self._version, version
@@ -78,14 +77,14 @@ class PersistentTensor:
 
 
 class PersistentTensors:
-    """All of them that the graphs of a model use, by storage."""
+    """All persistent tensors that the graphs of a model use, by storage."""
 
     def __init__(self, file: SlowFile | None) -> None:
         self.file = file
         self._known: dict[int, PersistentTensor] = {}
 
     def of(self, tensor: torch.Tensor, fresh: bool = False, movable: bool = False) -> PersistentTensor:
-        """The entry of a tensor's storage; made at the first call. It is movable from the first plan on that may move it."""
+        """Return the entry of a tensor's storage, made at the first call. It is movable from the first plan on that may move it."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key not in self._known:
@@ -96,21 +95,21 @@ class PersistentTensors:
         return one
 
     def fast_bytes(self, but: Iterable[PersistentTensor], at_least: bool = False) -> int:
-        """Bytes of fast memory that all take, but for some; or ``at_least``: those that no plan may move."""
+        """Bytes of fast memory that all but some take; with ``at_least`` only of those that no plan may move."""
         left_out = set(map(id, but))
         here = (one for one in self._known.values() if not one.offloaded and id(one) not in left_out)
         return sum(one.bytes for one in here if not (at_least and one.movable))
 
     def bytes(self) -> int:
-        """Bytes of all, wherever they are."""
+        """Bytes of all persistent tensors, in either memory."""
         return sum(one.bytes for one in self._known.values())
 
     def offloaded_bytes(self) -> int:
-        """Bytes of tensors that are offloaded to the slow memory."""
+        """Bytes of those that are offloaded to the slow memory."""
         return sum(one.bytes for one in self._known.values() if one.offloaded)
 
     def reserve(self, wanted: Sequence[PersistentTensor]) -> None:
-        """Have a place in the slow memory for each. Raises `SlowMemoryError`."""
+        """Reserve a place in the slow memory for each that has none. Raises `SlowMemoryError`."""
         new = [one for one in wanted if one.region is None]
         if not new:
             return
@@ -122,13 +121,13 @@ class PersistentTensors:
             slot += pages(one.bytes)
 
     def offload_movable(self, but: Iterable[PersistentTensor]) -> None:
-        """Bring all that may move to the slow memory, but for some."""
+        """Offload all that may move but some."""
         left_out = set(map(id, but))
         there = [(one, one.tensor()) for one in self._known.values() if one.movable and not one.offloaded and id(one) not in left_out]
-        self.settle([(one, tensor, True) for one, tensor in there if tensor is not None])
+        self.place([(one, tensor, True) for one, tensor in there if tensor is not None])
 
-    def settle(self, wanted: Sequence[tuple[PersistentTensor, torch.Tensor, bool]]) -> None:
-        """Offload or reload tensors as a step wants them, and leave nothing of the offloaded ones in fast memory."""
+    def place(self, wanted: Sequence[tuple[PersistentTensor, torch.Tensor, bool]]) -> None:
+        """Offload tensors or reload them, as ``wanted`` says, and drop what the page cache holds of offloaded ones, before a step."""
         self.reserve([one for one, _, offload in wanted if offload])
         for one, tensor, offload in wanted:
             one.offloaded = one.region is not None and tensor.untyped_storage().data_ptr() == one.address
@@ -139,12 +138,12 @@ class PersistentTensors:
         self.forget_cached()
 
     def reload_all(self) -> None:
-        """Bring all back into memory of PyTorch's own: for somebody else to run the module, as if there were no plan."""
+        """Reload all into memory of PyTorch's own, so that somebody else can run the module as if there were no plan."""
         there = [(one, one.tensor()) for one in self._known.values() if one.offloaded]
-        self.settle([(one, tensor, False) for one, tensor in there if tensor is not None])
+        self.place([(one, tensor, False) for one, tensor in there if tensor is not None])
 
     def offload(self, one: PersistentTensor, tensor: torch.Tensor) -> None:
-        """Bring a tensor to its place in the slow memory, and free its memory."""
+        """Copy a tensor to its place in the slow memory, and free its memory."""
         assert self.file is not None
         storage = tensor.untyped_storage()
         if not one.fresh:
@@ -161,7 +160,7 @@ class PersistentTensors:
         one.changed()
 
     def reload(self, one: PersistentTensor, tensor: torch.Tensor) -> None:
-        """Bring a tensor back into memory of PyTorch's own."""
+        """Copy a tensor back into memory of PyTorch's own."""
         assert one.region is not None
         own = torch.empty(one.bytes, dtype=torch.uint8)
         if not one.fresh:
@@ -170,7 +169,7 @@ class PersistentTensors:
         one.offloaded = False
 
     def forget_cached(self) -> None:
-        """Free what fast memory holds of offloaded tensors, as before every step."""
+        """Drop offloaded tensors from the page cache before a step, as the cache is fast memory."""
         regions: dict[int, tuple[_Region, bool]] = {}
         for one in self._known.values():
             if one.offloaded and one.region is not None:
@@ -181,7 +180,7 @@ class PersistentTensors:
 
 
 def _gone(known: dict[int, PersistentTensor], key: int) -> None:
-    """The last tensor on a storage is no more: its place in the slow file is free."""
+    """Release the place in the slow file of a storage whose last tensor is gone."""
     one = known.pop(key)
     if one.region is not None:
         one.region.file.release(one.slot, pages(one.bytes))

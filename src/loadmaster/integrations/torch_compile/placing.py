@@ -1,4 +1,4 @@
-"""From profiled calls to a plan: the kernel sequence, what stays in the arena, what moves, and every address."""
+"""Makes a plan from profiled calls under a budget: the kernel sequence, what stays in the arena, what moves, and every address."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from loadmaster.placement.decisions import Mode, TensorPlacement, all_fast
 from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
 
 _TIGHTER = 0.97
-"""Limits are lowered to this fraction where a placement could not be packed."""
+"""Factor on the limits after a packing that failed, in the later rounds."""
 _ROUNDS = 12
-"""Packings that are tried, at most, each with lower limits than the one before."""
+"""Rounds of packing at the budget that was asked for."""
 _FEW = 4
-"""Rounds of a trial on the way to the smallest budget."""
+"""Rounds of packing at each budget that is tried in the search for the smallest that works."""
 _STEP, _CLOSE = 0.02, 0.01
 """Fractions of the upper limit: the first step of the search for the smallest budget, and the distance at which it ends."""
 _CANNOT = float("inf")
@@ -32,7 +32,7 @@ _CANNOT = float("inf")
 
 @dataclass(frozen=True)
 class Problem:
-    """A graph as the engines see it.
+    """A graph as a placement problem.
 
     Attributes
     ----------
@@ -41,8 +41,8 @@ class Problem:
     storage
         The storage behind every tensor.
     elsewhere
-        Bytes of fast memory outside of the arena while each kernel runs: parameters that do not move, inputs, results so far, other
-        graphs' parameters, what operators allocate that cannot be planned.
+        Bytes of fast memory outside of the arena while each kernel runs, shape (kernels,): parameters that do not move, inputs, results
+        so far, other graphs' parameters, what operators allocate that cannot be planned.
     """
 
     sequence: KernelSequence
@@ -50,11 +50,11 @@ class Problem:
     elsewhere: Ints
 
     def ceilings(self, budget: int) -> Ints:
-        """Bytes of the arena that a budget leaves while each kernel runs."""
+        """Bytes of the arena that a budget leaves while each kernel runs, shape (kernels,)."""
         return (budget - self.elsewhere) // self.sequence.alignment * self.sequence.alignment
 
     def needed(self) -> Ints:
-        """Bytes of fast memory without which each kernel cannot run."""
+        """Bytes of fast memory without which each kernel cannot run, shape (kernels,)."""
         sizes = self.sequence.sizes
         return np.array(
             [
@@ -65,16 +65,19 @@ class Problem:
         )
 
     def peak(self) -> int:
-        """Most bytes of fast memory that are in use at once when nothing moves.
+        """Most bytes of fast memory in use at once when nothing moves.
 
-        An arena that is packed for itself may be full where what lies elsewhere is at its most, and then takes more than this.
+        A packed arena may take more than this, where it has gaps at the kernel with the most bytes elsewhere.
         """
         return int((self.sequence.live_bytes() + self.elsewhere).max(initial=0))
 
 
 @dataclass(frozen=True)
 class Placed:
-    """Decisions with addresses: of every stay, then of every kernel's workspace; and the arena's size."""
+    """A placement with the offset of every stay and of every kernel's workspace in the arena, and the arena's bytes.
+
+    ``peak`` is the most fast memory in use at once, the arena's and elsewhere; ``ceilings`` bound the offsets at every kernel.
+    """
 
     placement: TensorPlacement
     stays: tuple[int, ...]
@@ -95,7 +98,7 @@ def problem_of(
     others: int = 0,
     gradients: int = 0,
 ) -> Problem:
-    """The kernel sequence of calls that take ``seconds`` each.
+    """Make the kernel sequence of calls that take ``seconds`` each.
 
     Of the storages that callers own, those in ``moving`` are the plan's to move; all others are where they are, and so are ``others``
     bytes of other graphs, and, when the second part runs, ``gradients`` bytes that those after this graph have made.
@@ -131,7 +134,7 @@ def problem_of(
 
 
 class TooSmall(BudgetError):
-    """A budget below ``smallest`` bytes, the least that works, and the reason ``why``."""
+    """Raised for a budget below ``smallest`` bytes, the least that works; ``why`` gives the reason."""
 
     def __init__(self, budget: int, smallest: int, why: str) -> None:
         super().__init__(f"fast_memory {format_bytes(budget)} is too small: {why}")
@@ -139,21 +142,21 @@ class TooSmall(BudgetError):
 
 
 def place(
-    make: Callable[[frozenset[int]], Problem], movable: frozenset[int], budget: int | None, mode: Mode, *, yielding: bool = False
+    make: Callable[[frozenset[int]], Problem], movable: frozenset[int], budget: int | None, mode: Mode, *, offload_idle: bool = False
 ) -> tuple[Problem, Placed]:
-    """Decide what is where under a budget of fast memory, and give everything an address.
+    """Place and pack a graph under a budget of fast memory in bytes.
 
     ``make`` gives the problem in which some of the ``movable`` storages of the caller move. Which of them do is decided first, as if
     those that move could stay in the fast memory from one step to the next; those that are there all the time keep PyTorch's own memory.
-    All move if the graph is ``yielding`` to others. A budget of None is endless.
+    All move with ``offload_idle``. A budget of None has no limit.
 
     Raises `TooSmall` with the smallest budget that works and the operator that needs it.
     """
     free = make(frozenset())
     unmoved = _unmoved(free)
-    if budget is None or (unmoved.peak <= budget and not yielding):
+    if budget is None or (unmoved.peak <= budget and not offload_idle):
         return free, unmoved
-    search = _Search(make, movable, mode, yielding)
+    search = _Search(make, movable, mode, offload_idle)
     needed = make(movable).needed()
     found = int(needed.argmax()) if needed.max(initial=0) > budget else search.within(budget, _ROUNDS)
     if isinstance(found, int):
@@ -163,17 +166,17 @@ def place(
 
 @dataclass(frozen=True)
 class _Search:
-    """What to move, and where to put it, for any budget."""
+    """Placements of one graph for any budget."""
 
     make: Callable[[frozenset[int]], Problem]
     movable: frozenset[int]
     mode: Mode
-    yielding: bool
+    offload_idle: bool
 
     def within(self, budget: int, rounds: int) -> tuple[Problem, Placed] | int:
-        """The problem and its plan; where none is found, the kernel at which it fails."""
+        """Return the problem and its placement; where none is found, the kernel at which it fails."""
         failed = 0
-        staying = frozenset() if self.yielding else _staying(self.make(self.movable), budget)
+        staying = frozenset() if self.offload_idle else _staying(self.make(self.movable), budget)
         for moving in dict.fromkeys((self.movable - staying, self.movable)):
             problem = self.make(moving)
             found = _packed(problem, budget, self.mode, rounds)
@@ -183,9 +186,9 @@ class _Search:
         return failed
 
     def refusal(self, budget: int, enough: int, failed: int) -> TooSmall:
-        """Why a budget cannot be kept: the kernel that fails, what it needs, and the smallest budget that works.
+        """Explain why a budget cannot be kept: the kernel that fails, what it needs, and the smallest budget that works.
 
-        That is what some kernel needs at once, if it can be packed; else it is found by trying, to 1 % or so.
+        The smallest budget is what some kernel needs at once, if that can be packed; else a search finds it to about 1 %.
         """
         problem = self.make(self.movable)
         needed = problem.needed()
@@ -215,12 +218,12 @@ def _unmoved(problem: Problem) -> Placed:
 
 
 def _staying(problem: Problem, budget: int) -> frozenset[int]:
-    """Storages of the caller that had best be in the fast memory all the time."""
+    """Choose the storages of the caller that stay in the fast memory all the time."""
     sequence = problem.sequence
     if not any(tensor.kind is StoredKind.WEIGHT for tensor in sequence.tensors):
         return frozenset()
     try:
-        placement = place_for_runtime(sequence, problem.ceilings(budget), Mode.SYNC, at_rest=True)
+        placement = place_for_runtime(sequence, problem.ceilings(budget), Mode.SYNC, keep_between_steps=True)
     except CapacityError:
         return frozenset()
     moved = {move.tensor for move in placement.moves}
@@ -229,7 +232,10 @@ def _staying(problem: Problem, budget: int) -> frozenset[int]:
 
 
 def _packed(problem: Problem, budget: int, mode: Mode, rounds: int) -> Placed | int:
-    """Place and pack, with lower limits where that fails, ``rounds`` times there and then everywhere; else the kernel that fails."""
+    """Place and pack; return the kernel that fails if there is no packing.
+
+    After a packing that failed the limits are lowered where it sticks out, for ``rounds`` rounds, then at all kernels for as many.
+    """
     sequence = problem.sequence
     ceilings = problem.ceilings(budget)
     limits, failed = np.maximum(ceilings, 0), int(problem.needed().argmax())
@@ -252,7 +258,7 @@ def _packed(problem: Problem, budget: int, mode: Mode, rounds: int) -> Placed | 
 
 
 def _pack(problem: Problem, placement: TensorPlacement, ceilings: Ints | None) -> tuple[Placed | None, Ints]:
-    """Addresses below the ceiling of every kernel (None, if none were found), and the highest address in use at every kernel."""
+    """Find addresses below the ceiling of every kernel (None, if none were found), and the highest address in use at every kernel."""
     sequence = problem.sequence
     step, kernels = sequence.alignment, len(sequence.kernels)
     buffers = [Buffer(f"s{i}", s.start, s.end, int(sequence.sizes[s.tensor]), alignment=step) for i, s in enumerate(placement.stays)]
@@ -277,7 +283,7 @@ def _pack(problem: Problem, placement: TensorPlacement, ceilings: Ints | None) -
 
 
 def _resident(top: Ints, allowed: Ints) -> Ints:
-    """Bytes of the arena that hold pages while each kernel runs: all that were touched and not above a ceiling since."""
+    """Bytes of the arena with pages in memory while each kernel runs: those touched before and not above a ceiling since."""
     resident = np.empty_like(top)
     now = int(allowed[0]) if len(allowed) else 0
     for k in range(len(top)):
@@ -287,7 +293,7 @@ def _resident(top: Ints, allowed: Ints) -> Ints:
 
 
 def _above(ceilings: Ints, capacity: int) -> list[Buffer]:
-    """What keeps buffers below a ceiling: the space above it, taken."""
+    """Fixed buffers that occupy the space above the ceilings, so that the other buffers stay below."""
     edges = [0, *(np.flatnonzero(np.diff(ceilings)) + 1).tolist(), len(ceilings)]
     spans = [(a, b, int(ceilings[a])) for a, b in itertools.pairwise(edges) if b > a]
     return [Buffer(f"above{a}", a, b, capacity - low, offset=low) for a, b, low in spans if low < capacity]

@@ -1,4 +1,4 @@
-"""A captured graph with its plan: made when its first step begins, made again with measured times, and run."""
+"""A captured graph with its plan, which is made when the first step begins, refined once with measured times, and run."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from loadmaster.integrations.torch_compile.executor import Session, Times, run_p
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfile
 from loadmaster.integrations.torch_compile.persistent import PersistentTensor
 from loadmaster.integrations.torch_compile.placing import Placed, Problem, TooSmall, place, problem_of
-from loadmaster.integrations.torch_compile.program import Program, observed, prepare
+from loadmaster.integrations.torch_compile.program import Program, link_with_measured_bandwidths, prepare
 from loadmaster.integrations.torch_compile.step_peak import footprint
 from loadmaster.integrations.torch_compile.updates import Update, Updated, with_updates
 from loadmaster.placement.sequence import CopyLink
 from loadmaster.placement.timing import time_moves
 
 _RECENT = 6
-"""Steps whose times are remembered."""
+"""Number of the latest steps whose times are kept."""
 _SMALLEST = 64 << 10
-"""Bytes from which on a parameter, or the like, is worth moving."""
+"""The least bytes of a parameter, a buffer or optimizer state that a plan may move."""
 
 
 @dataclass(frozen=True)
 class Traced:
-    """What is known of a graph before it is planned.
+    """A captured and profiled graph, before it is planned.
 
     Attributes
     ----------
@@ -69,7 +69,11 @@ class Traced:
 
 @dataclass(frozen=True)
 class Plan:
-    """Decisions, ready to run; what they reckon with; and why they take more than a share that is not known in full, if they do."""
+    """A problem with its decisions, ready to run.
+
+    ``surroundings`` are what other graphs took when the plan was made. ``refused`` says why the plan takes more than its share, if it
+    does: a share is known in full only after the first whole step.
+    """
 
     problem: Problem
     program: Program
@@ -80,7 +84,7 @@ class Plan:
 
 
 class History:
-    """How long kernels and copies take: as profiled, then as the steps of a plan have shown."""
+    """Seconds of kernels and bandwidths of copies: first from profiles, later from the steps of a plan."""
 
     def __init__(self, profiles: Sequence[CallProfile], link: CopyLink) -> None:
         self.kernel_seconds: Floats = np.array([profile.seconds for profile in profiles])
@@ -90,32 +94,32 @@ class History:
         self._recent: deque[Times] = deque(maxlen=_RECENT)
 
     def note(self, times: Times) -> None:
-        """A step is over."""
+        """Add the times of a step."""
         self.steps += 1
         self._recent.append(times)
 
     def forget(self) -> None:
-        """A new plan has other copies."""
+        """Drop the times of recent steps, because a new plan has other copies."""
         self._recent.clear()
 
     def due(self, after: int) -> bool:
-        """Whether so many steps were made that the plan should be refined with their times: once."""
+        """Whether to refine the plan now: true once, when ``after`` steps were made."""
         if not after or self.refined or self.steps < after:
             return False
         self.refined = True
         return True
 
-    def observe(self, program: Program) -> None:
-        """Take over the times of recent steps, but for the first of a plan, in which memory is touched for the first time."""
+    def adopt_recent_times(self, program: Program) -> None:
+        """Use the median times of recent steps from now on, without the first of a plan, in which memory is touched for the first time."""
         recent = list(self._recent)[1 if len(self._recent) < _RECENT else 0 :]
         if recent:
             self.kernel_seconds = np.median([times.kernels for times in recent], axis=0)
             seconds = np.median([times.copies for times in recent], axis=0)
-            self.link = observed(self.link, program.copies, program.blocking, seconds)
+            self.link = link_with_measured_bandwidths(self.link, program.copies, program.blocking, seconds)
 
 
 class PlannedGraph:
-    """A graph, or a forward and a backward graph, for given shapes, with its plan; made when its first step begins."""
+    """A graph, or a forward and a backward graph, for given shapes, with the plan that is made when the first step begins."""
 
     def __init__(self, model: Model, name: str, graphs: list[torch.fx.GraphModule], kept: int | None, shapes: Any = None) -> None:
         self.model, self.name, self.graphs, self.kept, self.shapes = model, name, graphs, kept, shapes
@@ -129,18 +133,18 @@ class PlannedGraph:
         self._open: weakref.WeakSet[Session] = weakref.WeakSet()
 
     def prepare(self, given: Sequence[Any]) -> Program:
-        """Capture, profile, place, pack. Raises `BudgetError` and `NotPlannable`."""
+        """Capture, profile and plan the graph, if there is no valid plan yet. Raises `BudgetError` and `NotPlannable`."""
         self._several |= any(given[i] is not update.parameter for i, update in self.updates.items())
-        if self.plan is None or (self._idle() and self._held()):
+        if self.plan is None or (self._has_no_open_run() and self._held()):
             self._capture(given)
             self._make_plan(given)
-        elif self._idle() and self._outgrown():
+        elif self._has_no_open_run() and self._outgrown():
             self.model.make_room(self.plan.program)
             self._make_plan(given)
         assert self.plan is not None
         return self.plan.program
 
-    def _idle(self) -> bool:
+    def _has_no_open_run(self) -> bool:
         """Whether no run is under way."""
         return all(session.finished for session in self._open)
 
@@ -162,7 +166,7 @@ class PlannedGraph:
         self._account(given)
 
     def _account(self, given: Sequence[Any]) -> None:
-        """Have the model know what a step takes when nothing moves."""
+        """Tell the model what a step of this graph takes when nothing moves."""
         assert self.traced is not None
         mine = self._persistent(self.traced.tensors(given))
         unmoved = self._problem(frozenset(), Surroundings(0, 0, False, None))
@@ -187,12 +191,12 @@ class PlannedGraph:
         self.model.add(self)
 
     def _decided(self, movable: frozenset[int]) -> tuple[Problem, Placed, Surroundings, TooSmall | None]:
-        """Decisions under the budget. While a share is of a step that is not known in full yet, they may take the least that works."""
+        """Decide under the budget. If that is a share of a step that is not known in full yet, take the smallest budget that works."""
         around = self.model.surroundings(self, self._mine.values())
         try:
             return *self._placed(movable, around), around, None
         except TooSmall as refusal:
-            if self.model.yield_room(self._mine.values()):
+            if self.model.start_offloading_idle(self._mine.values()):
                 return self._decided(movable)
             if not isinstance(self.model.settings.fast_memory, float) or self.history is None or self.history.steps:
                 raise
@@ -200,10 +204,10 @@ class PlannedGraph:
 
     def _placed(self, movable: frozenset[int], around: Surroundings) -> tuple[Problem, Placed]:
         mode = self.model.settings.mode
-        return place(lambda moving: self._problem(moving, around), movable, around.budget, mode, yielding=around.yielding)
+        return place(lambda moving: self._problem(moving, around), movable, around.budget, mode, offload_idle=around.offload_idle)
 
     def _problem(self, moving: frozenset[int], around: Surroundings) -> Problem:
-        """The problem in which some storages of the caller move, by the times that are known."""
+        """Make the problem in which some storages of the caller move, with the latest times."""
         assert self.traced is not None
         assert self.history is not None
         captured, history, alignment = self.traced.captured, self.history, self.memory.alignment
@@ -223,18 +227,18 @@ class PlannedGraph:
         return problem
 
     def _outgrown(self) -> bool:
-        """Whether other graphs take more than the plan has left them, or need what it keeps; or a share has become more."""
+        """Whether the plan is out of date: other graphs take more memory than it left them, or the budget has changed."""
         assert self.plan is not None
         before, now = self.plan.surroundings, self.model.surroundings(self, self._mine.values())
         if now.budget is None:
             return False
-        if self.plan.refused is not None or (now.yielding and not before.yielding):
+        if self.plan.refused is not None or (now.offload_idle and not before.offload_idle):
             return True
         grown = now.persistent > before.persistent or now.gradients > before.gradients
         return grown or (now.budget != before.budget and bool(self.plan.program.copies))
 
     def _held(self) -> frozenset[int]:
-        """Positions of updates that must not be made: the gradient is not complete, or layers take turns with the graph."""
+        """Positions of updates that must not be made: the gradient is not complete, or several layers run the same graph."""
         left = self.model.updates.left
         return frozenset(i for i, update in self.updates.items() if self._several or id(update.parameter) in left)
 
@@ -244,22 +248,22 @@ class PlannedGraph:
         self._mine = {storage: known.of(tensor, storage in fresh, storage in movable) for storage, tensor in tensors.items()}
         return self._mine
 
-    def settle(self) -> None:
-        """Offload and reload persistent tensors as the plan wants them."""
+    def place_parameters(self) -> None:
+        """Offload or reload parameters, buffers and optimizer state so that each is where the plan expects it."""
         if self.traced is not None and self.plan is not None:
             there = [(one, one.tensor(), s in self.plan.moving) for s, one in self._mine.items()]
             known = self.model.persistent(self.traced.captured.device)
-            known.settle([(one, tensor, offload) for one, tensor, offload in there if tensor is not None])
+            known.place([(one, tensor, offload) for one, tensor, offload in there if tensor is not None])
 
     def _begin(self, given: Sequence[Any]) -> Session:
-        """A run with these arguments: persistent tensors are where the plan wants them."""
+        """Start a run with these arguments, with parameters where the plan expects them."""
         assert self.traced is not None
         assert self.plan is not None
         for update in self.updates.values():
             update.sync_from_optimizer()
         tensors = self.traced.tensors(given)
         mine = self._persistent(tensors)
-        self.settle()
+        self.place_parameters()
         slots = {s: mine[s].slot for s in self.plan.moving}
         held = self._held()
         counts = {i: update.count for i, update in self.updates.items() if i not in held}
@@ -273,7 +277,7 @@ class PlannedGraph:
 
     @property
     def updates(self) -> dict[int, Update]:
-        """By the position of their gradient among the results of the backward graph."""
+        """Optimizer updates by the position of their gradient among the results of the backward graph."""
         return {} if self.traced is None else self.traced.updates
 
     @property
@@ -283,44 +287,44 @@ class PlannedGraph:
 
     @property
     def memory(self) -> DeviceMemory:
-        """Fast and slow memory that the plan is for."""
+        """Fast and slow memory of the device that the graph runs on."""
         assert self.traced is not None
         return self.model.memory(self.traced.captured.device)
 
     @property
     def program(self) -> Program | None:
-        """What runs; None before the first step."""
+        """The plan made ready to run; None before the first step."""
         return None if self.plan is None else self.plan.program
 
     @property
     def problem(self) -> Problem | None:
-        """What the plan solves; None before the first step."""
+        """The placement problem that the plan solves; None before the first step."""
         return None if self.plan is None else self.plan.problem
 
     @property
     def refused(self) -> TooSmall | None:
-        """Why the plan takes more than the share that was known when it was made."""
+        """Why the plan takes more than its budget, if the step was not known in full when the plan was made; else None."""
         return None if self.plan is None else self.plan.refused
 
     @property
     def budget(self) -> int | None:
-        """Bytes of fast memory for a step."""
+        """Bytes of fast memory that a step may take; None if there is no limit."""
         return self.model.budget
 
     @property
     def unmoved_peak(self) -> int:
-        """Most bytes that the graph takes when nothing moves, with the parameters of others."""
+        """Most bytes of fast memory in use at once when nothing moves, with the parameters of other graphs."""
         return 0 if self.plan is None else self.plan.unmoved_peak
 
     @property
     def predicted_seconds(self) -> float:
-        """Time of a step by the times that the plan was made with."""
+        """Seconds that a step should take, by the times of kernels and copies that the plan was made with."""
         assert self.plan is not None
         return time_moves(self.plan.problem.sequence, self.plan.program.placed.placement).total
 
     @property
     def placed_peak(self) -> int:
-        """Most bytes of fast memory that a step takes by the plan."""
+        """Most bytes of fast memory in use at once under the plan."""
         return 0 if self.plan is None else self.plan.program.placed.peak
 
     @property
@@ -329,7 +333,7 @@ class PlannedGraph:
         return 0 if self.plan is None else sum(copy.bytes for copy in self.plan.program.copies)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Each kernel: what was foretold, and what the last step took."""
+        """A row for each kernel with its predicted seconds and those of the last step."""
         assert self.plan is not None
         problem = self.plan.problem
         return [
@@ -346,11 +350,11 @@ class PlannedGraph:
         ]
 
     def forward(self, arguments: Sequence[Any]) -> list[Any]:
-        """Run the first part; all of it, where there is but one."""
+        """Run the first part, or the only one; its results."""
         with self.model.lock, torch.no_grad():
             self.model.begin(self)
             self.prepare(arguments)
-            if self.model.find_common_updates(self):
+            if self.model.leave_shared_updates(self):
                 self.prepare(arguments)
             self._refine(arguments)
             if self._last is not None and not self._last.finished:
@@ -370,11 +374,11 @@ class PlannedGraph:
             return returned
 
     def backward(self, session: Session | None, arguments: Sequence[Any]) -> list[Any]:
-        """Run the second part of a run; of a new one, if the first has left nothing behind."""
+        """Run the second part of ``session``; its results. None stands for a run whose first part has saved nothing."""
         with self.model.lock, torch.no_grad():
             assert self.plan is not None
             session = session or self._last_session()
-            self.model.judge()
+            self.model.check_share()
             self.model.resume(session)
             counts = self._hold_updates(session)
             try:
@@ -388,12 +392,12 @@ class PlannedGraph:
             return returned
 
     def session_of(self, arguments: Sequence[Any]) -> Session | None:
-        """The run of this graph whose backward part has these arguments; None if it has saved nothing. Raises `LoadmasterError`."""
+        """Return the run whose backward part has these arguments; None if it has saved nothing. Raises `LoadmasterError`."""
         assert self.plan is not None
         return session_of(self.plan.program.captured.parts[1], arguments)
 
     def fits(self, arguments: Sequence[Any]) -> bool:
-        """Whether the backward part is for these shapes."""
+        """Whether the arguments have the shapes of the backward part."""
         if self.plan is None or len(self.plan.program.captured.parts) < 2:
             return False
         given = self.plan.program.captured.parts[1].given
@@ -402,7 +406,7 @@ class PlannedGraph:
             for view, argument in zip(given, arguments, strict=True)
         )
 
-    def gave(self, arguments: Sequence[Any]) -> bool:
+    def last_run_had(self, arguments: Sequence[Any]) -> bool:
         """Whether the last run has saved nothing, and had the same tensors of the caller."""
         if self._last is None or self.plan is None:
             return False
@@ -415,11 +419,11 @@ class PlannedGraph:
 
     @property
     def outstanding(self) -> bool:
-        """Whether the last run, which has saved nothing, still has its backward part to come."""
+        """Whether the backward part of the last run, which has saved nothing, has not run yet."""
         return self._last is not None and not self._last.finished
 
     def _last_session(self) -> Session:
-        """The run that a backward pass belongs to which takes nothing from the forward pass but what the caller has."""
+        """Return the run for a backward pass that has no saved tensors: the last one. Raises `LoadmasterError`."""
         last = self._last
         assert last is not None
         if not last.finished:
@@ -429,9 +433,9 @@ class PlannedGraph:
         return Session(self, last.program, self.memory, last.tensors, last.slots, last.updates, last.parameters, last.callers)
 
     def _hold_updates(self, session: Session) -> dict[int, int]:
-        """Decide which updates are made in this backward pass; how many there were of each.
+        """Decide which updates are made in this backward pass; return how many were made of each before.
 
-        Raises `LoadmasterError` where a gradient would be of parameters that are gone.
+        Raises `LoadmasterError` where parameters have changed since the forward pass, or have a gradient already.
         """
         held = self._held()
         for i, update in self.updates.items():
@@ -450,12 +454,12 @@ class PlannedGraph:
         return {i: update.count for i, update in self.updates.items()}
 
     def _note_updates(self, counts: Mapping[int, int]) -> None:
-        """Have PyTorch know that parameters have changed, and the optimizer its state."""
+        """Tell PyTorch that parameters have changed, and the optimizer its new state."""
         assert self.traced is not None
         for i, update in self.updates.items():
             if update.count != counts[i]:
                 torch.autograd.graph.increment_version(update.parameter)
-                update.show()
+                update.sync_to_optimizer()
                 for storage in self.traced.states[i]:
                     self._mine[storage].written()
         for one in self._mine.values():
@@ -480,17 +484,17 @@ class PlannedGraph:
         """After a few steps, plan again with the times that were measured in them, once."""
         assert self.history is not None
         assert self.plan is not None
-        if not self._idle() or not self.history.due(self.model.settings.refine_after):
+        if not self._has_no_open_run() or not self.history.due(self.model.settings.refine_after):
             return
         if self.plan.program.captured.device.type == "cuda":  # kernels run beside the host: what it saw is not their time
             return
-        self.history.observe(self.plan.program)
+        self.history.adopt_recent_times(self.plan.program)
         self.model.make_room(self.plan.program)
         self._make_plan(given)
 
     def refresh_prediction(self) -> None:
-        """Predict again, from the steps so far; the plan stays."""
+        """Predict the time of a step again, from the steps measured so far; the plan stays."""
         assert self.history is not None
         assert self.plan is not None
-        self.history.observe(self.plan.program)
+        self.history.adopt_recent_times(self.plan.program)
         self.plan = replace(self.plan, problem=self._problem(self.plan.moving, self.plan.surroundings))

@@ -1,4 +1,4 @@
-"""A plan made ready to run: for every call its operands at their addresses, its allocations, and the copies around it."""
+"""Prepares a plan to run: for every call its operands at their addresses, its allocations, and the copies around it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from loadmaster.placement.sequence import CopyLink
 
 @dataclass(slots=True)
 class Result:
-    """A result of a call: where it is among the results, and the tensor at its planned address, if the plan keeps it."""
+    """A result of a call: its position among the results, and the tensor at its planned address, if the plan keeps it."""
 
     index: int
     view: View
@@ -30,7 +30,7 @@ class Result:
 
 @dataclass(slots=True)
 class Launch:
-    """One call, ready to go; ``first`` is the script of an update whose state is not made yet."""
+    """One call, ready to run; ``loose`` if operands are not known before, ``first`` the script of an update that makes its state."""
 
     target: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -43,7 +43,7 @@ class Launch:
 
 @dataclass(slots=True)
 class Step:
-    """What happens before a call: copies to wait for, copies that block, copies to start; and memory to give back."""
+    """What happens before a call, in order: copies to wait for, blocking copies, memory freed from ``ceiling`` on, copies to start."""
 
     waits: list[int] = field(default_factory=list)
     blocking: list[int] = field(default_factory=list)
@@ -53,11 +53,11 @@ class Step:
 
 @dataclass
 class Program:
-    """A plan on one arena.
+    """A plan that is ready to run on one arena.
 
-    ``kept`` are, for the boundary between two parts, the (offset, bytes) of tensors that wait there in the arena. ``persistent`` names, for
-    copies of parameters and the like, the storage: its place in the slow memory is not of one step. ``changed`` holds, for those copies
-    of them that go to the slow memory, the last call that has changed the tensor.
+    ``kept`` are the (offset, bytes) of tensors that wait in the arena between two parts. ``persistent`` maps copies of parameters,
+    buffers and optimizer state to the storage, whose place in the slow memory does not belong to one step. ``changed`` maps those of
+    them that go to the slow memory to the last call that has changed the tensor.
     """
 
     captured: Captured
@@ -75,12 +75,12 @@ class Program:
 
     @property
     def blocking(self) -> frozenset[int]:
-        """Copies that kernels wait for from start to end."""
+        """Indices of copies that no kernel overlaps."""
         return frozenset(i for step in self.steps for i in step.blocking)
 
 
-def observed(link: CopyLink, copies: Sequence[Copy], blocking: frozenset[int], seconds: Floats) -> CopyLink:
-    """The link with the bandwidths that copies had, where there were any of a kind."""
+def link_with_measured_bandwidths(link: CopyLink, copies: Sequence[Copy], blocking: frozenset[int], seconds: Floats) -> CopyLink:
+    """Return the link with the bandwidths that copies had; a kind of copy without a measurement keeps its bandwidth."""
     found: dict[str, Any] = {}
     for name, to_fast, blocks in (
         ("to_fast", True, True),
@@ -169,7 +169,7 @@ class _Builder:
         return self.captured.storages[storage].owner is Owner.PLAN or storage in self.moving
 
     def _offset(self, tensor: int, k: int) -> int:
-        """Where a tensor is while kernel ``k`` runs."""
+        """Return the offset of a tensor in the arena while kernel ``k`` runs."""
         return next(offset for start, end, offset in self.stays[tensor] if start <= k < end)
 
     def _tensor(self, view: View, k: int) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""From a factory's name to measured steps: the driver behind ``loadmaster run``."""
+"""The driver of ``loadmaster run``: makes a module by the name of its factory, plans it, and measures steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from loadmaster.core.errors import BudgetError, ModelError, RuntimeUnavailable
 from loadmaster.workloads.frontends.torch.factory import factory_of, require_torch
 
 TOLERANCE = 0.05
-"""By how much of the plan a measured peak may differ."""
+"""The largest difference of a measured peak from the plan's, as a share of the plan's."""
 
 
 def run(

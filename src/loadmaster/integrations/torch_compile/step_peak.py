@@ -1,4 +1,4 @@
-"""What a whole step takes when nothing moves: a share of fast memory is a share of this.
+"""The peak of fast memory over a whole step in which nothing moves; a budget that is a share is a share of this.
 
 A step may run several graphs (graph breaks): forward one after the other, and backward in the opposite order. While one runs, what those
 before it have saved waits for their backward passes, and gradients of those after it are there already.
@@ -16,14 +16,14 @@ from loadmaster.integrations.torch_compile.placing import Problem
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes that one graph takes in a step, beside tensors that last from step to step.
+    """Bytes of fast memory that one graph takes in a step, without persistent tensors.
 
     Attributes
     ----------
     forward, backward
-        Most at once in either part, inputs and results included.
+        Peak of each part, inputs and results included.
     saved
-        What waits between the two parts.
+        Tensors kept from the forward part for the backward part.
     left
         Gradients of parameters, results of the backward part, which stay until the step is over.
     """
@@ -35,7 +35,7 @@ class Footprint:
 
 
 def footprint(captured: Captured, unmoved: Problem, persistent: Collection[int]) -> Footprint:
-    """Of a graph by its problem, in which nothing moves and there are no others; ``persistent`` storages last from step to step."""
+    """Return the bytes that a graph takes, by a problem in which it is alone and nothing moves; ``persistent`` storages do not count."""
     taken = unmoved.sequence.live_bytes() + unmoved.elsewhere - sum(captured.storages[s].bytes for s in persistent)
     boundary = captured.parts[0].end
     forward = int(taken[:boundary].max(initial=0))
@@ -55,7 +55,7 @@ def _storages(values: Sequence[object]) -> set[int]:
 
 
 def step_peak(graphs: Sequence[Footprint]) -> int:
-    """Most bytes at once in a step that runs ``graphs`` in this order, beside tensors that last. O(graphs)."""
+    """Most bytes in use at once in a step that runs ``graphs`` in this order, without persistent tensors. O(graphs)."""
     waiting = [0, *accumulate(graph.saved for graph in graphs)]
     after = left_after(graphs)
     return max(
@@ -64,5 +64,5 @@ def step_peak(graphs: Sequence[Footprint]) -> int:
 
 
 def left_after(graphs: Sequence[Footprint]) -> list[int]:
-    """For each graph the bytes of gradients that are there when its backward pass begins: those of the graphs after it. O(graphs)."""
+    """Return for each graph the bytes of gradients in use when its backward pass begins: those of the graphs after it. O(graphs)."""
     return [0, *accumulate(graph.left for graph in reversed(graphs))][-2::-1]

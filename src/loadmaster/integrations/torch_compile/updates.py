@@ -2,7 +2,7 @@
 
 The kernel is the step of PyTorch's own optimizer, on one parameter: same arithmetic, same hyperparameters, which are read at every step, so
 that schedulers work. Its state is made of tensors that plans move, and of numbers such as the count of steps, which stay where they are.
-The gradient ends with it; ``.grad`` stays None, so that the caller's ``optimizer.step()`` does what is left to do, mostly nothing.
+The gradient is freed with it; ``.grad`` stays None, so that the caller's ``optimizer.step()`` does what is left to do, mostly nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ import torch
 
 from loadmaster.core.errors import BudgetError, LoadmasterError
 from loadmaster.integrations.torch_compile.captured import Call, Captured, Owner, Part, Storage, View, on_storage, views
-from loadmaster.integrations.torch_compile.kernel_profile import CallProfile, judged, made_up, signature, timed
+from loadmaster.integrations.torch_compile.kernel_profile import (
+    CallProfile,
+    profile_of_run,
+    signature,
+    stand_in_storage,
+    timed,
+)
 from loadmaster.integrations.torch_compile.persistent import swap_memory
 
 _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
@@ -29,26 +35,26 @@ def _elementwise() -> frozenset[type[torch.optim.Optimizer]]:
 
 
 _ELEMENTWISE = _elementwise()
-"""Optimizers that treat each element of a parameter by itself."""
+"""Optimizers that update each element of a parameter independently of the others."""
 _BLOCK = 2 << 20
-"""Bytes of such a parameter that are updated at a time."""
+"""Bytes of a parameter that an elementwise optimizer updates at a time."""
 
 
 class Update:
-    """What a call runs: the optimizer's step on ``parameter``, wherever its bytes and those of the state are.
+    """The optimizer's step on ``parameter`` as a callable kernel, wherever its bytes and those of the state are.
 
     Attributes
     ----------
     tensors
-        Tensors of the state with a dimension at least, by name: those that a plan may move.
+        Tensors of the state with at least one dimension, by name: those that a plan may move.
     form
         Shape, strides and type of the parameter that the state was made for.
     begun
         Whether the state has been made: by a step of the plan, or before.
     held
-        Another gradient of the same parameter is to come: keep this one for the caller instead.
+        Whether the next gradient is kept for the caller instead, because another one of the same parameter is to come.
     count
-        Updates that were made.
+        Number of updates made.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, parameter: torch.Tensor, template: dict[str, Any]) -> None:
@@ -65,7 +71,7 @@ class Update:
         return f"optimizer.{type(self.optimizer).__name__}"
 
     def __call__(self, parameter: torch.Tensor, gradient: torch.Tensor, *state: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Update in place; the state. A held update keeps the gradient instead."""
+        """Update in place and return the state. A held update keeps the gradient instead."""
         if self.held:
             self.gradient = gradient.clone()
             return state
@@ -79,16 +85,16 @@ class Update:
         return state
 
     def hold(self, held: bool) -> None:
-        """Whether the next gradient is kept for the caller."""
+        """Set whether the next gradient is kept for the caller."""
         self.held = held
 
     def kept_gradient(self) -> torch.Tensor | None:
-        """The gradient that was held back, once."""
+        """Return the gradient that was held back, and forget it."""
         gradient, self.gradient = self.gradient, None
         return gradient
 
     def _blocks(self, parameter: torch.Tensor) -> list[slice]:
-        """Rows that are updated together: some at a time, where every element is on its own, so that little memory is needed beside."""
+        """Blocks of rows that are updated at a time: small ones for elementwise optimizers, so that temporaries stay small."""
         whole = [slice(None)]
         alone = type(self.optimizer) in _ELEMENTWISE and all(t.shape == parameter.shape for t in self.tensors.values())
         if not alone or parameter.dim() == 0 or parameter.nbytes <= 2 * _BLOCK:
@@ -99,7 +105,7 @@ class Update:
     def _step(
         self, scalars: dict[str, Any] | None, parameter: torch.Tensor, gradient: torch.Tensor, *state: torch.Tensor
     ) -> dict[str, Any]:
-        """Update rows in place; the numbers of the state afterwards. ``scalars`` are those before, None where there is no state yet."""
+        """Update rows in place; return the state's numbers. ``scalars`` are those before, None if there is no state yet."""
         given = dict(zip(self.tensors, state, strict=True))
         before = {} if scalars is None else {**given, **{name: _copied(value) for name, value in scalars.items()}}
         after = step_alone(self.optimizer, group_of(self.optimizer, self.parameter), parameter, gradient, before)
@@ -111,44 +117,46 @@ class Update:
                 _keep(own, made)
         return {name: value for name, value in after.items() if name not in given}
 
-    def show(self) -> None:
-        """Have the optimizer know the state, as if it had made the step itself."""
+    def sync_to_optimizer(self) -> None:
+        """Put the state into the optimizer, as if it had made the step itself."""
         if self.begun:
             mine = {**self.tensors, **self.scalars}
             self.optimizer.state[self.parameter] = {name: mine[name] for name in [*self.order, *mine] if name in mine}
 
     def sync_from_optimizer(self) -> None:
-        """Take over what was done to the optimizer's state since the last step: loaded, or cleared."""
+        """Take the state from the optimizer, where the caller may have loaded or cleared it since the last step."""
         there = self.optimizer.state.get(self.parameter) or {}
         self.begun = all(name in there for name in self.tensors) and (bool(there) or not self.order)
         for name, own in self.tensors.items():
             if self.begun and there[name] is not own:
                 own.copy_(there[name])
         self.scalars = {name: value for name, value in there.items() if name not in self.tensors}
-        self.show()
+        self.sync_to_optimizer()
 
     def profile(self, call: Call, captured: Captured, known: dict[Any, CallProfile]) -> CallProfile:
-        """Time and allocations of the first update, which makes the state, and of all later ones. Equal updates are run once."""
+        """Measure the first update, which makes the state, and a later one: time and allocations. Equal updates are run once."""
         key = _form(self.optimizer, self.parameter), signature(replace(call, target=None))
         if key in known:
             return known[key]
-        storages = {view.storage: made_up(captured.storages[view.storage].bytes, view, captured.device) for view in views(call.arguments)}
+        storages = {
+            view.storage: stand_in_storage(captured.storages[view.storage].bytes, view, captured.device) for view in views(call.arguments)
+        }
         operands = [on_storage(storages[view.storage], view) for view in call.arguments]
         trial = copy.copy(self)
         trial.begun, trial.held = False, False
         trial(*operands)  # the first run of an operator makes caches, which later ones find
         trial.begun = False
         seen = timed(lambda: trial(*operands), 1)[1]
-        homes = {operand.untyped_storage().data_ptr(): i for i, operand in enumerate(operands[2:])}
-        first = judged(0.0, seen, homes, (True,) * max(len(homes), 1))
+        result_addresses = {operand.untyped_storage().data_ptr(): i for i, operand in enumerate(operands[2:])}
+        first = profile_of_run(0.0, seen, result_addresses, (True,) * max(len(result_addresses), 1))
         seconds, seen = timed(lambda: trial(*operands))
-        later = judged(seconds, seen, {}, (True,))
+        later = profile_of_run(seconds, seen, {}, (True,))
         known[key] = replace(later, workspace=max(first.workspace, later.workspace), first=first.allocations)
         return known[key]
 
 
 def _keep(own: torch.Tensor, made: torch.Tensor) -> None:
-    """Have ``own`` hold what was made beside it."""
+    """Copy or swap what was ``made`` elsewhere into ``own``."""
     whole = own.untyped_storage(), made.untyped_storage()
     if whole[0].resizable() and whole[0].nbytes() == whole[1].nbytes() and own.stride() == made.stride():
         swap_memory(*whole)
@@ -175,7 +183,7 @@ def group_of(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> dict[
 def step_alone(
     optimizer: torch.optim.Optimizer, group: dict[str, Any], parameter: torch.Tensor, gradient: torch.Tensor, state: dict[str, Any]
 ) -> dict[str, Any]:
-    """One step of an optimizer like ``optimizer`` on one parameter; the state after it."""
+    """Make one step of an optimizer like ``optimizer`` on one parameter; the state after it."""
     alone = object.__new__(type(optimizer))
     alone.__dict__.update(optimizer.__dict__)
     alone.__dict__.pop("step", None)  # what schedulers and users put before it counts steps of the whole
@@ -191,7 +199,7 @@ def step_alone(
 
 
 class Updates:
-    """The updates of a model's parameters, and the state of each: one, whatever graphs make the update."""
+    """The updates of a model's parameters, with one state each, whichever graphs make the update."""
 
     def __init__(self, optimizer: torch.optim.Optimizer | None) -> None:
         self.optimizer = optimizer
@@ -200,7 +208,7 @@ class Updates:
         self._forms: dict[Any, dict[str, Any]] = {}
 
     def of(self, parameter: torch.Tensor) -> Update:
-        """The update of a parameter; a new one if its shape has changed. Raises `BudgetError` if the optimizer cannot make it."""
+        """Return the update of a parameter, a new one if its shape has changed. Raises `BudgetError` if the optimizer cannot make it."""
         assert self.optimizer is not None
         known = self._known.get(id(parameter))
         if known is None or known.form != _form_of(parameter):
@@ -227,7 +235,7 @@ class Updated:
 
 
 def with_updates(captured: Captured, given: Sequence[Any], updates: Updates) -> Updated:
-    """The same calls with an update after each gradient. Parameters with hooks, or that are given twice, keep their gradients."""
+    """Insert an update after each gradient. Parameters with hooks, or that are given twice, keep their gradients."""
     first, second = captured.parts
     mine = updates.wanted()
     if len(second.returned) != len(first.given):
@@ -253,7 +261,7 @@ def with_updates(captured: Captured, given: Sequence[Any], updates: Updates) -> 
         added.append((max([second.first - 1, *after]) + 1, call))
         found[i] = update
     returned = tuple(None if i in found else value for i, value in enumerate(second.returned))
-    _take_back(storages, second, returned, [*first.returned], captured)
+    _own_updated_gradients(storages, second, returned, [*first.returned], captured)
     calls = list(captured.calls)
     for position, call in sorted(added, key=lambda pair: -pair[0]):
         calls.insert(position, call)
@@ -261,8 +269,8 @@ def with_updates(captured: Captured, given: Sequence[Any], updates: Updates) -> 
     return Updated(replace(captured, storages=storages, calls=calls, parts=parts), found, states)
 
 
-def _take_back(storages: list[Storage], second: Part, returned: tuple[Any, ...], others: list[Any], captured: Captured) -> None:
-    """Gradients that end with an update are the plan's again."""
+def _own_updated_gradients(storages: list[Storage], second: Part, returned: tuple[Any, ...], others: list[Any], captured: Captured) -> None:
+    """Give gradients that an update consumes to the plan, as nobody else reads them."""
     theirs = {view.storage for view in views([*returned, *others])}
     for view in views(second.returned):
         if storages[view.storage].owner is Owner.RETURNED and view.storage not in theirs:
@@ -283,7 +291,7 @@ def _form_of(parameter: torch.Tensor) -> Any:
 
 
 def _template(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, known: dict[Any, dict[str, Any]]) -> dict[str, Any]:
-    """The state after a first step, as fake tensors and numbers."""
+    """Return the state after a first step, as fake tensors and numbers."""
     key = _form(optimizer, parameter)
     if key not in known:
         trial, gradient = torch.full_like(parameter, 0.5), torch.full_like(parameter, 0.5)

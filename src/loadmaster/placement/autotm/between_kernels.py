@@ -1,4 +1,4 @@
-"""Placement where copies block computation, or tensors never move: a linear program, paths from it, a search (AutoTM, ASPLOS 2020)."""
+"""Static and synchronous placement (copies block computation): a linear program, paths from it, a search (AutoTM, ASPLOS 2020)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.core.errors import CapacityError, PlacementError
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.placement.autotm.bound import lower_bound
-from loadmaster.placement.autotm.needs import fits, least_paths
+from loadmaster.placement.autotm.least_memory import fits, least_paths
 from loadmaster.placement.autotm.sequence_arrays import (
     SequenceArrays,
     TensorPaths,
@@ -28,17 +28,17 @@ from loadmaster.placement.sequence import KernelSequence
 _SURE = 1e-6
 """Distance from 0 or 1 below which the linear program's value of a tensor is taken as decided."""
 _PEAKS = 256
-"""Runs of kernels at whose peaks the linear program knows the limits to begin with."""
+"""Number of runs of kernels whose peaks have a memory row in the first linear program."""
 _TOLERATED = 2e-3
-"""Share of a limit by which the linear program may exceed it without being told."""
+"""Share of a limit by which a solution may exceed it before the linear program gets a row for it."""
 _ROUNDS = 5
 """Times that the linear program is solved, at most, each with further limits that the solution before exceeded."""
 _FEW_USES = 2000
-"""Uses up to which the integer program is tried where the search does not come close enough."""
+"""The most uses for which the integer program is tried if the search does not reach the gap."""
 _NODES = 200
-"""Nodes that it may take."""
+"""The most branch-and-bound nodes of the integer program."""
 _PATHS_PER_USE = 100
-"""Paths that the search may find for every use of a tensor."""
+"""Budget of the search: shortest paths for each use of a tensor."""
 
 
 def place_between_kernels(
@@ -68,7 +68,7 @@ def place_between_kernels(
     progress
         Called with a stage and the share of the work that is done.
     seed
-        Of the search.
+        Seed of the search.
 
     Returns
     -------
@@ -128,7 +128,7 @@ def _least(sequence: KernelSequence, arrays: SequenceArrays, moves: bool, deadli
 
 @dataclass(frozen=True, eq=False)
 class _Advice:
-    """Prices, paths as the linear program has them, and for each tensor how far these are from whole."""
+    """Solution of the linear program: prices, rounded paths, and each tensor's distance from whole numbers."""
 
     prices: Prices
     paths: TensorPaths | None
@@ -169,7 +169,7 @@ def _solve(arrays: SequenceArrays, advice: _Advice, moves: bool, gap: float, dea
 
 
 def _peaks(height: Floats, window: int) -> Ints:
-    """The highest kernel of each run of ``window`` kernels that has one above zero."""
+    """Return the highest kernel of each run of ``window`` kernels that has one above zero."""
     padded = np.full(-(-len(height) // window) * window, -np.inf)
     padded[: len(height)] = height
     rows = padded.reshape(-1, window)

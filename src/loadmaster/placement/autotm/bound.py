@@ -1,8 +1,8 @@
-"""A lower bound on the time of every placement, from prices that anybody may propose.
+"""A lower bound on the time of every placement, valid for any prices of memory.
 
 The Lagrangian of AutoTM's program: every byte of fast memory has a price while each kernel runs, and each kernel's time is at least any
-weighted mean of its arithmetic's and both memories' times. What remains falls apart into tensors, each of which lives as cheaply as it can
-alone (a shortest path), and kernels. The bound is evaluated in whole numbers by our own arithmetic: no solver is trusted for it.
+weighted mean of its arithmetic's and both memories' times. What remains separates into tensors, each of which takes its cheapest path
+(a shortest path), and kernels. The bound is evaluated in whole numbers by our own arithmetic: no solver is trusted for it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _FIXED_POINT = 2**24
 _MOST_BITS = 100
 """Bits after the binary point, at most, in which a bound is evaluated."""
 _WIDE = 120
-"""Sums of the native kernel stay below 2 to this power."""
+"""Bits within which sums of the native kernel stay."""
 
 
 def lower_bound(arrays: SequenceArrays, prices: Prices, moves: bool, copies: tuple[Floats, Floats] | None = None) -> float:
-    """Seconds below which no placement comes; valid for all prices, rounded down.
+    """Compute seconds that every placement takes at least; valid for all prices, rounded down.
 
-    ``copies``: what copies cost at each use, if not the same at all uses of a tensor.
+    ``copies`` are seconds of a copy in and a copy out at each use, shape (uses,) each, if they differ between uses of a tensor.
     """
     shares = np.floor(prices.shares * _FIXED_POINT).astype(np.int32)
     to_fast, to_slow = copies or (arrays.to_fast[arrays.tensor], arrays.to_slow[arrays.tensor])

@@ -1,4 +1,4 @@
-"""Linear and integer programs written as arrays, and HiGHS to solve them, so that Ctrl-C and deadlines are heard."""
+"""Linear and integer programs as arrays, solved by HiGHS in a way that Ctrl-C and deadlines can stop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from loadmaster.core.deadline import NO_DEADLINE, Deadline
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """What the solver says: nothing here is trusted without a check.
+    """The solver's answer, which is not trusted without a check.
 
     ``optimal`` and ``infeasible`` are its claims; ``values`` is empty if it found no point; duals are those of a minimisation.
     """
@@ -44,11 +44,11 @@ class LinearModel:
 
     @property
     def width(self) -> int:
-        """How many columns there are."""
+        """Number of columns."""
         return self._columns
 
     def columns(self, cost: Floats, low: float | Floats = 0.0, high: float | Floats = 1.0) -> Ints:
-        """Add columns; returns their numbers."""
+        """Add columns and return their numbers."""
         count = len(cost)
         self._cost.append(np.asarray(cost, dtype=np.float64))
         self._low.append(np.broadcast_to(np.asarray(low, dtype=np.float64), (count,)))
@@ -57,7 +57,7 @@ class LinearModel:
         return np.arange(self._columns - count, self._columns)
 
     def rows(self, low: Floats, high: Floats) -> Ints:
-        """Add empty rows; returns their numbers."""
+        """Add empty rows and return their numbers."""
         self._row_low.append(low)
         self._row_high.append(high)
         self._rows += len(low)

@@ -1,6 +1,6 @@
-"""The linear program of placements whose copies overlap computation: as large as the synchronous one, whatever the number of copies.
+"""The linear program of asynchronous placement (copies overlap computation), as large as the synchronous one for any number of copies.
 
-Bytes that leave the fast memory join a queue, where they still take room, and the engine drains it while kernels run, as fast as its
+Bytes that leave the fast memory join a queue, where they still take room. The engine empties the queue while kernels run, as fast as its
 bandwidth and the time that passes allow. Bytes that come back arrive in a pool, where they take room until the kernels that need them run.
 Either may also be copied between kernels, which takes time. In the queue and in the pool a byte is a byte, so that each engine and kernel
 has one variable for all tensors. That relaxes the problem: copies are not whole, and a byte may come back before it has left.
@@ -43,12 +43,12 @@ class EnginePrices:
 
     @property
     def time(self) -> Floats:
-        """What a second more of each kernel costs, shape (kernels,): one, less what the engines gain by it."""
+        """Price of a second more of each kernel, shape (kernels,): one, less the engines' gain from that second."""
         return 1.0 - (self.to_fast if self.shared else self.to_fast + self.to_slow)
 
 
 class OverlapProgram(SparseProgram):
-    """The program of one sequence and its limits in the solver's hands."""
+    """The linear program of one sequence and its limits."""
 
     def __init__(self, arrays: SequenceArrays, link: CopyLink) -> None:
         self._parts: list[tuple[Ints, Ints, Floats]] = []
@@ -71,7 +71,7 @@ class OverlapProgram(SparseProgram):
         self._parts.append((kernels, self.time[kernels], np.full(len(kernels), self.second)))
 
     def _queue(self) -> None:
-        """Bytes that wait to be copied out, at every position: those that leave after the kernel before, less those copied."""
+        """Add rows for bytes that wait to be copied out at every position: those that left the kernel before, less those copied."""
         arrays, model, positions = self.arrays, self.model, self.arrays.kernel_count + 1
         self.waiting = model.columns(np.zeros(positions), 0.0, np.append(np.full(positions - 1, np.inf), 0.0))
         self.drained = model.columns(np.zeros(arrays.kernel_count), 0.0, np.inf)
@@ -93,7 +93,7 @@ class OverlapProgram(SparseProgram):
         self._occupy(np.arange(arrays.kernel_count), self.waiting[:-1])
 
     def _pool(self) -> None:
-        """Bytes that have come back and wait for the kernel that needs them, after each kernel has taken its own."""
+        """Add rows for bytes that were copied in and wait for their kernel, after each kernel has taken its own."""
         arrays, model, kernels = self.arrays, self.model, self.arrays.kernel_count
         self.arrived = model.columns(np.zeros(kernels), 0.0, np.inf)
         self.fetched = model.columns(np.zeros(kernels), 0.0, np.inf)
@@ -114,7 +114,7 @@ class OverlapProgram(SparseProgram):
         self._change(kernels + 1, columns, -whole)
 
     def _engines(self) -> None:
-        """No engine works for longer than a kernel and the wait after it."""
+        """Add rows that let no engine work longer than a kernel and the wait after it."""
         model, link, kernels = self.model, self.link, self.arrays.kernel_count
         stalls = model.columns(np.ones(kernels), 0.0, np.inf)
         out, back = self._byte / self._second / np.array([link.asynchronous_to_slow, link.asynchronous_to_fast])
@@ -130,12 +130,12 @@ class OverlapProgram(SparseProgram):
                 model.entries(rows[at], columns, -costs / self._second)
 
     def under_way(self, solved: Solved) -> Floats:
-        """Bytes of fast memory that copies under way take while each kernel runs, shape (kernels,)."""
+        """Return the bytes of fast memory that copies under way take while each kernel runs, shape (kernels,)."""
         value = solved.values
         return np.maximum(0.0, value[self.waiting[:-1]] + value[self.arrived] + value[self.fetched]) * self._byte
 
     def engine_prices(self, solved: Solved) -> EnginePrices:
-        """Multipliers of all rows."""
+        """Return the multipliers of all rows."""
         engines = [np.floor(np.clip(-solved.row_duals[rows], 0.0, 1.0) / _FINE) * _FINE for rows in self.engines]
         excess = np.maximum(sum(engines), 1.0)
         engines = [np.floor(engine / excess / _FINE) * _FINE for engine in engines]
@@ -152,7 +152,7 @@ class OverlapProgram(SparseProgram):
 
 
 def weighted(arrays: SequenceArrays, prices: EnginePrices) -> SequenceArrays:
-    """Kernels' seconds as they count at these prices, rounded down."""
+    """Scale the kernels' seconds by these prices, rounded down."""
     weight = prices.time
     algorithms = weight[np.repeat(np.arange(arrays.kernel_count), np.diff(arrays.first_algorithm))]
     entries = weight[np.repeat(np.arange(arrays.kernel_count), np.diff(arrays.first_entry))]
@@ -172,7 +172,7 @@ def weighted(arrays: SequenceArrays, prices: EnginePrices) -> SequenceArrays:
 
 
 def copy_costs(arrays: SequenceArrays, bytes_: Ints, link: CopyLink, prices: EnginePrices) -> tuple[Floats, Floats]:
-    """What a copy back before each use and a copy out after it cost at best: by an engine, while memory is paid for, or between kernels.
+    """Bound the cost of a copy in before each use and of a copy out after it, by an engine or between kernels.
 
     The true cost of a byte is at least the cheapest way to bring or take one byte, and a tensor's room at least its bytes. Shapes (uses,).
     """
@@ -186,7 +186,7 @@ def copy_costs(arrays: SequenceArrays, bytes_: Ints, link: CopyLink, prices: Eng
 
 
 def _leaving(link: CopyLink, prices: EnginePrices, rounds: int) -> Floats:
-    """The least that it costs a byte that waits at each position to be copied out; in the last round the end is the end."""
+    """Return the least cost of copying out a byte that waits at each position; in the last round the step ends."""
     memory, busy, blocking = prices.places.memory.tolist(), (prices.to_slow / link.asynchronous_to_slow).tolist(), 1.0 / link.to_slow
     out = np.full(len(memory) + 1, np.inf)
     for _ in range(rounds):
@@ -199,7 +199,7 @@ def _leaving(link: CopyLink, prices: EnginePrices, rounds: int) -> Floats:
 
 
 def _returning(link: CopyLink, prices: EnginePrices, rounds: int) -> Floats:
-    """The least that it costs a byte to be there at each position."""
+    """Return the least cost of a byte being copied in at each position."""
     memory, busy, blocking = prices.places.memory.tolist(), (prices.to_fast / link.asynchronous_to_fast).tolist(), 1.0 / link.to_fast
     back = np.full(len(memory) + 1, np.inf)
     for _ in range(rounds):
@@ -212,7 +212,7 @@ def _returning(link: CopyLink, prices: EnginePrices, rounds: int) -> Floats:
 
 
 def _while_used(arrays: SequenceArrays, link: CopyLink, prices: EnginePrices) -> Floats:
-    """The least that it costs a byte to be copied out between the last write of a tensor and the end of each use; shape (uses,).
+    """Return the least cost of copying out a byte between the last write of a tensor and the end of each use, shape (uses,).
 
     A dirty tensor may be copied as soon as nothing changes it, though it stays in use. Inputs are dirty from the start; weights may have
     been so since the step before.
@@ -235,5 +235,5 @@ def _while_used(arrays: SequenceArrays, link: CopyLink, prices: EnginePrices) ->
 
 
 def overlap_bound(arrays: SequenceArrays, bytes_: Ints, link: CopyLink, prices: EnginePrices) -> float:
-    """Seconds below which no placement comes whose copies may block or overlap computation; valid for all prices."""
+    """Compute seconds that every placement takes at least, whether copies block or overlap computation; valid for all prices."""
     return lower_bound(weighted(arrays, prices), prices.places, True, copy_costs(arrays, bytes_, link, prices))

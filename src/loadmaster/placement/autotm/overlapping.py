@@ -1,4 +1,8 @@
-"""Placement where copies overlap computation: a linear program with queues, paths from its prices, and list scheduling of the copies."""
+"""Asynchronous placement (copies overlap computation): a linear program with queues, paths from its prices, a search.
+
+Native code schedules the copies out and in of given paths (``PlacementProblem.schedule_copies``, list scheduling); `_scheduled` turns
+its answer into stays and copies.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.core.errors import PlacementError
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.placement.autotm.bound import lower_bound
-from loadmaster.placement.autotm.needs import least_paths
+from loadmaster.placement.autotm.least_memory import least_paths
 from loadmaster.placement.autotm.overlap_program import EnginePrices, OverlapProgram, copy_costs, overlap_bound, weighted
 from loadmaster.placement.autotm.sequence_arrays import LiveRange, SequenceArrays, TensorPaths, checked_limits, sequence_arrays, spans
 from loadmaster.placement.autotm.sparse_program import free_prices, use_costs
@@ -26,7 +30,7 @@ _SURE = 1e-6
 _ATTEMPTS = 100
 """Attempts of the search for every use of a tensor, unless they become too much work."""
 _WORK = 3 * 10**8
-"""Uses and kernels that the search may schedule, one attempt after another."""
+"""The most uses and kernels that all attempts of the search schedule together."""
 
 
 def place_overlapping(
@@ -56,7 +60,7 @@ def place_overlapping(
     progress
         Called with a stage and the share of the work that is done.
     seed
-        Of the search.
+        Seed of the search.
 
     Returns
     -------
@@ -112,7 +116,7 @@ def place_overlapping(
 
 
 def paths_of(sequence: KernelSequence, arrays: SequenceArrays, placement: TensorPlacement) -> TensorPaths:
-    """Where each use finds its tensor, and in which gaps it stays, whatever the times of the copies."""
+    """Return the paths of a placement: where each use finds its tensor, and in which gaps the tensor stays."""
     in_slow = operands_in_slow(sequence, placement)
     fast = 1 - np.array([slow for row in in_slow for slow in row], dtype=np.uint8)
     mine = np.empty(len(arrays.kernel), dtype=np.uint8)
@@ -192,13 +196,13 @@ class _Best:
 
 
 def _use_prices(arrays: SequenceArrays, prices: EnginePrices) -> _native.UsePrices:
-    """Prices of memory, and of each use in either memory."""
+    """Return prices of memory and of each use in either memory."""
     fast, slow = use_costs(weighted(arrays, prices), prices.places)
     return _native.UsePrices(memory=prices.places.memory, fast=fast, slow=slow)
 
 
 def _needed(arrays: SequenceArrays, least: TensorPaths) -> Ints:
-    """Bytes of fast memory that each kernel cannot do without."""
+    """Return the bytes of fast memory that each kernel needs at least, shape (kernels,)."""
     workspace = np.minimum.reduceat(arrays.workspace, arrays.first_algorithm[:-1])
     change = np.zeros(arrays.kernel_count + 1, dtype=np.int64)
     np.add.at(change, arrays.kernel, least.fast * arrays.size[arrays.tensor])

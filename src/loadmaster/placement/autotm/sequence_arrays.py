@@ -32,7 +32,7 @@ TensorPaths = _native.TensorPaths
 
 
 class LiveRange(IntEnum):
-    """How a tensor's live range begins and ends."""
+    """The kind of a tensor's live range: how it begins and ends."""
 
     CYCLIC = 0
     INPUT = 1
@@ -89,12 +89,12 @@ class SequenceArrays:
 
     @property
     def tensor_count(self) -> int:
-        """How many tensors there are."""
+        """Number of tensors."""
         return len(self.size)
 
     @property
     def kernel_count(self) -> int:
-        """How many kernels there are."""
+        """Number of kernels."""
         return len(self.limit)
 
     @cached_property
@@ -103,7 +103,7 @@ class SequenceArrays:
         return self.problem_with(self.to_fast[self.tensor], self.to_slow[self.tensor])
 
     def problem_with(self, to_fast: Floats, to_slow: Floats) -> _native.PlacementProblem:
-        """The same where a copy back before each use and a copy out after it cost these seconds, shape (uses,) each."""
+        """Return the problem with these seconds for a copy in before each use and a copy out after it, shape (uses,) each."""
         return _native.PlacementProblem(
             first=self.first,
             live_range=self.live_range,
@@ -136,7 +136,7 @@ def checked_limits(sequence: KernelSequence, limits: Ints) -> Ints:
 
 
 def sequence_arrays(sequence: KernelSequence, limits: Ints) -> SequenceArrays:
-    """Arrays of ``sequence`` under ``limits``, shape (kernels,). O(operands)."""
+    """Make the arrays of ``sequence`` under ``limits``, shape (kernels,). O(operands)."""
     kernels, tensors, link = sequence.kernels, sequence.tensors, sequence.link
     operands = [operand for kernel in kernels for operand in kernel.operands]
     first_operand = _offsets([len(kernel.operands) for kernel in kernels])
@@ -179,7 +179,7 @@ def sequence_arrays(sequence: KernelSequence, limits: Ints) -> SequenceArrays:
 
 
 def placement_of(sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths, moves: bool) -> TensorPlacement:
-    """Stays, copies and algorithms of ``paths``: every kernel runs the fastest algorithm whose workspace fits. O(uses + stays)."""
+    """Make stays, copies and algorithms of ``paths``: every kernel runs the fastest algorithm whose workspace fits. O(uses + stays)."""
     stays: list[Stay] = []
     copies: list[Move] = []
     fast, staying, tail = paths.fast.tolist(), paths.stays.tolist(), paths.tail.tolist()
@@ -202,7 +202,7 @@ def least_workspace(arrays: SequenceArrays) -> Ints:
 
 
 def least_seconds(arrays: SequenceArrays) -> Floats:
-    """Arithmetic of the fastest algorithm of each kernel, shape (kernels,)."""
+    """Seconds of arithmetic of the fastest algorithm of each kernel, shape (kernels,)."""
     least: Floats = np.minimum.reduceat(arrays.seconds, arrays.first_algorithm[:-1])
     return least
 

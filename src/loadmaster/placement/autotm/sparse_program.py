@@ -1,13 +1,13 @@
 """AutoTM's integer program in a form that solves fast: few variables, few entries in each row.
 
-It differs from the published one (`published_program`) in three ways, and allows the same placements:
+It differs from the published one in three ways, and allows the same placements:
 
 - A path needs three variables per use, not one per edge: whether the tensor arrives, or has stayed dirty, or has stayed clean. Leaving is
   what remains.
-- Combinations of places are told apart only for operands that matter to a kernel's time, and where there are few; else, as its time is a
+- Combinations of places are variables only for operands that matter to a kernel's time, and where there are few; else, as its time is a
   maximum of sums, three rows say so.
 - The row for the memory at a kernel holds what changed since the kernel before it, and the occupancy of both, instead of every tensor that
-  paths then: a tensor that lives for a thousand kernels has a handful of entries, not a thousand.
+  paths then: a tensor with a live range of a thousand kernels has a few entries, not a thousand.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from loadmaster.placement.autotm.sequence_arrays import LiveRange, SequenceArray
 
 _NONE = -1
 _MATTERS = 1e-3
-"""Share of a kernel's time below which an operand's place is not told apart."""
+"""Share of a kernel's time below which an operand's place does not enter its combinations."""
 TOLD_APART = 4
-"""Most operands of a kernel whose combinations of places are variables, one each."""
+"""The most operands of a kernel whose combinations of places are variables."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,11 +36,11 @@ class Prices:
     memory
         Seconds per byte while each kernel runs, shape (kernels,).
     shares
-        Of each kernel's time: arithmetic, fast memory, slow memory, together 1; shape (kernels, 3).
+        Weights of arithmetic, fast memory and slow memory in each kernel's time, with sum 1; shape (kernels, 3).
     surcharge
-        Seconds of each use's slow place in kernels whose combinations of places are told apart, shape (uses,).
+        Seconds of each use's slow place in kernels whose combinations of places are variables, shape (uses,).
     noted
-        Uses that are told apart though their kernel has no table, shape (uses,).
+        Uses in such combinations whose kernel has no table, shape (uses,).
     """
 
     memory: Floats
@@ -50,7 +50,7 @@ class Prices:
 
 
 def free_prices(arrays: SequenceArrays) -> Prices:
-    """Memory costs nothing, and kernels take as long as their arithmetic."""
+    """Make prices with which memory is free and kernels take as long as their arithmetic."""
     uses = len(arrays.kernel)
     return Prices(
         np.zeros(arrays.kernel_count), np.tile([1.0, 0.0, 0.0], (arrays.kernel_count, 1)), np.zeros(uses), np.zeros(uses, dtype=np.uint8)
@@ -58,7 +58,7 @@ def free_prices(arrays: SequenceArrays) -> Prices:
 
 
 def use_costs(arrays: SequenceArrays, prices: Prices) -> tuple[Floats, Floats]:
-    """Seconds that each use is charged in the fast memory and in the slow one at these prices, shape (uses,) each."""
+    """Compute the cost in seconds of each use in the fast memory and in the slow one at these prices, shape (uses,) each."""
     shares = prices.shares[arrays.kernel]
     fast = arrays.fast * shares[:, 1]
     slow = np.where(np.isfinite(arrays.slow), arrays.slow, 0.0) * shares[:, 2]
@@ -68,10 +68,10 @@ def use_costs(arrays: SequenceArrays, prices: Prices) -> tuple[Floats, Floats]:
 
 
 class SparseProgram:
-    """The program of one sequence and its limits in the solver's hands.
+    """The integer program of one sequence and its limits.
 
-    ``moves`` false places every tensor once. ``limited`` are the kernels whose limits it knows, in order; all if it is not given.
-    Combinations of places are told apart in computed kernels where at most ``apart`` operands matter.
+    With ``moves`` false every tensor is placed once. ``limited`` are the kernels whose limits have rows, in order; all by default.
+    Combinations of places are variables in computed kernels where at most ``apart`` operands matter.
     """
 
     def __init__(self, arrays: SequenceArrays, moves: bool, limited: Ints | None = None, apart: int = TOLD_APART) -> None:
@@ -204,7 +204,7 @@ class SparseProgram:
         self._change(end, column, -size)
 
     def _change(self, kernels: Ints, columns: Ints, sizes: Floats) -> None:
-        """Bytes that come or go at kernels: they are seen at the next kernel whose limit counts."""
+        """Add bytes that enter or leave at kernels to the next row with a limit."""
         there = columns != _NONE
         self._changes.append((kernels[there], columns[there], sizes[there]))
         seen = np.searchsorted(self.limited, kernels)
@@ -212,7 +212,7 @@ class SparseProgram:
         self.model.entries(self.changes[seen[inside]], columns[inside], -sizes[inside])
 
     def _algorithms(self, several: Ints) -> None:
-        """A variable per algorithm where there is a choice."""
+        """Add a variable for each algorithm of kernels that have several."""
         arrays, model = self.arrays, self.model
         owner = np.repeat(np.arange(arrays.kernel_count), np.diff(arrays.first_algorithm))
         chosen = np.flatnonzero(np.isin(owner, several))
@@ -327,7 +327,7 @@ class SparseProgram:
     # --- answers --------------------------------------------------------------------------------------------------------------------
 
     def prices(self, solved: Solved) -> Prices:
-        """Multipliers of the rows: every set of them gives a valid bound, these give a good one."""
+        """Return the rows' multipliers as prices; all prices give a valid bound, these a good one."""
         arrays = self.arrays
         memory = np.zeros(arrays.kernel_count)
         memory[self.limited] = -solved.column_duals[self.occupied]
@@ -346,7 +346,7 @@ class SparseProgram:
         return Prices(np.maximum(memory, 0.0) * self._second / self._byte, shares, surcharge, self.noted.astype(np.uint8))
 
     def excess(self, solved: Solved) -> Floats:
-        """Bytes by which a solution exceeds the limit at each kernel, shape (kernels,); negative where there is room."""
+        """Return the bytes by which a solution exceeds the limit at each kernel, shape (kernels,); negative where there is room."""
         arrays = self.arrays
         change = np.zeros(arrays.kernel_count + 1)
         for kernels, columns, sizes in self._changes:
@@ -354,7 +354,7 @@ class SparseProgram:
         return change.cumsum()[:-1] * self._byte - (arrays.limit - least_workspace(arrays))
 
     def paths(self, solved: Solved) -> tuple[TensorPaths, Floats]:
-        """Paths rounded from a solution, and for each tensor how far its variables are from whole numbers."""
+        """Round a solution to paths; also return each tensor's distance from whole numbers."""
         arrays = self.arrays
         value = np.append(solved.values, 0.0)
         arrives, dirty, clean, tail = (value[column] for column in (self.arrives, self.dirty, self.clean, self.tail))
@@ -373,7 +373,7 @@ class SparseProgram:
 
     @property
     def integers(self) -> Ints:
-        """Columns that are whole numbers."""
+        """Return the columns that must be whole numbers."""
         kinds = [self.arrives, self.dirty, self.clean, self.tail, self.algorithm]
         columns: Ints = np.unique(np.concatenate(kinds))
         whole: Ints = columns[columns != _NONE]

@@ -74,7 +74,7 @@ class _Assigner:
         self.moves: list[Move] = []
 
     def assign(self, t: int, needed: set[int]) -> None:
-        """Decide one tensor; the room that was set aside for it is its own again."""
+        """Decide one tensor; the room that was reserved for it is available to it."""
         self.size = int(self.sequence.sizes[t])
         for k in needed:
             self.room[k] += self.size
@@ -130,7 +130,7 @@ class _Assigner:
         return _Segment(i, i, k, k + 1, fetch=Move(t, True, k, k)) if forced else None
 
     def _leave(self, t: int, segment: _Segment, forced: bool) -> bool:
-        """Add what the end of a segment of changed bytes takes; false if that cannot be had."""
+        """Add room and time for the copy out at the end of a segment of changed bytes; false if there is not enough."""
         uses = self.sequence.uses[t]
         kind = self.sequence.tensors[t].kind
         kernels = len(self.sequence.kernels)

@@ -1,4 +1,4 @@
-"""Offloading of activations as training frameworks do it: the largest go first, until the peak fits.
+"""Offloading of activations as training frameworks do it: the largest are offloaded first, until the peak fits.
 
 An activation may go during its longest idle gap, as a rule between forward and backward. Copies overlap computation: out as soon as the
 use before the gap has ended, in order; back during the kernel before the use after it. Only where memory runs out does a kernel wait for
@@ -20,7 +20,7 @@ from loadmaster.placement.strategies.result import BaselineResult, does_not_fit,
 
 
 class _Gap(NamedTuple):
-    """Tensor ``tensor`` is not used between kernels ``before`` and ``after``."""
+    """An idle gap: ``tensor`` is not used between kernels ``before`` and ``after``."""
 
     size: int
     tensor: int

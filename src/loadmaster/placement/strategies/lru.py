@@ -14,7 +14,7 @@ from loadmaster.placement.sequence import KernelSequence, StoredKind
 from loadmaster.placement.strategies.result import BaselineResult, does_not_fit, fitting_algorithms, must_be_fast, timed
 
 _PASSES = 8
-"""Steps after which weights that come and go begin every step in the slow memory."""
+"""Steps simulated before weights that are still evicted are made to begin every step in the slow memory."""
 
 
 def run(sequence: KernelSequence, limits: Ints) -> BaselineResult:

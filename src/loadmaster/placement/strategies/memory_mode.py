@@ -24,7 +24,7 @@ from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.strategies.result import BaselineResult, fitting_algorithms
 
 _TOUCHES = 2**22
-"""Blocks touched in a step, about."""
+"""About how many blocks are touched in a step."""
 
 
 def run(sequence: KernelSequence, limits: Ints) -> BaselineResult:
@@ -108,7 +108,7 @@ def first_fit_addresses(sequence: KernelSequence, block: int) -> list[int]:
 
 
 def slow_bandwidths(sequence: KernelSequence) -> tuple[float, float]:
-    """Bytes/s at which the slow memory is read and written: the best of any operand, or the link's where none tells."""
+    """Return bytes/s at which the slow memory is read and written: the best of any operand, else the link's."""
     reading = writing = 0.0
     for kernel in sequence.kernels:
         for operand in kernel.operands:

@@ -1,4 +1,4 @@
-"""What a baseline takes, and what all of them do alike."""
+"""The result of a baseline, and functions that several baselines use."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class BaselineResult:
 
 
 def timed(sequence: KernelSequence, placement: TensorPlacement) -> BaselineResult:
-    """The result of a strategy that is a placement."""
+    """Make the result of a strategy that gives a placement."""
     peak = int(fast_bytes(sequence, placement).max(initial=0))
     return BaselineResult(time_moves(sequence, placement).total, moved_bytes(sequence, placement), peak, placement)
 
 
 def must_be_fast(sequence: KernelSequence) -> list[set[int]]:
-    """For every kernel the tensors that it cannot use in the slow memory, whichever its algorithm."""
+    """Return for every kernel the tensors that it cannot use in the slow memory, with any algorithm."""
     needed: list[set[int]] = []
     for kernel in sequence.kernels:
         here = set()
@@ -62,5 +62,5 @@ def fitting_algorithms(sequence: KernelSequence, limits: Ints) -> tuple[tuple[in
 
 
 def does_not_fit(sequence: KernelSequence, kernel: int, strategy: str) -> CapacityError:
-    """The error of a strategy that finds no room while a kernel runs."""
+    """Make the error of a strategy that finds no room while a kernel runs."""
     return CapacityError(f"{strategy} does not fit: the limit is exceeded while kernel {sequence.kernels[kernel].name!r} runs")

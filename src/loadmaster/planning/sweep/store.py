@@ -17,7 +17,7 @@ from loadmaster.planning.sweep.design_space import DesignPoint
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 
-_PATIENCE = 10.0
+_LOCK_SECONDS = 10.0
 """Seconds to wait for another process that is writing."""
 _SCHEMA = "CREATE TABLE IF NOT EXISTS points (key TEXT PRIMARY KEY, content TEXT NOT NULL)"
 
@@ -64,7 +64,7 @@ class SweepStore:
 
     def _run(self, statement: str, *values: str) -> list[Any]:
         try:
-            with closing(sqlite3.connect(self._place, timeout=_PATIENCE)) as connection, connection:
+            with closing(sqlite3.connect(self._place, timeout=_LOCK_SECONDS)) as connection, connection:
                 return connection.execute(statement, values).fetchall()
         except sqlite3.Error as error:
             raise OutputError(f"{self._place}: cannot keep the points of a sweep: {error}: remove it, or choose another --out") from None

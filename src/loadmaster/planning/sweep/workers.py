@@ -15,7 +15,7 @@ from types import FrameType
 from loadmaster.core.errors import PlanError
 
 _SCHEME = "dask://"
-_PATIENCE = "10s"
+_CONNECT_TIMEOUT = "10s"
 _GRACE = 0.2
 """Seconds in which an interrupt that ended the workers reaches this process too."""
 _INTERRUPTS: list[int] = []
@@ -97,7 +97,7 @@ def dask_cluster(address: str) -> Iterator[Executor]:
     except ImportError:
         raise PlanError("--cluster needs Dask: pip install 'loadmaster[cluster]'") from None
     try:
-        client = Client(f"tcp://{host}:{port}", timeout=_PATIENCE, set_as_default=False)
+        client = Client(f"tcp://{host}:{port}", timeout=_CONNECT_TIMEOUT, set_as_default=False)
     except (OSError, TimeoutError) as error:
         raise PlanError(f"--cluster {address!r}: no Dask scheduler answers there: {error}") from None
     with client:

@@ -84,7 +84,7 @@ class _Instances:
         return self._own.get(key, []) + self._shared.get(key[:2], [])
 
     def read(self, job: PlannedJob, key: Key, names: set[str]) -> None:
-        """Remember what a tile has read."""
+        """Record what a tile has read."""
         self._read[job.operators, key].append((job, names))
 
     def shares(self, facts: Facts) -> Iterator[str]:

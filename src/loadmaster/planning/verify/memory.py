@@ -43,7 +43,7 @@ def alignments(facts: Facts) -> Iterator[str]:
 def overlaps(facts: Facts) -> Iterator[str]:
     """No two allocations of one memory share an address at one time.
 
-    Sweeps each memory by time over the living allocations, sorted by address: as long as they are disjoint, a new one can only collide
+    Sweeps each memory by time over the live allocations, sorted by address: as long as they are disjoint, a new one can only collide
     with its neighbours. One that collides is reported and left out. O(n log n).
     """
     by_memory = defaultdict(list)
@@ -168,20 +168,20 @@ def _label(allocation: PlannedAllocation) -> str:
 def _collisions(facts: Facts, group: Iterable[int]) -> Iterator[str]:
     """Overlaps among allocations of one memory, given by start."""
     allocations = facts.plan.allocations
-    living: list[tuple[int, int]] = []
+    live: list[tuple[int, int]] = []
     ending: list[tuple[int, int]] = []
     for i in group:
         start, end = facts.spans[i]
         while ending and ending[0][0] <= start:
             gone = heappop(ending)[1]
-            del living[bisect_left(living, (allocations[gone].offset, gone))]
-        at = bisect_left(living, (allocations[i].offset, i))
-        hit = [other for _, other in living[max(0, at - 1) : at + 1] if _share_addresses(allocations[i], allocations[other])]
+            del live[bisect_left(live, (allocations[gone].offset, gone))]
+        at = bisect_left(live, (allocations[i].offset, i))
+        hit = [other for _, other in live[max(0, at - 1) : at + 1] if _share_addresses(allocations[i], allocations[other])]
         if hit:
             other = allocations[hit[0]]
             yield f"{_label(allocations[i])} at offset {allocations[i].offset} overlaps {_label(other)} at offset {other.offset}"
         else:
-            insort(living, (allocations[i].offset, i))
+            insort(live, (allocations[i].offset, i))
             heappush(ending, (end, i))
 
 

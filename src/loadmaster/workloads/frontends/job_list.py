@@ -52,7 +52,7 @@ def read_job_list(path: str | Path) -> Workload:
 
 
 def layer_of(row: Row) -> tuple[str, LoopNest, tuple[int, int, int]]:
-    """Kind, loop nest, and the elements of input, weight and output."""
+    """Return a row's kind, loop nest, and the elements of input, weight and output."""
     kind = row.whole("type", 0, len(_KINDS))
     k, c, y, x, r, s = (row.whole(column, 1, _EXTENT_LIMIT) for column in COLUMNS[:-1])
     for column, size in zip(("Y", "X", "R", "S"), (y, x, r, s), strict=True):

@@ -1,4 +1,4 @@
-"""Fuse elementwise operators into the operator that produces their data, as a compiler would, and drop what costs nothing."""
+"""Fuses elementwise operators into the operator that produces their data, as a compiler would, and drops free ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FusedOp:
 
     @property
     def elements(self) -> int:
-        """Scalar operations outside the loop nests."""
+        """Number of scalar operations outside the loop nests."""
         return sum(op.elements for op in self.ops)
 
 
@@ -37,30 +37,30 @@ def fuse(graph: Graph) -> list[FusedOp]:
     """Group the operators of a graph into fused ones, in an order in which they can run.
 
     An elementwise operator joins the latest of its inputs' producers if all that it takes from there has as many elements as its
-    output: then it can run on each element as it leaves the producer, and no cycle can arise. Results needed elsewhere
+    output: then it can run on each element when the producer has computed it, and no cycle can arise. Results needed elsewhere
     too are still written; fusing never adds traffic. Views and shape operators vanish. Time and memory are linear in the graph.
     """
     groups: list[FusedOp] = []
-    home: dict[str, int] = {}
+    group_of: dict[str, int] = {}
     for op in graph.ops:
         if op.op_class in _FREE:
             continue
-        host = _host(graph, op, groups, home)
+        host = _host(graph, op, groups, group_of)
         if host is None:
             host = len(groups)
             groups.append(FusedOp(op, []))
         groups[host].ops.append(op)
         for write in op.writes:
-            home[graph.tensors[write.tensor].storage] = host
+            group_of[graph.tensors[write.tensor].storage] = host
     _find_operands(graph, groups)
     return groups
 
 
-def _host(graph: Graph, op: Op, groups: list[FusedOp], home: dict[str, int]) -> int | None:
+def _host(graph: Graph, op: Op, groups: list[FusedOp], group_of: dict[str, int]) -> int | None:
     """Index of the group that an operator can join."""
     if op.op_class is not OpClass.ELEMENTWISE or not op.writes:
         return None
-    sources = [(home[storage], read.tensor) for read in op.reads if (storage := graph.tensors[read.tensor].storage) in home]
+    sources = [(group_of[storage], read.tensor) for read in op.reads if (storage := graph.tensors[read.tensor].storage) in group_of]
     if not sources:
         return None
     latest = max(group for group, _ in sources)
@@ -117,7 +117,7 @@ def _by_channel(graph: Graph, group: FusedOp) -> frozenset[str]:
 
 
 def _merge(graph: Graph, accesses: Iterable[Access]) -> list[Access]:
-    """One access per storage, as large as the largest: what one operator fetched, the next finds on the core."""
+    """Merge accesses to one per storage, as large as the largest, because fused operators fetch a storage once."""
     largest: dict[str, int] = {}
     for access in accesses:
         storage = graph.tensors[access.tensor].storage

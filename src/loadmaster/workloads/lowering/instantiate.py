@@ -1,4 +1,4 @@
-"""Make the jobs and tensor instances of several networks and mini-batches."""
+"""Makes the jobs and tensor instances of several networks and mini-batches."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class _MiniBatch:
         return name if split.tiles == 1 else f"{name}[{tile}/{split.tiles}]"
 
     def _source(self, storage: str) -> list[str]:
-        """Instances that make up a tensor; a weight or an input comes into being when it is first read."""
+        """Return the instances that make up a tensor; those of a weight or an input are made when it is first read."""
         if storage not in self._instances:
             tensor = self._graph.tensors[storage]
             weight = tensor.kind is TensorKind.WEIGHT
@@ -214,7 +214,7 @@ class _MiniBatch:
 
 
 def _roles(nests: Sequence[LoopNest], access: Access) -> list[tuple[Role, int]]:
-    """What an operand is to the loop nests; the same tensor can be both factors of a product, and is then fetched as each."""
+    """Return an operand's roles in the loop nests; a tensor that is both factors of a product is fetched as each."""
     roles = [(Role.INPUT, i) for i, nest in enumerate(nests) if nest.input == access.tensor]
     roles += [(Role.WEIGHT, i) for i, nest in enumerate(nests) if nest.weight == access.tensor]
     return roles or [(Role.ONCE, -1)]

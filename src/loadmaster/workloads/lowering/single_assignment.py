@@ -1,4 +1,4 @@
-"""In-place updates as new tensors: engines that map and schedule know tensors that are written once."""
+"""Turns in-place updates into new tensors, for engines that need every tensor to be written once."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _FREE = frozenset({OpClass.VIEW, OpClass.SHAPE})
 
 
 def without_updates(graph: Graph) -> Graph:
-    """The same graph with every update of a storage writing a new one, named ``NAME@1``, ``NAME@2``, ...
+    """Make every update of a storage write a new one, named ``NAME@1``, ``NAME@2``, ...
 
-    The new one of a weight or an input is a result of the network. A partial update reads all of the old storage, since the rest must be
+    The new storage of a weight or an input is a result of the network. A partial update reads all of the old one, since the rest must be
     copied. Graphs without updates are returned as they are. O(operators + operands).
     """
     versions = _Versions(graph)
@@ -34,7 +34,7 @@ class _Versions:
         self._there = {name for name, tensor in graph.tensors.items() if tensor.kind is not TensorKind.ACTIVATION}
 
     def current(self, name: str) -> str:
-        """Name of the latest version of a tensor, made if it is new."""
+        """Return the name of the latest version of a tensor, made if it is new."""
         tensor = self._graph.tensors.get(name)
         version = self.count.get(tensor.storage, 0) if tensor is not None else 0
         if tensor is None or not version:
@@ -46,7 +46,7 @@ class _Versions:
         return label
 
     def renamed(self, op: Op) -> Op:
-        """The operator with operands of the versions that it reads and writes."""
+        """Return the operator with operands of the versions that it reads and writes."""
         reads = [replace(access, tensor=self.current(access.tensor)) for access in op.reads]
         sources = {access.tensor: self.current(access.tensor) for access in op.reads}
         if op.op_class not in _FREE:

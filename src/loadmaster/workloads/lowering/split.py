@@ -1,4 +1,4 @@
-"""Split an operator whose working set exceeds the fast memory into tiles over its output channels."""
+"""Splits an operator whose working set exceeds the fast memory into tiles over its output channels."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from loadmaster.workloads.lowering.fuse import FusedOp
 _MOST_TILES = 256
 """Tiles of one operator, at most."""
 _SIDE_BY_SIDE = (4, 2, 1)
-"""Tiles that should fit at once, so that one is fetched while others are worked on: the most that is possible."""
+"""Numbers of tiles that should fit at once, tried in this order, so that one is fetched while others are computed."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """How an operator is cut: ``tiles`` parts of its ``channels`` output channels, as equal as whole channels allow."""
+    """A split of an operator into ``tiles`` parts of its ``channels`` output channels, as equal as whole channels allow."""
 
     channels: int
     tiles: int
 
     def part(self, tile: int) -> int:
-        """Channels of one tile."""
+        """Return the number of channels of one tile."""
         first, last = self.range(tile)
         return last - first
 
@@ -30,11 +30,11 @@ class Split:
         return size * last // self.channels - size * first // self.channels
 
     def range(self, tile: int) -> tuple[int, int]:
-        """First channel of a tile, and the first of the next."""
+        """Return the first channel of a tile, and the first of the next."""
         return self.channels * tile // self.tiles, self.channels * (tile + 1) // self.tiles
 
     def overlap(self, tile: int, other: Split, part: int) -> int:
-        """Channels that a tile shares with a part of another split of the same channels."""
+        """Count the channels that a tile shares with a part of another split of the same channels."""
         (first, last), (begin, end) = self.range(tile), other.range(part)
         return max(0, min(last, end) - max(first, begin))
 
@@ -43,7 +43,7 @@ WHOLE = Split(1, 1)
 
 
 def choose_split(fused: FusedOp, capacity: int) -> Split:
-    """The fewest tiles of which several fit into ``capacity`` bytes at once; :data:`WHOLE` if none is needed, or none can help.
+    """Choose the fewest tiles of which several fit into ``capacity`` bytes at once; :data:`WHOLE` if no split is needed or helps.
 
     A tile reads its share of what divides by channel and all of everything else. Only a single ungrouped, non-recurrent loop
     nest can be cut, and only if its results have as many bytes for every channel.

@@ -1,4 +1,4 @@
-"""One module, one step, several ways to run it: time per step, peak, and what differs. What ``loadmaster run`` prints."""
+"""Compares variants of running one step of one module (planned, unmoved, rivals) by time and peak, for ``loadmaster run``."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from loadmaster.integrations.torch_compile.owners import model_of
 _WARM_UP_STEPS = 2
 """Steps before the first that is measured."""
 LEVEL = 0.9
-"""Probability with which an interval holds what it is for. Five steps suffice."""
+"""Confidence level of the interval for a median. Five steps are enough for it."""
 NO_DIFFERENCE = "no difference"
-_FORETOLD = 3
-"""Steps from whose times those of the following ones are predicted."""
+_PREDICTION_STEPS = 3
+"""Steps measured before the times of the following ones are predicted."""
 
 
 @dataclass
 class Variant:
-    """One way to run a step, and what was measured of it; ``model`` is what the backend knows of a plan."""
+    """One variant of running a step, and what was measured of it; ``model`` is the planned model, None for rivals."""
 
     name: str
     call: Callable[..., Any]
@@ -49,16 +49,16 @@ class Variant:
 
     @property
     def step_seconds(self) -> float | None:
-        """Median over the steps."""
+        """Median seconds of a step; None before the first."""
         return statistics.median(self.seconds) if self.seconds else None
 
     @property
     def step_cpu_seconds(self) -> float | None:
-        """The same of the time that the process had processors, which others on the machine hardly change."""
+        """Median processor seconds of a step, which other processes on the machine hardly change; None before the first."""
         return statistics.median(self.cpu_seconds) if self.cpu_seconds else None
 
     def figures(self) -> dict[str, Any]:
-        """What is printed of it."""
+        """The figures that are printed, by name."""
         figures = {"step_seconds": self.step_seconds, "step_cpu_seconds": self.step_cpu_seconds, "measured_peak": self.peak}
         return figures | ({"failed": self.failed} if self.failed else {})
 
@@ -79,7 +79,7 @@ class Difference:
 
     @staticmethod
     def of(mine: Sequence[float], theirs: Sequence[float]) -> Difference:
-        """From the seconds of steps that were run in turns."""
+        """Compare the seconds of steps that were run in turns."""
         ratios = sorted(a / b for a, b in zip(mine, theirs, strict=True))
         outside = _outside(len(ratios))
         if outside is None:
@@ -112,13 +112,13 @@ class Workload:
     optimizer: str | None = None
 
     def resident(self, variant: Variant) -> int:
-        """Bytes of parameters, buffers, optimizer state and inputs; without those that rest in the slow memory."""
+        """Bytes of parameters, buffers, optimizer state and inputs, without those that are offloaded."""
         tensors = [*self.module.parameters(), *self.module.buffers(), *(t for t in tree_leaves(self.inputs) if isinstance(t, torch.Tensor))]
         bytes = sum((bytes_of(tensors) | state_bytes(variant.optimizer)).values())
         return bytes - (variant.model.offloaded_bytes() if variant.model is not None else 0)
 
     def step(self, variant: Variant) -> Any:
-        """One step; its outputs, and gradients in the parameters."""
+        """Run one step; it returns the outputs and leaves gradients in the parameters."""
         self.forget()
         torch.manual_seed(self.seed)
         given, named = ((), self.inputs) if isinstance(self.inputs, dict) else (_tuple(self.inputs), {})
@@ -139,7 +139,7 @@ class Workload:
             parameter.grad = None
 
     def results(self, variant: Variant, start: Snapshot) -> list[torch.Tensor]:
-        """Outputs of a step from ``start`` on, and gradients; with an optimizer, parameters after two steps instead. Copied."""
+        """Copies of the outputs and gradients of a step from ``start`` on; with an optimizer, outputs and parameters of two steps."""
         if self.optimizer is None:
             out = [leaf.detach().clone() for leaf in _floating(self.step(variant))]
             return out + [p.grad.clone() for p in self.module.parameters() if p.grad is not None]
@@ -199,8 +199,8 @@ def compare(work: Workload, options: dict[str, Any], steps: int, with_rivals: bo
     del right
     measurement.keep_freed_memory()  # times are taken as processes usually run: giving memory back slows down who allocates much
     for variant in working:
-        _enter(variant, variants)
-        for _ in range(_FORETOLD if variant in (ours, *more) else 1):
+        _restore_parameters(variant, variants)
+        for _ in range(_PREDICTION_STEPS if variant in (ours, *more) else 1):
             work.step(variant)
     for variant in (ours, *more):
         assert variant.model is not None
@@ -270,10 +270,10 @@ def _inference_rivals(work: Workload) -> Iterator[Variant]:
 
 
 def _warm(work: Workload, variant: Variant, variants: Sequence[Variant]) -> None:
-    """The first steps, which compile and plan; those of a plan until it is refined."""
+    """Run the first steps, which compile and plan, up to the refinement of a plan."""
     if variant.failed:
         return
-    _enter(variant, variants)
+    _restore_parameters(variant, variants)
     try:
         for _ in range(_WARM_UP_STEPS if variant.model is None else _WARM_UP_STEPS + variant.model.settings.refine_after):
             work.step(variant)
@@ -283,17 +283,17 @@ def _warm(work: Workload, variant: Variant, variants: Sequence[Variant]) -> None
         variant.failed = str(error).splitlines()[0]
 
 
-def _enter(variant: Variant, variants: Sequence[Variant]) -> None:
-    """Bring parameters to where a variant wants them, before its steps."""
+def _restore_parameters(variant: Variant, variants: Sequence[Variant]) -> None:
+    """Put parameters where the variant expects them, before its steps."""
     for other in variants:
         if other.model is not None and other is not variant:
-            other.model.hand_over(ours=False)
+            other.model.reload_parameters()
     if variant.model is not None:
-        variant.model.hand_over(ours=True)
+        variant.model.place_parameters()
 
 
 def _results(work: Workload, variant: Variant, variants: Sequence[Variant], start: Snapshot) -> list[torch.Tensor]:
-    _enter(variant, variants)
+    _restore_parameters(variant, variants)
     return work.results(variant, start)
 
 
@@ -309,10 +309,10 @@ def _difference(mine: list[torch.Tensor], plain: list[torch.Tensor]) -> float:
 
 
 def _measure_peak(work: Workload, variant: Variant, variants: Sequence[Variant]) -> None:
-    """Parameters, buffers, inputs, and the most that a step takes above them."""
+    """Measure the peak: parameters, buffers, inputs, and the most that a step takes above them."""
     if variant.failed:
         return
-    _enter(variant, variants)
+    _restore_parameters(variant, variants)
     _release_all(work, variants)
     with measurement.peak_of(work.device) as peak:
         work.step(variant)
@@ -328,10 +328,10 @@ def _release_all(work: Workload, variants: Sequence[Variant]) -> None:
 
 
 def _interleave(work: Workload, variants: list[Variant], steps: int) -> None:
-    """Steps in turns, there and back, so that whatever else the machine does falls on all alike, and nobody always follows the same way."""
+    """Run steps in turns, forwards and backwards, so that other load on the machine and the order of variants favour none."""
     for number in range(steps):
         for variant in reversed(variants) if number % 2 else variants:
-            _enter(variant, variants)
+            _restore_parameters(variant, variants)
             work.forget()
             start, busy = time.perf_counter(), time.process_time()
             work.step(variant)

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 STATED = 8 << 20
-"""Bytes that a process takes beside the plan: Python objects, tables of the kernels' libraries, stacks of threads."""
+"""Bytes that a process takes outside of the plan: Python objects, tables of the kernels' libraries, stacks of threads."""
 
 _STATUS = Path("/proc/self/status")
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -22,12 +22,12 @@ _SMALL, _LARGE = 128 << 10, 32 << 20
 
 
 def return_freed_memory() -> None:
-    """Have glibc give freed memory back to the system at once, from 128 KiB on: else it counts for as long as the process lives."""
+    """Have glibc return freed blocks of 128 KiB and more to the system at once; otherwise they count until the process ends."""
     _set_thresholds(_SMALL)
 
 
 def keep_freed_memory() -> None:
-    """Have glibc keep freed memory for the next who asks, as it comes to do by itself in a process that allocates much."""
+    """Have glibc keep freed memory for later allocations, as it does by itself in a process that allocates much."""
     _set_thresholds(_LARGE)
 
 
@@ -44,7 +44,7 @@ def _fields() -> dict[str, int]:
 
 @dataclass
 class Peak:
-    """Most bytes above those at the start, once the measured block has ended."""
+    """The most ``bytes`` above those at the start, set when the measured block has ended."""
 
     bytes: int = 0
 

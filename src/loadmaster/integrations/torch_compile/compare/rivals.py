@@ -1,4 +1,4 @@
-"""What people use where memory is short: the strategies that plans are compared with, on the same module and the same slow memory."""
+"""The other methods for too little memory that plans are compared with, on the same module and the same slow memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SMALLEST = 64 << 10
 
 
 class SavedToFile:
-    """As `torch.autograd.graph.save_on_cpu`, with a file for the CPU: every tensor that autograd saves is written to it, and read back.
+    """A counterpart of `torch.autograd.graph.save_on_cpu` on a file: every tensor that autograd saves is written and read back.
 
     The file is that of the runtime (`SlowFile`); a page-aligned buffer stands between, as tensors are anywhere. ``kept`` says which
     tensors stay where they are: parameters.
@@ -36,7 +36,7 @@ class SavedToFile:
 
     @contextmanager
     def hooks(self) -> Iterator[None]:
-        """What autograd saves inside goes to the file."""
+        """Have autograd save tensors to the file inside the block."""
         with torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack):
             yield
 
@@ -113,7 +113,7 @@ def budgeted_backend(share: float) -> Callable[..., Any]:
 
 
 def unmoved_backend() -> Callable[..., Any]:
-    """A backend that runs the graphs of ours as they are."""
+    """A backend that runs the same graphs as ours, without a plan."""
     from functorch.compile import default_partition
 
     return _plain_backend(default_partition)

@@ -1,4 +1,4 @@
-"""PyTorch's CPU memory, at addresses that a plan gives; see src/native/runtime.
+"""Has PyTorch allocate CPU memory at the addresses of a plan; see src/native/runtime.
 
 The native part has the binary layout of ``c10::Allocator`` as of PyTorch 2.11 to 2.13. Whether the installed build has it is tried, not
 read from its version: first in a forked process, which may crash, then here. Where it has not, results are copied to their places.
@@ -19,13 +19,16 @@ import torch
 
 from loadmaster import _native
 
-_PATIENCE = 20.0
+_TRIAL_SECONDS = 20.0
 """Seconds after which a trial that hangs counts as failed."""
 
 
 @functools.cache
-def leads() -> bool:
-    """Whether operators write where a plan wants: our allocator stands before PyTorch's. Warns once where it cannot."""
+def install_allocator() -> bool:
+    """Install our allocator in front of PyTorch's, so that operators write to planned addresses.
+
+    Returns whether that worked. Where it cannot, warns; only the first call does anything.
+    """
     reason = _unable()
     if reason:
         warnings.warn(
@@ -38,7 +41,7 @@ def leads() -> bool:
 
 
 def _unable() -> str:
-    """Why our allocator cannot stand before PyTorch's; nothing if it does from now on."""
+    """Install our allocator; return the reason if that is not possible, else an empty string."""
     try:
         library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
         set_allocator = ctypes.cast(library._ZN3c1015SetCPUAllocatorEPNS_9AllocatorEh, ctypes.c_void_p).value or 0
@@ -57,7 +60,7 @@ def _unable() -> str:
 
 
 def _works() -> bool:
-    """Whether scripted allocations come back at their addresses, and all others are seen, live and end as before."""
+    """Whether scripted allocations get their addresses, and all others are recorded and freed as before."""
     spot = ctypes.create_string_buffer(256)
     address = -(-ctypes.addressof(spot) // 64) * 64
     script = _native.AllocationScript([(64, 0)])
@@ -75,18 +78,18 @@ def _works() -> bool:
 
 
 def survives(check: Callable[[], bool]) -> bool:
-    """Whether a check that may crash the process succeeds in a fork of this one, within `_PATIENCE` seconds."""
+    """Whether a check that may crash the process succeeds in a fork of this one, within `_TRIAL_SECONDS` seconds."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # threads of others are not touched by what is tried
         child = os.fork()
     if not child:
         verdict = 1
         try:
-            signal.alarm(int(_PATIENCE))
+            signal.alarm(int(_TRIAL_SECONDS))
             verdict = 0 if check() else 1
         finally:
             os._exit(verdict)
-    end = time.monotonic() + 2 * _PATIENCE
+    end = time.monotonic() + 2 * _TRIAL_SECONDS
     while time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:

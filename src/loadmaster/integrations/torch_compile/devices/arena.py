@@ -37,12 +37,12 @@ class Arena:
         return self._memory[offset : offset + pages(bytes)]
 
     def drop(self, start: int = 0) -> None:
-        """Give the pages from ``start`` on back; what was in them is lost."""
+        """Return the pages from ``start`` on to the system; their contents are lost."""
         if pages(start) < self.bytes:
             self._map.madvise(mmap.MADV_DONTNEED, pages(start), self.bytes - pages(start))
 
     def close(self) -> None:
-        """Unmap; nobody may use its tensors any more."""
+        """Unmap the memory; its tensors must not be used any more."""
         _native.remove_arena(self.base)
         self._memory.release()
         del self._anchor

@@ -26,7 +26,7 @@ class CpuMemory:
     shrinks = True
 
     def __init__(self, folder: Path | None = None, limit: int | None = None) -> None:
-        self._leads = allocator_hook.leads()
+        self._places_results = allocator_hook.install_allocator()
         self.file = SlowFile(folder, limit)
         self._engines = {to_fast: ThreadPoolExecutor(1, "loadmaster-copy") for to_fast in (False, True)}
         self.link = self._measured()
@@ -53,19 +53,19 @@ class CpuMemory:
         return Arena(bytes)
 
     def script(self, grants: Sequence[tuple[int, int]]) -> _native.AllocationScript | None:
-        """What lets a kernel allocate at planned offsets; None where PyTorch's allocator cannot be led."""
-        return _native.AllocationScript(list(grants)) if self._leads else None
+        """A script with which a kernel allocates at planned offsets; None where our allocator is not installed."""
+        return _native.AllocationScript(list(grants)) if self._places_results else None
 
     def reserve(self, bytes: int) -> int:
-        """Bytes of the file for a step."""
+        """Reserve bytes of the file for a step; their offset. Raises `SlowMemoryError`."""
         return self.file.reserve(bytes)
 
     def release(self, slot: int, bytes: int) -> None:
-        """Take them back."""
+        """Release reserved bytes of the file."""
         self.file.release(slot, bytes)
 
     def copy(self, arena: FastArena, copy: Copy) -> FileCopy:
-        """Start a copy in its direction's thread."""
+        """Start a copy in the thread of its direction."""
         assert isinstance(arena, Arena)
         return FileCopy(self._engines[copy.to_fast].submit(self._copy, arena, copy))
 
@@ -75,13 +75,13 @@ class CpuMemory:
             (self.file.read if copy.to_fast else self.file.write)(memory, copy.slot)
         return time.perf_counter() - start
 
-    def settle(self) -> None:
-        """Wait until both threads have nothing to do."""
+    def synchronize(self) -> None:
+        """Wait until both threads are idle."""
         for engine in self._engines.values():
             engine.submit(int).result()
 
     def close(self) -> None:
-        """End the threads and give the file back."""
+        """End the threads and close the file."""
         for engine in self._engines.values():
             engine.shutdown()
         self.file.close()
@@ -94,5 +94,5 @@ class FileCopy:
         self._future = future
 
     def wait(self) -> float:
-        """Wait for the copy; its seconds."""
+        """Wait for the copy and return its seconds."""
         return self._future.result()

@@ -40,10 +40,10 @@ class CudaArena:
         return on_storage(storage, view)
 
     def drop(self, start: int = 0) -> None:
-        """Nothing: device memory has no pages that can be given back in part."""
+        """Do nothing: parts of a block of device memory cannot be freed."""
 
     def close(self) -> None:
-        """Give the memory back to PyTorch, once no stream uses it."""
+        """Return the memory to PyTorch once no stream uses it."""
         torch.cuda.synchronize(self.device)
         self.memory = torch.empty(0, dtype=torch.uint8, device=self.device)
 
@@ -51,7 +51,7 @@ class CudaArena:
 class Pinned:
     """Host memory that is registered with the GPU, in whole pages.
 
-    Not of PyTorch's pool of pinned memory: that rounds up to powers of two, and keeps what is freed.
+    It is not from PyTorch's pool of pinned memory, which rounds up to powers of two and keeps what is freed.
     """
 
     def __init__(self, bytes: int) -> None:
@@ -104,10 +104,10 @@ class CudaMemory:
         return CudaArena(self.device, bytes)
 
     def script(self, grants: Sequence[tuple[int, int]]) -> None:
-        """None: kernels allocate where PyTorch likes."""
+        """Return None: PyTorch's allocator for CUDA takes no addresses."""
 
     def reserve(self, bytes: int) -> int:
-        """A number that stands for pinned memory: slots count from it. Raises `SlowMemoryError`."""
+        """Reserve pinned memory for a step; the number from which its slots count. Raises `SlowMemoryError`."""
         fitting = [block for block in self._spare if block.bytes >= bytes]
         if fitting:
             block = min(fitting, key=lambda block: block.bytes)
@@ -123,7 +123,7 @@ class CudaMemory:
         return slot
 
     def release(self, slot: int, bytes: int) -> None:
-        """Keep the memory for the next who asks."""
+        """Release reserved memory; it stays pinned for the next reservation."""
         self._spare.append(self._used.pop(slot))
 
     def _give_spare_back(self) -> None:
@@ -133,7 +133,7 @@ class CudaMemory:
             self._spare.pop().close()
 
     def copy(self, arena: FastArena, copy: Copy) -> StreamCopy:
-        """Start a copy in its direction's stream, after the kernels so far."""
+        """Start a copy in the stream of its direction, after the kernels so far."""
         assert isinstance(arena, CudaArena)
         start = max(slot for slot in self._used if slot <= copy.slot)
         host = self._used[start].memory[copy.slot - start :][: copy.bytes]
@@ -149,13 +149,13 @@ class CudaMemory:
             done.record(stream)
         return StreamCopy(done, self.device)
 
-    def settle(self) -> None:
-        """Wait until both streams have nothing to do."""
+    def synchronize(self) -> None:
+        """Wait until both streams are idle."""
         for stream in self._streams.values():
             stream.synchronize()
 
     def close(self) -> None:
-        """Give pinned memory back once no copy uses it."""
+        """Free pinned memory once no copy uses it."""
         self._spare += self._used.values()
         self._used.clear()
         self._give_spare_back()
@@ -168,6 +168,6 @@ class StreamCopy:
         self._done, self._device = done, device
 
     def wait(self) -> float:
-        """Have the kernels to come wait for the copy; its seconds are not known."""
+        """Have later kernels wait for the copy; return 0, as its seconds are not known."""
         torch.cuda.current_stream(self._device).wait_event(self._done)
         return 0.0

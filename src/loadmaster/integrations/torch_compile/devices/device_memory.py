@@ -1,4 +1,4 @@
-"""What the executor asks of a device: a fast arena, a slow memory, and copies between them that can be waited for."""
+"""The interface of a device to the executor: a fast arena, a slow memory, and asynchronous copies between them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loadmaster.placement.sequence import CopyLink
 
 
 class Copy(NamedTuple):
-    """``bytes`` of a tensor between ``offset`` in the arena and ``slot`` in the slow memory."""
+    """A copy of ``bytes`` of a tensor between ``offset`` in the arena and ``slot`` in the slow memory, both in bytes."""
 
     to_fast: bool
     offset: int
@@ -31,17 +31,17 @@ class FastArena(Protocol):
         """The tensor of a storage of ``bytes`` at ``offset``."""
 
     def drop(self, start: int = 0) -> None:
-        """Give memory from ``start`` on back until it is used again; its contents are lost."""
+        """Free memory from ``start`` on until it is used again; its contents are lost."""
 
     def close(self) -> None:
-        """Give all memory back for good."""
+        """Free all memory for good."""
 
 
 class Pending(Protocol):
     """A copy under way."""
 
     def wait(self) -> float:
-        """Let what is computed next see the copy; its seconds, as far as they are known. Raises what the copy raised."""
+        """Have what is computed next see the copy; return its seconds, 0 if not known. Raises what the copy raised."""
 
 
 class DeviceMemory(Protocol):
@@ -54,25 +54,25 @@ class DeviceMemory(Protocol):
 
     @property
     def file(self) -> SlowFile | None:
-        """Where tensors of PyTorch's own may rest between steps, if anywhere."""
+        """The file to which parameters, buffers and optimizer state are offloaded between steps; None if they are not."""
 
     def arena(self, bytes: int) -> FastArena:
         """Fast memory for a plan."""
 
     def script(self, grants: Sequence[tuple[int, int]]) -> Any:
-        """What lets a kernel allocate at planned offsets (``begin(base)``), or None where that is not possible."""
+        """A script with which a kernel allocates at planned offsets (``begin(base)``), or None where that is not possible."""
 
     def reserve(self, bytes: int) -> int:
-        """Slow memory for a step. Raises `SlowMemoryError`."""
+        """Reserve slow memory for a step; the slot at which it begins. Raises `SlowMemoryError`."""
 
     def release(self, slot: int, bytes: int) -> None:
-        """Take it back."""
+        """Release reserved slow memory."""
 
     def copy(self, arena: FastArena, copy: Copy) -> Pending:
         """Start a copy, after those that were started before in the same direction and after the kernels so far."""
 
-    def settle(self) -> None:
-        """Wait for every copy that was started, also those that an interrupt has made their owners forget."""
+    def synchronize(self) -> None:
+        """Wait for every copy that was started, also those that nobody holds any more after an interrupt."""
 
     def close(self) -> None:
-        """Give everything back."""
+        """Free all memory."""

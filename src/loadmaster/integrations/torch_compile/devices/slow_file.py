@@ -1,8 +1,8 @@
-"""The slow memory of a CPU: an unlinked file, read and written past the page cache.
+"""The slow memory of a CPU: an unlinked file, read and written without the page cache.
 
-The file has no name from its first moment on: when its descriptor closes, by whatever end of the process, its bytes are gone. It is opened
+The file never has a name: its space is freed when its descriptor closes, however the process ends. It is opened
 with O_DIRECT, so that its pages never are in the page cache: a copy to it frees memory, and a copy from it is a true read. Addresses,
-offsets and lengths are multiples of `PAGE`. Space is reserved (posix_fallocate) before a step needs it: a full disk is found out then.
+offsets and lengths are multiples of `PAGE`. Space is reserved (posix_fallocate) before a step needs it, so that a full disk is found early.
 A file system that knows no O_DIRECT, or that keeps files in memory (tmpfs), is refused.
 """
 
@@ -57,7 +57,7 @@ class SlowFile:
             raise SlowMemoryError(f"slow_memory {self.folder}: {kind} keeps files in memory: name a folder on a local disk")
 
     def reserve(self, count: int) -> int:
-        """Offset of ``count`` bytes (whole pages) that are on the disk for sure. Raises `SlowMemoryError`."""
+        """Reserve ``count`` bytes (whole pages) on the disk; their offset. Raises `SlowMemoryError`."""
         with self._lock:
             for i, (offset, size) in enumerate(self._free):
                 if size >= count:
@@ -88,7 +88,7 @@ class SlowFile:
         self.bytes = size
 
     def release(self, offset: int, count: int) -> None:
-        """Take bytes back that were reserved; neighbours grow together."""
+        """Release reserved bytes; adjacent free regions are merged."""
         if not count:
             return
         with self._lock:
@@ -110,11 +110,11 @@ class SlowFile:
         self._transfer(memory, offset, "read", lambda part, at: os.preadv(self._file, [part], at))
 
     def mapped(self, offset: int, count: int) -> mmap.mmap:
-        """Bytes of the file as memory: what is read and written there goes through the page cache, until `forget`."""
+        """Map bytes of the file into memory; reads and writes there go through the page cache, until `forget`."""
         return mmap.mmap(self._file, count, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE, offset=offset)
 
     def forget(self, offset: int, count: int) -> None:
-        """Have the page cache give up what it holds of the file there, once that is written and unmapped."""
+        """Drop this part of the file from the page cache; it must be written and not mapped in any page."""
         os.posix_fadvise(self._file, offset, count, os.POSIX_FADV_DONTNEED)
 
     def _transfer(self, memory: memoryview, offset: int, what: str, call: Callable[[memoryview, int], int]) -> None:
@@ -129,5 +129,5 @@ class SlowFile:
             done += moved
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file; its space is freed."""
         self._close()

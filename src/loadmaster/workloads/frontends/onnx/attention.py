@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loadmaster.workloads.frontends.onnx.contrib import MICROSOFT
-from loadmaster.workloads.frontends.onnx.elementwise import SOFTMAX_STEPS
 from loadmaster.workloads.frontends.onnx.products import product
 from loadmaster.workloads.frontends.onnx.rules import rule
 from loadmaster.workloads.frontends.onnx.types import Node, Work
+from loadmaster.workloads.frontends.operation_counts import SOFTMAX_STEPS
 from loadmaster.workloads.graph import LoopNest
 
 PREVIEW = "ai.onnx.preview"
@@ -31,14 +31,14 @@ class Heads:
     value_width: int
 
     def nests(self, query: str, key: str, value: str, output: str) -> tuple[LoopNest, LoopNest]:
-        """Scores, then result; the query heads that share a key head are more rows of one product."""
+        """Loop nests of the scores, then of the result; query heads that share a key head are more rows of one product."""
         groups, rows = self.batch * self.kv_heads, self.queries * (self.heads // self.kv_heads)
         scores = LoopNest(k=self.keys, c=self.width, y=rows, groups=groups, input=query, weight=key)
         return scores, LoopNest(k=self.value_width, c=self.keys, y=rows, groups=groups, weight=value, output=output)
 
     @property
     def elements(self) -> int:
-        """Scalar operations of the softmax."""
+        """Number of scalar operations of the softmax."""
         return SOFTMAX_STEPS * self.batch * self.heads * self.queries * self.keys
 
 
@@ -71,7 +71,7 @@ def _between(node: Node, heads: Heads) -> Work:
 
 @rule("FlexAttention", domain=PREVIEW)
 def _flexible_attention(node: Node) -> Work:
-    """As in `Attention`; what its bodies do to the scores is counted with the operators of bodies."""
+    """Work like that of `Attention`; operators of its bodies are counted as those of other bodies are."""
     (batch, heads, queries, width), (_, kv_heads, keys, _), (_, _, _, value_width) = (node.shape(index) for index in range(3))
     return _between(node, Heads(batch, heads, kv_heads, queries, keys, width, value_width))
 

@@ -17,7 +17,7 @@ ShapeRule = Callable[[Node], list[Result]]
 
 MICROSOFT = "com.microsoft"
 NCHWC = "com.microsoft.nchwc"
-"""Operators of ONNX Runtime's optimised files for one processor: channels in blocks, padded to whole ones."""
+"""The domain of operators in files that ONNX Runtime optimised for one processor: channels are in padded blocks."""
 
 CHANNEL_BLOCK = 8
 """Channels in a block with 256-bit vectors; a file does not say which vectors it was optimised for."""
@@ -25,7 +25,7 @@ CHANNEL_BLOCK = 8
 
 @dataclass(frozen=True, slots=True)
 class Twin:
-    """The standard operator whose shapes a vendor's variant has.
+    """The standard operator with the same shapes as a vendor's variant.
 
     ``operands`` are the variant's operands that the standard one takes, all if empty. ``channels_last`` says that the first operand and the
     results have their channels in the last dimension; where it is false, the attribute of that name may still say so.
@@ -53,7 +53,7 @@ STANDARD_TWINS = {
     (NCHWC, "Conv"): Twin("Conv", (0, 1)),
     **{(NCHWC, kind): Twin(kind) for kind in ("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool")},
 }
-"""Operators whose shapes follow the rules of a standard one."""
+"""Operators whose shapes follow the rules of a standard operator, by domain and kind."""
 
 
 def has_channels_last(node: Node) -> bool:
@@ -76,7 +76,7 @@ def moved_channels(value: Value) -> Value:
 
 
 def like(index: int, dtype: int | str | None = None) -> ShapeRule:
-    """The shape of operand ``index``, of its type, of another operand's or of the one that is named; further outputs are left open."""
+    """Make a rule for the shape of operand ``index``, with its type, another operand's or a named one; only of the first output."""
 
     def shapes(node: Node) -> list[Result]:
         source = index if dtype is None else dtype
@@ -93,7 +93,7 @@ def _skip_normalised(node: Node) -> list[Result]:
 
 
 def broadcast(*indices: int, dtype: str = "") -> ShapeRule:
-    """Operands ``indices`` broadcast against each other, of the last one's type unless another is named."""
+    """Make a rule for operands ``indices`` that broadcast against each other, with the last one's type unless another is named."""
 
     def shapes(node: Node) -> list[Result]:
         shape = tuple(np.broadcast_shapes(*(node.shape(index) for index in indices)))
@@ -127,7 +127,7 @@ def _fused_matmul(node: Node) -> list[Result]:
 
 
 def projected_attention(dtype: int, past: int) -> ShapeRule:
-    """Attention over one operand and one matrix of projections: result, and all keys and values where earlier steps are in ``past``."""
+    """Make a rule for attention with one matrix of projections: the result, and all keys and values if earlier steps are in ``past``."""
 
     def shapes(node: Node) -> list[Result]:
         batch, steps, _ = node.shape(0)

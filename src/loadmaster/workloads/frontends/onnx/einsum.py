@@ -15,7 +15,7 @@ Term = tuple[str, ...]
 
 
 def parse_equation(equation: str, ranks: list[int]) -> tuple[list[Term], Term]:
-    """Labels of each operand and of the result; an ellipsis becomes labels ``.0``, ``.1``, ... counted from the right."""
+    """Return the labels of each operand and of the result; an ellipsis becomes labels ``.0``, ``.1``, ... counted from the right."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     texts = left.split(",")
     if len(texts) != len(ranks):
@@ -38,7 +38,7 @@ def _labels(text: str, rank: int) -> Term:
 
 
 def contraction(a: Set[str], b: Set[str], kept: Set[str], sizes: dict[str, int], names: tuple[str, str, str]) -> LoopNest:
-    """Nest of two operands: shared labels that stay are groups, shared ones that vanish are summed over."""
+    """Make the loop nest of two operands: shared labels that are ``kept`` are groups, other shared ones are summed over."""
 
     def extent(labels: Set[str]) -> int:
         return math.prod(sizes[label] for label in labels)
@@ -78,5 +78,5 @@ def _einsum(node: Node) -> Work:
 
 
 def _used(term: Term, shape: tuple[int, ...]) -> set[str]:
-    """Labels that an operand really varies over; a dimension of one is broadcast."""
+    """Return the labels that an operand varies over; a dimension of size 1 is broadcast."""
     return {label for label, size in zip(term, shape, strict=True) if size > 1}

@@ -8,16 +8,12 @@ from dataclasses import replace
 from loadmaster.workloads.frontends.onnx.contrib import MICROSOFT, NCHWC
 from loadmaster.workloads.frontends.onnx.rules import rule
 from loadmaster.workloads.frontends.onnx.types import Node, Value, Work, storage_bytes
+from loadmaster.workloads.frontends.operation_counts import NORMALISATION_STEPS, SOFTMAX_STEPS
 from loadmaster.workloads.graph import OpClass
-
-SOFTMAX_STEPS = 5
-"""Operations per element of a softmax: maximum, subtract, exponential, sum, divide."""
-NORMALISATION_STEPS = 5
-"""Operations per element of a normalisation: mean, subtract, square, scale, shift."""
 
 
 def elementwise(node: Node, data: int = 0) -> Work:
-    """One operation for each element of the largest result; operand ``data`` decides the width."""
+    """Count one operation for each element of the largest result; operand ``data`` decides the width."""
     return Work(OpClass.ELEMENTWISE, elements=max(value.count for value in node.outputs if value), data=data)
 
 
@@ -61,13 +57,13 @@ def _update(node: Node) -> Work:
 
 @rule("Where")
 def _where(node: Node) -> Work:
-    """The width is that of the values, not of the condition."""
+    """Count as elementwise, with the width of the values, not of the condition."""
     return elementwise(node, data=1)
 
 
 @rule("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike")
 def _random(node: Node) -> Work:
-    """Only the shape of the operand matters."""
+    """Count the result only, as the operand's elements are not read."""
     return Work(OpClass.ELEMENTWISE, elements=node.result.count, touched={0: 0})
 
 
@@ -81,7 +77,7 @@ rule("Bernoulli", "Multinomial")(elementwise)
 )
 @rule("ArgMax", "ArgMin", "DynamicQuantizeLinear", "NegativeLogLikelihoodLoss", "Det", "Unique", "NonMaxSuppression")
 def reduction(node: Node) -> Work:
-    """One operation for each element of the operand."""
+    """Count one operation for each element of the operand."""
     return Work(OpClass.REDUCTION, elements=node.operand(0).count)
 
 
@@ -157,7 +153,7 @@ rule("ExpandDims", domain=MICROSOFT, planning=(1,))(lambda _: Work(OpClass.MOVEM
 
 
 def _part_of(value: Value, count: int) -> int:
-    """Bytes of ``count`` elements of a tensor, at most all of it."""
+    """Return the bytes of ``count`` elements of a tensor, at most of all."""
     return min(value.bytes, storage_bytes(count, value.stored))
 
 
@@ -165,7 +161,7 @@ def _part_of(value: Value, count: int) -> int:
 @rule("Slice", planning=(1, 2, 3, 4))
 @rule("Split", planning=(1,))
 def _selection(node: Node) -> Work:
-    """Touches only what it takes."""
+    """Count only the bytes that are selected."""
     taken = sum(value.count for value in node.outputs if value)
     return Work(OpClass.MOVEMENT, touched={0: _part_of(node.operand(0), taken)})
 

@@ -18,7 +18,7 @@ from loadmaster.workloads.frontends.onnx.types import PRECISIONS
 from loadmaster.workloads.graph import Graph
 
 LARGEST_FILE = 2**31
-"""Bytes after decompression. Protobuf cannot hold more, and a decompression bomb must end somewhere."""
+"""The most bytes after decompression: protobuf cannot hold more, and it limits decompression bombs."""
 
 _LIGHT = Path("backend", "test", "data", "light")
 _EXAMPLE = "give the path of an .onnx or .onnx.gz file, or onnx:NAME"
@@ -42,7 +42,7 @@ def load_onnx(
 
 
 def network_name(source: str) -> str:
-    """File name without folder and suffixes."""
+    """Return the file's name without folder and suffixes."""
     if source.startswith("onnx:"):
         return source.removeprefix("onnx:")
     stem = Path(source).name.removesuffix(".gz").removesuffix(".onnx")
@@ -50,7 +50,7 @@ def network_name(source: str) -> str:
 
 
 def read_bytes(source: str) -> bytes:
-    """Contents of the file, decompressed where it is gzipped."""
+    """Read the contents of the file, decompressed if it is gzipped."""
     path = light_path(source.removeprefix("onnx:")) if source.startswith("onnx:") else Path(source)
     if path.exists() and not path.is_file():
         raise ModelError(f"is not a file: {_EXAMPLE}")
@@ -73,20 +73,20 @@ def _limited(file: BinaryIO | gzip.GzipFile) -> bytes:
 
 
 def light_names() -> list[str]:
-    """Names of the networks that the installed onnx package ships."""
+    """Return the names of the networks that the installed onnx package ships."""
     folder = Path(onnx.__file__).parent / _LIGHT
     return sorted(path.stem.removeprefix("light_") for path in folder.glob("light_*.onnx"))
 
 
 def light_path(name: str) -> Path:
-    """Where the onnx package keeps one of the networks that it ships."""
+    """Return the path of a network that the onnx package ships."""
     if name not in light_names():
         raise ModelError(f"the onnx package ships no network {name!r}: {instead(name, light_names())}")
     return Path(onnx.__file__).parent / _LIGHT / f"light_{name}.onnx"
 
 
 def parse_model(data: bytes) -> onnx.ModelProto:
-    """The model in a file's bytes."""
+    """Parse the model in a file's bytes."""
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)

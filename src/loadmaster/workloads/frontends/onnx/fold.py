@@ -15,13 +15,13 @@ from loadmaster.core.arrays import Array
 from loadmaster.workloads.frontends.onnx.types import Node
 
 LARGEST_FOLD = 4096
-"""Elements of a constant whose values are kept: far more than any shape, far less than weights."""
+"""The most elements of a constant whose values are kept: far more than a shape has, far fewer than weights have."""
 
 Folder = Callable[[Node, list[Array]], Array | list[Array]]
 
 
 def tensor_data(tensor: onnx.TensorProto) -> Array | None:
-    """Elements of a small tensor in the file; ``None`` where it is large, elsewhere, text or damaged."""
+    """Return the elements of a small tensor; ``None`` if it is large, external, text or damaged."""
     external = tensor.data_location == onnx.TensorProto.EXTERNAL
     if external or tensor.data_type == onnx.TensorProto.STRING or _count(tensor.dims) > LARGEST_FOLD:
         return None
@@ -39,7 +39,7 @@ def _count(dims: Any) -> int:
 
 
 def fold(node: Node, counts: list[int] | None) -> list[Array] | None:
-    """Values of a node's outputs where all that it needs is known; ``counts`` are the outputs' element counts.
+    """Compute a node's outputs if its operands are known, else return ``None``; ``counts`` are the outputs' element counts.
 
     ``Shape`` and ``Size`` need only the shape of their operand.
     """

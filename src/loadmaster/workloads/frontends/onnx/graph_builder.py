@@ -1,4 +1,4 @@
-"""From a parsed ONNX model to a :class:`~loadmaster.workloads.graph.Graph`."""
+"""Builds a :class:`~loadmaster.workloads.graph.Graph` from a parsed ONNX model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PRECISION_NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "d
 def build_graph(
     model: onnx.ModelProto, *, name: str, source: str, batch: int | None, dims: Mapping[str, int], precision: str | None
 ) -> Graph:
-    """The network in ``model``; parameters as in :func:`loadmaster.workloads.frontends.load.load`.
+    """Build the network in ``model``; parameters as in :func:`loadmaster.workloads.frontends.load.load`.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def build_graph(
 
 
 def spent_inputs(graph: onnx.GraphProto) -> frozenset[str]:
-    """Inputs of whose elements no operator needs any: they say a type or, where they are constants, axes and sizes."""
+    """Find inputs whose elements no operator needs at run time: they give a type or, if constant, axes and sizes."""
     used = {item.name for item in graph.output}
     for node in graph.node:
         planning = rule_of(node.domain, node.op_type).planning
@@ -77,7 +77,7 @@ def spent_inputs(graph: onnx.GraphProto) -> frozenset[str]:
 
 
 def operator_names(graph: onnx.GraphProto) -> tuple[list[str], tuple[str, ...]]:
-    """A unique name for each node, in the file's order, and a note if the file's own were not."""
+    """Give each node a unique name, in the file's order; also a note if the file's own names are not unique."""
     taken = {node.name for node in graph.node}
     seen: set[str] = set()
     names: list[str] = []
@@ -95,7 +95,7 @@ def operator_names(graph: onnx.GraphProto) -> tuple[list[str], tuple[str, ...]]:
 
 
 def operators(steps: list[Step], outputs: set[str]) -> tuple[Op, ...]:
-    """Operators for planning; a constant that no real work reads leaves no trace."""
+    """Make the operators for planning; those that compute constants which no other operator reads are left out."""
     reads = [tuple(_reads(step)) for step in steps]
     used = outputs | {access.tensor for accesses in reads for access in accesses}
     return tuple(_operator(step, accesses, used) for step, accesses in zip(steps, reads, strict=True))
@@ -142,7 +142,7 @@ def _is_parameter(value: Value, planning: bool) -> bool:
 
 
 def tensors(ops: tuple[Op, ...], values: Mapping[str, Value], ends: tuple[str, ...]) -> dict[str, Tensor]:
-    """Tensors that operators or callers use, and the owners of their storage, in order of definition."""
+    """Collect the tensors that operators or callers use, and the owners of their storage, in order of definition."""
     used = set(ends) | {access.tensor for op in ops for access in (*op.reads, *op.writes)}
     used |= {values[name].storage for name in used}
     return {
@@ -153,7 +153,7 @@ def tensors(ops: tuple[Op, ...], values: Mapping[str, Value], ends: tuple[str, .
 
 
 def dominant_precision(ops: tuple[Op, ...], values: Mapping[str, Value]) -> str:
-    """Type in which most multiply-accumulates happen; without any, the type that most bytes of floating tensors have."""
+    """Return the type of most multiply-accumulates; without any, the type of most bytes of floating-point tensors."""
     votes: Counter[str] = Counter()
     for op in ops:
         if op.op_class is OpClass.PRODUCT and op.reads:

@@ -11,13 +11,13 @@ from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.onnx.order import nested_nodes
 
 LARGEST_EXPANSION = 1_000_000
-"""Nodes after inlining; functions that call functions can describe exponentially many."""
+"""The most nodes after inlining; functions that call functions can describe exponentially many."""
 
 Key = tuple[str, str]
 
 
 def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model without local functions; functions of another opset than the model's stay calls.
+    """Inline the model's local functions; those of another opset than the model's stay calls.
 
     Raises
     ------

@@ -16,7 +16,7 @@ Dimension = onnx.TensorShapeProto.Dimension
 
 @dataclass
 class Sizes:
-    """Sizes by symbol and by ``TENSOR.AXIS``; ``old_batch`` and ``batch`` differ where a fixed batch is replaced."""
+    """Sizes of dimensions by symbol and by ``TENSOR.AXIS``; ``old_batch`` and ``batch`` differ where a fixed batch is replaced."""
 
     symbols: dict[str, int] = field(default_factory=dict)
     axes: dict[str, int] = field(default_factory=dict)
@@ -29,14 +29,14 @@ class Sizes:
         return self.batch != self.old_batch
 
     def size(self, dim: Dimension, tensor: str, axis: int) -> int | None:
-        """Size of a dimension, ``None`` where nobody says it; a size below one in the file counts as open."""
+        """Return the size of a dimension, ``None`` if it is unknown; a size below one in the file counts as unknown."""
         given = self.axes.get(f"{tensor}.{axis}")
         if dim.dim_value > 0:
             return dim.dim_value
         return self.symbols.get(dim.dim_param, given) if dim.dim_param else given
 
     def declared(self, tensor: str, info: onnx.TypeProto) -> tuple[int | None, ...] | None:
-        """Shape that the file notes for an inner tensor, with a replaced batch; ``None`` without a rank."""
+        """Return the shape that the file notes for an inner tensor, with a replaced batch; ``None`` without a rank."""
         if not info.tensor_type.HasField("shape"):
             return None
         shape = [self.size(dim, tensor, axis) for axis, dim in enumerate(info.tensor_type.shape.dim)]
@@ -52,7 +52,7 @@ def bind_inputs(
     dims: Mapping[str, int],
     spent: frozenset[str] = frozenset(),
 ) -> tuple[Sizes, dict[str, Shape]]:
-    """Sizes for the whole file, and the shape of each input; those in ``spent`` may be empty, because nothing needs their elements.
+    """Return the sizes for the whole file and the shape of each input; inputs in ``spent`` may be empty, as nothing needs their elements.
 
     Raises
     ------

@@ -1,6 +1,6 @@
 """Shapes of ONNX Runtime's operators on blocks of channels: those that no standard operator shares.
 
-A dump optimised for one processor holds tensors of the standard shapes, with their channels padded to whole blocks.
+A file optimised for one processor holds tensors of the standard shapes, with their channels padded to whole blocks.
 """
 
 from __future__ import annotations

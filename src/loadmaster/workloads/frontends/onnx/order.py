@@ -12,13 +12,13 @@ from loadmaster.workloads.frontends.onnx.types import describe
 
 
 def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
-    """Bodies of a control-flow node."""
+    """Return the bodies of a control-flow node."""
     graphs = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
     return graphs + [graph for attribute in node.attribute for graph in attribute.graphs]
 
 
 def nested_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Every node of ``nodes`` and of the bodies inside them, however deep."""
+    """Iterate over ``nodes`` and all nodes of the bodies inside them."""
     pending = list(nodes)
     while pending:
         node = pending.pop()
@@ -28,7 +28,7 @@ def nested_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 def captured(node: onnx.NodeProto) -> set[str]:
-    """Tensors of the surrounding graph that the bodies of ``node`` use; protobuf limits how deep bodies nest."""
+    """Return the tensors of the surrounding graph that the bodies of ``node`` use; protobuf limits how deep bodies nest."""
     names: set[str] = set()
     for graph in subgraphs(node):
         used = {name for inner in graph.node for name in (*inner.input, *captured(inner))} | {output.name for output in graph.output}
@@ -39,18 +39,18 @@ def captured(node: onnx.NodeProto) -> set[str]:
 
 
 def dependencies(node: onnx.NodeProto) -> list[str]:
-    """Tensors that must exist before ``node`` runs: its own operands, then what its bodies capture, by name."""
+    """Return the tensors that must exist before ``node`` runs: its own operands, then what its bodies capture, by name."""
     own = [name for name in node.input if name]
     return own + sorted(captured(node) - set(own))
 
 
 def initialiser_names(graph: onnx.GraphProto) -> list[str]:
-    """Names of dense and sparse initialisers, repeated if the file repeats them."""
+    """Return the names of dense and sparse initialisers, repeated if the file repeats them."""
     return [item.name for item in graph.initializer] + [item.values.name for item in graph.sparse_initializer]
 
 
 def execution_order(graph: onnx.GraphProto) -> list[int]:
-    """Indices of the nodes in an order in which they can run: the file's own wherever that is possible.
+    """Sort the nodes' indices into an order in which they can run: the file's own wherever that is possible.
 
     Raises
     ------

@@ -10,24 +10,19 @@ import numpy as np
 
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.onnx.contrib import MICROSOFT, NCHWC, channels_first, matrix_shapes
-from loadmaster.workloads.frontends.onnx.elementwise import NORMALISATION_STEPS
 from loadmaster.workloads.frontends.onnx.rules import rule
 from loadmaster.workloads.frontends.onnx.types import Node, Shape, Work
+from loadmaster.workloads.frontends.operation_counts import NORMALISATION_STEPS, folded
 from loadmaster.workloads.graph import LoopNest, OpClass
 
 
 def product(*nests: LoopNest, elements: int = 0, data: int = 0) -> Work:
-    """Work of an operator made of multiply-accumulate loops; raises on a loop of no rounds, which only a damaged file has."""
+    """Make the work of multiply-accumulate loops; raises for an empty loop, which only a damaged file has."""
     for nest in nests:
         bounds = (nest.k, nest.c, nest.y, nest.x, nest.r, nest.s, nest.groups, nest.batch, nest.repeats)
         if min(bounds) < 1:
             raise ModelError("its operands' shapes leave a loop without rounds: the file is damaged, export it again")
     return Work(OpClass.PRODUCT, nests, elements, data=data)
-
-
-def _folded(sizes: Sequence[int]) -> tuple[int, int]:
-    """Rows and columns of any number of spatial dimensions: depth folds into the rows, one dimension is a single row."""
-    return math.prod(sizes[:-1]), sizes[-1]
 
 
 def _pair(values: list[int] | None) -> tuple[int, int]:
@@ -37,7 +32,7 @@ def _pair(values: list[int] | None) -> tuple[int, int]:
 
 
 def convolution(node: Node, data: int, weight: int, positions: Shape) -> LoopNest:
-    """Nest of a convolution whose weight is laid out (K, C / groups, taps...).
+    """Make the loop nest of a convolution whose weight is laid out (K, C / groups, taps...).
 
     In blocks of channels, the weight alone tells how many there are: the operand may be padded to whole blocks.
     """
@@ -47,7 +42,7 @@ def convolution(node: Node, data: int, weight: int, positions: Shape) -> LoopNes
     if groups < 1 or not fits or filters[0] % groups:
         channels = f"{node.shape(data)[1]} channels, weights of shape {list(filters)} and {groups} groups"
         raise ModelError(f"its input of {channels} do not fit together: the file is damaged, export it again")
-    (y, x), (r, s) = _folded(positions), _folded(filters[2:])
+    (y, x), (r, s) = folded(positions), folded(filters[2:])
     return LoopNest(
         k=filters[0] // groups,
         c=filters[1],
@@ -104,7 +99,7 @@ def _causal_conv(node: Node) -> Work:
 def _transposed_conv(node: Node) -> Work:
     """Each input pixel meets every tap once; the weight is laid out (C, K / groups, taps...)."""
     filters, groups = node.shape(1), node.attrs.get("group", 1)
-    (y, x), (r, s) = _folded(node.shape(0)[2:]), _folded(filters[2:])
+    (y, x), (r, s) = folded(node.shape(0)[2:]), folded(filters[2:])
     nest = LoopNest(
         k=filters[1],
         c=filters[0] // groups,
@@ -123,7 +118,7 @@ def _transposed_conv(node: Node) -> Work:
 
 
 def matrix_nest(a: Shape, b: Shape, names: tuple[str, str, str]) -> LoopNest:
-    """Nest of ``a @ b`` by numpy's rules.
+    """Make the loop nest of ``a @ b`` by numpy's rules.
 
     Leading dimensions that ``b`` lacks are more rows of the same product (``y``) if it lacks them all, and otherwise runs over the same
     weight (``batch``); those that both have are ``groups``.
@@ -140,7 +135,7 @@ def matrix_nest(a: Shape, b: Shape, names: tuple[str, str, str]) -> LoopNest:
 
 
 def matmul(node: Node, a: int, b: int) -> Work:
-    """Product of operands ``a`` and ``b`` by numpy's rules."""
+    """Make the work of a product of operands ``a`` and ``b`` by numpy's rules."""
     return product(matrix_nest(node.shape(a), node.shape(b), (node.label(a), node.label(b), node.result.name)))
 
 
@@ -226,7 +221,7 @@ def _mixture(node: Node, weights: tuple[int, int, int]) -> Work:
 
 
 def gemm(node: Node, a: int, b: int) -> Work:
-    """General matrix product of operands ``a`` and ``b``."""
+    """Make the work of a general matrix product of operands ``a`` and ``b``."""
     rows, inner = node.shape(a)[::-1] if node.attrs.get("transA") else node.shape(a)
     inner_b, columns = node.shape(b)[::-1] if node.attrs.get("transB") else node.shape(b)
     return product(matrix_nest((rows, inner), (inner_b, columns), (node.label(a), node.label(b), node.result.name)))

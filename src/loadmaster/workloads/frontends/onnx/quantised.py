@@ -48,7 +48,7 @@ def _reduced(dtype: str = "") -> ShapeRule:
 
 
 def _general_product(node: Node) -> list[Result]:
-    """Eight bits where the result has a zero point, else of the scales' type."""
+    """A product of eight bits if the result has a zero point, else of the scales' type."""
     rows = node.shape(0)[1 if node.attrs.get("transA") else 0]
     columns = node.shape(3)[0 if node.attrs.get("transB") else 1]
     return [(node.operand(0 if node.optional(8) else 1).dtype, (rows, columns))]

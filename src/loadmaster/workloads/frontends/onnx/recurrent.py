@@ -8,7 +8,7 @@ from loadmaster.workloads.frontends.onnx.types import Node, Work
 from loadmaster.workloads.graph import LoopNest
 
 GATE_STEPS = 2
-"""Scalar operations per gate and step: its activation and its part in the new state."""
+"""Scalar operations per gate and step: the activation, and the gate's part in the new state."""
 
 
 @rule("LSTM", "GRU", "RNN")
@@ -20,7 +20,7 @@ def _recurrent(node: Node) -> Work:
 
 
 def cell(node: Node, steps: int, batch: int, hidden: int, gates: int, elements: int = 0) -> Work:
-    """Work of a recurrent cell with ``gates`` rows of weights; ``elements`` are scalar operations besides those of the gates."""
+    """Make the work of a recurrent cell with ``gates`` rows of weights; ``elements`` are scalar operations besides those of the gates."""
     directions, width = node.shape(1)[0], node.shape(0)[2]
     whole = LoopNest(k=gates, c=width, y=steps * batch, groups=directions, input=node.label(0), weight=node.label(1))
     stepwise = LoopNest(k=gates, c=hidden, y=batch, groups=directions, repeats=steps, weight=node.label(2), output=node.result.name)

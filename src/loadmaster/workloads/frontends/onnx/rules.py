@@ -1,4 +1,4 @@
-"""The table from operator kinds to what they do; each family of operators registers its rules in a module of its own."""
+"""The table of rules for the work of operators; each family registers its rules in a module of its own. Shapes are in ``shapes.py``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WorkRule = Callable[[Node], Work]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """``work`` says what a node does; operands in ``planning`` are used up at planning time where they are constants."""
+    """The rule of a kind of operator: ``work`` computes a node's work; constants among the operands ``planning`` are not read later."""
 
     work: WorkRule
     planning: frozenset[int]
@@ -35,7 +35,7 @@ def rule(*kinds: str, domain: str = "", planning: tuple[int, ...] = ()) -> Calla
 
 
 def rule_of(domain: str, kind: str) -> Rule:
-    """The rule for an operator; one that is not understood is planned with its true bytes and no arithmetic."""
+    """Return the rule for an operator; an unknown one is planned with its true bytes and no arithmetic."""
     domain = "" if domain == "ai.onnx" else domain
     fallback = _RULES.get(("", kind), _UNKNOWN) if domain == MICROSOFT else _UNKNOWN
     return _RULES.get((domain, kind), fallback)

@@ -23,18 +23,18 @@ from loadmaster.workloads.frontends.onnx.order import captured, subgraphs
 from loadmaster.workloads.frontends.onnx.types import DTYPE_NUMBERS, Node, Value, describe, dtype_name
 
 Schema: TypeAlias = Any
-"""An operator's definition, of ``onnx.defs.OpSchema``, or none: the type stubs leave out whether it is a function."""
+"""An ``onnx.defs.OpSchema`` or None; ``Any``, because the type stubs do not know which operators are functions."""
 
 STANDARD_DOMAINS = ("", "ai.onnx")
 LARGEST_RANK = 64
-"""More dimensions than any tensor has."""
+"""The most dimensions of a tensor."""
 _FIRST_WITH_INFERENCE = 9
-"""Opset at which every operator of the first one has a definition that infers shapes."""
+"""The opset from which on all operators of opset 1 have definitions that infer shapes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """What is known of an output.
+    """The known part of an output's shape and type.
 
     ``shape`` is ``None`` without a rank, ``problem`` says why it is not known, and ``tensor`` is false for sequences and the like.
     """
@@ -46,7 +46,7 @@ class Guess:
 
     @property
     def known(self) -> bool:
-        """Whether type and every dimension are there."""
+        """Whether the type and every dimension are known."""
         return bool(self.dtype) and self.shape is not None and None not in self.shape
 
 
@@ -61,12 +61,12 @@ class Shapes:
     _data: dict[str, onnx.TensorProto] = field(default_factory=dict)
 
     def opset(self, domain: str) -> int:
-        """Version of an operator set that the file imports; the newest one if it does not say."""
+        """Return the version of an operator set that the file imports; the newest one if it names none."""
         names = STANDARD_DOMAINS if domain in STANDARD_DOMAINS else (domain,)
         return next((self.opsets[name] for name in names if name in self.opsets), defs.onnx_opset_version())
 
     def outputs(self, node: Node, proto: onnx.NodeProto, outer: Sequence[Value]) -> list[Guess]:
-        """What is known of each output of ``proto``; ``outer`` are the values its bodies capture."""
+        """Infer shape and type of each output of ``proto``; ``outer`` are the values its bodies capture."""
         problem, inferred = "", {}
         try:
             inferred = self._infer(node, proto, outer)
@@ -264,7 +264,7 @@ def _fill(shape: tuple[int | None, ...] | None, noted: tuple[int | None, ...] | 
 
 
 def unshaped(node: Node, proto: onnx.NodeProto, output: str, guess: Guess) -> ModelError:
-    """Error for an output that something needs and whose shape nobody knows."""
+    """Make the error for an output that something needs and whose shape is unknown."""
     why = f" ({guess.problem})" if guess.problem else ""
     kind = f"{proto.domain}.{proto.op_type}" if proto.domain not in STANDARD_DOMAINS else proto.op_type
     if not guess.tensor:

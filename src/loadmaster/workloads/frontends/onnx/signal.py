@@ -14,11 +14,11 @@ from loadmaster.workloads.frontends.onnx.types import Node, Work
 from loadmaster.workloads.graph import OpClass
 
 AXIS_IS_OPERAND = 20
-"""Opset from which on a transform's axis is an operand, with another default."""
+"""The opset from which on a transform's axis is an operand, with another default."""
 
 
 def fourier_steps(length: int, real: bool) -> int:
-    """Scalar operations of one transform, rounded up."""
+    """Return the scalar operations of one transform, rounded up."""
     steps = 5 * length * math.log2(length) if length > 1 else 1
     return math.ceil(steps / 2 if real else steps)
 

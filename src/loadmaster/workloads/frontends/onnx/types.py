@@ -1,4 +1,4 @@
-"""What the ONNX frontend knows about one value and one node, and how many bits each element type takes."""
+"""Records of one value and one node of an ONNX file, and the bits of each element type."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _NAMES = {number: name for name, number in DTYPE_NUMBERS.items()}
 
 
 def dtype_name(number: int, tensor: str) -> str:
-    """Name of an ONNX element type."""
+    """Return the name of an ONNX element type; ``tensor`` names the tensor in errors."""
     name = _NAMES.get(number, "")
     if name not in ELEMENT_BITS:
         raise ModelError(f"tensor {tensor!r} has the unknown element type {number}: export the network with a supported type")
@@ -71,12 +71,12 @@ def dtype_name(number: int, tensor: str) -> str:
 
 
 def stored_as(dtype: str, precision: str | None) -> str:
-    """Storage type of a tensor whose type in the file is ``dtype``."""
+    """Return the type in which a tensor of type ``dtype`` is stored, if the network is planned at ``precision``."""
     return PRECISIONS[precision] if precision and dtype in REPLANNED else dtype
 
 
 def storage_bytes(count: int, dtype: str) -> int:
-    """Bytes of ``count`` elements, packed and rounded up to a whole byte."""
+    """Return the bytes of ``count`` elements, packed and rounded up to a whole byte."""
     return -(-count * ELEMENT_BITS[dtype] // 8)
 
 
@@ -107,7 +107,7 @@ class Value:
 
     @property
     def constant(self) -> bool:
-        """Whether it is known before the first inference."""
+        """Whether the value is known before the first inference."""
         return self.kind is TensorKind.WEIGHT
 
     @property
@@ -135,40 +135,40 @@ class Node:
     opset: int = 0
 
     def optional(self, index: int) -> Value | None:
-        """Operand ``index``, or ``None`` where it is absent."""
+        """Return operand ``index``, or ``None`` where it is absent."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def operand(self, index: int) -> Value:
-        """Operand ``index``, which the operator cannot do without."""
+        """Return operand ``index``, which must be present."""
         value = self.optional(index)
         if value is None:
             raise ModelError(f"operand {index} is missing: the file is damaged, export it again")
         return value
 
     def shape(self, index: int) -> Shape:
-        """Shape of operand ``index``."""
+        """Return the shape of operand ``index``."""
         return self.operand(index).shape
 
     def label(self, index: int) -> str:
-        """Name of operand ``index``, empty where it is absent."""
+        """Return the name of operand ``index``, empty where it is absent."""
         value = self.optional(index)
         return value.name if value else ""
 
     @property
     def present(self) -> list[Value]:
-        """Operands that are there."""
+        """The operands that are present."""
         return [value for value in self.inputs if value is not None]
 
     @property
     def result(self) -> Value:
-        """The first output that is there."""
+        """The first output that something needs."""
         for value in self.outputs:
             if value is not None:
                 return value
         raise ModelError("nothing needs any of its outputs: remove it from the file")
 
     def integers(self, name: str, operand: int | None = None) -> list[int] | None:
-        """Integers that older opsets hold in attribute ``name`` and newer ones in ``operand``."""
+        """Return the integers that older opsets hold in attribute ``name`` and newer ones in ``operand``."""
         if name in self.attrs:
             return [int(item) for item in np.atleast_1d(self.attrs[name])]
         value = self.optional(operand) if operand is not None else None
@@ -177,7 +177,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What an operator does. ``touched`` maps an operand's index to the bytes it reads where that is less than the whole tensor.
+    """The work of an operator. ``touched`` maps an operand's index to the bytes that are read, if that is not the whole tensor.
 
     ``data`` is the operand whose storage type decides the width of the arithmetic.
     """
@@ -190,5 +190,5 @@ class Work:
 
 
 def describe(kind: str, name: str) -> str:
-    """How messages name an operator."""
+    """Return how messages name an operator."""
     return f"operator {name!r} ({kind})" if name else f"an unnamed {kind} operator"

@@ -1,4 +1,4 @@
-"""Which nodes only rename bytes: what they return is their first operand's storage."""
+"""Finds views: nodes that return their first operand's storage and move no bytes."""
 
 from __future__ import annotations
 

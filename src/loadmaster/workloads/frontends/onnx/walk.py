@@ -1,4 +1,4 @@
-"""Walks a network in execution order and finds for each node its outputs' shapes, types and storage, and what it does."""
+"""Walks a network in execution order and finds for each node its outputs' shapes, types and storage, and its work."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from loadmaster.workloads.frontends.onnx.views import is_view
 from loadmaster.workloads.graph import OpClass, TensorKind
 
 LARGEST_COMPUTED = 2**40
-"""Bytes of a constant that the network computes; more than this is a mistake or an attack, not a weight."""
+"""The most bytes of a constant that the network computes; larger ones are mistakes or attacks."""
 
 _RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial")
 _SHAPE_ONLY = ("Shape", "Size", "EyeLike")
@@ -46,7 +46,7 @@ _SHAPE_ONLY = ("Shape", "Size", "EyeLike")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One node, understood; ``outer`` are the values that its bodies capture."""
+    """One visited node with its work and outputs; ``outer`` are the values that its bodies capture."""
 
     node: Node
     work: Work
@@ -82,7 +82,7 @@ class Walk:
         return self.values[name]
 
     def visit(self, proto: onnx.NodeProto, name: str) -> None:
-        """Understand the next node and register its outputs; whatever a malformed node breaks, the error names the node."""
+        """Find the next node's work and register its outputs. Errors name the node, however malformed it is."""
         try:
             self._visit(proto, name)
         except ModelError:
@@ -198,7 +198,7 @@ class Walk:
 
 
 def checked(value: Value) -> Value:
-    """``value``, if its shape can be planned; only what nobody waits for may be empty."""
+    """Return ``value`` if its shape can be planned, else raise; only values that no operator reads may be empty."""
     shape = list(value.shape)
     if min(shape, default=1) < 0:
         raise ModelError(f"tensor {value.name!r} has a negative dimension, {shape}: export the network again")
@@ -210,7 +210,7 @@ def checked(value: Value) -> Value:
 
 
 def rebatched_shape(node: Node, sizes: Sizes) -> Shape | None:
-    """Target of a ``Reshape`` that fixes the old batch, for the new one; ``None`` where the file's target does.
+    """Return the target of a ``Reshape`` with the old batch replaced; ``None`` if the file's own target is right.
 
     With an open dimension in the target, any element count fits; then the leading dimension is the batch if it was the old one
     and the operand leads with a multiple of the new one.

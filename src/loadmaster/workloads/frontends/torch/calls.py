@@ -1,4 +1,4 @@
-"""What the torch frontend knows about one value and one call of an operator."""
+"""Records of one value and one call of an operator in a torch trace, and the table of rules for their work."""
 
 from __future__ import annotations
 
@@ -24,39 +24,39 @@ class Value:
 
     @property
     def count(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return math.prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of the operator ``name`` (no namespace, no overload, no trailing underscore): arguments by name, and tensors that result."""
+    """One call of the operator ``name`` (no namespace, no overload, no trailing underscore): arguments by name, and resulting tensors."""
 
     name: str
     arguments: Mapping[str, Any]
     results: tuple[Value, ...]
 
     def tensor(self, argument: str) -> Value:
-        """A tensor argument."""
+        """Return a tensor argument; raises if it is none."""
         value = self.arguments[argument]
         assert isinstance(value, Value)
         return value
 
     @property
     def first(self) -> Value:
-        """The first tensor among the arguments, or the first result where there is none."""
+        """The first tensor among the arguments, or the first result if there is none."""
         return next((value for value in self.arguments.values() if isinstance(value, Value)), self.results[0])
 
     @property
     def largest(self) -> int:
-        """Elements of the largest tensor that goes in or out."""
+        """Number of elements of the largest argument or result."""
         values = [value for value in self.arguments.values() if isinstance(value, Value)]
         return max((value.count for value in (*values, *self.results)), default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a call does: its class, multiply-accumulate loops, scalar operations, and bytes touched of arguments that are not used whole."""
+    """The work of a call: class, loop nests, scalar operations, and the bytes of arguments that are used in part."""
 
     op_class: OpClass
     nests: tuple[LoopNest, ...] = ()
@@ -66,7 +66,7 @@ class Work:
 
 WorkRule = Callable[[Call], Work]
 RULES: dict[str, WorkRule] = {}
-"""From an operator's name to what it does; each family registers its own."""
+"""Rules for the work of operators, by name; each family registers its own."""
 
 
 def rule(*names: str) -> Callable[[WorkRule], WorkRule]:
@@ -80,6 +80,6 @@ def rule(*names: str) -> Callable[[WorkRule], WorkRule]:
 
 
 def product(*nests: LoopNest, elements: int = 0) -> Work:
-    """Work of multiply-accumulate loops, those without rounds left out."""
+    """Make the work of multiply-accumulate loops, without empty ones."""
     real = tuple(nest for nest in nests if nest.macs > 0)
     return Work(OpClass.PRODUCT, real, elements)

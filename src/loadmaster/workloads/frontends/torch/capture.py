@@ -83,11 +83,11 @@ def _parts(made: Any) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any], MakeO
 
 
 _UNRECORDED = (torch.ops.aten.detach.default, torch.ops.aten.lift_fresh.default)
-"""Another name for a tensor, and a constant that Python made: it is there before the step."""
+"""Calls that launch no kernel: another name for a tensor, and a constant that exists before the step."""
 
 
 class _Mode(TorchDispatchMode):  # type: ignore[misc]
-    """Sees every operator below automatic differentiation."""
+    """Intercepts every operator below automatic differentiation."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -96,7 +96,7 @@ class _Mode(TorchDispatchMode):  # type: ignore[misc]
 
 
 class _Unfilled(_Mode):
-    """Leaves out what fills tensors: there are no bytes to fill, and most of a factory's time is spent initialising parameters."""
+    """Skips operators that fill tensors: there are no bytes to fill, and initialising parameters takes most of a factory's time."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         name = func._schema.name.partition("::")[2].removesuffix("_")
@@ -107,9 +107,9 @@ class _Unfilled(_Mode):
 
 @contextmanager
 def _uninitialised() -> Iterator[None]:
-    """Makes the functions of ``torch.nn.init`` return their tensor as it is.
+    """Make the functions of ``torch.nn.init`` return their tensor unchanged.
 
-    Some draw until all values suit, which a tensor without values never answers. Names that were imported from there before still lead
+    Some repeat until all values are in range, which never ends for a tensor without values. Names that were imported before still lead
     to the original functions, whose own helpers are replaced.
     """
     names = [name for name, value in vars(nn.init).items() if isfunction(value) and name.endswith("_")]
@@ -128,7 +128,7 @@ def _as_it_is(tensor: Tensor, *_: Any, **__: Any) -> Tensor:
 
 
 class _Recorder(_Mode):
-    """Passes every call on, and what it did to the recording."""
+    """Runs every call, and adds it to the recording."""
 
     def __init__(self, recording: Recording) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""``torch:module.path:factory``: find the factory, call it, capture what it returns.
+"""Finds the factory of ``torch:module.path:factory``, calls it, and captures the module that it returns.
 
 A factory is a function that may take ``batch`` and returns a module and its example inputs (a tensor, a tuple, or a dict of keyword
 arguments), and optionally a function of the parameters that makes an optimiser, such as ``torch.optim.Adam``. It is looked up on the Python
@@ -24,7 +24,7 @@ VERSION = (2, 13)
 
 
 def load_factory(spot: str, *, batch: int | None = None, name: str | None = None, training: bool = False) -> Graph:
-    """Graph of an inference, or of a training step, of the module that ``module.path:factory`` makes.
+    """Capture the graph of an inference, or of a training step, of the module that ``module.path:factory`` makes.
 
     Raises
     ------
@@ -44,7 +44,7 @@ def load_factory(spot: str, *, batch: int | None = None, name: str | None = None
 
 
 def factory_of(spot: str, batch: int | None = None) -> Callable[[], Any]:
-    """The function ``module.path:factory``, without arguments left open. Raises `ModelError`."""
+    """Return the function ``module.path:factory`` with all arguments bound. Raises `ModelError`."""
     try:
         return _called(_found(spot), batch)
     except ModelError as error:

@@ -1,4 +1,4 @@
-"""From calls of torch operators on tensors without bytes to a :class:`~loadmaster.workloads.graph.Graph`.
+"""Builds a :class:`~loadmaster.workloads.graph.Graph` from calls of torch operators on tensors without bytes.
 
 The calls come from running a module (:mod:`loadmaster.workloads.frontends.torch.capture`) or from a trace that somebody else made
 (:func:`convert`). Tensors that share a storage are one tensor and its aliases, whatever the operators are called: results that lie in an
@@ -32,7 +32,7 @@ _PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float6
 
 @dataclass(frozen=True)
 class Conversion:
-    """A graph, and where the trace's nodes are in it.
+    """A graph, with the operators and tensors that belong to the trace's nodes.
 
     Operators are called as the nodes that they come from. ``tensors_of`` names, for every node, the tensors among the leaves of its
     value, in order; ``graph.tensors[name].storage`` is the tensor that a placement knows.
@@ -88,7 +88,7 @@ def convert(module: fx.GraphModule, *, kinds: Mapping[str, TensorKind], name: st
 
 @dataclass(frozen=True, slots=True)
 class _Signature:
-    """What an operator does to its arguments: their names, which it writes, and which of these it does not read."""
+    """How an operator uses its arguments: their names, which it writes, and which of these it does not read."""
 
     name: str
     arguments: tuple[str, ...]
@@ -128,21 +128,21 @@ class Recording:
         self._inputs: list[str] = []
 
     def given(self, name: str, value: Any, kind: TensorKind) -> None:
-        """A tensor, or several, that are there before the first call."""
+        """Register a tensor, or several, that exist before the first call."""
         for position, tensor in enumerate(_tensors(value)):
             known = self._registered(name if tensor is value else f"{name}.{position}", tensor, kind)
             if kind is TensorKind.INPUT:
                 self._inputs.append(known.name)
 
     def alias(self, name: str, value: Any) -> None:
-        """Another object for what is known already, under its own name if it is but a part of its storage."""
+        """Register another object for a known tensor, under its own name if it is only a part of its storage."""
         for tensor in _tensors(value):
             if self._tensors[self._owner(tensor)].bytes > self._value(tensor).bytes:
                 del self._known[id(tensor)]
                 self._registered(name, tensor, TensorKind.ACTIVATION)
 
     def call(self, name: str, target: Any, args: Any, kwargs: Mapping[str, Any], result: Any) -> None:
-        """One call of an operator, after it ran."""
+        """Record one call of an operator, after it ran."""
         signature = _signature(target)
         args, kwargs = self._replaced(args), {key: self._replaced(value) for key, value in kwargs.items()}
         arguments = dict(zip(signature.arguments, args, strict=False)) | kwargs
@@ -164,7 +164,7 @@ class Recording:
             self._ops.append(Op(name, signature.name, OpClass.VIEW, (Access(source.name, 0),), views))
 
     def graph(self, name: str, source: str, outputs: Iterable[Any]) -> Graph:
-        """What was recorded, without calls on whose results nothing depends; ``outputs`` are the caller's."""
+        """Build the graph of what was recorded, without calls whose results are not used; ``outputs`` go to the caller."""
         names = tuple(dict.fromkeys(value.name for output in outputs for value in self.values(output)))
         ops = self._useful(names)
         leading = [self._tensors[tensor].shape[0] for tensor in self._inputs if self._tensors[tensor].shape]
@@ -180,7 +180,7 @@ class Recording:
         )
 
     def values(self, value: Any) -> tuple[Value, ...]:
-        """What is known of the tensors in a value."""
+        """Return the records of the tensors in a value."""
         return tuple(self._value(tensor) for tensor in _tensors(value))
 
     def _value(self, tensor: torch.Tensor) -> Value:

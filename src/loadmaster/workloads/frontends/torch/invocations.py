@@ -1,4 +1,4 @@
-"""Calls of torch operators as JSON that says everything on which their time depends, and nothing about where they come from.
+"""Calls of torch operators as JSON with all that their time depends on, and nothing that names their origin.
 
 ``["aten.mm.default", positional, keyword]``, where a tensor is ``{"tensor": [dtype, shape, strides]}``, a type ``{"dtype": name}``, a
 device ``{"device": name}``, a layout ``{"layout": name}`` and a memory format ``{"format": name}``; numbers, texts, lists and null are
@@ -22,7 +22,7 @@ class _CannotSay(Exception):
 
 
 def invocation(target: Any, args: Any, kwargs: Mapping[str, Any], results: tuple[str, ...]) -> Invocation | None:
-    """The call of an operator, or None if it cannot be written down."""
+    """Encode the call of an operator; None if an argument has no JSON."""
     tensors: list[str] = []
     try:
         text = _encode([f"{target.namespace}.{target._schema.name.partition('::')[2]}.{target._overloadname}", args, dict(kwargs)], tensors)

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import math
 
+from loadmaster.workloads.frontends.operation_counts import NORMALISATION_STEPS, SOFTMAX_STEPS
 from loadmaster.workloads.frontends.torch.calls import Call, Work, rule
 from loadmaster.workloads.graph import OpClass
 
-SOFTMAX_STEPS = 5
-"""Operations per element of a softmax: maximum, subtract, exponential, sum, divide."""
-NORMALISATION_STEPS = 5
-"""Operations per element of a normalisation: mean, subtract, square, scale, shift."""
-
 ALLOCATIONS = frozenset({"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"})
-"""Make room and write nothing: the tensor's life begins with the kernel that writes it."""
+"""Operators that allocate and write nothing: the tensor's lifetime begins with the kernel that writes it."""
 OVERWRITING = frozenset(
     {"copy", "zero", "fill", "bernoulli", "normal", "uniform", "random", "exponential", "cauchy", "geometric", "log_normal"}
 )
-"""In place, and without a look at the old bytes."""
+"""Operators that write in place without reading the old bytes."""
 RESIZING = frozenset({"resize", "resize_as", "set"})
-"""Change the shape of their argument in place, and may give it another storage."""
+"""Operators that change the shape of their argument in place, and may give it another storage."""
 SHAPE_ONLY = frozenset(
     {"zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like", "new_zeros", "new_ones", "new_full", "resize_as"}
 )
-"""Read the shape of their operand and none of its bytes."""
+"""Operators that use the shape of their operand and none of its bytes."""
 SILENTLY_UPDATED = {
     "native_batch_norm": ("running_mean", "running_var"),
     "cudnn_batch_norm": ("running_mean", "running_var"),
@@ -33,7 +29,7 @@ SILENTLY_UPDATED = {
 
 
 def elementwise(call: Call) -> Work:
-    """One operation for each element of the largest operand."""
+    """Count one operation for each element of the largest operand."""
     return Work(OpClass.ELEMENTWISE, elements=call.largest)
 
 
@@ -72,7 +68,7 @@ def _normalisation(call: Call) -> Work:
 @rule("max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d")
 @rule("avg_pool2d_backward", "avg_pool3d_backward")
 def _pool(call: Call) -> Work:
-    """Every element of the smaller side meets every position of the window."""
+    """Count an operation for every position of the window at every element of the smaller side."""
     window, dimensions = call.arguments["kernel_size"], len(call.results[0].shape) - 2
     small = min(call.first.count, call.results[0].count)
     return Work(OpClass.REDUCTION, elements=small * math.prod(window if len(window) > 1 else (*window,) * dimensions))
@@ -110,6 +106,6 @@ def _movement(call: Call) -> Work:
 
 @rule("embedding", "index", "index_select", "gather", "take", "_unsafe_index", "take_along_dim")
 def _selection(call: Call) -> Work:
-    """Touches only what it takes."""
+    """Count only the bytes that are selected."""
     table = "weight" if "weight" in call.arguments else "self"
     return Work(OpClass.MOVEMENT, touched={table: min(call.tensor(table).bytes, call.results[0].bytes)})

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
+from loadmaster.workloads.frontends.operation_counts import SOFTMAX_STEPS, folded
 from loadmaster.workloads.frontends.torch.calls import Call, Value, Work, product, rule
-from loadmaster.workloads.frontends.torch.ops import SOFTMAX_STEPS
 from loadmaster.workloads.graph import LoopNest
-
-
-def _folded(sizes: Sequence[int]) -> tuple[int, int]:
-    """Rows and columns of any number of spatial dimensions: depth folds into the rows, one dimension is a single row."""
-    return math.prod(sizes[:-1]), sizes[-1]
 
 
 def _pair(values: Sequence[int]) -> tuple[int, int]:
@@ -26,7 +20,7 @@ def _convolution(call: Call, source: Value, result: Value) -> LoopNest:
     transposed = call.arguments["transposed"]
     near = weight.shape[1]
     far = weight.shape[0] // groups
-    (y, x), (r, s) = _folded((source if transposed else result).shape[2:]), _folded(weight.shape[2:])
+    (y, x), (r, s) = folded((source if transposed else result).shape[2:]), folded(weight.shape[2:])
     k, c = (near, far) if transposed else (far, near)
     stride = (1, 1) if transposed else _pair(call.arguments["stride"])
     dilation = _pair(call.arguments["dilation"])
@@ -98,7 +92,7 @@ def _attention(call: Call) -> Work:
 
 @rule(*(f"_scaled_dot_product{name}_backward" for name in _FUSED))
 def _attention_backward(call: Call) -> Work:
-    """The scores once more, and a product each for the gradients of softmax, value, query and key."""
+    """Compute the scores again, then one product each for the gradients of softmax, value, query and key."""
     groups, queries, keys, width, value_width = _scores(call)
     gradient = call.tensor("grad_out" if "grad_out" in call.arguments else "grad_out_")
     query, key, value = (call.tensor(name).name for name in ("query", "key", "value"))

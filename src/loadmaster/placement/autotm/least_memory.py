@@ -1,4 +1,4 @@
-"""What every kernel cannot do without: the placement that takes the least fast memory, and who is to blame if that is too much."""
+"""The placement that takes the least fast memory, and the error that names the kernel if even that exceeds its limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAMED = 5
 
 
 def least_paths(sequence: KernelSequence, arrays: SequenceArrays, moves: bool) -> TensorPaths:
-    """Paths in which each kernel finds in the fast memory only what it must.
+    """Find paths in which each kernel has in the fast memory only operands that it cannot use elsewhere.
 
     Where tensors may not move, one that must be there once is there always. Raises `CapacityError` where even that exceeds a limit.
     """
@@ -65,7 +65,7 @@ def _least_combination(arrays: SequenceArrays, measured: _Measured) -> tuple[Mas
 
 
 def fits(arrays: SequenceArrays, paths: TensorPaths) -> bool:
-    """Whether every kernel has a combination for where its operands are, and room; for tensors that either never move or always do."""
+    """Whether every kernel has a possible combination and room for its operands, for tensors that either never move or always do."""
     workspace, must = least_workspace(arrays), ~np.isfinite(arrays.slow)
     for k, uses, tabled, table, workspaces in _measured_kernels(arrays):
         must[uses] = False
