@@ -182,7 +182,8 @@ class _Pieces:
 
     def _cut_given(self, number: int, storage: str) -> None:
         form, cut = self._divisible[number], self.cuts[number]
-        assert form is not None and isinstance(cut, Grid)
+        assert form is not None
+        assert isinstance(cut, Grid)
         tensor = self.graph.tensors[storage]
         boxes = list(dict.fromkeys(form.needed(self.graph, storage, box) for box in cut.boxes))
         volumes = [volume(box) for box in boxes]
@@ -219,7 +220,8 @@ class _Pieces:
     def _boxed(self, number: int, access: Access, tile: int) -> list[tuple[int, int]]:
         """Parts of an operand that hold something of the box that a piece needs, and the bytes of it."""
         form, cut = self._divisible[number], self.cuts[number]
-        assert form is not None and isinstance(cut, Grid)
+        assert form is not None
+        assert isinstance(cut, Grid)
         needed = form.needed(self.graph, access.tensor, cut.boxes[tile])
         found = []
         for index, part in enumerate(self.parts_of(access.tensor)):

@@ -241,7 +241,8 @@ def _concatenation(node: Node) -> Division:
         if value:
             operands[index] = tuple(Window(a, low=-start, high=-start) if a == axis else Window(a) for a in range(rank))
             start += value.shape[axis]
-    return Division(tuple(range(rank)), operands)
+    # Along the axis itself a piece would read some of the operands only.
+    return Division(tuple(a for a in range(rank) if a != axis), operands)
 
 
 @_rule("Pad")

@@ -1,0 +1,150 @@
+"""Ways to cut networks for a machine, best guesses first; the planner plans with some of them and keeps the best plan.
+
+Every operator that can be cut is tried whole and in parts along its channels and along its rows, and costed as if it ran alone: pieces
+go to the core where they end first, activations are in the fast memory if they fit, and weights come from main memory once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.targets.hardware import Target
+from loadmaster.workloads.graph import Graph
+from loadmaster.workloads.job import Workload
+from loadmaster.workloads.lowering.fuse import FusedOp, fuse
+from loadmaster.workloads.lowering.grid import CHANNELS, Divisible, divisible
+from loadmaster.workloads.lowering.instantiate import Cut, Cuts, lower
+from loadmaster.workloads.lowering.single_assignment import without_updates
+from loadmaster.workloads.lowering.split import WHOLE, choose_split
+
+Floats = NDArray[np.float64]
+
+_GAIN = 0.03
+"""A cut must make an operator faster by this share for each doubling of its pieces, or it is left as it was."""
+
+
+@dataclass(frozen=True)
+class _Network:
+    """A network's fused operators, and how each can be cut."""
+
+    graph: Graph
+    fused: list[FusedOp]
+    forms: list[Divisible | None]
+    plain: list[Cut]
+
+    @staticmethod
+    def of(graph: Graph, target: Target) -> _Network:
+        single = without_updates(graph)
+        fused = fuse(single)
+        room = target.fast.capacity if target.fast else None
+        plain: list[Cut] = [choose_split(f, room) if room else WHOLE for f in fused]
+        return _Network(graph, fused, [divisible(single, f) for f in fused], plain)
+
+    def uniform(self, along: str, parts: int) -> list[Cut]:
+        """Every operator that can be cut along its channels, or rows, in so many parts; the others as they were."""
+        return [self._cut(form, group, along, parts, plain) for form, group, plain in zip(self.forms, self.fused, self.plain, strict=True)]
+
+    def _cut(self, form: Divisible | None, group: FusedOp, along: str, parts: int, plain: Cut) -> Cut:
+        axis = _axis(form, group, along) if form is not None else None
+        if form is None or axis is None:
+            return plain
+        grid = form.grid({axis: parts})
+        return grid if grid.tiles >= plain.tiles else plain
+
+
+def _axis(form: Divisible, group: FusedOp, along: str) -> int | None:
+    """The dimension of an operator's result that holds its channels or its rows; the longest other one that can be cut, if any."""
+    rank = len(form.shape)
+    loops = group.nests[0].loops if group.nests else ()
+    channels = loops.index(CHANNELS) if CHANNELS in loops else (1 if rank > 3 else rank - 1)
+    if along == CHANNELS:
+        return channels if channels in form.axes else None
+    others = [axis for axis in form.axes if axis != channels]
+    return max(others, key=lambda axis: (min(form.shape[axis], 32), -axis), default=None)
+
+
+def candidates(graphs: Sequence[Graph], target: Target) -> Iterator[tuple[str, list[Cuts]]]:
+    """Names and cuts, one for every network: whole operators, then the best of all for each operator, then with fewer pieces."""
+    networks = [_Network.of(graph, target) for graph in graphs]
+    yield "none", [Cuts(network.plain) for network in networks]
+    if len(target.cores) < 2 or not target.main.in_place:
+        return
+    estimates = [_estimates(network, target) for network in networks]
+    for most in sorted({2, 3, len(target.cores), 2 * len(target.cores)}, reverse=True):
+        yield f"up to {most} pieces", [Cuts(_best(options, most)) for options in estimates]
+
+
+@dataclass(frozen=True)
+class _Option:
+    """A way to cut all operators, and the seconds that each then takes."""
+
+    cuts: list[Cut]
+    seconds: Floats
+
+
+def _estimates(network: _Network, target: Target) -> list[_Option]:
+    cores = len(target.cores)
+    options = [network.plain]
+    options += [network.uniform(along, parts) for parts in sorted({2, 3, cores, 2 * cores}) for along in (CHANNELS, "rows")]
+    return [_Option(cuts, _seconds(network, cuts, target)) for cuts in options]
+
+
+def _best(options: Sequence[_Option], most: int) -> list[Cut]:
+    """The fastest cut of every operator into at most so many pieces, where that is worth it."""
+    chosen = list(options[0].cuts)
+    least = options[0].seconds.copy()
+    for option in options[1:]:
+        for number, cut in enumerate(option.cuts):
+            if chosen[number].tiles < cut.tiles <= max(most, chosen[number].tiles) or cut.tiles == chosen[number].tiles:
+                doublings = np.log2(max(1.0, cut.tiles / chosen[number].tiles))
+                if option.seconds[number] < least[number] * (1.0 - _GAIN * doublings):
+                    chosen[number], least[number] = cut, option.seconds[number]
+    return chosen
+
+
+def _seconds(network: _Network, cuts: list[Cut], target: Target) -> Floats:
+    """Seconds of every operator alone on the machine, cut so: what its pieces take on the cores, or the links, whichever is more."""
+    workload = lower([network.graph], target, cuts=[Cuts(cuts)])
+    table = job_table(workload, target)
+    near = target.fast or target.main
+    each = table.moved / np.where(table.operand_write, near.write_bandwidth, near.read_bandwidth)[:, None]
+    busy, shared = np.zeros_like(table.compute), np.zeros(len(table.compute))
+    np.add.at(busy, table.operand_job, each)
+    np.add.at(shared, table.operand_job, each.min(axis=1))
+    durations = np.maximum(table.compute, busy)
+    arriving = _arrivals(workload, target)
+    first = np.concatenate([[0], np.cumsum([cut.tiles for cut in cuts])])
+    spans = list(zip(first[:-1], first[1:], strict=True))
+    main = [arriving[a:b].sum() / target.main.read_bandwidth for a, b in spans]
+    fast = [shared[a:b].sum() + arriving[a:b].sum() / near.write_bandwidth for a, b in spans]
+    listed = [_listed(durations[a:b]) for a, b in spans]
+    return np.maximum(np.maximum(main, fast), listed)
+
+
+def _arrivals(workload: Workload, target: Target) -> Floats:
+    """Bytes that each job is the first to need from main memory: weights, inputs, and activations larger than the fast memory."""
+    room = target.fast.capacity if target.fast else 0
+    seen: set[str] = set()
+    result = np.zeros(len(workload.jobs))
+    for number, job in enumerate(workload.jobs):
+        for operand in job.reads:
+            tensor = workload.tensors[workload.tensor_index[operand.tensor]]
+            if tensor.kind == "activation" and tensor.bytes <= room or operand.tensor in seen:
+                continue
+            seen.add(operand.tensor)
+            result[number] += tensor.bytes
+    return result
+
+
+def _listed(durations: Floats) -> float:
+    """Makespan of a few jobs, the longest first, each on the core where it ends first."""
+    ends = np.zeros(durations.shape[1])
+    for row in durations[np.argsort(-durations.min(axis=1), kind="stable")]:
+        core = int(np.argmin(ends + row))
+        ends[core] += row[core]
+    return float(ends.max())
