@@ -120,6 +120,23 @@ def test_inspect_shows_operators_macs_and_bytes() -> None:
     assert "Conv" in run("inspect", "onnx:resnet50").stdout
 
 
+def test_inspect_calls_free_only_those_operators_of_a_kind_that_are(tmp_path: Path) -> None:
+    """A lookup in a table of weights costs something, and one in a shape, of the same kind, does not."""
+    network = str(FIXTURES / "traced-bert-opset14.onnx.gz")
+    options = ("--dim", "batch=2", "--dim", "steps=16")
+    gathers = json.loads(run("inspect", network, "--json", *options).stdout)["operators"]["Gather"]
+    assert gathers["classes"] == {"movement": 3, "shape": 11}
+    assert gathers["count"] == 14
+    assert gathers["bytes"] > 2 * 16 * 32 * 4
+    rows = [line.split() for line in run("inspect", network, *options).stdout.splitlines() if "Gather " in line or " Mul " in line]
+    assert sorted((row[1], row[3]) for row in rows) == [
+        ("Gather", "movement"),
+        ("Gather", "shape"),
+        ("Mul", "elementwise"),
+        ("Mul", "shape"),
+    ]
+
+
 @pytest.mark.parametrize("command", [["plan"], ["verify"], ["targets"], ["inspect"]])
 def test_every_command_has_an_example_in_its_help(command: list[str]) -> None:
     assert "Example:" in run(*command, "--help").stdout

@@ -49,7 +49,8 @@ def model(
     initialisers = [absent(name, dims) for name, dims in weights.items()] if isinstance(weights, Mapping) else list(weights)
     outs = [onnx.ValueInfoProto(name=name) for name in outputs]
     graph = helper.make_graph(list(nodes), "g", ins, outs, initialisers, value_info=rest.pop("value_info", ()))
-    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1), helper.make_opsetid("acme", 1)]
+    domains = {"": opset, "com.microsoft": 1, "com.microsoft.nchwc": 1, "ai.onnx.preview": 1, "acme": 1}
+    opsets = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
     return helper.make_model(graph, opset_imports=opsets, **rest)
 
 

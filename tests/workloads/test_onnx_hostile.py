@@ -181,19 +181,26 @@ def test_functions_that_call_themselves_or_explode_are_refused(tmp_path: Path):
     assert f"expand to {2**40} operators" in complaint(save(tmp_path, bomb))
 
 
-SAMPLE = gzip.decompress((FIXTURES / "dlrm.onnx.gz").read_bytes())
+SAMPLES = [
+    gzip.decompress((FIXTURES / f"{name}.onnx.gz").read_bytes())
+    for name in ("dlrm", "traced-bert-opset14", "onnxruntime-blocks", "onnxruntime-quantised-optimised")
+]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(cut=st.integers(0, len(SAMPLE)), flips=st.lists(st.tuples(st.integers(0, len(SAMPLE) - 1), st.integers(1, 255)), max_size=4))
-def test_a_damaged_file_gives_a_graph_or_a_model_error(tmp_path: Path, cut: int, flips: list[tuple[int, int]]):
-    data = bytearray(SAMPLE)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    sample=st.sampled_from(SAMPLES),
+    cut=st.floats(0, 1),
+    flips=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), max_size=4),
+)
+def test_a_damaged_file_gives_a_graph_or_a_model_error(tmp_path: Path, sample: bytes, cut: float, flips: list[tuple[float, int]]):
+    data = bytearray(sample)
     for position, mask in flips:
-        data[position] ^= mask
+        data[int(position * len(data))] ^= mask
     path = tmp_path / "damaged.onnx"
-    path.write_bytes(data if flips else data[:cut])
+    path.write_bytes(data if flips else data[: int(cut * len(data))])
     with contextlib.suppress(ModelError):
-        load(path)
+        load(path, dims={"batch": 2, "steps": 16} if sample is SAMPLES[1] else {})
 
 
 def test_two_thousand_operators_load(tmp_path: Path):

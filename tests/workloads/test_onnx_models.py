@@ -40,9 +40,9 @@ def naive_macs(model: onnx.ModelProto) -> int:
     return total
 
 
-def bert_macs(layers: int = 12, width: int = 768, steps: int = 128) -> int:
+def bert_macs(layers: int = 12, width: int = 768, steps: int = 128, inner: int = 3072) -> int:
     """Four projections, two products of attention and two of the MLP in every layer; the pooler at the end."""
-    return layers * (4 * steps * width**2 + 2 * steps**2 * width + 8 * steps * width**2) + width**2
+    return layers * (4 * steps * width**2 + 2 * steps**2 * width + 2 * steps * width * inner) + width**2
 
 
 def gpt2_macs(vocabulary: int = 50257, width: int = 768, steps: int = 128) -> int:
@@ -131,6 +131,16 @@ def test_the_fixtures_are_small_and_say_nothing_about_the_machine_that_made_them
     content = gzip.decompress(path.read_bytes())
     assert path.stat().st_size < 80_000
     assert not any(word in content for word in (b"/home/", b"/tmp/", b"/work/", b"/root/", b"site-packages"))
+
+
+@pytest.mark.parametrize("opset", range(11, 16))
+def test_an_ordinary_bert_of_the_exporter_that_traces_loads_at_every_opset(opset: int):
+    """With an attention mask, which it compares by operators that are functions."""
+    graph = load(FIXTURES / f"traced-bert-opset{opset}.onnx.gz", batch=3, dims={"steps": 24})
+    assert graph.macs == 3 * bert_macs(layers=2, width=32, steps=24, inner=64)
+    assert [graph.tensors[name].shape for name in graph.outputs] == [(3, 24, 32), (3, 32)]
+    assert graph.unknown_ops == {}
+    assert_consistent(graph)
 
 
 def test_a_path_may_be_text_or_a_path_and_a_name_may_be_given():

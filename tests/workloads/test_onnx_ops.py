@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 from tests.support.onnx_builder import absent, constant, graph_of, info, node, only, reads
@@ -246,3 +247,144 @@ def test_a_loop_takes_the_shapes_that_inference_leaves_open_from_the_file(tmp_pa
     )
     assert graph.tensors["y"].shape == (4, 4)
     assert dict(graph.subgraph_ops) == {"Identity": 1, "MatMul": 1}
+
+
+@pytest.mark.parametrize("opset", [*range(12, 17), 21])
+@pytest.mark.parametrize("kind", ["GreaterOrEqual", "LessOrEqual"])
+def test_comparisons_that_are_functions_have_shapes(tmp_path: Path, kind: str, opset: int):
+    graph = graph_of(tmp_path, [node(kind, ["x", "b"], "c"), node("Not", ["c"], "y")], {"x": (4, 1), "b": (5,)}, ["y"], opset=opset)
+    assert (graph.tensors["c"].shape, graph.tensors["c"].dtype) == ((4, 5), "bool")
+
+
+@pytest.mark.parametrize(
+    ("kind", "operands", "opset", "attrs"),
+    [
+        ("MeanVarianceNormalization", ["x"], 9, {}),
+        ("MeanVarianceNormalization", ["x"], 13, {}),
+        ("MeanVarianceNormalization", ["x"], 21, {"axes": [1]}),
+        ("GroupNormalization", ["x", "half", "half"], 18, {"num_groups": 2}),
+        ("GroupNormalization", ["x", "scale", "scale"], 21, {"num_groups": 2}),
+    ],
+)
+def test_normalisations_that_are_functions_have_shapes(tmp_path: Path, kind: str, operands: list[str], opset: int, attrs: dict):
+    """Also with the defaults of their attributes, and where the body depends on the operands."""
+    nodes = [node(kind, operands, "t", **attrs), node("Relu", ["t"], "y")]
+    graph = graph_of(tmp_path, nodes, {"x": (1, 4, 6, 6)}, ["y"], {"half": (2,), "scale": (4,)}, opset=opset)
+    assert graph.tensors["t"].shape == (1, 4, 6, 6)
+    assert graph.ops[0].op_class is OpClass.REDUCTION
+
+
+@pytest.mark.parametrize(
+    ("kind", "shapes", "opset", "attrs", "shape"),
+    [
+        ("Conv", [(1, 4, 8, 8), (6, 4, 3, 3)], 11, {}, (1, 6, 6, 6)),
+        ("ConvTranspose", [(1, 4, 8, 8), (4, 6, 3, 3)], 11, {}, (1, 6, 10, 10)),
+        ("MatMul", [(3, 4), (4, 5)], 9, {}, (3, 5)),
+        ("MaxPool", [(1, 4, 8, 8)], 12, {"kernel_shape": [2, 2]}, (1, 4, 7, 7)),
+        ("GlobalAveragePool", [(1, 4, 8, 8)], 11, {}, (1, 4, 1, 1)),
+        ("Relu", [(2, 3)], 6, {}, (2, 3)),
+        ("Resize", [(1, 4, 8, 8)], 10, {}, (1, 4, 16, 16)),
+    ],
+)
+def test_shapes_do_not_depend_on_types_that_an_older_opset_does_not_list(
+    tmp_path: Path, kind: str, shapes: list[tuple], opset: int, attrs: dict, shape: tuple
+):
+    inputs = [info(f"x{index}", sizes, TensorProto.BFLOAT16) for index, sizes in enumerate(shapes)]
+    extra = [constant("scales", [1, 1, 2, 2], np.float32)] if kind == "Resize" else []
+    operands = [item.name for item in inputs] + [weight.name for weight in extra]
+    nodes = [node(kind, operands, "t", **attrs), node("Identity", ["t"], "y")]
+    graph = graph_of(tmp_path, nodes, inputs, ["y"], extra, opset=opset)
+    assert (graph.tensors["t"].shape, graph.tensors["t"].dtype) == (shape, "bfloat16")
+
+
+@pytest.mark.parametrize("kind", ["Relu", "Sigmoid", "Exp", "Sqrt", "Tanh", "Elu", "Neg"])
+def test_the_first_opset_infers_by_the_definitions_of_later_ones(tmp_path: Path, kind: str):
+    graph = graph_of(tmp_path, [node(kind, ["x"], "t"), node("Abs", ["t"], "y")], {"x": (2, 3)}, ["y"], opset=1)
+    assert graph.tensors["t"].shape == (2, 3)
+
+
+def test_weights_inside_bodies_count_and_are_read(tmp_path: Path):
+    """Both branches call theirs by one name, and one hides another body."""
+
+    def branch(width: int, *nodes: onnx.NodeProto) -> onnx.GraphProto:
+        product = node("MatMul", ["x", "w"], "t")
+        return helper.make_graph([*nodes, product], "branch", [], [info("t", None)], [absent("w", (4, width))])
+
+    inner = helper.make_graph([node("Constant", [], "k", value=constant("", np.ones((3, 5)), np.float32))], "inner", [], [info("k", None)])
+    hiding = node("If", ["c"], "u", then_branch=inner, else_branch=inner)
+    nodes = [node("If", ["c"], "y", name="choice", then_branch=branch(4), else_branch=branch(4, hiding))]
+    graph = graph_of(tmp_path, nodes, [info("c", (), TensorProto.BOOL), info("x", (4, 4))], ["y"])
+    weights = [tensor.bytes for tensor in graph.tensors.values() if tensor.kind is TensorKind.WEIGHT]
+    assert sorted(weights) == [60, 60, 64, 64]
+    assert graph.bytes_of(TensorKind.WEIGHT) == 248
+    assert sum(reads(only(graph, "If")).values()) == 1 + 64 + 248
+
+
+def test_a_body_sees_the_constants_that_it_captures(tmp_path: Path):
+    """The new shape inside the loop is known only outside it."""
+    body = helper.make_graph(
+        [node("Identity", ["go"], "go2"), node("Reshape", ["x", "target"], "r")],
+        "body",
+        [info("i", (), TensorProto.INT64), info("go", (), TensorProto.BOOL)],
+        [info("go2", (), TensorProto.BOOL), info("r", None)],
+    )
+    nodes = [node("Loop", ["n", ""], "all", body=body), node("ReduceSum", ["all"], "y")]
+    noted = [info("all", (3, 2, 6))]
+    graph = graph_of(tmp_path, nodes, {"x": (3, 4)}, ["y"], [constant("n", 3), constant("target", [2, 6])], value_info=noted)
+    assert graph.tensors["all"].shape == (3, 2, 6)
+    scan = helper.make_graph([node("Unsqueeze", ["row", "target"], "r")], "scan", [info("row", None)], [info("r", None)])
+    nodes = [node("Scan", ["x"], "all", body=scan, num_scan_inputs=1), node("Relu", ["all"], "y")]
+    graph = graph_of(tmp_path, nodes, {"x": (3, 4)}, ["y"], [constant("target", [0])])
+    assert graph.tensors["all"].shape == (3, 1, 4)
+
+
+def test_what_is_empty_inside_a_network_is_a_constant(tmp_path: Path):
+    """The half of a rotation that is left alone, say, where all is turned."""
+    cuts = [constant(name, [value]) for name, value in {"zero": 0, "end": 4, "axis": 1}.items()]
+    nodes = [
+        node("Slice", ["x", "zero", "end", "axis"], "all"),
+        node("Slice", ["x", "end", "end", "axis"], "none"),
+        node("Neg", ["all"], "turned"),
+        node("Concat", ["turned", "none"], "y", axis=1),
+    ]
+    graph = graph_of(tmp_path, nodes, {"x": (3, 4)}, ["y"], cuts)
+    assert [op.op_class.value for op in graph.ops] == ["view", "shape", "elementwise", "view"]
+    assert "none" not in graph.tensors
+
+
+def test_an_empty_input_of_which_nothing_needs_an_element_is_no_input(tmp_path: Path):
+    inputs = [info("x", (3, 4)), info("like", (0,), TensorProto.FLOAT16), info("axes", (0,), TensorProto.INT64)]
+    nodes = [node("CastLike", ["x", "like"], "h"), node("ReduceMax", ["h", "axes"], "y", keepdims=0)]
+    graph = graph_of(tmp_path, nodes, inputs, ["y"])
+    assert graph.inputs == ("x",)
+    assert graph.tensors["y"].shape == ()
+    assert graph.tensors["y"].dtype == "float16"
+
+
+def test_fourier_transforms_count_as_fast_ones(tmp_path: Path):
+    weights = [constant("axis", 1), constant("step", 4), absent("window", (16,))]
+    nodes = [
+        node("DFT", ["c", "", "axis"], "full"),
+        node("DFT", ["r", "", "axis"], "half", onesided=1),
+        node("STFT", ["r", "step", "window"], "short", onesided=1),
+    ]
+    graph = graph_of(tmp_path, nodes, {"c": (3, 32, 2), "r": (3, 32, 1)}, ["full", "half", "short"], weights, opset=20)
+    assert [graph.tensors[name].shape for name in graph.outputs] == [(3, 32, 2), (3, 17, 2), (3, 5, 9, 2)]
+    frame = 5 * 16 * 4 // 2 + 16
+    assert [op.elements for op in graph.ops] == [3 * 5 * 32 * 5, 3 * 5 * 32 * 5 // 2, 3 * 5 * frame]
+    assert {op.op_class for op in graph.ops} == {OpClass.REDUCTION}
+
+
+def test_a_transform_of_an_older_opset_has_its_axis_in_an_attribute(tmp_path: Path):
+    graph = graph_of(tmp_path, [node("DFT", ["c"], "y", axis=2)], {"c": (3, 5, 8, 2)}, ["y"], opset=17)
+    assert graph.ops[0].elements == 15 * 5 * 8 * 3
+
+
+def test_windows_whose_length_the_caller_gives_are_arithmetic(tmp_path: Path):
+    kinds = ("HannWindow", "HammingWindow", "BlackmanWindow")
+    nodes = [node(kind, ["n"], kind) for kind in kinds]
+    noted = [info(kind, (16,)) for kind in kinds]
+    nodes += [node("Relu", [kind], f"{kind}_") for kind in kinds]
+    inputs = [info("n", (), TensorProto.INT64)]
+    graph = graph_of(tmp_path, nodes, inputs, [f"{kind}_" for kind in kinds], value_info=noted)
+    assert [op.elements for op in graph.ops[:3]] == [64, 64, 128]

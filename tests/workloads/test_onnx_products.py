@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 from tests.support.onnx_builder import absent, constant, graph_of, info, node, only, reads
 
 from loadmaster.core.errors import ModelError
@@ -193,3 +193,28 @@ def test_a_product_of_damaged_attributes_names_the_operator(tmp_path: Path):
     conv = node("Conv", ["x", "w"], "y", name="broken", group=0)
     with pytest.raises(ModelError, match=r"net\.onnx: .*'broken' \(Conv\)"):
         graph_of(tmp_path, [conv], {"x": (1, 8, 6, 6)}, ["y"], {"w": (16, 8, 1, 1)}, value_info=[info("y", (1, 16, 6, 6))])
+
+
+def test_flexible_attention_is_attention_and_its_bodies_are_counted(tmp_path: Path):
+    inputs = {"q": (2, 8, 5, 64), "k": (2, 2, 7, 64), "v": (2, 2, 7, 32)}
+    body = helper.make_graph([node("Tanh", ["s"], "t")], "score", [info("s", None)], [info("t", None)])
+    attention = node("FlexAttention", ["q", "k", "v"], "y", domain="ai.onnx.preview", score_mod=body)
+    graph = graph_of(tmp_path, [attention], inputs, ["y"], opset=26)
+    op = only(graph, "FlexAttention")
+    assert (op.op_class.value, op.macs, op.elements) == ("product", 2 * 8 * 5 * 7 * (64 + 32), 5 * 2 * 8 * 5 * 7)
+    assert dict(graph.subgraph_ops) == {"Tanh": 1}
+
+
+@pytest.mark.parametrize(("update", "nests", "elements"), [("linear", 2, 0), ("gated", 2, 24), ("delta", 3, 12), ("gated_delta", 3, 36)])
+def test_linear_attention_counts_what_its_rule_does_at_every_step(tmp_path: Path, update: str, nests: int, elements: int):
+    """Two query heads share each state of 4 x 6."""
+    inputs = {"q": (2, 5, 16), "k": (2, 5, 8), "v": (2, 5, 12)}
+    operands = [*inputs, "", "decay" if "gated" in update else "", "rate" if "delta" in update else ""]
+    inputs |= {name: (2, 5, 2) for name in operands[4:] if name}
+    attention = node("LinearAttention", operands, ["y", "s"], q_num_heads=4, kv_num_heads=2, update_rule=update)
+    op = only(graph_of(tmp_path, [attention], inputs, ["y", "s"], opset=27), "LinearAttention")
+    states = 2 * 2 * 5
+    assert len(op.nests) == nests
+    assert op.macs == states * 24 * (nests + 1)
+    assert op.elements == states * elements
+    assert {nest.repeats for nest in op.nests} == {5}

@@ -382,3 +382,111 @@ def test_networks_of_the_benchmarks_are_understood(factory: str, monkeypatch: py
     graph = lm.load(f"torch:benchmarks.networks.{factory}", batch=2)
     assert not graph.unknown_ops
     assert graph.macs > 10**9
+
+
+TRANSFORMERS = """
+from transformers import (BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM,
+                          MambaConfig, MambaForCausalLM, SwinConfig, SwinModel, T5Config, T5ForConditionalGeneration,
+                          ViTConfig, ViTForImageClassification)
+
+WIDE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
+def ids():
+    return torch.zeros(2, 16, dtype=torch.long)
+
+def texts():
+    return {"input_ids": ids(), "attention_mask": torch.ones(2, 16, dtype=torch.long)}
+
+def vit():
+    images = {"pixel_values": torch.rand(2, 3, 32, 32), "labels": torch.zeros(2, dtype=torch.long)}
+    return ViTForImageClassification(ViTConfig(image_size=32, patch_size=8, **WIDE)), images
+
+def bert():
+    model = BertForSequenceClassification(BertConfig(vocab_size=100, **WIDE))
+    return model, {**texts(), "labels": torch.zeros(2, dtype=torch.long)}, torch.optim.AdamW
+
+def gpt2():
+    return GPT2LMHeadModel(GPT2Config(vocab_size=100, n_embd=32, n_layer=2, n_head=4)), {**texts(), "labels": ids()}
+
+def llama():
+    config = LlamaConfig(vocab_size=100, num_key_value_heads=2, **WIDE)
+    return LlamaForCausalLM(config), {**texts(), "labels": ids()}
+
+def t5():
+    config = T5Config(vocab_size=100, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, decoder_start_token_id=0)
+    return T5ForConditionalGeneration(config), {**texts(), "labels": ids()}
+
+def mamba():
+    config = MambaConfig(vocab_size=100, hidden_size=32, num_hidden_layers=2, state_size=8)
+    return MambaForCausalLM(config), {"input_ids": ids(), "labels": ids()}
+
+def swin():
+    return SwinModel(SwinConfig(image_size=32, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4)), torch.rand(2, 3, 32, 32)
+"""
+
+LAYER = 32 * (4 * 32 * 32 + 2 * 16 * 32 + 2 * 32 * 64)
+"""Multiply-accumulates of a layer of two texts of 16 steps: projections, attention, two layers behind it."""
+FORWARD = {
+    "vit": 2 * 16 * 32 * 192 + 2 * (34 * (4 * 32 * 32 + 2 * 32 * 64) + 2 * 2 * 17 * 17 * 32) + 2 * 2 * 32,
+    "bert": 2 * LAYER + 2 * 32 * (32 + 2),
+    "gpt2": 2 * (LAYER + 32 * 2 * 32 * 64) + 32 * 32 * 100,
+    "llama": 2 * (LAYER - 32 * 32 * 32 + 32 * 32 * 64) + 32 * 32 * 100,
+    "t5": 2 * LAYER + 2 * (LAYER + 32 * (4 * 32 * 32 + 2 * 16 * 32)) + 32 * 32 * 100,
+}
+
+
+@pytest.mark.parametrize("factory", ["vit", "bert", "gpt2", "llama", "t5", "mamba", "swin"])
+def test_networks_of_hugging_face_are_understood_forward_and_in_training(load: Loader, factory: str) -> None:
+    pytest.importorskip("transformers")
+    forward, step = load(TRANSFORMERS, factory), load(TRANSFORMERS, factory, training=True)
+    assert forward.unknown_ops == step.unknown_ops == {}
+    assert forward.macs == FORWARD.get(factory, forward.macs)
+    assert 2 * forward.macs < step.macs <= 3.1 * forward.macs
+
+
+def test_initialisers_that_look_at_values_do_not_stop_a_factory(load: Loader) -> None:
+    code = """
+    from torch.nn.init import trunc_normal_
+
+    def net():
+        layer = nn.Linear(8, 8)
+        trunc_normal_(layer.weight, std=0.02)
+        nn.init.trunc_normal_(layer.bias)
+        nn.init.orthogonal_(layer.weight)
+        return layer, torch.rand(2, 8)
+    """
+    assert kernels(load(code)) == ["addmm"]
+    assert torch.nn.init.trunc_normal_(torch.zeros(1000)).std() > 0.5
+
+
+def test_shapes_that_change_in_place_are_views_and_constants_are_there_before(load: Loader) -> None:
+    code = """
+    class Net(nn.Module):
+        def forward(self, x):
+            x = (x * 2).unsqueeze_(0).transpose_(1, 2)
+            x = functional.softplus(x.masked_fill(x < 0, torch.tensor(3.0)))
+            return x.squeeze_(0) @ torch.ones(4, 2)
+
+    def net():
+        return Net(), torch.rand(4, 6)
+
+    class Trained(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(6, 6)
+
+        def forward(self, x):
+            return functional.softplus(self.inner(x))
+
+    def trained():
+        return Trained(), torch.rand(4, 6)
+    """
+    graph = load(code)
+    assert kernels(graph) == ["mul", "lt", "masked_fill", "softplus", "ones", "mm"]
+    product = next(op for op in graph.ops if op.nests)
+    assert product.macs == 6 * 4 * 2
+    assert graph.unknown_ops == {}
+    fill = next(op for op in graph.ops if op.kind == "masked_fill")
+    assert (fill.op_class, fill.elements) == (OpClass.ELEMENTWISE, 24)
+    assert graph.tensors[fill.reads[-1].tensor].kind is TensorKind.WEIGHT
+    backward = next(op for op in load(code, "trained", training=True).ops if op.kind == "softplus_backward")
+    assert (backward.op_class, backward.elements) == (OpClass.ELEMENTWISE, 24)

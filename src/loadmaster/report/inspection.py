@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -37,20 +38,44 @@ def inspection_json(graph: Graph) -> dict[str, Any]:
         "weight_bytes": graph.bytes_of(TensorKind.WEIGHT),
         "input_bytes": graph.bytes_of(TensorKind.INPUT),
         "activation_bytes": graph.bytes_of(TensorKind.ACTIVATION),
-        "operators": {kind: {"class": row[0], "count": row[1], "macs": row[2]} for kind, row in _by_kind(graph).items()},
+        "operators": _as_json(_rows(graph)),
         "not_understood": graph.unknown_ops,
         "inside_control_flow": dict(graph.subgraph_ops),
         "notes": list(graph.notes),
     }
 
 
-def _by_kind(graph: Graph) -> dict[str, tuple[str, int, int]]:
-    """Class, count and MACs of every kind of operator, most MACs first."""
-    rows: dict[str, tuple[str, int, int]] = {}
+@dataclass
+class _Row:
+    """Operators of one kind that are planned alike; ``elements`` are scalar operations, ``bytes`` those read and written."""
+
+    count: int = 0
+    macs: int = 0
+    elements: int = 0
+    bytes: int = 0
+
+
+def _rows(graph: Graph) -> dict[tuple[str, OpClass], _Row]:
+    """Operators by kind and class, most MACs first: the same kind may cost something here and nothing there."""
+    rows: dict[tuple[str, OpClass], _Row] = {}
     for op in graph.ops:
-        _, count, macs = rows.get(op.kind, ("", 0, 0))
-        rows[op.kind] = (str(op.op_class), count + 1, macs + op.macs)
-    return dict(sorted(rows.items(), key=lambda item: (-item[1][2], -item[1][1], item[0])))
+        row = rows.setdefault((op.kind, op.op_class), _Row())
+        row.count += 1
+        row.macs += op.macs
+        row.elements += op.elements
+        row.bytes += sum(access.bytes for access in (*op.reads, *op.writes))
+    return dict(sorted(rows.items(), key=lambda item: (-item[1].macs, -item[1].elements, -item[1].bytes, -item[1].count, item[0])))
+
+
+def _as_json(rows: dict[tuple[str, OpClass], _Row]) -> dict[str, Any]:
+    """Totals of each kind, and how many operators of it are planned as which class."""
+    kinds: dict[str, Any] = {}
+    for (kind, op_class), row in rows.items():
+        total = kinds.setdefault(kind, {"classes": {}, "count": 0, "macs": 0, "elements": 0, "bytes": 0})
+        total["classes"][str(op_class)] = row.count
+        for name, value in asdict(row).items():
+            total[name] += value
+    return kinds
 
 
 def _totals(graph: Graph) -> Table:
@@ -71,10 +96,14 @@ def _shape(graph: Graph, name: str) -> str:
 
 
 def _operators(graph: Graph) -> Table:
-    table = Table("operator", "planned as")
-    table.add_column("count", justify="right")
-    table.add_column("MACs", justify="right")
-    for kind, (op_class, count, macs) in _by_kind(graph).items():
+    table = Table()
+    table.add_column("operator", overflow="fold")
+    table.add_column("planned as")
+    for title in ("count", "MACs", "scalar ops", "bytes"):
+        table.add_column(title, justify="right")
+    for (kind, op_class), row in _rows(graph).items():
         free = op_class in (OpClass.VIEW, OpClass.SHAPE)
-        table.add_row(escape(kind), f"{op_class} (free)" if free else op_class, str(count), format_count(macs) if macs else "")
+        costs = (format_count(row.macs) if row.macs else "", format_count(row.elements) if row.elements else "")
+        moved = format_bytes(row.bytes) if row.bytes and not free else ""
+        table.add_row(escape(kind), f"{op_class} (free)" if free else op_class, str(row.count), *costs, moved)
     return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loadmaster.workloads.frontends.onnx.contrib import MICROSOFT
@@ -10,6 +11,11 @@ from loadmaster.workloads.frontends.onnx.products import product
 from loadmaster.workloads.frontends.onnx.rules import rule
 from loadmaster.workloads.frontends.onnx.types import Node, Work
 from loadmaster.workloads.graph import LoopNest
+
+PREVIEW = "ai.onnx.preview"
+
+DELTA_STEPS = 2
+"""Operations per element of a delta rule's value: the difference to what the state holds, and its rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,27 +69,96 @@ def _between(node: Node, heads: Heads) -> Work:
     return product(*heads.nests(query, key, value, node.result.name), elements=heads.elements)
 
 
-@rule("Attention", domain=MICROSOFT)
+@rule("FlexAttention", domain=PREVIEW)
+def _flexible_attention(node: Node) -> Work:
+    """As in `Attention`; what its bodies do to the scores is counted with the operators of bodies."""
+    (batch, heads, queries, width), (_, kv_heads, keys, _), (_, _, _, value_width) = (node.shape(index) for index in range(3))
+    return _between(node, Heads(batch, heads, kv_heads, queries, keys, width, value_width))
+
+
+@rule("LinearAttention")
+@rule("LinearAttention", domain=MICROSOFT)
+def _linear_attention(node: Node) -> Work:
+    """A recurrence over the steps: what the state holds for the key is looked up, the state is updated, and the query reads it.
+
+    The look-up belongs to the delta rules, the decay of the whole state to the gated ones. Chunks of several steps do more at once.
+    """
+    batch, steps, _ = node.shape(0)
+    queries, states = node.attrs["q_num_heads"], node.attrs["kv_num_heads"]
+    key, value = node.shape(1)[2] // states, node.shape(2)[2] // states
+    how = node.attrs.get("update_rule", "gated_delta")
+    groups = batch * states
+    lookup = LoopNest(k=value, c=key, groups=groups, repeats=steps)
+    update = LoopNest(k=value, c=1, y=key, groups=groups, repeats=steps, input=node.label(1), weight=node.label(2))
+    rows = max(1, queries // states)
+    reading = LoopNest(k=value, c=key, y=rows, groups=groups, repeats=steps, input=node.label(0), output=node.result.name)
+    decay = groups * steps * key * value if "gated" in how else 0
+    delta = DELTA_STEPS * groups * steps * value if "delta" in how else 0
+    return product(*([lookup] if "delta" in how else []), update, reading, elements=decay + delta)
+
+
+@rule("Attention", "DecoderMaskedSelfAttention", domain=MICROSOFT)
 def _projected_attention(node: Node) -> Work:
-    """One matrix holds the projections to queries, keys and values."""
+    return projected(node, 1, past=4)
+
+
+def projected(
+    node: Node, weight: int, past: int, projections: Sequence[LoopNest] | None = None, widths: Sequence[int] | None = None
+) -> Work:
+    """Attention over operand 0 with its projections to queries, keys and values: one matrix, operand ``weight``, unless given.
+
+    ``widths`` are those of queries, keys and values over all heads; earlier steps are in operand ``past``.
+    """
     batch, steps, inner = node.shape(0)
-    weight, count = node.shape(1), node.attrs["num_heads"]
-    past = node.optional(4)
-    sizes = node.attrs.get("qkv_hidden_sizes") or [weight[1] // 3] * 3
-    keys = steps + (past.shape[3] if past else 0)
+    columns, count = node.shape(weight)[1], node.attrs["num_heads"]
+    earlier = node.optional(past)
+    sizes = widths or node.attrs.get("qkv_hidden_sizes") or [columns // 3] * 3
+    keys = steps + (earlier.shape[3] if earlier else 0)
     heads = Heads(batch, count, count, steps, keys, sizes[0] // count, sizes[2] // count)
-    projection = LoopNest(k=weight[1], c=inner, y=batch * steps, input=node.label(0), weight=node.label(1))
-    return product(projection, *heads.nests("", "", "", node.result.name), elements=heads.elements)
+    one = LoopNest(k=columns, c=inner, y=batch * steps, input=node.label(0), weight=node.label(weight))
+    return product(*(projections or [one]), *heads.nests("", "", "", node.result.name), elements=heads.elements)
+
+
+@rule("LongformerAttention", domain=MICROSOFT)
+def _local_attention(node: Node) -> Work:
+    return _windowed(node, 1, 4)
+
+
+@rule("QOrderedLongformerAttention", domain=MICROSOFT)
+def _quantised_local_attention(node: Node) -> Work:
+    return _windowed(node, 2, 8)
+
+
+def _windowed(node: Node, weight: int, global_weight: int) -> Work:
+    """Each step attends to a window on both sides; how many attend to all is known only at run time, and left out."""
+    batch, steps, inner = node.shape(0)
+    count, seen = node.attrs["num_heads"], min(steps, 2 * node.attrs["window"] + 1)
+    width = inner // count
+    projections = [
+        LoopNest(k=node.shape(at)[1], c=inner, y=batch * steps, input=node.label(0), weight=node.label(at))
+        for at in (weight, global_weight)
+    ]
+    heads = Heads(batch, count, count, steps, seen, width, width)
+    return product(*projections, *heads.nests("", "", "", node.result.name), elements=heads.elements)
 
 
 @rule("MultiHeadAttention", domain=MICROSOFT)
 def _multi_head_attention(node: Node) -> Work:
-    """Separate operands, or packed ones with five dimensions; key and value may be laid out by head; earlier steps in 6 and 7."""
+    return _between_heads(node, past=6)
+
+
+@rule("DecoderMaskedMultiHeadAttention", domain=MICROSOFT)
+def _decoding_attention(node: Node) -> Work:
+    return _between_heads(node, past=5)
+
+
+def _between_heads(node: Node, past: int) -> Work:
+    """Separate operands, or packed ones with five dimensions; key and value may be laid out by head; earlier keys in ``past``."""
     query, count = node.shape(0), node.attrs["num_heads"]
-    key, past = node.optional(1), node.optional(6)
+    key, earlier = node.optional(1), node.optional(past)
     width = query[4] if len(query) == 5 else query[2] // count
     keys = query[1] if key is None else key.shape[2] if len(key.shape) == 4 else key.shape[1]
-    keys += past.shape[2] if past else 0
+    keys += earlier.shape[2] if earlier else 0
     heads = Heads(query[0], count, count, query[1], keys, width, node.result.shape[2] // count)
     return _between(node, heads)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import onnx
 
 from loadmaster.workloads.frontends.onnx.inputs import bind_inputs
-from loadmaster.workloads.frontends.onnx.order import dependencies, execution_order, initialiser_names
+from loadmaster.workloads.frontends.onnx.order import captured, dependencies, execution_order, initialiser_names
 from loadmaster.workloads.frontends.onnx.rules import rule_of
 from loadmaster.workloads.frontends.onnx.shapes import Shapes
 from loadmaster.workloads.frontends.onnx.types import ELEMENT_BITS, Value, dtype_name
@@ -35,7 +35,7 @@ def build_graph(
     order = execution_order(graph)
     initialised = set(initialiser_names(graph))
     inputs = [item for item in graph.input if item.name not in initialised]
-    sizes, input_shapes = bind_inputs(graph, inputs, batch, dims)
+    sizes, input_shapes = bind_inputs(graph, inputs, batch, dims, spent_inputs(graph))
     noted = {item.name: item.type for item in (*graph.value_info, *graph.output) if item.type.WhichOneof("value")}
     shapes = Shapes({item.domain: item.version for item in model.opset_import}, sizes, noted)
     needed = frozenset(name for node in graph.node for name in dependencies(node)) | {item.name for item in graph.output}
@@ -51,6 +51,7 @@ def build_graph(
     for index in order:
         walk.visit(graph.node[index], names[index])
     outputs = tuple(item.name for item in graph.output)
+    supplied = tuple(name for name, shape in input_shapes.items() if 0 not in shape)
     ops = operators(walk.steps, set(outputs))
     leading = [shape[0] for shape in input_shapes.values() if shape]
     return Graph(
@@ -58,13 +59,23 @@ def build_graph(
         source=source,
         precision=precision or dominant_precision(ops, walk.values),
         ops=ops,
-        tensors=tensors(ops, walk.values, (*input_shapes, *outputs)),
-        inputs=tuple(input_shapes),
+        tensors=tensors(ops, walk.values, (*supplied, *outputs)),
+        inputs=supplied,
         outputs=outputs,
         batch=leading[0] if leading else 1,
         subgraph_ops=dict(sorted(walk.subgraph_ops.items())),
         notes=notes,
     )
+
+
+def spent_inputs(graph: onnx.GraphProto) -> frozenset[str]:
+    """Inputs of whose elements no operator needs any: they say a type or, where they are constants, axes and sizes."""
+    used = {item.name for item in graph.output}
+    for node in graph.node:
+        planning = rule_of(node.domain, node.op_type).planning
+        used.update(name for index, name in enumerate(node.input) if index not in planning)
+        used |= captured(node)
+    return frozenset(item.name for item in graph.input) - used
 
 
 def operator_names(graph: onnx.GraphProto) -> tuple[list[str], tuple[str, ...]]:
@@ -99,7 +110,7 @@ def operators(steps: list[Step], outputs: set[str]) -> tuple[Op, ...]:
 
 
 def _operator(step: Step, reads: tuple[Access, ...], used: set[str]) -> Op:
-    work, written = step.work, [value for value in step.node.outputs if value]
+    work, written = step.work, [value for value in step.node.outputs if value and value.count]
     if work.op_class is OpClass.SHAPE:
         written = [value for value in written if value.name in used]
     writes = tuple(Access(value.name, 0 if work.op_class is OpClass.VIEW else value.bytes) for value in written)

@@ -46,9 +46,13 @@ class Sizes:
 
 
 def bind_inputs(
-    graph: onnx.GraphProto, inputs: Sequence[onnx.ValueInfoProto], batch: int | None, dims: Mapping[str, int]
+    graph: onnx.GraphProto,
+    inputs: Sequence[onnx.ValueInfoProto],
+    batch: int | None,
+    dims: Mapping[str, int],
+    spent: frozenset[str] = frozenset(),
 ) -> tuple[Sizes, dict[str, Shape]]:
-    """Sizes for the whole file, and the shape of each input.
+    """Sizes for the whole file, and the shape of each input; those in ``spent`` may be empty, because nothing needs their elements.
 
     Raises
     ------
@@ -60,7 +64,7 @@ def bind_inputs(
     sizes = _given(graph, dims)
     if batch is not None:
         _set_batch(sizes, inputs, batch)
-    shapes = {item.name: _shape(sizes, item) for item in inputs}
+    shapes = {item.name: _empty(item) if item.name in spent and _is_empty(item) else _shape(sizes, item) for item in inputs}
     complaints = _complaints(inputs, shapes)
     if complaints:
         raise ModelError("; ".join(complaints))
@@ -132,6 +136,14 @@ def _shape(sizes: Sizes, item: onnx.ValueInfoProto) -> tuple[int | None, ...]:
     if sizes.rebatched and shape and shape[0] == sizes.old_batch:
         shape[0] = sizes.batch
     return tuple(shape)
+
+
+def _is_empty(item: onnx.ValueInfoProto) -> bool:
+    return any(dim.HasField("dim_value") and dim.dim_value == 0 for dim in _dims(item))
+
+
+def _empty(item: onnx.ValueInfoProto) -> tuple[int | None, ...]:
+    return tuple(max(0, dim.dim_value) for dim in _dims(item))
 
 
 def _complaints(inputs: Sequence[onnx.ValueInfoProto], shapes: Mapping[str, tuple[int | None, ...]]) -> list[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.onnx.contrib import MICROSOFT, matrix_shapes
+from loadmaster.workloads.frontends.onnx.contrib import MICROSOFT, NCHWC, channels_first, matrix_shapes
+from loadmaster.workloads.frontends.onnx.elementwise import NORMALISATION_STEPS
 from loadmaster.workloads.frontends.onnx.rules import rule
 from loadmaster.workloads.frontends.onnx.types import Node, Shape, Work
 from loadmaster.workloads.graph import LoopNest, OpClass
@@ -35,10 +37,14 @@ def _pair(values: list[int] | None) -> tuple[int, int]:
 
 
 def convolution(node: Node, data: int, weight: int, positions: Shape) -> LoopNest:
-    """Nest of a convolution whose weight is laid out (K, C / groups, taps...)."""
+    """Nest of a convolution whose weight is laid out (K, C / groups, taps...).
+
+    In blocks of channels, the weight alone tells how many there are: the operand may be padded to whole blocks.
+    """
     filters = node.shape(weight)
     groups = node.attrs.get("group", 1)
-    if groups < 1 or node.shape(data)[1] != filters[1] * groups or filters[0] % groups:
+    fits = node.domain == NCHWC or node.shape(data)[1] == filters[1] * groups
+    if groups < 1 or not fits or filters[0] % groups:
         channels = f"{node.shape(data)[1]} channels, weights of shape {list(filters)} and {groups} groups"
         raise ModelError(f"its input of {channels} do not fit together: the file is damaged, export it again")
     (y, x), (r, s) = _folded(positions), _folded(filters[2:])
@@ -60,14 +66,38 @@ def convolution(node: Node, data: int, weight: int, positions: Shape) -> LoopNes
 
 
 @rule("Conv", "ConvInteger", "DeformConv")
-@rule("FusedConv", domain=MICROSOFT)
+@rule("FusedConv", "NhwcConv", "NhwcFusedConv", domain=MICROSOFT)
+@rule("Conv", domain=NCHWC)
 def _conv(node: Node) -> Work:
+    node = channels_first(node)
     return product(convolution(node, 0, 1, node.result.shape[2:]))
 
 
 @rule("QLinearConv")
+@rule("QLinearConv", domain=MICROSOFT)
 def _quantised_conv(node: Node) -> Work:
+    node = channels_first(node)
     return product(convolution(node, 0, 3, node.result.shape[2:]))
+
+
+@rule("CausalConvWithState")
+@rule("CausalConvWithState", domain=MICROSOFT)
+def _causal_conv(node: Node) -> Work:
+    """Each channel by itself, over the current and the earlier steps."""
+    shape, taps = node.shape(0), node.shape(1)[-1]
+    channels = node.shape(1)[0]
+    nest = LoopNest(
+        k=1,
+        c=1,
+        x=math.prod(shape[1:]) // channels,
+        s=taps,
+        groups=channels,
+        batch=shape[0],
+        input=node.label(0),
+        weight=node.label(1),
+        output=node.result.name,
+    )
+    return product(nest)
 
 
 @rule("ConvTranspose")
@@ -109,45 +139,100 @@ def matrix_nest(a: Shape, b: Shape, names: tuple[str, str, str]) -> LoopNest:
     return LoopNest(right[-1], left[-1], rows, groups=groups, batch=batch, input=names[0], weight=names[1], output=names[2])
 
 
-def _matmul(node: Node, a: int, b: int) -> Work:
+def matmul(node: Node, a: int, b: int) -> Work:
+    """Product of operands ``a`` and ``b`` by numpy's rules."""
     return product(matrix_nest(node.shape(a), node.shape(b), (node.label(a), node.label(b), node.result.name)))
 
 
 @rule("MatMul", "MatMulInteger")
-@rule("MatMulIntegerToFloat", "DynamicQuantizeMatMul", domain=MICROSOFT)
+@rule("GemmFastGelu", domain=MICROSOFT)
 def _plain_matmul(node: Node) -> Work:
-    return _matmul(node, 0, 1)
+    return matmul(node, 0, 1)
 
 
 @rule("QLinearMatMul")
 def _quantised_matmul(node: Node) -> Work:
-    return _matmul(node, 0, 3)
+    return matmul(node, 0, 3)
 
 
-@rule("FusedMatMul", domain=MICROSOFT)
+@rule("FusedMatMul", "FusedMatMulActivation", "TransposeMatMul", "SparseToDenseMatMul", domain=MICROSOFT)
 def _fused_matmul(node: Node) -> Work:
     return product(matrix_nest(*matrix_shapes(node), (node.label(0), node.label(1), node.result.name)))
 
 
-@rule("MatMulNBits", domain=MICROSOFT)
+@rule("MatMulNBits", "MatMulBnb4", domain=MICROSOFT)
 def _packed_matmul(node: Node) -> Work:
     """The weight is packed, so that only the attributes tell its logical shape."""
     rows = node.operand(0).count // node.attrs["K"]
     return product(LoopNest(node.attrs["N"], node.attrs["K"], rows, input=node.label(0), weight=node.label(1), output=node.result.name))
 
 
-def _gemm(node: Node, a: int, b: int) -> Work:
+@rule("MatMulNBitsMlp", domain=MICROSOFT)
+def _packed_gated(node: Node) -> Work:
+    """Two products of the same rows, one of which gates the other."""
+    return _packed(node, (("N", 3), ("N", 6)), NORMALISATION_STEPS if node.optional(2) else 0)
+
+
+@rule("MatMulNBitsQkv", domain=MICROSOFT)
+def _packed_projections(node: Node) -> Work:
+    """Products to queries, keys and values, after a normalisation."""
+    return _packed(node, (("Nq", 3), ("Nkv", 6), ("Nkv", 9)), NORMALISATION_STEPS)
+
+
+def _packed(node: Node, weights: Sequence[tuple[str, int]], steps: int) -> Work:
+    """Products with packed weights: the attribute that says its columns, and the operand, of each."""
+    rows, inner = node.operand(0).count // node.attrs["K"], node.attrs["K"]
+    nests = [LoopNest(node.attrs[columns], inner, rows, input=node.label(0), weight=node.label(weight)) for columns, weight in weights]
+    return product(*nests, elements=steps * node.operand(0).count)
+
+
+@rule("MatMulFpQ4", "MatMulBlockQuantizedFp4Weight", "MatMulBlockQuantizedFp8Weight", domain=MICROSOFT)
+def _block_quantised(node: Node) -> Work:
+    """The weight is packed; its logical shape is that of the operand's and the result's last dimensions."""
+    *rows, inner = node.shape(0)
+    columns, count = node.result.shape[-1], math.prod(rows)
+    return product(LoopNest(columns, inner, count, input=node.label(0), weight=node.label(1), output=node.result.name))
+
+
+@rule("CDist", domain=MICROSOFT)
+def _distances(node: Node) -> Work:
+    """All pairs of rows."""
+    (rows, inner), (columns, _) = node.shape(0), node.shape(1)
+    return product(LoopNest(columns, inner, rows, input=node.label(0), weight=node.label(1), output=node.result.name))
+
+
+@rule("MoE", domain=MICROSOFT)
+def _experts(node: Node) -> Work:
+    return _mixture(node, (2, 4, 6))
+
+
+@rule("QMoE", domain=MICROSOFT)
+def _packed_experts(node: Node) -> Work:
+    return _mixture(node, (2, 5, 8))
+
+
+def _mixture(node: Node, weights: tuple[int, int, int]) -> Work:
+    """Every token passes through ``k`` experts, of which each has two or three matrices; so many of them are read at most."""
+    width = node.shape(0)[-1]
+    tokens, picked, experts = node.operand(0).count // width, node.attrs.get("k", 1), node.shape(weights[0])[0]
+    wide = node.shape(weights[0])[1]
+    inner = wide // 2 if node.attrs.get("swiglu_fusion") else wide
+    bounds = ((wide, width), (width, inner), (inner, width))
+    there = [(at, *sizes) for at, sizes in zip(weights, bounds, strict=True) if node.optional(at)]
+    nests = [LoopNest(k, c, tokens * picked, weight=node.label(at)) for at, k, c in there]
+    used = min(experts, tokens * picked)
+    touched = {at: -(-node.operand(at).bytes * used // experts) for at, _, _ in there}
+    return replace(product(*nests, elements=tokens * picked * inner), touched=touched)
+
+
+def gemm(node: Node, a: int, b: int) -> Work:
+    """General matrix product of operands ``a`` and ``b``."""
     rows, inner = node.shape(a)[::-1] if node.attrs.get("transA") else node.shape(a)
     inner_b, columns = node.shape(b)[::-1] if node.attrs.get("transB") else node.shape(b)
     return product(matrix_nest((rows, inner), (inner_b, columns), (node.label(a), node.label(b), node.result.name)))
 
 
 @rule("Gemm")
-@rule("FusedGemm", domain=MICROSOFT)
+@rule("FusedGemm", "GemmFloat8", domain=MICROSOFT)
 def _plain_gemm(node: Node) -> Work:
-    return _gemm(node, 0, 1)
-
-
-@rule("QGemm", domain=MICROSOFT)
-def _quantised_gemm(node: Node) -> Work:
-    return _gemm(node, 0, 3)
+    return gemm(node, 0, 1)

@@ -1,22 +1,34 @@
-"""Shapes and types of a node's outputs: from onnx's own inference for that node, then from what the file notes."""
+"""Shapes and types of a node's outputs: from onnx's own inference for that node, then from what the file notes.
+
+Inference of a single node checks types and does not look into functions and bodies. Where it leaves something open, the node becomes a
+network of its own, operators that are functions by their bodies: that serves all of them, and types that an older operator set does not
+list, because shapes do not depend on them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any, TypeAlias
 
 import onnx
 from onnx import defs, shape_inference
 
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.onnx.contrib import CONTRIB_SHAPES, STANDARD_TWINS
+from loadmaster.workloads.frontends.onnx.contrib import CONTRIB_SHAPES, STANDARD_TWINS, Twin, has_channels_last, moved_channels
 from loadmaster.workloads.frontends.onnx.inputs import Sizes
+from loadmaster.workloads.frontends.onnx.order import captured, subgraphs
 from loadmaster.workloads.frontends.onnx.types import DTYPE_NUMBERS, Array, Node, Value, describe, dtype_name
+
+Schema: TypeAlias = Any
+"""An operator's definition, of ``onnx.defs.OpSchema``, or none: the type stubs leave out whether it is a function."""
 
 STANDARD_DOMAINS = ("", "ai.onnx")
 LARGEST_RANK = 64
 """More dimensions than any tensor has."""
+_FIRST_WITH_INFERENCE = 9
+"""Opset at which every operator of the first one has a definition that infers shapes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +82,40 @@ class Shapes:
         if schema is None:
             return {}
         _screen(node, proto)
+        standard = _as_standard(proto, schema)
         values = {value.name: value for value in (*node.present, *outer)}
-        found = shape_inference.infer_node_outputs(
-            schema,
-            _as_standard(proto, schema),
-            {name: self._type(value) for name, value in values.items()},
-            {name: self._tensor(name, value.data) for name, value in values.items() if value.data is not None},
-            opset_imports=[onnx.helper.make_opsetid(domain, version) for domain, version in self.opsets.items()],
-        )
-        return {name: _guess(name, info) for name, info in found.items()}
+        types = {name: self._type(value) for name, value in values.items()}
+        last = has_channels_last(node)
+        if last:
+            types[proto.input[0]] = _type_of(moved_channels(node.operand(0)))
+        data = {name: self._tensor(name, value.data) for name, value in values.items() if value.data is not None}
+        found = self._alone_or_whole(schema, standard, types, data)
+        return {name: _channels_back(guess) if last else guess for name, guess in found.items()}
+
+    def _alone_or_whole(
+        self, schema: Schema, proto: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], data: Mapping[str, onnx.TensorProto]
+    ) -> dict[str, Guess]:
+        """Inference of a node by itself, and as a network of its own for what that leaves open; raises the first one's error."""
+        opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in self.opsets.items()]
+        problem: Exception | None = None
+        found: dict[str, Guess] = {}
+        try:
+            alone = shape_inference.infer_node_outputs(schema, proto, dict(types), dict(data), opset_imports=opsets)
+            found = {name: _guess(name, info) for name, info in alone.items()}
+        except Exception as error:
+            problem = error
+        if not all(found.get(name, Guess()).known for name in proto.output if name):
+            network = _network(schema, proto, types, data, opsets)
+            whole = shape_inference.infer_shapes(network, data_prop=True).graph
+            guesses = {item.name: _guess(item.name, item.type) for item in whole.output}
+            found |= {name: guess for name, guess in guesses.items() if guess.known}
+        if problem is not None and not found:
+            raise problem
+        return found
 
     def _type(self, value: Value) -> onnx.TypeProto:
         if value.name not in self._types:
-            self._types[value.name] = onnx.helper.make_tensor_type_proto(DTYPE_NUMBERS[value.dtype], value.shape)
+            self._types[value.name] = _type_of(value)
         return self._types[value.name]
 
     def _tensor(self, name: str, data: Array) -> onnx.TensorProto:
@@ -104,18 +137,82 @@ class Shapes:
 
 
 @lru_cache(maxsize=1024)
-def _schema(kind: str, domain: str, version: int) -> defs.OpSchema | None:
-    """The operator's definition; the newest one where the file's opset is older than the operator (some exporters run ahead)."""
+def _schema(kind: str, domain: str, version: int) -> Schema:
+    """The operator's definition: the newest one where the file's opset is older than the operator (some exporters run ahead).
+
+    The definitions of the first opset infer nothing; then it is the next one that does.
+    """
     twin = STANDARD_TWINS.get((domain, kind))
     if twin:
-        return _schema(twin, "", defs.onnx_opset_version())
+        return _schema(twin.kind, "", defs.onnx_opset_version())
     domain = "" if domain in STANDARD_DOMAINS else domain
-    for since in (version, 10_000):
+    for since in (version, *range(version + 1, _FIRST_WITH_INFERENCE + 1), 10_000):
         try:
-            return defs.get_schema(kind, since, domain)
+            schema: Schema = defs.get_schema(kind, since, domain)
         except defs.SchemaError:
             continue
+        if schema.has_type_and_shape_inference_function or schema.has_function or schema.has_context_dependent_function or since == 10_000:
+            return schema
     return None
+
+
+def _type_of(value: Value) -> onnx.TypeProto:
+    return onnx.helper.make_tensor_type_proto(DTYPE_NUMBERS[value.dtype], value.shape)
+
+
+def _channels_back(guess: Guess) -> Guess:
+    """Dimension 1 becomes the last one."""
+    shape = guess.shape
+    return replace(guess, shape=(shape[0], *shape[2:], shape[1])) if shape else guess
+
+
+def _network(
+    schema: Schema,
+    proto: onnx.NodeProto,
+    types: Mapping[str, onnx.TypeProto],
+    data: Mapping[str, onnx.TensorProto],
+    opsets: Sequence[onnx.OperatorSetIdProto],
+) -> onnx.ModelProto:
+    """A network of one node, which calls the operator's body as a function of the file where the operator has one."""
+    body = _body(schema, proto, types)
+    if body is not None:
+        proto, call = onnx.NodeProto(), proto
+        proto.CopyFrom(call)
+        proto.domain = body.domain
+        given = {attribute.name for attribute in proto.attribute}
+        proto.attribute.extend(a.default_value for name, a in schema.attributes.items() if a.default_value.name and name not in given)
+        opsets = [onnx.helper.make_opsetid(body.domain, 1), *body.opset_import]
+    proto = _with_constants(proto, data)
+    inputs = [onnx.helper.make_value_info(name, info) for name, info in types.items()]
+    outputs = [onnx.ValueInfoProto(name=name) for name in proto.output if name]
+    graph = onnx.helper.make_graph([proto], "node", inputs, outputs, list(data.values()))
+    return onnx.helper.make_model(graph, opset_imports=opsets, functions=[body] if body is not None else [])
+
+
+def _with_constants(proto: onnx.NodeProto, data: Mapping[str, onnx.TensorProto]) -> onnx.NodeProto:
+    """The node with the constants that its bodies capture inside them: inference of a body sees no values of the surrounding graph."""
+    if not subgraphs(proto):
+        return proto
+    own = onnx.NodeProto()
+    own.CopyFrom(proto)
+    names = sorted(captured(proto) & data.keys())
+    for graph in subgraphs(own):
+        graph.initializer.extend(data[name] for name in names)
+    return own
+
+
+def _body(schema: Schema, proto: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> onnx.FunctionProto | None:
+    """The body of an operator that is a function, under a domain of its own."""
+    if schema.has_context_dependent_function:
+        known = [(types[name] if name else onnx.TypeProto()).SerializeToString() for name in proto.input]
+        body: onnx.FunctionProto = onnx.FunctionProto.FromString(schema.get_context_dependent_function(proto.SerializeToString(), known))
+    elif schema.has_function:
+        body = onnx.FunctionProto()
+        body.CopyFrom(schema.function_body)
+    else:
+        return None
+    body.domain, body.name = "bodies", proto.op_type
+    return body
 
 
 def _screen(node: Node, proto: onnx.NodeProto) -> None:
@@ -129,16 +226,20 @@ def _screen(node: Node, proto: onnx.NodeProto) -> None:
         raise ModelError(f"it has {len(proto.output)} outputs and says that it has {pieces}")
 
 
-def _as_standard(proto: onnx.NodeProto, schema: defs.OpSchema) -> onnx.NodeProto:
+def _as_standard(proto: onnx.NodeProto, schema: Schema) -> onnx.NodeProto:
     """A vendor's variant as the standard operator that gives the same shapes."""
     if proto.op_type == schema.name and proto.domain == schema.domain:
         return proto
-    twin = onnx.NodeProto()
-    twin.CopyFrom(proto)
-    twin.op_type, twin.domain = schema.name, schema.domain
-    del twin.attribute[:]
-    twin.attribute.extend(attribute for attribute in proto.attribute if attribute.name in schema.attributes)
-    return twin
+    twin = STANDARD_TWINS.get((proto.domain, proto.op_type), Twin(schema.name))
+    standard = onnx.NodeProto()
+    standard.CopyFrom(proto)
+    standard.op_type, standard.domain = schema.name, schema.domain
+    if twin.operands:
+        del standard.input[:]
+        standard.input.extend(proto.input[index] for index in twin.operands)
+    del standard.attribute[:]
+    standard.attribute.extend(attribute for attribute in proto.attribute if attribute.name in schema.attributes)
+    return standard
 
 
 def _guess(name: str, info: onnx.TypeProto) -> Guess:

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import onnx
 
 from loadmaster.core.errors import ModelError
 
 # Importing a family of operators registers its rules.
-from loadmaster.workloads.frontends.onnx import attention, einsum, elementwise, products, recurrent  # noqa: F401
+from loadmaster.workloads.frontends.onnx import attention, einsum, elementwise, nchwc, products, quantised, recurrent, signal  # noqa: F401
 from loadmaster.workloads.frontends.onnx.fold import LARGEST_FOLD, fold, tensor_data
 from loadmaster.workloads.frontends.onnx.inputs import Sizes
 from loadmaster.workloads.frontends.onnx.order import captured, nested_nodes, subgraphs
@@ -65,8 +66,12 @@ class Walk:
     subgraph_ops: Counter[str] = field(default_factory=Counter)
 
     def add_input(self, name: str, dtype: str, shape: Shape) -> None:
-        """Register an input of the network."""
-        self.values[name] = checked(Value(name, shape, dtype, stored_as(dtype, self.precision), TensorKind.INPUT))
+        """Register an input of the network; one without elements is known beforehand."""
+        value = Value(name, shape, dtype, stored_as(dtype, self.precision), TensorKind.INPUT)
+        if 0 in shape:
+            data = np.empty(shape, onnx.helper.tensor_dtype_to_np_dtype(DTYPE_NUMBERS[dtype]))
+            value = replace(value, kind=TensorKind.WEIGHT, data=data)
+        self.values[name] = checked(value)
 
     def add_constant(self, name: str, tensor: onnx.TensorProto, shape: Sequence[int] | None = None) -> Value:
         """Register an initialiser; ``shape`` is that of a sparse one, whose ``tensor`` holds only the values present."""
@@ -88,14 +93,15 @@ class Walk:
 
     def _visit(self, proto: onnx.NodeProto, name: str) -> None:
         if proto.op_type == "Constant" and proto.domain in STANDARD_DOMAINS:
-            node = Node(name, "Constant", proto.domain, {}, (), (self._constant(proto),))
+            node = Node(name, "Constant", proto.domain, {}, (), (self._constant(proto, proto.output[0]),))
             self.steps.append(Step(node, Work(OpClass.SHAPE)))
             return
         inputs = tuple(self.values[item] if item else None for item in proto.input)
-        node = Node(name, proto.op_type, proto.domain, _attributes(proto), inputs)
+        node = Node(name, proto.op_type, proto.domain, _attributes(proto), inputs, opset=self.shapes.opset(proto.domain))
         outer = tuple(self.values[item] for item in sorted(captured(proto)))
         self.subgraph_ops.update(inner.op_type for inner in nested_nodes([proto]) if inner is not proto)
         node = replace(node, outputs=self._outputs(node, proto, outer))
+        outer += self._inner_weights(proto, name)
         work = self._work(node, bool(subgraphs(proto)))
         if work.op_class is OpClass.VIEW:
             node = replace(node, outputs=(_alias(node), *(None for _ in node.outputs[1:])))
@@ -104,14 +110,30 @@ class Walk:
         self.values.update((value.name, value) for value in node.outputs if value)
         self.steps.append(Step(node, work, outer))
 
+    def _inner_weights(self, proto: onnx.NodeProto, name: str) -> tuple[Value, ...]:
+        """Constants of all bodies of a node, registered under the node's name: bodies may use a name twice."""
+        found = []
+        for inner in nested_nodes([proto]):
+            for graph in subgraphs(inner):
+                found += [self.add_constant(self._free(f"{name}/{item.name}"), item) for item in graph.initializer]
+                sparse = ((item.values, item.dims) for item in graph.sparse_initializer)
+                found += [self.add_constant(self._free(f"{name}/{values.name}"), values, dims) for values, dims in sparse]
+            if inner.op_type == "Constant" and inner.domain in STANDARD_DOMAINS:
+                found.append(self._constant(inner, self._free(f"{name}/{inner.output[0]}")))
+        return tuple(found)
+
+    def _free(self, name: str) -> str:
+        while name in self.values:
+            name += "_"
+        return name
+
     def _converts(self, node: Node) -> bool:
         """Whether a result leaves the network in the type that it declares while its bytes are of another: quantised, say."""
         first, source = node.outputs[0] if node.outputs else None, node.optional(0)
         return first is not None and source is not None and first.name in self.delivered and first.stored != source.stored
 
-    def _constant(self, proto: onnx.NodeProto) -> Value:
-        """A constant's value, in whichever of its attributes it is."""
-        name = proto.output[0]
+    def _constant(self, proto: onnx.NodeProto, name: str) -> Value:
+        """A constant's value under ``name``, in whichever of its attributes it is."""
         for attribute in proto.attribute:
             if attribute.name == "value":
                 return self.add_constant(name, attribute.t)
@@ -148,7 +170,8 @@ class Walk:
 
     def _output(self, node: Node, name: str, guess: Guess, constant: bool) -> Value:
         shape = tuple(size for size in guess.shape or () if size is not None)
-        kind = TensorKind.WEIGHT if constant else TensorKind.ACTIVATION
+        empty = 0 in shape and name not in self.delivered
+        kind = TensorKind.WEIGHT if constant or empty else TensorKind.ACTIVATION
         value = checked(Value(name, shape, guess.dtype, stored_as(guess.dtype, self.precision), kind))
         if constant and value.bytes > LARGEST_COMPUTED:
             text = f"{describe(node.kind, node.name)} computes a constant of {value.bytes} bytes, {name!r}"
@@ -158,25 +181,25 @@ class Walk:
     def _work(self, node: Node, has_bodies: bool) -> Work:
         """What a node does."""
         first = node.outputs[0] if node.outputs else None
-        constant = any(value.constant for value in node.outputs if value)
+        made = [value for value in node.outputs if value]
+        constant = bool(made) and all(value.constant for value in made)
         if constant and (first is None or first.integers() is not None):
             return Work(OpClass.SHAPE)
         if is_view(node):
             return Work(OpClass.ELEMENTWISE, elements=node.result.count) if self._converts(node) else Work(OpClass.VIEW)
         if constant:
             return Work(OpClass.SHAPE)
-        if has_bodies:
-            return Work(OpClass.CONTROL_FLOW)
-        if not any(node.outputs):
-            return Work(OpClass.UNKNOWN)
+        if not made:
+            return Work(OpClass.CONTROL_FLOW if has_bodies else OpClass.UNKNOWN)
         try:
-            return rule_of(node.domain, node.kind).work(node)
+            work = rule_of(node.domain, node.kind).work(node)
+            return Work(OpClass.CONTROL_FLOW) if has_bodies and work.op_class is OpClass.UNKNOWN else work
         except ModelError as error:
             raise ModelError(f"{describe(node.kind, node.name)}: {error}") from None
 
 
 def checked(value: Value) -> Value:
-    """``value``, if its shape can be planned; only constants may be empty."""
+    """``value``, if its shape can be planned; only what nobody waits for may be empty."""
     shape = list(value.shape)
     if min(shape, default=1) < 0:
         raise ModelError(f"tensor {value.name!r} has a negative dimension, {shape}: export the network again")

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
+from inspect import isfunction
 from typing import Any, TypeAlias
 
 import torch
@@ -41,7 +43,7 @@ def capture(factory: Callable[[], Any], *, training: bool, name: str, source: st
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with mode:
         try:
-            with _Unfilled():
+            with _Unfilled(), _uninitialised():
                 made = factory()
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise ModelError(
@@ -80,6 +82,10 @@ def _parts(made: Any) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any], MakeO
     return module, tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,), {}, make
 
 
+_UNRECORDED = (torch.ops.aten.detach.default, torch.ops.aten.lift_fresh.default)
+"""Another name for a tensor, and a constant that Python made: it is there before the step."""
+
+
 class _Mode(TorchDispatchMode):  # type: ignore[misc]
     """Sees every operator below automatic differentiation."""
 
@@ -99,6 +105,28 @@ class _Unfilled(_Mode):
         return func(*args, **(kwargs or {}))
 
 
+@contextmanager
+def _uninitialised() -> Iterator[None]:
+    """Makes the functions of ``torch.nn.init`` return their tensor as it is.
+
+    Some draw until all values suit, which a tensor without values never answers. Names that were imported from there before still lead
+    to the original functions, whose own helpers are replaced.
+    """
+    names = [name for name, value in vars(nn.init).items() if isfunction(value) and name.endswith("_")]
+    saved = {name: getattr(nn.init, name) for name in names}
+    for name in names:
+        setattr(nn.init, name, _as_it_is)
+    try:
+        yield
+    finally:
+        for name, function in saved.items():
+            setattr(nn.init, name, function)
+
+
+def _as_it_is(tensor: Tensor, *_: Any, **__: Any) -> Tensor:
+    return tensor
+
+
 class _Recorder(_Mode):
     """Passes every call on, and what it did to the recording."""
 
@@ -109,7 +137,7 @@ class _Recorder(_Mode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
-        if func is torch.ops.aten.detach.default or func.namespace == "prim":
+        if func in _UNRECORDED or func.namespace == "prim":
             return func(*args, **kwargs)
         if _is_composite(func):
             with self:

@@ -23,7 +23,7 @@ from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.torch import products as products
 from loadmaster.workloads.frontends.torch.calls import RULES, Call, Value, Work
 from loadmaster.workloads.frontends.torch.invocations import invocation
-from loadmaster.workloads.frontends.torch.ops import ALLOCATIONS, OVERWRITING, SHAPE_ONLY, SILENTLY_UPDATED, elementwise
+from loadmaster.workloads.frontends.torch.ops import ALLOCATIONS, OVERWRITING, RESIZING, SHAPE_ONLY, SILENTLY_UPDATED, elementwise
 from loadmaster.workloads.graph import Access, Graph, Invocation, Op, OpClass, Tensor, TensorKind
 
 _PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
@@ -94,18 +94,22 @@ class _Signature:
     written: tuple[str, ...]
     overwritten: tuple[str, ...]
     pointwise: bool
+    restrides: bool
+    """Changes the shape of its argument in place, and no bytes."""
 
 
 @cache
 def _signature(target: Any) -> _Signature:
     if not isinstance(target, torch._ops.OpOverload):
-        return _Signature(str(target), (), (), (), False)
+        return _Signature(str(target), (), (), (), False, False)
     schema = target._schema
     plain = schema.name.partition("::")[2]
     name = plain if plain.endswith("__") else plain.removesuffix("_")
     written = tuple(a.name for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write)
     blind = written[:1] if name in OVERWRITING else tuple(a.name for a in schema.arguments if a.is_out)
-    return _Signature(name, tuple(a.name for a in schema.arguments), written, blind, torch.Tag.pointwise in target.tags)
+    restrides = torch.Tag.inplace_view in target.tags and name not in RESIZING
+    written = () if restrides else written
+    return _Signature(name, tuple(a.name for a in schema.arguments), written, blind, torch.Tag.pointwise in target.tags, restrides)
 
 
 class Recording:
@@ -143,6 +147,8 @@ class Recording:
         arguments = dict(zip(signature.arguments, args, strict=False)) | kwargs
         if not signature.arguments:
             arguments = {str(i): value for i, value in enumerate(_leaves((args, kwargs)))}
+        if signature.restrides:
+            self._known.pop(id(result), None)
         results, fresh = self._results(name, result)
         written = _written(signature, arguments)
         if signature.name in ALLOCATIONS or not (results or written):

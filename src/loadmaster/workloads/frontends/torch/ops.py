@@ -18,6 +18,8 @@ OVERWRITING = frozenset(
     {"copy", "zero", "fill", "bernoulli", "normal", "uniform", "random", "exponential", "cauchy", "geometric", "log_normal"}
 )
 """In place, and without a look at the old bytes."""
+RESIZING = frozenset({"resize", "resize_as", "set"})
+"""Change the shape of their argument in place, and may give it another storage."""
 SHAPE_ONLY = frozenset(
     {"zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like", "new_zeros", "new_ones", "new_full", "resize_as"}
 )
@@ -39,6 +41,7 @@ rule("native_dropout", "bernoulli", "rand", "randn", "rand_like", "randn_like", 
     elementwise
 )
 rule("add", "mul", "sub", "div", "lerp", "addcmul", "addcdiv", "fused_dropout", "rsub", "glu", "glu_backward", "dropout")(elementwise)
+rule("softplus_backward", "masked_fill", "masked_scatter")(elementwise)
 
 
 @rule(
@@ -88,7 +91,18 @@ def _whole_pool(call: Call) -> Work:
 @rule("upsample_nearest2d", "upsample_nearest2d_backward", "upsample_bilinear2d", "upsample_bilinear2d_backward", "unfold_backward")
 @rule("_upsample_nearest_exact2d", "upsample_bicubic2d", "grid_sampler_2d", "grid_sampler_2d_backward", "tril_indices", "triu_indices")
 @rule("zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "zero", "fill", "new_zeros", "new_ones", "new_full", "scalar_tensor")
-@rule("arange", "linspace", "eye", "lift_fresh_copy", "as_strided_copy", "split_with_sizes_copy", "expand_copy", "randperm", "one_hot")
+@rule(
+    "arange",
+    "linspace",
+    "eye",
+    "lift_fresh",
+    "lift_fresh_copy",
+    "as_strided_copy",
+    "split_with_sizes_copy",
+    "expand_copy",
+    "randperm",
+    "one_hot",
+)
 @rule("nonzero", "masked_select", "unique_dim", "_unsafe_index_put", "_cat", "narrow_copy", "view_copy", "t_copy", "permute_copy")
 def _movement(call: Call) -> Work:
     return Work(OpClass.MOVEMENT)
