@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster import _native
 from loadmaster.core.errors import MappingError
 from loadmaster.cost.analyse import analyse, read_job_list
 from loadmaster.cost.job_analysis import JobAnalysis
@@ -189,7 +188,7 @@ def speed() -> None:
         )
         assert np.allclose(native[:some], python, rtol=1e-9)
         by_queue = count / seconds
-        by_genome = count / min(clocked(partial(_native.group_scores, *group.arguments, core, priority, 1))[0] for _ in range(3))
+        by_genome = count / min(clocked(partial(group.native.scores, core, priority))[0] for _ in range(3))
         moves = annealing_speed(group, queues[:1], count)
         print(f"{'':13}  two threads: {scaling(group, queues):.2f} times as fast as one", flush=True)
         magma = f"{magma_seconds(group) * 1e3:9.1f} ms" if jobs <= 1000 else ""
@@ -213,9 +212,10 @@ def annealing_speed(group: Group, queues: np.ndarray, count: int) -> float:
     best, score = queues, group.makespans(queues)
     least, tried, seconds = score, 0, 0.0
     for stream, temperature in enumerate(np.geomspace(3e-2, 1e-5, 20)):
-        arguments = (queues, best, score, least, np.array([temperature]), max(1, count // 20), 0.0, 1, stream, 1)
-        spent, (queues, best, score, least, here) = clocked(lambda arguments=arguments: _native.anneal(*group.arguments, *arguments))
-        tried, seconds = tried + here, seconds + spent
+        options = {"temperature": np.array([temperature]), "samples": max(1, count // 20), "target": 0.0, "seed": 1, "stream": stream}
+        spent, walked = clocked(partial(group.native.anneal, queues, best, score, least, threads=1, **options))
+        queues, best, score, least = walked.queues, walked.best, walked.score, walked.best_score
+        tried, seconds = tried + walked.tried, seconds + spent
     return tried / seconds
 
 
@@ -234,8 +234,9 @@ def magma_seconds(group: Group) -> float:
     priority = generator.integers(0, 2**32, (100, group.jobs), dtype=np.uint32)
 
     def run() -> None:
-        score = _native.group_scores(*grouped.arguments, core, priority, 1)
-        _native.evolve(*grouped.arguments, core, priority, score, (0.05, 0.9, 0.05, 0.05), 10, 10, 0, 110, 0, 1)
+        score = grouped.native.scores(core, priority)
+        rates = {"mutation": 0.05, "crossover_gen": 0.9, "crossover_rg": 0.05, "crossover_accel": 0.05}
+        grouped.native.evolve(core, priority, score, **rates, elites=10, parents=10, first_generation=0, generations=110, seed=0, threads=1)
 
     return min(clocked(run)[0] for _ in range(3))
 

@@ -167,7 +167,7 @@ def _against(way: dict[str, Any], base: float) -> str:
         return str(way["failed"])
     mine = way["loadmaster_at_its_peak"]
     shown = mine["failed"].split(":")[0] if "failed" in mine else f"{_seconds(mine['step_seconds'], base)}"
-    beaten = f"yes, in {way['beaten_in']}" if way["beaten_in"] else "no"
+    beaten = "yes" if way["beaten"] else (way["difference"] or {"verdict": "-"})["verdict"]
     return f"plan at its peak: {shown}; beaten: {beaten}"
 
 

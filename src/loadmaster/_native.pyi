@@ -3,116 +3,136 @@
 import numpy as np
 from numpy.typing import NDArray
 
-def replay(
-    duration: NDArray[np.int64],
-    demand: NDArray[np.float64],
-    links: int,
-    resource: NDArray[np.int32],
-    resources: int,
-    order: NDArray[np.int64],
-    first: NDArray[np.int64],
-    next: NDArray[np.int64],
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], int]:
-    """Start and end of every task (-1: never ran) and time of every event, in picoseconds; use of every demand column from
-    each event on; and how many tasks completed.
+Ints = NDArray[np.int64]
+Indices = NDArray[np.int32]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.uint8]
+# Two dimensions: a row for each task, job, genome or mapping.
+Table = NDArray[np.float64]
+IntTable = NDArray[np.int64]
+Cores = NDArray[np.int32]
+Priorities = NDArray[np.uint32]
 
-    Only the first ``links`` columns of ``demand`` hold tasks back; the others are metered.
+# Signatures with many named arguments are packed.
+# fmt: off
+
+# Simulation. Times are picoseconds.
+
+class TaskGraph:
+    """Tasks that wait for others, checked once: the successors of task ``t`` are ``next[first[t]:first[t + 1]]``."""
+
+    def __init__(self, first: Ints, next: Ints) -> None: ...
+    def replay(self, *, duration: Ints, demand: Table, links: int, resource: Indices, resources: int, order: Ints) -> Replay:
+        """Run every task on its resource, each resource in the order in which its tasks appear in ``order``.
+
+        Tasks that run together share links: the first ``links`` columns of ``demand`` (tasks x columns, shares of a link's time) hold
+        tasks back, the others are metered.
+        """
+
+    def dispatch(self, *, priority: Floats, duration: IntTable, demand: Floats, release: Ints) -> Dispatch:
+        """List scheduling: whenever a core is idle, start the ready task of highest priority that would end there first.
+
+        ``duration`` of every task on every core, ``demand`` of that on every link (tasks x cores x links). No task starts before its
+        ``release``.
+        """
+
+class Replay:
+    """Start and end of every task (-1: never ran), the ``time`` of every event, what is ``used`` of every column of demand from each event
+    on (events x columns), and how many tasks were completed."""
+
+    start: Ints
+    end: Ints
+    time: Ints
+    used: Table
+    completed: int
+
+class Dispatch:
+    """Core, start and end of every task, the tasks in the order in which they were started, and the makespan."""
+
+    core: Indices
+    order: Ints
+    start: Ints
+    end: Ints
+    makespan: int
+
+# Mapping of groups (M3E, HPCA 2022). Priorities are counted in parts of 2^-32, smaller first. A row of queues holds the jobs of every core
+# in order, each core's closed by the number of jobs. Results are the same with any number of threads.
+
+class MappingGroup:
+    """A group of jobs that share one bandwidth, checked once and copied: at most 1024 cores and 2^22 - 1 jobs.
+
+    ``latency`` in seconds, infinite where a core cannot run a job (every job runs somewhere); ``demand`` as a share of the bandwidth;
+    ``energy`` in joules; each of shape (jobs, cores). A mapping scores makespan ** time_weight * energy ** energy_weight.
     """
 
-def dispatch(
-    priority: NDArray[np.float64],
-    duration: NDArray[np.int64],
-    demand: NDArray[np.float64],
-    first: NDArray[np.int64],
-    next: NDArray[np.int64],
-    release: NDArray[np.int64],
-) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], int]:
-    """Core of every task, tasks in the order in which they were started, start and end of every task, and the makespan.
+    def __init__(
+        self, latency: Table, demand: Table, energy: Table | None = None, *, time_weight: float = 1.0, energy_weight: float = 0.0
+    ) -> None: ...
+    def makespans(self, queues: Cores, threads: int = 1) -> Floats:
+        """Seconds that each row of queues takes."""
 
-    Times are picoseconds; no task starts before its ``release``.
+    def decode(self, core: Cores, priority: Priorities) -> Cores:
+        """Queues of genomes, a row each; a core that cannot run a job hands it to the next one that can."""
+
+    def scores(self, core: Cores, priority: Priorities, threads: int = 1) -> Floats:
+        """Score of every genome."""
+
+    def evolve(
+        self, core: Cores, priority: Priorities, score: Floats, *, mutation: float, crossover_gen: float, crossover_rg: float,
+        crossover_accel: float, elites: int, parents: int, first_generation: int, generations: int, seed: int, threads: int
+    ) -> Evolution:
+        """Let a scored population live for some generations of MAGMA.
+
+        The operators are rates between 0 and 1: mutation per gene, crossovers per child. The best ``elites`` live on, the best ``parents``
+        have children. ``first_generation`` numbers the generations of one search, so that each has random numbers of its own.
+        """
+
+    def anneal(
+        self, queues: Cores, best: Cores, score: Floats, best_score: Floats, *, temperature: Floats, samples: int, target: float,
+        seed: int, stream: int, threads: int
+    ) -> Walks:
+        """Anneal independent walks, a row each, over ``samples`` neighbours at a temperature each, or until its best scores ``target``.
+
+        ``stream`` numbers the calls of one search, so that each has random numbers of its own.
+        """
+
+class Evolution:
+    """A population that has evolved, its scores, and the best score after each generation (``history``)."""
+
+    core: Cores
+    priority: Priorities
+    score: Floats
+    history: Floats
+
+class Walks:
+    """Where walks are (``queues``) and the best that each has found, the scores of both, and how many neighbours were tried in all."""
+
+    queues: Cores
+    best: Cores
+    score: Floats
+    best_score: Floats
+    tried: int
+
+class ConfigurationPricing:
+    """Kinds of jobs (rows of ``demand``) on kinds of cores (columns), ``cores`` of each kind; the bus is counted in ``grid`` parts."""
+
+    def __init__(self, demand: Table, cores: Indices, grid: int) -> None: ...
+    def best(self, worth: Table) -> BestConfigurations:
+        """What cores can run at one instant at a ``worth`` of each job on each core. O(cores x grid x kinds of jobs)."""
+
+class BestConfigurations:
+    """Limits that are sound for any grid, and configurations that come close: a kind of job, or -1, for every core, kinds together.
+
+    No configuration whose demands the bus bears is worth more than ``within``; none that asks for more is worth more than ``beyond`` and
+    its demand together (minus infinity: there is none).
     """
 
-# Mapping of groups. A group is three tables, jobs x cores, always in this order:
-#   latency (infinite where a core cannot run a job; every job runs somewhere), demand (share of the bandwidth), energy (or empty),
-# then the exponents of makespan and energy in the score. Priorities are counted in parts of 2^-32, smaller first. A row of queues holds
-# the jobs of every core in order, each core's closed by the number of jobs. At most 1024 cores and 2^22 - 1 jobs.
+    within: float
+    beyond: float
+    within_jobs: Indices
+    beyond_jobs: Indices
 
-def group_makespans(
-    latency: NDArray[np.float64], demand: NDArray[np.float64], queues: NDArray[np.int32], threads: int
-) -> NDArray[np.float64]:
-    """Makespan of every row of queues."""
-
-def decode(
-    latency: NDArray[np.float64], demand: NDArray[np.float64], core: NDArray[np.int32], priority: NDArray[np.uint32]
-) -> NDArray[np.int32]:
-    """Queues of genomes, a row each; a core that cannot run a job hands it to the next one that can."""
-
-def group_scores(
-    latency: NDArray[np.float64],
-    demand: NDArray[np.float64],
-    energy: NDArray[np.float64],
-    time_weight: float,
-    energy_weight: float,
-    core: NDArray[np.int32],
-    priority: NDArray[np.uint32],
-    threads: int,
-) -> NDArray[np.float64]:
-    """Score of every genome."""
-
-def evolve(
-    latency: NDArray[np.float64],
-    demand: NDArray[np.float64],
-    energy: NDArray[np.float64],
-    time_weight: float,
-    energy_weight: float,
-    core: NDArray[np.int32],
-    priority: NDArray[np.uint32],
-    score: NDArray[np.float64],
-    rates: tuple[float, float, float, float],
-    elites: int,
-    parents: int,
-    first_generation: int,
-    generations: int,
-    seed: int,
-    threads: int,
-) -> tuple[NDArray[np.int32], NDArray[np.uint32], NDArray[np.float64], NDArray[np.float64]]:
-    """MAGMA: the population after some generations, its scores, and the best score after each.
-
-    ``rates`` are those of mutation, crossover-gen, crossover-rg and crossover-accel.
-    """
-
-def best_configurations(
-    worth: NDArray[np.float64], demand: NDArray[np.float64], cores: NDArray[np.int32], grid: int
-) -> tuple[float, float, NDArray[np.int32], NDArray[np.int32]]:
-    """What cores can run at one instant: at most this worth within the bus, at most this worth less demand beyond it, and such choices.
-
-    ``worth`` and ``demand`` of kinds of jobs (rows) on kinds of cores (columns), ``cores`` of each kind. A choice names a kind of job,
-    or -1, for every core, cores of a kind together. O(cores x grid x kinds of jobs); both limits are sound for any ``grid``.
-    """
-
-def anneal(
-    latency: NDArray[np.float64],
-    demand: NDArray[np.float64],
-    energy: NDArray[np.float64],
-    time_weight: float,
-    energy_weight: float,
-    queues: NDArray[np.int32],
-    best: NDArray[np.int32],
-    score: NDArray[np.float64],
-    best_score: NDArray[np.float64],
-    temperature: NDArray[np.float64],
-    samples: int,
-    target: float,
-    seed: int,
-    stream: int,
-    threads: int,
-) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64], NDArray[np.float64], int]:
-    """Independent walks, a row each, over ``samples`` neighbours at a temperature each.
-
-    Returns where they are, their best, the scores of both, and how many neighbours were tried.
-
-    ``stream`` numbers the calls of one search, so that each has random numbers of its own.
-    """
+# fmt: on
 
 # Allocation. A set of n buffers is eight int64 arrays, always in this order:
 #   size[n], alignment[n] (at least 1), pin[n] (fixed offset, or -1),
@@ -147,6 +167,31 @@ def place_in_order(
 ) -> tuple[NDArray[np.int64], int]:
     """Each buffer in turn at its lowest gap (or its tightest), pinned ones first whatever the order: offsets and peak."""
 
+def place_what_fits(
+    size: NDArray[np.int64],
+    alignment: NDArray[np.int64],
+    pin: NDArray[np.int64],
+    first: NDArray[np.int64],
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+    low: NDArray[np.int64],
+    high: NDArray[np.int64],
+    order: NDArray[np.int64],
+    capacity: int,
+) -> NDArray[np.int64]:
+    """Each buffer in turn at its lowest gap; -1 for those that would end past ``capacity`` there. None may be pinned."""
+
+def place_apart(
+    size: NDArray[np.int64],
+    alignment: NDArray[np.int64],
+    pin: NDArray[np.int64],
+    near_first: NDArray[np.int64],
+    near: NDArray[np.int64],
+    order: NDArray[np.int64],
+    best_fit: bool,
+) -> tuple[NDArray[np.int64], int]:
+    """Each buffer in turn at its lowest gap (or its tightest) apart from its neighbours: offsets and peak."""
+
 def allocate_greedy(
     size: NDArray[np.int64],
     alignment: NDArray[np.int64],
@@ -158,10 +203,11 @@ def allocate_greedy(
     high: NDArray[np.int64],
     hint: NDArray[np.int64],
     seconds: float,
+    enough: int = 0,
 ) -> tuple[str, NDArray[np.int64], int, int, str, bool]:
     """The best of a family of first-fit orders: status, offsets, peak, lower bound, name of the order, interrupted.
 
-    Stops at the load bound or after ``seconds``, never before the first order is through.
+    Stops at the load bound, at a peak of ``enough``, or after ``seconds``, never before the first order is through.
     """
 
 def fit_exact(
@@ -310,121 +356,130 @@ def start_recording() -> None:
 def stop_recording() -> list[tuple[int, int, int]]:
     """For each allocation its address, its bytes, and how many were made before it was given back (-1: it lived on)."""
 
-# Placement of tensors. A problem is two tuples of arrays, as `placement.lifetimes.Lifetimes.native` gives them.
+# fmt: off
 
-def lagrangian_bound(
-    tensors: tuple[NDArray[np.generic], ...],
-    kernels: tuple[NDArray[np.generic], ...],
-    memory: NDArray[np.int64],
-    shares: NDArray[np.int32],
-    surcharge: NDArray[np.float64],
-    noted: NDArray[np.uint8],
-    shift: int,
-    moves: bool,
-) -> float:
-    """Seconds below which no placement comes, computed in whole units of 2^-shift seconds and rounded down.
+# Placement of tensors (AutoTM, ASPLOS 2020). Uses are numbered tensor by tensor, operands and algorithms kernel by kernel.
 
-    ``memory`` are prices of a byte while each kernel runs, in those units; ``shares`` (kernels x 3) weigh arithmetic, fast and slow
-    memory in parts of 2^-24; ``surcharge`` is for each use's slow place, in seconds, in kernels with tables and where uses are ``noted``.
+class PlacementProblem:
+    """A kernel sequence and its limits, checked once; its arrays must not change afterwards.
+
+    The arrays are those of `loadmaster.placement.autotm.sequence_arrays.SequenceArrays`; ``to_fast`` and ``to_slow`` are the seconds of a
+    copy back before each use and of a copy out after it.
     """
-
-def schedule_copies(
-    tensors: tuple[NDArray[np.generic], ...],
-    kernels: tuple[NDArray[np.generic], ...],
-    links: tuple[NDArray[np.float64], ...],
-    drain: float,
-    shared: bool,
-    lives: tuple[NDArray[np.uint8], ...],
-) -> tuple[float, NDArray[np.int64], NDArray[np.int64]]:
-    """When the copies of given lives run: seconds of all (infinite if a limit is exceeded), copies in the order in which they start, each
-    (tensor, to fast, start, end, position where it leaves or is needed), and each kernel's algorithm.
-
-    ``links`` are each tensor's seconds of a blocking copy in, out, and of an overlapping one in, out; ``drain`` the bytes/s copied out.
-    """
-
-def search_overlapping(
-    tensors: tuple[NDArray[np.generic], ...],
-    kernels: tuple[NDArray[np.generic], ...],
-    prices: tuple[NDArray[np.float64], ...],
-    links: tuple[NDArray[np.float64], ...],
-    drain: float,
-    shared: bool,
-    lives: tuple[NDArray[np.uint8], ...],
-    goal: float,
-    seed: int,
-    nodes: int,
-    time: float,
-) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8], float, int, bool, bool]:
-    """Better lives (fast, stays, tail), their seconds with copies scheduled, attempts, stopped early, by a signal.
-
-    ``tensors`` have what copies cost at the ``prices``: of memory per byte and kernel, of each use in the fast and the slow memory. The
-    budget's ``nodes`` count uses and kernels scheduled.
-    """
-
-def search_lives(
-    tensors: tuple[NDArray[np.generic], ...],
-    kernels: tuple[NDArray[np.generic], ...],
-    prices: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]],
-    lives: tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8], NDArray[np.int64]],
-    base: tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]],
-    moves: bool,
-    goal: float,
-    seed: int,
-    nodes: int,
-    time: float,
-) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8], float, int, bool, bool]:
-    """Whether each tensor is in the fast memory at its uses, in the gaps before them, and after the last; seconds; lives found; whether
-    a time limit or a signal stopped it; whether a signal did.
-
-    ``prices``: of a byte while each kernel runs, and of each use in the fast and in the slow memory. ``lives``: which tensors to place as
-    given, their places at uses, in gaps and at the end, and the order of placing. ``base``: places that keep all limits.
-    """
-
-class JointProblem:
-    """A workload on a machine for the joint planner: see ``src/native/joint/joint.hpp``. Arguments are checked once."""
 
     def __init__(
-        self,
-        compute: NDArray[np.float64],
-        row_job: NDArray[np.int64],
-        row_tensor: NDArray[np.int64],
-        row_write: NDArray[np.uint8],
-        moved: NDArray[np.int64],
-        bytes: NDArray[np.int64],
-        room: NDArray[np.int64],
-        producer: NDArray[np.int64],
-        output: NDArray[np.uint8],
-        first: NDArray[np.int64],
-        next: NDArray[np.int64],
-        release: NDArray[np.int64],
-        reluctance: NDArray[np.float64],
-        speeds: NDArray[np.float64],
-        capacity: int,
+        self, *, first: Ints, live_range: Flags, size: Ints, kernel: Ints, operand: Ints, reads: Flags, writes: Flags, fast: Floats,
+        slow: Floats, to_fast: Floats, to_slow: Floats, limit: Ints, first_operand: Ints, use: Ints, first_algorithm: Ints,
+        seconds: Floats, workspace: Ints, first_entry: Ints, table: Floats
     ) -> None: ...
-    def evaluate(
-        self,
-        order: NDArray[np.int64],
-        priority: NDArray[np.float64],
-        width: NDArray[np.float64],
-        room: int,
-        keep: int,
-        lead: int,
-        slack: int,
-        fetch_once: bool,
-        fast_price: float,
-        crowd: float,
-        regret: float,
-        thrift: float,
-        hold: int,
-    ) -> tuple[
-        int,
-        float,
-        NDArray[np.int32],
-        NDArray[np.int64],
-        NDArray[np.int64],
-        NDArray[np.int64],
-        NDArray[np.int64],
-        NDArray[np.int64],
-    ]:
-        """Makespan (-1: it never ends), seconds of the main link, core of every job, start and end of every task (jobs, then fetches), the
-        stays in the order in which they are fetched, the tensor of every stay, and the stay that serves every operand (-1: main memory)."""
+    def bound(self, *, memory: Ints, shares: Indices, surcharge: Floats, noted: Flags, shift: int, moves: bool) -> float:
+        """Seconds below which no placement comes (Lagrangian), computed in whole units of 2^-shift seconds and rounded down.
+
+        ``memory`` are prices of a byte while each kernel runs, in those units; ``shares`` (kernels x 3) weigh arithmetic, fast and slow
+        memory in parts of 2^-24; ``surcharge`` is for each use's slow place, in seconds, in kernels with tables and where uses are
+        ``noted``.
+        """
+
+    def schedule_copies(self, engines: CopyEngines, paths: TensorPaths) -> ScheduledCopies:
+        """When the copies of given paths run, overlapping kernels where they can."""
+
+    def search(
+        self, prices: UsePrices, *, guess: TensorPaths, base: TensorPaths, sure: Flags, order: Ints, moves: bool, goal: float, seed: int,
+        nodes: int, seconds: float
+    ) -> FoundPaths:
+        """Place all tensors in ``order``, those that are ``sure`` as guessed, then improve until the ``goal`` in seconds is reached.
+
+        ``base`` keeps all limits. The budget's ``nodes`` count paths found.
+        """
+
+    def search_overlapping(
+        self, prices: UsePrices, engines: CopyEngines, start: TensorPaths, *, goal: float, seed: int, nodes: int, seconds: float
+    ) -> FoundPaths:
+        """Improve paths whose copies overlap kernels until the ``goal`` in seconds is reached.
+
+        The problem has what copies cost at the prices. The budget's ``nodes`` count uses and kernels scheduled.
+        """
+
+class TensorPaths:
+    """A path for every tensor: whether it is in the fast memory at each use, in the gap before each use, and after its last use."""
+
+    fast: Flags
+    stays: Flags
+    tail: Flags
+    def __init__(self, fast: Flags, stays: Flags, tail: Flags) -> None: ...
+
+class UsePrices:
+    """Seconds that a byte of fast memory costs while each kernel runs, and each use in the fast and in the slow memory."""
+
+    def __init__(self, *, memory: Floats, fast: Floats, slow: Floats) -> None: ...
+
+class CopyEngines:
+    """Seconds of each tensor's copies, blocking and overlapping, in and out; the bytes/s drained while kernels run; one engine or two."""
+
+    def __init__(
+        self, *, block_in: Floats, block_out: Floats, overlap_in: Floats, overlap_out: Floats, drain: float, shared: bool
+    ) -> None: ...
+
+class ScheduledCopies:
+    """Seconds of everything (infinite if a limit is exceeded), the copies in the order in which they start, and each kernel's algorithm.
+
+    A copy of a tensor runs from position ``start`` to ``end``; at ``due`` it leaves, or is needed.
+    """
+
+    seconds: float
+    tensor: Ints
+    to_fast: Flags
+    start: Ints
+    end: Ints
+    due: Ints
+    algorithms: Ints
+
+class FoundPaths:
+    """Paths, their seconds, nodes and attempts spent, and whether a time limit or a signal such as Ctrl-C stopped the search."""
+
+    paths: TensorPaths
+    seconds: float
+    nodes: int
+    rounds: int
+    stopped: bool
+
+# Joint planning.
+
+class JointOptions:
+    """What an evaluation of the joint planner is free in: as `loadmaster.planning.joint.problem.JointOptions`."""
+
+    def __init__(
+        self, *, filled_fraction: float, retained_fraction: float, prefetch_fraction: float, release_delay_positions: int,
+        prefetch_single_use: bool, fast_link_price: float, link_load_limit: float, core_wait_ratio: float, energy_weight: float,
+        urgent_networks_first: bool
+    ) -> None: ...
+
+class JointProblem:
+    """A workload on a machine for the joint planner, checked once; its arrays must not change afterwards.
+
+    Operand rows are sorted by job: ``moved`` bytes of a row on every core. ``compute`` in seconds and ``energy_penalty`` in picoseconds
+    have a row per job and a column per core; ``width`` is the seconds that each job stands for in an order, ``release`` the picosecond
+    before which it may not start. A ``producer`` of -1 is none. Bandwidths in bytes/s; an ``engine`` of 0 prefetches nothing.
+    """
+
+    def __init__(
+        self, *, compute: Table, row_job: Ints, row_tensor: Ints, row_write: Flags, moved: IntTable, bytes: Ints, padded_bytes: Ints,
+        producer: Ints, output: Flags, graph: TaskGraph, release: Ints, energy_penalty: Table, width: Floats, urgent: Flags,
+        main_read: float, main_write: float, fast_read: float, fast_write: float, engine: float, capacity: int
+    ) -> None: ...
+    def evaluate(self, order: Ints, options: JointOptions) -> JointEvaluation:
+        """Choose what stays in the fast memory along an order of all jobs, and run it."""
+
+class JointEvaluation:
+    """Picoseconds until all ends (-1: never), seconds of the main link, the core of every job, start and end of every task (jobs, then
+    prefetches), the stays that are prefetched, in order (``copies``), the tensor of every stay, and the stay that serves every operand row
+    (-1: main memory)."""
+
+    makespan: int
+    main_seconds: float
+    core: Indices
+    start: Ints
+    end: Ints
+    copies: Ints
+    stay_tensor: Ints
+    row_stay: Ints

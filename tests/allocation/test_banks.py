@@ -1,12 +1,13 @@
 """Several memories: against brute force over all assignments, and what makes no sense."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.problems import every_offset, fuzz, records
+from tests.support.problems import every_offset, fuzz, orderly, records
 
 import loadmaster as lm
 from loadmaster.allocation.memories.integer_program import Program, prove
@@ -50,15 +51,22 @@ def fits(buffers, homes, at, bank, aliases, in_place, conflicts) -> bool:
 
 @st.composite
 def cases(draw):
-    buffers = draw(records(most=5).filter(lambda found: all(b.offset is None for b in found)))
+    buffers = draw(records(most=5))
     count = draw(st.integers(1, 3))
     banks = []
     for at in range(count):
-        reserved = ((2, 4),) if draw(st.integers(0, 3)) == 0 else ()
+        low = draw(st.integers(0, 6))
+        reserved = ((low, low + draw(st.integers(1, 2))),) if draw(st.integers(0, 3)) == 0 else ()
         capacity = None if at and draw(st.booleans()) else draw(st.integers(0, 16))
         banks.append(lm.Bank(f"m{at}", capacity, draw(st.sampled_from([1, 1, 4])), reserved))
     cost = np.array([[draw(st.integers(-1, 6)) for _ in banks] for _ in buffers], dtype=np.int64).reshape(len(buffers), count)
     cost[(cost < 0).all(axis=1)] = 0
+    for i in range(len(buffers)):
+        if buffers[i].offset is not None or draw(st.integers(0, 5)) == 0:
+            home = draw(st.integers(0, count - 1))
+            step = int(np.lcm(buffers[i].alignment, banks[home].alignment))
+            buffers[i] = replace(buffers[i], offset=step * draw(st.integers(0, 12 // step)))
+            cost[i] = np.where(np.arange(count) == home, np.maximum(cost[i], 0), -1)
     demands = {}
     if len(buffers) > 1:
         pairs = st.lists(st.sampled_from([(i, j) for j in range(len(buffers)) for i in range(j)]), unique=True, max_size=3)
@@ -71,15 +79,27 @@ def cases(draw):
     return buffers, tuple(banks), cost, demands
 
 
+def attempt(buffers, banks, cost, demands) -> tuple[lm.BankAllocation | None, str]:
+    """The answer, or why there is none."""
+    try:
+        return lm.allocate_banks(buffers, banks, cost=cost, **demands), ""
+    except AllocationError as error:
+        return None, str(error)
+
+
 @given(cases())
 @fuzz(120)
 def test_the_cost_is_the_least_and_the_claims_are_true(case) -> None:
     buffers, banks, cost, demands = case
     best = least_cost(buffers, banks, cost, **demands)
-    answer = lm.allocate_banks(buffers, banks, cost=cost, **demands)
+    answer, refusal = attempt(buffers, banks, cost, demands)
+    if answer is None:
+        assert best is None or "not a multiple" in refusal
+        return
     if best is None:
         assert answer.status in ("infeasible", "unknown")
         return
+    assert answer.memory is not None or not orderly(buffers)
     assert answer.status != "infeasible"
     assert answer.lower_bound <= best
     if answer.memory is not None:
@@ -115,6 +135,27 @@ def test_accesses_costs_preferences_and_pins_decide() -> None:
 def test_pins_to_one_address_of_different_memories_do_not_meet() -> None:
     buffers = [lm.Buffer("a", 0, 4, 6, memory="sram", offset=0), lm.Buffer("b", 0, 4, 6, memory="dram", offset=0)]
     assert lm.allocate_banks(buffers, [SRAM, DRAM]).offsets.tolist() == [0, 0]
+
+
+def test_pins_to_different_memories_do_not_meet_beside_an_alias_or_with_costs() -> None:
+    pinned = [lm.Buffer("p", 0, 4, 6, memory="sram", offset=0), lm.Buffer("q", 0, 4, 6, memory="dram", offset=0)]
+    assert lm.allocate_banks([*pinned, *three()], [SRAM, DRAM], aliases=((2, 4),)).offsets[:2].tolist() == [0, 0]
+    anywhere = [replace(buffer, memory=None) for buffer in pinned]
+    assert lm.allocate_banks(anywhere, [SRAM, DRAM], cost=[[0, -1], [-1, 0]]).offsets.tolist() == [0, 0]
+
+
+def test_what_is_pinned_is_packed_before_others() -> None:
+    buffers = [lm.Buffer("b3", 1, 4, 6), lm.Buffer("b5", 1, 2, 2, memory="m1", offset=7)]
+    banks = [lm.Bank("m0", 4), lm.Bank("m1", 9, reserved=((1, 2),))]
+    assert lm.allocate_banks(buffers, banks).status == "infeasible"
+    answer = lm.allocate_banks(buffers, [*banks, DRAM])
+    assert (answer.status, answer.memory) == ("optimal", ("dram", "m1"))
+
+
+def test_aliases_without_bytes_share_a_memory() -> None:
+    buffers = [lm.Buffer("a", 0, 4, 0, prefers=("sram", "dram")), lm.Buffer("b", 0, 4, 0, prefers=("dram", "sram"))]
+    answer = lm.allocate_banks(buffers, [SRAM, DRAM], aliases=((0, 1),))
+    assert answer.memory[0] == answer.memory[1]
 
 
 def test_aliases_live_in_one_memory() -> None:

@@ -194,3 +194,96 @@ def test_an_alias_may_be_absent_when_its_life_begins_or_ends() -> None:
         answer = lm.allocate(buffers, aliases=((0, 1),))
         assert (answer.status, answer.peak) == ("optimal", 6)
         assert lm.allocate(buffers, 6, aliases=((0, 1),)).offsets is not None
+
+
+def test_bytes_never_occupied_may_lie_in_a_reserved_range() -> None:
+    buffers = [lm.Buffer("a", 0, 3, 12, gaps=(Gap(0, 3, (0, 3)),)), lm.Buffer("b", 0, 1, 2)]
+    demands = {"reserved": ((11, 15),)}
+    for capacity in (None, 12):
+        answer = lm.allocate(buffers, capacity, **demands)
+        assert (answer.status, answer.peak) == ("optimal", 12)
+        holds(buffers, answer, **demands)
+    assert lm.allocate(buffers, 11, **demands).status == "infeasible"
+    assert lm.allocate([lm.Buffer("a", 0, 3, 12, offset=0, gaps=buffers[0].gaps)], **demands).peak == 12
+    with pytest.raises(AllocationError, match="touches the reserved range 11-15"):
+        lm.allocate([lm.Buffer("a", 0, 3, 12, offset=9, gaps=buffers[0].gaps)], **demands)
+
+
+def test_a_third_shares_with_both_of_two_that_are_apart_at_one_address() -> None:
+    buffers = [lm.Buffer(name, 0, 3, size) for name, size in (("a", 1), ("b", 1), ("c", 9))]
+    buffers.append(lm.Buffer("d", 0, 3, 9, gaps=(Gap(0, 3, (5, 9)),)))
+    answer = lm.allocate(buffers, in_place=[(0, 2), (3, 2)])
+    assert answer.peak == 10
+    holds(buffers, answer, in_place=[(0, 2), (3, 2)])
+
+
+def test_an_alias_group_leaves_free_what_none_of_it_occupies() -> None:
+    ends = [lm.Buffer("low", 0, 3, 1), lm.Buffer("high", 0, 3, 9, gaps=(Gap(0, 3, (5, 9)),)), lm.Buffer("between", 0, 3, 4)]
+    answer = lm.allocate(ends, aliases=((0, 1),))
+    assert answer.peak == 9
+    assert answer.lower_bound == 9
+    holds(ends, answer, aliases=((0, 1),))
+
+
+def test_aliases_without_bytes_go_where_one_is_pinned() -> None:
+    answer = lm.allocate([lm.Buffer("a", 0, 4, 0), lm.Buffer("b", 0, 4, 0, offset=4)], aliases=((0, 1),))
+    assert answer.offsets.tolist() == [4, 4]
+
+
+@pytest.mark.parametrize("strategy", ["auto", "greedy", "best-fit", "local-search"])
+def test_what_is_absent_throughout_takes_no_space(strategy: str) -> None:
+    absent = lm.Buffer("absent", 0, 4, 4, gaps=(Gap(0, 4),))
+    for capacity in (None, 2):
+        answer = lm.allocate([absent], capacity, strategy=strategy)
+        assert (answer.status, answer.peak) == ("optimal", 0)
+        assert lm.verify_buffers(problem_of([absent]), answer.offsets, capacity) == ()
+    with_pairs = lm.allocate([absent, lm.Buffer("b", 0, 4, 3), lm.Buffer("c", 0, 4, 3)], strategy=strategy, in_place=[(0, 1)])
+    assert with_pairs.peak == 6
+
+
+def test_a_range_at_the_end_of_the_capacity_does_not_raise_the_bound_of_what_is_not_found() -> None:
+    buffers = [lm.Buffer("a", 0, 2, 2), lm.Buffer("b", 1, 4, 3), lm.Buffer("c", 3, 5, 5)]
+    answer = lm.allocate(buffers, 9, strategy="best-fit", reserved=((8, 20),))
+    assert (answer.status, answer.lower_bound) == ("unknown", 8)
+    assert lm.allocate(buffers, 9, reserved=((8, 20),)).peak == 8
+
+
+def test_a_reserved_range_is_named_as_the_reason() -> None:
+    reason = lm.allocate([lm.Buffer("a", 0, 4, 6), lm.Buffer("b", 2, 4, 3)], 10, reserved=((4, 7),)).certificate
+    assert (reason.kind, reason.instant, reason.required) == ("reserved ranges", 2, 12)
+    assert "(reserved 4-7)" in reason.buffers
+    load = lm.allocate([lm.Buffer("a", 0, 4, 8), lm.Buffer("b", 2, 4, 3)], 10, reserved=((4, 7),)).certificate
+    assert (load.kind, load.buffers) == ("load", ("a", "b"))
+
+
+def test_pins_that_leave_no_aligned_room_are_named_beside_the_alignment() -> None:
+    buffers = [lm.Buffer("p", 0, 4, 1, offset=3), lm.Buffer("q", 0, 4, 1, offset=7), lm.Buffer("a", 0, 4, 4, alignment=4)]
+    reason = lm.allocate([*buffers, lm.Buffer("b", 0, 4, 2)], 8).certificate
+    assert "pins" in reason.kind
+
+
+def test_the_instant_named_is_one_at_which_all_are_present() -> None:
+    late = lm.Buffer("late", 0, 5, 4, offset=8, gaps=(Gap(0, 3),))
+    reason = lm.allocate([late, lm.Buffer("other", 0, 5, 2)], 10).certificate
+    assert (reason.instant, reason.buffers) == (3, ("late",))
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 5), st.integers(1, 5), st.integers(0, 12)), min_size=2, max_size=9), st.data())
+@settings(deadline=None, max_examples=100)
+def test_pins_are_refused_exactly_where_two_overlap(rows, data) -> None:
+    buffers = [lm.Buffer(str(i), lower, lower + length, size, offset=at) for i, (lower, length, size, at) in enumerate(rows)]
+    pairs = [(i, j) for j in range(len(rows)) for i in range(j)]
+    in_place = data.draw(st.lists(st.sampled_from(pairs), unique=True))
+
+    def overlap(one: lm.Buffer, other: lm.Buffer) -> bool:
+        together = one.lower < other.upper and other.lower < one.upper
+        return together and one.offset < other.offset + other.size and other.offset < one.offset + one.size
+
+    wrong = [
+        (i, j) for i, j in pairs if overlap(buffers[i], buffers[j]) and not ((i, j) in in_place and buffers[i].offset == buffers[j].offset)
+    ]
+    if not wrong:
+        assert problem_of(buffers, in_place=in_place).pin.tolist() == [b.offset for b in buffers]
+        return
+    with pytest.raises(AllocationError, match="they overlap at instant"):
+        problem_of(buffers, in_place=in_place)

@@ -1,6 +1,7 @@
 """Learned backtrack targets: what the oracle records, how trees are fitted, kept and used."""
 
 import importlib.util
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 import loadmaster as lm
+from loadmaster.allocation.backtracking import learning
 from loadmaster.allocation.backtracking.learning import FEATURES, Lessons, at_limits, bundled, fit, generated, record
 from loadmaster.allocation.backtracking.trees import NO_TREES, Trees, read_trees, write_trees
 from loadmaster.allocation.strategies.telamalloc import Options, TelaMalloc
@@ -107,3 +109,18 @@ def test_trees_that_would_run_in_circles_are_refused(change: dict[str, np.ndarra
     problem = next(generated(1, 0))
     with pytest.raises(ValueError, match=message):
         TelaMalloc(problem, 2**20, Options(trees=stump(0.5, 0, 1)._replace(**change))).run()
+
+
+def test_a_missing_package_is_named_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work(*arguments: object) -> None:
+        raise AssertionError("searches were recorded before the package was found missing")
+
+    monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
+    monkeypatch.setattr(learning, "record", work)
+    monkeypatch.setattr(sys, "argv", ["learning", "--output", str(tmp_path / "model.json")])
+    with pytest.raises(SystemExit) as ended:
+        learning.main()
+    assert ended.value.code == 2
+    assert "scikit-learn, which is not installed" in capsys.readouterr().err

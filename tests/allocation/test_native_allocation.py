@@ -267,3 +267,32 @@ def test_the_same_seed_gives_the_same_answer() -> None:
     one, two = problem.minimise(seed=5, nodes=3000), problem.minimise(seed=5, nodes=3000)
     assert np.array_equal(one[1], two[1])
     assert one[2:] == two[2:]
+
+
+@given(st.lists(st.tuples(st.integers(1, 6), st.sampled_from([1, 2, 4])), min_size=1, max_size=7), st.data())
+@fuzz(60)
+def test_neighbours_are_apart_and_each_lies_at_its_lowest_place(rows, data) -> None:
+    count = len(rows)
+    pairs = {(i, j) for j in range(count) for i in range(j) if data.draw(st.booleans())}
+    near = [[j for j in range(count) if (min(i, j), max(i, j)) in pairs] for i in range(count)]
+    order = data.draw(st.permutations(range(count)))
+    size, alignment = ints(row[0] for row in rows), ints(row[1] for row in rows)
+    first = ints([0, *np.cumsum([len(mine) for mine in near])])
+    given_ = (size, alignment, ints([-1] * count), first, ints(i for mine in near for i in mine), ints(order), False)
+    offsets, peak = _native.place_apart(*given_)
+    placed: dict[int, int] = {}
+    for i in order:
+        at = 0
+        while any(at < placed[j] + size[j] and placed[j] < at + size[i] for j in near[i] if j in placed):
+            at += int(alignment[i])
+        placed[i] = at
+    assert offsets.tolist() == [placed[i] for i in range(count)]
+    assert peak == max(placed[i] + int(size[i]) for i in range(count))
+
+
+def test_neighbours_that_do_not_exist_are_refused() -> None:
+    one, none = ints([1]), ints([-1])
+    with pytest.raises(ValueError, match="near: must name buffers"):
+        _native.place_apart(one, one, none, ints([0, 1]), ints([4]), ints([0]), False)
+    with pytest.raises(ValueError, match="near_first: must end"):
+        _native.place_apart(one, one, none, ints([0, 2]), ints([0]), ints([0]), False)

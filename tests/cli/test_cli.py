@@ -1,12 +1,15 @@
 """The command line: one JSON object, one line per mistake, exit codes, nothing half-written."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from tests.support.command_line import refused, run
+
+import loadmaster as lm
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
@@ -206,3 +209,69 @@ main.main()"""
     assert result.returncode == 130
     assert result.stderr.strip() == "loadmaster: interrupted"
     assert not (tmp_path / "out").exists()
+
+
+def signalled(tmp_path: Path, sent: str, when: str) -> subprocess.CompletedProcess[str]:
+    """Run `loadmaster plan` in a process that sends itself a signal when ``loadmaster.WHEN`` is called."""
+    module, _, name = when.rpartition(".")
+    code = f"""import os, signal, sys
+import loadmaster.{module} as module
+from loadmaster.cli import main
+original = module.{name}
+def call(*arguments, **options):
+    os.kill(os.getpid(), signal.{sent})
+    return original(*arguments, **options)
+module.{name} = call
+sys.argv = ["loadmaster", "plan", "onnx:squeezenet", "--target", "edge-npu", "--rounds", "1", "--out", {str(tmp_path / "out")!r}]
+main.main()"""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("when", ["planning.planner.lower", "planning.verify.plan.verify", "report.write.write_report"])
+def test_an_interrupt_once_networks_are_read_still_writes_a_plan(tmp_path: Path, when: str) -> None:
+    result = signalled(tmp_path, "SIGINT", when)
+    assert result.returncode == 0, result.stderr
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["plan.json", "report.html", "trace.pftrace"]
+    assert lm.verify(lm.Plan.load(tmp_path / "out" / "plan.json")) == ()
+
+
+def test_a_request_to_end_leaves_nothing_behind(tmp_path: Path) -> None:
+    result = signalled(tmp_path, "SIGTERM", "planning.planner.goal_bounds")
+    assert result.returncode == 143
+    assert not (tmp_path / "out").exists()
+
+
+def test_version_and_short_help() -> None:
+    import loadmaster
+
+    assert run("--version").stdout == f"loadmaster {loadmaster.__version__}\n"
+    assert run("-h").stdout == run("--help").stdout
+    assert run("plan", "-h").stdout == run("plan", "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["plam"], "Did you mean 'plan'"),
+        (["plan", "onnx:squeezenet", "--taget", "edge-npu"], "--target"),
+        (["plan", "onnx:squeezenet", "--target", "egde-npu"], "there is no bundled target 'egde-npu': did you mean edge-npu?"),
+        (["map", "onnx:squeezenet", "--target", "edge-npu", "--strategy", "anealing"], "did you mean annealing?"),
+    ],
+)
+def test_misspellings_are_met_half_way(arguments: list[str], words: str, tmp_path: Path) -> None:
+    refused(run(*arguments, cwd=tmp_path), words)
+
+
+@pytest.mark.parametrize("command", [("plan", "onnx:squeezenet", "--target", "edge-npu", "--rounds", "0", "--precision", "int8")])
+def test_a_narrow_terminal_cuts_no_figure(command: tuple[str, ...], tmp_path: Path) -> None:
+    """Every figure and unit of a wide terminal is there in one of 40 columns."""
+
+    def words(columns: str) -> list[str]:
+        environment = os.environ | {"NO_COLOR": "1", "COLUMNS": columns}
+        full = [sys.executable, "-m", "loadmaster", *command, "--out", str(tmp_path / "o")]
+        done = subprocess.run(full, capture_output=True, text=True, env=environment, check=True)
+        return [word for word in done.stdout.split("Planned")[0].split() if not word.startswith("wrote")]
+
+    wide, narrow = words("200"), words("40")
+    assert sorted(wide) == sorted(narrow)
+    assert any(word.endswith("OP/s") and "FLOP" not in word for word in wide)  # integers are no floating-point operations

@@ -76,3 +76,15 @@ def test_whole_bytes_survive_parsing(count: int) -> None:
 )
 def test_quantities_print_with_three_digits(text: str, expected: str) -> None:
     assert text == expected
+
+
+@pytest.mark.parametrize("text", ["-5%", "101%", "x%", "%", "5 B%"])
+def test_what_is_no_share_is_refused_as_a_share(text: str) -> None:
+    with pytest.raises(UnitError, match="no share of the whole: write one from 0% to 100%"):
+        units.parse_bytes_of(text, 100)
+
+
+def test_shares_are_of_the_whole_and_amounts_are_not_negative() -> None:
+    assert [units.parse_bytes_of(text, 1000) for text in ("0%", "12.5 %", "100%", "7 B")] == [0, 125, 1000, 7]
+    with pytest.raises(UnitError, match="'-5 B' is less than nothing"):
+        units.parse_bytes("-5 B")

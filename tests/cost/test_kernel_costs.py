@@ -11,7 +11,8 @@ from tests.support.networks import GraphBuilder, npu, staged_machine
 
 import loadmaster as lm
 from loadmaster.core.errors import PlacementError
-from loadmaster.cost.kernels.kernel_costs import copy_link, kernel_sequence
+from loadmaster.cost.kernels.kernel_costs import copy_link, kernel_sequence, kernel_work
+from loadmaster.cost.kernels.work_json import write_work
 from loadmaster.placement.sequence import CopyLink, StoredKind
 from loadmaster.targets.hardware import CopyEngine
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
@@ -141,10 +142,25 @@ def test_networks_from_files_become_sequences(network: str, machine: str) -> Non
 
 
 def test_the_committed_training_step_is_the_one_that_the_notes_describe() -> None:
-    from loadmaster.placement.sequence_json import read_sequence_file
-
-    steps = read_sequence_file(ROOT / "fixtures/resnet50-training.json.gz")
+    steps = lm.read_sequence(str(ROOT / "fixtures/resnet50-training.json.gz"), lm.target("optane-server"))
     kinds = [kernel.kind for kernel in steps.kernels]
     assert kinds.count("convolution") == kinds.count("convolution_backward") == 53
     assert 5.0e9 < steps.peak_bytes < 7.5e9
     assert steps.seconds(False) < steps.seconds(True)
+
+
+@pytest.mark.parametrize("source", ["onnx:resnet50", str(ROOT / "fixtures/gpt2.onnx.gz"), str(ROOT / "fixtures/dlrm.onnx.gz")])
+def test_written_kernels_cost_on_any_target_what_the_network_costs(source: str, tmp_path: Path) -> None:
+    """Bandwidths, winograd's workspaces, arrays with private buffers: all of it follows from what the file says."""
+    graph = lm.load(source)
+    file = str(write_work(kernel_work(graph), tmp_path / "kernels.json.gz"))
+    npu_of_one = lm.target("edge-npu")
+    machines = [
+        lm.target("optane-server"),
+        lm.target("gpu-pcie"),
+        lm.target("optane-server", ["pmm.read_bandwidth=1 GB/s"]),
+        replace(npu_of_one, cores=npu_of_one.cores[:1]),
+    ]
+    found = [lm.read_sequence(file, machine) for machine in machines]
+    assert found == [kernel_sequence(graph, machine) for machine in machines]
+    assert len({steps.seconds(False) for steps in found}) > 1

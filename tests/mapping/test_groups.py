@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support import mapping_reference as reference
 
-from loadmaster import _native
 from loadmaster.mapping.bounds.configurations import configuration_bound
 from loadmaster.mapping.bounds.group_bounds import group_bound, tightened
 from loadmaster.mapping.exact import exact_makespan
@@ -136,7 +135,7 @@ def test_genomes_decode_to_one_queue_per_core_sorted_by_priority(group: Group, s
             mine = sorted(np.flatnonzero(where == here).tolist(), key=lambda job: place[job])
             assert mine == sorted(mine, key=lambda job: (priority[i, job], job))
         assert (group.decode(*(gene[None, :] for gene in genome_of(queues[i : i + 1], group.cores))) == queues[i]).all()
-    assert (_native.group_scores(*group.arguments, core, priority, 1) == group.makespans(queues)).all()
+    assert (group.native.scores(core, priority) == group.makespans(queues)).all()
 
 
 def test_crowded_priorities_sort_too() -> None:
@@ -157,7 +156,7 @@ def test_any_number_of_cores_and_threads(cores: int) -> None:
     queues = group.decode(core, priority)
     exact = [float(exact_makespan(group, row[None, :])) for row in queues]
     assert group.makespans(queues) == pytest.approx(exact, rel=1e-12)
-    one, four = (_native.group_scores(*group.arguments, core, priority, threads) for threads in (1, 4))
+    one, four = (group.native.scores(core, priority, threads) for threads in (1, 4))
     assert (one == four).all()
 
 

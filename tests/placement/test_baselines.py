@@ -124,7 +124,7 @@ def test_weights_that_fit_stay_for_lru_and_an_updated_one_is_kept() -> None:
 
 def test_an_unknown_name_and_limits_of_another_length_are_refused() -> None:
     sequence = random_sequence(0)
-    with pytest.raises(PlacementError, match="'clock' is not known: use all-fast"):
+    with pytest.raises(PlacementError, match="no baseline 'clock': choose one of all-fast"):
         baseline("clock", sequence, np.zeros(6, dtype=np.int64))
     with pytest.raises(PlacementError, match="limits have shape"):
         baseline("lru", sequence, np.zeros(5, dtype=np.int64))

@@ -14,7 +14,7 @@ from tests.support.published_program import PublishedProgram
 from loadmaster.core.errors import CapacityError, PlacementError
 from loadmaster.placement.autotm.between_kernels import place_between_kernels
 from loadmaster.placement.autotm.bound import lower_bound
-from loadmaster.placement.autotm.sequence_arrays import lifetimes
+from loadmaster.placement.autotm.sequence_arrays import sequence_arrays
 from loadmaster.placement.autotm.sparse_program import Prices, SparseProgram
 from loadmaster.placement.decisions import Mode, fast_bytes
 from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
@@ -55,15 +55,15 @@ def test_tensors_that_stay_are_chosen_with_all_measured_kernels_in_mind(needed) 
 def test_all_forms_of_the_program_agree_with_trying_everything(sequence, room) -> None:
     limits = np.array(room[: len(sequence.kernels)], dtype=np.int64)
     best = optimum(sequence, limits, True)
-    times = lifetimes(sequence, limits)
-    for program in (SparseProgram(times, True), SparseProgram(times, True, apart=0)):
+    arrays = sequence_arrays(sequence, limits)
+    for program in (SparseProgram(arrays, True), SparseProgram(arrays, True, apart=0)):
         relaxed, whole = program.model.solve(), program.model.solve(integers=program.integers)
         # No form excludes the best, and none has whole solutions that are better; that HiGHS finds the best is not ours to promise.
         assert relaxed.infeasible == (best == math.inf) or whole.infeasible == (best == math.inf)
         if best < math.inf:
             assert relaxed.objective * program.second <= best * (1 + 1e-5) + 1e-6
             assert whole.objective * program.second >= best * (1 - 1e-5) - 1e-6
-    published = PublishedProgram(sequence, times).solve()
+    published = PublishedProgram(sequence, arrays).solve()
     assert (published.objective if published.optimal else math.inf) == pytest.approx(best, rel=1e-5, abs=1e-6)
 
 
@@ -71,13 +71,13 @@ def test_all_forms_of_the_program_agree_with_trying_everything(sequence, room) -
 @given(sequences(), st.integers(4, 20), st.booleans(), st.randoms(use_true_random=False))
 def test_bounds_hold_for_any_prices(sequence, room, moves, random) -> None:
     limits = np.full(len(sequence.kernels), room, dtype=np.int64)
-    times = lifetimes(sequence, limits)
+    arrays = sequence_arrays(sequence, limits)
     shares = np.array([[0.01 + random.random() for _ in range(3)] for _ in sequence.kernels])
     shares /= shares.sum(axis=1, keepdims=True)
     memory = np.array([random.choice([0.0, random.random()]) for _ in sequence.kernels])
-    surcharge = np.array([random.uniform(-1, 2) for _ in times.kernel])
-    noted = np.array([random.random() < 0.5 for _ in times.kernel], dtype=np.uint8)
-    assert lower_bound(times, Prices(memory, shares, surcharge, noted), moves) <= optimum(sequence, limits, moves)
+    surcharge = np.array([random.uniform(-1, 2) for _ in arrays.kernel])
+    noted = np.array([random.random() < 0.5 for _ in arrays.kernel], dtype=np.uint8)
+    assert lower_bound(arrays, Prices(memory, shares, surcharge, noted), moves) <= optimum(sequence, limits, moves)
 
 
 @pytest.mark.parametrize("machine", [training_steps.OPTANE, training_steps.GPU])

@@ -15,7 +15,7 @@ from loadmaster.core.errors import CapacityError, PlacementError
 from loadmaster.placement.autotm.between_kernels import place_between_kernels
 from loadmaster.placement.autotm.overlap_program import OverlapProgram, overlap_bound
 from loadmaster.placement.autotm.overlapping import place_overlapping
-from loadmaster.placement.autotm.sequence_arrays import lifetimes
+from loadmaster.placement.autotm.sequence_arrays import sequence_arrays
 from loadmaster.placement.decisions import Mode, Move, Stay, TensorPlacement, fast_bytes
 from loadmaster.placement.sequence import KernelSequence
 
@@ -93,16 +93,16 @@ def test_no_placement_comes_below_the_bound(seed: int, tensors: int, kernels: in
 
 def bounds_of(sequence: KernelSequence, limits: np.ndarray, seed: int) -> list[float]:
     """The bound of the program's prices, and of these distorted: any prices are as good as far as validity goes."""
-    times = lifetimes(sequence, limits)
-    program = OverlapProgram(times, sequence.link)
+    arrays = sequence_arrays(sequence, limits)
+    program = OverlapProgram(arrays, sequence.link)
     prices = program.engine_prices(program.model.solve())
     bytes_ = np.array([tensor.bytes for tensor in sequence.tensors])
     rng = np.random.default_rng(seed)
-    found = [overlap_bound(times, bytes_, sequence.link, prices)]
+    found = [overlap_bound(arrays, bytes_, sequence.link, prices)]
     for _ in range(3):
-        prices.places.memory[:] *= rng.uniform(0, 2, times.kernels)
-        prices.to_slow[:] = np.floor(prices.to_slow * rng.uniform(0, 1, times.kernels) * 2**30) / 2**30
-        found.append(overlap_bound(times, bytes_, sequence.link, prices))
+        prices.places.memory[:] *= rng.uniform(0, 2, arrays.kernel_count)
+        prices.to_slow[:] = np.floor(prices.to_slow * rng.uniform(0, 1, arrays.kernel_count) * 2**30) / 2**30
+        found.append(overlap_bound(arrays, bytes_, sequence.link, prices))
     return found
 
 

@@ -215,3 +215,26 @@ def test_an_unknown_gap_is_null_in_json() -> None:
 def test_what_sums_would_not_hold_is_refused(changes: dict[str, object], words: str) -> None:
     with pytest.raises(PlacementError, match=words):
         replace(step(), **changes)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(0, 100), st.booleans())
+def test_more_memory_saves_no_more_than_there_is_to_save(seed: int, share: int, in_place: bool) -> None:
+    """The least that kernels take holds for every combination of places and algorithms, and bounds what another GiB is said to save."""
+    sequence = random_sequence(seed, in_place=in_place)
+    least = 0.0
+    for kernel in sequence.kernels:
+        places = list(itertools.product((False, True), repeat=len(kernel.operands)))
+        least += min(kernel.seconds(slow, a) for slow in places for a in range(len(kernel.algorithms)))
+    assert sequence.least_seconds <= least * (1 + 1e-12)
+    try:
+        plan = place(sequence, sequence.peak_bytes * share // 100)
+    except CapacityError:
+        return
+    assert 0 <= plan.price_per_gib <= max(0.0, plan.seconds - sequence.least_seconds)
+
+
+def test_hardware_is_no_strategy_and_that_is_the_reason() -> None:
+    with pytest.raises(PlacementError, match=r"^strategy '2lm' is what hardware does by itself.*choose from auto, program, all-fast, "):
+        place(step(), 30, strategy="2lm")
+    assert "2lm" in {rival.name for rival in place(step(), 30).rivals}

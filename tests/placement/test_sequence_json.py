@@ -13,8 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadmaster.core.errors import LoadmasterError, OutputError, PlacementError
+from loadmaster.cost.kernels.work import Amount, KernelWork, SequenceWork, UsedTensor
+from loadmaster.cost.kernels.work_json import work_from_object, work_to_text, write_work
+from loadmaster.cost.read_sequence import read_sequence
 from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
 from loadmaster.placement.sequence_json import read_sequence_file, sequence_from_text, sequence_to_text, write_sequence
+from loadmaster.targets.load import target
+from loadmaster.workloads.graph import LoopNest
+from loadmaster.workloads.job import Role
 
 STEPS = KernelSequence(
     "ste€p",
@@ -99,14 +105,59 @@ def test_a_file_that_grows_without_end_is_refused(tmp_path: Path, monkeypatch: p
         read_sequence_file(bomb)
 
 
+WORK = SequenceWork(
+    "ste€p",
+    STEPS.tensors,
+    (
+        KernelWork(
+            "k0",
+            "conv",
+            (UsedTensor(0, Amount(9, Role.WEIGHT, 0), None), UsedTensor(2, None, Amount(7, Role.OUTPUT, 0))),
+            (LoopNest(64, 3, y=7, stride=(2, 2)),),
+            0,
+            32,
+            448,
+        ),
+        KernelWork("k1", "add", (UsedTensor(0, Amount(0), Amount(5)),), (), 12, 8, 0),
+    ),
+    ("a note",),
+)
+
+
+def test_work_comes_back_as_it_was(tmp_path: Path) -> None:
+    text = work_to_text(WORK)
+    assert work_from_object(json.loads(text), "file.json") == WORK
+    file = write_work(WORK, tmp_path / "work.json.gz")
+    assert file.read_bytes() == gzip.compress(text.encode(), mtime=0)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda record: record | {"version": 2}, "reads version 1"),
+        (lambda record: record | {"format": "another"}, "is no kernel sequence"),
+        (lambda record: record | {"tensors": record["tensors"][:1]}, "kernel 'k0' names a tensor or a loop nest that does not exist"),
+        (lambda record: record | {"kernels": [record["kernels"][0] | {"nests": []}]}, "names a tensor or a loop nest"),
+        (lambda record: record | {"kernels": []}, "kernels: list should have at least 1 item"),
+        (lambda record: record | {"kernels": [record["kernels"][0] | {"nests": [{"k": 0, "c": 1}]}]}, "kernels.0.nests.0.k"),
+        (lambda record: record | {"kernels": [record["kernels"][0] | {"bits": True}]}, "kernels.0.bits"),
+    ],
+)
+def test_what_is_no_work_is_refused(edit: Any, message: str) -> None:
+    with pytest.raises(PlacementError, match=r"^file\.json: ") as caught:
+        work_from_object(edit(json.loads(work_to_text(WORK))), "file.json")
+    assert message in str(caught.value)
+
+
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=4)
 values = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_any_value_anywhere_is_read_or_refused(data: st.DataObject) -> None:
-    record = json.loads(sequence_to_text(STEPS))
+def test_any_value_anywhere_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    text, machine = data.draw(st.sampled_from([(sequence_to_text(STEPS), None), (work_to_text(WORK), target("optane-server"))]))
+    record = json.loads(text)
     place: Any = record
     while True:
         key = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
@@ -114,8 +165,13 @@ def test_any_value_anywhere_is_read_or_refused(data: st.DataObject) -> None:
             break
         place = place[key]
     place[key] = data.draw(values)
+    file = tmp_path_factory.getbasetemp() / "any.json"
+    file.write_text(json.dumps(record))
     try:
-        again = sequence_from_text(json.dumps(record), "file.json")
-    except LoadmasterError:
+        again = read_sequence(str(file), machine)
+    except LoadmasterError as error:
+        refusal = str(error)
+    else:
+        assert sequence_from_text(sequence_to_text(again), "file.json") == again
         return
-    assert sequence_from_text(sequence_to_text(again), "file.json") == again
+    assert refusal.startswith(str(file))

@@ -22,6 +22,7 @@ from tests.support.edits import (
     stream,
     streamed,
     timed,
+    with_bits,
     with_network,
     with_operand,
     with_readers,
@@ -87,15 +88,19 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
     "tiles that disagree": (job("aux/pool#1@0", tiles=3), {"complete"}, "the tiles 0 of 2, 1 of 3"),
     "operator never done": (
         job("net/fc@1", operators=()),
-        {"complete", "dataflow"},
+        {"complete", "dataflow", "alike"},
         "network 'net', mini-batch 1: no job does operator 'fc'",
     ),
     "operator of another network": (
         job("net/fc@1", operators=("fc", "pool")),
-        {"complete"},
+        {"complete", "alike"},
         "operator 'pool', which the network does not have",
     ),
-    "mini-batch too many": (job("net/fc@1", mini_batch=2), {"complete", "dataflow", "latency"}, "network 'net' has no mini-batch 2"),
+    "mini-batch too many": (
+        job("net/fc@1", mini_batch=2),
+        {"complete", "dataflow", "latency", "alike"},
+        "network 'net' has no mini-batch 2",
+    ),
     "mini-batch too few": (
         finished(edit(SHARED, "networks", named("aux"), mini_batches=2**40, macs=0)),
         {"complete", "dataflow", "work"},
@@ -112,9 +117,38 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         "core a runs job 'net/conv@0' over [0 ns, 10.0 us) and job 'aux/pool#0@0'",
     ),
     "faster than its core": (
-        finished(job("net/fc@0", compute=us(0.001))),
+        finished(job("net/fc@0", job("net/fc@1", elements=0), elements=0, compute=us(0.001))),
         {"compute"},
-        "job 'net/fc@0' takes 1.00 ns of arithmetic for 1000 multiply-accumulates, its core b needs 1.95 ns",
+        "takes 1.00 ns of arithmetic for 1000 multiply-accumulates of 8 bits and 0 scalar operations, its core b needs 1.95",
+    ),
+    "faster than its lanes": (
+        finished(job("net/fc@0", job("net/fc@1", macs=0), macs=2000, compute=us(0.03))),
+        {"compute", "alike"},
+        "2000 scalar operations, its core b needs 62.5 ns",
+    ),
+    "faster than its width allows": (
+        on_cores(macs_per_cycle={8: 1.0, 32: 1e-4}, plan=with_bits(32)),
+        {"compute"},
+        "1000 multiply-accumulates of 32 bits",
+    ),
+    "faster than the bytes reach the array": (on_cores(noc_latency=us(3)), {"compute"}, "its core b needs 3.06 us"),
+    "precision of another name": (with_network("net", precision="fp32"), {"precision"}, "planned at fp32, but multiplies mostly in 8 bits"),
+    "more in one mini-batch than in another": (
+        finished(job("net/fc@0", elements=2001)),
+        {"alike"},
+        "network 'net': operators 'fc' has 2000 scalar operations (Conv, 8 bits) in mini-batch 1, 2001 ",
+    ),
+    "tensor smaller in one mini-batch": (
+        streamed(
+            allocation(
+                "net/h@1",
+                "scratchpad",
+                plan=edit(with_operand("net/conv@1", "writes", "net/h@1", bytes=64), "tensors", named("net/h@1"), bytes=64),
+                bytes=64,
+            )
+        ),
+        {"alike"},
+        "network 'net': tensor 'h' has 64 bytes (activation) in mini-batch 1, 4096 in mini-batch 0",
     ),
     "core that cannot multiply": (on_cores(macs_per_cycle={}), {"compute"}, "its core b needs for ever"),
     # Data flow.
@@ -128,7 +162,32 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
     "half of a split tensor that no tile reads": (
         with_readers(("aux/y#0",), ("aux/y#0",)),
         {"dataflow"},
-        "network 'aux', mini-batch 0: no tile of operator 'use' reads 'aux/y#1'",
+        "job 'aux/use#1@0' does not read 'aux/y#1', a part of what its operators need",
+    ),
+    "part of a split tensor that one tile does not read": (
+        with_readers(("aux/y#0", "aux/y#1"), ("aux/y#1",)),
+        {"dataflow"},
+        "job 'aux/use#1@0' does not read 'aux/y#0', a part of what its operators need",
+    ),
+    "tiles that read one another's parts": (
+        with_readers(("aux/y#1",), ("aux/y#0",)),
+        {"dataflow"},
+        "job 'aux/use#0@0' does not read 'aux/y#0'",
+    ),
+    "output that is forgotten": (
+        edit(with_network("net", outputs=()), "tensors", lambda t: t.storage == "y" and t.network == "net", is_output=False),
+        {"dataflow"},
+        "network 'net': 'y' is written, but is no output and nothing reads it",
+    ),
+    "input that is called a weight": (
+        allocation("aux/x", "dram", plan=edit(SHARED, "tensors", named("aux/x"), kind="weight"), end=us(40)),
+        {"dataflow"},
+        "tensor 'aux/x' is said to be no input, its network says otherwise",
+    ),
+    "weight that is called an input": (
+        edit(SHARED, "tensors", named("net/w"), kind="input"),
+        {"dataflow", "alike"},
+        "tensor 'net/w' is said to be an input",
     ),
     "result that is left out": (without_result(), {"dataflow"}, "job 'n/p@0' does not write 'h', which others need"),
     "operator that is left out": (
@@ -150,12 +209,12 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         finished(
             plus(plus(SHARED, "tensors", tensor("net/h@7", 64, kind="input")), "allocations", place("net/h@7", "dram", 16384, 64, 0, 40))
         ),
-        {"dataflow"},
+        {"dataflow", "alike"},
         "tensor 'net/h@7' is said to be there from the start, but an operator writes it",
     ),
     "result that is no activation": (
         edit(SHARED, "tensors", named("net/h@0"), kind="weight"),
-        {"dataflow"},
+        {"dataflow", "alike", "weight"},
         "tensor 'net/h@0' is said to be of kind weight, but job 'net/conv@0' produces it",
     ),
     "input that is an activation": (
@@ -173,7 +232,7 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
                 writes=(PlannedOperand("net/y@0", "dram", 512), PlannedOperand("net/y@9", "dram", 64)),
             )
         ),
-        {"dataflow"},
+        {"dataflow", "alike"},
         "job 'net/fc@0' writes 'net/y@9', which none",
     ),
     "no outputs": (
@@ -181,7 +240,7 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         {"dataflow"},
         "tensor 'net/y@0' is said to be no output",
     ),
-    "output too many": (edit(SHARED, "tensors", named("net/w"), is_output=True), {"dataflow", "output"}, "'net/w' is said to be an output"),
+    "output too many": (edit(SHARED, "tensors", named("net/w"), is_output=True), {"dataflow"}, "'net/w' is said to be an output"),
     "output that is no tensor": (
         with_network("net", outputs=("y", "v")),
         {"dataflow"},
@@ -222,7 +281,11 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         "job 'net/conv@0' has no tile of 'net/x@0' in a",
     ),
     "tile that comes late": (finished(allocation("net/y@1", "b", end=us(40), start=us(31))), {"tile"}, "has no tile of 'net/y@1' in b"),
-    "input that is nowhere": (plus(SHARED, "tensors", tensor("net/u", 64, kind="input")), {"input"}, "tensor 'net/u' has no producer"),
+    "input that is nowhere": (
+        plus(SHARED, "tensors", tensor("aux/u", 0, kind="input")),
+        {"input", "dataflow"},
+        "tensor 'aux/u' has no producer",
+    ),
     "late input": (finished(allocation("net/x@1", "dram", start=us(20))), {"input", "arrival"}, "tensor 'net/x@1' has no producer"),
     "output that does not stay": (allocation("net/y@0", "dram", end=us(39)), {"output"}, "output 'net/y@0' is not in dram at the end"),
     "output never written": (
@@ -242,7 +305,21 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         {"residence"},
         "job 'net/fc@0' reads 'net/h@0' in dram",
     ),
-    "weight that leaves early": (allocation("net/w", "dram", end=us(25)), {"residence"}, "job 'net/conv@1' reads 'net/w' in dram"),
+    "weight that leaves early": (
+        allocation("net/w", "dram", end=us(25)),
+        {"residence", "weight"},
+        "job 'net/conv@1' reads 'net/w' in dram",
+    ),
+    "weight that is not there for the next run": (
+        allocation("net/w", "dram", end=us(39.9)),
+        {"weight"},
+        "weight 'net/w' is not at one place of dram from the start to the end, 40.0 us",
+    ),
+    "weight that is overwritten after its last use": (
+        finished(allocation("n/z", "host", plan=allocation("n/w", "host", plan=COPYING, end=us(45)), offset=1024)),
+        {"weight"},
+        "weight 'n/w' is not at one place of host",
+    ),
     "copy from nowhere": (allocation("n/z", "hbm", plan=COPYING, end=us(49)), {"residence"}, "copy 'store z' reads 'n/z' in hbm"),
     "copy that is not made": (
         finished(job("n/s@0", without(COPYING, "transfers", named("load h")), after=("store h", "n/q@0"))),
@@ -286,6 +363,11 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         job("net/conv@1", after=()),
         {"race"},
         "job 'net/conv@1' writes 'net/h@1' over 'net/h@0' in scratchpad at offset 0",
+    ),
+    "copy that follows another by the engine's order alone": (
+        copied("load h", after=("n/q@0",)),
+        {"dependency"},
+        "copy 'load h' reads 'n/h', but nothing makes it wait for copy 'store h'",
     ),
     "copy over a tensor in use": (
         copied("load h", after=("store h",)),
@@ -359,15 +441,24 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
     ),
     # Figures.
     "makespan one picosecond short": (figure("makespan", value=us(39.999999)), {"makespan"}, "0.00100 ns later, at 40.0 us"),
-    "bound above the makespan": (figure("makespan", lower_bound=us(40.000001)), {"makespan"}, "at least"),
+    "bound above the makespan": (figure("makespan", lower_bound=us(40.000001)), {"makespan", "rate"}, "at least"),
     "unknown status": (replace(SHARED, status="splendid"), {"status"}, "'splendid'"),
-    "false optimal": (replace(figure("makespan", lower_bound=us(39.999999)), status="optimal"), {"status"}, "0.00100 ns above its bound"),
+    "false optimal": (
+        replace(figure("makespan", lower_bound=us(39.999999)), status="optimal"),
+        {"status", "rate"},
+        "0.00100 ns above its bound",
+    ),
     "network with more work": (edit(SHARED, "networks", named("aux"), macs=2001), {"work"}, "network 'aux' do 2000 multiply-accumulates"),
     "lying throughput": (figure("throughput", value=SHARED.metrics.throughput.value * 1.001), {"rate"}, "the throughput"),
     "throughput above its bound": (
         figure("throughput", upper_bound=1.0),
         {"rate"},
         "the throughput is said to be 300000000, above its bound 1",
+    ),
+    "bound of the makespan that is raised alone": (
+        figure("makespan", lower_bound=us(39)),
+        {"rate"},
+        "the throughput is said to be at most 600000000, but in the makespan's bound it would be 307692308",
     ),
     "lying inferences": (figure("inferences_per_second", value=7.0), {"rate"}, "the inferences per second"),
     "lying utilisation": (entry("utilisation", "b", value=0.16), {"rate"}, "the utilisation of b"),
@@ -410,7 +501,7 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
     "arithmetic for nothing": (
         finished(job("net/fc@0", energy=2.9e-10)),
         {"energy"},
-        "290 pJ for 1000 multiply-accumulates, less than any",
+        "290 pJ for 1000 multiply-accumulates of 8 bits, less than any",
     ),
     "lying energy": (figure("energy", value=SHARED.metrics.energy.value * 0.999), {"energy"}, "the energy is said to be"),
     "energy below its bound": (figure("energy", lower_bound=1.0), {"energy"}, "is said to be at least 1"),

@@ -14,7 +14,7 @@ from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.planning.goal import OBJECTIVES, goal_of
-from loadmaster.planning.joint.problem import Choices, JointProblem
+from loadmaster.planning.joint.problem import JointOptions, JointProblem
 from loadmaster.targets.hardware import Core, Memory, Style, Target
 from loadmaster.workloads.graph import Graph, TensorKind
 from loadmaster.workloads.lowering.instantiate import lower
@@ -163,11 +163,11 @@ def test_jobs_wait_for_their_release_and_for_who_is_alone() -> None:
         problem = JointProblem(work, table, machine, goal, EnergyModel(table, energy_rates(machine)))
         mine = np.array([job.network == favourite for job in work.jobs])
         order = np.concatenate([np.flatnonzero(mine), np.flatnonzero(~mine)])
-        found = problem.evaluate(order, Choices(alone=True))
-        assert (found.start[: len(mine)] >= goal.job_release).all()
-        assert found.start[: len(mine)][~mine].min() >= found.end[: len(mine)][mine].max()
-        together = problem.evaluate(order, Choices(slack=8))
-        assert together.start[: len(mine)][~mine].min() < together.end[: len(mine)][mine].max()
+        found = problem.evaluate(order, JointOptions(urgent_networks_first=True))
+        assert (found.run.start[: len(mine)] >= goal.job_release).all()
+        assert found.run.start[: len(mine)][~mine].min() >= found.run.end[: len(mine)][mine].max()
+        together = problem.evaluate(order, JointOptions(release_delay_positions=8))
+        assert together.run.start[: len(mine)][~mine].min() < together.run.end[: len(mine)][mine].max()
 
 
 def test_thrift_spends_time_to_save_energy() -> None:
@@ -177,7 +177,7 @@ def test_thrift_spends_time_to_save_energy() -> None:
     energy = EnergyModel(table, energy_rates(machine))
     problem = JointProblem(work, table, machine, goal_of(work, "energy", None, {}, {}), energy)
     order = np.arange(len(work.jobs))
-    hasty, frugal = (problem.evaluate(order, Choices(thrift=thrift)).score for thrift in (0.0, 1e6))
+    hasty, frugal = (problem.evaluate(order, JointOptions(energy_weight=thrift)).score for thrift in (0.0, 1e6))
     assert hasty is not None
     assert frugal is not None
     assert frugal[1] < hasty[1]
@@ -187,7 +187,7 @@ def test_thrift_spends_time_to_save_energy() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"objective": "beauty"}, "objective 'beauty' is not known: use throughput, latency, energy, edp"),
+        ({"objective": "beauty"}, "no objective 'beauty': choose one of throughput, latency, energy, edp"),
         ({"objective": "latency", "network": "net"}, "latency of 'net': there is no such network: use chain"),
         ({"network": "chain"}, "is for the objective latency"),
         ({"deadlines": {"net": 1.0}}, "deadline of 'net': there is no such network"),

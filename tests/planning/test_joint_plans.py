@@ -19,8 +19,8 @@ from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.planning.goal import goal_of
-from loadmaster.planning.joint.orders import best_blocks, chains
-from loadmaster.planning.joint.problem import Choices, JointProblem
+from loadmaster.planning.joint.orders import Chain, best_blocks, chains, order_of
+from loadmaster.planning.joint.problem import JointOptions, JointProblem
 from loadmaster.planning.joint.search import JointSearch
 from loadmaster.planning.plan import Plan
 from loadmaster.targets.hardware import Target
@@ -143,8 +143,8 @@ def test_every_order_ends_however_little_room_there_is() -> None:
     problem = joint_problem(work, machine)
     for slack in (0, 5):
         for keep in (0.3, 1.0):
-            found = problem.evaluate(np.arange(len(work.jobs)), Choices(keep=keep, slack=slack))
-            assert found.makespan > 0
+            found = problem.evaluate(np.arange(len(work.jobs)), JointOptions(retained_fraction=keep, release_delay_positions=slack))
+            assert found.run.makespan > 0
 
 
 @settings(max_examples=60, deadline=None)
@@ -164,8 +164,11 @@ def test_jobs_that_go_before_their_turn_leave_room_for_those_whose_turn_it_is(ra
     for job, record in enumerate(work.jobs):
         keys[job] = max([keys[job], *(keys[before] for before in record.after)])
     order = np.argsort(np.array(keys), kind="stable").astype(np.int64)
-    found = problem.evaluate(order, Choices(slack=random.randrange(6), crowd=crowd, regret=regret, fill=fill))
-    assert found.makespan == found.end.max() > 0
+    found = problem.evaluate(
+        order,
+        JointOptions(release_delay_positions=random.randrange(6), link_load_limit=crowd, core_wait_ratio=regret, filled_fraction=fill),
+    )
+    assert found.run.makespan == found.run.end.max() > 0
     _, placement, timeline = problem.decisions(found)
     stays = [r for r in placement.residences if r.memory == 1]
     events = []
@@ -182,7 +185,7 @@ def test_the_same_seed_finds_the_same() -> None:
     work = lower([residual_chain(3)], machine, mini_batches=3)
     problem = joint_problem(work, machine)
     first, second = (JointSearch(problem, [np.arange(len(work.jobs))], samples=40, seed=5).run(40) for _ in range(2))
-    assert first.evaluation.makespan == second.evaluation.makespan
+    assert first.evaluation.run.makespan == second.evaluation.run.makespan
     assert (first.order == second.order).all()
 
 
@@ -199,3 +202,17 @@ def test_weights_that_a_file_computes_are_weights_and_their_tiles_are_shared() -
     sizes = [tensor.bytes for tensor in work.tensors if tensor.storage == "fc6_w_0"]
     assert sum(sizes) == 102760448
     assert max(sizes) <= 2**21
+
+
+def test_blocks_of_a_long_chain_end_where_little_is_handed_over_and_cover_it() -> None:
+    dice = np.random.default_rng(1)
+    steps, batches = 3000, 4
+    weights, live, passed = dice.integers(1, 1000, steps), dice.integers(8000, 9000, steps), dice.integers(1, 8000, steps)
+    chain = Chain(np.arange(batches * steps).reshape(batches, steps), weights, live, passed)
+    blocks = best_blocks(chain, 30_000)
+    ends = [block.end for block in blocks]
+    assert ends == sorted(set(ends))
+    assert ends[-1] == steps
+    assert len(blocks) > 20
+    assert np.mean(chain.passed[ends[:-1]]) < np.mean(chain.passed) / 2
+    assert sorted(order_of(chain, blocks).tolist()) == list(range(batches * steps))

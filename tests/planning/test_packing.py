@@ -4,8 +4,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loadmaster import _native
+from loadmaster.allocation.native import columns as native_columns
+from loadmaster.allocation.problem import Problem
+from loadmaster.allocation.verify import verify_buffers
 from loadmaster.planning.address_reuse import reuse_pairs
-from loadmaster.planning.packing import pack
+from loadmaster.planning.packing import most_alive, pack, pack_all
 
 buffers = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 8), st.integers(1, 9)), max_size=14)
 
@@ -49,6 +53,59 @@ def test_what_does_not_fit_is_left_out_by_value() -> None:
     start, end, size = columns([(0, 10, 6), (0, 10, 6)])
     packing = pack(start, end, size, capacity=10, alignment=1, value=np.array([1.0, 2.0]))
     assert sorted(packing.offsets.tolist()) == [-1, 0]
+
+
+def naive_fit(start, end, size, order, capacity: int) -> list[int]:
+    """Each buffer in turn at its lowest gap, found address by address."""
+    offset = [-1] * len(start)
+    for buffer in order:
+        others = [i for i in order if offset[i] >= 0 and start[i] < end[buffer] and start[buffer] < end[i]]
+        at = 0
+        while any(offset[i] < at + size[buffer] and at < offset[i] + size[i] for i in others):
+            at += 1
+        offset[buffer] = at if at + size[buffer] <= capacity else -1
+    return offset
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 8), st.integers(1, 9)), max_size=14), st.integers(1, 40), st.randoms())
+@settings(max_examples=200, deadline=None)
+def test_what_fits_in_an_order_is_what_a_look_at_every_address_finds(rows, capacity: int, dice) -> None:
+    start, end, size = columns(rows)
+    order = list(range(len(rows)))
+    dice.shuffle(order)
+    none, one = np.full(len(rows), -1, dtype=np.int64), np.ones(len(rows), dtype=np.int64)
+    arguments = native_columns(Problem(start, end, size, one, none, none))
+    found = _native.place_what_fits(*arguments, np.array(order, dtype=np.int64), capacity)
+    assert found.tolist() == naive_fit(start, end, size, order, capacity)
+
+
+def test_of_thousands_of_buffers_what_fits_is_placed_and_nothing_overlaps() -> None:
+    """More than fit at once, so many that they are kept in a tree, at an alignment that all share."""
+    dice = np.random.default_rng(3)
+    start = np.sort(dice.integers(0, 3000, 4000))
+    end, size = start + dice.integers(1, 60, 4000), dice.integers(1, 2000, 4000)
+    capacity = most_alive(start, end, size) // 2 // 64 * 64
+    packing = pack(start, end, size, capacity=capacity, alignment=64)
+    placed = packing.offsets >= 0
+    assert 2000 < placed.sum() < 4000
+    assert not (packing.offsets[placed] % 64).any()
+    none, one = np.full(placed.sum(), -1, dtype=np.int64), np.ones(placed.sum(), dtype=np.int64)
+    kept = Problem(start[placed], end[placed], size[placed], one, none, none)
+    assert verify_buffers(kept, packing.offsets[placed], capacity) == ()
+
+
+def test_without_time_only_the_first_order_is_tried() -> None:
+    """Two orders of three: what the first leaves open, a search finds at once."""
+    found = 0
+    for seed in range(200):
+        dice = np.random.default_rng(seed)
+        start = dice.integers(0, 12, 24)
+        end, size = start + dice.integers(1, 8, 24), dice.integers(1, 30, 24)
+        room = {"capacity": most_alive(start, end, size), "alignment": 1}
+        quick, whole = pack_all(start, end, size, **room, seconds=0.0), pack_all(start, end, size, **room)
+        assert quick is None or whole is not None
+        found += quick is None and whole is not None
+    assert found
 
 
 def naive_reuse(start, offset, size) -> set[tuple[int, int]]:

@@ -1,7 +1,11 @@
 """The whole pipeline: plans hold, repeat themselves, and are never worse than leaving everything in main memory."""
 
+import math
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,8 +14,11 @@ from tests.support.networks import GraphBuilder, npu, residual_chain, staged_mac
 
 import loadmaster as lm
 from loadmaster.core.errors import CapacityError, PlanError, TargetError
+from loadmaster.planning import planner
+from loadmaster.planning.packing import pack_all
+from loadmaster.targets.hardware import Target
 from loadmaster.targets.load import bundled
-from loadmaster.workloads.graph import OpClass, TensorKind
+from loadmaster.workloads.graph import Graph, OpClass, TensorKind
 from loadmaster.workloads.lowering.instantiate import lower
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -45,6 +52,24 @@ def test_every_plan_of_random_networks_holds(a, b, cores: int, scratchpad: int, 
     plan = lm.plan([a, b], npu(cores, scratchpad), mini_batches=mini_batches, seed=seed, samples=4, rounds=1)
     assert lm.verify(plan) == ()
     assert plan.metrics.makespan.lower_bound <= plan.metrics.makespan.value
+
+
+@given(graphs("a"), st.sampled_from([0, 1000, 5000]), st.integers(1, 4), st.sampled_from([0.5, 0.7, 0.9, 1.0]), st.integers(0, 1))
+@settings(max_examples=40, deadline=None)
+def test_every_plan_for_a_small_main_memory_holds_or_says_what_is_too_much(
+    graph, scratchpad: int, mini_batches: int, share: float, rounds: int
+) -> None:
+    ample = lm.plan([graph], npu(2, scratchpad), mini_batches=mini_batches, samples=4, rounds=rounds)
+    capacity = int(ample.metrics.memory["dram"].peak * share)
+    least = sum(t.bytes for t in lower([graph], npu(), mini_batches=mini_batches).tensors if t.producer < 0)
+    try:
+        plan = lm.plan([graph], with_main(capacity, scratchpad), mini_batches=mini_batches, samples=4, rounds=rounds)
+    except CapacityError:
+        # What is planned separately with ample memory is found again.
+        assert capacity < ample.metrics.memory["dram"].peak or rounds
+    else:
+        assert lm.verify(plan) == ()
+        assert least <= plan.metrics.memory["dram"].peak <= capacity
 
 
 @given(graphs(), st.sampled_from([1500, 3000, 20000]), st.integers(1, 2))
@@ -115,7 +140,7 @@ def test_what_is_not_understood_is_named_in_the_plan() -> None:
 
 def test_a_main_memory_too_small_says_how_much_too_small() -> None:
     machine = npu()
-    with pytest.raises(CapacityError, match=r"dram cannot hold.*KiB required.*available.*in excess"):
+    with pytest.raises(CapacityError, match=r"dram cannot hold.*take 21.1 KiB, 4.00 KiB available, 17.1 KiB in excess: plan fewer"):
         lm.plan([residual_chain(4)], replace(machine, main=replace(machine.main, capacity=4096)))
 
 
@@ -137,6 +162,128 @@ def test_an_interrupt_still_gives_a_plan_that_holds() -> None:
     plan = lm.plan([residual_chain(4)], npu(), progress=interrupt)
     assert lm.verify(plan) == ()
     assert any("stopped early" in note for note in plan.notes)
+
+
+@pytest.mark.parametrize("call", [1, 2, 3, 4, 10, 25, 26, 27, 40, 60, 75])
+@pytest.mark.parametrize("how", ["raised", "sent"])
+def test_an_interrupt_at_any_moment_gives_a_plan_that_holds(call: int, how: str) -> None:
+    calls = 0
+
+    def interrupt(stage: str, share: float) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == call and how == "raised":
+            raise KeyboardInterrupt
+        if calls == call:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    plan = lm.plan([residual_chain(4)], npu(), mini_batches=2, samples=8, rounds=1, progress=interrupt)
+    assert calls >= call, "an interrupt that never came proves nothing"
+    assert lm.verify(plan) == ()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("stage", ["bounding", "assembling"])
+def test_an_interrupt_after_the_search_changes_nothing(stage: str) -> None:
+    def interrupt(now: str, share: float) -> None:
+        if now == stage:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    chain = [residual_chain(4)]
+    assert lm.plan(chain, npu(), samples=8, rounds=1, progress=interrupt) == lm.plan(chain, npu(), samples=8, rounds=1)
+
+
+def test_what_the_search_has_found_before_an_interrupt_is_kept() -> None:
+    """It comes in the second round, when the first has found what is better than the separate plan."""
+    separate = lm.plan([wide_inside()], npu(scratchpad=6000), mini_batches=4, samples=8, rounds=0)
+    told: list[str] = []
+
+    def interrupt(stage: str, share: float) -> None:
+        told.append(stage)
+        if stage == "planning jointly" and share > 0.5:
+            raise KeyboardInterrupt
+
+    plan = lm.plan([wide_inside()], npu(scratchpad=6000), mini_batches=4, samples=8, rounds=2, progress=interrupt)
+    assert "planning jointly" in told
+    assert lm.verify(plan) == ()
+    assert plan.metrics.makespan.value < separate.metrics.makespan.value
+    assert any("stopped early" in note for note in plan.notes)
+
+
+def test_a_second_interrupt_gives_up() -> None:
+    def interrupt(stage: str, share: float) -> None:
+        if stage in ("lowering", "costing"):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        lm.plan([residual_chain(4)], npu(), progress=interrupt)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_once_the_time_is_over_memories_are_packed_with_the_least_effort(monkeypatch: pytest.MonkeyPatch) -> None:
+    budgets: list[float] = []
+
+    def spy(*arguments: Any, seconds: float = math.inf, **options: Any) -> Any:
+        budgets.append(seconds)
+        return pack_all(*arguments, seconds=seconds, **options)
+
+    monkeypatch.setattr(planner, "pack_all", spy)
+    plan = lm.plan([residual_chain(4)], npu(), mini_batches=2, time_limit=0.0)
+    assert lm.verify(plan) == ()
+    assert budgets[0] == 0.0
+    assert any("least effort" in note for note in plan.notes)
+    budgets.clear()
+    lm.plan([residual_chain(4)], npu(), mini_batches=2, samples=2, rounds=1)
+    assert set(budgets) == {math.inf}
+
+
+def with_main(capacity: int, scratchpad: int = 64 * 1024) -> Target:
+    machine = npu(scratchpad=scratchpad)
+    return replace(machine, main=replace(machine.main, capacity=capacity))
+
+
+def wide_inside() -> Graph:
+    """Convolutions whose results are far larger than what comes in and goes out."""
+    build = GraphBuilder("wide")
+    last = build.tensor("x", (4, 8, 8), TensorKind.INPUT)
+    for number, channels in enumerate((32, 32, 32, 4)):
+        last = build.conv(f"t{number}", last, channels)
+    return build.graph(last)
+
+
+def test_what_only_the_joint_search_fits_into_main_memory_is_planned() -> None:
+    """Mini-batches one after the other, with activations on chip, need less of it than the separate plan does."""
+    graphs, options = [wide_inside()], {"mini_batches": 4, "samples": 8}
+    peaks = [lm.plan(graphs, with_main(2**24, 6000), rounds=rounds, **options).metrics.memory["dram"].peak for rounds in (0, 1)]
+    between = (peaks[0] + peaks[1]) // 2
+    assert peaks[1] < between < peaks[0]
+    with pytest.raises(CapacityError, match="cannot hold any plan that was found"):
+        lm.plan(graphs, with_main(between, 6000), rounds=0, **options)
+    plan = lm.plan(graphs, with_main(between, 6000), rounds=1, **options)
+    assert lm.verify(plan) == ()
+    assert plan.metrics.memory["dram"].peak <= between
+
+
+def test_the_search_gives_up_speed_for_a_plan_that_fits() -> None:
+    """Down to what every plan takes, the capacity of main memory is kept to by the search itself."""
+    graphs, options = [wide_inside()], {"mini_batches": 6, "samples": 8, "rounds": 2}
+    fastest = lm.plan(graphs, with_main(2**24, 2**14), **options)
+    least = sum(t.bytes for t in lower(graphs, npu(), mini_batches=6).tensors if t.producer < 0)
+    tight = lm.plan(graphs, with_main(least, 2**14), **options)
+    assert lm.verify(tight) == ()
+    assert tight.metrics.memory["dram"].peak == least < fastest.metrics.memory["dram"].peak
+    assert tight.metrics.makespan.value > fastest.metrics.makespan.value
+
+
+def test_where_nothing_fits_the_least_that_was_found_and_a_proven_limit_are_told() -> None:
+    graphs, options = [residual_chain(6)], {"mini_batches": 6, "samples": 4, "rounds": 1}
+    least = sum(t.bytes for t in lower(graphs, npu(), mini_batches=6).tensors if t.producer < 0)
+    with pytest.raises(
+        CapacityError, match=r"the least takes .* at one instant, .* available; every plan takes at least .*: plan fewer networks"
+    ):
+        lm.plan(graphs, with_main(least, 1024), **options)
+    with pytest.raises(CapacityError, match="weights with inputs or outputs take"):
+        lm.plan(graphs, with_main(least - 1, 1024), **options)
 
 
 def test_a_time_limit_that_does_not_strike_changes_nothing() -> None:
@@ -181,7 +328,7 @@ def test_work_of_hours_is_refused_before_it_overflows() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([residual_chain(1)], "edge-npu", {}), "target must be a Target"),
+        (([residual_chain(1)], "edge-npu", {}), "target is 'edge-npu', of type str: give a Target, from loadmaster.target"),
         ((residual_chain(1), npu(), {}), "list of graphs"),
         ((["x.onnx"], npu(), {}), "list of graphs"),
         (([residual_chain(1)], npu(), {"seed": -1}), "seed"),

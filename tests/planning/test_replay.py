@@ -11,7 +11,7 @@ from tests.support.networks import npu, workload
 
 from loadmaster import _native
 from loadmaster.core.errors import PlanError
-from loadmaster.core.task_graph import successors
+from loadmaster.core.task_graph import task_graph
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.job_times import job_times
 from loadmaster.planning.decisions import Schedule
@@ -21,16 +21,13 @@ from loadmaster.planning.residency.resident import resident
 
 def run(duration, demand, resource, order, edges, links=None):
     demand = np.array(demand, dtype=float)
-    first, following = successors(edges, len(duration))
-    return _native.replay(
-        np.array(duration, dtype=np.int64),
-        demand,
-        demand.shape[1] if links is None else links,
-        np.array(resource, dtype=np.int32),
-        max(resource, default=0) + 1,
-        np.array(order, dtype=np.int64),
-        first,
-        following,
+    return task_graph(edges, len(duration)).replay(
+        duration=np.array(duration, dtype=np.int64),
+        demand=demand,
+        links=demand.shape[1] if links is None else links,
+        resource=np.array(resource, dtype=np.int32),
+        resources=max(resource, default=0) + 1,
+        order=np.array(order, dtype=np.int64),
     )
 
 
@@ -74,7 +71,8 @@ def problems(draw):
 @given(problems())
 @settings(max_examples=200, deadline=None)
 def test_the_engine_agrees_with_exact_fractions(problem) -> None:
-    start, end, *_ = run(*problem)
+    found = run(*problem)
+    start, end = found.start, found.end
     expected_start, expected_end = reference(*problem)
     # Where an event falls on a whole picosecond, floating point may take it for the next.
     assert start.tolist() == pytest.approx([int(s) for s in expected_start], abs=len(start))
@@ -86,22 +84,22 @@ def test_the_engine_agrees_with_exact_fractions(problem) -> None:
 @settings(max_examples=100, deadline=None)
 def test_no_link_carries_more_than_it_can_and_all_work_is_carried(problem) -> None:
     duration, demand, *_ = problem
-    _, _, time, used, _ = run(*problem)
-    assert (used <= 1 + 1e-9).all()
-    carried = (np.diff(time)[:, None] * used[:-1]).sum(axis=0)
+    found = run(*problem)
+    assert (found.used <= 1 + 1e-9).all()
+    carried = (np.diff(found.time)[:, None] * found.used[:-1]).sum(axis=0)
     work = (np.array(duration)[:, None] * np.array(demand)).sum(axis=0)
     assert carried == pytest.approx(work, rel=1e-9, abs=1e-5)
 
 
 def test_tasks_slow_each_other_down_only_on_links_that_they_share() -> None:
-    _, end, *_ = run([1, 1, 1], [[1, 0], [1, 0], [0, 1]], [0, 1, 2], [0, 1, 2], [])
-    assert end.tolist() == [2, 2, 1]
+    found = run([1, 1, 1], [[1, 0], [1, 0], [0, 1]], [0, 1, 2], [0, 1, 2], [])
+    assert found.end.tolist() == [2, 2, 1]
 
 
 def test_metered_columns_hold_nothing_back() -> None:
-    _, end, _, used, _ = run([1, 1], [[0.5, 1e9], [0.5, 1e9]], [0, 1], [0, 1], [], links=1)
-    assert end.tolist() == [1, 1]
-    assert used[0].tolist() == [1.0, 2e9]
+    found = run([1, 1], [[0.5, 1e9], [0.5, 1e9]], [0, 1], [0, 1], [], links=1)
+    assert found.end.tolist() == [1, 1]
+    assert found.used[0].tolist() == [1.0, 2e9]
 
 
 def test_an_order_against_the_dependencies_is_refused_not_waited_for() -> None:
@@ -142,4 +140,4 @@ def test_malformed_arrays_are_refused_before_the_kernel_runs(change, message) ->
     types = {"duration": np.int64, "demand": float, "resource": np.int32, "order": np.int64, "first": np.int64, "next": np.int64}
     arguments = {name: np.array(value, dtype=types[name]) if name in types else value for name, value in arrays.items()}
     with pytest.raises(ValueError, match=message):
-        _native.replay(**arguments)
+        _native.TaskGraph(arguments.pop("first"), arguments.pop("next")).replay(**arguments)

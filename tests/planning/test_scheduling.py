@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.networks import npu, residual_chain, workload
 
-from loadmaster import _native
-from loadmaster.core.task_graph import successors
+from loadmaster.core.task_graph import task_graph
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.job_times import JobTimes, job_times
 from loadmaster.planning.decisions import Schedule
@@ -93,9 +92,9 @@ def test_upward_rank_is_the_longest_way_to_the_end() -> None:
 def test_a_job_waits_for_a_busy_core_that_would_finish_it_sooner() -> None:
     duration = np.array([[1, 100], [1, 100]])
     priority, release = np.array([2.0, 1.0]), np.zeros(2, dtype=np.int64)
-    core, _, _, _, makespan = _native.dispatch(priority, duration, np.zeros((2, 2, 1)), *successors([], 2), release)
-    assert core.tolist() == [0, 0]
-    assert makespan == 2
+    found = task_graph([], 2).dispatch(priority=priority, duration=duration, demand=np.zeros((2, 2, 1)), release=release)
+    assert found.core.tolist() == [0, 0]
+    assert found.makespan == 2
 
 
 def test_the_search_is_never_worse_than_its_start_and_repeats_itself() -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.browser import CHARTS, chromium, console_errors, in_shadow, open_page, outside_requests
+from tests.support.browser import CHARTS, chromium, console_errors, in_shadow, open_page, outside_requests, wait_for
 
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.sweep.design_space import DesignPoint, Sweep
@@ -63,11 +62,48 @@ def test_time_axes_line_up_and_move_together(driver: Any, plan: Plan, tmp_path: 
 
 
 def test_legend_hides_a_network_in_every_chart(driver: Any, plan: Plan, tmp_path: Path) -> None:
+    """In the schedule and in two maps; with the mouse or the keyboard, and again it is back."""
+    from selenium.webdriver import Keys
+
     open_page(driver, written(plan, tmp_path))
     count = CHARTS + "return charts.flatMap(v => v.model.renderers).filter(r => !r.visible).length"
-    assert driver.execute_script(count) == 0
-    driver.execute_script(CHARTS + "charts[0].model.renderers[0].visible = false")
-    assert driver.execute_script(count) == 3
+    button, other = driver.find_elements("css selector", ".legend button")
+    for press in (button.click, lambda: button.send_keys(Keys.SPACE)):
+        assert (driver.execute_script(count), button.get_attribute("aria-pressed")) == (0, "true")
+        press()
+        assert (driver.execute_script(count), button.get_attribute("aria-pressed")) == (3, "false")
+        button.click()
+    assert other.get_attribute("aria-pressed") == "true"
+    assert console_errors(driver) == []
+
+
+@pytest.mark.parametrize("width", [900, 1400])
+def test_many_networks_take_no_room_from_the_schedule(driver: Any, make_plan: Callable[..., Plan], tmp_path: Path, width: int) -> None:
+    """A lane is as high with 50 networks as with one, and the page is no wider than the window."""
+    heights = []
+    for count in (1, 50):
+        driver.set_window_size(width, 1000)
+        open_page(driver, written(make_plan({f"a_network_with_a_long_name_{i}": 2 for i in range(count)}, 1), tmp_path))
+        heights.append(driver.execute_script(CHARTS + "return charts[0].frame.bbox.height"))
+        assert driver.execute_script("return document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    driver.set_window_size(1400, 1000)
+    assert heights[0] == heights[1] > 4 * 30
+
+
+def test_what_the_page_asks_for_is_told_from_what_the_browser_opens(driver: Any, plan: Plan, tmp_path: Path) -> None:
+    """The browser's own page before, and in a window beside; an image from outside, in a page that no policy guards, is noticed."""
+    driver.get("chrome://version")
+    open_page(driver, written(plan, tmp_path))
+    mine = driver.current_window_handle
+    driver.switch_to.new_window("tab")
+    driver.get("chrome://credits")
+    driver.close()
+    driver.switch_to.window(mine)
+    assert outside_requests(driver) == []
+    asking = tmp_path / "asking.html"
+    asking.write_text("<img src='http://elsewhere.invalid/picture.png'>")
+    driver.get(asking.as_uri())
+    assert outside_requests(driver) == ["http://elsewhere.invalid/picture.png"]
 
 
 def test_hostile_names_stay_text(driver: Any, plan: Plan, rename_plan: Callable[..., Plan], tmp_path: Path) -> None:
@@ -123,4 +159,6 @@ def hover_first(driver: Any, chart: int) -> None:
         element,
     )
     ActionChains(driver).move_to_element_with_offset(element, round(x), round(y)).perform()
-    time.sleep(0.2)
+    text = "e => (e.shadowRoot ? e.shadowRoot : e).textContent.includes(name)"
+    name = f"const name = charts[{chart}].model.renderers[0].data_source.data.name[0];"
+    wait_for(driver, in_shadow(f"{CHARTS} {name} return all('.bk-Tooltip').some({text})"))

@@ -119,7 +119,7 @@ def test_says_what_was_planned_and_that_times_are_estimates(page: str, plan: Pla
         "the search stopped at its time limit",
         "781 us",
         "lower bound 711 us, 9.9 % above",
-        "FLOP/s",
+        "TOP/s",
         "feasible",
         "seed 7",
         "GridSample",

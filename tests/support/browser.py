@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +30,9 @@ DRAWN = f"""
     if (!window.Bokeh || Bokeh.documents.length != 1 || !Bokeh.documents[0].is_idle) return false;
     {CHARTS} return charts.length == document.querySelectorAll('.chart').length
 """
+REQUEST = "Network.requestWillBeSent"
+HANG = 300
+"""Seconds after which a browser is taken to hang: far more than anything takes on a busy machine."""
 
 
 @contextmanager
@@ -48,6 +50,8 @@ def chromium(profile: Path) -> Iterator[Any]:
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(programs[1]))
+    driver.set_page_load_timeout(HANG)
+    driver.set_script_timeout(HANG)
     try:
         yield driver
     finally:
@@ -56,11 +60,15 @@ def chromium(profile: Path) -> Iterator[Any]:
 
 def open_page(driver: Any, page: Path) -> None:
     """Load a page and wait until its charts are drawn."""
+    driver.get_log("browser")
     driver.get(page.as_uri())
-    deadline = time.monotonic() + 30
-    while not driver.execute_script(DRAWN):
-        assert time.monotonic() < deadline, f"the charts were not drawn in time: {driver.get_log('browser')}"
-        time.sleep(0.05)
+    wait_for(driver, DRAWN)
+
+
+def wait_for(driver: Any, condition: str) -> None:
+    """Wait in the page until a script returns true, however long that takes."""
+    script = "const done = arguments[arguments.length - 1], met = () => {" + condition + "};"
+    driver.execute_async_script(script + "const look = () => met() ? done() : setTimeout(look, 20); look()")
 
 
 def console_errors(driver: Any) -> list[str]:
@@ -69,10 +77,15 @@ def console_errors(driver: Any) -> list[str]:
 
 
 def outside_requests(driver: Any) -> list[str]:
-    """Addresses that the page asked for, other than itself and data within it; ``chrome:`` is the browser's own start page."""
-    messages = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
-    asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
-    return [url for url in asked if not url.startswith(("file:", "data:", "blob:", "chrome:"))]
+    """Addresses that the page has asked for since it was opened, other than itself and data within it.
+
+    What the browser opens by itself is left out: other windows, and whatever this one showed before.
+    """
+    entries = [json.loads(entry["message"]) for entry in driver.get_log("performance")]
+    mine = [e["message"]["params"] for e in entries if e["webview"] == driver.current_window_handle and e["message"]["method"] == REQUEST]
+    asked = [params["request"]["url"] for params in mine]
+    last = max(i for i, url in enumerate(asked) if url == driver.current_url)
+    return [url for url in asked[last:] if not url.startswith(("file:", "data:", "blob:"))]
 
 
 def in_shadow(script: str) -> str:

@@ -105,8 +105,14 @@ def with_network(name: str, /, plan: Plan = SHARED, **changes: Any) -> Plan:
     return edit(plan, "networks", named(name), **changes)
 
 
-def on_cores(**changes: Any) -> Plan:
-    return replace(SHARED, target=replace(SHARED.target, cores=tuple(replace(core, **changes) for core in SHARED.target.cores)))
+def on_cores(plan: Plan = SHARED, **changes: Any) -> Plan:
+    return replace(plan, target=replace(plan.target, cores=tuple(replace(core, **changes) for core in plan.target.cores)))
+
+
+def with_bits(bits: int) -> Plan:
+    """The shared plan as if all networks were planned at another width, with the energy that takes."""
+    plan = edit(edit(SHARED, "jobs", lambda _: True, bits=bits, energy=5e-9), "networks", lambda _: True, precision=f"fp{bits}")
+    return finished(plan)
 
 
 def with_readers(*reads: tuple[str, ...]) -> Plan:

@@ -57,6 +57,8 @@ def job(
         "tiles": 1,
         "operators": (rest.split("@")[0],),
         "macs": 1000,
+        "elements": 2000,
+        "bits": 8,
     }
     fields |= more
     return PlannedJob(
@@ -117,7 +119,7 @@ def finished(plan: Plan) -> Plan:
         makespan=Cost(makespan, makespan / 2),
         throughput=Rate(throughput, 2 * throughput),
         inferences_per_second=Rate(inferences / makespan, 2 * inferences / makespan),
-        utilisation={core: Rate(value, 1.0) for core, value in busy.items()},
+        utilisation={core: Rate(value, min(1.0, 2 * value)) for core, value in busy.items()},
         traffic={name: Cost(float(value), value / 2) for name, value in moved.items()},
         memory={name: memory_use(name, capacity, plan.allocations) for name, capacity in capacities(plan.target).items()},
         energy=Cost(energy, energy / 2),
@@ -184,9 +186,11 @@ def curve(memory: Memory, transfers: Iterable[PlannedTransfer]) -> tuple[LinkSeg
     return tuple(segments)
 
 
-def network(name: str, mini_batches: int, macs: int, operators: Operators, outputs: tuple[str, ...]) -> NetworkInfo:
+def network(
+    name: str, mini_batches: int, macs: int, operators: Operators, outputs: tuple[str, ...], inputs: tuple[str, ...] = ("x",)
+) -> NetworkInfo:
     infos = tuple(OperatorInfo(operator, *flow) for operator, flow in operators.items())
-    return NetworkInfo(name, f"{name}.onnx", "int8", mini_batches, 1, macs, infos, outputs, notes=("a remark",))
+    return NetworkInfo(name, f"{name}.onnx", "int8", mini_batches, 1, macs, infos, outputs, notes=("a remark",), inputs=inputs)
 
 
 def unfinished(target: Target, **records: Any) -> Plan:
@@ -246,7 +250,7 @@ def shared_plan() -> Plan:
     allocations = (
         place("net/x@0", "dram", 0, 2048, 0, 10),
         place("net/x@1", "dram", 2048, 2048, 0, 30),
-        place("net/w", "dram", 4096, 1024, 0, 30),
+        place("net/w", "dram", 4096, 1024, 0, 40),
         place("net/y@0", "dram", 5120, 512, 10, 40),
         place("net/y@1", "dram", 5632, 512, 30, 40),
         place("aux/x", "dram", 6144, 2000, 0, 30),
@@ -300,7 +304,7 @@ def copying_plan() -> Plan:
     )
     allocations = (
         place("n/x", "host", 0, 1024, 0, 5),
-        place("n/w", "host", 1024, 1024, 0, 10),
+        place("n/w", "host", 1024, 1024, 0, 50),
         place("n/h", "host", 2048, 1024, 20, 35),
         place("n/z", "host", 3072, 1024, 45, 50),
         place("n/x", "hbm", 0, 1024, 0, 20),
@@ -347,7 +351,7 @@ def long_plan(length: int, extra_reads: int = 0) -> Plan:
         status="optimal",
         objective=Objective("throughput", "", end, end),
         mini_batches=(MiniBatch("net", 0, 0.0, end, end, False),),
-        networks=(network("net", 1, 1000 * length, operators, (f"t{length - 1}",)),),
+        networks=(network("net", 1, 1000 * length, operators, (f"t{length - 1}",), ("in",)),),
         tensors=tuple(tensors),
         jobs=tuple(jobs),
         allocations=(*allocations, *tiles(plan.target, jobs)),
@@ -378,9 +382,9 @@ def chain_metrics(plan: Plan, traffic: dict[str, int]) -> Metrics:
     alive = peaks | {"dram": 4096 if len(jobs) > 1 else 4160, "a": 600 if len(jobs) > 2 else 364}
     return Metrics(
         makespan=Cost(makespan, makespan),
-        throughput=Rate(2000 * len(jobs) / makespan, 1e18),
-        inferences_per_second=Rate(1 / makespan, 1e18),
-        utilisation={c: Rate(sum(j.compute for j in jobs if j.core == c) / makespan, 1.0) for c in "ab"},
+        throughput=Rate(2000 * len(jobs) / makespan, 2000 * len(jobs) / makespan),
+        inferences_per_second=Rate(1 / makespan, 1 / makespan),
+        utilisation={c: Rate(busy, busy) for c in "ab" for busy in [sum(j.compute for j in jobs if j.core == c) / makespan]},
         traffic={name: Cost(float(value), 0.0) for name, value in traffic.items()},
         memory={name: MemoryUse(peaks[name], alive[name], size) for name, size in capacities(plan.target).items()},
         energy=Cost(energy, 0.0),

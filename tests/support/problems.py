@@ -35,15 +35,30 @@ def records(draw, most: int = 7, extras: bool = True) -> list[lm.Buffer]:
         upper = lower + draw(st.integers(0 if i == 0 else 1, 7))
         size = draw(st.integers(0 if i == 1 else 1, 9))
         alignment = draw(st.sampled_from([1, 2, 4, 8])) if kind in ("alignment", "all") else 1
-        gaps = ()
-        if kind in ("gaps", "all") and upper - lower >= 3 and draw(st.booleans()):
-            begin = draw(st.integers(lower + 1, upper - 2))
-            end = draw(st.integers(begin + 1, upper - 1))
-            gaps = (Gap(begin, end, (0, draw(st.integers(1, size))) if size and draw(st.booleans()) else None),)
+        gaps = draw(some_gaps(lower, upper, size)) if kind in ("gaps", "all") and upper > lower and draw(st.booleans()) else ()
         found.append(lm.Buffer(f"b{i}", lower, upper, size, alignment, gaps=gaps))
     if kind in ("pins", "all"):
         found = pinned(found, draw)
     return found
+
+
+@st.composite
+def some_gaps(draw, lower: int, upper: int, size: int) -> tuple[Gap, ...]:
+    """One or two gaps, now and then from birth to death; with a window of any bytes in half of them."""
+    cuts = sorted(draw(st.lists(st.integers(lower, upper), min_size=2, max_size=4)))
+    if draw(st.integers(0, 5)) == 0:
+        cuts = [lower, upper]
+    gaps = []
+    for begin, end in zip(cuts[::2], cuts[1::2], strict=False):
+        low = draw(st.sampled_from([0, 0, 1, 3]))
+        window = (low, draw(st.integers(low + 1, size))) if low < size and draw(st.booleans()) else None
+        gaps.append(Gap(begin, end, window))
+    return tuple(gaps)
+
+
+def orderly(buffers: list[lm.Buffer]) -> bool:
+    """Whether windows leave no low bytes free, so that an exhausted search is a proof."""
+    return all(gap.window is None or gap.window[0] == 0 or gap.window[0] >= gap.window[1] for b in buffers for gap in b.gaps)
 
 
 def pinned(found: list[lm.Buffer], draw) -> list[lm.Buffer]:
@@ -83,7 +98,7 @@ def clash(one: lm.Buffer, at: int, other: lm.Buffer, there: int) -> bool:
 
 def lowest_peak(buffers: list[lm.Buffer]) -> int:
     """Smallest peak by trying all orders, each buffer at its lowest place; pins first."""
-    solid = [b for b in buffers if b.size and b.upper > b.lower]
+    solid = [b for b in buffers if rectangles(b)]
     placed = [(b, b.offset) for b in solid if b.offset is not None]
     reached = max((at + b.size for b, at in placed), default=0)
     return _lowest([b for b in solid if b.offset is None], placed, reached, 10**9)
@@ -110,7 +125,7 @@ def columns(rows: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray, n
 def every_offset(buffers: list[lm.Buffer], most: int, *, reserved=(), aliases=(), in_place=(), conflicts=None) -> int | None:
     """Smallest peak up to ``most`` by trying every offset of every buffer, under all demands; None if there is none."""
     group = {member: number for number, members in enumerate(aliases) for member in members}
-    solid = [bool(b.size and b.upper > b.lower) for b in buffers]
+    solid = [bool(b.size and b.upper > b.lower) if conflicts is not None else bool(rectangles(b)) for b in buffers]
     placed = [b for b in range(len(buffers)) if solid[b] or b in group]
 
     def apart(i: int, at: int, j: int, there: int) -> bool:
@@ -156,10 +171,12 @@ def demands(draw, count: int) -> dict:
     pairs = [(i, j) for j in range(count) for i in range(j)]
     some = st.lists(st.sampled_from(pairs), unique=True) if pairs else st.just([])
     if "reserved" in wanted:
-        low = draw(st.integers(0, 8))
-        found["reserved"] = ((low, low + draw(st.integers(1, 4))),)
+        lows = draw(st.lists(st.integers(0, 12), min_size=1, max_size=2))
+        found["reserved"] = tuple((low, low + draw(st.integers(1, 4))) for low in lows)
     if "aliases" in wanted and count > 1:
-        found["aliases"] = (tuple(draw(st.lists(st.integers(0, count - 1), unique=True, min_size=2, max_size=3))),)
+        members = draw(st.lists(st.integers(0, count - 1), unique=True, min_size=2, max_size=5))
+        groups = (tuple(members[:2]), tuple(members[2:])) if len(members) > 3 else (tuple(members),)
+        found["aliases"] = groups
     if "in_place" in wanted and pairs:
         found["in_place"] = draw(some)
     if "conflicts" in wanted and pairs:

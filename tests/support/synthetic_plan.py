@@ -82,7 +82,9 @@ class Builder:
         operators = tuple(f"{name}.{part}" for part in (kind.lower(), "bias", "relu")[: dice.randrange(1, 4)])
         after = (before.name,) if before else ()
         macs = int(compute * 8e11)
-        job = PlannedJob(name, network, batch, 0, 1, kind, operators, macs, core, start, end, compute, 1e-9, after, reads, writes)
+        job = PlannedJob(
+            name, network, batch, 0, 1, kind, operators, macs, macs // 100, 8, core, start, end, compute, 1e-9, after, reads, writes
+        )
         self.add(job)
         return job
 

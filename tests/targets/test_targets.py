@@ -119,8 +119,8 @@ def test_a_core_can_be_overridden_by_name_or_position() -> None:
     ("override", "message"),
     [
         ("dram.bandwith=3", "dram.bandwith"),
-        ("nvram.capacity=1", "no table 'nvram': there are dram, scratchpad, copy, cores"),
-        ("cores.9.rows=1", "cores has no '9': there are ws, lb"),
+        ("nvram.capacity=1", "no table 'nvram': did you mean dram"),
+        ("cores.9.rows=1", "cores has no '9': choose one of ws, lb"),
         ("dram=3", "dram is a table"),
         ("speed=3", "speed: there is no such field"),
         ("dram.capacity", "PATH=VALUE"),

@@ -320,6 +320,14 @@ def test_weights_inside_bodies_count_and_are_read(tmp_path: Path):
     assert sum(reads(only(graph, "If")).values()) == 1 + 64 + 248
 
 
+def test_a_weight_inside_a_body_takes_no_name_of_the_network(tmp_path: Path):
+    branch = helper.make_graph([node("MatMul", ["x", "w"], "t")], "branch", [], [info("t", None)], [absent("w", (4, 4))])
+    nodes = [node("If", ["c"], "y", name="choice", then_branch=branch, else_branch=branch), node("Relu", ["y"], "choice/w")]
+    graph = graph_of(tmp_path, nodes, [info("c", (), TensorProto.BOOL), info("x", (4, 4))], ["choice/w"])
+    assert graph.tensors["choice/w"].kind is TensorKind.ACTIVATION
+    assert graph.bytes_of(TensorKind.WEIGHT) == 128
+
+
 def test_a_body_sees_the_constants_that_it_captures(tmp_path: Path):
     """The new shape inside the loop is known only outside it."""
     body = helper.make_graph(

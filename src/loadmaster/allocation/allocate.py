@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from loadmaster.allocation.answer import EXHAUSTED, Allocation, Infeasibility, Load, Status
+from loadmaster.allocation.answer import EXHAUSTED, Allocation, Certificate, Infeasibility, Load, Status
 from loadmaster.allocation.bounds import load_bound
 from loadmaster.allocation.explain import explain
 from loadmaster.allocation.fast_path import allocate_at_once
-from loadmaster.allocation.problem import Buffer, Problem
-from loadmaster.allocation.reduction.reduce import Reduced, reduce
+from loadmaster.allocation.problem import Buffer, Ints, Problem
+from loadmaster.allocation.reduction.reduce import Reduced, joined, reduce
 from loadmaster.allocation.rules import check, problem_of
 from loadmaster.allocation.search_state import Search
 from loadmaster.allocation.strategies.registry import require
 from loadmaster.allocation.strategies.registry import strategy as lookup
 from loadmaster.allocation.verify import broken_rules
+from loadmaster.core.arguments import require_type
 from loadmaster.core.errors import AllocationError, LoadmasterError
+
+_DESCENT = 8
+"""Each of the capacities that are tried in turn gets this part of the usual budget."""
 
 
 def allocate(
@@ -73,6 +78,7 @@ def allocate(
         quick = allocate_at_once(buffers, capacity, seed, threads)
         if quick is not None:
             return quick
+    require_type(strategy, str, "strategy", AllocationError)
     problem = aligned(problem_of(buffers, **demands), alignment)
     check_limits(capacity, time_limit, seed, threads)
     if problem.homes is not None:
@@ -86,41 +92,103 @@ def solve(
 ) -> Allocation:
     """`allocate` for a checked problem, with a part of the default budget."""
     wall, cpu = time.perf_counter(), time.process_time()
-    lowest_open: int | None = None
-    for part, ceiling in _below_reserved(problem, capacity):
-        reduced = reduce(part)
-        limit = capacity if ceiling is None else ceiling
-        search = Search(reduced.problem, load_bound(reduced.problem), limit, seed, threads, deadline, share)
-        search.capacity = None if capacity is None else search.capacity
-        if ceiling is None or search.bound.bytes <= ceiling:
-            _run(search, strategy)
-        lower = max(search.bound.bytes, search.floor if reduced.exact else 0)
-        if limit is None or (search.peak is not None and search.peak <= limit):
-            break
-        if lower <= limit:
-            lowest_open = lower if lowest_open is None else min(lower, lowest_open)
-    answer = _answer(problem, reduced, search, strategy, capacity, lower if lowest_open is None else min(lower, lowest_open))
+    effort = _Effort(strategy, seed, threads, deadline, share)
+    ranges = joined(problem.reserved)
+    if capacity is not None or not ranges:
+        answer = _within(problem, capacity, effort)
+    elif _hollow(problem):
+        answer = _descend(problem, ranges, effort)
+    else:
+        answer = _below_or_above(problem, ranges, effort)
+    for rule, message in () if answer.offsets is None else broken_rules(problem, answer.offsets, capacity):
+        raise LoadmasterError(f"strategy {strategy!r} made a packing that does not hold ({rule}: {message}): please report it; try another")
     return replace(answer, seconds=time.perf_counter() - wall, cpu_seconds=time.process_time() - cpu)
 
 
-def _below_reserved(problem: Problem, capacity: int | None) -> Iterator[tuple[Problem, int | None]]:
-    """Cases by the reserved ranges that the packing reaches beyond: the problem with these, and what it must end within, if anything.
+Ranges = Sequence[tuple[int, int]]
 
-    Nothing lies across a reserved range, so a packing ends below one or above it.
-    """
-    passed: list[tuple[int, int]] = []
-    for low, high in sorted(span for span in problem.reserved if span[0] < span[1]):
-        if passed and low <= passed[-1][1]:
-            passed[-1] = (passed[-1][0], max(high, passed[-1][1]))
-        else:
-            passed.append((low, high))
-    for count, (low, _) in enumerate(passed):
-        if capacity is not None and low >= capacity:
+
+@dataclass(frozen=True)
+class _Effort:
+    """How to look for packings, and for how long."""
+
+    strategy: str
+    seed: int
+    threads: int
+    deadline: float | None
+    share: int
+
+    def search(self, reduced: Reduced, capacity: int | None) -> Search:
+        return Search(reduced.problem, load_bound(reduced.problem), capacity, self.seed, self.threads, self.deadline, self.share)
+
+
+def _within(problem: Problem, capacity: int | None, effort: _Effort) -> Allocation:
+    """One search: for the lowest peak where nothing is reserved, else within the capacity, up to which alone ranges matter."""
+    reduced = reduce(problem, capacity)
+    search = effort.search(reduced, capacity)
+    _run(search, effort.strategy)
+    if search.offsets is None or (capacity is not None and (search.peak or 0) > capacity):
+        return _nothing(problem, reduced, search, effort)
+    bound = _whatever_is_reserved(problem, search)
+    lower = bound.bytes if problem.reserved else max(bound.bytes, search.floor)
+    return _packing(problem, reduced, search, bound, lower, effort)
+
+
+def _whatever_is_reserved(problem: Problem, search: Search) -> Load:
+    """What any packing needs: the search takes ranges within the capacity for granted, but a packing may end below them."""
+    return load_bound(reduce(replace(problem, reserved=())).problem) if problem.reserved else search.bound
+
+
+def _below_or_above(problem: Problem, ranges: Ranges, effort: _Effort) -> Allocation:
+    """The lowest peak, case by case: below the first range, between it and the second, and so on; for buffers that lie across none."""
+    lowest_open: int | None = None
+    for count in range(len(ranges) + 1):
+        reduced = reduce(replace(problem, reserved=tuple(ranges[:count])))
+        search, ceiling = effort.search(reduced, None), ranges[count][0] if count < len(ranges) else None
+        if ceiling is None or search.bound.bytes <= ceiling:
+            _run(search, effort.strategy)
+        lower = max(search.bound.bytes, search.floor)
+        if ceiling is None or (search.peak is not None and search.peak <= ceiling):
             break
-        yield replace(problem, reserved=tuple(passed[:count])), low
-    within = tuple(span for span in passed if capacity is None or span[1] <= capacity)
-    if capacity is None or all(span[0] >= capacity or span in within for span in passed):
-        yield replace(problem, reserved=within), capacity
+        if lower <= ceiling:
+            lowest_open = lower if lowest_open is None else min(lower, lowest_open)
+    if search.offsets is None:
+        return _nothing(problem, reduced, search, effort)
+    return _packing(problem, reduced, search, search.bound, lower if lowest_open is None else min(lower, lowest_open), effort)
+
+
+def _hollow(problem: Problem) -> bool:
+    """Whether some buffer never occupies some of its bytes, so that it may lie across a reserved range."""
+    owner, _, _, low, high = problem.parts
+    partial = np.unique(owner[(low > 0) | (high < problem.size[owner])])
+    whole = np.unique(owner[(low == 0) & (high == problem.size[owner])])
+    return any(
+        joined(zip(low[owner == buffer].tolist(), high[owner == buffer].tolist(), strict=True)) != [(0, int(problem.size[buffer]))]
+        for buffer in np.setdiff1d(partial, whole).tolist()
+    )
+
+
+def _descend(problem: Problem, ranges: Ranges, effort: _Effort) -> Allocation:
+    """The lowest peak by halving what lies between a packing and what is proven; a capacity left undecided proves nothing."""
+    effort = replace(effort, share=effort.share * _DESCENT)
+    highest = max(ranges[-1][1], int(problem.pin.max(initial=0)))
+    best = _within(problem, highest + sum((problem.size + problem.alignment).tolist()), effort)
+    peak, proven = best.peak, best.lower_bound
+    if peak is None:
+        return replace(best, capacity=None)
+    low, interrupted = proven, best.interrupted
+    while low < peak and not interrupted:
+        trial = _within(problem, (low + peak) // 2, effort)
+        interrupted |= trial.interrupted
+        if trial.peak is not None:
+            best, peak = trial, trial.peak
+            continue
+        low = (low + peak) // 2 + 1
+        proven = low if trial.status == "infeasible" else proven
+    lower = min(proven, peak)
+    status: Status = "optimal" if peak == lower else "feasible"
+    proof = None if status == "feasible" else best.proof or EXHAUSTED
+    return replace(best, status=status, lower_bound=lower, capacity=None, proof=proof, interrupted=interrupted)
 
 
 def aligned(problem: Problem, alignment: int | None) -> Problem:
@@ -136,6 +204,8 @@ def aligned(problem: Problem, alignment: int | None) -> Problem:
 
 def check_limits(capacity: int | None, time_limit: float | None, seed: int, threads: int) -> None:
     """Raise `AllocationError` for limits that make no sense."""
+    for name, value, kind in (("time_limit", time_limit or 0, Real), ("seed", seed, Integral), ("threads", threads, Integral)):
+        require_type(value, kind, name, AllocationError)
     if capacity is not None and (isinstance(capacity, bool) or not isinstance(capacity, int | np.integer) or not 0 <= capacity < 2**62):
         raise AllocationError(f"capacity {capacity!r}: give a whole number of bytes from 0 to 2^62")
     if time_limit is not None and not time_limit >= 0:
@@ -158,40 +228,44 @@ def _run(search: Search, name: str) -> None:
         search.interrupted = True
 
 
-def _answer(problem: Problem, reduced: Reduced, search: Search, name: str, capacity: int | None, lower: int) -> Allocation:
-    """Put together what was found and what is proven of it."""
-    bound = search.bound
-    fits = search.offsets is not None and (search.capacity is None or (search.peak or 0) <= search.capacity)
-    status: Status
-    certificate: Load | Infeasibility | str | None = None
-    offsets = None
-    if fits:
-        assert search.offsets is not None
-        offsets = reduced.offsets(problem, search.offsets)
-        _verify(problem, offsets, capacity, name)
-        status = "optimal" if search.peak == lower else "feasible"
-        certificate = None if status == "feasible" else (bound if search.peak == bound.bytes else EXHAUSTED)
-    elif search.capacity is not None and lower > search.capacity:
-        status, certificate = "infeasible", explain(search.problem, bound, search.capacity)
-        lower = max(lower, certificate.required)
-    else:
-        status = "unknown"
-    if problem.conflicts is not None:
-        certificate = _without_instant(certificate)
-    peak = search.peak if fits else None
+def _packing(problem: Problem, reduced: Reduced, search: Search, bound: Load, lower: int, effort: _Effort) -> Allocation:
+    """What was found, and what proves it."""
+    assert search.offsets is not None
+    peak = reduced.peak(search.offsets)
+    status: Status = "optimal" if peak == lower else "feasible"
+    proof: Certificate | None = None if status == "feasible" else (bound if peak == bound.bytes else EXHAUSTED)
+    return _allocation(problem, search, effort, status, reduced.offsets(search.offsets), peak, lower, proof)
+
+
+def _nothing(problem: Problem, reduced: Reduced, search: Search, effort: _Effort) -> Allocation:
+    """Why there is no packing, if that is proven."""
+    lower = max(search.bound.bytes, search.floor)
+    if search.capacity is None or lower <= search.capacity:
+        lower = _whatever_is_reserved(problem, search).bytes if problem.reserved else lower
+        return _allocation(problem, search, effort, "unknown", None, None, lower, None)
+    reason = explain(reduced, search.bound, search.capacity)
+    return _allocation(problem, search, effort, "infeasible", None, None, max(lower, reason.required), reason)
+
+
+def _allocation(
+    problem: Problem,
+    search: Search,
+    effort: _Effort,
+    status: Status,
+    offsets: Ints | None,
+    peak: int | None,
+    lower: int,
+    proof: Certificate | None,
+) -> Allocation:
+    proof = proof if problem.conflicts is None else _without_instant(proof)
+    counts = dict(search.counters)
     return Allocation(
-        status, offsets, peak, lower, capacity, name, search.seed, 0.0, 0.0, certificate, search.interrupted, dict(search.counters)
+        status, offsets, peak, lower, search.capacity, effort.strategy, effort.seed, 0.0, 0.0, proof, search.interrupted, counts
     )
 
 
-def _without_instant(certificate: Load | Infeasibility | str | None) -> Load | Infeasibility | str | None:
+def _without_instant(certificate: Certificate | None) -> Certificate | None:
     """Without a common clock there is no instant to name."""
     if isinstance(certificate, Infeasibility):
         return replace(certificate, instant=None)
     return replace(certificate, instant=0) if isinstance(certificate, Load) else certificate
-
-
-def _verify(problem: Problem, offsets: NDArray[np.int64], capacity: int | None, name: str) -> None:
-    """Trust no strategy."""
-    for rule, message in broken_rules(problem, offsets, capacity):
-        raise LoadmasterError(f"strategy {name!r} made a packing that does not hold ({rule}: {message}): please report it; try another")

@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
-Kind = Literal["load", "fragmentation", "alignment", "pins"]
+
+LOAD = "load"
+FRAGMENTATION = "fragmentation"
 
 EXHAUSTED = "exhausted search"
 
@@ -33,12 +35,12 @@ class Infeasibility:
     required, available, excess
         Bytes: the least that a packing needs as far as is proven, the capacity, and the difference.
     instant
-        Where the buffers named are alive together, or None if they never all are.
+        Where the buffers named are present together, or None if they never all are.
     kind
-        ``load``: too many bytes at one instant. ``alignment``, ``pins``: they would fit without. ``fragmentation``: neither; at every
-        instant there is room, but no packing uses it.
+        ``load``: too many bytes at one instant. ``alignment``, ``pins``, ``reserved ranges``, or some of these with "and" between: they
+        would fit without. ``fragmentation``: none of these; at every instant there is room, but no packing uses it.
     buffers
-        Ids of buffers that cannot fit together.
+        Ids of buffers that cannot fit together; a reserved range is ``(reserved LOW-HIGH)``.
     irreducible
         Whether leaving out any one of ``buffers`` makes the rest fit, each checked by an exhausted search.
     """
@@ -47,7 +49,7 @@ class Infeasibility:
     available: int
     excess: int
     instant: int | None
-    kind: Kind
+    kind: str
     buffers: tuple[str, ...]
     irreducible: bool
 

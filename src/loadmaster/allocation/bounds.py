@@ -8,13 +8,17 @@ import numpy as np
 
 from loadmaster.allocation.answer import Load
 from loadmaster.allocation.problem import Ints, Parts, Problem
+from loadmaster.allocation.reduction.cliques import neighbours_in
+
+_STARTS = 64
+"""Buffers from each of which a clique is grown."""
 
 
 def load_bound(problem: Problem) -> Load:
     """Most bytes that must be apart at one instant.
 
     Where all alignments share a divisor, sizes count rounded up to it, but for what the topmost buffer may save. Of a pair that may share
-    an address only the larger counts. Pins bound the peak as well. O(n log n).
+    an address only the larger counts. The largest buffer and the highest pin bound the peak as well. O(n log n).
     """
     if problem.conflicts is not None:
         return _clique(problem)
@@ -27,7 +31,7 @@ def load_bound(problem: Problem) -> Load:
     if step > 1 and "windows" not in problem.features:
         rounded = -(-bytes_ // step) * step
         best = max(best, _at(problem, parts, rounded, rounded - bytes_), key=lambda load: load.bytes)
-    return max(best, _highest_pin(problem), key=lambda load: load.bytes)
+    return max(best, _highest_end(problem), key=lambda load: load.bytes)
 
 
 def _at(problem: Problem, parts: Parts, bytes_: Ints, slack: Ints) -> Load:
@@ -40,15 +44,16 @@ def _at(problem: Problem, parts: Parts, bytes_: Ints, slack: Ints) -> Load:
     instant = int(when[order[int(np.argmax(level))]])
     alive = (parts.lower <= instant) & (instant < parts.upper)
     total = int(bytes_[alive].sum()) - int(slack[alive].max(initial=0))
-    return Load(total, instant, tuple(problem.name(i) for i in parts.owner[alive].tolist()))
+    return Load(total, instant, tuple(problem.name(i) for i in np.unique(parts.owner[alive]).tolist()))
 
 
-def _highest_pin(problem: Problem) -> Load:
-    pinned = np.flatnonzero(problem.pin >= 0)
-    if not len(pinned):
+def _highest_end(problem: Problem) -> Load:
+    solid = np.flatnonzero(problem.solid)
+    if not len(solid):
         return Load(0, 0, ())
-    top = int(pinned[np.argmax(problem.pin[pinned] + problem.size[pinned])])
-    return Load(int(problem.pin[top] + problem.size[top]), int(problem.lower[top]), (problem.name(top),))
+    ends = np.maximum(problem.pin, 0) + problem.size
+    top = int(solid[np.argmax(ends[solid])])
+    return Load(int(ends[top]), int(problem.parts.lower[problem.parts.owner == top].min()), (problem.name(top),))
 
 
 def _without_passengers(problem: Problem, parts: Parts) -> Parts:
@@ -62,22 +67,20 @@ def _without_passengers(problem: Problem, parts: Parts) -> Parts:
 def _clique(problem: Problem) -> Load:
     """Heaviest set of mutually conflicting buffers that greedy growth from each of the largest finds; the instant means nothing."""
     assert problem.conflicts is not None
-    near: list[set[int]] = [set() for _ in range(len(problem))]
-    for one, other in problem.conflicts.tolist():
-        near[one].add(other)
-        near[other].add(one)
-    for one, other in problem.in_place.tolist():
-        near[one].discard(other)
-        near[other].discard(one)
-    order = np.argsort(-problem.size, kind="stable").tolist()
+    order = np.argsort(-problem.size, kind="stable")
+    near = neighbours_in(problem, order)
+    place = {buffer: at for at, buffer in enumerate(order.tolist())}
+    for pair in problem.in_place.tolist():
+        one, other = (place[buffer] for buffer in pair)
+        near[one] &= ~(1 << other)
+        near[other] &= ~(1 << one)
     best: tuple[int, list[int]] = (0, [])
-    for start in order[:64]:
+    for start in range(min(_STARTS, len(problem))):
         members, open_ = [start], near[start]
-        for buffer in order:
-            if buffer in open_:
-                members.append(buffer)
-                open_ = open_ & near[buffer]
-        best = max(best, (int(problem.size[members].sum()), members), key=lambda found: found[0])
+        while open_:
+            members.append((open_ & -open_).bit_length() - 1)
+            open_ &= near[members[-1]]
+        best = max(best, (int(problem.size[order[members]].sum()), order[members].tolist()), key=lambda found: found[0])
     load = Load(best[0], 0, tuple(problem.name(i) for i in best[1]))
-    pins = _highest_pin(problem)
+    pins = _highest_end(problem)
     return replace(pins, instant=0) if pins.bytes > load.bytes else load

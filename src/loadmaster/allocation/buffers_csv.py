@@ -21,6 +21,7 @@ import numpy as np
 
 from loadmaster.allocation.problem import FREE, NO_GAPS, Gaps, Homes, Ints, Problem
 from loadmaster.allocation.rules import LARGEST, check, check_homes, from_columns, gaps_from
+from loadmaster.core.arguments import takes
 from loadmaster.core.errors import AllocationError, OutputError
 
 _SYNONYMS = {"buffer": "id", "buffer_id": "id", "begin": "lower", "start": "lower"}
@@ -33,6 +34,7 @@ _MOST_DIGITS = 40
 _WHOLE = re.compile(r"[+-]?\d+")
 
 
+@takes(AllocationError, path=(str, Path))
 def read_buffers(path: str | Path) -> Problem:
     """Read a problem.
 
@@ -224,6 +226,7 @@ def _gaps(cells: Sequence[str], addend: int, table: _Table) -> Gaps:
     return gaps_from(rows) if rows else NO_GAPS
 
 
+@takes(AllocationError, path=(str, Path), problem=Problem)
 def write_buffers(path: str | Path, problem: Problem, offsets: Ints | None = None, memory: Sequence[str] | None = None) -> Path:
     """Write a problem, with ``offsets`` and each buffer's ``memory`` as its solution if given; the file appears whole or not at all.
 

@@ -20,7 +20,14 @@ Ints = NDArray[np.int64]
 
 def allocate_at_once(buffers: tuple[Any, ...], capacity: int | None, seed: int, threads: int) -> Allocation | None:
     """Allocate int64 arrays (lower, upper, size) where a proven answer, or one that fits, is at hand; None leaves the rest to others."""
-    if len(buffers) != 3 or seed < 0 or threads < 1 or not (capacity is None or type(capacity) is int):
+    if (
+        len(buffers) != 3
+        or type(seed) is not int
+        or type(threads) is not int
+        or seed < 0
+        or threads < 1
+        or not (capacity is None or type(capacity) is int)
+    ):
         return None
     lower, upper, size = buffers
     if not (type(lower) is type(upper) is type(size) is np.ndarray and lower.dtype == upper.dtype == size.dtype == np.int64):

@@ -28,8 +28,10 @@ def tightest(start: Ints, room: Ints) -> int:
 def place(problem: Problem, order: Ints, *, best_fit: bool = False) -> Ints:
     """Place pinned buffers, then the others in ``order``, each at its lowest gap or in its tightest.
 
-    In native code; where buffers conflict by pairs, in O(n) vectorised steps for each buffer.
+    In native code, in time that grows with n log n or with conflict pairs; with in-place pairs, in O(n) vectorised steps for each buffer.
     """
+    if problem.conflicts is not None:
+        return native.apart(problem, order, best_fit)
     if problem.features <= native.HONOURS:
         return native.in_order(problem, order, best_fit)
     return Placer(problem).run(order.tolist(), tightest if best_fit else lowest)
@@ -43,11 +45,10 @@ class Placer:
         order = np.argsort(self._parts.owner, kind="stable")
         first = np.searchsorted(self._parts.owner[order], np.arange(len(problem) + 1))
         self._of = [order[first[i] : first[i + 1]] for i in range(len(problem))]
-        self._near = None if problem.conflicts is None else _adjacency(problem)
         self.offsets = np.full(len(problem), -1, dtype=np.int64)
         size = len(self._parts.owner)
         self._count = 0
-        self._lower, self._upper, self._low, self._high, self._owner = (np.zeros(size, dtype=np.int64) for _ in range(5))
+        self._lower, self._upper, self._low, self._high = (np.zeros(size, dtype=np.int64) for _ in range(4))
 
     def run(self, order: Iterable[int], choose: Choice) -> Ints:
         """Place everything."""
@@ -68,7 +69,6 @@ class Placer:
         at = slice(self._count, self._count + len(mine))
         self._lower[at], self._upper[at] = self._parts.lower[mine], self._parts.upper[mine]
         self._low[at], self._high[at] = self._parts.low[mine] + offset, self._parts.high[mine] + offset
-        self._owner[at] = buffer
         self._count += len(mine)
 
     def find(self, buffer: int, choose: Choice = lowest) -> int:
@@ -86,17 +86,7 @@ class Placer:
         lower, upper = self._lower[: self._count], self._upper[: self._count]
         above, below = [], []
         for part in self._of[buffer].tolist():
-            if self._near is None:
-                hit = (lower < self._parts.upper[part]) & (upper > self._parts.lower[part])
-            else:
-                hit = self._near[buffer][self._owner[: self._count]]
+            hit = (lower < self._parts.upper[part]) & (upper > self._parts.lower[part])
             above.append(self._low[: self._count][hit] - self._parts.high[part])
             below.append(self._high[: self._count][hit] - self._parts.low[part])
         return (above[0], below[0]) if len(above) == 1 else (np.concatenate(above), np.concatenate(below))
-
-
-def _adjacency(problem: Problem) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
-    assert problem.conflicts is not None
-    near = np.zeros((len(problem), len(problem)), dtype=bool)
-    near[problem.conflicts[:, 0], problem.conflicts[:, 1]] = True
-    return near | near.T

@@ -46,6 +46,12 @@ def in_order(problem: Problem, order: Ints, best_fit: bool = False) -> Ints:
     return _native.place_in_order(*columns(problem), np.ascontiguousarray(order, dtype=np.int64), best_fit)[0]
 
 
+def apart(problem: Problem, order: Ints, best_fit: bool = False) -> Ints:
+    """`in_order` for buffers that conflict by pairs."""
+    size, alignment, pin = (np.ascontiguousarray(column) for column in (problem.size, problem.alignment, problem.pin))
+    return _native.place_apart(size, alignment, pin, *problem.neighbours, np.ascontiguousarray(order, dtype=np.int64), best_fit)[0]
+
+
 def exact(search: Search, nodes: int) -> None:
     """Search until a packing is good enough, nothing is left to try, or the nodes are spent.
 
@@ -82,6 +88,8 @@ def fits(problem: Problem, capacity: int, nodes: int) -> bool | None:
 
 def lowest_peak(problem: Problem, nodes: int) -> int | None:
     """Smallest peak, if it can be proven with so many nodes."""
+    if problem.features - HONOURS:
+        return None
     status, _, peak, *_ = _native.minimise_exact(*columns(problem), _NO_HINT, nodes, math.inf, 0, _ALL_RULES, 1)
     return peak if status == "optimal" else None
 
@@ -92,7 +100,7 @@ def orderly(problem: Problem) -> bool:
     The search decides who is above once for each pair. Where windows leave a buffer's low bytes free, two buffers could lie above one
     another in turn, and an exhausted search has not seen that.
     """
-    return bool((problem.gaps.low == 0).all())
+    return bool((problem.parts.low == 0).all())
 
 
 def _seconds(search: Search) -> float:

@@ -72,7 +72,10 @@ class Homes(NamedTuple):
 
 
 class Gaps(NamedTuple):
-    """All gaps of a problem, a row each: of buffer ``owner`` at [lower, upper), where [low, high) stays occupied (empty: nothing)."""
+    """All gaps of a problem, a row each: of buffer ``owner`` at [lower, upper), where [low, high) stays occupied (empty: nothing).
+
+    Rows of one buffer at the same instants are several windows, which do not touch.
+    """
 
     owner: Ints
     lower: Ints
@@ -109,13 +112,15 @@ class Problem:
     gaps
         The gaps of all buffers.
     reserved
-        Address ranges [low, high) that no buffer may touch at any time.
+        Address ranges [low, high) in which nothing is ever occupied. Bytes that a buffer never occupies may lie in them, as they may in
+        other buffers.
     aliases
         Groups of buffers that must share their offset; where two of a group are alive together they share their bytes.
     in_place
         Pairs that may share their offset instead of being apart.
     conflicts
-        Pairs that must be apart, a row each, instead of those whose lifetimes overlap: for buffers without a common clock.
+        Pairs that must be apart, a row each, instead of those whose lifetimes overlap: for buffers without a common clock. Gaps then mean
+        nothing.
     homes
         Which memories buffers may live in, where there are several.
     """
@@ -143,8 +148,12 @@ class Problem:
 
     @cached_property
     def solid(self) -> NDArray[np.bool_]:
-        """Which buffers take space at all."""
-        return (self.size > 0) & (self.upper > self.lower)
+        """Which buffers take space at all: they have bytes, and are not absent during their whole life."""
+        alive = self.upper - self.lower
+        if self.conflicts is None and len(self.gaps.owner):
+            owner, lower, upper, low, high = self.gaps
+            np.subtract.at(alive, owner, np.where(low < high, 0, upper - lower))
+        return (self.size > 0) & (alive > 0)
 
     @cached_property
     def features(self) -> frozenset[str]:
@@ -163,8 +172,8 @@ class Problem:
 
     @cached_property
     def parts(self) -> Parts:
-        """The rectangles that buffers occupy; O(n + gaps log gaps)."""
-        gaps = self.gaps
+        """The rectangles that buffers occupy, wholly where pairs conflict without a clock; O(n + gaps log gaps)."""
+        gaps = self.gaps if self.conflicts is None else NO_GAPS
         whole = self.solid.copy()
         whole[gaps.owner] = False
         index = np.flatnonzero(whole)
@@ -185,12 +194,22 @@ class Problem:
         return first, lower, upper, low, high
 
     def meet(self, one: int, other: int) -> bool:
-        """Whether two buffers are alive together, or conflict, so that they must be apart."""
+        """Whether two buffers that must be apart would share bytes at one offset: they conflict, or occupy the same ones at one instant."""
         if self.conflicts is not None:
             return (min(one, other), max(one, other)) in self._conflicting
-        first, lower, upper, *_ = self.sections
+        first, lower, upper, low, high = self.sections
         mine, theirs = (range(int(first[buffer]), int(first[buffer + 1])) for buffer in (one, other))
-        return any(lower[a] < upper[b] and lower[b] < upper[a] for a in mine for b in theirs)
+        return any(lower[a] < upper[b] and lower[b] < upper[a] and low[a] < high[b] and low[b] < high[a] for a in mine for b in theirs)
+
+    @cached_property
+    def neighbours(self) -> tuple[Ints, Ints]:
+        """With conflict pairs: whom each buffer must be apart from, as where each one's begin, and all of them, ascending."""
+        assert self.conflicts is not None
+        one, other = self.conflicts[self.conflicts[:, 0] != self.conflicts[:, 1]].T
+        keys = np.sort(np.concatenate([one * len(self) + other, other * len(self) + one]))
+        keys = keys[np.diff(keys, prepend=-1) > 0]
+        first = np.searchsorted(keys, np.arange(len(self) + 1) * len(self)).astype(np.int64)
+        return first, np.ascontiguousarray(keys % max(len(self), 1))
 
     @cached_property
     def _conflicting(self) -> frozenset[tuple[int, int]]:

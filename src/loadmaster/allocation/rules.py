@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import heapq
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loadmaster.allocation.problem import FREE, NO_GAPS, Buffer, Gaps, Homes, Ints, Problem
+from loadmaster.core.arguments import require_type
 from loadmaster.core.errors import AllocationError
 
 LARGEST = 2**62
@@ -36,6 +40,23 @@ def problem_of(buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequenc
     """
     if isinstance(buffers, Problem):
         return buffers
+    problem = _assembled(buffers, demands)
+    check(problem)
+    return problem
+
+
+def problem_of_banks(buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | NDArray[Any], **demands: Any) -> Problem:
+    """Make a problem as `problem_of` does, for several memories: pins may be to different ones, so that they do not meet."""
+    problem = buffers if isinstance(buffers, Problem) else _assembled(buffers, demands)
+    if problem.homes is None:
+        problem = replace(problem, homes=Homes((None,) * len(problem), ((),) * len(problem), (1,) * len(problem)))
+    if not isinstance(buffers, Problem):
+        check(problem)
+    return problem
+
+
+def _assembled(buffers: Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | NDArray[Any], demands: dict[str, Any]) -> Problem:
+    require_type(buffers, (Sequence, Mapping, np.ndarray), "buffers", AllocationError)
     if isinstance(buffers, Mapping):
         columns, ids, gaps = dict(buffers), buffers.get("ids"), NO_GAPS
     elif len(buffers) and all(isinstance(buffer, Buffer) for buffer in buffers):
@@ -43,9 +64,7 @@ def problem_of(buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequenc
         demands = {"homes": _homes_of(list(buffers))} | demands
     else:
         columns, ids, gaps = _three(buffers), None, NO_GAPS
-    problem = from_columns(columns, None if ids is None else tuple(map(str, ids)), gaps, demands)
-    check(problem)
-    return problem
+    return from_columns(columns, None if ids is None else tuple(map(str, ids)), gaps, demands)
 
 
 def from_columns(columns: Mapping[str, Any], ids: tuple[str, ...] | None, gaps: Gaps, demands: Mapping[str, Any]) -> Problem:
@@ -192,8 +211,6 @@ def _faults(problem: Problem) -> Iterator[tuple[NDArray[np.bool_], str, str]]:
     yield problem.alignment < 1, "alignment", "is {alignment}: an alignment is at least 1"
     yield problem.pin < FREE, "offset", "is {pin}: an address is at least 0"
     yield problem.hint < FREE, "hint", "is {hint}: an address is at least 0"
-    off = (problem.pin >= 0) & (problem.pin % np.maximum(problem.alignment, 1) != 0)
-    yield off, "offset", "is {pin}, not a multiple of its alignment ({alignment}): move the pin or relax the alignment"
 
 
 def _check_sums(problem: Problem) -> None:
@@ -240,9 +257,10 @@ def _check_groups(problem: Problem) -> None:
             raise AllocationError(f"reserved range {low}-{high}: it must not be reversed and must lie between 0 and 2^62")
     grouped = [member for group in problem.aliases for member in group]
     pairs = [problem.in_place, *([] if problem.conflicts is None else [problem.conflicts])]
-    for member in [*grouped, *(int(i) for block in pairs for i in block.reshape(-1))]:
-        if not 0 <= member < len(problem):
-            raise AllocationError(f"buffer {member} of an alias group or a pair does not exist: there are {len(problem)}")
+    for named in (np.array(grouped, dtype=np.int64), *(block.reshape(-1) for block in pairs)):
+        unknown = named[(named < 0) | (named >= len(problem))]
+        if len(unknown):
+            raise AllocationError(f"buffer {unknown[0]} of an alias group or a pair does not exist: there are {len(problem)}")
     if len(set(grouped)) < len(grouped):
         raise AllocationError("aliases: a buffer is in two groups: join the groups")
     for group in problem.aliases:
@@ -258,12 +276,22 @@ def _check_groups(problem: Problem) -> None:
 
 
 def check_pins(problem: Problem, where: Where | None = None) -> None:
-    """No two pinned buffers may claim one byte at one instant, unless they share their address or may."""
+    """Pins keep to alignments and reserved ranges, and no two claim one byte at one instant, unless they share their address or may.
+
+    O(n log n) but for pinned buffers that share an address.
+    """
     place = where or _named(problem)
+    off = np.flatnonzero((problem.pin >= 0) & (problem.pin % problem.alignment != 0))
+    if len(off):
+        at, step = int(problem.pin[off[0]]), int(problem.alignment[off[0]])
+        what = f"is {at}, not a multiple of its alignment ({step}): move the pin or relax the alignment"
+        raise AllocationError(f"{place(int(off[0]), 'offset')} {what}")
+    owner, _, _, low, high = problem.parts
+    pin = problem.pin[owner]
     for begin, end in problem.reserved:
-        inside = problem.solid & (problem.pin >= 0) & (problem.pin < end) & (problem.pin + problem.size > begin) & (begin < end)
+        inside = (pin >= 0) & (pin + low < end) & (pin + high > begin) & (begin < end)
         if inside.any():
-            buffer = int(np.flatnonzero(inside)[0])
+            buffer = int(owner[inside].min())
             at = int(problem.pin[buffer])
             raise AllocationError(f"{place(buffer, 'offset')} is {at}, which touches the reserved range {begin}-{end}: move one")
     if problem.homes is not None or not (problem.pin >= 0).any():
@@ -289,11 +317,27 @@ def _pinned_together(problem: Problem) -> Iterator[tuple[int, int, str]]:
         return
     owner, lower, upper, low, high = problem.parts
     pinned = np.flatnonzero(problem.pin[owner] >= 0)
-    base = problem.pin[owner]
-    live: list[int] = []
-    for part in pinned[np.argsort(lower[pinned], kind="stable")].tolist():
-        live = [other for other in live if upper[other] > lower[part]]
-        for other in live:
-            if base[part] + low[part] < base[other] + high[other] and base[other] + low[other] < base[part] + high[part]:
-                yield int(owner[part]), int(owner[other]), f" at instant {lower[part]}"
-        live.append(part)
+    columns = (lower, upper, problem.pin[owner] + low, problem.pin[owner] + high, owner)
+    apart: list[tuple[int, int, int, int]] = []  # live: first byte, end, death, owner; no two overlap
+    shared: list[tuple[int, int, int, int]] = []  # live, and overlaps one of these
+    deaths: list[tuple[int, tuple[int, int, int, int]]] = []
+    for birth, death, first, last, buffer in sorted(zip(*(column[pinned].tolist() for column in columns), strict=True)):
+        while deaths and deaths[0][0] <= birth:
+            dead = heapq.heappop(deaths)[1]
+            at = bisect_left(apart, dead)
+            if at < len(apart) and apart[at] == dead:
+                del apart[at]
+            else:
+                shared.remove(dead)
+        to = bisect_left(apart, (last,))
+        since = to
+        while since > 0 and apart[since - 1][1] > first:
+            since -= 1
+        met = apart[since:to] + [other for other in shared if first < other[1] and other[0] < last]
+        yield from ((buffer, other[3], f" at instant {birth}") for other in met)
+        mine = (first, last, death, buffer)
+        if met:
+            shared.append(mine)
+        else:
+            insort(apart, mine)
+        heapq.heappush(deaths, (death, mine))

@@ -31,28 +31,35 @@ def broken_rules(problem: Problem, offsets: Ints, capacity: int | None = None) -
     if len(offsets) != len(problem):
         yield "complete", f"{len(offsets)} offsets for {len(problem)} buffers"
         return
-    yield from _each_buffer(problem, offsets, capacity)
-    yield from _shared(problem, offsets)
     pieces = list(_pieces(problem, offsets.tolist()))
+    yield from _each_buffer(problem, offsets)
+    yield from _fitting(problem, offsets, {piece[0] for piece in pieces}, capacity)
+    yield from _shared(problem, offsets)
     yield from _reserved(problem, pieces)
-    loose = bool(problem.aliases) or len(problem.in_place) > 0 or problem.conflicts is not None
-    listed = problem.conflicts is not None and not len(problem.gaps.owner)
-    overlaps = _listed(problem, offsets) if listed else _pairs(problem, offsets, pieces) if loose else _sweep(pieces)
+    loose = bool(problem.aliases) or len(problem.in_place) > 0
+    overlaps = _listed(problem, offsets) if problem.conflicts is not None else _pairs(problem, offsets, pieces) if loose else _sweep(pieces)
     for one, other, instant in overlaps:
         yield "overlap", f"buffers {problem.name(one)!r} and {problem.name(other)!r} share bytes at instant {instant}"
 
 
-def _each_buffer(problem: Problem, offsets: Ints, capacity: int | None) -> Iterator[tuple[str, str]]:
-    columns = (problem.lower, problem.upper, problem.size, problem.alignment, problem.pin, offsets)
-    for i, (lower, upper, size, alignment, pin, at) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+def _each_buffer(problem: Problem, offsets: Ints) -> Iterator[tuple[str, str]]:
+    columns = (problem.alignment, problem.pin, offsets)
+    for i, (alignment, pin, at) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
         if at < 0:
             yield "complete", f"buffer {problem.name(i)!r} has no offset"
         elif at % alignment:
             yield "alignment", f"buffer {problem.name(i)!r} is at {at}, not a multiple of {alignment}"
         if pin >= 0 and pin != at:
             yield "pin", f"buffer {problem.name(i)!r} is at {at}, not where it is pinned ({pin})"
-        if capacity is not None and size > 0 and upper > lower and at + size > capacity:
-            yield "capacity", f"buffer {problem.name(i)!r} ends at {at + size}, past the capacity of {capacity}"
+
+
+def _fitting(problem: Problem, offsets: Ints, occupying: set[int], capacity: int | None) -> Iterator[tuple[str, str]]:
+    """Whoever occupies anything ends within the capacity, with all bytes."""
+    if capacity is None:
+        return
+    for i in sorted(occupying):
+        if (end := int(offsets[i]) + int(problem.size[i])) > capacity:
+            yield "capacity", f"buffer {problem.name(i)!r} ends at {end}, past the capacity of {capacity}"
 
 
 def _shared(problem: Problem, offsets: Ints) -> Iterator[tuple[str, str]]:
@@ -69,9 +76,9 @@ def _reserved(problem: Problem, pieces: list[Piece]) -> Iterator[tuple[str, str]
 
 
 def _pieces(problem: Problem, offsets: list[int]) -> Iterator[Piece]:
-    """Cut every lifetime at its gaps."""
+    """Cut every lifetime at its gaps, which mean nothing without a clock."""
     gaps: dict[int, list[tuple[int, int, int, int]]] = {}
-    for owner, *gap in zip(*(column.tolist() for column in problem.gaps), strict=True):
+    for owner, *gap in zip(*(column.tolist() for column in problem.gaps), strict=True) if problem.conflicts is None else ():
         gaps.setdefault(owner, []).append((gap[0], gap[1], gap[2], gap[3]))
     columns = (problem.lower.tolist(), problem.upper.tolist(), problem.size.tolist(), offsets)
     for owner, (lower, upper, size, offset) in enumerate(zip(*columns, strict=True)):
@@ -120,7 +127,7 @@ def _remove(live: list[tuple[int, int]], dead: list[tuple[int, int]]) -> None:
 
 
 def _listed(problem: Problem, offsets: Ints) -> Iterator[tuple[int, int, int]]:
-    """Conflict pairs that share bytes, where no buffer has gaps; O(pairs)."""
+    """Conflict pairs that share bytes; O(pairs)."""
     assert problem.conflicts is not None
     one, other = problem.conflicts.T
     solid = (problem.size > 0) & (problem.upper > problem.lower) & (offsets >= 0)
@@ -137,12 +144,11 @@ def _listed(problem: Problem, offsets: Ints) -> Iterator[tuple[int, int, int]]:
 def _pairs(problem: Problem, offsets: Ints, pieces: list[Piece]) -> Iterator[tuple[int, int, int]]:
     group_of = {member: number for number, group in enumerate(problem.aliases) for member in group}
     in_place = {frozenset(pair) for pair in problem.in_place.tolist()}
-    apart = None if problem.conflicts is None else {frozenset(pair) for pair in problem.conflicts.tolist()}
     for (one, a, b, low, high), (other, c, d, first, last) in combinations(pieces, 2):
         pair = frozenset((one, other))
         if one == other or low >= last or first >= high:
             continue
         if group_of.get(one, -1) == group_of.get(other, -2) or (pair in in_place and offsets[one] == offsets[other]):
             continue
-        if pair in apart if apart is not None else (a < d and c < b):
+        if a < d and c < b:
             yield one, other, max(a, c)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from typing import Any, NoReturn
+from contextlib import suppress
+from types import FrameType
+from typing import Annotated, Any, NoReturn
 
 import typer
 
+from loadmaster import __version__
 from loadmaster.cli.commands.allocate import allocate_command
 from loadmaster.cli.commands.inspect import inspect_command
 from loadmaster.cli.commands.map import map_command
@@ -16,16 +20,33 @@ from loadmaster.cli.commands.profile import profile_command
 from loadmaster.cli.commands.run import run_command
 from loadmaster.cli.commands.targets import targets_command
 from loadmaster.cli.commands.verify import verify_command
-from loadmaster.core.errors import LoadmasterError
+from loadmaster.cli.streams import ClosedPipe, check_streams
+from loadmaster.core.errors import LoadmasterError, OutputError
 
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Plans neural networks onto accelerators: which core runs each layer and when, which memory holds each tensor, "
     "and at which address.",
 )
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"loadmaster {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")] = False,
+) -> None:
+    """What goes before any command; the program's help stands above."""
+
+
 app.command("plan")(plan_command)
 app.command("map")(map_command)
 app.command("place")(place_command)
@@ -41,23 +62,50 @@ _UsageError: Any = typer.BadParameter.__mro__[1]
 
 
 def main() -> NoReturn:
-    """Run the command line; any mistake is one line on standard error and exit code 2."""
+    """Run the command line.
+
+    Any mistake is one line on standard error and exit code 2. Signals and a closed pipe end it as they end other programs: with 128 and the
+    signal's number.
+    """
+    code = 0
     try:
-        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        _end_properly_at(signal.SIGTERM, signal.SIGHUP)
+        check_streams()
+        answer = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        code = answer if isinstance(answer, int) else 0
+        sys.stdout.flush()
+    except ClosedPipe:
+        code = 128 + signal.SIGPIPE
     except LoadmasterError as error:
         code = _refuse(str(error))
     except _UsageError as error:
         code = _refuse(f"{error.format_message()} (see --help)")
     except KeyboardInterrupt:
-        code = 130
-    if code == 130:
-        typer.echo("loadmaster: interrupted", err=True)
-    sys.exit(code if isinstance(code, int) else 0)
+        code = 128 + signal.SIGINT
+    if code == 128 + signal.SIGINT:
+        _complain("interrupted")
+    sys.exit(code)
+
+
+def _end_properly_at(*signals: signal.Signals) -> None:
+    """Let signals that would end the process at once unwind it, so that nothing half-written stays behind; those ignored stay so."""
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        sys.exit(128 + number)
+
+    for number in signals:
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, end)
 
 
 def _refuse(message: str) -> int:
-    typer.echo(f"loadmaster: {' '.join(message.split())}", err=True)
+    _complain(" ".join(message.split()))
     return 2
+
+
+def _complain(message: str) -> None:
+    with suppress(OutputError):
+        typer.echo(f"loadmaster: {message}", err=True)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,13 @@ class OutputDirectory:
     final: Path
     draft: Path
 
+    def write(self, name: str, text: str) -> None:
+        """Write a file of the draft, in UTF-8. Raises `OutputError` if that fails, as it does when a disk is full."""
+        try:
+            (self.draft / name).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise OutputError(f"{self.final / name}: cannot be written: {error.strerror}") from None
+
     def publish(self) -> list[Path]:
         """Move every file of the draft into place and return their paths; nothing is moved if something is in the way."""
         names = sorted(file.name for file in self.draft.iterdir())
@@ -51,6 +58,8 @@ def output_directory(path: Path) -> Iterator[OutputDirectory]:
         raise OutputError(f"--out {path}: cannot be written: {error.strerror}") from None
     try:
         yield OutputDirectory(path, draft)
+    except OutputError as error:
+        raise OutputError(str(error).replace(str(draft), str(path))) from None  # drafts are gone when this is read
     finally:
         shutil.rmtree(draft, ignore_errors=True)
         for folder in made:

@@ -1,17 +1,18 @@
-"""Edges of a task graph in compressed rows, the form that the native kernels take."""
+"""Task graphs as native code takes them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+
+from loadmaster import _native
 
 
-def successors(edges: Sequence[tuple[int, int]], tasks: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """``(first, next)``: the successors of task ``t`` are ``next[first[t]:first[t + 1]]``. O(edges log edges)."""
+def task_graph(edges: Sequence[tuple[int, int]], tasks: int) -> _native.TaskGraph:
+    """The graph of so many tasks in which each edge is (a task, one that waits for it). O(edges log edges)."""
     pairs = np.array(edges, dtype=np.int64).reshape(-1, 2)
     pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
     first = np.zeros(tasks + 1, dtype=np.int64)
     np.cumsum(np.bincount(pairs[:, 0], minlength=tasks), out=first[1:])
-    return first, np.ascontiguousarray(pairs[:, 1])
+    return _native.TaskGraph(first, np.ascontiguousarray(pairs[:, 1]))

@@ -35,8 +35,10 @@ def _quantity(text: str | float, unit: str, prefixes: Mapping[str, int | Decimal
         value = Decimal(match[1].replace("_", "")) * prefixes[prefix]
     except InvalidOperation:
         raise UnitError(f"{text!r} is not {what}: the number cannot be read") from None
-    if value < 0 or value > _LARGEST:
-        raise UnitError(f"{text!r} is out of range for {what}: it must lie between 0 and 2^62")
+    if value < 0:
+        raise UnitError(f"{text!r} is less than nothing: write {what} of at least 0, such as {example!r}")
+    if value > _LARGEST:
+        raise UnitError(f"{text!r} is too large for {what}: the largest is 2^62")
     return value
 
 
@@ -53,9 +55,10 @@ def parse_bytes_of(text: str | int | float, whole: int) -> int:
     stripped = str(text).strip()
     if not stripped.endswith("%"):
         return parse_bytes(text)
-    share = _quantity(stripped.removesuffix("%"), "", {"": 1}, "a share", "50%")
-    if share > 100:
-        raise UnitError(f"{text!r} is more than the whole: write a share from 0% to 100%, or bytes")
+    match = _QUANTITY.fullmatch(stripped.removesuffix("%"))
+    share = Decimal(match[1].replace("_", "")) if match is not None and not match[2] else None
+    if share is None or not 0 <= share <= 100:
+        raise UnitError(f"{text!r} is no share of the whole: write one from 0% to 100%, such as '50%', or bytes")
     return int(share * whole / 100)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from loadmaster.core.arguments import takes
 from loadmaster.core.csv_cells import header_of, read_text
 from loadmaster.core.errors import JobError
 from loadmaster.cost.base import CostModel
@@ -29,6 +30,7 @@ _LONG_TEXT = 2**18
 """From here on looking an answer up takes less time than working it out (`python -m benchmarks.costs`)."""
 
 
+@takes(JobError, jobs=Workload, target=Target, cost=str, cache=(str, Path))
 def analyse(jobs: Workload, target: Target, cost: str = "dataflow", *, cache: str | Path | None = None) -> JobAnalysis:
     """Analyse jobs on a target's cores, as jobs that depend on nothing and load and store all their operands.
 

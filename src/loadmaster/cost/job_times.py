@@ -43,6 +43,7 @@ def job_times(
     Arithmetic and transfers overlap: a job lasts as long as the slowest of them, in whole picoseconds and
     at least one. O(operands x cores).
     """
+    # As `job_times` in src/native/joint/admission.cpp, to the last bit: tests/test_twins.py holds the two together.
     write = table.operand_write
     uses_main, uses_fast = memories_used(table, read_fast, write_fast, write_main, streamed)
     seconds, volumes = [], []
@@ -79,6 +80,7 @@ def whole_picoseconds(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
 
     Raises :class:`~loadmaster.core.errors.PlanError` where the sum of the longest of every row leaves what double precision counts exactly.
     """
+    # As `whole` in src/native/joint/admission.cpp.
     if not float(seconds.max(axis=-1).sum()) * PICOSECONDS < _LONGEST:
         raise PlanError(
             "this work takes longer than 2.5 hours one job after another, the most that is planned: check bandwidths and clocks"

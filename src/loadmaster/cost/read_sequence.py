@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from pathlib import Path
 
-from loadmaster.core.errors import PlacementError
-from loadmaster.cost.kernels.kernel_costs import kernel_sequence
+from loadmaster.core.arguments import takes
+from loadmaster.core.errors import LoadmasterError, PlacementError
+from loadmaster.cost.kernels.kernel_costs import cost_kernels, kernel_sequence
+from loadmaster.cost.kernels.work_json import FORMAT as WORK
+from loadmaster.cost.kernels.work_json import work_from_object
 from loadmaster.placement.sequence import KernelSequence
-from loadmaster.placement.sequence_json import read_sequence_file
+from loadmaster.placement.sequence_json import object_in, read_text, sequence_from_object
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.graph import Graph
@@ -16,18 +20,26 @@ ROOFLINE, PROFILE = "roofline", "profile"
 _WRITTEN = (".json", ".json.gz")
 
 
+@takes(PlacementError, source=str, target=Target, training=bool, batch=Integral, cost=str, threads=Integral)
 def read_sequence(
-    source: str, target: Target, *, training: bool = False, batch: int | None = None, cost: str = ROOFLINE, threads: int | None = None
+    source: str,
+    target: Target | None = None,
+    *,
+    training: bool = False,
+    batch: int | None = None,
+    cost: str = ROOFLINE,
+    threads: int | None = None,
 ) -> KernelSequence:
     """Read a graph and cost its kernels.
 
     Parameters
     ----------
     source
-        ``.onnx``, ``onnx:NAME``, ``torch:module.path:factory``, or a sequence from
-        :func:`~loadmaster.placement.sequence_json.write_sequence` (``.json``, ``.json.gz``), whose costs stay as they are.
+        ``.onnx``, ``onnx:NAME``, ``torch:module.path:factory``, or a file (``.json``, ``.json.gz``): from
+        :func:`~loadmaster.cost.kernels.work_json.write_work`, with bytes and arithmetic that are costed now, or from
+        :func:`~loadmaster.placement.sequence_json.write_sequence`, with costs of its own.
     target
-        A machine with one core, a main memory and a fast one.
+        A machine with one core, a main memory and a fast one. None for a file with costs of its own, and only for that.
     training
         Capture the whole training step of a torch module.
     batch
@@ -47,10 +59,32 @@ def read_sequence(
     """
     if source.endswith(_WRITTEN):
         if training or batch is not None or cost != ROOFLINE:
-            raise PlacementError(f"{source}: a written sequence has its batch and its costs: leave out --training, --batch and --cost")
-        return read_sequence_file(Path(source))
+            raise PlacementError(f"{source}: a written sequence has its batch and its kernels: leave out --training, --batch and --cost")
+        return _written(source, target)
+    if target is None:
+        raise PlacementError(f"{source}: say on which machine, with --target: a bundled one (loadmaster targets) or a file")
     graph = load(source, batch=batch, training=training)
     return _costed(kernel_sequence(graph, target), graph, cost, threads)
+
+
+def _written(source: str, target: Target | None) -> KernelSequence:
+    """The sequence in a file: costed for the target if it has amounts, else with the costs that it has."""
+    data = object_in(read_text(Path(source)), source)
+    if data.get("format") != WORK:
+        sequence = sequence_from_object(data, source)
+        if target is not None:
+            raise PlacementError(
+                f"{source}: has costs of its own and no amounts from which those of {target.name} follow: leave out --target and --set, "
+                "and give --fast"
+            )
+        return sequence
+    work = work_from_object(data, source)
+    if target is None:
+        raise PlacementError(f"{source}: has amounts and no costs: say on which machine, with --target")
+    try:
+        return cost_kernels(work, target)
+    except LoadmasterError as error:
+        raise PlacementError(f"{source}: {error}") from None
 
 
 def _costed(sequence: KernelSequence, graph: Graph, cost: str, threads: int | None) -> KernelSequence:

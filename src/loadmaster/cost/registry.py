@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from loadmaster.core.arguments import instead
 from loadmaster.core.errors import JobError
 from loadmaster.cost.base import CostModel
 
@@ -19,5 +20,5 @@ def cost_model(name: str) -> CostModel:
 
     models: dict[str, CostModel] = {"dataflow": Dataflow(), "maestro": Maestro()}
     if name not in models:
-        raise JobError(f"there is no cost model {name!r}: choose one of {', '.join(models)}, or give a .csv file of measured costs")
+        raise JobError(f"there is no cost model {name!r}: {instead(name, models, ', or give a .csv file of measured costs')}")
     return models[name]

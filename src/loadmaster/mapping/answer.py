@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from loadmaster.core.errors import MappingError
+from loadmaster.core.errors import MappingError, OutputError
 
 Status = Literal["optimal", "feasible"]
 _FIELDS: dict[str, type] = {"job": str, "core": str, "group": int, "position": int}
@@ -121,8 +121,11 @@ class JobMapping:
         }
 
     def save(self, path: str | Path) -> None:
-        """Write the JSON, which :func:`read_warm_start` reads."""
-        Path(path).write_text(json.dumps(self.as_json(), indent=1, allow_nan=False) + "\n")
+        """Write the JSON, which :func:`read_warm_start` reads; raises :class:`~loadmaster.core.errors.OutputError` if that fails."""
+        try:
+            Path(path).write_text(json.dumps(self.as_json(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise OutputError(f"{path}: the mapping cannot be written: {error.strerror}") from None
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from loadmaster import _native
 from loadmaster.core.errors import MappingError
-from loadmaster.core.task_graph import successors
+from loadmaster.core.task_graph import task_graph
 from loadmaster.core.units import PICOSECONDS
+from loadmaster.cost.job_times import whole_picoseconds
 from loadmaster.mapping.group import Cores, Floats, Group, Ints
 from loadmaster.mapping.priorities import perturbed
 
@@ -131,17 +131,18 @@ class _Problem:
         self.group, self.order = group, order
         self.duration, self.never = _durations(group)
         edges = [(before, job) for job, befores in enumerate(order.after) for before in befores]
-        self.first, self.following = successors(edges, group.jobs)
+        self.graph = task_graph(edges, group.jobs)
         self.release = np.ceil(order.release * PICOSECONDS).astype(np.int64)
         self.demand = np.ascontiguousarray(group.demand[:, :, None])
 
     def evaluate(self, priority: Floats, allowed: NDArray[np.bool_]) -> _Attempt:
         """The list schedule of these priorities, with jobs on allowed cores only."""
         duration = np.where(allowed, self.duration, self.never)
-        core, _, start, end, makespan = _native.dispatch(priority, duration, self.demand, self.first, self.following, self.release)
-        late = float((np.maximum(0.0, end * _SECONDS - self.order.due) * self.order.weight).sum())
-        seconds = makespan * _SECONDS
-        return _Attempt((late, self.group.score(seconds, self.group.energy_of(core)), seconds), core, start, end)
+        found = self.graph.dispatch(priority=priority, duration=duration, demand=self.demand, release=self.release)
+        late = float((np.maximum(0.0, found.end * _SECONDS - self.order.due) * self.order.weight).sum())
+        seconds = found.makespan * _SECONDS
+        score = self.group.score(seconds, self.group.energy_of(found.core))
+        return _Attempt((late, score, seconds), found.core, found.start, found.end)
 
     def ranks(self) -> list[Floats]:
         """Priorities to begin with."""
@@ -197,6 +198,5 @@ def _durations(group: Group) -> tuple[Ints, int]:
         raise MappingError(
             "with dependencies or deadlines, the work of all jobs one after another may take at most 18 minutes: map fewer jobs at once"
         )
-    whole = np.ceil(seconds * PICOSECONDS - 1e-6).astype(np.int64)
     never = int(longest) + group.jobs + 1
-    return np.where(group.allowed, np.maximum(1, whole), never), never
+    return np.where(group.allowed, whole_picoseconds(seconds), never), never

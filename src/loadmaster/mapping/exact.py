@@ -18,7 +18,7 @@ _MOST_TWO_CLOCKS = 200
 def exact_makespan(group: Group, queues: Queues) -> Fraction | None:
     """Seconds that one row of queues takes, without rounding; None where that would take too long."""
     used = np.where(group.allowed, group.demand, 0.0) > 0
-    two_clocks = bool(used.any()) and not group.all_slow_alike
+    two_clocks = bool(used.any()) and not group.every_job_uses_bandwidth
     if group.jobs * group.cores > _MOST_STEPS or (two_clocks and group.jobs > _MOST_TWO_CLOCKS):
         return None
     waiting = [iter(part[:-1].tolist()) for part in np.split(queues[0], np.flatnonzero(queues[0] == group.jobs)[:-1] + 1)]

@@ -1,4 +1,4 @@
-"""A group of jobs that share one bandwidth: what M3E (HPCA 2022) maps, as the arrays that the kernels take."""
+"""A group of jobs that share one bandwidth: what M3E (HPCA 2022) maps."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadmaster import _native
+from loadmaster.core.arguments import instead
 from loadmaster.core.errors import MappingError
 from loadmaster.cost.job_analysis import JobAnalysis
 
@@ -23,7 +24,6 @@ OBJECTIVES = {"makespan": (1.0, 0.0), "throughput": (1.0, 0.0), "energy": (0.0, 
 """Exponents of makespan and energy. The work is given, so that throughput is best where the makespan is least."""
 ALLOCATORS = ("demand", "even")
 _MOST_JOBS, _MOST_CORES = 2**22 - 1, 2**10
-_NO_ENERGY = np.empty((0, 0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,22 +63,23 @@ class Group:
         return np.isfinite(self.latency)
 
     @cached_property
-    def all_slow_alike(self) -> bool:
+    def every_job_uses_bandwidth(self) -> bool:
         """Whether every job wants some bandwidth, so that all running jobs stall together."""
         return bool((self.demand[self.allowed] > 0).all())
 
     @cached_property
-    def arguments(self) -> tuple[Floats, Floats, Floats, float, float]:
-        """What the kernels that score mappings take first."""
-        return self.latency, self.demand, _NO_ENERGY if self.energy is None else self.energy, *self.weights
+    def native(self) -> _native.MappingGroup:
+        """The group as native code scores and searches it: checked and copied once, O(jobs x cores) memory."""
+        time_weight, energy_weight = self.weights
+        return _native.MappingGroup(self.latency, self.demand, self.energy, time_weight=time_weight, energy_weight=energy_weight)
 
     def decode(self, core: Cores, priority: Priorities) -> Queues:
         """Queues of genomes, a row each; a core that cannot run a job hands it to the next one that can."""
-        return _native.decode(self.latency, self.demand, core, priority)
+        return self.native.decode(core, priority)
 
     def makespans(self, queues: Queues, threads: int = 1) -> Floats:
         """Seconds that each row of queues takes."""
-        return _native.group_makespans(self.latency, self.demand, queues, threads)
+        return self.native.makespans(queues, threads)
 
     def energy_of(self, core: NDArray[np.integer]) -> float:
         """Joules if job ``j`` runs on ``core[j]``; not a number where energies are not known."""
@@ -86,6 +87,7 @@ class Group:
 
     def score(self, makespan: float, energy: float) -> float:
         """What a mapping is worth."""
+        # As `Objective::score` in src/native/mapping/genome.cpp; tests/test_twins.py holds the two together.
         time_weight, energy_weight = self.weights
         if energy_weight == 0.0:
             return makespan
@@ -107,7 +109,7 @@ def group_of(analysis: JobAnalysis, bandwidth: float, allocator: str = "demand",
     if not bandwidth > 0:
         raise MappingError(f"system bandwidth {bandwidth!r}: give bytes per second, more than zero")
     if allocator not in ALLOCATORS:
-        raise MappingError(f"allocator {allocator!r} is not known: use {' or '.join(ALLOCATORS)}")
+        raise MappingError(f"there is no allocator {allocator!r}: {instead(allocator, ALLOCATORS)}")
     if weights[1] and analysis.energy is None:
         raise MappingError("this objective needs energies, and the cost model gives none: use another objective or another --cost")
     runs = np.isfinite(analysis.latency)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from loadmaster import _native
 from loadmaster.mapping.bounds.group_bounds import GroupBound, tightened
 from loadmaster.mapping.group import Cores, Floats, Group, Priorities, Queues, core_and_position
 
@@ -97,7 +96,7 @@ class Search:
         while at < len(core) and not (at and self.done):
             end = min(len(core), at + self.slice)
             rows = slice(at, end)
-            result[rows] = _native.group_scores(*self.group.arguments, core[rows], priority[rows], self.threads)
+            result[rows] = self.group.native.scores(core[rows], priority[rows], self.threads)
             best = at + int(result[rows].argmin())
             if result[best] < self.score:
                 self.queues = self.group.decode(core[best : best + 1], priority[best : best + 1])

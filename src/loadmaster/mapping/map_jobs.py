@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from numbers import Integral, Real
 
 import numpy as np
 from numpy.typing import NDArray
 
+from loadmaster.core.arguments import require_known, takes
 from loadmaster.core.errors import MappingError
 from loadmaster.cost.job_analysis import JobAnalysis
 from loadmaster.mapping.answer import JobMapping, WarmStart, warm_start_of
@@ -27,6 +29,22 @@ _FRONT = 9
 """Mixtures of two objectives that are searched for a Pareto front."""
 
 
+@takes(
+    MappingError,
+    analysis=JobAnalysis,
+    bandwidth=Real,
+    objective=str,
+    strategy=str,
+    allocator=str,
+    group_size=Integral,
+    samples=Integral,
+    warm_start=WarmStart,
+    settings=Mapping,
+    threads=Integral,
+    progress=Callable,
+    time_limit=Real,
+    seed=Integral,
+)
 def map_jobs(
     analysis: JobAnalysis,
     bandwidth: float,
@@ -88,6 +106,22 @@ def map_jobs(
     return _map(analysis, bandwidth, objective, OBJECTIVES[objective], options)
 
 
+@takes(
+    MappingError,
+    analysis=JobAnalysis,
+    bandwidth=Real,
+    objectives=Sequence,
+    strategy=str,
+    allocator=str,
+    group_size=Integral,
+    samples=Integral,
+    warm_start=WarmStart,
+    settings=Mapping,
+    threads=Integral,
+    progress=Callable,
+    time_limit=Real,
+    seed=Integral,
+)
 def pareto_front(
     analysis: JobAnalysis,
     bandwidth: float,
@@ -249,8 +283,7 @@ class _Options:
 
 
 def _require_objective(objective: str) -> None:
-    if objective not in OBJECTIVES:
-        raise MappingError(f"objective {objective!r} is not known: use {', '.join(OBJECTIVES)}")
+    require_known("objective", objective, OBJECTIVES, MappingError)
 
 
 def _values(mapping: JobMapping, objectives: tuple[str, str]) -> tuple[float, float]:

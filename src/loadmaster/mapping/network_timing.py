@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from loadmaster.core.arguments import instead
 from loadmaster.core.errors import MappingError
 from loadmaster.core.units import parse_seconds
 from loadmaster.cost.job_pool import JobPool
@@ -102,7 +103,7 @@ def _by_name(pool: JobPool, timings: Sequence[NetworkTiming]) -> dict[str, Netwo
     by_name: dict[str, NetworkTiming] = {}
     for timing in timings:
         if timing.network not in known:
-            raise MappingError(f"--timing: there is no network {timing.network!r}: use {', '.join(known)}")
+            raise MappingError(f"--timing: there is no network {timing.network!r}: {instead(timing.network, known)}")
         if timing.network in by_name:
             raise MappingError(f"--timing: network {timing.network!r} is named twice")
         by_name[timing.network] = timing

@@ -100,8 +100,11 @@ class MemoryPlan:
 
     @property
     def price_per_gib(self) -> float:
-        """Seconds that another GiB would save, if it were there all the time and saved as much as the last byte."""
-        return float(self.prices.sum()) * 2**30
+        """Seconds that another GiB would save, if it were there all the time and saved as much as the last byte.
+
+        Never more than what lies between this placement and the least that all kernels take wherever their operands are.
+        """
+        return min(float(self.prices.sum()) * 2**30, max(0.0, self.seconds - self.sequence.least_seconds))
 
     def within(self, limit: int, lower_bound: float) -> MemoryPlan:
         """The same placement for a larger limit, whose bound is ``lower_bound``."""

@@ -10,12 +10,14 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loadmaster.allocation.allocate import allocate
+from loadmaster.core.arguments import require_known, takes
 from loadmaster.core.errors import CapacityError, LoadmasterError, PackingError, PlacementError
 from loadmaster.placement.answer import MemoryPlan, Rival
 from loadmaster.placement.autotm.between_kernels import place_between_kernels
@@ -31,6 +33,8 @@ Progress = Callable[[str, float], None]
 Ints = NDArray[np.int64]
 
 AUTO, PROGRAM = "auto", "program"
+HARDWARE = "2lm"
+"""The baseline in which hardware decides."""
 GAPS = {Mode.STATIC: 0.01, Mode.SYNC: 0.01, Mode.ASYNC: 0.02}
 """Distances to the bound at which the search ends, by mode."""
 _ROUNDS = 16
@@ -41,6 +45,17 @@ _AS_GOOD = 0.008
 """By how much the gap of later rounds may exceed what the first one reached."""
 
 
+@takes(
+    PlacementError,
+    sequence=KernelSequence,
+    fast=Integral,
+    mode=str,
+    strategy=str,
+    gap=Real,
+    progress=Callable,
+    time_limit=Real,
+    seed=Integral,
+)
 def place(
     sequence: KernelSequence,
     fast: int,
@@ -102,8 +117,13 @@ def _mode(mode: Mode | str) -> Mode:
 def _check_arguments(fast: int, strategy: str, gap: float | None, time_limit: float | None, seed: int) -> None:
     if type(fast) is not int or not 0 <= fast < LARGEST:
         raise PlacementError(f"fast memory is {fast!r}: give a whole number of bytes from 0 to 2^62")
-    if strategy not in (AUTO, PROGRAM, *BASELINES):
-        raise PlacementError(f"strategy {strategy!r} does not exist: choose from {', '.join((AUTO, PROGRAM, *BASELINES))}")
+    strategies = (AUTO, PROGRAM, *(name for name in BASELINES if name != HARDWARE))
+    if strategy == HARDWARE:
+        raise PlacementError(
+            f"strategy {HARDWARE!r} is what hardware does by itself: others are compared with it, and it places nothing: "
+            f"choose from {', '.join(strategies)}"
+        )
+    require_known("strategy", strategy, strategies, PlacementError)
     if gap is not None and not 0 <= gap < math.inf:
         raise PlacementError(f"gap is {gap}: give a number of at least 0, such as 0.01 for 1 %")
     if time_limit is not None and not 0 < time_limit < math.inf:

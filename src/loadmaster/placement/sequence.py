@@ -178,10 +178,28 @@ class KernelSequence:
         """Most bytes that live at once when everything is fast: what ``--fast 100%`` means."""
         return int(self.live_bytes().max(initial=0))
 
+    @cached_property
+    def least_seconds(self) -> float:
+        """What all kernels take at least, whatever memory their operands are in."""
+        return math.fsum(map(_least_seconds, self.kernels))
+
     def seconds(self, in_slow: bool, algorithms: Sequence[int] | None = None) -> float:
         """Time of all kernels with every operand in one memory; infinite if some cannot run there."""
         chosen = algorithms or [0] * len(self.kernels)
         return math.fsum(k.seconds([in_slow] * len(k.operands), a) for k, a in zip(self.kernels, chosen, strict=True))
+
+
+def _least_seconds(kernel: Kernel) -> float:
+    """What a kernel takes at least, wherever its operands are.
+
+    Unless it was measured: both memories work at the same time, and an operand in the slow one takes at least 1 / r times as long as in the
+    fast one, with r the largest ratio of the two. So t seconds are enough for t (1 + r) seconds' worth of the fast memory at most.
+    """
+    if kernel.measured is not None:
+        return min(map(min, kernel.measured))
+    fast = math.fsum(operand.fast_seconds for operand in kernel.operands)
+    ratios = [o.fast_seconds / o.slow_seconds if o.slow_seconds else math.inf for o in kernel.operands if o.fast_seconds]
+    return max(min(algorithm.seconds for algorithm in kernel.algorithms), fast / (1 + max(ratios, default=0.0)))
 
 
 def check(sequence: KernelSequence) -> None:

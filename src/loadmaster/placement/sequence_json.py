@@ -1,4 +1,6 @@
-"""Kernel sequences as versioned JSON, plain or gzipped, so that a captured step can be placed without what captured it.
+"""Kernel sequences with their costs as versioned JSON, plain or gzipped: measured or made by hand, and bound to no target.
+
+A captured step that any target may cost is written by :mod:`loadmaster.cost.kernels.work_json`.
 
 One object with the keys ``format`` ("loadmaster kernel sequence"), ``version`` (1), ``name``, ``alignment``, ``link``, ``notes``,
 ``tensors`` and ``kernels``. A tensor is ``[name, bytes, kind]``. A kernel has ``name``, ``kind``, ``operands``, ``algorithms`` and, if it
@@ -12,6 +14,7 @@ import gzip
 import json
 import math
 import zlib
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -33,9 +36,14 @@ def write_sequence(sequence: KernelSequence, path: Path) -> Path:
 
     Raises :class:`~loadmaster.core.errors.OutputError` if the file cannot be written.
     """
-    text = sequence_to_text(sequence).encode()
+    return write_text(sequence_to_text(sequence), path)
+
+
+def write_text(text: str, path: Path) -> Path:
+    """Write text, gzipped if the name ends in ``.gz``; raises :class:`~loadmaster.core.errors.OutputError` if that fails."""
+    data = text.encode()
     try:
-        path.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+        path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
     except OSError as error:
         raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from None
     return path
@@ -46,9 +54,13 @@ def sequence_to_text(sequence: KernelSequence) -> str:
     head = {"format": FORMAT, "version": VERSION, "name": sequence.name, "alignment": sequence.alignment}
     head |= {"link": vars(sequence.link), "notes": list(sequence.notes)}
     tensors = [[tensor.name, tensor.bytes, str(tensor.kind)] for tensor in sequence.tensors]
-    kernels = [_kernel_record(kernel) for kernel in sequence.kernels]
+    return lines_of(head, tensors=tensors, kernels=[_kernel_record(kernel) for kernel in sequence.kernels])
+
+
+def lines_of(head: Mapping[str, Any], **lists: Sequence[Any]) -> str:
+    """JSON text of an object, a line for each key of the head and for each record of the lists."""
     lines = [f"{_dump(key)}: {_dump(value)}" for key, value in head.items()]
-    for key, records in (("tensors", tensors), ("kernels", kernels)):
+    for key, records in lists.items():
         body = ",\n".join(map(_dump, records))
         lines.append(f'"{key}": [\n{body}\n]')
     return "{\n" + ",\n".join(lines) + "\n}\n"
@@ -78,6 +90,11 @@ def read_sequence_file(path: Path) -> KernelSequence:
     PlacementError
         There is no such file, or it holds no sequence that this version reads: one line that begins with the file's name.
     """
+    return sequence_from_text(read_text(path), str(path))
+
+
+def read_text(path: Path) -> str:
+    """Text of a file, gzipped or not. Raises `PlacementError` if there is none."""
     try:
         with path.open("rb") as file:
             zipped = file.read(2) == b"\x1f\x8b"
@@ -90,10 +107,9 @@ def read_sequence_file(path: Path) -> KernelSequence:
     if len(data) == LARGEST_FILE:
         raise PlacementError(f"{path}: is larger than {LARGEST_FILE >> 20} MiB, which no sequence of kernels is")
     try:
-        text = data.decode()
+        return data.decode()
     except UnicodeDecodeError as error:
         raise PlacementError(f"{path}: byte {error.start} is not UTF-8 text: give a file that this program wrote") from None
-    return sequence_from_text(text, str(path))
 
 
 def sequence_from_text(text: str, name: str) -> KernelSequence:
@@ -104,24 +120,35 @@ def sequence_from_text(text: str, name: str) -> KernelSequence:
     PlacementError
         The text is not JSON, is of another version, or has missing, unknown, repeated or wrong fields.
     """
+    return sequence_from_object(object_in(text, name), name)
+
+
+def sequence_from_object(data: dict[str, Any], name: str) -> KernelSequence:
+    """The sequence that a JSON object describes; raises as `sequence_from_text` does."""
     from pydantic import ValidationError
 
-    data = _parsed(text, name)
-    if data.get("format") != FORMAT:
-        raise PlacementError(f'{name}: is no kernel sequence: its "format" must be "{FORMAT}"')
-    if data.get("version") != VERSION:
-        raise PlacementError(f"{name}: version: this program reads version {VERSION}: write the file again with it")
+    require_format(data, name, FORMAT, VERSION)
     try:
         file = _model().model_validate(data)
     except ValidationError as error:
-        raise PlacementError(f"{name}: {_summary(error)}") from None
+        raise PlacementError(f"{name}: {errors_in(error)}") from None
     try:
         return _built(file)
     except PlacementError as error:
         raise PlacementError(f"{name}: {error}") from None
 
 
-def _parsed(text: str, name: str) -> dict[str, Any]:
+def require_format(data: dict[str, Any], name: str, form: str, version: int) -> None:
+    """Raise `PlacementError` unless an object is of a format and version."""
+    if data.get("format") != form:
+        raise PlacementError(f'{name}: is no kernel sequence: its "format" must be "{form}"')
+    if data.get("version") != version:
+        raise PlacementError(f"{name}: version: this program reads version {version}: write the file again with it")
+
+
+def object_in(text: str, name: str) -> dict[str, Any]:
+    """The JSON object in text. Raises `PlacementError` if it is none, or has a key twice."""
+
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         record = dict(pairs)
         if len(record) < len(pairs):
@@ -184,7 +211,7 @@ def _model() -> Any:
     return SequenceRecord
 
 
-def _summary(error: Any) -> str:
+def errors_in(error: Any) -> str:
     """The first few errors, each with the path of its field, and how many more there are."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     shown = [f"{'.'.join(map(str, e['loc']))[:80]}: {e['msg'][:1].lower()}{e['msg'][1:]}" for e in found[:_ERRORS_SHOWN]]

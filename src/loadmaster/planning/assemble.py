@@ -156,6 +156,8 @@ class _Writer:
                 kind=job.kind,
                 operators=job.operators,
                 macs=job.macs,
+                elements=job.elements,
+                bits=job.bits,
                 core=self._target.cores[core].name,
                 start=seconds_of(start),
                 end=seconds_of(end),

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from loadmaster.core.arguments import instead, require_known
 from loadmaster.core.errors import PlanError
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.planning.decisions import Copy, Score
@@ -19,6 +20,8 @@ Floats = NDArray[np.float64]
 
 OBJECTIVES = ("throughput", "latency", "energy", "edp")
 
+_BYTE_TOO_MANY = 2**80
+"""Picoseconds of lateness that a byte beyond the main memory's capacity counts for: more than all mini-batches can be late."""
 _NEVER = 2**62
 _LATEST = 3600
 """Seconds within which all mini-batches must have come."""
@@ -130,14 +133,13 @@ def goal_of(workload: Workload, objective: str, network: str | None, deadlines: 
         If the objective or a network is not known, or a time is not one.
     """
     names = [info.name for info in workload.networks]
-    if objective not in OBJECTIVES:
-        raise PlanError(f"objective {objective!r} is not known: use {', '.join(OBJECTIVES)}")
+    require_known("objective", objective, OBJECTIVES, PlanError)
     if network is not None and objective != "latency":
         raise PlanError(f"network {network!r} is for the objective latency, and the objective is {objective}")
     for what, given in (("deadline", deadlines), ("period", periods), ("latency", {} if network is None else {network: 1.0})):
         for name, seconds in given.items():
             if name not in names:
-                raise PlanError(f"{what} of {name!r}: there is no such network: use {', '.join(names)}")
+                raise PlanError(f"{what} of {name!r}: there is no such network: {instead(name, names)}")
             if not 0 < seconds < float("inf"):
                 raise PlanError(f"{what} of {name!r}: {seconds} s must be more than zero, and finite")
     for info in workload.networks:
@@ -166,3 +168,13 @@ def goal_of(workload: Workload, objective: str, network: str | None, deadlines: 
 
 def _whole(seconds: float) -> int:
     return round(seconds * PICOSECONDS)
+
+
+def overflowing(score: Score, excess: int) -> Score:
+    """The score of what needs so many bytes more than main memory has: worse than any that fits, and the worse the more it lacks."""
+    return (score[0] + max(0, excess) * _BYTE_TOO_MANY, *score[1:])
+
+
+def overflow(score: Score) -> int:
+    """Bytes beyond main memory's capacity that a score was given for."""
+    return score[0] // _BYTE_TOO_MANY

@@ -2,112 +2,140 @@
 
 from __future__ import annotations
 
+import math
+import time
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from loadmaster import _native
 from loadmaster.allocation.native import columns
 from loadmaster.allocation.problem import Problem
-from loadmaster.allocation.strategies.telamalloc import TelaMalloc
+from loadmaster.allocation.strategies.telamalloc import Options, TelaMalloc
 from loadmaster.planning.decisions import Packing
 
 Ints = NDArray[np.int64]
 
-_FAR = np.iinfo(np.int64).max
 _NODES = 5_000
 """Of exact search, before the planner is told to fill less."""
+_FEW = 1500
+"""Buffers up to which a search may mend what orders are far from."""
+_NEAR = 1.05
+"""Share of the capacity up to which it may do so for more buffers; beyond, all that it does is take time."""
 
 
-def pack(start: Ints, end: Ints, size: Ints, *, capacity: int, alignment: int, value: NDArray[np.float64] | None = None) -> Packing:
+def pack(
+    start: Ints,
+    end: Ints,
+    size: Ints,
+    *,
+    capacity: int,
+    alignment: int,
+    value: NDArray[np.float64] | None = None,
+    seconds: float = math.inf,
+) -> Packing:
     """Give each buffer an offset so that no two alive at once overlap and none ends past ``capacity``.
 
     Buffers are alive over [start, end), an empty lifetime counting as an instant, and take ``size`` bytes each at a
     multiple of ``alignment``. Where :func:`pack_all` finds nothing, each
     order places one buffer after another at its lowest free gap: longest-lived first,
     largest first (TensorFlow Lite), largest area, earliest. The first order that places everything wins, else the one
-    that loses least ``value`` (by default bytes); a buffer that fits nowhere gets -1. O(n^2) time in vectorised steps,
-    O(n) memory.
+    that loses least ``value`` (by default bytes); a buffer that fits nowhere gets -1. Once ``seconds`` are over, no further order or
+    search is begun. Time grows a little faster than n, memory with n.
     """
-    whole = pack_all(start, end, size, capacity=capacity, alignment=alignment)
+    due = time.monotonic() + seconds
+    whole = pack_all(start, end, size, capacity=capacity, alignment=alignment, seconds=seconds)
     if whole is not None:
         return whole
-    end = np.maximum(end, start + 1)
-    load = most_alive(start, end, size)
+    units = _Units.of(start, end, size, alignment)
     worth = size.astype(np.float64) if value is None else value
-    rounded = -(-size // alignment) * alignment
     least, offsets = np.inf, np.full(len(size), -1, dtype=np.int64)
-    for order in _orders(start, end, size):
-        candidate = _place(order, start, end, rounded, size, capacity)
+    for order in _orders(start, np.maximum(end, start + 1), size):
+        candidate = units.what_fits(order, capacity)
         lost = float(worth[candidate < 0].sum())
         if lost < least:
             least, offsets = lost, candidate
-        if (candidate >= 0).all():
+        if (candidate >= 0).all() or time.monotonic() >= due:
             break
     placed = offsets >= 0
-    return Packing(offsets, int((offsets + size)[placed].max(initial=0)), load)
+    return Packing(offsets, int((offsets + size)[placed].max(initial=0)), most_alive(start, end, size))
 
 
-def pack_all(start: Ints, end: Ints, size: Ints, *, capacity: int, alignment: int) -> Packing | None:
-    """Give every buffer an offset; None if the native first-fit orders, TelaMalloc and the exact search find none within their budgets."""
-    end = np.maximum(end, start + 1)
-    load = most_alive(start, end, size)
-    offsets = _offsets(start, end, size, capacity, alignment) if load <= capacity else None
-    return None if offsets is None else Packing(offsets, int((offsets + size).max(initial=0)), load)
+def pack_all(
+    start: Ints, end: Ints, size: Ints, *, capacity: int, alignment: int, enough: int | None = None, seconds: float = math.inf
+) -> Packing | None:
+    """Give every buffer an offset; None if the native first-fit orders, TelaMalloc and the exact search find none within their budgets.
+
+    Orders are tried until one has a peak of ``enough``, by default the capacity. Once ``seconds`` are over, no further order or search
+    is begun; the first order is always tried.
+    """
+    units = _Units.of(start, end, size, alignment)
+    offsets = units.all(capacity, capacity if enough is None else enough, seconds)
+    return None if offsets is None else Packing(offsets, int((offsets + size).max(initial=0)), most_alive(start, end, size))
 
 
-def _offsets(start: Ints, end: Ints, size: Ints, capacity: int, alignment: int) -> Ints | None:
-    none = np.full(len(size), -1, dtype=np.int64)
-    problem = Problem(start, end, size, np.full(len(size), alignment, dtype=np.int64), none, none)
-    arguments = columns(problem)
-    empty = np.empty(0, dtype=np.int64)
-    _, offsets, peak, _, _, interrupted = _native.allocate_greedy(*arguments, empty, np.inf)
-    if interrupted:
-        raise KeyboardInterrupt
-    if peak > capacity:
-        if (found := TelaMalloc(problem, capacity).run()) is not None:
-            return found
-        status, offsets, *_, interrupted = _native.fit_exact(*arguments, offsets, capacity, _NODES, np.inf, 0, -1, 1)
-        peak = capacity if status in ("feasible", "optimal") else capacity + 1
+@dataclass(frozen=True)
+class _Units:
+    """A packing problem in units of the alignment that all buffers share: then none has to be aligned, which is easier at scale."""
+
+    problem: Problem
+    unit: int
+    size: Ints
+
+    @staticmethod
+    def of(start: Ints, end: Ints, size: Ints, alignment: int) -> _Units:
+        """The problem of buffers alive over [start, end), an empty lifetime counting as an instant."""
+        none, one = np.full(len(size), -1, dtype=np.int64), np.ones(len(size), dtype=np.int64)
+        return _Units(Problem(start, np.maximum(end, start + 1), -(-size // alignment), one, none, none), alignment, size)
+
+    def rooms(self, capacity: int) -> list[int]:
+        """Units that lie in the capacity as a whole, then with one that the highest buffer may not fill."""
+        return list(dict.fromkeys((capacity // self.unit, -(-capacity // self.unit))))
+
+    def all(self, capacity: int, enough: int, seconds: float) -> Ints | None:
+        """Offsets for every buffer, or None."""
+        due = time.monotonic() + seconds
+
+        def left() -> float:
+            return max(0.0, due - time.monotonic())
+
+        arguments, problem, empty = columns(self.problem), self.problem, np.empty(0, dtype=np.int64)
+        if most_alive(problem.lower, problem.upper, problem.size) > -(-capacity // self.unit):
+            return None
+        _, offsets, peak, _, _, interrupted = _native.allocate_greedy(*arguments, empty, left(), min(enough, capacity) // self.unit)
         if interrupted:
             raise KeyboardInterrupt
-    return np.asarray(offsets) if peak <= capacity else None
+        if (fitting := self._within(offsets, capacity)) is not None:
+            return fitting
+        hopeful = len(problem) <= _FEW or peak * self.unit <= capacity * _NEAR
+        for room in self.rooms(capacity) if hopeful and left() else ():
+            # A search of fewer steps than buffers cannot end.
+            found = TelaMalloc(problem, room).run(left()) if len(problem) <= Options.steps else None
+            if found is not None and (fitting := self._within(found, capacity)) is not None:
+                return fitting
+            status, found, *_, interrupted = _native.fit_exact(*arguments, offsets, room, _NODES, left(), 0, -1, 1)
+            if interrupted:
+                raise KeyboardInterrupt
+            if status in ("feasible", "optimal") and (fitting := self._within(np.asarray(found), capacity)) is not None:
+                return fitting
+        return None
+
+    def what_fits(self, order: Ints, capacity: int) -> Ints:
+        """Offsets, -1 for buffers that end past the capacity when each in turn goes to its lowest gap."""
+        offsets = np.asarray(_native.place_what_fits(*columns(self.problem), order, capacity // self.unit))
+        return np.where(offsets < 0, -1, offsets * self.unit)
+
+    def _within(self, offsets: Ints, capacity: int) -> Ints | None:
+        """Offsets in bytes, if no buffer ends past the capacity."""
+        found: Ints = np.asarray(offsets, dtype=np.int64) * self.unit
+        return found if int((found + self.size).max(initial=0)) <= capacity else None
 
 
 def _orders(start: Ints, end: Ints, size: Ints) -> list[Ints]:
     length, index = end - start, np.arange(len(size))
     keys = [(index, -size, -length), (index, -length, -size), (index, -(size.astype(np.float64) * length)), (index, -size, start)]
     return [np.lexsort(key) for key in keys]
-
-
-def _place(order: Ints, start: Ints, end: Ints, rounded: Ints, size: Ints, capacity: int) -> Ints:
-    """Lowest gap for each buffer in turn; ``rounded`` sizes keep every offset aligned."""
-    offsets = np.full(len(size), -1, dtype=np.int64)
-    # Placed buffers, kept sorted by offset.
-    low, high = np.zeros(len(size), dtype=np.int64), np.zeros(len(size), dtype=np.int64)
-    begins, ends = low.copy(), low.copy()
-    count = 0
-    for buffer in order:
-        alive = (begins[:count] < end[buffer]) & (ends[:count] > start[buffer])
-        offset = _lowest_gap(low[:count][alive], high[:count][alive], int(rounded[buffer]))
-        if offset + size[buffer] > capacity:
-            continue
-        offsets[buffer] = offset
-        at = int(np.searchsorted(low[:count], offset))
-        for array, item in ((low, offset), (high, offset + rounded[buffer]), (begins, start[buffer]), (ends, end[buffer])):
-            array[at + 1 : count + 1] = array[at:count].copy()
-            array[at] = item
-        count += 1
-    return offsets
-
-
-def _lowest_gap(low: Ints, high: Ints, size: int) -> int:
-    """Lowest address with ``size`` free bytes among occupied ranges sorted by their low end."""
-    if not len(low):
-        return 0
-    reach = np.maximum.accumulate(high)
-    floor = np.concatenate([[0], reach])
-    room = np.concatenate([low, [_FAR]]) - floor
-    return int(floor[int(np.argmax(room >= size))])
 
 
 def most_alive(start: Ints, end: Ints, size: Ints) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import NetworkInfo
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 ROUNDS = 4
 """Rounds of the joint search, unless told otherwise."""
 
@@ -46,7 +46,8 @@ class MemoryUse:
 class PlannedTensor:
     """A tensor of one mini-batch, or a tile of it; a weight is shared by all mini-batches and says 0.
 
-    ``storage`` is its name in the network; ``producer`` is the name of the job that writes it, empty if it exists from the start.
+    ``storage`` is its name in the network, and a plan lists the tiles of one storage in their order; ``producer`` is the name of the job
+    that writes it, empty if it exists from the start.
     """
 
     name: str
@@ -72,6 +73,8 @@ class PlannedOperand:
 class PlannedJob:
     """A job on a core. It occupies the core over [start, end), of which ``compute`` seconds are arithmetic.
 
+    ``macs`` multiply-accumulates of ``bits`` wide factors go through the core's array, ``elements`` scalar operations over its lanes.
+
     ``energy`` joules are taken inside the core: arithmetic, local buffers, on-chip network. What its operands take on their way is in
     ``Metrics.energy_by``.
 
@@ -87,6 +90,8 @@ class PlannedJob:
     kind: str
     operators: tuple[str, ...]
     macs: int
+    elements: int
+    bits: int
     core: str
     start: float
     end: float

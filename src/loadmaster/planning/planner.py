@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from loadmaster.core.arguments import takes
 from loadmaster.core.errors import CapacityError, PlanError
+from loadmaster.core.interrupts import Interrupts, deferred_interrupts
 from loadmaster.core.units import format_bytes
 from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
@@ -21,7 +26,7 @@ from loadmaster.cost.job_times import JobTimes, job_times, memories_used
 from loadmaster.planning.assemble import assemble
 from loadmaster.planning.decisions import Packed, Packing, Placement, Residence, Schedule, Score, Solution, Timeline
 from loadmaster.planning.dependencies import After, as_timed, waits
-from loadmaster.planning.goal import Goal, delivered, goal_of
+from loadmaster.planning.goal import Goal, delivered, goal_of, overflow, overflowing
 from loadmaster.planning.joint.problem import JointProblem
 from loadmaster.planning.joint.search import Found, JointSearch
 from loadmaster.planning.packing import most_alive, pack, pack_all
@@ -45,6 +50,8 @@ _LESS_ROOM = 0.97
 """Share of the room that the joint search goes on with when what it found finds no addresses."""
 _LAST_TRIES = 8
 """Of giving addresses to what was found with less and less room, where no round has managed to."""
+_LATE_TRIES = 4
+"""The same, once the time is over."""
 _MARGINS = (1.0, 0.98, 0.95, 0.9, 0.8, 0.65, 0.5)
 _MOST_OPERATORS = 1_000_000
 
@@ -54,6 +61,20 @@ Progress = Callable[[str, float], None]
 Mask = NDArray[np.bool_]
 
 
+@takes(
+    PlanError,
+    target=Target,
+    mini_batches=Integral,
+    samples=Integral,
+    rounds=Integral,
+    objective=str,
+    network=str,
+    deadlines=Mapping,
+    periods=Mapping,
+    progress=Callable,
+    time_limit=Real,
+    seed=Integral,
+)
 def plan(
     graphs: Sequence[Graph],
     target: Target,
@@ -92,8 +113,9 @@ def plan(
     rounds : int
         Rounds of the joint search, 128 orders each; 0 leaves it out: then networks are mapped, placed and allocated separately.
     time_limit : float, optional
-        Seconds after which the search stops where it is; the plan's notes then say so, as they do after Ctrl-C. What follows
-        the search is not cut short.
+        Seconds after which the search stops where it is, and memories are packed with the least effort that packs them; the plan's notes
+        then say so. So they do after Ctrl-C, which ends the search, and once more gives up. Reading costs, one plan and the bounds take
+        their time whatever the limit.
     objective : str
         What is minimised: ``throughput``, the makespan; ``latency``, the longest time from the release of a mini-batch of one network to
         its end; ``energy``; or ``edp``, energy times makespan.
@@ -108,32 +130,45 @@ def plan(
     Raises
     ------
     CapacityError
-        If main memory cannot hold the networks, or a machine that must copy operands cannot hold those of one job.
+        If main memory cannot hold the networks, or no plan was found with which it can: with the bytes that the plan of least need takes,
+        and those that every plan takes. If a machine that must copy operands cannot hold those of one job.
     PlanError
         If an argument is out of range, or a network is not known.
     """
     _check_arguments(graphs, target, mini_batches, seed, rounds)
     deadline = None if time_limit is None else time.monotonic() + time_limit
-    report = progress or (lambda stage, share: None)
-    report("lowering", 0.0)
-    workload = lower(graphs, target, mini_batches=mini_batches)
-    goal = goal_of(workload, objective, network, deadlines or {}, periods or {})
-    report("costing", 0.0)
-    table = job_table(workload, target)
-    energy = EnergyModel(table, energy_rates(target))
-    planner = _Planner(workload, table, target, goal, energy, seed, samples, rounds, deadline, report)
-    best = planner.best()
-    report("bounding", 0.0)
-    bounds = goal_bounds(workload, table, target, energy.rates, goal)
-    report("assembling", 0.0)
-    return assemble(workload, table, target, energy.rates, goal, best, bounds, seed, planner.notes())
+    with deferred_interrupts() as interrupts:
+        report = _reporting(progress, interrupts)
+        report("lowering", 0.0)
+        workload = lower(graphs, target, mini_batches=mini_batches)
+        goal = goal_of(workload, objective, network, deadlines or {}, periods or {})
+        report("costing", 0.0)
+        table = job_table(workload, target)
+        energy = EnergyModel(table, energy_rates(target))
+        planner = _Planner(workload, table, target, goal, energy, seed, samples, rounds, deadline, report, interrupts)
+        best = planner.best()
+        report("bounding", 0.0)
+        bounds = goal_bounds(workload, table, target, energy.rates, goal)
+        report("assembling", 0.0)
+        return assemble(workload, table, target, energy.rates, goal, best, bounds, seed, planner.notes())
+
+
+def _reporting(progress: Progress | None, interrupts: Interrupts) -> Progress:
+    """Progress as the planner calls it: a KeyboardInterrupt that comes meanwhile is like any other."""
+
+    def report(stage: str, share: float) -> None:
+        try:
+            if progress is not None:
+                progress(stage, share)
+        except KeyboardInterrupt:
+            interrupts()
+
+    return report
 
 
 def _check_arguments(graphs: Sequence[Graph], target: Target, mini_batches: int, seed: int, rounds: int) -> None:
     """Refuse what would only fail later, and obscurely."""
-    if not isinstance(target, Target):
-        raise PlanError("target must be a Target: read it with loadmaster.target(NAME or FILE)")
-    if isinstance(graphs, Graph) or not all(isinstance(graph, Graph) for graph in graphs):
+    if not isinstance(graphs, Iterable) or not all(isinstance(graph, Graph) for graph in graphs):
         raise PlanError("networks must be a list of graphs: read each with loadmaster.load(FILE)")
     if not 0 <= seed < 2**63:
         raise PlanError(f"seed must lie between 0 and 2^63, and is {seed}")
@@ -169,73 +204,104 @@ class _Planner:
     rounds: int
     deadline: float | None
     report: Progress
+    interrupts: Interrupts
     interrupted: bool = False
     _input_release: NDArray[np.int64] = field(init=False)
+    _padded: NDArray[np.int64] = field(init=False)
 
     def __post_init__(self) -> None:
         self._input_release = self.goal.released_tensors(self.workload)
+        self._padded = np.array([self.target.main.padded(tensor.bytes) for tensor in self.workload.tensors], dtype=np.int64)
 
     def best(self) -> Solution:
         """The best complete plan; of equals, the one with most on chip. Ctrl-C or the deadline ends the search once there is one."""
+        self._require_main()
         if not self.target.main.in_place:
             return self._staged()
         best = self._candidate(self._map(self._nowhere(), "mapping"), self._nowhere(), None)
         assert best is not None
         try:
-            for candidate in self._with_residents(best.score):
-                best = min(best, candidate, key=lambda c: (c.score, -int(c.placement.read_fast.sum())))
+            with self.interrupts.breakable():
+                for candidate in self._with_residents(best.score):
+                    best = min(best, candidate, key=lambda c: (c.score, -int(c.placement.read_fast.sum())))
         except KeyboardInterrupt:
             self.interrupted = True
         self.report("allocating", 0.0)
-        separate = self._complete(best)
+        separate = None if overflow(best.score) else self._complete(best)
         fast = self.target.fast
-        if fast is None or fast.capacity == 0 or not self.rounds or self.interrupted:
-            return separate
-        return self._jointly(separate)
+        if fast is None or fast.capacity == 0 or not self.rounds or (self.interrupted and separate is not None):
+            return self._fitting(separate, best.score)
+        return self._jointly(best, separate)
 
-    def _jointly(self, separate: Solution) -> Solution:
-        """Go on from the separate plan: in every round the joint search improves, and what it found is given addresses or less room."""
+    def _jointly(self, begun: _Candidate, separate: Solution | None) -> Solution:
+        """Go on from the separate plan, whether main memory can hold it or not, to the best one that has addresses."""
+        best, nearest = separate, begun.score
+        history = [] if separate is None else [(0, self._score_of(separate))]
+        try:
+            with self.interrupts.breakable() if separate is not None else nullcontext():
+                for evaluations, score, solution in self._improvements(begun, separate):
+                    nearest = min(nearest, score)
+                    if solution is not None:
+                        best = solution
+                        history.append((evaluations, self._score_of(solution)))
+        except KeyboardInterrupt:
+            self.interrupted = True
+        return replace(self._fitting(best, nearest), search=tuple(history))
+
+    def _improvements(self, begun: _Candidate, separate: Solution | None) -> Iterator[tuple[int, Score, Solution | None]]:
+        """What every round of the joint search finds: evaluations so far, the score, and the plan, if it has addresses and is better.
+
+        Where no addresses are found, the search goes on with less room.
+        """
         problem = JointProblem(self.workload, self.table, self.target, self.goal, self.energy)
-        least = self._score(separate.schedule, separate.placement, separate.timeline)
-        start = separate.timeline.start[: len(self.workload.jobs)]
+        start = begun.timeline.start[: len(self.workload.jobs)]
         given = [np.lexsort((np.arange(len(start)), start)).astype(np.int64)]
 
         def progress(done: int, total: int, _: Score) -> None:
             self.report("planning jointly", min(1.0, done / total))
 
         samples = self.rounds * _ORDERS_A_ROUND
-        search = JointSearch(problem, given, samples=samples, seed=self.seed, deadline=self.deadline, progress=progress)
-        best, failures, history = separate, 0, [(0, least)]
-        for number in range(self.rounds + _LAST_TRIES):
-            over = number >= self.rounds or search.interrupted
-            if over and best is not separate:
-                break
+        search = JointSearch(problem, given, samples=samples, seed=self.seed, late=self._late, progress=progress)
+        least, failures, better = None if separate is None else self._score_of(separate), 0, False
+        rounds = tries = 0
+        while True:
+            over = rounds >= self.rounds or search.interrupted
+            self.interrupted |= search.interrupted
+            if over and (better or tries >= (_LATE_TRIES if self._late() else _LAST_TRIES)):
+                return
+            rounds, tries = (rounds, tries + 1) if over else (rounds + 1, tries)
             found = search.run(0 if over else _ORDERS_A_ROUND)
-            if found.evaluation.judged >= least:
+            score = found.evaluation.judged
+            yield found.evaluations, score, None
+            if overflow(score) or (least is not None and score >= least):
                 continue
-            solution = self._realise(problem, found)
+            candidate = self._packed(problem, found)
+            solution = None if candidate is None else self._complete(candidate, needed=least is None)
             if solution is None:
                 # Where it failed before, it is far from fitting.
                 failures += 1
-                search.fill_less(_LESS_ROOM**failures)
+                less = _LESS_ROOM**failures
+                search.fill_less(**{"fast" if candidate is None else "main": less})
                 continue
-            score = self._score(solution.schedule, solution.placement, solution.timeline)
-            if score < least:
-                best, least = solution, score
-                history.append((found.evaluations, least))
-        self.interrupted |= search.interrupted
-        return replace(best, search=tuple(history))
+            score = self._score_of(solution)
+            if least is None or score < least:
+                least, better = score, True
+                yield found.evaluations, score, solution
 
-    def _realise(self, problem: JointProblem, found: Found) -> Solution | None:
-        """Give what was found its addresses; None if it finds none in the fast memory."""
+    def _packed(self, problem: JointProblem, found: Found) -> _Candidate | None:
+        """What was found, with addresses in the fast memory; None if it finds none there."""
         self.report("allocating", 0.0)
         schedule, placement, timeline = problem.decisions(found.evaluation)
         stays = _Stays.of(self.workload, placement, timeline, 1)
         assert self.target.fast is not None
-        result = pack_all(stays.start, stays.end, stays.sizes, capacity=self.target.fast.capacity, alignment=self.target.fast.alignment)
+        room = {"capacity": self.target.fast.capacity, "alignment": self.target.fast.alignment}
+        result = pack_all(stays.start, stays.end, stays.sizes, **room, seconds=self._seconds())
         if result is None:
             return None
-        return self._complete(_Candidate(schedule, placement, timeline, stays.packed(result), found.evaluation.judged))
+        return _Candidate(schedule, placement, timeline, stays.packed(result), found.evaluation.judged)
+
+    def _score_of(self, solution: Solution) -> Score:
+        return self._score(solution.schedule, solution.placement, solution.timeline)
 
     def _score(self, schedule: Schedule, placement: Placement, timeline: Timeline) -> Score:
         def energy() -> int:
@@ -243,7 +309,14 @@ class _Planner:
             copied = sum(self.workload.tensors[copy.tensor].bytes for copy in placement.copies)
             return self.energy.of_plan(schedule.core, *used, copied, timeline.makespan)
 
-        return self.goal.score(delivered(self.workload, placement.copies, timeline.end), timeline.makespan, energy)
+        score = self.goal.score(delivered(self.workload, placement.copies, timeline.end), timeline.makespan, energy)
+        # Behind the highest buffer nothing needs to be aligned.
+        capacity = self.target.main.padded(self.target.main.capacity)
+        if int(self._padded.sum()) <= capacity:
+            return score
+        stays = _Stays.of(self.workload, placement, timeline, 0)
+        sizes = self._padded[[r.tensor for r in stays.residences]]
+        return overflowing(score, most_alive(stays.start, stays.end, sizes) - capacity)
 
     def _nowhere(self) -> Mask:
         return np.zeros(len(self.workload.tensors), dtype=np.bool_)
@@ -272,8 +345,14 @@ class _Planner:
 
     def _late(self) -> bool:
         """Whether the search should end where it is."""
-        self.interrupted |= self.deadline is not None and time.monotonic() > self.deadline
+        self.interrupted |= self.interrupts.requested or (self.deadline is not None and time.monotonic() > self.deadline)
         return self.interrupted
+
+    def _seconds(self) -> float:
+        """What is left for packing before it should do with the least effort."""
+        if self._late():
+            return 0.0
+        return math.inf if self.deadline is None else max(0.0, self.deadline - time.monotonic())
 
     def _choose(self, schedule: Schedule, timeline: Timeline) -> Mask:
         return keep_resident(self.workload.jobs, self.workload.tensors, self.table, self.target, schedule, timeline)
@@ -283,11 +362,13 @@ class _Planner:
 
         def progress(done: int, total: int, _: int) -> None:
             self.report(stage, done / total)
+            if self.interrupts.requested:
+                raise KeyboardInterrupt
 
         schedule = map_jobs(
             self.workload.jobs,
             self._times(placement),
-            samples=1 if self.interrupted else self.samples,
+            samples=1 if self._late() else self.samples,
             seed=self.seed,
             deadline=self.deadline,
             progress=progress,
@@ -337,6 +418,8 @@ class _Planner:
                 return None
             if not in_fast.any() or self.target.fast is None:
                 return _Candidate(schedule, placement, timeline, None, score)
+            if limit is not None and self._late():
+                return None
             packed = self._pack(1, placement, timeline, value)
             homeless = [r.tensor for r, offset in zip(packed.residences, packed.offsets, strict=True) if offset < 0]
             if not homeless:
@@ -344,11 +427,11 @@ class _Planner:
             in_fast = in_fast.copy()
             in_fast[homeless] = False
 
-    def _complete(self, candidate: _Candidate) -> Solution:
-        """Give everything in main memory its address too."""
-        main = self._pack(0, candidate.placement, candidate.timeline, None)
-        if min(main.offsets, default=0) < 0:
-            self._explain_main(main)
+    def _complete(self, candidate: _Candidate, *, needed: bool = True) -> Solution | None:
+        """Give everything in main memory its address too; None if it finds none, in the time that is left unless a plan is ``needed``."""
+        main = self._pack_main(candidate, needed)
+        if main is None:
+            return None
         packed: tuple[Packed, ...] = (main,)
         if self.target.fast is not None:
             packed = (main, candidate.packed or self._pack(1, candidate.placement, candidate.timeline, None))
@@ -372,32 +455,78 @@ class _Planner:
         for wait, margin in itertools.product((False, True), _MARGINS):
             placement = stage_copies(jobs, tensors, schedule.order.tolist(), self.target.fast, margin=margin, wait_for_copies_back=wait)
             timeline = self._replay(schedule, placement)
-            packed = self._pack(1, placement, timeline, None)
+            # Without a packing there is no plan: this takes the time that it takes.
+            packed = self._pack(1, placement, timeline, None, math.inf)
             if min(packed.offsets, default=0) >= 0:
-                return self._complete(_Candidate(schedule, placement, timeline, packed, self._score(schedule, placement, timeline)))
+                score = self._score(schedule, placement, timeline)
+                solution = None if overflow(score) else self._complete(_Candidate(schedule, placement, timeline, packed, score))
+                return self._fitting(solution, score)
         raise CapacityError(f"{self.target.fast.name}: operands fit by size, but no packing without gaps was found: enlarge its capacity")
 
-    def _pack(self, memory_index: int, placement: Placement, timeline: Timeline, value: NDArray[np.float64] | None) -> Packed:
+    def _pack(
+        self, memory_index: int, placement: Placement, timeline: Timeline, value: NDArray[np.float64] | None, seconds: float | None = None
+    ) -> Packed:
         memory = self.target.memories[memory_index]
         stays = _Stays.of(self.workload, placement, timeline, memory_index)
         worth = None if value is None else value[[r.tensor for r in stays.residences]]
-        return stays.packed(pack(stays.start, stays.end, stays.sizes, capacity=memory.capacity, alignment=memory.alignment, value=worth))
-
-    def _explain_main(self, packed: Packed) -> None:
-        main = self.target.main
-        excess = packed.load - main.capacity
-        raise CapacityError(
-            f"{main.name} cannot hold the networks: {format_bytes(packed.load)} required at one instant, "
-            f"{format_bytes(main.capacity)} available, "
-            f"{format_bytes(excess) + ' in excess' if excess > 0 else 'and no packing without gaps was found'}: "
-            f"plan fewer networks or mini-batches, or enlarge {main.name}.capacity"
+        room = {"capacity": memory.capacity, "alignment": memory.alignment}
+        return stays.packed(
+            pack(stays.start, stays.end, stays.sizes, **room, value=worth, seconds=self._seconds() if seconds is None else seconds)
         )
+
+    def _pack_main(self, candidate: _Candidate, needed: bool) -> Packed | None:
+        """Addresses in main memory; if they are needed and little effort finds none, with all effort."""
+        main = self.target.main
+        stays = _Stays.of(self.workload, candidate.placement, candidate.timeline, 0)
+        # How much of main memory a plan takes is of interest, but not every byte of it.
+        load = most_alive(stays.start, stays.end, stays.sizes)
+        for seconds in dict.fromkeys((self._seconds(), math.inf) if needed else (self._seconds(),)):
+            room = {"capacity": main.capacity, "alignment": main.alignment, "enough": load + load // 200}
+            result = pack_all(stays.start, stays.end, stays.sizes, **room, seconds=seconds)
+            if result is not None:
+                return stays.packed(result)
+        return None
+
+    def _least_main(self) -> int:
+        """Bytes of main memory that every plan takes: weights stay, inputs are there at the start, and outputs at the end."""
+        sizes = np.array([tensor.bytes for tensor in self.workload.tensors], dtype=np.int64)
+        given = np.array([tensor.producer < 0 for tensor in self.workload.tensors], dtype=np.bool_)
+        kept = np.array([tensor.is_output or tensor.kind == "weight" for tensor in self.workload.tensors], dtype=np.bool_)
+        return int(max(sizes[given].sum(), sizes[kept].sum()))
+
+    def _require_main(self) -> None:
+        """Refuse what no plan can fit into main memory."""
+        main, least = self.target.main, self._least_main()
+        if least > main.capacity:
+            raise CapacityError(
+                f"{main.name} cannot hold the networks: weights with inputs or outputs take {format_bytes(least)}, "
+                f"{format_bytes(main.capacity)} available, {format_bytes(least - main.capacity)} in excess: {self._advice()}"
+            )
+
+    def _fitting(self, solution: Solution | None, nearest: Score) -> Solution:
+        """A solution, if there is one; else say how near to fitting into main memory any came."""
+        if solution is not None:
+            return solution
+        main, excess = self.target.main, overflow(nearest)
+        room, least = format_bytes(main.capacity), format_bytes(self._least_main())
+        need = format_bytes(main.padded(main.capacity) + excess)
+        lack = f"the least takes {need} at one instant, {room} available" if excess else f"none has addresses without gaps in {room}"
+        stopped = ", and the search was stopped early" if self.interrupted else ""
+        raise CapacityError(
+            f"{main.name} cannot hold any plan that was found: {lack}{stopped}; every plan takes at least {least}: {self._advice()}"
+        )
+
+    def _advice(self) -> str:
+        return f"plan fewer networks or mini-batches, or enlarge {self.target.main.name}.capacity"
 
     def notes(self) -> list[str]:
         """What a reader of the plan should know about how it came to be."""
         notes = list(_streaming_notes(self.workload, self.target))
         if self.interrupted:
-            notes.append("the search was stopped early, by a time limit or an interrupt: this is the best plan so far")
+            notes.append(
+                "the search was stopped early, by a time limit or an interrupt, and what was left was packed with the least effort: "
+                "this is the best plan so far"
+            )
         return notes
 
 

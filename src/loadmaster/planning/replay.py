@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from loadmaster import _native
 from loadmaster.core.errors import PlanError
-from loadmaster.core.task_graph import successors
+from loadmaster.core.task_graph import task_graph
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.job_times import JobTimes, whole_picoseconds
 from loadmaster.planning.decisions import Placement, Schedule, Timeline
@@ -59,18 +58,23 @@ def replay(
         demand = np.concatenate([demand, np.zeros((len(ticks), demand.shape[1]))])
         resource = np.append(resource, np.full(len(ticks), len(target.cores) + 1, dtype=np.int32))
         order = np.append(order, tasks + np.arange(len(ticks)))
-    first, following = successors(edges, len(duration))
-    start, end, time, used, completed = _native.replay(
-        duration, np.ascontiguousarray(demand), links, resource, len(target.cores) + 2, order, first, following
+    found = task_graph(edges, len(duration)).replay(
+        duration=duration,
+        demand=np.ascontiguousarray(demand),
+        links=links,
+        resource=resource,
+        resources=len(target.cores) + 2,
+        order=order,
     )
-    if completed < len(duration):
-        stuck = int(np.flatnonzero(end < 0)[0])
+    if found.completed < len(duration):
+        stuck = int(np.flatnonzero(found.end < 0)[0])
         raise PlanError(f"the order of jobs contradicts their dependencies: task {stuck} can never start")
-    return Timeline(start[:tasks], end[:tasks], time, used[:, :links], used[:, links:])
+    return Timeline(found.start[:tasks], found.end[:tasks], found.time, found.used[:, :links], found.used[:, links:])
 
 
 def _copy_times(tensors: Sequence[TensorInstance], target: Target, placement: Placement) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Picoseconds, link demands and rates of every copy, at the copy engine's asynchronous bandwidth."""
+    # As `number_copies` in src/native/joint/admission.cpp; tests/test_twins.py holds the two together.
     assert target.copy is not None
     assert target.fast is not None
     rows = []

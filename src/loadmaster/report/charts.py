@@ -112,8 +112,10 @@ def hover(
     plot.add_tools(HoverTool(renderers=list(renderers), tooltips=tip, mode=mode, visible=False, point_policy="follow_mouse"))
 
 
-def rectangles(plot: figure, data: Mapping[str, Sequence[object]], colour: str, alpha: float | str = 1.0) -> GlyphRenderer[Any]:
-    """Rectangles between the columns left, right, top and bottom."""
+def rectangles(
+    plot: figure, data: Mapping[str, Sequence[object]], colour: str, alpha: float | str = 1.0, edge: float | str = 1.0
+) -> GlyphRenderer[Any]:
+    """Rectangles between the columns left, right, top and bottom; ``alpha`` and ``edge`` say how opaque they and their outlines are."""
     return plot.quad(
         source=ColumnDataSource(dict(data)),
         left="left",
@@ -123,6 +125,7 @@ def rectangles(plot: figure, data: Mapping[str, Sequence[object]], colour: str, 
         fill_color=colour,
         fill_alpha=alpha,
         line_color=colour,
+        line_alpha=edge,
         line_width=0.75,
     )
 

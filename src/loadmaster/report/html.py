@@ -7,6 +7,7 @@ from loadmaster.report import figures, tables
 from loadmaster.report.bandwidth import draw_link
 from loadmaster.report.charts import Canvas, canvas
 from loadmaster.report.convergence import draw_convergence, draw_lateness
+from loadmaster.report.legend import legend
 from loadmaster.report.memory_map import draw_map
 from loadmaster.report.page import Page, hint, in_page, section
 from loadmaster.report.schedule import draw_schedule
@@ -44,6 +45,7 @@ def _chart_sections(plan: Plan, on: Canvas, page: Page) -> list[Html]:
     schedule = section(
         "Schedule and bandwidth",
         hint(SCHEDULE_HINT),
+        legend(on.colours),
         page.place(draw_schedule(plan, on)),
         *(page.place(draw_link(plan, m, on)) for m in memories),
     )

@@ -22,6 +22,8 @@ from loadmaster.targets.hardware import Memory
 CAPACITY, PEAK, BOUND = "#b42318", "#1f2933", "#067647"
 TALL = 1.6
 """A capacity more than this many times the peak would squeeze the map into a strip; it is named in the title instead."""
+_OUTLINED = 0.015
+"""Share of the map's height from which a buffer has an outline; on a thinner one, the outline would hide how pale it is."""
 GRID_CELLS = 64
 _UNITS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
 ROWS = (
@@ -59,7 +61,7 @@ def draw_map(plan: Plan, memory: Memory, on: Canvas) -> tuple[figure, str]:
     plot = chart(on, f"{name}: {_claim(use)}", 380, Range1d(start=0, end=top), f"address ({scale.name})", box="both")
     shown, small = split(figures.allocations_of(plan, memory.name), MAX_SHAPES)
     _draw_merged(plot, on, scale, small)
-    _draw_buffers(plot, on, scale, plan, shown)
+    _draw_buffers(plot, on, scale, plan, shown, _OUTLINED * top)
     _draw_levels(plot, scale, use, tall)
     return plot, _remark(memory, small)
 
@@ -126,8 +128,8 @@ def _draw_merged(plot: figure, on: Canvas, scale: Scale, small: Sequence[Sequenc
     hover(plot, [rectangles(plot, data, MERGED, 0.5)], "name", MERGED_ROWS)
 
 
-def _draw_buffers(plot: figure, on: Canvas, scale: Scale, plan: Plan, shown: Sequence[PlannedAllocation]) -> None:
-    """A renderer for each network, which goes when the legend of the schedule hides the network."""
+def _draw_buffers(plot: figure, on: Canvas, scale: Scale, plan: Plan, shown: Sequence[PlannedAllocation], outlined: float) -> None:
+    """A renderer for each network, which goes when the legend hides the network; outlines from a height of ``outlined`` on."""
     tensors = {tensor.name: tensor for tensor in plan.tensors}
     by_network: dict[str, list[PlannedAllocation]] = {name: [] for name in on.colours}
     for allocation in shown:
@@ -135,7 +137,8 @@ def _draw_buffers(plot: figure, on: Canvas, scale: Scale, plan: Plan, shown: Seq
     renderers = []
     for network, mine in by_network.items():
         data = _columns(on, scale, [[a] for a in mine]) | _tensor_columns([tensors[a.tensor] for a in mine], mine)
-        renderer = rectangles(plot, data, on.colours[network], "alpha")
+        data["edge"] = [float(a.bytes >= outlined * scale.bytes) for a in mine]
+        renderer = rectangles(plot, data, on.colours[network], "alpha", "edge")
         on.drawn.setdefault(network, []).append(renderer)
         renderers.append(renderer)
     hover(plot, renderers, "name", ROWS)

@@ -108,6 +108,12 @@ _PAGE = """<!DOCTYPE html>
 <script>
 const charts = JSON.parse(document.getElementById("data").textContent)
 Bokeh.embed.embed_items(charts.docs, charts.items)
+for (const button of document.querySelectorAll(".legend button"))
+  button.addEventListener("click", () => {{
+    const shapes = Bokeh.documents[0].get_model_by_name(button.dataset.shapes)
+    shapes.visible = !shapes.visible
+    button.setAttribute("aria-pressed", shapes.visible)
+  }})
 </script>
 </body>
 </html>

@@ -40,7 +40,7 @@ def totals(plan: MemoryPlan) -> list[tuple[str, str]]:
         ("Fast memory", f"{format_bytes(plan.peak_fast)} in use at most, limit {format_bytes(plan.limit)} ({plan.limit} bytes)"),
         ("All fast would take", format_bytes(sequence.peak_bytes)),
         ("Moves", f"{len(plan.placement.moves)} copies, {format_bytes(plan.moved_bytes)}"),
-        ("Another GiB would save", f"{format_seconds(plan.price_per_gib)} (if all of it saved what the first byte does)"),
+        ("Another GiB would save", f"at most {format_seconds(plan.price_per_gib)}, by the price of the first byte"),
         ("Strategy", f"{plan.strategy}, mode {plan.mode}, seed {plan.seed}, packed in round {plan.rounds}"),
         ("Took", f"{format_seconds(plan.search_seconds)} ({format_seconds(plan.cpu_seconds)} of CPU)"),
     ]

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bokeh.models import FixedTicker, Range1d
-from bokeh.models.annotations import Legend, LegendItem
 from bokeh.plotting import figure
 
 from loadmaster.core.units import format_bytes, format_seconds
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import PlannedJob, PlannedOperand, PlannedTransfer
 from loadmaster.report import figures
-from loadmaster.report.charts import FONT, INK, Canvas, chart, hover, rectangles
+from loadmaster.report.charts import Canvas, chart, hover, rectangles
 from loadmaster.report.colours import COPY, MERGED
+from loadmaster.report.legend import legend_name
 from loadmaster.report.merging import MAX_SHAPES, merge_neighbours
 from loadmaster.report.text import chart_text, clipped, comma, plural, printable
 
@@ -125,39 +125,19 @@ def _columns(on: Canvas, rows: Sequence[Lane], shapes: Sequence[Block]) -> dict[
 
 
 def _draw_jobs(plot: figure, on: Canvas, rows: Sequence[Lane], shapes: Sequence[Block]) -> None:
-    """A renderer for each network, so that the legend can hide it."""
+    """A renderer for each network, under the name by which the legend finds it."""
     by_network: dict[str, list[tuple[Block, PlannedJob]]] = {name: [] for name in on.colours}
     for block in shapes:
         if isinstance(job := block.items[0], PlannedJob):
             by_network[job.network].append((block, job))
-    items = []
-    for network, pairs in by_network.items():
+    renderers = []
+    for number, (network, pairs) in enumerate(by_network.items()):
         data = _columns(on, rows, [block for block, _ in pairs]) | _job_columns([job for _, job in pairs])
-        renderer = rectangles(plot, data, on.colours[network], "alpha")
+        renderer = rectangles(plot, data, on.colours[network], "alpha", "alpha")
+        renderer.name = legend_name(number)
         on.drawn.setdefault(network, []).append(renderer)
-        items.append(LegendItem(label={"value": chart_text(clipped(network, 40))}, renderers=[renderer]))
-    hover(plot, [r for item in items for r in item.renderers], "name", JOB_ROWS)
-    if items:
-        plot.add_layout(_legend(items), "above")
-
-
-def _legend(items: list[LegendItem]) -> Legend:
-    return Legend(
-        items=items,
-        click_policy="hide",
-        orientation="horizontal",
-        location="left",
-        ncols=min(len(items), 6),
-        border_line_color=None,
-        background_fill_color=None,
-        label_text_font=FONT,
-        label_text_font_size="12px",
-        label_text_color=INK,
-        glyph_width=14,
-        glyph_height=14,
-        margin=0,
-        spacing=16,
-    )
+        renderers.append(renderer)
+    hover(plot, renderers, "name", JOB_ROWS)
 
 
 def _job_columns(jobs: Sequence[PlannedJob]) -> dict[str, list[object]]:

@@ -38,8 +38,8 @@ def headline(plan: Plan) -> Html:
         *(card(name, value, f"lower bound {bound}, {distance}") for name, value, bound, distance in figures.special_costs(plan)),
         card(
             "Throughput",
-            format_rate(rate.value, "FLOP/s"),
-            f"upper bound {format_rate(rate.upper_bound, 'FLOP/s')}, {shortfall(rate)}",
+            format_rate(rate.value, figures.rate_unit(plan)),
+            f"upper bound {format_rate(rate.upper_bound, figures.rate_unit(plan))}, {shortfall(rate)}",
         ),
         card(
             "Inferences per second",

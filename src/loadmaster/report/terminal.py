@@ -76,7 +76,7 @@ def _networks(plan: Plan) -> Table:
 
 def _totals(plan: Plan) -> Table:
     m = plan.metrics
-    rates = (("Throughput", m.throughput, "FLOP/s"), ("Inferences", m.inferences_per_second, "/s"))
+    rates = (("Throughput", m.throughput, figures.rate_unit(plan)), ("Inferences", m.inferences_per_second, "/s"))
     rows = [("Makespan", format_seconds(m.makespan.value), format_seconds(m.makespan.lower_bound), excess(m.makespan))]
     energy = m.energy
     rows += figures.special_costs(plan)

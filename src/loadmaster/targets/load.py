@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from loadmaster.core.arguments import require_known, takes
 from loadmaster.core.errors import TargetError
 from loadmaster.targets.hardware import Target
 
@@ -21,20 +22,20 @@ def bundled() -> tuple[str, ...]:
 
 def bundled_text(name: str) -> str:
     """The TOML of a bundled target; raises :class:`~loadmaster.core.errors.TargetError` if there is none of that name."""
-    if name not in bundled():
-        raise TargetError(f"there is no bundled target {name!r}: choose one of {', '.join(bundled())}, or give a .toml file")
+    require_known("bundled target", name, bundled(), TargetError, ", or give a .toml file")
     return files(__package__).joinpath(f"{name}.toml").read_text(encoding="utf-8")
 
 
-def target(source: str | Path, overrides: Iterable[str] = ()) -> Target:
+@takes(TargetError, source=(str, Path), overrides=Iterable)
+def target(source: str | Path, overrides: str | Iterable[str] = ()) -> Target:
     """Read a target.
 
     Parameters
     ----------
     source : str or Path
         Name of a bundled target, or a path that ends in ``.toml``.
-    overrides : iterable of str
-        ``"PATH=VALUE"``, each replacing one field by its dotted path in the file: ``"dram.bandwidth=8 GB/s"``,
+    overrides : str or iterable of str
+        ``"PATH=VALUE"``, one or several, each replacing one field by its dotted path in the file: ``"dram.bandwidth=8 GB/s"``,
         ``"cores.ws.rows=64"`` (a core by its name or its position).
 
     Raises
@@ -45,10 +46,11 @@ def target(source: str | Path, overrides: Iterable[str] = ()) -> Target:
     from loadmaster.targets.overrides import apply_override
     from loadmaster.targets.schema import build_target
 
+    fields = [overrides] if isinstance(overrides, str) else overrides
     label = str(source)
     document = _parse(_text(source), label)
     problems = []
-    for override in overrides:
+    for override in fields:
         try:
             apply_override(document, override, label)
         except TargetError as error:

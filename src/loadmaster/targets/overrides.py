@@ -5,11 +5,13 @@ from __future__ import annotations
 import tomllib
 from typing import Any
 
+from loadmaster.core.arguments import instead, require_type
 from loadmaster.core.errors import TargetError
 
 
 def apply_override(document: dict[str, Any], override: str, label: str) -> None:
     """Apply ``"PATH=VALUE"`` to a parsed target file, in place; whether the field is known is for the schema to say."""
+    require_type(override, str, "an override", TargetError)
     path, separator, text = override.partition("=")
     keys = [key.strip() for key in path.split(".")]
     if not separator or not all(keys):
@@ -33,9 +35,9 @@ def _descend(place: Any, key: str, where: str, parent: str) -> Any:
             return place[names.index(key)]
         if key.isdecimal() and int(key) < len(place):
             return place[int(key)]
-        raise TargetError(f"{where}: {parent} has no {key!r}: there are {', '.join(map(str, names))}")
-    known = ", ".join(name for name, value in place.items() if isinstance(value, dict | list)) if isinstance(place, dict) else "none"
-    raise TargetError(f"{where}: there is no table {key!r}: there are {known}")
+        raise TargetError(f"{where}: {parent} has no {key!r}: {instead(key, map(str, names))}")
+    known = [name for name, value in place.items() if isinstance(value, dict | list)] if isinstance(place, dict) else []
+    raise TargetError(f"{where}: there is no table {key!r}: {instead(key, known)}")
 
 
 def _value(text: str) -> Any:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from loadmaster.core.arguments import instead
 from loadmaster.core.errors import TargetError, UnitError
 from loadmaster.core.units import (
     parse_bandwidth,
@@ -171,9 +172,18 @@ def _lines(error: ValidationError, label: str) -> list[str]:
     for detail in error.errors(include_url=False):
         keys = [str(key) for key in detail["loc"] if key != "[key]"]
         path = ".".join(keys[1:] if keys[:1] == ["memories"] else keys)
-        message = "there is no such field" if detail["type"] == "extra_forbidden" else detail["msg"].removeprefix("Value error, ")
+        unknown = detail["type"] == "extra_forbidden"
+        message = f"there is no such field: {instead(keys[-1], _fields_beside(keys))}" if unknown else detail["msg"]
+        message = message.removeprefix("Value error, ")
         clauses.append(f"{label}: {path or 'file'}: {message[:1].lower() + message[1:]}")
     return clauses
+
+
+def _fields_beside(keys: list[str]) -> tuple[str, ...]:
+    """Fields of the table in which a path of keys ends."""
+    tables: dict[str, type[_Table]] = {"memories": _MemoryTable, "cores": _CoreTable, "copy": _CopyTable}
+    table = _TargetFile if len(keys) == 1 else tables.get(keys[0], _TargetFile)
+    return tuple(table.model_fields)
 
 
 def _assemble(file: _TargetFile, label: str) -> Target:

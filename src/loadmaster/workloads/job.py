@@ -86,8 +86,9 @@ class OperatorInfo:
 class NetworkInfo:
     """What a plan keeps of a network: where it came from, its data flow, and what was not understood.
 
-    ``operators`` are those that cost something, views resolved; ``outputs`` are tensors, by their names in the network.
-    ``batch`` is the leading dimension of the first input.
+    ``operators`` are those that cost something, views resolved; ``inputs`` and ``outputs`` are tensors, by their names in the network, and
+    ``unused`` those that an operator writes, nobody reads, and the network does not return. ``batch`` is the leading dimension of the
+    first input.
     """
 
     name: str
@@ -100,6 +101,8 @@ class NetworkInfo:
     outputs: tuple[str, ...]
     unknown: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

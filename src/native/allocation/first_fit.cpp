@@ -10,7 +10,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <limits>
+#include <map>
 #include <numeric>
 
 namespace loadmaster::allocation {
@@ -180,20 +182,41 @@ Greedy run(const Buffers &buffers, const Timeline &time, std::span<const std::in
     return result;
 }
 
-// Pinned buffers that overlap: nothing can be done about them.
+template <typename Placed>
+std::vector<std::int64_t> run_what_fits(const Buffers &buffers, const Timeline &time, std::span<const std::int64_t> order, std::int64_t capacity) {
+    Placed placed(time);
+    std::vector<std::int64_t> offset(buffers.count(), 0);
+    for (std::int64_t b : order) {
+        if (time.sections(b).empty()) continue;
+        const std::int64_t at = placed.place(buffers, b, false);
+        offset[b] = at + buffers.size[b] <= capacity ? at : -1;
+        if (offset[b] >= 0) placed.take(b, at);
+    }
+    return offset;
+}
+
+// Pinned buffers that overlap: nothing can be done about them. O(n log n).
 bool pins_clash(const Buffers &buffers, const Timeline &time) {
     struct Pinned {
         std::int32_t begin, end;
         std::int64_t low, high;
     };
-    std::vector<Pinned> all;
+    std::vector<Pinned> births;
     for (std::int64_t b = 0; b < buffers.count(); ++b)
         if (buffers.pin[b] >= 0)
-            for (const Section &s : time.sections(b)) all.push_back({s.begin, s.end, buffers.pin[b] + s.low, buffers.pin[b] + s.high});
-    std::sort(all.begin(), all.end(), [](const Pinned &a, const Pinned &b) { return a.begin < b.begin; });
-    for (std::size_t i = 0; i < all.size(); ++i)
-        for (std::size_t j = i + 1; j < all.size() && all[j].begin < all[i].end; ++j)
-            if (all[i].low < all[j].high && all[j].low < all[i].high) return true;
+            for (const Section &s : time.sections(b)) births.push_back({s.begin, s.end, buffers.pin[b] + s.low, buffers.pin[b] + s.high});
+    std::vector<Pinned> deaths = births;
+    std::sort(births.begin(), births.end(), [](const Pinned &a, const Pinned &b) { return a.begin < b.begin; });
+    std::sort(deaths.begin(), deaths.end(), [](const Pinned &a, const Pinned &b) { return a.end < b.end; });
+    std::map<std::int64_t, std::int64_t> live;  // where each range begins and ends; no two overlap
+    std::size_t dead = 0;
+    for (const Pinned &one : births) {
+        for (; deaths[dead].end <= one.begin; ++dead) live.erase(deaths[dead].low);
+        const auto above = live.lower_bound(one.low);
+        if (above != live.end() && above->first < one.high) return true;
+        if (above != live.begin() && std::prev(above)->second > one.low) return true;
+        live.emplace(one.low, one.high);
+    }
     return false;
 }
 
@@ -295,6 +318,28 @@ Greedy place_in_order(const Buffers &buffers, std::span<const std::int64_t> orde
         if (!offset.empty()) return {true, offset, highest(buffers, offset), {}};
     }
     return buffers.count() <= kFew ? run<List>(buffers, time, order, best_fit, limit) : run<Tree>(buffers, time, order, best_fit, limit);
+}
+
+std::vector<std::int64_t> place_what_fits(const Buffers &buffers, std::span<const std::int64_t> order, std::int64_t capacity) {
+    const Timeline time(buffers);
+    return buffers.count() <= kFew ? run_what_fits<List>(buffers, time, order, capacity) : run_what_fits<Tree>(buffers, time, order, capacity);
+}
+
+Greedy place_apart(const Buffers &buffers, std::span<const std::int64_t> near_first, std::span<const std::int64_t> near, std::span<const std::int64_t> order,
+                   bool best_fit) {
+    Greedy result{true, {buffers.pin.begin(), buffers.pin.end()}, 0, {}};
+    std::vector<Forbidden> taken;
+    for (std::int64_t b : order) {
+        if (buffers.pin[b] >= 0) continue;
+        taken.clear();
+        for (std::int64_t k = near_first[b]; k < near_first[b + 1]; ++k) {
+            const std::int64_t at = result.offset[near[k]];
+            if (at >= 0) taken.push_back({at - buffers.size[b], at + buffers.size[near[k]]});
+        }
+        result.offset[b] = choose(taken, buffers.alignment[b], best_fit);
+    }
+    for (std::int64_t b = 0; b < buffers.count(); ++b) result.peak = std::max(result.peak, result.offset[b] + buffers.size[b]);
+    return result;
 }
 
 Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint, std::int64_t enough, Budget &budget) {

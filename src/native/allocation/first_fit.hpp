@@ -22,6 +22,14 @@ struct Greedy {
 // top exceeds `limit`.
 Greedy place_in_order(const Buffers &buffers, std::span<const std::int64_t> order, bool best_fit, std::int64_t limit);
 
+// Each buffer in turn at its lowest gap, -1 for those that would end past `capacity` there. None may be pinned.
+std::vector<std::int64_t> place_what_fits(const Buffers &buffers, std::span<const std::int64_t> order, std::int64_t capacity);
+
+// The same for buffers that must be apart from their neighbours, and from nobody else: those of buffer b are near[near_first[b] ..
+// near_first[b + 1]). Sections are not looked at. Time grows with the number of pairs.
+Greedy place_apart(const Buffers &buffers, std::span<const std::int64_t> near_first, std::span<const std::int64_t> near, std::span<const std::int64_t> order,
+                   bool best_fit);
+
 // The best of a family of orders. Stops at a peak of `enough` or once the budget is spent, never before the first order is through.
 Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint, std::int64_t enough, Budget &budget);
 

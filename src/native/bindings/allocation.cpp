@@ -10,6 +10,7 @@
 #include "bindings/arguments.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -42,15 +43,21 @@ void check_sections(const Buffers &b) {
         }
 }
 
+// Sections of one buffer are at different instants, or at the same ones and in different bytes.
 void check_overlaps(const Buffers &b) {
-    std::vector<std::pair<std::int64_t, std::int64_t>> mine;
+    std::vector<std::array<std::int64_t, 4>> mine;
     for (std::int64_t i = 0; i < b.count(); ++i) {
         if (b.first[i + 1] - b.first[i] < 2) continue;
         mine.clear();
         for (std::int64_t s = b.first[i]; s < b.first[i + 1]; ++s)
-            if (b.begin[s] < b.end[s]) mine.emplace_back(b.begin[s], b.end[s]);
+            if (b.begin[s] < b.end[s]) mine.push_back({b.begin[s], b.end[s], b.low[s], b.high[s]});
         std::sort(mine.begin(), mine.end());
-        for (std::size_t k = 1; k < mine.size(); ++k) require(mine[k - 1].second <= mine[k].first, "sections: two of one buffer overlap");
+        for (std::size_t k = 1; k < mine.size(); ++k) {
+            const auto &[begin, end, low, high] = mine[k];
+            const auto &before = mine[k - 1];
+            const bool together = before[0] == begin && before[1] == end;
+            require(together ? before[3] <= low : before[1] <= begin, "sections: two of one buffer overlap");
+        }
     }
 }
 
@@ -108,12 +115,29 @@ nb::object py_load_bound(const Ints &size, const Ints &first, const Ints &begin,
     return nb::make_tuple(load.bytes, load.instant);
 }
 
+void require_order(const Ints &order, const Buffers &buffers) {
+    require(static_cast<std::int64_t>(order.size()) == buffers.count(), "order: must name every buffer once");
+    std::vector<char> seen(order.size(), 0);
+    for (std::int64_t b : view(order)) require(b >= 0 && b < buffers.count() && !seen[b]++, "order: must name every buffer once");
+}
+
+nb::object py_place_what_fits(const Ints &size, const Ints &alignment, const Ints &pin, const Ints &first, const Ints &begin, const Ints &end,
+                              const Ints &low, const Ints &high, const Ints &order, std::int64_t capacity) {
+    const Buffers buffers = checked({view(size), view(alignment), view(pin), view(first), view(begin), view(end), view(low), view(high)});
+    require_order(order, buffers);
+    for (std::int64_t at : view(pin)) require(at < 0, "pin: no buffer may be pinned");
+    std::vector<std::int64_t> offset;
+    {
+        nb::gil_scoped_release release;
+        offset = place_what_fits(buffers, view(order), capacity);
+    }
+    return to_numpy(std::move(offset), {size.size()});
+}
+
 nb::object py_place_in_order(const Ints &size, const Ints &alignment, const Ints &pin, const Ints &first, const Ints &begin, const Ints &end,
                              const Ints &low, const Ints &high, const Ints &order, bool best_fit) {
     const Buffers buffers = checked({view(size), view(alignment), view(pin), view(first), view(begin), view(end), view(low), view(high)});
-    require(order.size() == size.size(), "order: must name every buffer once");
-    std::vector<char> seen(size.size(), 0);
-    for (std::int64_t b : view(order)) require(b >= 0 && b < buffers.count() && !seen[b]++, "order: must name every buffer once");
+    require_order(order, buffers);
     Greedy greedy;
     {
         nb::gil_scoped_release release;
@@ -123,8 +147,25 @@ nb::object py_place_in_order(const Ints &size, const Ints &alignment, const Ints
     return nb::make_tuple(to_numpy(std::move(greedy.offset), {size.size()}), greedy.peak);
 }
 
+nb::object py_place_apart(const Ints &size, const Ints &alignment, const Ints &pin, const Ints &near_first, const Ints &near, const Ints &order,
+                          bool best_fit) {
+    const std::vector<std::int64_t> none(size.size() + 1, 0);
+    const Buffers buffers = checked({view(size), view(alignment), view(pin), none, {}, {}, {}, {}});
+    require_order(order, buffers);
+    require(near_first.size() == size.size() + 1 && near_first.data()[0] == 0, "near_first: must start with 0 and have one element more than size");
+    for (std::size_t i = 0; i < size.size(); ++i) require(near_first.data()[i] <= near_first.data()[i + 1], "near_first: must not decrease");
+    require(near_first.data()[size.size()] == static_cast<std::int64_t>(near.size()), "near_first: must end with the number of neighbours");
+    for (std::int64_t other : view(near)) require(0 <= other && other < buffers.count(), "near: must name buffers");
+    Greedy greedy;
+    {
+        nb::gil_scoped_release release;
+        greedy = place_apart(buffers, view(near_first), view(near), view(order), best_fit);
+    }
+    return nb::make_tuple(to_numpy(std::move(greedy.offset), {size.size()}), greedy.peak);
+}
+
 nb::object py_allocate_greedy(const Ints &size, const Ints &alignment, const Ints &pin, const Ints &first, const Ints &begin, const Ints &end,
-                              const Ints &low, const Ints &high, const Ints &hint, double seconds) {
+                              const Ints &low, const Ints &high, const Ints &hint, double seconds, std::int64_t enough) {
     const Buffers buffers = checked({view(size), view(alignment), view(pin), view(first), view(begin), view(end), view(low), view(high)});
     const auto hints = checked_hint(hint, buffers);
     Budget budget = budget_of(-1, seconds);
@@ -133,7 +174,7 @@ nb::object py_allocate_greedy(const Ints &size, const Ints &alignment, const Int
     {
         nb::gil_scoped_release release;
         bound = simple_bound(buffers);
-        greedy = best_first_fit(buffers, hints, bound, budget);
+        greedy = best_first_fit(buffers, hints, std::max(bound, enough), budget);
     }
     if (!greedy.packed) greedy.offset.assign(size.size(), -1);
     const Status status = !greedy.packed ? Status::infeasible : greedy.peak == bound ? Status::optimal : Status::feasible;
@@ -288,8 +329,13 @@ void bind_allocation(nb::module_ &module) {
     module.def("load_bound", &py_load_bound, nb::arg("size"), nb::arg("first"), nb::arg("begin"), nb::arg("end"), nb::arg("low"), nb::arg("high"));
     module.def("place_in_order", &py_place_in_order, nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("first"), nb::arg("begin"),
                nb::arg("end"), nb::arg("low"), nb::arg("high"), nb::arg("order"), nb::arg("best_fit"));
+    module.def("place_apart", &py_place_apart, nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("near_first"), nb::arg("near"),
+               nb::arg("order"), nb::arg("best_fit"));
     module.def("allocate_greedy", &py_allocate_greedy, nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("first"), nb::arg("begin"),
-               nb::arg("end"), nb::arg("low"), nb::arg("high"), nb::arg("hint"), nb::arg("seconds"));
+               nb::arg("end"), nb::arg("low"), nb::arg("high"), nb::arg("hint"), nb::arg("seconds"),
+               nb::arg("enough") = 0);
+    module.def("place_what_fits", &py_place_what_fits, nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("first"), nb::arg("begin"),
+               nb::arg("end"), nb::arg("low"), nb::arg("high"), nb::arg("order"), nb::arg("capacity"));
     module.def("fit_exact", &py_fit_exact, nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("first"), nb::arg("begin"), nb::arg("end"),
                nb::arg("low"), nb::arg("high"), nb::arg("hint"), nb::arg("capacity"), nb::arg("nodes"), nb::arg("seconds"), nb::arg("seed"),
                nb::arg("rules"), nb::arg("threads"));

@@ -1,15 +1,16 @@
 // Python bindings of the mapping kernels. Arguments are checked here, so that no kernel reads out of bounds.
 #include "bindings/arguments.hpp"
+#include "common/parallel.hpp"
 #include "mapping/anneal.hpp"
 #include "mapping/configurations.hpp"
 #include "mapping/genome.hpp"
 #include "mapping/magma.hpp"
-#include "common/parallel.hpp"
 
-#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/optional.h>
 
 #include <cmath>
-#include <tuple>
+#include <numeric>
+#include <optional>
 
 namespace nb = nanobind;
 using namespace loadmaster;
@@ -18,14 +19,19 @@ using namespace loadmaster::mapping;
 namespace {
 
 using Table = Array<double, 2>;
+using Floats = Array<double, 1>;
 using Queues = Array<std::int32_t, 2>;
+using Cores = Array<std::int32_t, 2>;
+using Priorities = Array<std::uint32_t, 2>;
 
-Group group_of(const Table &latency, const Table &demand, const Table &energy) {
+Group group_of(const Table &latency, const Table &demand, const std::optional<Table> &energy) {
     const std::size_t jobs = latency.shape(0), cores = latency.shape(1);
     require(cores >= 1 && cores <= kMostCores, "latency: needs from 1 to 1024 cores");
     require(jobs < static_cast<std::size_t>(kMostJobs), "latency: too many jobs");
     require(demand.shape(0) == jobs && demand.shape(1) == cores, "demand: must have the shape of latency");
-    require(energy.size() == 0 || (energy.shape(0) == jobs && energy.shape(1) == cores), "energy: must be empty or have the shape of latency");
+    require(!energy || (energy->shape(0) == jobs && energy->shape(1) == cores), "energy: must be None or have the shape of latency");
+    if (energy)
+        for (double joules : view(*energy)) require(joules >= 0.0, "energy: must not be negative");
     for (std::size_t job = 0; job < jobs; ++job) {
         bool runs = false;
         for (std::size_t i = job * cores; i < (job + 1) * cores; ++i) {
@@ -35,7 +41,7 @@ Group group_of(const Table &latency, const Table &demand, const Table &energy) {
         }
         require(runs, "latency: a job runs on no core");
     }
-    return make_group(view(latency), view(demand), view(energy), static_cast<std::int32_t>(cores));
+    return make_group(view(latency), view(demand), energy ? view(*energy) : std::span<const double>(), static_cast<std::int32_t>(cores));
 }
 
 Objective objective_of(double time, double energy, const Group &group) {
@@ -44,154 +50,200 @@ Objective objective_of(double time, double energy, const Group &group) {
     return {time, energy};
 }
 
-void require_genes(const Array<std::int32_t, 2> &core, const Array<std::uint32_t, 2> &priority, const Group &group) {
-    require(core.shape(1) == static_cast<std::size_t>(group.jobs), "core: must have a column per job");
-    require(priority.shape(0) == core.shape(0) && priority.shape(1) == core.shape(1), "priority: must have the shape of core");
-    bool fine = true;
-    for (std::int32_t gene : view(core)) fine &= gene >= 0 && gene < group.cores;
-    require(fine, "core: names no core");
-}
+// A population after some generations, its scores, and the best score after each.
+struct Evolution {
+    nb::object core, priority, score, history;
+};
 
-// Every row must hold each job once, on a core that can run it, and one end mark per core.
-void require_queues(const Queues &queues, const Group &group) {
-    require(queues.shape(1) == group.length(), "queues: must have a column per job and per core");
-    std::vector<std::size_t> seen(group.jobs + 1, 0);
-    for (std::size_t row = 0; row < queues.shape(0); ++row) {
-        const std::int32_t *entries = queues.data() + row * group.length();
-        std::int32_t core = 0;
-        std::size_t at = 0;
-        bool fine = true;
-        for (; at < group.length() && core < group.cores; ++at) {
-            const std::int32_t job = entries[at];
-            require(job >= 0 && job <= group.jobs, "queues: names no job");
-            fine &= job == group.jobs || (seen[job] <= row && (group.everywhere || group.runs(job, core)));
-            seen[job] = row + 1;
-            core += job == group.jobs;
+// Where walks are and the best that each has found, with the scores of both, and how many neighbours were tried.
+struct Walks {
+    nb::object queues, best, score, best_score;
+    std::int64_t tried;
+};
+
+// A group that was checked once, to be scored and searched many times. It owns its tables.
+class MappingGroup {
+  public:
+    MappingGroup(const Table &latency, const Table &demand, const std::optional<Table> &energy, double time_weight, double energy_weight)
+        : group_(group_of(latency, demand, energy)), objective_(objective_of(time_weight, energy_weight, group_)) {}
+
+    nb::object makespans(const Queues &queues, int threads) const {
+        require_queues(queues);
+        std::vector<double> result(queues.shape(0));
+        {
+            nb::gil_scoped_release release;
+            makespans_on_threads(group_, queues.data(), result.size(), threads, result.data());
         }
-        require(fine, "queues: a job is named twice, or is on a core that cannot run it");
-        require(core == group.cores && at == group.length(), "queues: needs an end mark per core, the last one at the end");
+        return to_numpy(std::move(result), {queues.shape(0)});
     }
-}
 
-nb::object py_group_makespans(const Table &latency, const Table &demand, const Queues &queues, int threads) {
-    const Group group = group_of(latency, demand, latency);
-    require_queues(queues, group);
-    std::vector<double> result(queues.shape(0));
-    {
-        nb::gil_scoped_release release;
-        makespans_on_threads(group, queues.data(), result.size(), threads, result.data());
+    nb::object decode(const Cores &core, const Priorities &priority) const {
+        require_genes(core, priority);
+        std::vector<std::int32_t> queues(core.shape(0) * group_.length());
+        Decoder decoder(group_);
+        for (std::size_t i = 0; i < core.shape(0); ++i)
+            decoder.queues({core.data() + i * group_.jobs, priority.data() + i * group_.jobs}, queues.data() + i * group_.length());
+        return to_numpy(std::move(queues), {core.shape(0), group_.length()});
     }
-    return to_numpy(std::move(result), {queues.shape(0)});
-}
 
-nb::object py_decode(const Table &latency, const Table &demand, const Array<std::int32_t, 2> &core, const Array<std::uint32_t, 2> &priority) {
-    const Group group = group_of(latency, demand, latency);
-    require_genes(core, priority, group);
-    std::vector<std::int32_t> queues(core.shape(0) * group.length());
-    Decoder decoder(group);
-    for (std::size_t i = 0; i < core.shape(0); ++i)
-        decoder.queues({core.data() + i * group.jobs, priority.data() + i * group.jobs}, queues.data() + i * group.length());
-    return to_numpy(std::move(queues), {core.shape(0), group.length()});
-}
-
-nb::object py_group_scores(const Table &latency, const Table &demand, const Table &energy, double time_weight, double energy_weight,
-                           const Array<std::int32_t, 2> &core, const Array<std::uint32_t, 2> &priority, int threads) {
-    const Group group = group_of(latency, demand, energy);
-    const Objective objective = objective_of(time_weight, energy_weight, group);
-    require_genes(core, priority, group);
-    std::vector<double> result(core.shape(0));
-    {
-        nb::gil_scoped_release release;
-        scores(group, core.data(), priority.data(), result.size(), objective, threads, result.data());
+    nb::object scores(const Cores &core, const Priorities &priority, int threads) const {
+        require_genes(core, priority);
+        std::vector<double> result(core.shape(0));
+        {
+            nb::gil_scoped_release release;
+            mapping::scores(group_, core.data(), priority.data(), result.size(), objective_, threads, result.data());
+        }
+        return to_numpy(std::move(result), {core.shape(0)});
     }
-    return to_numpy(std::move(result), {core.shape(0)});
-}
 
-nb::object py_evolve(const Table &latency, const Table &demand, const Table &energy, double time_weight, double energy_weight,
-                     const Array<std::int32_t, 2> &core, const Array<std::uint32_t, 2> &priority, const Array<double, 1> &score,
-                     const std::tuple<double, double, double, double> &rates, std::int32_t elites, std::int32_t parents, std::int64_t first_generation,
-                     std::int64_t generations, std::uint64_t seed, int threads) {
-    const Group group = group_of(latency, demand, energy);
-    const Objective objective = objective_of(time_weight, energy_weight, group);
-    require_genes(core, priority, group);
-    const auto size = static_cast<std::int32_t>(score.size());
-    require(score.size() == core.shape(0), "score: must have an element per row of core");
-    require(elites >= 0 && elites < size && parents >= 1 && parents <= size, "elites, parents: out of range");
-    const auto [mutation, gen, rg, accel] = rates;
-    for (double rate : {mutation, gen, rg, accel}) require(rate >= 0.0 && rate <= 1.0, "rates: must lie between 0 and 1");
-    Population population{{core.data(), core.data() + core.size()}, {priority.data(), priority.data() + priority.size()}, {score.data(), score.data() + score.size()}};
-    std::vector<double> history;
-    {
-        nb::gil_scoped_release release;
-        if (group.jobs > 0) history = evolve(group, population, {mutation, gen, rg, accel, elites, parents}, objective, first_generation, generations, seed, threads);
+    Evolution evolve(const Cores &core, const Priorities &priority, const Floats &score, double mutation, double crossover_gen, double crossover_rg,
+                     double crossover_accel, std::int32_t elites, std::int32_t parents, std::int64_t first_generation, std::int64_t generations,
+                     std::uint64_t seed, int threads) const {
+        require_genes(core, priority);
+        const auto size = static_cast<std::int32_t>(score.size());
+        require(score.size() == core.shape(0), "score: must have an element per row of core");
+        require(elites >= 0 && elites < size && parents >= 1 && parents <= size, "elites, parents: out of range");
+        for (double rate : {mutation, crossover_gen, crossover_rg, crossover_accel}) require(rate >= 0.0 && rate <= 1.0, "rates: must lie between 0 and 1");
+        const Rates rates{mutation, crossover_gen, crossover_rg, crossover_accel, elites, parents};
+        Population population{{core.data(), core.data() + core.size()}, {priority.data(), priority.data() + priority.size()}, {score.data(), score.data() + score.size()}};
+        std::vector<double> history;
+        {
+            nb::gil_scoped_release release;
+            if (group_.jobs > 0) history = mapping::evolve(group_, population, rates, objective_, first_generation, generations, seed, threads);
+        }
+        const std::size_t rows = core.shape(0), jobs = core.shape(1), lived = history.size();
+        return {to_numpy(std::move(population.core), {rows, jobs}), to_numpy(std::move(population.priority), {rows, jobs}),
+                to_numpy(std::move(population.score), {rows}), to_numpy(std::move(history), {lived})};
     }
-    const std::size_t rows = core.shape(0), jobs = core.shape(1), lived = history.size();
-    return nb::make_tuple(to_numpy(std::move(population.core), {rows, jobs}), to_numpy(std::move(population.priority), {rows, jobs}),
-                          to_numpy(std::move(population.score), {rows}), to_numpy(std::move(history), {lived}));
-}
 
-nb::object py_anneal(const Table &latency, const Table &demand, const Table &energy, double time_weight, double energy_weight, const Queues &queues,
-                     const Queues &best, const Array<double, 1> &score, const Array<double, 1> &best_score, const Array<double, 1> &temperature, std::int64_t samples,
-                     double target, std::uint64_t seed, std::uint64_t stream, int threads) {
-    const Group group = group_of(latency, demand, energy);
-    const Objective objective = objective_of(time_weight, energy_weight, group);
-    require_queues(queues, group);
-    require_queues(best, group);
-    const std::size_t walks = score.size(), length = group.length();
-    require(queues.shape(0) == walks && best.shape(0) == walks && best_score.size() == walks, "score: must have an element per row of queues");
-    require(temperature.size() == walks, "temperature: must have an element per row of queues");
-    for (double each : view(temperature)) require(each >= 0.0 && std::isfinite(each), "temperature: must be finite and not negative");
-    std::vector<std::int32_t> now(walks * length), found(walks * length);
-    std::vector<double> scored(walks), least(walks);
-    std::vector<std::int64_t> tried(walks);
-    {
-        nb::gil_scoped_release release;
-        in_parallel(walks, threads, [&](std::size_t begin, std::size_t end) {
-            for (std::size_t i = begin; i < end; ++i) {
-                const std::int32_t *from = queues.data() + i * length, *known = best.data() + i * length;
-                Walk walk{{from, from + length}, {known, known + length}, score.data()[i], best_score.data()[i]};
-                tried[i] = anneal(group, walk, objective, temperature.data()[i], samples, target, seed, stream * walks + i);
-                std::copy(walk.queues.begin(), walk.queues.end(), now.begin() + static_cast<std::ptrdiff_t>(i * length));
-                std::copy(walk.best.begin(), walk.best.end(), found.begin() + static_cast<std::ptrdiff_t>(i * length));
-                scored[i] = walk.score;
-                least[i] = walk.best_score;
+    Walks anneal(const Queues &queues, const Queues &best, const Floats &score, const Floats &best_score, const Floats &temperature, std::int64_t samples,
+                 double target, std::uint64_t seed, std::uint64_t stream, int threads) const {
+        require_queues(queues);
+        require_queues(best);
+        const std::size_t walks = score.size(), length = group_.length();
+        require(queues.shape(0) == walks && best.shape(0) == walks && best_score.size() == walks, "score: must have an element per row of queues");
+        require(temperature.size() == walks, "temperature: must have an element per row of queues");
+        for (double each : view(temperature)) require(each >= 0.0 && std::isfinite(each), "temperature: must be finite and not negative");
+        std::vector<std::int32_t> now(walks * length), found(walks * length);
+        std::vector<double> scored(walks), least(walks);
+        std::vector<std::int64_t> tried(walks);
+        {
+            nb::gil_scoped_release release;
+            in_parallel(walks, threads, [&](std::size_t begin, std::size_t end) {
+                for (std::size_t i = begin; i < end; ++i) {
+                    const std::int32_t *from = queues.data() + i * length, *known = best.data() + i * length;
+                    Walk walk{{from, from + length}, {known, known + length}, score.data()[i], best_score.data()[i]};
+                    tried[i] = mapping::anneal(group_, walk, objective_, temperature.data()[i], samples, target, seed, stream * walks + i);
+                    std::copy(walk.queues.begin(), walk.queues.end(), now.begin() + static_cast<std::ptrdiff_t>(i * length));
+                    std::copy(walk.best.begin(), walk.best.end(), found.begin() + static_cast<std::ptrdiff_t>(i * length));
+                    scored[i] = walk.score;
+                    least[i] = walk.best_score;
+                }
+            });
+        }
+        return {to_numpy(std::move(now), {walks, length}), to_numpy(std::move(found), {walks, length}), to_numpy(std::move(scored), {walks}),
+                to_numpy(std::move(least), {walks}), std::accumulate(tried.begin(), tried.end(), std::int64_t{0})};
+    }
+
+  private:
+    void require_genes(const Cores &core, const Priorities &priority) const {
+        require(core.shape(1) == static_cast<std::size_t>(group_.jobs), "core: must have a column per job");
+        require(priority.shape(0) == core.shape(0) && priority.shape(1) == core.shape(1), "priority: must have the shape of core");
+        bool fine = true;
+        for (std::int32_t gene : view(core)) fine &= gene >= 0 && gene < group_.cores;
+        require(fine, "core: names no core");
+    }
+
+    // Every row must hold each job once, on a core that can run it, and one end mark per core.
+    void require_queues(const Queues &queues) const {
+        require(queues.shape(1) == group_.length(), "queues: must have a column per job and per core");
+        std::vector<std::size_t> seen(group_.jobs + 1, 0);
+        for (std::size_t row = 0; row < queues.shape(0); ++row) {
+            const std::int32_t *entries = queues.data() + row * group_.length();
+            std::int32_t core = 0;
+            std::size_t at = 0;
+            bool fine = true;
+            for (; at < group_.length() && core < group_.cores; ++at) {
+                const std::int32_t job = entries[at];
+                require(job >= 0 && job <= group_.jobs, "queues: names no job");
+                fine &= job == group_.jobs || (seen[job] <= row && (group_.everywhere || group_.runs(job, core)));
+                seen[job] = row + 1;
+                core += job == group_.jobs;
             }
-        });
+            require(fine, "queues: a job is named twice, or is on a core that cannot run it");
+            require(core == group_.cores && at == group_.length(), "queues: needs an end mark per core, the last one at the end");
+        }
     }
-    std::int64_t total = 0;
-    for (std::int64_t each : tried) total += each;
-    return nb::make_tuple(to_numpy(std::move(now), {walks, length}), to_numpy(std::move(found), {walks, length}), to_numpy(std::move(scored), {walks}),
-                          to_numpy(std::move(least), {walks}), total);
-}
 
-nb::object py_best_configurations(const Table &worth, const Table &demand, const Array<std::int32_t, 1> &cores, std::int32_t grid) {
-    require(demand.shape(0) == worth.shape(0) && demand.shape(1) == worth.shape(1), "demand: must have the shape of worth");
-    require(cores.size() == worth.shape(1) && cores.size() > 0, "cores: must have an element per column of worth");
-    require(grid >= 1 && grid <= 1 << 20, "grid: needs from 1 to 2^20 parts");
-    for (std::int32_t count : view(cores)) require(count >= 1 && count <= kMostCores, "cores: needs from 1 to 1024 of a kind");
-    for (std::size_t i = 0; i < worth.size(); ++i)
-        require(std::isfinite(worth.data()[i]) && demand.data()[i] >= 0.0, "worth, demand: must be finite, and demand not negative");
-    Best best;
-    {
-        nb::gil_scoped_release release;
-        best = best_configurations({view(worth), view(demand), view(cores)}, grid);
+    Group group_;
+    Objective objective_;
+};
+
+// The best configurations at given prices, as Python sees them.
+struct BestConfigurations {
+    double within, beyond;
+    nb::object within_jobs, beyond_jobs;
+};
+
+// Kinds of jobs on kinds of cores, checked once, whose configurations are priced many times.
+class ConfigurationPricing {
+  public:
+    ConfigurationPricing(Table demand, Array<std::int32_t, 1> cores, std::int32_t grid) : demand_(demand), cores_(cores), grid_(grid) {
+        require(cores.size() == demand.shape(1) && cores.size() > 0, "cores: must have an element per column of demand");
+        require(grid >= 1 && grid <= 1 << 20, "grid: needs from 1 to 2^20 parts");
+        for (std::int32_t count : view(cores)) require(count >= 1 && count <= kMostCores, "cores: needs from 1 to 1024 of a kind");
+        for (double share : view(demand)) require(share >= 0.0, "demand: must not be negative");
     }
-    const std::size_t length = best.within_jobs.size();
-    return nb::make_tuple(best.within, best.beyond, to_numpy(std::move(best.within_jobs), {length}), to_numpy(std::move(best.beyond_jobs), {length}));
-}
+
+    BestConfigurations best(const Table &worth) const {
+        require(worth.shape(0) == demand_.shape(0) && worth.shape(1) == demand_.shape(1), "worth: must have the shape of demand");
+        for (double each : view(worth)) require(std::isfinite(each), "worth: must be finite");
+        Best found;
+        {
+            nb::gil_scoped_release release;
+            found = best_configurations({view(worth), view(demand_), view(cores_)}, grid_);
+        }
+        const std::size_t length = found.within_jobs.size();
+        return {found.within, found.beyond, to_numpy(std::move(found.within_jobs), {length}), to_numpy(std::move(found.beyond_jobs), {length})};
+    }
+
+  private:
+    Table demand_;
+    Array<std::int32_t, 1> cores_;
+    std::int32_t grid_;
+};
 
 }  // namespace
 
 void bind_mapping(nb::module_ &module) {
-    module.def("group_makespans", &py_group_makespans, nb::arg("latency"), nb::arg("demand"), nb::arg("queues"), nb::arg("threads"));
-    module.def("decode", &py_decode, nb::arg("latency"), nb::arg("demand"), nb::arg("core"), nb::arg("priority"));
-    module.def("group_scores", &py_group_scores, nb::arg("latency"), nb::arg("demand"), nb::arg("energy"), nb::arg("time_weight"), nb::arg("energy_weight"),
-               nb::arg("core"), nb::arg("priority"), nb::arg("threads"));
-    module.def("evolve", &py_evolve, nb::arg("latency"), nb::arg("demand"), nb::arg("energy"), nb::arg("time_weight"), nb::arg("energy_weight"), nb::arg("core"),
-               nb::arg("priority"), nb::arg("score"), nb::arg("rates"), nb::arg("elites"), nb::arg("parents"), nb::arg("first_generation"),
-               nb::arg("generations"), nb::arg("seed"), nb::arg("threads"));
-    module.def("best_configurations", &py_best_configurations, nb::arg("worth"), nb::arg("demand"), nb::arg("cores"), nb::arg("grid"));
-    module.def("anneal", &py_anneal, nb::arg("latency"), nb::arg("demand"), nb::arg("energy"), nb::arg("time_weight"), nb::arg("energy_weight"), nb::arg("queues"),
-               nb::arg("best"), nb::arg("score"), nb::arg("best_score"), nb::arg("temperature"), nb::arg("samples"), nb::arg("target"), nb::arg("seed"),
-               nb::arg("stream"), nb::arg("threads"));
+    nb::class_<Evolution>(module, "Evolution")
+        .def_ro("core", &Evolution::core)
+        .def_ro("priority", &Evolution::priority)
+        .def_ro("score", &Evolution::score)
+        .def_ro("history", &Evolution::history);
+    nb::class_<Walks>(module, "Walks")
+        .def_ro("queues", &Walks::queues)
+        .def_ro("best", &Walks::best)
+        .def_ro("score", &Walks::score)
+        .def_ro("best_score", &Walks::best_score)
+        .def_ro("tried", &Walks::tried);
+    nb::class_<MappingGroup>(module, "MappingGroup")
+        .def(nb::init<const Table &, const Table &, const std::optional<Table> &, double, double>(), nb::arg("latency"), nb::arg("demand"),
+             nb::arg("energy").none() = nb::none(), nb::kw_only(), nb::arg("time_weight") = 1.0, nb::arg("energy_weight") = 0.0)
+        .def("makespans", &MappingGroup::makespans, nb::arg("queues"), nb::arg("threads") = 1)
+        .def("decode", &MappingGroup::decode, nb::arg("core"), nb::arg("priority"))
+        .def("scores", &MappingGroup::scores, nb::arg("core"), nb::arg("priority"), nb::arg("threads") = 1)
+        .def("evolve", &MappingGroup::evolve, nb::arg("core"), nb::arg("priority"), nb::arg("score"), nb::kw_only(), nb::arg("mutation"),
+             nb::arg("crossover_gen"), nb::arg("crossover_rg"), nb::arg("crossover_accel"), nb::arg("elites"), nb::arg("parents"),
+             nb::arg("first_generation"), nb::arg("generations"), nb::arg("seed"), nb::arg("threads"))
+        .def("anneal", &MappingGroup::anneal, nb::arg("queues"), nb::arg("best"), nb::arg("score"), nb::arg("best_score"), nb::kw_only(),
+             nb::arg("temperature"), nb::arg("samples"), nb::arg("target"), nb::arg("seed"), nb::arg("stream"), nb::arg("threads"));
+    nb::class_<BestConfigurations>(module, "BestConfigurations")
+        .def_ro("within", &BestConfigurations::within)
+        .def_ro("beyond", &BestConfigurations::beyond)
+        .def_ro("within_jobs", &BestConfigurations::within_jobs)
+        .def_ro("beyond_jobs", &BestConfigurations::beyond_jobs);
+    nb::class_<ConfigurationPricing>(module, "ConfigurationPricing")
+        .def(nb::init<Table, Array<std::int32_t, 1>, std::int32_t>(), nb::arg("demand"), nb::arg("cores"), nb::arg("grid"))
+        .def("best", &ConfigurationPricing::best, nb::arg("worth"));
 }

@@ -17,6 +17,7 @@ constexpr std::size_t kLinks = 2;
 // Jobs ready before their turn that are looked at when a core is idle.
 constexpr std::size_t kEarlyLooks = 16;
 
+// As `whole_picoseconds` in loadmaster/cost/job_times.py; tests/test_twins.py holds the two together.
 std::int64_t whole(double seconds) { return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(seconds * kPicoseconds - 1e-6))); }
 
 // Picoseconds that every job takes alone on every core, and its share of each link meanwhile.
@@ -25,7 +26,8 @@ struct Times {
     std::vector<double> demand;          // jobs x cores x links
 };
 
-// Whether what a job writes goes to main memory: it is an output, or somebody reads it there, or nobody reads it at all.
+// Whether what a job writes goes to main memory: it is an output, or somebody reads it there, or nobody reads it at all. As `_energy_of` and
+// `_placement` in loadmaster/planning/joint/problem.py; the same test.
 std::vector<char> written_to_main(const Work &work, const Stays &stays) {
     std::vector<char> to_main(work.tensors), kept(work.tensors, 0);
     for (std::size_t t = 0; t < work.tensors; ++t) to_main[t] = work.output[t] != 0;
@@ -38,6 +40,7 @@ std::vector<char> written_to_main(const Work &work, const Stays &stays) {
     return to_main;
 }
 
+// As `job_times` in loadmaster/cost/job_times.py, to the last bit; the same test.
 Times job_times(const Work &work, const Machine &machine, const Stays &stays) {
     const std::size_t cells = work.jobs * work.cores;
     Times times{std::vector<std::int64_t>(cells), std::vector<double>(cells * kLinks, 0.0)};
@@ -65,8 +68,8 @@ Times job_times(const Work &work, const Machine &machine, const Stays &stays) {
 class Simulation {
   public:
     Simulation(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> priority, const Stays &stays,
-               const Choices &choices)
-        : work_(work), machine_(machine), order_(order), priority_(priority), stays_(stays), choices_(choices), profile_(stays.used), times_(job_times(work, machine, stays)),
+               const Options &options)
+        : work_(work), machine_(machine), order_(order), priority_(priority), stays_(stays), options_(options), profile_(stays.used), times_(job_times(work, machine, stays)),
           fluid_(kLinks, kLinks) {
         number_copies();
         list_users();
@@ -109,7 +112,8 @@ class Simulation {
     }
 
   private:
-    // Fetches in the order in which they are admitted: by position, then by first use.
+    // Fetches in the order in which they are admitted: by position, then by first use. Times as `_copy_times` in loadmaster/planning/replay.py;
+    // tests/test_twins.py holds the two together.
     void number_copies() {
         for (std::size_t s = 0; s < stays_.stays.size(); ++s)
             if (stays_.stays[s].fetched) result_.copies.push_back(static_cast<std::int64_t>(s));
@@ -157,22 +161,22 @@ class Simulation {
             if (held_back(static_cast<std::int64_t>(next_))) return;
             while (next_copy_ < result_.copies.size() && stays_.stays[result_.copies[next_copy_]].first <= static_cast<std::int64_t>(next_)) {
                 const std::int64_t room = work_.room[stays_.stays[result_.copies[next_copy_]].tensor];
-                if (reserved_ + room > choices_.room) return;
+                if (reserved_ + room > options_.filled_bytes) return;
                 reserved_ += room;
                 ++next_copy_;
             }
             const std::int64_t job = order_[next_];
             if (!admitted_[job]) {
                 const std::int64_t room = room_of_results(job);
-                if (reserved_ + room > choices_.room) return;
+                if (reserved_ + room > options_.filled_bytes) return;
                 admit(job, room);
             }
             ++next_;
         }
     }
 
-    // Whether a position has to wait until all that come before `hold` have ended.
-    bool held_back(std::int64_t position) const { return position >= choices_.hold && jobs_done_ < choices_.hold; }
+    // Whether a position has to wait until all that come before `urgent_positions` have ended.
+    bool held_back(std::int64_t position) const { return position >= options_.urgent_positions && jobs_done_ < options_.urgent_positions; }
 
     std::int64_t room_of_results(std::int64_t job) const {
         std::int64_t room = 0;
@@ -199,9 +203,9 @@ class Simulation {
             const auto [position, job] = *it++;
             if (work_.release[job] > now_ || held_back(position)) continue;
             const std::int64_t room = room_of_results(job);
-            if (reserved_ + room > choices_.room) continue;
+            if (reserved_ + room > options_.filled_bytes) continue;
             std::int64_t *first = &profile_[next_], *last = &profile_[position];
-            if (room > 0 && std::any_of(first, last, [&](std::int64_t used) { return used + room > choices_.room; })) continue;
+            if (room > 0 && std::any_of(first, last, [&](std::int64_t used) { return used + room > options_.filled_bytes; })) continue;
             std::for_each(first, last, [&](std::int64_t &used) { used += room; });
             admit(job, room);
             --idle;
@@ -233,7 +237,7 @@ class Simulation {
                 --idle;
             }
         }
-        // As in `dispatch`: a job that would rather wait for a busy core books it.
+        // As in `dispatch` (simulation/dispatch.cpp; tests/test_twins.py holds the two together): a job that would rather wait for a busy core books it.
         held_.clear();
         bool started = idle < work_.cores;
         for (std::size_t looks = 4 * work_.cores; (looks > 0 || !started) && idle > 0 && !ready_.empty(); looks -= looks > 0) {
@@ -241,12 +245,12 @@ class Simulation {
             ready_.pop();
             const std::size_t job = static_cast<std::size_t>(-item.second);
             const std::int64_t *duration = &times_.duration[job * work_.cores];
-            const double *reluctance = &work_.reluctance[job * work_.cores];
+            const double *penalty = &work_.energy_penalty[job * work_.cores];
             std::size_t core = 0;
-            const double weight = 1.0 + choices_.regret;
+            const double weight = 1.0 + options_.core_wait_ratio;
             double least = std::numeric_limits<double>::infinity();
             for (std::size_t c = 0; c < work_.cores; ++c) {
-                const double value = free_at_[c] + weight * static_cast<double>(duration[c]) + choices_.thrift * reluctance[c];
+                const double value = free_at_[c] + weight * static_cast<double>(duration[c]) + options_.energy_weight * penalty[c];
                 if (value < least) least = value, core = c;
             }
             const double *demand = &times_.demand[(job * work_.cores + core) * kLinks];
@@ -273,7 +277,7 @@ class Simulation {
     // Whether a job would mostly wait for a link that others fill already.
     bool crowded(const double *demand) const {
         for (std::size_t link = 0; link < kLinks; ++link)
-            if (demand[link] > 0.5 && load_[link] + demand[link] > choices_.crowd && load_[link] > 0.0) return true;
+            if (demand[link] > 0.5 && load_[link] + demand[link] > options_.link_load_limit && load_[link] > 0.0) return true;
         return false;
     }
 
@@ -307,7 +311,7 @@ class Simulation {
     std::span<const std::int64_t> order_;
     std::span<const double> priority_;
     const Stays &stays_;
-    const Choices &choices_;
+    const Options &options_;
     std::vector<std::int64_t> profile_;  // bytes taken at every position, those of jobs that went before their turn included
     Times times_;
     Fluid fluid_;
@@ -331,8 +335,8 @@ class Simulation {
 }  // namespace
 
 Admission admit(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> priority, const Stays &stays,
-                const Choices &choices) {
-    return Simulation(work, machine, order, priority, stays, choices).run();
+                const Options &options) {
+    return Simulation(work, machine, order, priority, stays, options).run();
 }
 
 }  // namespace loadmaster::joint

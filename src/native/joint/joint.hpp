@@ -22,7 +22,7 @@ struct Work {
     std::span<const std::uint8_t> output;        // whether a tensor must be in main memory at the end
     Successors successors;                       // job -> jobs that need its results
     std::span<const std::int64_t> release;       // picosecond before which each job may not start
-    std::span<const double> reluctance;          // picoseconds that speak against a core for a job, times `thrift` (jobs x cores)
+    std::span<const double> energy_penalty;      // picoseconds that speak against a core for a job, times `energy_weight` (jobs x cores)
 };
 
 struct Machine {
@@ -30,18 +30,18 @@ struct Machine {
     std::int64_t capacity;                                        // bytes of the fast memory
 };
 
-// What the search varies beside the order.
-struct Choices {
-    std::int64_t room;      // bytes of the fast memory that may be full at once
-    std::int64_t keep;      // bytes of the fast memory that stays between uses may fill
-    std::int64_t lead;      // bytes that may be full while something is fetched ahead of its use
-    std::int64_t slack;     // positions of the order that may still run when a later one begins: room is held so much longer
-    bool fetch_once;        // whether what is used once is fetched ahead too, or streamed by its job
-    double fast_price;      // what a second of the fast link costs, a second of the main link being 1
-    double crowd;           // demands on a link that may run at once, 1 filling it; a job that would exceed it lets others go first
-    double regret;          // seconds that a job waits for a core on which it is a second faster
-    double thrift;          // how much reluctance counts beside the time at which a job ends on a core
-    std::int64_t hold;      // positions that must all have ended before any later one is admitted; 0 for none
+// What the search varies beside the order. Bytes are of the fast memory, padding included.
+struct Options {
+    std::int64_t filled_bytes;             // that may be full at once
+    std::int64_t retained_bytes;           // that tensors kept from one use to a later one may fill
+    std::int64_t prefetched_bytes;         // that may be full while something is prefetched
+    std::int64_t release_delay_positions;  // positions of the order for which room is held after its last use: so many later jobs may run beside it
+    bool prefetch_single_use;              // whether what is used once is prefetched too, or streamed by its job
+    double fast_link_price;                // what a second of the fast link costs, a second of the main link being 1
+    double link_load_limit;                // demands on a link that may run at once, 1 filling it; a job that would exceed it lets others go first
+    double core_wait_ratio;                // seconds that a job waits for a core on which it is a second faster
+    double energy_weight;                  // how much energy penalties count beside the time at which a job ends on a core
+    std::int64_t urgent_positions;         // positions that must all have ended before any later one is admitted; 0 for none
 };
 
 // A stay in the fast memory, over positions of the order: admitted at `first`, in use from `begin` (its producer, or the first reader of
@@ -60,7 +60,7 @@ struct Stays {
 
 // Choose stays greedily, by main link time saved per byte and time of occupancy, so that at no position of `order` more than the capacity
 // is taken; then fetch as early as there is room. `width` is the time that each job stands for.
-Stays choose_stays(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> width, const Choices &choices);
+Stays choose_stays(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> width, const Options &options);
 
 struct Admission {
     std::vector<std::int32_t> core;        // of every job
@@ -72,8 +72,8 @@ struct Admission {
 // Run the jobs on the machine, jobs and fetches taking their room of the fast memory in turn: as all that came before them ends in the end,
 // and what is then in use fits by construction, nothing waits for ever. A job that is ready before its turn may go where a core would be
 // idle, if what it writes fits at every position up to its own too. Of the jobs admitted, the first in turn that is ready goes to the core
-// where it ends first, `regret` and `thrift` considered.
+// where it ends first, `core_wait_ratio` and `energy_weight` considered.
 Admission admit(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> priority, const Stays &stays,
-                const Choices &choices);
+                const Options &options);
 
 }  // namespace loadmaster::joint

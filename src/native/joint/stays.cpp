@@ -22,8 +22,8 @@ struct Item {
 
 class Chooser {
   public:
-    Chooser(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> width, const Choices &choices)
-        : work_(work), machine_(machine), choices_(choices), position_(work.jobs), used_(work.jobs, 0), elapsed_(work.jobs + 1, 0.0),
+    Chooser(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> width, const Options &options)
+        : work_(work), machine_(machine), options_(options), position_(work.jobs), used_(work.jobs, 0), elapsed_(work.jobs + 1, 0.0),
           uses_(work.tensors), own_(work.tensors), gap_(work.tensors), write_(work.tensors, 0.0) {
         for (std::size_t at = 0; at < order.size(); ++at) {
             position_[order[at]] = static_cast<std::int64_t>(at);
@@ -34,7 +34,7 @@ class Chooser {
     Stays choose() {
         collect_uses();
         keep(items());
-        if (choices_.fetch_once && machine_.engine > 0.0) fetch_once();
+        if (options_.prefetch_single_use && machine_.engine > 0.0) fetch_once();
         Stays result = stays();
         lead(result.stays);
         count(result);
@@ -77,7 +77,7 @@ class Chooser {
     double fetch_fast(std::size_t t) const { return static_cast<double>(work_.bytes[t]) / machine_.fast_write; }
 
     void offer(std::vector<Item> &items, std::size_t t, std::size_t from, std::size_t to, double value) const {
-        if (!(value > 0.0) || work_.room[t] > choices_.keep) return;
+        if (!(value > 0.0) || work_.room[t] > options_.retained_bytes) return;
         const double time = elapsed_[uses_[t][to].position + 1] - elapsed_[uses_[t][from].position];
         items.push_back({value / (static_cast<double>(work_.room[t]) * std::max(time, 1e-15)), static_cast<std::int64_t>(t),
                          static_cast<std::int32_t>(from), static_cast<std::int32_t>(to)});
@@ -85,7 +85,7 @@ class Chooser {
 
     std::vector<Item> items() const {
         std::vector<Item> result;
-        const double price = choices_.fast_price;
+        const double price = options_.fast_link_price;
         for (std::size_t t = 0; t < work_.tensors; ++t) {
             const auto &uses = uses_[t];
             if (work_.bytes[t] == 0 || uses.empty()) continue;
@@ -111,7 +111,7 @@ class Chooser {
         return result;
     }
 
-    // Runs of uses that are kept, as positions [first, last]; room is held for `slack` positions more, in which others may still run.
+    // Runs of uses that are kept, as positions [first, last]; room is held for `release_delay_positions` more, in which others may still run.
     template <typename Visit>
     void each_run(std::size_t t, Visit visit) const {
         const auto &uses = uses_[t];
@@ -124,7 +124,7 @@ class Chooser {
     }
 
     std::int64_t held_until(std::int64_t position) const {
-        return std::min<std::int64_t>(position + choices_.slack, static_cast<std::int64_t>(used_.size()) - 1);
+        return std::min<std::int64_t>(position + options_.release_delay_positions, static_cast<std::int64_t>(used_.size()) - 1);
     }
 
     // Keep a tensor from one use to a later one if that fits; what of it is kept already costs nothing.
@@ -156,7 +156,7 @@ class Chooser {
     }
 
     void keep(const std::vector<Item> &items) {
-        for (const Item &item : items) keep(static_cast<std::size_t>(item.tensor), item.from, item.to, choices_.keep);
+        for (const Item &item : items) keep(static_cast<std::size_t>(item.tensor), item.from, item.to, options_.retained_bytes);
     }
 
     // Fetch ahead what is left, in the order of use: nothing is saved, but jobs need not wait for their own streams.
@@ -172,7 +172,7 @@ class Chooser {
         });
         for (const auto &[i, t] : left) {
             // Half of the memory at most: the other half is for what is in use meanwhile.
-            if (2 * work_.room[t] <= choices_.lead && uses_[t][i].main >= fetch_seconds(t) * (1 - 1e-9)) keep(t, static_cast<std::int32_t>(i), static_cast<std::int32_t>(i), choices_.lead);
+            if (2 * work_.room[t] <= options_.prefetched_bytes && uses_[t][i].main >= fetch_seconds(t) * (1 - 1e-9)) keep(t, static_cast<std::int32_t>(i), static_cast<std::int32_t>(i), options_.prefetched_bytes);
         }
     }
 
@@ -217,8 +217,8 @@ class Chooser {
             // An earlier stay of the same tensor must be over: it has one place at a time.
             std::int64_t floor = 0;
             if (s > 0 && stays[s - 1].tensor == stay.tensor) floor = held_until(stays[s - 1].last) + 1;
-            if (stay.begin >= choices_.hold) floor = std::max(floor, choices_.hold);
-            while (stay.first > floor && used_[stay.first - 1] + room <= choices_.lead) {
+            if (stay.begin >= options_.urgent_positions) floor = std::max(floor, options_.urgent_positions);
+            while (stay.first > floor && used_[stay.first - 1] + room <= options_.prefetched_bytes) {
                 --stay.first;
                 used_[stay.first] += room;
             }
@@ -241,7 +241,7 @@ class Chooser {
 
     const Work &work_;
     const Machine &machine_;
-    const Choices &choices_;
+    const Options &options_;
     std::vector<std::int64_t> position_, used_;
     std::vector<double> elapsed_;
     std::vector<std::vector<Use>> uses_;
@@ -252,8 +252,8 @@ class Chooser {
 
 }  // namespace
 
-Stays choose_stays(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> width, const Choices &choices) {
-    return Chooser(work, machine, order, width, choices).choose();
+Stays choose_stays(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> width, const Options &options) {
+    return Chooser(work, machine, order, width, options).choose();
 }
 
 }  // namespace loadmaster::joint

@@ -6,6 +6,7 @@
 
 namespace loadmaster::mapping {
 
+// As `Group.score` in loadmaster/mapping/group.py; tests/test_twins.py holds the two together.
 double Objective::score(double makespan, double joules) const {
     if (energy == 0.0) return makespan;
     if (time == 0.0) return joules;

@@ -90,7 +90,7 @@ class Bound {
     void fill(std::int64_t t) {
         const std::int64_t begin = t_.first[t], end = t_.first[t + 1], size = t_.size[t], last = k_.count();
         choices_.never = kNever;
-        choices_.life = static_cast<Life>(t_.life[t]);
+        choices_.live_range = static_cast<LiveRange>(t_.live_range[t]);
         choices_.resize(end - begin);
         choices_.last = end > begin ? floored(t_.to_slow[end - 1], p_.shift) : Wide{0};
         choices_.tail = end > begin ? size * (sum_[last] - sum_[t_.kernel[end - 1] + 1]) : Wide{0};
@@ -111,13 +111,13 @@ class Bound {
             }
             choices_.stay[i] = u > begin ? size * (sum_[k] - sum_[t_.kernel[u - 1] + 1]) : size * sum_[k];
         }
-        if (choices_.life == Life::cyclic && end > begin) choices_.stay[0] += choices_.tail;
+        if (choices_.live_range == LiveRange::cyclic && end > begin) choices_.stay[0] += choices_.tail;
     }
 
     Wide placed_once() const {
-        Wide fast = choices_.life == Life::output ? choices_.tail : Wide{0}, slow = 0;
+        Wide fast = choices_.live_range == LiveRange::output ? choices_.tail : Wide{0}, slow = 0;
         for (std::size_t i = 0; i < choices_.uses(); ++i) {
-            const bool there = i > 0 || choices_.life == Life::cyclic || choices_.life == Life::input;
+            const bool there = i > 0 || choices_.live_range == LiveRange::cyclic || choices_.live_range == LiveRange::input;
             fast += choices_.fast[i] + (there ? choices_.stay[i] : Wide{0});
             slow = std::min(kNever, slow + choices_.slow[i]);
         }

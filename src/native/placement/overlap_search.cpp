@@ -12,9 +12,9 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 class OverlapSearch {
   public:
-    OverlapSearch(const Tensors &tensors, const Kernels &kernels, const Advice &advice, const Links &links, const Lives &lives, std::uint64_t seed,
+    OverlapSearch(const Tensors &tensors, const Kernels &kernels, const Advice &advice, const Links &links, const Paths &paths, std::uint64_t seed,
                   allocation::Budget &budget)
-        : t_(tensors), k_(kernels), advice_(advice), random_(seed), budget_(budget), lives_(lives), schedule_(tensors, kernels, links) {
+        : t_(tensors), k_(kernels), advice_(advice), random_(seed), budget_(budget), paths_(paths), schedule_(tensors, kernels, links) {
         room_.resize(k_.count());
         rent_.assign(k_.count() + 1, 0.0);
         for (std::int64_t k = 0; k < k_.count(); ++k) {
@@ -27,28 +27,28 @@ class OverlapSearch {
         owner_.resize(t_.kernel.size());
         for (std::int64_t t = 0; t < t_.count(); ++t) {
             if (t_.first[t] == t_.first[t + 1]) continue;
-            const Life life = static_cast<Life>(t_.life[t]);
-            begin_[t] = life == Life::cyclic || life == Life::input ? 0 : t_.kernel[t_.first[t]];
-            end_[t] = life == Life::cyclic || life == Life::output ? k_.count() : t_.kernel[t_.first[t + 1] - 1] + 1;
+            const LiveRange range = static_cast<LiveRange>(t_.live_range[t]);
+            begin_[t] = range == LiveRange::cyclic || range == LiveRange::input ? 0 : t_.kernel[t_.first[t]];
+            end_[t] = range == LiveRange::cyclic || range == LiveRange::output ? k_.count() : t_.kernel[t_.first[t + 1] - 1] + 1;
             for (std::int64_t u = t_.first[t]; u < t_.first[t + 1]; ++u) owner_[u] = t;
             occupy(t, +1);
             if (t_.size[t] > 0) movable_.push_back(t);
         }
     }
 
-    Lives run(double goal) {
-        lives_.seconds = schedule_.run({lives_.fast, lives_.stays, lives_.tail});
-        while (!movable_.empty() && lives_.seconds > goal && budget_.look() && !budget_.spent()) {
+    Paths run(double goal) {
+        paths_.seconds = schedule_.run({paths_.fast, paths_.stays, paths_.tail});
+        while (!movable_.empty() && paths_.seconds > goal && budget_.look() && !budget_.spent()) {
             attempt();
-            ++lives_.rounds;
+            ++paths_.rounds;
         }
-        return lives_;
+        return paths_;
     }
 
   private:
     Path path(std::int64_t t) {
         const auto begin = static_cast<std::size_t>(t_.first[t]), count = static_cast<std::size_t>(t_.first[t + 1]) - begin;
-        return {std::span(lives_.fast).subspan(begin, count), std::span(lives_.stays).subspan(begin, count), lives_.tail[t]};
+        return {std::span(paths_.fast).subspan(begin, count), std::span(paths_.stays).subspan(begin, count), paths_.tail[t]};
     }
 
     void occupy(std::int64_t t, std::int64_t sign) {
@@ -57,10 +57,10 @@ class OverlapSearch {
             for (std::int64_t k = from; k < to; ++k) room_[k] -= bytes;
         };
         for (std::int64_t u = begin; u < end; ++u) {
-            if (lives_.stays[u]) take(u > begin ? t_.kernel[u - 1] + 1 : 0, t_.kernel[u]);
-            if (lives_.fast[u]) take(t_.kernel[u], t_.kernel[u] + 1);
+            if (paths_.stays[u]) take(u > begin ? t_.kernel[u - 1] + 1 : 0, t_.kernel[u]);
+            if (paths_.fast[u]) take(t_.kernel[u], t_.kernel[u] + 1);
         }
-        if (lives_.tail[t]) take(t_.kernel[end - 1] + 1, k_.count());
+        if (paths_.tail[t]) take(t_.kernel[end - 1] + 1, k_.count());
     }
 
     double gap(std::int64_t from, std::int64_t to, std::int64_t size, double rent) const {
@@ -73,10 +73,10 @@ class OverlapSearch {
     void price(std::int64_t t, double rent, double toll) {
         const std::int64_t begin = t_.first[t], end = t_.first[t + 1], size = t_.size[t];
         choices_.never = kNever;
-        choices_.life = static_cast<Life>(t_.life[t]);
+        choices_.live_range = static_cast<LiveRange>(t_.live_range[t]);
         choices_.resize(end - begin);
         choices_.last = toll * t_.to_slow[end - 1];
-        const bool tail = choices_.life == Life::cyclic || choices_.life == Life::output;
+        const bool tail = choices_.live_range == LiveRange::cyclic || choices_.live_range == LiveRange::output;
         choices_.tail = tail ? gap(t_.kernel[end - 1] + 1, k_.count(), size, rent) : kNever;
         for (std::int64_t u = begin; u < end; ++u) {
             const std::int64_t i = u - begin, k = t_.kernel[u];
@@ -86,10 +86,10 @@ class OverlapSearch {
             choices_.writes[i] = t_.writes[u];
             choices_.fast[i] = room_[k] < size ? kNever : advice_.fast[u] + rent * advice_.memory[k] * static_cast<double>(size);
             choices_.slow[i] = t_.slow[u] < kNever ? advice_.slow[u] : kNever;
-            const bool lives = u > begin || choices_.life == Life::cyclic || choices_.life == Life::input;
-            choices_.stay[i] = lives ? gap(u > begin ? t_.kernel[u - 1] + 1 : 0, k, size, rent) : kNever;
+            const bool alive = u > begin || choices_.live_range == LiveRange::cyclic || choices_.live_range == LiveRange::input;
+            choices_.stay[i] = alive ? gap(u > begin ? t_.kernel[u - 1] + 1 : 0, k, size, rent) : kNever;
         }
-        if (choices_.life == Life::cyclic) choices_.stay[0] += choices_.tail;
+        if (choices_.live_range == LiveRange::cyclic) choices_.stay[0] += choices_.tail;
     }
 
     double share() { return static_cast<double>(random_() >> 11) * 0x1p-53; }
@@ -167,9 +167,9 @@ class OverlapSearch {
         if (placed == victims_.size()) {
             if (!changed()) return;
             budget_.add(static_cast<std::int64_t>(t_.kernel.size()) + k_.count());
-            const double seconds = schedule_.run({lives_.fast, lives_.stays, lives_.tail});
-            if (seconds <= lives_.seconds) {
-                lives_.seconds = seconds;
+            const double seconds = schedule_.run({paths_.fast, paths_.stays, paths_.tail});
+            if (seconds <= paths_.seconds) {
+                paths_.seconds = seconds;
                 return;
             }
         }
@@ -183,9 +183,9 @@ class OverlapSearch {
     const Advice &advice_;
     std::mt19937_64 random_;
     allocation::Budget &budget_;
-    Lives lives_;
+    Paths paths_;
     Schedule schedule_;
-    std::vector<std::int64_t> room_;  // bytes that no life takes, beside the smallest workspace
+    std::vector<std::int64_t> room_;  // bytes that no path takes, beside the smallest workspace
     std::vector<double> rent_;        // prices of memory before each kernel
     std::vector<std::int64_t> owner_, begin_, end_, movable_, victims_;
     std::vector<std::uint8_t> kept_;
@@ -195,9 +195,9 @@ class OverlapSearch {
 
 }  // namespace
 
-Lives search_overlapping(const Tensors &tensors, const Kernels &kernels, const Advice &advice, const Links &links, const Lives &lives, double goal,
+Paths search_overlapping(const Tensors &tensors, const Kernels &kernels, const Advice &advice, const Links &links, const Paths &paths, double goal,
                          std::uint64_t seed, allocation::Budget &budget) {
-    return OverlapSearch(tensors, kernels, advice, links, lives, seed, budget).run(goal);
+    return OverlapSearch(tensors, kernels, advice, links, paths, seed, budget).run(goal);
 }
 
 }  // namespace loadmaster::placement

@@ -1,4 +1,4 @@
-// The cheapest life of one tensor: a shortest path in AutoTM's flow network (ASPLOS 2020, section 4.2).
+// The cheapest path of one tensor: a shortest path in AutoTM's flow network (ASPLOS 2020, section 4.2).
 //
 // After a use the tensor is in one of three states: dirty (in the fast memory, no valid slow copy: DRAM_PRE), clean (in the fast memory and
 // in the slow one: DRAM) or slow (PMEM). Where copies block computation it suffices to leave right after a use and to return right before
@@ -16,7 +16,7 @@ namespace loadmaster::placement {
 template <class Number>
 struct Choices {
     Number never;
-    Life life = Life::inner;
+    LiveRange live_range = LiveRange::inner;
     std::vector<Number> fast, slow, stay;     // each use, in either memory; staying in the gap before it
     std::vector<Number> in, out;              // copying to the fast memory, to the slow one, in the gap before each use
     std::vector<std::uint8_t> reads, writes;  // whether each use needs the old bytes, and whether it changes them
@@ -32,9 +32,9 @@ struct Choices {
 template <class Number>
 class ShortestPath {
   public:
-    // The cost of the cheapest life, `never` if there is none; `path`, if given, receives it.
+    // The cost of the cheapest path, `never` if there is none; `path`, if given, receives it.
     Number solve(const Choices<Number> &choices, Path *path) {
-        if (choices.life != Life::cyclic) return once(choices, path);
+        if (choices.live_range != LiveRange::cyclic) return once(choices, path);
         Number best = choices.never;
         State chosen = slow;
         // It starts as it ends: try every state.
@@ -64,10 +64,10 @@ class ShortestPath {
     Number once(const Choices<Number> &choices, Path *path) {
         Costs start = none(choices);
         start[slow] = Number{};
-        if (choices.life == Life::input) start[dirty] = Number{};  // the caller supplies it in either memory
+        if (choices.live_range == LiveRange::input) start[dirty] = Number{};  // the caller supplies it in either memory
         Costs end = walk(choices, start);
         bool kept = false;
-        if (choices.life == Life::output && end[dirty] < choices.never) {
+        if (choices.live_range == LiveRange::output && end[dirty] < choices.never) {
             kept = choices.tail < choices.never && choices.tail <= choices.last;
             end[dirty] += kept ? choices.tail : choices.last;
         }
@@ -92,7 +92,7 @@ class ShortestPath {
                 if (total < before[to]) before[to] = total, gap.before[to] = from, gap.stays[to] = stays;
             };
             // A use that does not read needs no copy of the bytes before it; but round the end of time they must be somewhere.
-            const Number in = c.reads[i] ? c.in[i] : Number{}, out = c.reads[i] || (i == 0 && c.life == Life::cyclic) ? c.out[i] : Number{};
+            const Number in = c.reads[i] ? c.in[i] : Number{}, out = c.reads[i] || (i == 0 && c.live_range == LiveRange::cyclic) ? c.out[i] : Number{};
             reach(dirty, dirty, c.stay[i], true);
             reach(clean, clean, c.stay[i], true);
             reach(clean, clean, in, false);

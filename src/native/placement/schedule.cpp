@@ -23,10 +23,10 @@ Schedule::Schedule(const Tensors &tensors, const Kernels &kernels, const Links &
     in_slow_.resize(k_.use.size());
 }
 
-double Schedule::run(const LivesView &lives) {
+double Schedule::run(const PathsView &paths) {
     const std::int64_t kernels = k_.count();
-    if (!occupy(lives)) return kNever;
-    list_copies(lives);
+    if (!occupy(paths)) return kNever;
+    list_copies(paths);
     now_ = blocked_ = lag_ = free_[0] = free_[1] = 0;
     next_ = arrivals_ = 0;
     held_ = retry_ = 0;
@@ -51,18 +51,18 @@ double Schedule::run(const LivesView &lives) {
 }
 
 // Base occupancy, kernels' seconds and algorithms; false if a kernel cannot run.
-bool Schedule::occupy(const LivesView &lives) {
+bool Schedule::occupy(const PathsView &paths) {
     const std::int64_t kernels = k_.count();
     std::fill(used_.begin(), used_.end(), 0);
     for (std::int64_t t = 0; t < t_.count(); ++t) {
         const std::int64_t begin = t_.first[t], end = t_.first[t + 1], size = t_.size[t];
         for (std::int64_t u = begin; u < end; ++u) {
-            const std::int64_t k = t_.kernel[u], from = lives.stays[u] ? (u > begin ? t_.kernel[u - 1] + 1 : 0) : k;
-            const std::int64_t to = lives.fast[u] ? k + 1 : k;
-            in_slow_[t_.operand[u]] = !lives.fast[u];
+            const std::int64_t k = t_.kernel[u], from = paths.stays[u] ? (u > begin ? t_.kernel[u - 1] + 1 : 0) : k;
+            const std::int64_t to = paths.fast[u] ? k + 1 : k;
+            in_slow_[t_.operand[u]] = !paths.fast[u];
             if (from < to) used_[from] += size, used_[to] -= size;
         }
-        if (begin < end && lives.tail[t]) used_[t_.kernel[end - 1] + 1] += size, used_[kernels] -= size;
+        if (begin < end && paths.tail[t]) used_[t_.kernel[end - 1] + 1] += size, used_[kernels] -= size;
     }
     std::int64_t used = 0;
     for (std::int64_t k = 0; k < kernels; ++k) {
@@ -98,7 +98,7 @@ void Schedule::time_kernel(std::int64_t k) {
 
 // --- copies ---------------------------------------------------------------------------------------------------------------------------
 
-void Schedule::list_copies(const LivesView &lives) {
+void Schedule::list_copies(const PathsView &paths) {
     copies_.clear();
     order_.clear();
     fetches_.clear();
@@ -107,7 +107,7 @@ void Schedule::list_copies(const LivesView &lives) {
     for (auto &list : ready_at_) list.clear();
     for (auto &list : needed_at_) list.clear();
     for (auto &list : leaving_at_) list.clear();
-    for (std::int64_t t = 0; t < t_.count(); ++t) list_copies_of(lives, t);
+    for (std::int64_t t = 0; t < t_.count(); ++t) list_copies_of(paths, t);
     for (std::int64_t c = 0; c < static_cast<std::int64_t>(copies_.size()); ++c) {
         const ScheduledCopy &copy = copies_[c];
         if (copy.to_fast) {
@@ -123,40 +123,40 @@ void Schedule::list_copies(const LivesView &lives) {
     });
 }
 
-void Schedule::list_copies_of(const LivesView &lives, std::int64_t t) {
+void Schedule::list_copies_of(const PathsView &paths, std::int64_t t) {
     const std::int64_t begin = t_.first[t], end = t_.first[t + 1], kernels = k_.count();
     if (begin == end) return;
-    const Life life = static_cast<Life>(t_.life[t]);
+    const LiveRange range = static_cast<LiveRange>(t_.live_range[t]);
     const auto out = [&](std::int64_t ready, std::int64_t leaves, std::int64_t needed) {
         copies_.push_back({.tensor = t, .to_fast = false, .ready = ready, .due = leaves, .needed = needed});
         return static_cast<std::int64_t>(copies_.size()) - 1;
     };
     // A weight that stays round the end of time is dirty at the start if it is written anywhere and not copied out since.
-    bool dirty = life == Life::input && lives.stays[begin];
-    if (life == Life::cyclic && lives.stays[begin]) {
+    bool dirty = range == LiveRange::input && paths.stays[begin];
+    if (range == LiveRange::cyclic && paths.stays[begin]) {
         for (std::int64_t u = begin; u < end; ++u) {
-            if (u > begin && !lives.stays[u]) dirty = false;
-            if (lives.fast[u] && t_.writes[u]) dirty = true;
+            if (u > begin && !paths.stays[u]) dirty = false;
+            if (paths.fast[u] && t_.writes[u]) dirty = true;
         }
     }
     // Since when nothing has changed it; since when it is in the slow memory alone; the copy out that makes it valid there.
     std::int64_t written = 0, good = 0, copied = -1;
     for (std::int64_t u = begin; u < end; ++u) {
         const std::int64_t k = t_.kernel[u];
-        if (!lives.stays[u]) {
+        if (!paths.stays[u]) {
             if (dirty && t_.reads[u] && u > begin) copied = out(written, t_.kernel[u - 1] + 1, k);
-            if (lives.fast[u] && t_.reads[u])
+            if (paths.fast[u] && t_.reads[u])
                 copies_.push_back({.tensor = t, .to_fast = true, .ready = good, .due = k, .needed = k, .after = copied});
             dirty = false;
         }
         if (t_.writes[u]) {
             written = k + 1;
-            dirty = lives.fast[u];
+            dirty = paths.fast[u];
             copied = -1;
         }
-        if (lives.fast[u] || t_.writes[u]) good = k + 1;
+        if (paths.fast[u] || t_.writes[u]) good = k + 1;
     }
-    const bool leaves = (life == Life::cyclic && !lives.stays[begin]) || (life == Life::output && !lives.tail[t]);
+    const bool leaves = (range == LiveRange::cyclic && !paths.stays[begin]) || (range == LiveRange::output && !paths.tail[t]);
     if (dirty && leaves) out(written, t_.kernel[end - 1] + 1, kernels);
 }
 

@@ -1,4 +1,4 @@
-// When copies run that overlap computation, for given lives of all tensors: list scheduling on the copy engines, kernel by kernel.
+// When copies run that overlap computation, for given paths of all tensors: list scheduling on the copy engines, kernel by kernel.
 #pragma once
 
 #include "placement/tensors.hpp"
@@ -17,7 +17,7 @@ struct Links {
     bool shared = false;  // one engine for both directions
 };
 
-struct LivesView {
+struct PathsView {
     std::span<const std::uint8_t> fast, stays, tail;  // per use, per use, per tensor
 };
 
@@ -37,8 +37,8 @@ class Schedule {
   public:
     Schedule(const Tensors &tensors, const Kernels &kernels, const Links &links);
 
-    // Seconds of all kernels and copies; infinite if the lives themselves, with copies that take no time, exceed a limit.
-    double run(const LivesView &lives);
+    // Seconds of all kernels and copies; infinite if the paths themselves, with copies that take no time, exceed a limit.
+    double run(const PathsView &paths);
 
     const std::vector<ScheduledCopy> &copies() const { return copies_; }
     // Copies in the order in which they were started.
@@ -46,9 +46,9 @@ class Schedule {
     const std::vector<std::int64_t> &algorithms() const { return algorithm_; }
 
   private:
-    void list_copies(const LivesView &lives);
-    void list_copies_of(const LivesView &lives, std::int64_t t);
-    bool occupy(const LivesView &lives);
+    void list_copies(const PathsView &paths);
+    void list_copies_of(const PathsView &paths, std::int64_t t);
+    bool occupy(const PathsView &paths);
     void time_kernel(std::int64_t k);
     void arrive(std::int64_t p);
     void depart(std::int64_t p);

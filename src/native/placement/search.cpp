@@ -13,8 +13,8 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 
 class Search {
   public:
-    Search(const Tensors &tensors, const Kernels &kernels, const Advice &advice, const Lives &base, bool moves, std::uint64_t seed, allocation::Budget &budget)
-        : t_(tensors), k_(kernels), advice_(advice), base_(base), moves_(moves), random_(seed), budget_(budget), lives_(base) {
+    Search(const Tensors &tensors, const Kernels &kernels, const Advice &advice, const Paths &base, bool moves, std::uint64_t seed, allocation::Budget &budget)
+        : t_(tensors), k_(kernels), advice_(advice), base_(base), moves_(moves), random_(seed), budget_(budget), paths_(base) {
         used_.assign(k_.count(), 0);
         in_slow_.assign(k_.use.size(), 1);
         least_.resize(k_.count());
@@ -32,19 +32,19 @@ class Search {
         for (std::int64_t t = 0; t < t_.count(); ++t) {
             if (t_.first[t] == t_.first[t + 1]) continue;
             for (std::int64_t u = t_.first[t]; u < t_.first[t + 1]; ++u) owner_[u] = t;
-            const Life life = static_cast<Life>(t_.life[t]);
-            begin_[t] = life == Life::cyclic || life == Life::input ? 0 : t_.kernel[t_.first[t]];
-            end_[t] = life == Life::cyclic || life == Life::output ? k_.count() : t_.kernel[t_.first[t + 1] - 1] + 1;
+            const LiveRange range = static_cast<LiveRange>(t_.live_range[t]);
+            begin_[t] = range == LiveRange::cyclic || range == LiveRange::input ? 0 : t_.kernel[t_.first[t]];
+            end_[t] = range == LiveRange::cyclic || range == LiveRange::output ? k_.count() : t_.kernel[t_.first[t + 1] - 1] + 1;
             occupy(t, +1);
         }
         seconds_.resize(k_.count());
         for (std::int64_t k = 0; k < k_.count(); ++k) seconds_[k] = time_of(k);
     }
 
-    Lives run(double goal) {
+    Paths run(double goal) {
         for (std::int64_t t : advice_.order) follow(t);
         settle();
-        best_ = lives_;
+        best_ = paths_;
         best_.seconds = total();
         improve(goal);
         return best_;
@@ -53,29 +53,30 @@ class Search {
   private:
     // --- state ---------------------------------------------------------------------------------------------------------------------
 
-    Path path(Lives &lives, std::int64_t t) {
+    Path path(Paths &paths, std::int64_t t) {
         const auto begin = static_cast<std::size_t>(t_.first[t]), count = static_cast<std::size_t>(t_.first[t + 1]) - begin;
-        return {std::span(lives.fast).subspan(begin, count), std::span(lives.stays).subspan(begin, count), lives.tail[t]};
+        return {std::span(paths.fast).subspan(begin, count), std::span(paths.stays).subspan(begin, count), paths.tail[t]};
     }
 
-    // Calls visit(first kernel, end) for every span of kernels during which the tensor is in the fast memory.
+    // Calls visit(first kernel, end) for every span of kernels during which the tensor is in the fast memory: as `_spans` in
+    // loadmaster/placement/autotm/sequence_arrays.py; tests/test_twins.py holds the two together.
     template <class Visit>
-    void spans(const Lives &lives, std::int64_t t, Visit visit) const {
+    void spans(const Paths &paths, std::int64_t t, Visit visit) const {
         const std::int64_t begin = t_.first[t], end = t_.first[t + 1];
         if (begin == end) return;
         for (std::int64_t u = begin; u < end; ++u) {
             const std::int64_t from = u > begin ? t_.kernel[u - 1] + 1 : 0;
-            if (lives.stays[u] && from < t_.kernel[u]) visit(from, t_.kernel[u]);
-            if (lives.fast[u]) visit(t_.kernel[u], t_.kernel[u] + 1);
+            if (paths.stays[u] && from < t_.kernel[u]) visit(from, t_.kernel[u]);
+            if (paths.fast[u]) visit(t_.kernel[u], t_.kernel[u] + 1);
         }
-        if (lives.tail[t]) visit(t_.kernel[end - 1] + 1, k_.count());
+        if (paths.tail[t]) visit(t_.kernel[end - 1] + 1, k_.count());
     }
 
     void occupy(std::int64_t t, std::int64_t sign) {
-        spans(lives_, t, [&](std::int64_t from, std::int64_t to) {
+        spans(paths_, t, [&](std::int64_t from, std::int64_t to) {
             for (std::int64_t k = from; k < to; ++k) used_[k] += sign * t_.size[t];
         });
-        for (std::int64_t u = t_.first[t]; u < t_.first[t + 1]; ++u) in_slow_[t_.operand[u]] = sign < 0 || !lives_.fast[u];
+        for (std::int64_t u = t_.first[t]; u < t_.first[t + 1]; ++u) in_slow_[t_.operand[u]] = sign < 0 || !paths_.fast[u];
     }
 
     // Seconds of kernel k if `free` bytes are there for a workspace; infinite if it cannot run.
@@ -105,27 +106,27 @@ class Search {
         return sum;
     }
 
-    // Seconds that the copies of a tensor's life take.
+    // Seconds that the copies of a tensor's path take: as `_copies` in loadmaster/placement/autotm/sequence_arrays.py.
     double copies(std::int64_t t) const {
         const std::int64_t begin = t_.first[t], end = t_.first[t + 1];
         if (!moves_ || begin == end) return 0;
-        const Life life = static_cast<Life>(t_.life[t]);
+        const LiveRange range = static_cast<LiveRange>(t_.live_range[t]);
         double sum = 0;
         // A cyclic tensor's state at the start is the one at the end: found by going round twice.
-        enum { dirty, clean, slow } state = life == Life::input && lives_.stays[begin] ? dirty : slow;
-        if (life == Life::cyclic && lives_.fast[end - 1]) state = clean;
-        for (int round = life == Life::cyclic ? 0 : 1; round < 2; ++round) {
+        enum { dirty, clean, slow } state = range == LiveRange::input && paths_.stays[begin] ? dirty : slow;
+        if (range == LiveRange::cyclic && paths_.fast[end - 1]) state = clean;
+        for (int round = range == LiveRange::cyclic ? 0 : 1; round < 2; ++round) {
             sum = 0;
             for (std::int64_t u = begin; u < end; ++u) {
-                if (!lives_.stays[u]) {
-                    if (state == dirty && (t_.reads[u] || (u == begin && life == Life::cyclic))) sum += t_.to_slow[u > begin ? u - 1 : end - 1];
-                    if (lives_.fast[u] && t_.reads[u]) sum += t_.to_fast[u];
-                    state = lives_.fast[u] ? clean : slow;
+                if (!paths_.stays[u]) {
+                    if (state == dirty && (t_.reads[u] || (u == begin && range == LiveRange::cyclic))) sum += t_.to_slow[u > begin ? u - 1 : end - 1];
+                    if (paths_.fast[u] && t_.reads[u]) sum += t_.to_fast[u];
+                    state = paths_.fast[u] ? clean : slow;
                 }
-                if (lives_.fast[u] && t_.writes[u]) state = dirty;
+                if (paths_.fast[u] && t_.writes[u]) state = dirty;
             }
         }
-        if (life == Life::output && state == dirty && !lives_.tail[t]) sum += t_.to_slow[end - 1];
+        if (range == LiveRange::output && state == dirty && !paths_.tail[t]) sum += t_.to_slow[end - 1];
         return sum;
     }
 
@@ -136,10 +137,10 @@ class Search {
     void price(std::int64_t t, double rent, bool exactly) {
         const std::int64_t begin = t_.first[t], end = t_.first[t + 1], size = t_.size[t], last = k_.count();
         choices_.never = kNever;
-        choices_.life = static_cast<Life>(t_.life[t]);
+        choices_.live_range = static_cast<LiveRange>(t_.live_range[t]);
         choices_.resize(end - begin);
         choices_.last = end > begin ? t_.to_slow[end - 1] : 0.0;
-        const bool tail = choices_.life == Life::cyclic || choices_.life == Life::output;
+        const bool tail = choices_.live_range == LiveRange::cyclic || choices_.live_range == LiveRange::output;
         choices_.tail = tail && end > begin ? gap(t_.kernel[end - 1] + 1, last, size, rent) : kNever;
         for (std::int64_t u = begin; u < end; ++u) {
             const std::int64_t i = u - begin, k = t_.kernel[u], free = k_.limit[k] - used_[k];
@@ -157,10 +158,10 @@ class Search {
             choices_.fast[i] = fast + rent * advice_.memory[k] * static_cast<double>(size);
             choices_.slow[i] = slow;
             const std::int64_t from = u > begin ? t_.kernel[u - 1] + 1 : 0;
-            const bool lives = u > begin || choices_.life == Life::cyclic || choices_.life == Life::input;
-            choices_.stay[i] = lives ? gap(from, k, size, rent) : kNever;
+            const bool alive = u > begin || choices_.live_range == LiveRange::cyclic || choices_.live_range == LiveRange::input;
+            choices_.stay[i] = alive ? gap(from, k, size, rent) : kNever;
         }
-        if (choices_.life == Life::cyclic && end > begin) choices_.stay[0] += choices_.tail;
+        if (choices_.live_range == LiveRange::cyclic && end > begin) choices_.stay[0] += choices_.tail;
     }
 
     // Cost of being there while kernels from `from` to `to` - 1 run, none of which uses the tensor.
@@ -196,33 +197,33 @@ class Search {
 
     // Kernels with several algorithms take what memory is free.
     void refresh_spans(std::int64_t t) {
-        spans(lives_, t, [&](std::int64_t from, std::int64_t to) {
+        spans(paths_, t, [&](std::int64_t from, std::int64_t to) {
             if (several_[to] == several_[from]) return;
             for (std::int64_t k = from; k < to; ++k)
                 if (k_.algorithms(k) > 1) refresh(k);
         });
     }
 
-    // The cheapest life for the costs in `choices_`; false if there is none.
+    // The cheapest path for the costs in `choices_`; false if there is none.
     bool choose(std::int64_t t) {
         budget_.add(1);
-        Path mine = path(lives_, t);
+        Path mine = path(paths_, t);
         if (moves_) return path_.solve(choices_, &mine) < kNever;
-        double fast = choices_.life == Life::output ? choices_.tail : 0.0, slow = 0;
+        double fast = choices_.live_range == LiveRange::output ? choices_.tail : 0.0, slow = 0;
         for (std::size_t i = 0; i < choices_.uses(); ++i) {
-            const bool there = i > 0 || choices_.life == Life::cyclic || choices_.life == Life::input;
+            const bool there = i > 0 || choices_.live_range == LiveRange::cyclic || choices_.live_range == LiveRange::input;
             fast += choices_.fast[i] + (there ? choices_.stay[i] : 0.0);
             slow += choices_.slow[i];
         }
         if (std::min(fast, slow) == kNever) return false;
         std::fill(mine.fast.begin(), mine.fast.end(), fast <= slow);
         std::fill(mine.stays.begin(), mine.stays.end(), fast <= slow);
-        if (mine.stays.size() && (choices_.life == Life::inner || choices_.life == Life::output)) mine.stays[0] = 0;
-        mine.tail = fast <= slow && (choices_.life == Life::cyclic || choices_.life == Life::output);
+        if (mine.stays.size() && (choices_.live_range == LiveRange::inner || choices_.live_range == LiveRange::output)) mine.stays[0] = 0;
+        mine.tail = fast <= slow && (choices_.live_range == LiveRange::cyclic || choices_.live_range == LiveRange::output);
         return true;
     }
 
-    // Gives a tensor its cheapest life; the one it has remains if there is none.
+    // Gives a tensor its cheapest path; the one it has remains if there is none.
     void replace(std::int64_t t, double rent, bool exactly) {
         if (t_.first[t] == t_.first[t + 1]) return;
         remove(t);
@@ -233,7 +234,7 @@ class Search {
 
     // --- all tensors ---------------------------------------------------------------------------------------------------------------
 
-    // Gives a tensor the life that the linear program is sure of, if it is possible, else the cheapest by its prices.
+    // Gives a tensor the path that the linear program is sure of, if it is possible, else the cheapest by its prices.
     void follow(std::int64_t t) {
         if (t_.first[t] == t_.first[t + 1]) return;
         remove(t);
@@ -251,9 +252,9 @@ class Search {
         }
         if (advice_.tail[t] && choices_.tail == kNever) return false;
         const auto copy = [&](std::span<const std::uint8_t> from, std::vector<std::uint8_t> &to) { std::copy(from.begin() + begin, from.begin() + end, to.begin() + begin); };
-        copy(advice_.fast_there, lives_.fast);
-        copy(advice_.stays, lives_.stays);
-        lives_.tail[t] = advice_.tail[t];
+        copy(advice_.fast_there, paths_.fast);
+        copy(advice_.stays, paths_.stays);
+        paths_.tail[t] = advice_.tail[t];
         return true;
     }
 
@@ -297,31 +298,31 @@ class Search {
     }
 
     void save(std::int64_t t) {
-        const Path mine = path(lives_, t);
-        std::vector<std::uint8_t> life(mine.fast.begin(), mine.fast.end());
-        life.insert(life.end(), mine.stays.begin(), mine.stays.end());
-        life.push_back(mine.tail);
-        kept_.emplace_back(t, std::move(life));
+        const Path mine = path(paths_, t);
+        std::vector<std::uint8_t> saved(mine.fast.begin(), mine.fast.end());
+        saved.insert(saved.end(), mine.stays.begin(), mine.stays.end());
+        saved.push_back(mine.tail);
+        kept_.emplace_back(t, std::move(saved));
     }
 
-    // Gives a tensor the life that it has in `other`.
-    void assume(std::int64_t t, const Lives &other) {
+    // Gives a tensor the path that it has in `other`.
+    void assume(std::int64_t t, const Paths &other) {
         remove(t);
         const std::int64_t begin = t_.first[t], count = t_.first[t + 1] - begin;
-        std::copy_n(other.fast.begin() + begin, count, lives_.fast.begin() + begin);
-        std::copy_n(other.stays.begin() + begin, count, lives_.stays.begin() + begin);
-        lives_.tail[t] = other.tail[t];
+        std::copy_n(other.fast.begin() + begin, count, paths_.fast.begin() + begin);
+        std::copy_n(other.stays.begin() + begin, count, paths_.stays.begin() + begin);
+        paths_.tail[t] = other.tail[t];
         insert(t);
     }
 
     const Tensors &t_;
     const Kernels &k_;
     const Advice &advice_;
-    const Lives &base_;
+    const Paths &base_;
     const bool moves_;
     std::mt19937_64 random_;
     allocation::Budget &budget_;
-    Lives lives_, best_;
+    Paths paths_, best_;
     std::vector<std::int64_t> used_;       // bytes of tensors while each kernel runs
     std::vector<std::uint8_t> in_slow_;    // of every operand, kernel by kernel
     std::vector<std::int64_t> least_;      // the smallest workspace of each kernel
@@ -329,14 +330,14 @@ class Search {
     std::vector<double> rent_;             // prices of memory before each kernel
     std::vector<double> seconds_;          // of each kernel
     double total_ = 0;                     // seconds, up to rounding
-    std::vector<std::int64_t> owner_, begin_, end_;  // the tensor of each use; the life of each tensor
+    std::vector<std::int64_t> owner_, begin_, end_;  // the tensor of each use; the live range of each tensor
     std::vector<std::int64_t> movable_, victims_;
     std::vector<std::pair<std::int64_t, std::vector<std::uint8_t>>> kept_;
     Choices<double> choices_;
     ShortestPath<double> path_;
 };
 
-// Large neighbourhood search: tensors that live at the same time or meet at a kernel go back to the base, then look for a life again in
+// Large neighbourhood search: tensors that live at the same time or meet at a kernel go back to the base, then look for a path again in
 // a random order at random prices of memory. What is not worse is kept.
 void Search::improve(double goal) {
     movable_.clear();
@@ -347,7 +348,7 @@ void Search::improve(double goal) {
         now = total_ = total();
         for (int step = 0; step < 256 && best_.seconds > goal && !budget_.spent(); ++step) {
             now = attempt(now);
-            if (now < best_.seconds) best_ = lives_, best_.seconds = now;
+            if (now < best_.seconds) best_ = paths_, best_.seconds = now;
         }
         ++best_.rounds;
     }
@@ -368,12 +369,12 @@ double Search::attempt(double now) {
         for (std::int64_t t : victims_) replace(t, 0.0, true);
     if (total_ <= now && total_ < kNever) return total_;
     for (std::int64_t t : victims_) assume(t, base_);
-    for (auto &[t, life] : kept_) {
+    for (auto &[t, saved] : kept_) {
         remove(t);
-        Path mine = path(lives_, t);
-        std::copy_n(life.begin(), mine.fast.size(), mine.fast.begin());
-        std::copy_n(life.begin() + mine.fast.size(), mine.fast.size(), mine.stays.begin());
-        mine.tail = life.back();
+        Path mine = path(paths_, t);
+        std::copy_n(saved.begin(), mine.fast.size(), mine.fast.begin());
+        std::copy_n(saved.begin() + mine.fast.size(), mine.fast.size(), mine.stays.begin());
+        mine.tail = saved.back();
         insert(t);
     }
     total_ = now;
@@ -382,7 +383,7 @@ double Search::attempt(double now) {
 
 }  // namespace
 
-Lives search(const Tensors &tensors, const Kernels &kernels, const Advice &advice, const Lives &base, bool moves, double goal, std::uint64_t seed,
+Paths search(const Tensors &tensors, const Kernels &kernels, const Advice &advice, const Paths &base, bool moves, double goal, std::uint64_t seed,
              allocation::Budget &budget) {
     return Search(tensors, kernels, advice, base, moves, seed, budget).run(goal);
 }

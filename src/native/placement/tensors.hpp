@@ -6,11 +6,11 @@
 
 namespace loadmaster::placement {
 
-enum class Life : std::uint8_t { cyclic, input, inner, output };  // StoredKind: weight, input, intermediate, output
+enum class LiveRange : std::uint8_t { cyclic, input, inner, output };  // StoredKind: weight, input, intermediate, output
 
 struct Tensors {
     std::span<const std::int64_t> first;          // uses of tensor t: first[t] to first[t + 1] - 1
-    std::span<const std::uint8_t> life;
+    std::span<const std::uint8_t> live_range;
     std::span<const std::int64_t> size;           // bytes that it takes in the fast memory
     // Uses, tensor by tensor, in order of time.
     std::span<const std::int64_t> kernel, operand;  // operand: position among all operands, kernel by kernel
@@ -37,7 +37,7 @@ struct Kernels {
     std::int64_t entries(std::int64_t k) const { return (first_entry[k + 1] - first_entry[k]) / algorithms(k); }
 };
 
-// What the life of one tensor is: for each of its uses whether the tensor is in the fast memory, and whether it stays there in the gap
+// What the path of one tensor is: for each of its uses whether the tensor is in the fast memory, and whether it stays there in the gap
 // before the use. A cyclic tensor's gap before the first use goes round the end of time; `tail` is the gap after the last one.
 struct Path {
     std::span<std::uint8_t> fast, stays;

@@ -62,7 +62,7 @@ Dispatch dispatch(std::span<const double> priority, std::span<const std::int64_t
         std::fill(free_at.begin(), free_at.end(), static_cast<double>(now));
         for (const Running &run : fluid.running()) free_at[run.resource] += run.remaining / run.speed;
         std::int32_t idle = cores - static_cast<std::int32_t>(fluid.running().size());
-        // A task that would rather wait for a busy core books it, so that the tasks after it see it as taken. Looking at a few
+        // As in `start_jobs` of joint/admission.cpp. A task that would rather wait for a busy core books it, so that the tasks after it see it as taken. Looking at a few
         // tasks per core bounds the work of an event; when nothing runs, the first task looked at always starts.
         held.clear();
         for (std::int32_t looks = 4 * cores; looks > 0 && idle > 0 && !ready.empty(); --looks) {

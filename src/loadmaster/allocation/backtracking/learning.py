@@ -90,15 +90,21 @@ def fit(lessons: Lessons, seed: int = 0, trees: int = 60, depth: int = 3) -> Tre
     AllocationError
         If scikit-learn is not installed, or nothing was recorded.
     """
+    regressor = _regressor()
+    if not len(lessons.cost):
+        raise AllocationError("learning: no search had to choose where to go back to: give instances that are harder to pack")
+    model = regressor(n_estimators=trees, max_depth=depth, learning_rate=0.1, subsample=0.7, random_state=seed)
+    model.fit(lessons.features, lessons.regret)
+    return _joined([(estimator.tree_, model.learning_rate) for (estimator,) in model.estimators_])
+
+
+def _regressor() -> Any:
+    """scikit-learn's boosted trees; raises `AllocationError` if they are not installed."""
     try:
         from sklearn.ensemble import GradientBoostingRegressor
     except ImportError:
-        raise AllocationError("learning needs scikit-learn: pip install 'loadmaster[learn]'") from None
-    if not len(lessons.cost):
-        raise AllocationError("learning: no search had to choose where to go back to: give instances that are harder to pack")
-    model = GradientBoostingRegressor(n_estimators=trees, max_depth=depth, learning_rate=0.1, subsample=0.7, random_state=seed)
-    model.fit(lessons.features, lessons.regret)
-    return _joined([(estimator.tree_, model.learning_rate) for (estimator,) in model.estimators_])
+        raise AllocationError("learning needs scikit-learn, which is not installed: pip install 'loadmaster[learn]'") from None
+    return GradientBoostingRegressor
 
 
 def _joined(fitted: list[tuple[Any, float]]) -> Trees:
@@ -177,6 +183,7 @@ def main() -> None:
     from loadmaster.allocation.buffers_csv import read_buffers
 
     try:
+        _regressor()  # before minutes of work, not after them
         problems = map(read_buffers, arguments.files) if arguments.files else generated(arguments.instances, arguments.seed)
         lessons = record(at_limits(problems))
         write_trees(arguments.output, fit(lessons, arguments.seed))

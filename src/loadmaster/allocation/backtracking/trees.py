@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadmaster.allocation.problem import Ints
-from loadmaster.core.errors import AllocationError
+from loadmaster.core.errors import AllocationError, OutputError
 
 Reals = NDArray[np.float64]
 
@@ -33,9 +33,12 @@ NO_TREES = Trees(_NO_NODES, _NO_NODES, _NO_NODES, _NO_NODES, _NO_VALUES, _NO_VAL
 
 
 def write_trees(file: Path, trees: Trees) -> None:
-    """Write a model."""
+    """Write a model; raises :class:`~loadmaster.core.errors.OutputError` if that fails."""
     columns = {name: column.tolist() for name, column in trees._asdict().items()}
-    file.write_text(json.dumps({"format": _FORMAT} | columns) + "\n")
+    try:
+        file.write_text(json.dumps({"format": _FORMAT} | columns) + "\n")
+    except OSError as error:
+        raise OutputError(f"{file}: cannot be written: {error.strerror}") from None
 
 
 def read_trees(file: Path) -> Trees:

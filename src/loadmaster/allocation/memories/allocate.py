@@ -7,8 +7,9 @@ together become a cut, and the program chooses again.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,9 @@ from loadmaster.allocation.memories.relaxation import Cut, Relaxation, relax
 from loadmaster.allocation.memories.spilling import spill
 from loadmaster.allocation.memories.verify import broken_bank_rules
 from loadmaster.allocation.problem import Buffer, Ints, Problem
-from loadmaster.allocation.reduction.reduce import Reduced, reduce
-from loadmaster.allocation.rules import check, check_pins, problem_of
+from loadmaster.allocation.reduction.reduce import Reduced, merge, without_empty
+from loadmaster.allocation.rules import check_pins, problem_of_banks
+from loadmaster.core.arguments import takes
 from loadmaster.core.errors import AllocationError, LoadmasterError
 
 _MOST = 5_000
@@ -38,6 +40,7 @@ _SHARE = 20
 """Each packing gets this part of the usual budget, and of many buffers less: there are many packings."""
 
 
+@takes(AllocationError, memories=Iterable, strategy=str, alignment=Integral, threads=Integral, time_limit=Real, seed=Integral)
 def allocate_banks(
     buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | NDArray[Any],
     memories: Sequence[Bank],
@@ -82,7 +85,7 @@ def allocate_banks(
         If the problem or a memory is malformed, or asks for what cannot be honoured.
     """
     banks = check_banks(memories)
-    problem = aligned(problem_of(buffers, **demands), alignment)
+    problem = aligned(problem_of_banks(buffers, **demands), alignment)
     check_limits(None, time_limit, seed, threads)
     if problem.reserved:
         raise AllocationError("reserved ranges: give them to a memory, not to all")
@@ -111,15 +114,16 @@ class _Settings:
 
 def _task(problem: Problem, banks: tuple[Bank, ...], costs: Ints, settings: _Settings) -> _Task:
     """Aliases become one buffer, which lives where all of them may."""
-    reduced = reduce(problem)
-    block_costs = np.zeros((len(reduced.problem), len(banks)), dtype=np.int64)
-    kept = reduced.place >= 0
-    np.add.at(block_costs, reduced.place[kept], np.maximum(costs[kept], 0))
-    forbidden = np.zeros(block_costs.shape, dtype=bool)
-    np.logical_or.at(forbidden, reduced.place[kept], costs[kept] == FORBIDDEN)
-    block_costs[forbidden] = FORBIDDEN
-    _check_homes(reduced.problem, banks, block_costs)
-    return _Task(reduced, banks, block_costs, relax(reduced.problem, banks, block_costs), settings)
+    merged = merge(problem)
+    costs_of_blocks = np.zeros((len(merged.problem), len(banks)), dtype=np.int64)
+    np.add.at(costs_of_blocks, merged.place, np.maximum(costs, 0))
+    forbidden = np.zeros(costs_of_blocks.shape, dtype=bool)
+    np.logical_or.at(forbidden, merged.place, costs == FORBIDDEN)
+    costs_of_blocks[forbidden] = FORBIDDEN
+    _check_homes(merged.problem, banks, costs_of_blocks)
+    reduced = without_empty(merged)
+    block_costs = costs_of_blocks[reduced.kept]
+    return _Task(reduced, banks, block_costs, relax(reduced.problem, banks, block_costs), settings, _cheapest(costs_of_blocks))
 
 
 def _check_homes(problem: Problem, banks: tuple[Bank, ...], costs: Ints) -> None:
@@ -130,20 +134,19 @@ def _check_homes(problem: Problem, banks: tuple[Bank, ...], costs: Ints) -> None
     for buffer in np.flatnonzero((count > 1) & (problem.pin >= 0)).tolist():
         raise AllocationError(f"buffer {problem.name(buffer)!r}: offset is pinned, but not the memory: name the one it lives in")
     for at, bank in enumerate(banks):
-        pinned = in_bank(problem, np.flatnonzero((problem.pin >= 0) & (costs[:, at] != FORBIDDEN)), bank)
-        check(pinned)
-        check_pins(pinned)
+        check_pins(in_bank(problem, np.flatnonzero((problem.pin >= 0) & (costs[:, at] != FORBIDDEN)), bank))
 
 
 @dataclass
 class _Task:
-    """The search: blocks, costs, the relaxation, and the best so far."""
+    """The search: blocks, costs, the relaxation, the memory that each merged buffer prefers, and the best so far."""
 
     reduced: Reduced
     banks: tuple[Bank, ...]
     costs: Ints
     relaxation: Relaxation
     settings: _Settings
+    wishes: Ints
     chosen: Ints | None = None
     offsets: Ints | None = None
     cost: int | None = None
@@ -264,7 +267,7 @@ class _Task:
     def _learn(self, bank: int, members: Ints, answer: Allocation) -> None:
         if not isinstance(answer.certificate, Infeasibility):
             return
-        core = {name for name in answer.certificate.buffers if not name.startswith("(reserved ")}
+        core = set(answer.certificate.buffers)
         names = self.reduced.problem.name
         together = np.array([buffer for buffer in members.tolist() if names(buffer) in core], dtype=np.int64)
         self.relaxation.cuts.append(Cut(bank, together, len(together) - 1))
@@ -307,10 +310,10 @@ def _answer(problem: Problem, costs: Ints, task: _Task) -> BankAllocation:
     )
     if task.chosen is None or task.offsets is None or task.cost is None:
         return empty
-    place = task.reduced.place
-    home = _cheapest(costs)
-    home[place >= 0] = task.chosen[place[place >= 0]]
-    offsets = task.reduced.offsets(problem, task.offsets)
+    homes = task.wishes.copy()
+    homes[task.reduced.kept] = task.chosen
+    home = homes[task.reduced.merged.place]
+    offsets = task.reduced.offsets(task.offsets)
     memory = tuple(names[at] for at in home.tolist())
     for rule, message in broken_bank_rules(problem, memory, offsets, task.banks):
         raise LoadmasterError(f"memories: a packing was made that does not hold ({rule}: {message}): please report it")

@@ -15,6 +15,7 @@ import numpy as np
 from loadmaster.allocation.answer import Allocation, Infeasibility, Status
 from loadmaster.allocation.problem import Homes, Ints, Problem
 from loadmaster.allocation.rules import LARGEST
+from loadmaster.core.arguments import require_type
 from loadmaster.core.errors import AllocationError
 
 FORBIDDEN = -1
@@ -71,6 +72,7 @@ def check_banks(banks: Sequence[Bank]) -> tuple[Bank, ...]:
     if not banks:
         raise AllocationError("memories: give at least one")
     for bank in banks:
+        require_type(bank, Bank, "a memory", AllocationError)
         spot = f"memory {bank.name!r}"
         if not isinstance(bank.name, str) or not bank.name or set(bank.name) & set(" ,:=\t\n"):
             raise AllocationError(f"{spot}: a name has at least one letter, and no blanks, commas, colons or equals signs")

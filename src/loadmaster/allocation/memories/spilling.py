@@ -92,16 +92,17 @@ def _keep(
     pack: Pack,
 ) -> Ints:
     """Offsets of those that stay; `FREE` for the others."""
-    order = np.lexsort((members, -gain))
     part = in_bank(problem, members, bank)
+    pinned = part.pin >= 0
+    order = np.lexsort((members, -gain, ~pinned))
     saved = np.where(np.isfinite(gain), gain, 0.0) * _area(relaxation, len(problem))[members]
-    nothing = np.full(len(members), FREE, dtype=np.int64)
-    stay = _by_load(relaxation, at, members, order)
+    nothing = np.where(pinned, part.pin, FREE)
+    stay = _by_load(relaxation, at, members, order) | pinned
     family = list(orders(part))
     candidates = []
     if len(members) <= _CLOSE:
         packed = nothing.copy()
-        _pack_most(at, members, packed, order[stay[order]], pack)
+        _pack_most(at, members, packed, order[stay[order]], int(pinned.sum()), pack)
         candidates = [packed]
     else:
         family = family[3:6]
@@ -110,9 +111,9 @@ def _keep(
     return max(filled, key=lambda offsets: (int((offsets[~np.isfinite(gain)] != FREE).sum()), float(saved[offsets != FREE].sum())))
 
 
-def _pack_most(at: int, members: Ints, offsets: Ints, order: Ints, pack: Pack) -> None:
-    """Offsets for as many of the first in order as a packing is found for, by bisection."""
-    some, too_many = 0, len(order) + 1
+def _pack_most(at: int, members: Ints, offsets: Ints, order: Ints, pinned: int, pack: Pack) -> None:
+    """Offsets for as many of the first in order as a packing is found for, by bisection; the first are pinned, and stay in any case."""
+    some, too_many = pinned, len(order) + 1
     count = len(order)
     while some < count < too_many:
         mine = np.sort(order[:count])
@@ -149,13 +150,12 @@ def _by_load(relaxation: Relaxation, bank: int, members: Ints, order: Ints) -> N
 def _fill(part: Problem, offsets: Ints, order: Ints, capacity: int) -> Ints:
     """Give those in ``order`` who have no offset yet one below the capacity, if a gap is wide enough, without moving the others."""
     wanted = np.unique(np.concatenate([order, np.flatnonzero(offsets != FREE)]))
-    sharing = part.in_place[np.isin(part.in_place, wanted).all(axis=1)]
-    if len(sharing) and (offsets[sharing] != FREE).all(axis=1).any():
-        # Buffers that share an address cannot be pinned apart: leave the packing as it is.
-        return offsets
+    # Pairs may share where they are already; no more of them do.
+    sharing = len(part.in_place) > 0 and bool((offsets[part.in_place] != FREE).all(axis=1).any())
     filled = np.full(len(part), FREE, dtype=np.int64)
     for _ in range(_PASSES):
-        some = replace(part.only(wanted), in_place=_NO_PAIRS)
+        some = part.only(wanted)
+        some = some if sharing else replace(some, in_place=_NO_PAIRS)
         everyone = reduce(replace(some, pin=np.where(offsets[wanted] != FREE, offsets[wanted], some.pin))).problem
         rank = np.full(len(part), len(part), dtype=np.int64)
         rank[order] = np.arange(len(order))

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from loadmaster.allocation.problem import NO_GAPS, Gaps, Problem
+from loadmaster.allocation.problem import NO_GAPS, Gaps, Ints, Problem
 
 _MOST = 200_000
 """Lifetimes beyond which conflicts stay pairs."""
@@ -20,8 +20,8 @@ _TABLE = 20_000
 """Buffers beyond which no table of all pairs is made."""
 
 
-def on_one_clock(problem: Problem) -> tuple[Problem, bool] | None:
-    """The problem without conflict pairs, and whether it asks for no more; None if that takes too many lifetimes.
+def on_one_clock(problem: Problem) -> Problem | None:
+    """The same problem without conflict pairs; None if that takes too many lifetimes.
 
     Gaps mean nothing without a clock: a buffer counts as whole. O(n^2) memory.
     """
@@ -42,10 +42,7 @@ def on_one_clock(problem: Problem) -> tuple[Problem, bool] | None:
             alive[buffer].append(instant)
     lower, upper = (np.array([mine[at] if mine else 0 for mine in alive], dtype=np.int64) for at in (0, -1))
     upper += np.array([bool(mine) for mine in alive], dtype=np.int64)
-    parts = problem.parts
-    whole = np.zeros(len(problem), dtype=bool)
-    whole[parts.owner[(parts.low == 0) & (parts.high == problem.size[parts.owner])]] = True
-    return replace(problem, lower=lower, upper=upper, gaps=_gaps(alive), conflicts=None), bool(whole[problem.solid].all())
+    return replace(problem, lower=lower, upper=upper, gaps=_gaps(alive), conflicts=None)
 
 
 def _gaps(alive: list[list[int]]) -> Gaps:
@@ -64,13 +61,7 @@ def _cover(problem: Problem) -> Iterator[list[int]]:
     assert problem.conflicts is not None
     order = np.argsort(-problem.size, kind="stable")
     solid = problem.solid
-    rank = np.empty(len(problem), dtype=np.int64)
-    rank[order] = np.arange(len(problem))
-    table = np.zeros((len(problem), len(problem)), dtype=bool)
-    one, other = rank[problem.conflicts[solid[problem.conflicts].all(axis=1)]].T
-    table[one, other] = table[other, one] = True
-    np.fill_diagonal(table, False)
-    near = [int.from_bytes(row.tobytes(), "little") for row in np.packbits(table, axis=1, bitorder="little")]
+    near = neighbours_in(problem, order)
     open_ = list(near)
     for start in range(len(problem)):
         if not near[start]:
@@ -88,3 +79,18 @@ def _cover(problem: Problem) -> Iterator[list[int]]:
             for member in members:
                 open_[member] &= ~everyone
             yield [int(order[member]) for member in members]
+
+
+def neighbours_in(problem: Problem, order: Ints) -> list[int]:
+    """Whom each buffer must be apart from: whole numbers with a bit for each, ``order`` giving both. O(n^2) bits."""
+    rank = np.empty(len(problem), dtype=np.int64)
+    rank[order] = np.arange(len(problem))
+    first, near = problem.neighbours
+    solid = problem.solid
+    found = []
+    for buffer in order.tolist():
+        mine = near[first[buffer] : first[buffer + 1]]
+        row = np.zeros(len(problem), dtype=bool)
+        row[rank[mine[solid[mine]]]] = solid[buffer]
+        found.append(int.from_bytes(np.packbits(row, bitorder="little").tobytes(), "little"))
+    return found

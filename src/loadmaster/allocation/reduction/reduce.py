@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import lcm
 from typing import Any
@@ -15,53 +16,85 @@ from loadmaster.allocation.rules import check_pins, gaps_from
 
 
 @dataclass(frozen=True)
-class Reduced:
-    """The problem that is solved, and for each buffer of the original one its place in it (-1: takes no space)."""
+class Merged:
+    """Aliases as one buffer each, conflicts on a clock: and for each buffer of the original problem its ``place`` in this one."""
 
     problem: Problem
     place: Ints
-    exact: bool
-
-    def offsets(self, original: Problem, solved: Ints) -> Ints:
-        """Offsets of the original buffers."""
-        offsets = np.where(original.pin >= 0, original.pin, 0)
-        kept = self.place >= 0
-        offsets[kept] = solved[self.place[kept]]
-        return offsets
 
 
-def reduce(problem: Problem) -> Reduced:
-    """Leave out what takes no space, put conflicts on a clock, merge aliases, and reserve ranges; ``exact`` says that no packing was lost.
+@dataclass(frozen=True)
+class Reduced:
+    """The problem that is solved: the merged buffers that take space, then one pinned buffer for each reserved range."""
+
+    problem: Problem
+    merged: Merged
+    kept: Ints
+
+    @property
+    def own(self) -> int:
+        """How many of the buffers are not reserved ranges."""
+        return len(self.kept)
+
+    def offsets(self, solved: Ints) -> Ints:
+        """Offsets of the original buffers; what takes no space goes where it is pinned, or to 0."""
+        offsets = np.maximum(self.merged.problem.pin, 0)
+        offsets[self.kept] = solved[: self.own]
+        return offsets[self.merged.place]
+
+    def peak(self, solved: Ints) -> int:
+        """Highest address of a buffer, reserved ranges left out."""
+        return int(np.max(solved[: self.own] + self.problem.size[: self.own], initial=0))
+
+
+def reduce(problem: Problem, capacity: int | None = None) -> Reduced:
+    """Put conflicts on a clock, merge aliases, leave out what takes no space, and reserve ranges, as far as a capacity reaches.
+
+    No packing is lost.
 
     Raises
     ------
     AllocationError
         If aliases make buffers overlap that are pinned.
     """
-    exact = True
+    merged = merge(problem)
+    if problem.aliases:
+        check_pins(merged.problem)
+    return without_empty(merged, capacity)
+
+
+def merge(problem: Problem) -> Merged:
+    """Put conflicts on a clock and merge aliases; pins are not looked at."""
     place = np.arange(len(problem))
     if problem.conflicts is not None and (clocked := on_one_clock(problem)) is not None:
-        problem, exact = clocked
+        problem = clocked
     if problem.aliases:
-        problem, place, tight = _merge(problem)
-        exact &= tight
-    if problem.reserved:
-        problem = _reserve(problem)
-    solid = problem.solid
+        problem, place = _merge(problem)
+    return Merged(problem, place)
+
+
+def without_empty(merged: Merged, capacity: int | None = None) -> Reduced:
+    """Leave out what takes no space, and reserve ranges."""
+    problem, solid = merged.problem, merged.problem.solid
+    kept = np.flatnonzero(solid)
     if not solid.all():
-        kept = np.cumsum(solid) - 1
-        place = np.where(solid[place], kept[place], -1)
-        problem = problem.only(np.flatnonzero(solid))
-    return Reduced(problem, place, exact)
+        problem = problem.only(kept)
+    if problem.reserved:
+        problem = _reserve(problem, 2**62 if capacity is None else capacity)
+    return Reduced(problem, merged, kept)
 
 
-def _reserve(problem: Problem) -> Problem:
+def _reserve(problem: Problem, capacity: int) -> Problem:
     """Add one pinned buffer for each reserved range, alive all the time and in conflict with everything."""
-    low, high = np.array(problem.reserved, dtype=np.int64).T
+    ranges = [span for span in joined(problem.reserved) if span[0] < capacity]
+    if not ranges:
+        return replace(problem, reserved=())
+    low, high = np.array(ranges, dtype=np.int64).T
+    high = np.minimum(high, capacity)
     begin, end = int(problem.lower.min(initial=0)), int(problem.upper.max(initial=1))
     columns = {"lower": np.full(len(low), begin), "upper": np.full(len(low), end), "size": high - low, "pin": low}
     columns |= {"alignment": np.ones_like(low), "hint": np.full_like(low, FREE)}
-    names = tuple(f"(reserved {a}-{b})" for a, b in problem.reserved)
+    names = tuple(f"(reserved {a}-{b})" for a, b in ranges)
     ids = tuple(problem.name(i) for i in range(len(problem))) + names
     merged: dict[str, Any] = {name: np.concatenate([getattr(problem, name), column]) for name, column in columns.items()}
     conflicts = problem.conflicts
@@ -71,15 +104,15 @@ def _reserve(problem: Problem) -> Problem:
     return replace(problem, **merged, ids=ids, reserved=(), conflicts=conflicts)
 
 
-def _merge(problem: Problem) -> tuple[Problem, Ints, bool]:
-    """Put one buffer in the place of each alias group: as large at each instant as what is alive of it."""
+def _merge(problem: Problem) -> tuple[Problem, Ints]:
+    """Put one buffer in the place of each alias group, which occupies at each instant what any of them does."""
     grouped = {member for group in problem.aliases for member in group}
     single = np.array([i for i in range(len(problem)) if i not in grouped], dtype=np.int64)
     base = replace(problem, aliases=(), in_place=problem.in_place[:0], conflicts=None).only(single)
     place = np.full(len(problem), -1, dtype=np.int64)
     place[single] = np.arange(len(single))
     columns: dict[str, list[int]] = {name: [] for name in ("lower", "upper", "size", "alignment", "pin", "hint")}
-    rows, exact = [], True
+    rows = []
     for number, group in enumerate(problem.aliases):
         members = np.array(group, dtype=np.int64)
         place[members] = len(single) + number
@@ -90,9 +123,8 @@ def _merge(problem: Problem) -> tuple[Problem, Ints, bool]:
         columns["alignment"].append(lcm(*problem.alignment[members].tolist()))
         columns["pin"].append(int(problem.pin[members].max()))
         columns["hint"].append(int(problem.hint[members].max()))
-        spans, tight = _windows(problem, members, columns["size"][-1], (columns["lower"][-1], columns["upper"][-1]))
+        spans = _windows(problem, members, columns["size"][-1], (columns["lower"][-1], columns["upper"][-1]))
         rows += [(len(single) + number, *span) for span in spans]
-        exact &= tight
     merged: dict[str, Any] = {
         name: np.concatenate([getattr(base, name), np.array(column, dtype=np.int64)]) for name, column in columns.items()
     }
@@ -101,9 +133,8 @@ def _merge(problem: Problem) -> tuple[Problem, Ints, bool]:
     gaps = Gaps(*(np.concatenate(pair) for pair in zip(base.gaps, extra, strict=True)))
     result = replace(base, **merged, ids=ids, gaps=gaps, in_place=sharing_pairs(problem, place))
     if problem.conflicts is not None:
-        exact, result = False, replace(result, conflicts=_distinct(place[problem.conflicts]), gaps=base.gaps)
-    check_pins(result)
-    return result, place, exact
+        result = replace(result, conflicts=_distinct(place[problem.conflicts]), gaps=base.gaps)
+    return result, place
 
 
 def _distinct(pairs: Ints) -> Ints:
@@ -129,20 +160,27 @@ def sharing_pairs(problem: Problem, place: Ints) -> Ints:
     return np.array(kept, dtype=np.int64).reshape(-1, 2)
 
 
-def _windows(problem: Problem, members: Ints, size: int, lifetime: tuple[int, int]) -> tuple[list[tuple[int, int, int, int]], bool]:
-    """Gaps of a merged buffer: where less than ``size`` bytes of it are occupied; and whether they are described exactly."""
+def _windows(problem: Problem, members: Ints, size: int, lifetime: tuple[int, int]) -> list[tuple[int, int, int, int]]:
+    """Gaps of a merged buffer: windows where less than ``size`` bytes of it are occupied."""
     mine = np.isin(problem.parts.owner, members)
     _, lower, upper, low, high = (column[mine] for column in problem.parts)
     # A member may be absent when its life begins or ends: then the lifetime reaches beyond all parts.
     cuts = np.unique(np.concatenate([lower, upper, np.array(lifetime)])).tolist()
     spans: list[tuple[int, int, int, int]] = []
-    exact = True
     for begin, end in itertools.pairwise(cuts):
         alive = (lower <= begin) & (end <= upper)
-        first, last = int(low[alive].min(initial=size)), int(high[alive].max(initial=0))
-        exact &= bool((low[alive] == 0).all())
-        if first >= last:
-            spans.append((begin, end, 0, 0))
-        elif (first, last) != (0, size):
-            spans.append((begin, end, first, last))
-    return spans, exact
+        occupied = joined(zip(low[alive].tolist(), high[alive].tolist(), strict=True)) or [(0, 0)]
+        if occupied != [(0, size)]:
+            spans += [(begin, end, *window) for window in occupied]
+    return spans
+
+
+def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges that touch as one, in order; without empty ones."""
+    found: list[tuple[int, int]] = []
+    for low, high in sorted(span for span in ranges if span[0] < span[1]):
+        if found and low <= found[-1][1]:
+            found[-1] = (found[-1][0], max(high, found[-1][1]))
+        else:
+            found.append((low, high))
+    return found

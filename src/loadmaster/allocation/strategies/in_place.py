@@ -25,30 +25,36 @@ Groups = frozenset[frozenset[int]]
 
 def run(search: Search, whole: Callable[[Search], None]) -> None:
     """Try the cases, the one with the least load first; ``whole`` solves the first, and exact search alone the others."""
-    partitions, complete = _partitions(search.problem)
-    cases = sorted(_reduced(search.problem, partitions), key=lambda case: case[0].bytes)
+    reduced_cases, complete = cases(search.problem, _CASES)
+    ordered = sorted(reduced_cases, key=lambda case: case[0].bytes)
     floor = None
-    for number, (bound, reduced) in enumerate(cases):
+    for number, (bound, reduced) in enumerate(ordered):
         if search.done or search.expired():
             return
         lower = bound.bytes
         if not ((search.peak is not None and lower >= search.peak) or (search.capacity is not None and lower > search.capacity)):
-            lower = _solve(search, reduced, bound, whole if number == 0 or not complete else _quick, len(cases))
+            lower = _solve(search, reduced, bound, whole if number == 0 or not complete else _quick, len(ordered))
         floor = lower if floor is None else min(floor, lower)
     if complete and floor is not None:
         search.floor = max(search.floor, floor)
 
 
-def _solve(search: Search, reduced: Reduced, bound: Load, strategy: Callable[[Search], None], cases: int) -> int:
+def cases(problem: Problem, most: int) -> tuple[Iterator[tuple[Load, Reduced]], bool]:
+    """Problems without in-place pairs, with their bounds, and whether any packing is one of one of them; beyond ``most`` they are two."""
+    partitions, complete = _partitions(problem, most)
+    return _reduced(problem, partitions), complete
+
+
+def _solve(search: Search, reduced: Reduced, bound: Load, strategy: Callable[[Search], None], count: int) -> int:
     """Offer what is found for one case; bytes that every packing of it needs."""
-    part = Search(reduced.problem, bound, search.capacity, search.seed, search.threads, search.deadline, share=search.share * cases)
+    part = Search(reduced.problem, bound, search.capacity, search.seed, search.threads, search.deadline, share=search.share * count)
     strategy(part)
     if part.offsets is not None:
-        search.offer(reduced.offsets(search.problem, part.offsets))
+        search.offer(reduced.offsets(part.offsets))
     search.interrupted |= part.interrupted
-    for name, count in part.counters.items():
-        search.count(name, count)
-    return max(bound.bytes, part.floor if reduced.exact else 0)
+    for name, more in part.counters.items():
+        search.count(name, more)
+    return max(bound.bytes, part.floor)
 
 
 def _quick(search: Search) -> None:
@@ -69,7 +75,7 @@ def _reduced(problem: Problem, partitions: Iterable[Groups]) -> Iterator[tuple[L
         yield load_bound(reduced.problem), reduced
 
 
-def _partitions(problem: Problem) -> tuple[list[Groups], bool]:
+def _partitions(problem: Problem, limit: int) -> tuple[list[Groups], bool]:
     """Ways to let pairs share, and whether these are all; the first lets as many share as it can, the last none."""
     pairs = [frozenset(pair) for pair in sharing_pairs(problem, np.arange(len(problem))).tolist()]
     pairs.sort(key=lambda pair: (-min(int(problem.size[buffer]) for buffer in pair), sorted(pair)))
@@ -88,7 +94,7 @@ def _partitions(problem: Problem) -> tuple[list[Groups], bool]:
             if larger is not None and larger not in seen:
                 seen.add(larger)
                 found.append(larger)
-        if len(found) > _CASES:
+        if len(found) > limit:
             return [most, start], False
     return found, True
 

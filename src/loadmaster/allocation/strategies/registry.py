@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from loadmaster.allocation.search_state import Strategy
+from loadmaster.core.arguments import require_known
 from loadmaster.core.errors import AllocationError
 
 _HOMES = {
@@ -28,8 +29,7 @@ def strategy(name: str) -> Strategy:
     AllocationError
         If there is none of that name.
     """
-    if name not in _HOMES:
-        raise AllocationError(f"strategy {name!r} is not known: use {', '.join(NAMES)}")
+    require_known("strategy", name, NAMES, AllocationError)
     found: Strategy = import_module(f"loadmaster.allocation.strategies.{_HOMES[name]}").STRATEGY
     return found
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from loadmaster.cli.options import Json, Memory, memories_of
-from loadmaster.cli.printing import print_json
+from loadmaster.cli.printing import print_json, print_tables
 from loadmaster.core.errors import AllocationError, OutputError
 
 if TYPE_CHECKING:
@@ -74,11 +74,9 @@ def _show_packing(problem: Problem, answer: Allocation | BankAllocation, output:
         count = len(problem)
         print_json(_allocation_json(answer, count) if isinstance(answer, Allocation) else _banks_json(answer, count))
     else:
-        from rich.console import Console
-
         from loadmaster.report.packing import banks_summary, packing_summary
 
-        Console().print(packing_summary(problem, answer) if isinstance(answer, Allocation) else banks_summary(problem, answer))
+        print_tables(packing_summary(problem, answer) if isinstance(answer, Allocation) else banks_summary(problem, answer))
         if output is not None and answer.offsets is not None:
             typer.echo(f"wrote {output}")
     if answer.offsets is None:

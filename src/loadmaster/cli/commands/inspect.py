@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from loadmaster.cli.options import Batch, Dim, Json, Precision, Training, load_networks
-from loadmaster.cli.printing import print_json
+from loadmaster.cli.printing import print_json, print_tables
 
 
 def inspect_command(
@@ -30,6 +30,4 @@ def inspect_command(
     if as_json:
         print_json(inspection_json(graph))
     else:
-        from rich.console import Console
-
-        Console().print(inspection(graph))
+        print_tables(inspection(graph))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from loadmaster.cli.options import Batch, Dim, Json, Precision, Training, sizes_of
-from loadmaster.cli.printing import print_json
+from loadmaster.cli.printing import print_json, print_tables
 from loadmaster.core.errors import MappingError
 
 if TYPE_CHECKING:
@@ -146,13 +146,11 @@ def _show(
         shown = found[0].as_json() if len(objectives) == 1 else {"objectives": objectives, "front": [each.as_json() for each in found]}
         print_json(shown | ({"networks": [asdict(each) for each in served]} if served else {}))
         return
-    from rich.console import Console
-
     from loadmaster.report.mapping import front_summary, latency_summary, mapping_summary
 
-    Console().print(mapping_summary(found[0]) if len(objectives) == 1 else front_summary(found))
+    print_tables(mapping_summary(found[0]) if len(objectives) == 1 else front_summary(found))
     if served:
-        Console().print(latency_summary(served))
+        print_tables(latency_summary(served))
     for file in files:
         typer.echo(f"wrote {file}")
 

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from loadmaster.cli.options import Json
-from loadmaster.cli.printing import print_json
+from loadmaster.cli.printing import print_json, print_tables
 from loadmaster.core.errors import PlacementError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from loadmaster.core.files import OutputDirectory
     from loadmaster.placement.answer import MemoryPlan
     from loadmaster.placement.sequence import KernelSequence
@@ -27,7 +29,12 @@ def place_command(
             metavar="GRAPH", help="A `.onnx` file, `onnx:NAME`, `torch:module.path:factory`, or a kernel sequence (`.json`, `.json.gz`)."
         ),
     ],
-    target: Annotated[str, typer.Option(metavar="NAME|FILE.toml", help="A bundled target (`loadmaster targets`) or a file.")],
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE.toml", help="A bundled target (`loadmaster targets`) or a file; none for a sequence with costs of its own."
+        ),
+    ] = None,
     fast: Annotated[
         str | None,
         typer.Option(metavar="BYTES|PERCENT", help="Fast memory, or a share of what everything fast takes. Default: the target's."),
@@ -75,14 +82,16 @@ def place_command(
 
     if fast is not None and max_slowdown is not None:
         raise PlacementError("--max-slowdown finds the fast memory that --fast would give: leave one out")
-    machine = read_target(target, overrides or ())
+    if target is None and overrides:
+        raise PlacementError("--set overrides a field of a target: give --target too")
+    machine = None if target is None else read_target(target, overrides or ())
     with output_directory(out) if out is not None else nullcontext() as drafts, LateProgress() as progress:
         progress("reading", 0.0)
         sequence = read_sequence(graph, machine, training=training, batch=batch, cost=cost)
         chosen = [_tensor(sequence, name) for name in explain or []]
         options: dict[str, Any] = {"mode": mode, "strategy": strategy, "gap": gap, "seed": seed, "progress": progress}
         options["time_limit"] = None if time_limit is None else parse_seconds(time_limit)
-        limit = machine.fast.capacity if machine.fast is not None else sequence.peak_bytes
+        limit = machine.fast.capacity if machine is not None and machine.fast is not None else sequence.peak_bytes
         limit = limit if fast is None else parse_bytes_of(fast, sequence.peak_bytes)
         extra: dict[str, Any] = {}
         plan = place(sequence, limit, **options) if max_slowdown is None else _smallest(sequence, max_slowdown, options, extra)
@@ -145,18 +154,16 @@ def _shown(plan: MemoryPlan, explained: list[int], extra: dict[str, Any]) -> dic
 
 
 def _print(plan: MemoryPlan, explained: list[int], extra: dict[str, Any], files: list[Path]) -> None:
-    from rich.console import Console
-
     from loadmaster.report.placement import curve_table, explanation, placement_summary, sizing
 
-    console = Console()
-    console.print(placement_summary(plan))
+    parts: list[RenderableType] = [placement_summary(plan)]
     for t in explained:
-        console.print("", explanation(plan, t), sep="\n")
+        parts += ["", explanation(plan, t)]
     if "max_slowdown" in extra:
-        console.print("", sizing(plan, extra["max_slowdown"], extra["too_small"]), sep="\n")
+        parts += ["", sizing(plan, extra["max_slowdown"], extra["too_small"])]
     if "curve" in extra:
-        console.print("", curve_table(extra["curve"]), sep="\n")
+        parts += ["", curve_table(extra["curve"])]
+    print_tables(*parts)
     for file in files:
         typer.echo(f"wrote {file}")
 
@@ -166,6 +173,6 @@ def _write(plan: MemoryPlan, shown: dict[str, Any], files: OutputDirectory) -> l
 
     from loadmaster.report.placement_page import render_placement
 
-    (files.draft / "placement.json").write_text(json.dumps(shown, indent=1, allow_nan=False) + "\n")
-    (files.draft / "report.html").write_text(render_placement(plan, shown.get("curve", ())), encoding="utf-8")
+    files.write("placement.json", json.dumps(shown, indent=1, allow_nan=False) + "\n")
+    files.write("report.html", render_placement(plan, shown.get("curve", ())))
     return files.publish()

@@ -10,7 +10,7 @@ import typer
 
 from loadmaster.cli.commands.sweep import sweep_plans
 from loadmaster.cli.options import Batch, Dim, Json, Models, Precision, Training, load_networks
-from loadmaster.cli.printing import print_json, print_violations
+from loadmaster.cli.printing import print_json, print_tables, print_violations
 from loadmaster.core.errors import PlanError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def plan_command(
     """Plan networks on a target, check the plan, write a report.
 
     Networks are planned together. The plan is checked by code that shares nothing with the planner, and plan.json, report.html and
-    trace.pftrace are written. Ctrl-C ends the search and keeps the best plan so far.
+    trace.pftrace are written. Ctrl-C ends the search and keeps the best plan so far; a second Ctrl-C gives up.
 
     Deadlines come before the objective: exit code 3 says that the plan holds, but some mini-batch misses its deadline.
 
@@ -85,6 +85,7 @@ def plan_command(
         raise PlanError("--workers and --cluster are for sweeps: give --sweep scratchpad=1MiB:32MiB too")
     from loadmaster.cli.progress_line import LateProgress
     from loadmaster.core.files import output_directory
+    from loadmaster.core.interrupts import deferred_interrupts
     from loadmaster.core.units import parse_seconds
     from loadmaster.planning.plan_records import ROUNDS
     from loadmaster.planning.planner import plan
@@ -96,24 +97,25 @@ def plan_command(
     with output_directory(out) as place, LateProgress() as progress:
         progress("reading", 0.0)
         graphs = load_networks(models, batch, dim, precision, training)
-        started, started_cpu = time.perf_counter(), time.process_time()
-        result = plan(
-            graphs,
-            machine,
-            mini_batches=mini_batches,
-            seed=seed,
-            rounds=ROUNDS if rounds is None else rounds,
-            time_limit=limit,
-            progress=progress,
-            **goal,
-        )
-        seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - started_cpu
-        progress("verifying", 0.0)
-        violations = verify(result)
-        progress("writing", 0.0)
-        result.save(place.draft / "plan.json")
-        result.report(place.draft)
-        files = place.publish()
+        with deferred_interrupts():
+            started, started_cpu = time.perf_counter(), time.process_time()
+            result = plan(
+                graphs,
+                machine,
+                mini_batches=mini_batches,
+                seed=seed,
+                rounds=ROUNDS if rounds is None else rounds,
+                time_limit=limit,
+                progress=progress,
+                **goal,
+            )
+            seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - started_cpu
+            progress("verifying", 0.0)
+            violations = verify(result)
+            progress("writing", 0.0)
+            result.save(place.draft / "plan.json")
+            result.report(place.draft)
+            files = place.publish()
     if as_json:
         print_json(_summary_json(result, seconds, cpu_seconds, files, violations))
     else:
@@ -177,10 +179,8 @@ def _summary_json(plan: Plan, seconds: float, cpu_seconds: float, files: list[Pa
 
 
 def _print_summary(plan: Plan, seconds: float, cpu_seconds: float, files: list[Path]) -> None:
-    from rich.console import Console
-
     from loadmaster.report.terminal import summary
 
-    Console().print(summary(plan, seconds=seconds, cpu_seconds=cpu_seconds))
+    print_tables(summary(plan, seconds=seconds, cpu_seconds=cpu_seconds))
     for file in files:
         typer.echo(f"wrote {file}")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from loadmaster.cli.options import Json
-from loadmaster.cli.printing import print_json
-from loadmaster.core.errors import ModelError, OutputError
+from loadmaster.cli.printing import print_json, print_tables
+from loadmaster.core.errors import ModelError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -38,26 +38,24 @@ def run_command(
 
     Example: `loadmaster run torch:benchmarks.networks.resnet:resnet50 --training --batch 8 --fast 50% --compare`
     """
+    from contextlib import nullcontext
+
+    from loadmaster.core.files import output_directory
     from loadmaster.integrations.torch_compile.running import run
 
     if not model.startswith("torch:"):
         raise ModelError(f"{model}: write torch:module.path:factory, such as torch:networks.resnet:resnet50")
-    if out is not None:
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OutputError(f"--out {out}: cannot be written: {error.strerror}") from None
     options: dict[str, Any] = {"fast_memory": fast, "mode": mode, "slow_memory": None if slow_memory is None else str(slow_memory)}
-    result, kernels = run(model.removeprefix("torch:"), batch, training, device, options, steps, compare, optimizer)
-    if out is not None:
-        for name, value in (("run.json", result), ("kernels.json", kernels)):
-            (out / name).write_text(json.dumps(value, indent=2, allow_nan=False))
+    with output_directory(out) if out is not None else nullcontext() as files:
+        result, kernels = run(model.removeprefix("torch:"), batch, training, device, options, steps, compare, optimizer)
+        if files is not None:
+            for name, value in (("run.json", result), ("kernels.json", kernels)):
+                files.write(name, json.dumps(value, indent=2, allow_nan=False))
+            files.publish()
     if as_json:
         print_json(result)
     else:
-        from rich.console import Console
-
-        Console().print(_table(result))
+        print_tables(_table(result))
     if not result["gradients_equal"] or not result["budget_kept"]:
         typer.echo("results differ from the unmoved graphs" if not result["gradients_equal"] else "the budget was exceeded", err=True)
         raise typer.Exit(1)
@@ -71,7 +69,7 @@ def _table(result: dict[str, Any]) -> RenderableType:
 
     budget = result["budget"]
     table = Table(title=None if budget is None else f"budget {format_bytes(budget)}")
-    for column in ("", "step", "measured peak", "planned", "loadmaster at this peak", "beaten in"):
+    for column in ("", "step", "measured peak", "planned", "loadmaster at this peak", "against it"):
         table.add_column(column, justify="left" if not column else "right")
 
     def row(name: str, seconds: float | None, peak: int | None, planned: int | None = None, *more: str) -> None:
@@ -87,7 +85,18 @@ def _table(result: dict[str, Any]) -> RenderableType:
         mine = way.get("loadmaster_at_its_peak", {})
         seconds = mine.get("step_seconds")
         shown = "refused" if mine.get("failed") else "-" if seconds is None else format_seconds(seconds)
-        row(name, way["step_seconds"], way["measured_peak"], None, shown, way.get("failed") or way["beaten_in"] or "no")
+        row(name, way["step_seconds"], way["measured_peak"], None, shown, way.get("failed") or _verdict(way))
     equal = "equal" if result["gradients_equal"] else "DIFFER"
     table.caption = f"{format_bytes(result['moved_bytes'])} moved in a step; results {equal}"
     return table
+
+
+def _verdict(way: dict[str, Any]) -> str:
+    """How the plan with a rival's peak compares: the interval of its time relative to the rival's, and what that proves."""
+    found: dict[str, Any] | None = way.get("difference")
+    if found is None:
+        return "-"
+    if not way["peak_kept"]:
+        return "takes more memory"
+    interval = f" ({found['low']:.2f} to {found['high']:.2f} of its time)" if found["low"] is not None else ", too few steps"
+    return f"{found['verdict']}{interval}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from loadmaster.cli.options import load_networks
-from loadmaster.cli.printing import print_json
+from loadmaster.cli.printing import print_json, print_tables
 from loadmaster.core.errors import PlanError
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def sweep_plans(
         with local_processes(workers) if cluster is None else dask_cluster(cluster) as executor:
             store = SweepStore(out / "sweep.sqlite")
             found = sweep(graphs, machine, space, executor=executor, store=store, progress=progress, **options)
-        (place.draft / "sweep.json").write_text(json.dumps(found.as_json(), indent=1, allow_nan=False) + "\n")
-        (place.draft / "sweep.html").write_text(render_sweep(found), encoding="utf-8")
+        place.write("sweep.json", json.dumps(found.as_json(), indent=1, allow_nan=False) + "\n")
+        place.write("sweep.html", render_sweep(found))
         files = place.publish()
     _show(found, files, as_json)
     broken = sum(point.violations > 0 for point in found.points)
@@ -66,10 +66,8 @@ def _show(found: Sweep, files: list[Path], as_json: bool) -> None:
     if as_json:
         print_json(found.as_json() | {"files": [str(file) for file in files]})
         return
-    from rich.console import Console
-
     from loadmaster.report.sweep import sweep_summary
 
-    Console().print(sweep_summary(found))
+    print_tables(sweep_summary(found))
     for file in files:
         typer.echo(f"wrote {file}")

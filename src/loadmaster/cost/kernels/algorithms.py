@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterator
 
 from loadmaster.cost.analytical.nests import WIDTHS
+from loadmaster.cost.kernels.work import KernelWork
 from loadmaster.placement.sequence import Algorithm
 from loadmaster.targets.hardware import Core, Memory
-from loadmaster.workloads.graph import Graph, LoopNest, Op
+from loadmaster.workloads.graph import LoopNest
 
 _TILE = 4
 """Outputs of a tile each way, for F(4x4, 3x3)."""
@@ -16,7 +17,7 @@ _TRANSFORMED = (_TILE + 2) ** 2
 """Elements that a tile has after its transformation: as many multiplications, instead of 9 for each of its 16 outputs."""
 
 
-def algorithms(graph: Graph, op: Op, seconds: float, core: Core, fast: Memory) -> tuple[Algorithm, ...]:
+def algorithms(kernel: KernelWork, seconds: float, core: Core, fast: Memory) -> tuple[Algorithm, ...]:
     """The direct way in ``seconds`` without workspace, and a faster one for 3x3 convolutions of stride 1 if the core has ``winograd``.
 
     That is F(4x4, 3x3) of Lavin and Gray (CVPR 2016), not fused: transformed inputs and outputs of all tiles, and transformed filters, lie
@@ -26,21 +27,21 @@ def algorithms(graph: Graph, op: Op, seconds: float, core: Core, fast: Memory) -
     direct = Algorithm("direct", seconds)
     if not core.winograd:
         return (direct,)
-    faster = [winograd for nest in op.nests[:1] for winograd in _winograd(graph, op, nest, core, fast) if winograd.seconds < seconds]
+    faster = [winograd for nest in kernel.nests[:1] for winograd in _winograd(kernel, nest, core, fast) if winograd.seconds < seconds]
     return (direct, *faster)
 
 
-def _winograd(graph: Graph, op: Op, nest: LoopNest, core: Core, fast: Memory) -> Iterator[Algorithm]:
+def _winograd(kernel: KernelWork, nest: LoopNest, core: Core, fast: Memory) -> Iterator[Algorithm]:
     positions = nest.groups * nest.batch * nest.y * nest.x
     plain = (nest.r, nest.s, nest.stride, nest.dilation, nest.repeats) == (3, 3, (1, 1), (1, 1), 1)
     # The loops of a strided convolution's gradient run over fewer positions than its result has.
-    if not plain or nest.output not in graph.tensors or math.prod(graph.tensors[nest.output].shape) != positions * nest.k:
+    if not plain or kernel.outputs != positions * nest.k:
         return
-    width = next((width for width in WIDTHS if op.bits <= width), WIDTHS[-1])
+    width = next((width for width in WIDTHS if kernel.bits <= width), WIDTHS[-1])
     tiles = nest.groups * nest.batch * math.ceil(nest.y / _TILE) * math.ceil(nest.x / _TILE)
     elements = _TRANSFORMED * (tiles * (nest.c + nest.k) + nest.groups * nest.c * nest.k)
     workspace = elements * width // 8
-    products = op.macs - nest.macs + _TRANSFORMED * tiles * nest.c * nest.k
+    products = kernel.macs - nest.macs + _TRANSFORMED * tiles * nest.c * nest.k
     rate = core.clock * core.rows * core.columns * core.macs_per_cycle[width]
-    arithmetic = max(products / rate, op.elements / (core.lanes * core.clock))
+    arithmetic = max(products / rate, kernel.elements / (core.lanes * core.clock))
     yield Algorithm("winograd", arithmetic + workspace / fast.write_bandwidth + workspace / fast.read_bandwidth, workspace)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from loadmaster.core.errors import PlacementError
 from loadmaster.cost.analytical.job_costs import Costs, job_costs
 from loadmaster.cost.kernels.algorithms import algorithms
+from loadmaster.cost.kernels.work import Amount, KernelWork, SequenceWork, UsedTensor
 from loadmaster.placement.sequence import CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
 from loadmaster.targets.hardware import Core, Memory, Target
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, TensorKind
@@ -25,7 +26,7 @@ _FREE = frozenset({OpClass.VIEW, OpClass.SHAPE})
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """A kernel's use of one storage: bytes that it reads and writes of it, by their role in the loop nests."""
+    """A kernel's use of one storage: bytes that it reads and writes of it; it reads -1 where it needs the rest and moves none of it."""
 
     tensor: str
     read: int
@@ -33,7 +34,13 @@ class _Use:
 
 
 def kernel_sequence(graph: Graph, target: Target) -> KernelSequence:
-    """Kernels of a graph on a machine with one core, a main memory and a fast one.
+    """Kernels of a graph on a machine with one core, a main memory and a fast one: `kernel_work`, costed by `cost_kernels`."""
+    _machine(target)
+    return cost_kernels(kernel_work(graph), target)
+
+
+def kernel_work(graph: Graph) -> SequenceWork:
+    """Kernels of a graph, with what they have to do on any machine.
 
     Kernels and tensors are called as the operators and storages of the graph; views and operators that are known at planning time are no
     kernels. A kernel that writes a part of a tensor reads it too, because the rest must be there.
@@ -41,29 +48,46 @@ def kernel_sequence(graph: Graph, target: Target) -> KernelSequence:
     Raises
     ------
     PlacementError
-        The machine has several cores or no fast memory, or nothing is left to run.
+        Nothing is left to run.
 
     Notes
     -----
     O(operators + operands).
     """
-    core, fast = _machine(target)
     ops = [op for op in graph.ops if op.op_class not in _FREE]
     uses = _uses(graph, ops)
     if not any(uses):
         raise PlacementError(f"{graph.source}: nothing to place: every operator is a view or a constant")
-    kept = [(op, own) for op, own in zip(ops, uses, strict=True) if own]
-    ops, uses = [op for op, _ in kept], [own for _, own in kept]
-    costs = job_costs(_workload(graph, ops, uses), target)
     number = {name: i for i, name in enumerate(dict.fromkeys(use.tensor for own in uses for use in own))}
-    kernels = tuple(_kernels(graph, ops, uses, costs, number, core, fast, target.main))
-    return KernelSequence(
+    return SequenceWork(
         name=graph.name,
         tensors=tuple(StoredTensor(name, graph.tensors[name].bytes, kind) for name, kind in _kinds(graph, uses, number).items()),
-        kernels=kernels,
+        kernels=tuple(_work(graph, op, own, number) for op, own in zip(ops, uses, strict=True) if own),
+        notes=_unknown(graph),
+    )
+
+
+def cost_kernels(work: SequenceWork, target: Target) -> KernelSequence:
+    """Kernels with what they cost on a machine with one core, a main memory and a fast one.
+
+    Raises
+    ------
+    PlacementError
+        The machine has several cores or no fast memory.
+
+    Notes
+    -----
+    O(kernels + operands).
+    """
+    core, fast = _machine(target)
+    costs = job_costs(_workload(work), target)
+    return KernelSequence(
+        name=work.name,
+        tensors=work.tensors,
+        kernels=tuple(_kernels(work, costs, core, fast, target.main)),
         link=copy_link(target),
         alignment=fast.alignment,
-        notes=(f"kernel times are estimated: a roofline of {target.name}", *_unknown(graph)),
+        notes=(f"kernel times are estimated: a roofline of {target.name}", *work.notes),
     )
 
 
@@ -138,17 +162,18 @@ def _kinds(graph: Graph, uses: list[list[_Use]], number: Mapping[str, int]) -> d
     return kinds
 
 
-def _workload(graph: Graph, ops: list[Op], uses: list[list[_Use]]) -> Workload:
-    """One job for each operator, unfused: what the cost model of jobs takes."""
-    jobs = []
-    for op, own in zip(ops, uses, strict=True):
-        roles = _roles(graph, op)
-        reads = tuple(JobOperand(use.tensor, use.read, *roles.get((use.tensor, False), _ONCE)) for use in own if use.read > 0)
-        writes = tuple(JobOperand(use.tensor, use.write, *roles.get((use.tensor, True), _ONCE)) for use in own if use.write)
-        jobs.append(Job(op.name, graph.name, 0, op.kind, (op.name,), op.nests, op.elements, op.bits, reads, writes, ()))
-    names = dict.fromkeys(use.tensor for own in uses for use in own)
-    tensors = tuple(TensorInstance(name, graph.name, name, 0, graph.tensors[name].bytes, graph.tensors[name].kind) for name in names)
-    return Workload((), tuple(jobs), tensors)
+def _work(graph: Graph, op: Op, own: list[_Use], number: Mapping[str, int]) -> KernelWork:
+    roles = _roles(graph, op)
+
+    def amount(use: _Use, write: bool) -> Amount | None:
+        moved = use.write if write else use.read
+        if moved <= 0:
+            return Amount(0) if moved else None
+        return Amount(moved, *roles.get((use.tensor, write), _ONCE))
+
+    operands = tuple(UsedTensor(number[use.tensor], amount(use, False), amount(use, True)) for use in own)
+    written = graph.tensors.get(op.nests[0].output) if op.nests else None
+    return KernelWork(op.name, op.kind, operands, op.nests, op.elements, op.bits, math.prod(written.shape) if written else 0)
 
 
 _ONCE = (Role.ONCE, -1)
@@ -164,22 +189,36 @@ def _roles(graph: Graph, op: Op) -> dict[tuple[str, bool], tuple[Role, int]]:
     return roles
 
 
-def _kernels(
-    graph: Graph, ops: list[Op], uses: list[list[_Use]], costs: Costs, number: Mapping[str, int], core: Core, fast: Memory, main: Memory
-) -> Iterable[Kernel]:
+def _workload(work: SequenceWork) -> Workload:
+    """One job for each kernel, unfused, of the operands that it moves bytes of: what the cost model of jobs takes."""
+
+    def moved(amounts: Iterable[tuple[int, Amount | None]]) -> tuple[JobOperand, ...]:
+        return tuple(JobOperand(str(t), amount.bytes, amount.role, amount.nest) for t, amount in amounts if amount and amount.bytes)
+
+    jobs = []
+    for kernel in work.kernels:
+        reads = moved((use.tensor, use.read) for use in kernel.operands)
+        writes = moved((use.tensor, use.write) for use in kernel.operands)
+        done = (kernel.nests, kernel.elements, kernel.bits)
+        jobs.append(Job(kernel.name, work.name, 0, kernel.kind, (kernel.name,), *done, reads, writes, ()))
+    tensors = tuple(TensorInstance(str(t), work.name, tensor.name, 0, tensor.bytes, tensor.kind) for t, tensor in enumerate(work.tensors))
+    return Workload((), tuple(jobs), tensors)
+
+
+def _kernels(work: SequenceWork, costs: Costs, core: Core, fast: Memory, main: Memory) -> Iterable[Kernel]:
     (kind,) = costs.kinds
     # Rows of the table are the operands that move bytes, reads before writes, kernel by kernel.
     moved = iter(kind.moved.tolist())
-    for op, own, seconds in zip(ops, uses, kind.seconds.tolist(), strict=True):
-        read = {use.tensor: next(moved) for use in own if use.read > 0}
-        written = {use.tensor: next(moved) for use in own if use.write}
+    for kernel, seconds in zip(work.kernels, kind.seconds.tolist(), strict=True):
+        read = {use.tensor: next(moved) for use in kernel.operands if use.read and use.read.bytes}
+        written = {use.tensor: next(moved) for use in kernel.operands if use.write and use.write.bytes}
         operands = []
-        for use in own:
+        for use in kernel.operands:
             bytes_read, bytes_written = read.get(use.tensor, 0), written.get(use.tensor, 0)
             slow = bytes_read / main.read_bandwidth + bytes_written / main.write_bandwidth if main.in_place else math.inf
             quick = bytes_read / fast.read_bandwidth + bytes_written / fast.write_bandwidth
-            operands.append(Operand(number[use.tensor], use.read != 0, use.write > 0, quick, slow))
-        yield Kernel(op.name, op.kind, tuple(operands), algorithms(graph, op, seconds, core, fast))
+            operands.append(Operand(use.tensor, use.read is not None, use.write is not None, quick, slow))
+        yield Kernel(kernel.name, kernel.kind, tuple(operands), algorithms(kernel, seconds, core, fast))
 
 
 def _unknown(graph: Graph) -> tuple[str, ...]:

@@ -11,8 +11,6 @@ from loadmaster.workloads.frontends.torch.factory import factory_of, require_tor
 
 TOLERANCE = 0.05
 """By how much of the plan a measured peak may differ."""
-STATED = 8 << 20
-"""Bytes that a process takes beside the plan: Python objects, tables of the kernels' libraries, stacks of threads."""
 
 
 def run(
@@ -41,6 +39,7 @@ def run(
     from torch._dynamo.exc import BackendCompilerFailed
 
     from loadmaster.integrations.torch_compile.compare.comparison import Workload, compare
+    from loadmaster.integrations.torch_compile.compare.measurement import STATED
     from loadmaster.integrations.torch_compile.compiled_model import Settings, model_of
 
     if device not in ("cpu", "cuda"):

@@ -47,7 +47,7 @@ def configuration_bound(group: Group, queues: Queues, makespan: float, deadline:
     ``queues`` is a known mapping of this ``makespan``, whose configurations are the first columns. ``deadline`` is of
     :func:`time.perf_counter`.
     """
-    if not group.all_slow_alike or not makespan > 0:
+    if not group.every_job_uses_bandwidth or not makespan > 0:
         return None
     program = _Program(group, makespan)
     if program.grid < _COARSEST or not len(program.latency):
@@ -83,9 +83,10 @@ class _Program:
         self.kind_of = np.where(kept, np.cumsum(kept) - 1, -1)[self.kind_of.reshape(-1)]
         self.latency, self.demand, self.count = latency[kept], np.ascontiguousarray(demand[kept]), count[kept].astype(np.float64)
         self.makespan = makespan
-        self.cores = np.array([len(members) for members in self.kinds], dtype=np.int32)
-        self.slot_kind = np.repeat(np.arange(len(first)), self.cores)
+        cores = np.array([len(members) for members in self.kinds], dtype=np.int32)
+        self.slot_kind = np.repeat(np.arange(len(first)), cores)
         self.grid = min(_FINEST, 2 ** int(np.log2(max(1.0, _WORK / (group.cores * max(1, len(self.latency)))))))
+        self.pricing = _native.ConfigurationPricing(self.demand, cores, self.grid)
         self.slack = 1.0 - (group.jobs + group.cores + 50) * 2.0**-51
         self.group = group
         self.configurations: list[tuple[Ints, Ints]] = []
@@ -116,11 +117,11 @@ class _Program:
         self.solver.run()
         price = np.maximum(0.0, np.array(self.solver.getSolution().row_dual))
         worth = np.where(np.isfinite(self.latency), price[:, None] / self.latency, 0.0)
-        within, beyond, *configurations = _native.best_configurations(worth, self.demand, self.cores, self.grid)
-        for jobs in configurations:
+        best = self.pricing.best(worth)
+        for jobs in (best.within_jobs, best.beyond_jobs):
             self._add(jobs[jobs >= 0].astype(np.int64), self.slot_kind[jobs >= 0])
         # Beyond the bus, worth <= S + beyond, which is at most (1 + beyond) S only where that is not negative.
-        excess = max(within, 1e-300) if np.isneginf(beyond) else max(within, 1.0 + max(0.0, beyond))
+        excess = max(best.within, 1e-300) if np.isneginf(best.beyond) else max(best.within, 1.0 + max(0.0, best.beyond))
         value = float(self.count @ price)
         return value * self.makespan, value / excess * self.slack * self.makespan
 

@@ -119,8 +119,8 @@ class _Program:
         alone = latency * np.maximum(1.0, demand)
         self.least = np.where(group.allowed, alone, np.inf)
         self.longest = float(self.least.min(axis=1).max()) * self.slack
-        self.own = latency if group.all_slow_alike else alone
-        self.others = latency * np.maximum(0.0, demand - 1.0) if group.all_slow_alike else np.zeros_like(latency)
+        self.own = latency if group.every_job_uses_bandwidth else alone
+        self.others = latency * np.maximum(0.0, demand - 1.0) if group.every_job_uses_bandwidth else np.zeros_like(latency)
         self.bus = latency * demand
         self.order: list[int] = []
 

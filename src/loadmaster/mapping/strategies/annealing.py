@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from loadmaster import _native
 from loadmaster.mapping.group import Group, Queues
 from loadmaster.mapping.group_search import Search, Strategy
 from loadmaster.mapping.strategies import ai_mt, herald
@@ -57,13 +56,23 @@ def anneal(search: Search, starts: Sequence[Queues]) -> None:
             warm = np.maximum(gap * near, _FROZEN)
             temperature = warm * (_FROZEN / warm) ** ((passed - _TOGETHER) / (1 - _TOGETHER))
         steps = max(1, min(search.slice, budget // _STEPS, search.left) // walks)
-        queues, best, score, least, tried = _native.anneal(
-            *search.group.arguments, queues, best, score, least, temperature, steps, search.bound.score, search.seed, stream, search.threads
+        walked = search.group.native.anneal(
+            queues,
+            best,
+            score,
+            least,
+            temperature=temperature,
+            samples=steps,
+            target=search.bound.score,
+            seed=search.seed,
+            stream=stream,
+            threads=search.threads,
         )
+        queues, best, score, least = walked.queues, walked.best, walked.score, walked.best_score
         at = int(least.argmin())
         if least[at] < search.score:
             search.queues = best[at : at + 1]
-        search.spent(tried, float(least[at]))
+        search.spent(walked.tried, float(least[at]))
         stream += 1
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from loadmaster import _native
+from loadmaster.core.arguments import require_known
 from loadmaster.core.errors import MappingError
 from loadmaster.mapping.group import Queues
 from loadmaster.mapping.group_search import Genome, Search, Strategy
@@ -43,17 +43,29 @@ def evolve(search: Search, values: Mapping[str, float], samples: int) -> Queues:
     score = search.scores(core, priority)
     elites = max(1, min(size - 1, round(size * values["elites"])))
     parents = max(1, round(size * values["parents"]))
-    rates = (values["mutation"], values["crossover-gen"], values["crossover-rg"], values["crossover-accel"])
     generation = 0
     while not search.done and (left := min(search.left, last - search.taken)) >= size - elites:
         lives = max(1, min(search.slice // size, left // (size - elites)))
-        core, priority, score, history = _native.evolve(
-            *search.group.arguments, core, priority, score, rates, elites, parents, generation, lives, search.seed, search.threads
+        grown = search.group.native.evolve(
+            core,
+            priority,
+            score,
+            mutation=values["mutation"],
+            crossover_gen=values["crossover-gen"],
+            crossover_rg=values["crossover-rg"],
+            crossover_accel=values["crossover-accel"],
+            elites=elites,
+            parents=parents,
+            first_generation=generation,
+            generations=lives,
+            seed=search.seed,
+            threads=search.threads,
         )
+        core, priority, score = grown.core, grown.priority, grown.score
         best = int(score.argmin())
         if score[best] < search.score:
             search.queues = search.group.decode(core[best : best + 1], priority[best : best + 1])
-        for value in history.tolist():
+        for value in grown.history.tolist():
             search.spent(size - elites, value)
         generation += lives
     best = int(score.argmin())
@@ -68,9 +80,8 @@ def settings(search: Search) -> dict[str, float]:
     MappingError
         If there is no such setting, or it is out of range.
     """
-    unknown = sorted(set(search.settings) - DEFAULTS.keys())
-    if unknown:
-        raise MappingError(f"magma has no setting {unknown[0]!r}: use {', '.join(DEFAULTS)}")
+    for name in search.settings:
+        require_known("setting of magma", name, DEFAULTS, MappingError)
     values = DEFAULTS | dict(search.settings)
     if not 2 <= values["population"] <= 100_000:
         raise MappingError(f"population {values['population']:g}: give from 2 to 100,000")

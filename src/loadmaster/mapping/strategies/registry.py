@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from loadmaster.core.arguments import require_known
 from loadmaster.core.errors import MappingError
 from loadmaster.mapping.group_search import Strategy
 
@@ -35,8 +36,7 @@ def strategy(name: str) -> Strategy:
     MappingError
         If there is none of that name.
     """
-    if name not in _HOMES:
-        raise MappingError(f"strategy {name!r} is not known: use {', '.join(NAMES)}")
+    require_known("strategy", name, NAMES, MappingError)
     module, constant = _HOMES[name]
     found: Strategy = getattr(import_module(f"loadmaster.mapping.strategies.{module}"), constant)
     return found

@@ -1,4 +1,4 @@
-"""Placement where copies block computation, or tensors never move: a linear program, lives from it, a search (AutoTM, ASPLOS 2020)."""
+"""Placement where copies block computation, or tensors never move: a linear program, paths from it, a search (AutoTM, ASPLOS 2020)."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from loadmaster import _native
 from loadmaster.core.errors import CapacityError, PlacementError
 from loadmaster.placement.autotm.bound import lower_bound
-from loadmaster.placement.autotm.needs import fits, least_lives
+from loadmaster.placement.autotm.needs import fits, least_paths
 from loadmaster.placement.autotm.sequence_arrays import (
     Floats,
     Ints,
-    Lifetimes,
-    Lives,
+    SequenceArrays,
+    TensorPaths,
     checked_limits,
-    lifetimes,
     placement_of,
+    sequence_arrays,
     total_seconds,
 )
 from loadmaster.placement.autotm.sparse_program import Prices, SparseProgram, free_prices, use_costs
@@ -36,8 +37,8 @@ _FEW_USES = 2000
 """Uses up to which the integer program is tried where the search does not come close enough."""
 _NODES = 200
 """Nodes that it may take."""
-_LIVES_PER_USE = 100
-"""Lives that the search may find for every use of a tensor."""
+_PATHS_PER_USE = 100
+"""Paths that the search may find for every use of a tensor."""
 
 
 def place_between_kernels(
@@ -85,86 +86,86 @@ def place_between_kernels(
         raise PlacementError("copies that overlap computation are placed by place_overlapping")
     limits = checked_limits(sequence, limits)
     report = progress or (lambda stage, share: None)
-    times = lifetimes(sequence, np.minimum(limits, 2**62))
+    arrays = sequence_arrays(sequence, np.minimum(limits, 2**62))
     moves = mode is Mode.SYNC
-    least = _least(sequence, times, moves, deadline)
-    if not times.kernels:
-        placement = placement_of(sequence, times, least, moves)
+    least = _least(sequence, arrays, moves, deadline)
+    if not arrays.kernel_count:
+        placement = placement_of(sequence, arrays, least, moves)
         return PlacementSolution(placement, 0.0, 0.0, np.zeros(0))
     report("solving the linear program", 0.1)
-    advice = _relax(times, sequence.live_bytes(), moves, deadline)
-    bound = lower_bound(times, advice.prices, moves)
+    advice = _relax(arrays, sequence.live_bytes(), moves, deadline)
+    bound = lower_bound(arrays, advice.prices, moves)
     report("placing tensors", 0.5)
-    lives, spent, stopped = _search(times, advice, least, moves, bound * (1 + gap), seed, deadline)
-    placement = placement_of(sequence, times, lives, moves)
-    seconds = total_seconds(sequence, times, lives, placement)
-    if seconds > bound * (1 + gap) and not stopped and len(times.kernel) <= _FEW_USES:
+    paths, spent, stopped = _search(arrays, advice, least, moves, bound * (1 + gap), seed, deadline)
+    placement = placement_of(sequence, arrays, paths, moves)
+    seconds = total_seconds(sequence, arrays, paths, placement)
+    if seconds > bound * (1 + gap) and not stopped and len(arrays.kernel) <= _FEW_USES:
         report("solving the integer program", 0.8)
-        whole = _solve(times, advice, moves, gap, deadline)
-        others, more, stopped = _search(times, whole, least, moves, bound * (1 + gap), seed, deadline)
-        other = placement_of(sequence, times, others, moves)
-        faster = total_seconds(sequence, times, others, other)
+        whole = _solve(arrays, advice, moves, gap, deadline)
+        others, more, stopped = _search(arrays, whole, least, moves, bound * (1 + gap), seed, deadline)
+        other = placement_of(sequence, arrays, others, moves)
+        faster = total_seconds(sequence, arrays, others, other)
         spent += more
         if faster < seconds:
             placement, seconds = other, faster
     return PlacementSolution(placement, seconds, min(bound, seconds), advice.prices.memory, stopped, {"lives": spent})
 
 
-def _least(sequence: KernelSequence, times: Lifetimes, moves: bool, deadline: float | None) -> Lives:
-    """Lives that fit. Where tensors stay, measured kernels may have to agree on which are fast: only the integer program knows then."""
+def _least(sequence: KernelSequence, arrays: SequenceArrays, moves: bool, deadline: float | None) -> TensorPaths:
+    """Paths that fit. Where tensors stay, measured kernels may have to agree on which are fast: only the integer program knows then."""
     try:
-        return least_lives(sequence, times, moves)
+        return least_paths(sequence, arrays, moves)
     except CapacityError:
-        if moves or not len(times.table):
+        if moves or not len(arrays.table):
             raise
-        program = SparseProgram(times, moves)
+        program = SparseProgram(arrays, moves)
         solved = program.model.solve(deadline, program.integers, 0.0, _NODES)
-        lives = program.lives(solved)[0] if len(solved.values) else None
-        if lives is None or not fits(times, lives):
+        paths = program.paths(solved)[0] if len(solved.values) else None
+        if paths is None or not fits(arrays, paths):
             raise
-        return lives
+        return paths
 
 
 @dataclass(frozen=True, eq=False)
 class _Advice:
-    """Prices, lives as the linear program has them, and for each tensor how far these are from whole."""
+    """Prices, paths as the linear program has them, and for each tensor how far these are from whole."""
 
     prices: Prices
-    lives: Lives | None
+    paths: TensorPaths | None
     doubt: Floats
     interrupted: bool
 
 
-def _relax(times: Lifetimes, live: Ints, moves: bool, deadline: float | None) -> _Advice:
+def _relax(arrays: SequenceArrays, live: Ints, moves: bool, deadline: float | None) -> _Advice:
     """Solve the linear program; without an answer in time, prices of nothing.
 
     It begins with the limits at peaks of the live bytes, and learns of others where its solution exceeds them: few matter, and any prices
     give a valid bound.
     """
-    window = -(-times.kernels // _PEAKS)
-    limited = _peaks((live - times.limit).astype(np.float64), window)
-    advice = _Advice(free_prices(times), None, np.ones(times.tensors), False)
+    window = -(-arrays.kernel_count // _PEAKS)
+    limited = _peaks((live - arrays.limit).astype(np.float64), window)
+    advice = _Advice(free_prices(arrays), None, np.ones(arrays.tensor_count), False)
     for _ in range(_ROUNDS):
-        program = SparseProgram(times, moves, limited)
+        program = SparseProgram(arrays, moves, limited)
         solved = program.model.solve(deadline)
         if not solved.optimal:
             return replace(advice, interrupted=True)
-        advice = _Advice(program.prices(solved), *program.lives(solved), False)
+        advice = _Advice(program.prices(solved), *program.paths(solved), False)
         excess = program.excess(solved)
-        missed = excess > _TOLERATED * times.limit
+        missed = excess > _TOLERATED * arrays.limit
         if not missed.any():
             break
         limited = np.union1d(limited, _peaks(np.where(missed, excess, 0.0), window))
     return advice
 
 
-def _solve(times: Lifetimes, advice: _Advice, moves: bool, gap: float, deadline: float | None) -> _Advice:
-    """Lives from the integer program instead, where it finds some within its budget."""
-    program = SparseProgram(times, moves)
+def _solve(arrays: SequenceArrays, advice: _Advice, moves: bool, gap: float, deadline: float | None) -> _Advice:
+    """Paths from the integer program instead, where it finds some within its budget."""
+    program = SparseProgram(arrays, moves)
     solved = program.model.solve(deadline, program.integers, gap / 2, _NODES)
     if not len(solved.values):
         return replace(advice, interrupted=solved.interrupted)
-    return _Advice(advice.prices, *program.lives(solved), solved.interrupted)
+    return _Advice(advice.prices, *program.paths(solved), solved.interrupted)
 
 
 def _peaks(height: Floats, window: int) -> Ints:
@@ -177,27 +178,25 @@ def _peaks(height: Floats, window: int) -> Ints:
 
 
 def _search(
-    times: Lifetimes, advice: _Advice, least: Lives, moves: bool, goal: float, seed: int, deadline: float | None
-) -> tuple[Lives, int, bool]:
-    """Place tensors as the linear program advises, then improve; also lives found, and whether a deadline or signal ended it."""
-    from loadmaster import _native
-
-    prices, guess = advice.prices, advice.lives or least
-    fast, slow = use_costs(times, prices)
+    arrays: SequenceArrays, advice: _Advice, least: TensorPaths, moves: bool, goal: float, seed: int, deadline: float | None
+) -> tuple[TensorPaths, int, bool]:
+    """Place tensors as the linear program advises, then improve; also paths found, and whether a deadline or signal ended it."""
+    prices, guess = advice.prices, advice.paths or least
+    fast, slow = use_costs(arrays, prices)
     sure = advice.doubt < _SURE
-    order = np.lexsort((np.arange(times.tensors), -times.size, ~sure))
-    found = _native.search_lives(
-        *times.native,
-        (prices.memory, fast, slow),
-        (sure.astype(np.uint8), guess.fast, guess.stays, guess.tail, order),
-        (least.fast, least.stays, least.tail),
-        moves,
-        goal,
-        seed,
-        _LIVES_PER_USE * len(times.kernel),
-        _left(advice, deadline),
+    found = arrays.problem.search(
+        _native.UsePrices(memory=prices.memory, fast=fast, slow=slow),
+        guess=guess,
+        base=least,
+        sure=sure.astype(np.uint8),
+        order=np.lexsort((np.arange(arrays.tensor_count), -arrays.size, ~sure)),
+        moves=moves,
+        goal=goal,
+        seed=seed,
+        nodes=_PATHS_PER_USE * len(arrays.kernel),
+        seconds=_left(advice, deadline),
     )
-    return Lives(*found[:3]), found[4], advice.interrupted or found[5]
+    return found.paths, found.nodes, advice.interrupted or found.stopped
 
 
 def _left(advice: _Advice, deadline: float | None) -> float:

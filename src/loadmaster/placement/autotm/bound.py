@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from loadmaster.placement.autotm.sequence_arrays import Floats, Lifetimes
+from loadmaster.placement.autotm.sequence_arrays import Floats, SequenceArrays
 from loadmaster.placement.autotm.sparse_program import Prices
 
 _SHARE = 2**24
@@ -20,25 +20,24 @@ _WIDE = 120
 """Sums of the native kernel stay below 2 to this power."""
 
 
-def lower_bound(times: Lifetimes, prices: Prices, moves: bool, copies: tuple[Floats, Floats] | None = None) -> float:
+def lower_bound(arrays: SequenceArrays, prices: Prices, moves: bool, copies: tuple[Floats, Floats] | None = None) -> float:
     """Seconds below which no placement comes; valid for all prices, rounded down.
 
     ``copies``: what copies cost at each use, if not the same at all uses of a tensor.
     """
-    from loadmaster import _native
-
     shares = np.floor(prices.shares * _SHARE).astype(np.int32)
-    to_fast, to_slow = copies or (times.to_fast[times.tensor], times.to_slow[times.tensor])
-    shift = _shift(times, prices, float(to_fast.sum() + 2 * to_slow.sum()))
+    to_fast, to_slow = copies or (arrays.to_fast[arrays.tensor], arrays.to_slow[arrays.tensor])
+    shift = _shift(arrays, prices, float(to_fast.sum() + 2 * to_slow.sum()))
     memory = np.floor(np.ldexp(prices.memory, shift)).astype(np.int64)
-    return _native.lagrangian_bound(*times.native_with(to_fast, to_slow), memory, shares, prices.surcharge, prices.noted, shift, moves)
+    problem = arrays.problem_with(to_fast, to_slow) if copies else arrays.problem
+    return problem.bound(memory=memory, shares=shares, surcharge=prices.surcharge, noted=prices.noted, shift=shift, moves=moves)
 
 
-def _shift(times: Lifetimes, prices: Prices, copies: float) -> int:
+def _shift(arrays: SequenceArrays, prices: Prices, copies: float) -> int:
     """How fine the whole numbers can be: units of 2^-shift seconds."""
-    kernels = times.table, times.seconds, times.fast, times.slow[np.isfinite(times.slow)], np.abs(prices.surcharge)
+    kernels = arrays.table, arrays.seconds, arrays.fast, arrays.slow[np.isfinite(arrays.slow)], np.abs(prices.surcharge)
     seconds = copies + sum(float(part[np.isfinite(part)].sum()) for part in kernels)
-    bytes_ = float(times.size.sum()) + float(times.limit.max(initial=0)) + float(times.workspace.sum()) + 1.0
+    bytes_ = float(arrays.size.sum()) + float(arrays.limit.max(initial=0)) + float(arrays.workspace.sum()) + 1.0
     largest = max(seconds, bytes_ * float(prices.memory.sum()), 1e-30)
     dearest = max(float(prices.memory.max(initial=0.0)), 1e-30)
     return max(0, min(_MOST_BITS, _WIDE - math.frexp(largest)[1], 62 - math.frexp(dearest)[1]))

@@ -9,27 +9,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadmaster.core.errors import CapacityError
-from loadmaster.placement.autotm.sequence_arrays import Lifetimes, Lives, least_workspace, placed_lives, spans
+from loadmaster.placement.autotm.sequence_arrays import SequenceArrays, TensorPaths, least_workspace, placed_paths, spans
 from loadmaster.placement.sequence import KernelSequence
 
 _NAMED = 5
 
 
-def least_lives(sequence: KernelSequence, times: Lifetimes, moves: bool) -> Lives:
-    """Lives in which each kernel finds in the fast memory only what it must.
+def least_paths(sequence: KernelSequence, arrays: SequenceArrays, moves: bool) -> TensorPaths:
+    """Paths in which each kernel finds in the fast memory only what it must.
 
     Where tensors may not move, one that must be there once is there always. Raises `CapacityError` where even that exceeds a limit.
     """
-    must = ~np.isfinite(times.slow)
-    workspace = least_workspace(times)
-    for measured in _measured_kernels(times):
-        must[measured.uses], workspace[measured.kernel] = _least_combination(times, measured)
-    lives = _lives(times, must, moves)
-    used = _used(times, lives)
-    short = np.flatnonzero(used + workspace > times.limit)
+    must = ~np.isfinite(arrays.slow)
+    workspace = least_workspace(arrays)
+    for measured in _measured_kernels(arrays):
+        must[measured.uses], workspace[measured.kernel] = _least_combination(arrays, measured)
+    paths = _paths(arrays, must, moves)
+    used = _used(arrays, paths)
+    short = np.flatnonzero(used + workspace > arrays.limit)
     if len(short):
-        raise CapacityError(_complaint(sequence, times, lives, workspace, int(short[np.argmax((used + workspace - times.limit)[short])])))
-    return lives
+        raise CapacityError(_complaint(sequence, arrays, paths, workspace, int(short[np.argmax((used + workspace - arrays.limit)[short])])))
+    return paths
 
 
 class _Measured(NamedTuple):
@@ -42,20 +42,20 @@ class _Measured(NamedTuple):
     workspace: NDArray[np.int64]
 
 
-def _measured_kernels(times: Lifetimes) -> Iterator[_Measured]:
-    for k in np.flatnonzero(np.diff(times.first_entry)).tolist():
-        uses = times.use[times.first_operand[k] : times.first_operand[k + 1]]
-        workspace = times.workspace[times.first_algorithm[k] : times.first_algorithm[k + 1]]
-        table = times.table[times.first_entry[k] : times.first_entry[k + 1]].reshape(len(workspace), -1)
+def _measured_kernels(arrays: SequenceArrays) -> Iterator[_Measured]:
+    for k in np.flatnonzero(np.diff(arrays.first_entry)).tolist():
+        uses = arrays.use[arrays.first_operand[k] : arrays.first_operand[k + 1]]
+        workspace = arrays.workspace[arrays.first_algorithm[k] : arrays.first_algorithm[k + 1]]
+        table = arrays.table[arrays.first_entry[k] : arrays.first_entry[k + 1]].reshape(len(workspace), -1)
         yield _Measured(k, uses, uses[: table.shape[1].bit_length() - 1], table, workspace)
 
 
-def _least_combination(times: Lifetimes, measured: _Measured) -> tuple[NDArray[np.bool_], int]:
+def _least_combination(arrays: SequenceArrays, measured: _Measured) -> tuple[NDArray[np.bool_], int]:
     """Which operands of a measured kernel are fast in the possible combination that takes the least memory, and its workspace."""
     _, uses, tabled, table, workspace = measured
     index = np.arange(table.shape[1])
     fast = ((index[:, None] >> np.arange(len(tabled))) & 1) == 0
-    bytes_ = fast @ times.size[times.tensor[tabled]]
+    bytes_ = fast @ arrays.size[arrays.tensor[tabled]]
     total = np.where(np.isfinite(table), bytes_ + workspace[:, None], np.iinfo(np.int64).max)
     a, best = np.unravel_index(int(total.argmin()), total.shape)
     must = np.zeros(len(uses), dtype=bool)
@@ -63,45 +63,45 @@ def _least_combination(times: Lifetimes, measured: _Measured) -> tuple[NDArray[n
     return must, int(workspace[a])
 
 
-def fits(times: Lifetimes, lives: Lives) -> bool:
+def fits(arrays: SequenceArrays, paths: TensorPaths) -> bool:
     """Whether every kernel has a combination for where its operands are, and room; for tensors that either never move or always do."""
-    workspace, must = least_workspace(times), ~np.isfinite(times.slow)
-    for k, uses, tabled, table, workspaces in _measured_kernels(times):
+    workspace, must = least_workspace(arrays), ~np.isfinite(arrays.slow)
+    for k, uses, tabled, table, workspaces in _measured_kernels(arrays):
         must[uses] = False
-        possible = np.isfinite(table[:, int(((lives.fast[tabled] == 0) << np.arange(len(tabled))).sum())])
+        possible = np.isfinite(table[:, int(((paths.fast[tabled] == 0) << np.arange(len(tabled))).sum())])
         if not possible.any():
             return False
         workspace[k] = workspaces[possible].min()
-    return bool((lives.fast[must] > 0).all()) and bool((_used(times, lives) + workspace <= times.limit).all())
+    return bool((paths.fast[must] > 0).all()) and bool((_used(arrays, paths) + workspace <= arrays.limit).all())
 
 
-def _lives(times: Lifetimes, must: NDArray[np.bool_], moves: bool) -> Lives:
+def _paths(arrays: SequenceArrays, must: NDArray[np.bool_], moves: bool) -> TensorPaths:
     if not moves:
-        always = np.zeros(times.tensors, dtype=bool)
-        always[times.tensor[must]] = True
-        return placed_lives(times, always[times.tensor])
+        always = np.zeros(arrays.tensor_count, dtype=bool)
+        always[arrays.tensor[must]] = True
+        return placed_paths(arrays, always[arrays.tensor])
     nowhere = np.zeros(len(must), dtype=np.uint8)
-    return Lives(must.astype(np.uint8), nowhere, np.zeros(times.tensors, dtype=np.uint8))
+    return TensorPaths(must.astype(np.uint8), nowhere, np.zeros(arrays.tensor_count, dtype=np.uint8))
 
 
-def _used(times: Lifetimes, lives: Lives) -> NDArray[np.int64]:
-    """Bytes that tensors take while each kernel runs, for lives that either never stay in a gap or always do."""
-    change = np.zeros(times.kernels + 1, dtype=np.int64)
-    for t in np.unique(times.tensor[lives.fast > 0]).tolist():
-        for start, end in spans(times, lives, t):
-            change[start] += times.size[t]
-            change[end] -= times.size[t]
+def _used(arrays: SequenceArrays, paths: TensorPaths) -> NDArray[np.int64]:
+    """Bytes that tensors take while each kernel runs, for paths that either never stay in a gap or always do."""
+    change = np.zeros(arrays.kernel_count + 1, dtype=np.int64)
+    for t in np.unique(arrays.tensor[paths.fast > 0]).tolist():
+        for start, end in spans(arrays, paths, t):
+            change[start] += arrays.size[t]
+            change[end] -= arrays.size[t]
     return change.cumsum()[:-1]
 
 
-def _complaint(sequence: KernelSequence, times: Lifetimes, lives: Lives, workspace: NDArray[np.int64], k: int) -> str:
-    there = [t for t in range(times.tensors) if any(start <= k < end for start, end in spans(times, lives, t))]
-    there.sort(key=lambda t: (-int(times.size[t]), t))
-    largest = ", ".join(f"{sequence.tensors[t].name!r} ({int(times.size[t])} bytes)" for t in there[:_NAMED])
+def _complaint(sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths, workspace: NDArray[np.int64], k: int) -> str:
+    there = [t for t in range(arrays.tensor_count) if any(start <= k < end for start, end in spans(arrays, paths, t))]
+    there.sort(key=lambda t: (-int(arrays.size[t]), t))
+    largest = ", ".join(f"{sequence.tensors[t].name!r} ({int(arrays.size[t])} bytes)" for t in there[:_NAMED])
     more = f" and {len(there) - _NAMED} more" if len(there) > _NAMED else ""
-    needed = int(times.size[there].sum()) + int(workspace[k])
+    needed = int(arrays.size[there].sum()) + int(workspace[k])
     what = f"its tensors: {largest}{more}" if there else "no tensors"
     return (
-        f"kernel {sequence.kernels[k].name!r} needs {needed} bytes of fast memory and may take {int(times.limit[k])}: "
-        f"a workspace of {int(workspace[k])} bytes, and {what}: allow {needed - int(times.limit[k])} bytes more, or split the kernel"
+        f"kernel {sequence.kernels[k].name!r} needs {needed} bytes of fast memory and may take {int(arrays.limit[k])}: "
+        f"a workspace of {int(workspace[k])} bytes, and {what}: allow {needed - int(arrays.limit[k])} bytes more, or split the kernel"
     )

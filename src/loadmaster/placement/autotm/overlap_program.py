@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from loadmaster.placement.autotm.bound import lower_bound
 from loadmaster.placement.autotm.linear_model import Solved
-from loadmaster.placement.autotm.sequence_arrays import Floats, Ints, Life, Lifetimes
+from loadmaster.placement.autotm.sequence_arrays import Floats, Ints, LiveRange, SequenceArrays
 from loadmaster.placement.autotm.sparse_program import Prices, SparseProgram
 from loadmaster.placement.sequence import CopyLink
 
@@ -50,10 +50,10 @@ class EnginePrices:
 class OverlapProgram(SparseProgram):
     """The program of one sequence and its limits in the solver's hands."""
 
-    def __init__(self, times: Lifetimes, link: CopyLink) -> None:
+    def __init__(self, arrays: SequenceArrays, link: CopyLink) -> None:
         self._parts: list[tuple[Ints, Ints, Floats]] = []
-        nothing = np.zeros(times.tensors)
-        super().__init__(replace(times, to_fast=nothing, to_slow=nothing), True)
+        nothing = np.zeros(arrays.tensor_count)
+        super().__init__(replace(arrays, to_fast=nothing, to_slow=nothing), True)
         self.link = link
         self._queue()
         self._pool()
@@ -72,29 +72,29 @@ class OverlapProgram(SparseProgram):
 
     def _queue(self) -> None:
         """Bytes that wait to be copied out, at every position: those that leave after the kernel before, less those copied."""
-        times, model, positions = self.times, self.model, self.times.kernels + 1
+        arrays, model, positions = self.arrays, self.model, self.arrays.kernel_count + 1
         self.waiting = model.columns(np.zeros(positions), 0.0, np.append(np.full(positions - 1, np.inf), 0.0))
-        self.drained = model.columns(np.zeros(times.kernels), 0.0, np.inf)
+        self.drained = model.columns(np.zeros(arrays.kernel_count), 0.0, np.inf)
         self.block_out = model.columns(np.full(positions, self._byte / self.link.to_slow / self._second), 0.0, np.inf)
         rows = model.rows(np.zeros(positions), np.zeros(positions))
         model.entries(rows, self.waiting, np.ones(positions))
         model.entries(rows[1:], self.waiting[:-1], np.full(positions - 1, -1.0))
-        model.entries(rows[1:], self.drained, np.ones(times.kernels))
+        model.entries(rows[1:], self.drained, np.ones(arrays.kernel_count))
         model.entries(rows, self.block_out, np.ones(positions))
         # Those that leave were dirty after a use and do not stay dirty until the next one that needs them.
         stays = np.flatnonzero((self.dirty != _NONE) & (self.before != _NONE))
         ends = np.flatnonzero(self.tail != _NONE)
-        leaves = np.concatenate([self.before[stays], times.first[ends + 1] - 1])
-        share = times.size[times.tensor[leaves]] / self._byte
-        at = rows[times.kernel[leaves] + 1]
+        leaves = np.concatenate([self.before[stays], arrays.first[ends + 1] - 1])
+        share = arrays.size[arrays.tensor[leaves]] / self._byte
+        at = rows[arrays.kernel[leaves] + 1]
         for column in self._dirty_after(leaves):
             model.entries(at, column, -share)
         model.entries(at, np.concatenate([self.dirty[stays], self.tail[ends]]), share)
-        self._occupy(np.arange(times.kernels), self.waiting[:-1])
+        self._occupy(np.arange(arrays.kernel_count), self.waiting[:-1])
 
     def _pool(self) -> None:
         """Bytes that have come back and wait for the kernel that needs them, after each kernel has taken its own."""
-        times, model, kernels = self.times, self.model, self.times.kernels
+        arrays, model, kernels = self.arrays, self.model, self.arrays.kernel_count
         self.arrived = model.columns(np.zeros(kernels), 0.0, np.inf)
         self.fetched = model.columns(np.zeros(kernels), 0.0, np.inf)
         self.block_in = model.columns(np.full(kernels, self._byte / self.link.to_fast / self._second), 0.0, np.inf)
@@ -103,8 +103,8 @@ class OverlapProgram(SparseProgram):
         model.entries(rows[1:], self.arrived[:-1], np.full(kernels - 1, -1.0))
         model.entries(rows[1:], self.fetched[:-1], np.full(kernels - 1, -1.0))
         model.entries(rows, self.block_in, np.full(kernels, -1.0))
-        reads = np.flatnonzero(times.reads)
-        model.entries(rows[times.kernel[reads]], self.arrives[reads], times.size[times.tensor[reads]] / self._byte)
+        reads = np.flatnonzero(arrays.reads)
+        model.entries(rows[arrays.kernel[reads]], self.arrives[reads], arrays.size[arrays.tensor[reads]] / self._byte)
         self._occupy(np.arange(kernels), self.arrived)
         self._occupy(np.arange(kernels), self.fetched)
 
@@ -115,7 +115,7 @@ class OverlapProgram(SparseProgram):
 
     def _engines(self) -> None:
         """No engine works for longer than a kernel and the wait after it."""
-        model, link, kernels = self.model, self.link, self.times.kernels
+        model, link, kernels = self.model, self.link, self.arrays.kernel_count
         stalls = model.columns(np.ones(kernels), 0.0, np.inf)
         out, back = self._byte / self._second / np.array([link.asynchronous_to_slow, link.asynchronous_to_fast])
         work = [(self.drained, out), (self.fetched, back)]
@@ -151,37 +151,37 @@ class OverlapProgram(SparseProgram):
         return EnginePrices(replace(places, shares=np.maximum(shares, 0.0)), engines[0], engines[-1], len(engines) == 1)
 
 
-def weighted(times: Lifetimes, prices: EnginePrices) -> Lifetimes:
+def weighted(arrays: SequenceArrays, prices: EnginePrices) -> SequenceArrays:
     """Kernels' seconds as they count at these prices, rounded down."""
     weight = prices.time
-    algorithms = weight[np.repeat(np.arange(times.kernels), np.diff(times.first_algorithm))]
-    entries = weight[np.repeat(np.arange(times.kernels), np.diff(times.first_entry))]
-    of_uses = weight[times.kernel]
+    algorithms = weight[np.repeat(np.arange(arrays.kernel_count), np.diff(arrays.first_algorithm))]
+    entries = weight[np.repeat(np.arange(arrays.kernel_count), np.diff(arrays.first_entry))]
+    of_uses = weight[arrays.kernel]
 
     def scaled(seconds: Floats, weights: Floats) -> Floats:
         finite = np.isfinite(seconds)
         return np.where(finite, np.nextafter(np.where(finite, seconds, 0.0) * weights, 0.0), np.inf)
 
     return replace(
-        times,
-        seconds=scaled(times.seconds, algorithms),
-        table=scaled(times.table, entries),
-        fast=scaled(times.fast, of_uses),
-        slow=scaled(times.slow, of_uses),
+        arrays,
+        seconds=scaled(arrays.seconds, algorithms),
+        table=scaled(arrays.table, entries),
+        fast=scaled(arrays.fast, of_uses),
+        slow=scaled(arrays.slow, of_uses),
     )
 
 
-def copy_costs(times: Lifetimes, bytes_: Ints, link: CopyLink, prices: EnginePrices) -> tuple[Floats, Floats]:
+def copy_costs(arrays: SequenceArrays, bytes_: Ints, link: CopyLink, prices: EnginePrices) -> tuple[Floats, Floats]:
     """What a copy back before each use and a copy out after it cost at best: by an engine, while memory is paid for, or between kernels.
 
     The true cost of a byte is at least the cheapest way to bring or take one byte, and a tensor's room at least its bytes. Shapes (uses,).
     """
     out, back = _leaving(link, prices, 1), _returning(link, prices, 1)
-    cyclic = (times.life == Life.CYCLIC)[times.tensor]
-    to_slow = np.where(cyclic, _leaving(link, prices, 2)[times.kernel + 1], out[times.kernel + 1])
-    to_fast = np.where(cyclic, _returning(link, prices, 2)[times.kernel], back[times.kernel])
-    size = (bytes_[times.tensor] * (1 - 1e-12)).astype(np.float64)
-    leaving = np.minimum(to_slow, _while_used(times, link, prices))
+    cyclic = (arrays.live_range == LiveRange.CYCLIC)[arrays.tensor]
+    to_slow = np.where(cyclic, _leaving(link, prices, 2)[arrays.kernel + 1], out[arrays.kernel + 1])
+    to_fast = np.where(cyclic, _returning(link, prices, 2)[arrays.kernel], back[arrays.kernel])
+    size = (bytes_[arrays.tensor] * (1 - 1e-12)).astype(np.float64)
+    leaving = np.minimum(to_slow, _while_used(arrays, link, prices))
     return (size * to_fast).astype(np.float64), (size * leaving).astype(np.float64)
 
 
@@ -211,18 +211,18 @@ def _returning(link: CopyLink, prices: EnginePrices, rounds: int) -> Floats:
     return back
 
 
-def _while_used(times: Lifetimes, link: CopyLink, prices: EnginePrices) -> Floats:
+def _while_used(arrays: SequenceArrays, link: CopyLink, prices: EnginePrices) -> Floats:
     """The least that it costs a byte to be copied out between the last write of a tensor and the end of each use; shape (uses,).
 
     A dirty tensor may be copied as soon as nothing changes it, though it stays in use. Inputs are dirty from the start; weights may have
     been so since the step before.
     """
     cost, blocking = prices.to_slow / link.asynchronous_to_slow, 1.0 / link.to_slow
-    cheapest = np.full(len(times.kernel), np.inf)
-    kernel, writes = times.kernel.tolist(), times.writes.tolist()
-    for begin, end, life in zip(times.first.tolist(), times.first[1:].tolist(), times.life.tolist(), strict=False):
+    cheapest = np.full(len(arrays.kernel), np.inf)
+    kernel, writes = arrays.kernel.tolist(), arrays.writes.tolist()
+    for begin, end, live_range in zip(arrays.first.tolist(), arrays.first[1:].tolist(), arrays.live_range.tolist(), strict=False):
         low = blocking
-        if life == Life.CYCLIC:
+        if live_range == LiveRange.CYCLIC:
             last = max((u for u in range(begin, end) if writes[u]), default=None)
             low = low if last is None else min(low, float(cost[kernel[last] + 1 :].min(initial=np.inf)))
         since = 0
@@ -234,6 +234,6 @@ def _while_used(times: Lifetimes, link: CopyLink, prices: EnginePrices) -> Float
     return cheapest
 
 
-def overlap_bound(times: Lifetimes, bytes_: Ints, link: CopyLink, prices: EnginePrices) -> float:
+def overlap_bound(arrays: SequenceArrays, bytes_: Ints, link: CopyLink, prices: EnginePrices) -> float:
     """Seconds below which no placement comes whose copies may block or overlap computation; valid for all prices."""
-    return lower_bound(weighted(times, prices), prices.places, True, copy_costs(times, bytes_, link, prices))
+    return lower_bound(weighted(arrays, prices), prices.places, True, copy_costs(arrays, bytes_, link, prices))

@@ -1,7 +1,7 @@
-"""Lives of tensors as paths through AutoTM's flow networks (ASPLOS 2020, section 4.2), in arrays.
+"""Paths of tensors through AutoTM's flow networks (ASPLOS 2020, section 4.2), in arrays.
 
 A tensor's reference points are its uses. At each use it is in the fast memory or in the slow one, and in the gap before each use it stays
-in the fast memory or not: that is a *life*. The copies follow from it, because where copies block computation they cost the same at any
+in the fast memory or not: that is its *path*. The copies follow from it, because where copies block computation they cost the same at any
 time, so that leaving right after a use and returning right before one is never worse:
 
 - leaving costs a copy unless a slow copy is valid, or the next use overwrites the tensor without reading it, or nobody uses it again
@@ -18,10 +18,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from loadmaster import _native
 from loadmaster.core.errors import PlacementError
 from loadmaster.placement.decisions import Move, Stay, TensorPlacement
 from loadmaster.placement.sequence import KernelSequence, StoredKind
@@ -29,10 +31,11 @@ from loadmaster.placement.sequence import KernelSequence, StoredKind
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bits = NDArray[np.uint8]
+TensorPaths = _native.TensorPaths
 
 
-class Life(IntEnum):
-    """How a tensor's life begins and ends."""
+class LiveRange(IntEnum):
+    """How a tensor's live range begins and ends."""
 
     CYCLIC = 0
     INPUT = 1
@@ -40,22 +43,22 @@ class Life(IntEnum):
     OUTPUT = 3
 
 
-_LIFE = {
-    StoredKind.WEIGHT: Life.CYCLIC,
-    StoredKind.INPUT: Life.INPUT,
-    StoredKind.INTERMEDIATE: Life.INNER,
-    StoredKind.OUTPUT: Life.OUTPUT,
+_LIVE_RANGE = {
+    StoredKind.WEIGHT: LiveRange.CYCLIC,
+    StoredKind.INPUT: LiveRange.INPUT,
+    StoredKind.INTERMEDIATE: LiveRange.INNER,
+    StoredKind.OUTPUT: LiveRange.OUTPUT,
 }
 
 
 @dataclass(frozen=True, eq=False)
-class Lifetimes:
-    """A sequence as arrays. Uses are numbered tensor by tensor, operands and algorithms kernel by kernel.
+class SequenceArrays:
+    """A kernel sequence as arrays. Uses are numbered tensor by tensor, operands and algorithms kernel by kernel.
 
     Attributes
     ----------
-    first, life, size, to_fast, to_slow
-        Of each tensor: its first use (one entry more than tensors), `Life`, padded bytes, seconds of a copy each way.
+    first, live_range, size, to_fast, to_slow
+        Of each tensor: its first use (one entry more than tensors), `LiveRange`, padded bytes, seconds of a copy each way.
     kernel, operand, reads, writes, fast, slow, tensor, following
         Of each use: its kernel, operand number, whether it needs the old bytes and changes them, seconds in either memory, its tensor, and
         the use after it (round the end for weights; itself if there is none).
@@ -66,7 +69,7 @@ class Lifetimes:
     """
 
     first: Ints
-    life: Bits
+    live_range: Bits
     size: Ints
     to_fast: Floats
     to_slow: Floats
@@ -88,43 +91,43 @@ class Lifetimes:
     following: Ints
 
     @property
-    def tensors(self) -> int:
+    def tensor_count(self) -> int:
         """How many tensors there are."""
         return len(self.size)
 
     @property
-    def kernels(self) -> int:
+    def kernel_count(self) -> int:
         """How many kernels there are."""
         return len(self.limit)
 
-    @property
-    def native(self) -> tuple[tuple[NDArray[np.generic], ...], tuple[NDArray[np.generic], ...]]:
-        """Tensors and kernels as the native kernels take them."""
-        return self.native_with(self.to_fast[self.tensor], self.to_slow[self.tensor])
+    @cached_property
+    def problem(self) -> _native.PlacementProblem:
+        """The sequence as native code searches it, checked once."""
+        return self.problem_with(self.to_fast[self.tensor], self.to_slow[self.tensor])
 
-    def native_with(self, to_fast: Floats, to_slow: Floats) -> tuple[tuple[NDArray[np.generic], ...], tuple[NDArray[np.generic], ...]]:
+    def problem_with(self, to_fast: Floats, to_slow: Floats) -> _native.PlacementProblem:
         """The same where a copy back before each use and a copy out after it cost these seconds, shape (uses,) each."""
-        tensors = (self.first, self.life, self.size, self.kernel, self.operand, self.reads, self.writes)
-        kernels = (
-            self.limit,
-            self.first_operand,
-            self.use,
-            self.first_algorithm,
-            self.seconds,
-            self.workspace,
-            self.first_entry,
-            self.table,
+        return _native.PlacementProblem(
+            first=self.first,
+            live_range=self.live_range,
+            size=self.size,
+            kernel=self.kernel,
+            operand=self.operand,
+            reads=self.reads,
+            writes=self.writes,
+            fast=self.fast,
+            slow=self.slow,
+            to_fast=to_fast,
+            to_slow=to_slow,
+            limit=self.limit,
+            first_operand=self.first_operand,
+            use=self.use,
+            first_algorithm=self.first_algorithm,
+            seconds=self.seconds,
+            workspace=self.workspace,
+            first_entry=self.first_entry,
+            table=self.table,
         )
-        return (*tensors, self.fast, self.slow, to_fast, to_slow), kernels
-
-
-@dataclass(frozen=True, eq=False)
-class Lives:
-    """A life for every tensor: in the fast memory at each use, in the gap before each use, and after the last use of each tensor."""
-
-    fast: Bits
-    stays: Bits
-    tail: Bits
 
 
 def checked_limits(sequence: KernelSequence, limits: NDArray[np.int64]) -> Ints:
@@ -135,7 +138,7 @@ def checked_limits(sequence: KernelSequence, limits: NDArray[np.int64]) -> Ints:
     return limits
 
 
-def lifetimes(sequence: KernelSequence, limits: Ints) -> Lifetimes:
+def sequence_arrays(sequence: KernelSequence, limits: Ints) -> SequenceArrays:
     """Arrays of ``sequence`` under ``limits``, shape (kernels,). O(operands)."""
     kernels, tensors, link = sequence.kernels, sequence.tensors, sequence.link
     operands = [operand for kernel in kernels for operand in kernel.operands]
@@ -145,17 +148,17 @@ def lifetimes(sequence: KernelSequence, limits: Ints) -> Lifetimes:
     use = np.empty(len(operands), dtype=np.int64)
     use[order] = np.arange(len(operands))
     first = np.searchsorted(owner[order], np.arange(len(tensors) + 1)).astype(np.int64)
-    life = np.array([_LIFE[tensor.kind] for tensor in tensors], dtype=np.uint8)
+    live_range = np.array([_LIVE_RANGE[tensor.kind] for tensor in tensors], dtype=np.uint8)
     following = np.arange(1, len(operands) + 1)
     used = np.flatnonzero(np.diff(first))
-    following[first[used + 1] - 1] = np.where(life[used] == Life.CYCLIC, first[used], first[used + 1] - 1)
+    following[first[used + 1] - 1] = np.where(live_range[used] == LiveRange.CYCLIC, first[used], first[used + 1] - 1)
     kernel_of = np.repeat(np.arange(len(kernels)), np.diff(first_operand))
     bytes_ = np.array([tensor.bytes for tensor in tensors], dtype=np.float64)
     algorithms = [algorithm for kernel in kernels for algorithm in kernel.algorithms]
     tables = [np.ravel(kernel.measured) if kernel.measured is not None else np.empty(0) for kernel in kernels]
-    return Lifetimes(
+    return SequenceArrays(
         first=first,
-        life=life,
+        live_range=live_range,
         size=sequence.sizes,
         to_fast=bytes_ / link.to_fast,
         to_slow=bytes_ / link.to_slow,
@@ -178,120 +181,122 @@ def lifetimes(sequence: KernelSequence, limits: Ints) -> Lifetimes:
     )
 
 
-def placement_of(sequence: KernelSequence, times: Lifetimes, lives: Lives, moves: bool) -> TensorPlacement:
-    """Stays, copies and algorithms of ``lives``: every kernel runs the fastest algorithm whose workspace fits. O(uses + stays)."""
+def placement_of(sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths, moves: bool) -> TensorPlacement:
+    """Stays, copies and algorithms of ``paths``: every kernel runs the fastest algorithm whose workspace fits. O(uses + stays)."""
     stays: list[Stay] = []
     copies: list[Move] = []
-    fast, staying, tail = lives.fast.tolist(), lives.stays.tolist(), lives.tail.tolist()
-    for t in range(times.tensors):
-        begin, end = int(times.first[t]), int(times.first[t + 1])
+    fast, staying, tail = paths.fast.tolist(), paths.stays.tolist(), paths.tail.tolist()
+    for t in range(arrays.tensor_count):
+        begin, end = int(arrays.first[t]), int(arrays.first[t + 1])
         if begin < end:
-            stays += [Stay(t, start, stop) for start, stop in _spans(times, t, fast[begin:end], staying[begin:end], tail[t])]
+            stays += [Stay(t, start, stop) for start, stop in _spans(arrays, t, fast[begin:end], staying[begin:end], tail[t])]
             if moves:
-                copies += _copies(times, t, fast[begin:end], staying[begin:end], tail[t])
+                copies += _copies(arrays, t, fast[begin:end], staying[begin:end], tail[t])
     # Copies that make room come before copies that need it.
     copies.sort(key=lambda move: (move.start, move.to_fast, move.tensor))
     placed = TensorPlacement(tuple(stays), tuple(copies), ())
-    return TensorPlacement(placed.stays, placed.moves, _algorithms(sequence, times, lives, placed))
+    return TensorPlacement(placed.stays, placed.moves, _algorithms(sequence, arrays, paths, placed))
 
 
-def least_workspace(times: Lifetimes) -> Ints:
+def least_workspace(arrays: SequenceArrays) -> Ints:
     """Bytes of the smallest workspace of each kernel, shape (kernels,)."""
-    least: Ints = np.minimum.reduceat(times.workspace, times.first_algorithm[:-1])
+    least: Ints = np.minimum.reduceat(arrays.workspace, arrays.first_algorithm[:-1])
     return least
 
 
-def least_seconds(times: Lifetimes) -> Floats:
+def least_seconds(arrays: SequenceArrays) -> Floats:
     """Arithmetic of the fastest algorithm of each kernel, shape (kernels,)."""
-    least: Floats = np.minimum.reduceat(times.seconds, times.first_algorithm[:-1])
+    least: Floats = np.minimum.reduceat(arrays.seconds, arrays.first_algorithm[:-1])
     return least
 
 
-def placed_lives(times: Lifetimes, fast: NDArray[np.bool_]) -> Lives:
-    """Lives of tensors that never move, from the place of each use."""
+def placed_paths(arrays: SequenceArrays, fast: NDArray[np.bool_]) -> TensorPaths:
+    """Paths of tensors that never move, from the place of each use."""
     there = fast.astype(np.uint8)
-    stays, tail = there.copy(), np.zeros(times.tensors, dtype=np.uint8)
-    used = np.flatnonzero(np.diff(times.first) > 0)
-    begins, life = times.first[used], times.life[used]
-    tail[used] = there[begins] * ((life == Life.CYCLIC) | (life == Life.OUTPUT))
-    stays[begins[(life == Life.INNER) | (life == Life.OUTPUT)]] = 0
-    return Lives(there, stays, tail)
+    stays, tail = there.copy(), np.zeros(arrays.tensor_count, dtype=np.uint8)
+    used = np.flatnonzero(np.diff(arrays.first) > 0)
+    begins, live_range = arrays.first[used], arrays.live_range[used]
+    tail[used] = there[begins] * ((live_range == LiveRange.CYCLIC) | (live_range == LiveRange.OUTPUT))
+    stays[begins[(live_range == LiveRange.INNER) | (live_range == LiveRange.OUTPUT)]] = 0
+    return TensorPaths(there, stays, tail)
 
 
-def spans(times: Lifetimes, lives: Lives, t: int) -> list[tuple[int, int]]:
+def spans(arrays: SequenceArrays, paths: TensorPaths, t: int) -> list[tuple[int, int]]:
     """Spans of kernels, half open, during which tensor ``t`` is in the fast memory."""
-    mine = slice(int(times.first[t]), int(times.first[t + 1]))
+    mine = slice(int(arrays.first[t]), int(arrays.first[t + 1]))
     if mine.start == mine.stop:
         return []
-    return _spans(times, t, lives.fast[mine].tolist(), lives.stays[mine].tolist(), int(lives.tail[t]))
+    return _spans(arrays, t, paths.fast[mine].tolist(), paths.stays[mine].tolist(), int(paths.tail[t]))
 
 
-def used_bytes(times: Lifetimes, placement: TensorPlacement) -> Ints:
+def used_bytes(arrays: SequenceArrays, placement: TensorPlacement) -> Ints:
     """Bytes that tensors take in the fast memory while each kernel runs, shape (kernels,)."""
-    change = np.zeros(times.kernels + 1, dtype=np.int64)
+    change = np.zeros(arrays.kernel_count + 1, dtype=np.int64)
     for stay in placement.stays:
-        change[stay.start] += times.size[stay.tensor]
-        change[stay.end] -= times.size[stay.tensor]
+        change[stay.start] += arrays.size[stay.tensor]
+        change[stay.end] -= arrays.size[stay.tensor]
     return change.cumsum()[:-1]
 
 
-def total_seconds(sequence: KernelSequence, times: Lifetimes, lives: Lives, placement: TensorPlacement) -> float:
+def total_seconds(sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths, placement: TensorPlacement) -> float:
     """Seconds of all kernels, one after another, with the copies between them."""
-    slow, bounds = (lives.fast[times.use] == 0).tolist(), times.first_operand.tolist()
+    slow, bounds = (paths.fast[arrays.use] == 0).tolist(), arrays.first_operand.tolist()
     kernels = zip(sequence.kernels, placement.algorithms, bounds, bounds[1:], strict=False)
     seconds = [kernel.seconds(slow[begin:end], algorithm) for kernel, algorithm, begin, end in kernels]
-    return math.fsum(seconds + [float((times.to_fast if move.to_fast else times.to_slow)[move.tensor]) for move in placement.moves])
+    return math.fsum(seconds + [float((arrays.to_fast if move.to_fast else arrays.to_slow)[move.tensor]) for move in placement.moves])
 
 
 def _offsets(lengths: list[int]) -> Ints:
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
 
 
-def _spans(times: Lifetimes, t: int, fast: list[int], stays: list[int], tail: int) -> list[tuple[int, int]]:
+def _spans(arrays: SequenceArrays, t: int, fast: list[int], stays: list[int], tail: int) -> list[tuple[int, int]]:
     """Spans of kernels with the tensor in the fast memory: adjacent ones are one stay unless the tensor left in between."""
+    # As `spans` in src/native/placement/search.cpp.
     spans: list[tuple[int, int]] = []
-    kernel = times.kernel[times.first[t] : times.first[t + 1]].tolist()
-    life = times.life[t]
+    kernel = arrays.kernel[arrays.first[t] : arrays.first[t + 1]].tolist()
+    live_range = arrays.live_range[t]
     for i, k in enumerate(kernel):
         if not fast[i]:
             continue
         if stays[i] and i > 0:
             spans[-1] = (spans[-1][0], k + 1)
         else:
-            spans.append((0 if stays[i] and life in (Life.CYCLIC, Life.INPUT) else k, k + 1))
+            spans.append((0 if stays[i] and live_range in (LiveRange.CYCLIC, LiveRange.INPUT) else k, k + 1))
     if tail:
-        spans[-1] = (spans[-1][0], times.kernels)
+        spans[-1] = (spans[-1][0], arrays.kernel_count)
     return spans
 
 
-def _copies(times: Lifetimes, t: int, fast: list[int], stays: list[int], tail: int) -> list[Move]:
-    """Copies of one tensor's life."""
-    begin, end = int(times.first[t]), int(times.first[t + 1])
-    kernel, life = times.kernel[begin:end].tolist(), times.life[t]
-    reads, writes = times.reads[begin:end].tolist(), times.writes[begin:end].tolist()
+def _copies(arrays: SequenceArrays, t: int, fast: list[int], stays: list[int], tail: int) -> list[Move]:
+    """Copies of one tensor's path."""
+    # As `copies` in src/native/placement/search.cpp; tests/test_twins.py holds the two together.
+    begin, end = int(arrays.first[t]), int(arrays.first[t + 1])
+    kernel, live_range = arrays.kernel[begin:end].tolist(), arrays.live_range[t]
+    reads, writes = arrays.reads[begin:end].tolist(), arrays.writes[begin:end].tolist()
     copies: list[Move] = []
-    dirty = bool(life == Life.INPUT and stays[0])
+    dirty = bool(live_range == LiveRange.INPUT and stays[0])
     # Going round once finds the state in which a weight begins.
-    for _ in range(2 if life == Life.CYCLIC else 1):
+    for _ in range(2 if live_range == LiveRange.CYCLIC else 1):
         copies = []
         for i, k in enumerate(kernel):
             if not stays[i]:
-                if dirty and (reads[i] or (i == 0 and life == Life.CYCLIC)):
+                if dirty and (reads[i] or (i == 0 and live_range == LiveRange.CYCLIC)):
                     left = kernel[i - 1] + 1
                     copies.append(Move(t, False, left, left))
                 if fast[i] and reads[i]:
                     copies.append(Move(t, True, k, k))
                 dirty = False
             dirty |= bool(fast[i] and writes[i])
-    if life == Life.OUTPUT and dirty and not tail:
+    if live_range == LiveRange.OUTPUT and dirty and not tail:
         copies.append(Move(t, False, kernel[-1] + 1, kernel[-1] + 1))
     return copies
 
 
-def _algorithms(sequence: KernelSequence, times: Lifetimes, lives: Lives, placement: TensorPlacement) -> tuple[int, ...]:
-    free = (times.limit - used_bytes(times, placement)).tolist()
-    bounds, slow = times.first_operand.tolist(), (lives.fast[times.use] == 0).tolist()
-    chosen = [0] * times.kernels
+def _algorithms(sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths, placement: TensorPlacement) -> tuple[int, ...]:
+    free = (arrays.limit - used_bytes(arrays, placement)).tolist()
+    bounds, slow = arrays.first_operand.tolist(), (paths.fast[arrays.use] == 0).tolist()
+    chosen = [0] * arrays.kernel_count
     for k, kernel in enumerate(sequence.kernels):
         if len(kernel.algorithms) > 1:
             in_slow = slow[bounds[k] : bounds[k + 1]]

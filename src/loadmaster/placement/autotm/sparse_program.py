@@ -2,12 +2,12 @@
 
 It differs from the published one (`published_program`) in three ways, and allows the same placements:
 
-- A life needs three variables per use, not one per edge: whether the tensor arrives, or has stayed dirty, or has stayed clean. Leaving is
+- A path needs three variables per use, not one per edge: whether the tensor arrives, or has stayed dirty, or has stayed clean. Leaving is
   what remains.
 - Combinations of places are told apart only for operands that matter to a kernel's time, and where there are few; else, as its time is a
   maximum of sums, three rows say so.
 - The row for the memory at a kernel holds what changed since the kernel before it, and the occupancy of both, instead of every tensor that
-  lives then: a tensor that lives for a thousand kernels has a handful of entries, not a thousand.
+  paths then: a tensor that lives for a thousand kernels has a handful of entries, not a thousand.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from loadmaster.placement.autotm.sequence_arrays import (
     Bits,
     Floats,
     Ints,
-    Life,
-    Lifetimes,
-    Lives,
+    LiveRange,
+    SequenceArrays,
+    TensorPaths,
     least_seconds,
     least_workspace,
-    placed_lives,
+    placed_paths,
 )
 
 _NONE = -1
@@ -59,18 +59,20 @@ class Prices:
     noted: Bits
 
 
-def free_prices(times: Lifetimes) -> Prices:
+def free_prices(arrays: SequenceArrays) -> Prices:
     """Memory costs nothing, and kernels take as long as their arithmetic."""
-    uses = len(times.kernel)
-    return Prices(np.zeros(times.kernels), np.tile([1.0, 0.0, 0.0], (times.kernels, 1)), np.zeros(uses), np.zeros(uses, dtype=np.uint8))
+    uses = len(arrays.kernel)
+    return Prices(
+        np.zeros(arrays.kernel_count), np.tile([1.0, 0.0, 0.0], (arrays.kernel_count, 1)), np.zeros(uses), np.zeros(uses, dtype=np.uint8)
+    )
 
 
-def use_costs(times: Lifetimes, prices: Prices) -> tuple[Floats, Floats]:
+def use_costs(arrays: SequenceArrays, prices: Prices) -> tuple[Floats, Floats]:
     """Seconds that each use is charged in the fast memory and in the slow one at these prices, shape (uses,) each."""
-    shares = prices.shares[times.kernel]
-    fast = times.fast * shares[:, 1]
-    slow = np.where(np.isfinite(times.slow), times.slow, 0.0) * shares[:, 2]
-    combined = ((np.diff(times.first_entry) > 0) | (np.bincount(times.kernel, prices.noted, times.kernels) > 0))[times.kernel]
+    shares = prices.shares[arrays.kernel]
+    fast = arrays.fast * shares[:, 1]
+    slow = np.where(np.isfinite(arrays.slow), arrays.slow, 0.0) * shares[:, 2]
+    combined = ((np.diff(arrays.first_entry) > 0) | (np.bincount(arrays.kernel, prices.noted, arrays.kernel_count) > 0))[arrays.kernel]
     fast[combined], slow[combined] = 0.0, prices.surcharge[combined]
     return fast, slow
 
@@ -82,27 +84,27 @@ class SparseProgram:
     Combinations of places are told apart in computed kernels where at most ``apart`` operands matter.
     """
 
-    def __init__(self, times: Lifetimes, moves: bool, limited: Ints | None = None, apart: int = TOLD_APART) -> None:
-        self.times, self.moves, self.apart = times, moves, apart
-        several = np.flatnonzero(np.diff(times.first_algorithm) > 1)
-        self.limited = np.arange(times.kernels) if limited is None else np.union1d(limited, several)
+    def __init__(self, arrays: SequenceArrays, moves: bool, limited: Ints | None = None, apart: int = TOLD_APART) -> None:
+        self.arrays, self.moves, self.apart = arrays, moves, apart
+        several = np.flatnonzero(np.diff(arrays.first_algorithm) > 1)
+        self.limited = np.arange(arrays.kernel_count) if limited is None else np.union1d(limited, several)
         self._changes: list[tuple[Ints, Ints, Floats]] = []
         self.model = LinearModel()
-        self._second = max(float(least_seconds(times).mean()), 1e-12)
-        self._byte = max(float(times.size.max(initial=1)), 1.0)
-        self._measured = np.diff(times.first_entry) > 0
-        self._lives()
+        self._second = max(float(least_seconds(arrays).mean()), 1e-12)
+        self._byte = max(float(arrays.size.max(initial=1)), 1.0)
+        self._measured = np.diff(arrays.first_entry) > 0
+        self._paths()
         self._memory()
         self._kernels()
 
-    # --- lives ----------------------------------------------------------------------------------------------------------------------
+    # --- paths ----------------------------------------------------------------------------------------------------------------------
 
-    def _lives(self) -> None:
+    def _paths(self) -> None:
         if self.moves:
             self._moving()
         else:
             self._placed_once()
-        must = ~np.isfinite(self.times.slow) & ~self._measured[self.times.kernel]
+        must = ~np.isfinite(self.arrays.slow) & ~self._measured[self.arrays.kernel]
         at_most = np.where(must, 1.0, -np.inf)
         columns = np.stack([self.arrives, self.dirty, self.clean])
         rows = self.model.rows(at_most, np.ones(len(must)))
@@ -110,34 +112,34 @@ class SparseProgram:
             self.model.entries(rows, column, np.ones(len(rows)))
 
     def _moving(self) -> None:
-        times, model = self.times, self.model
-        uses = np.arange(len(times.kernel))
-        begins = times.first[:-1][np.diff(times.first) > 0]
+        arrays, model = self.arrays, self.model
+        uses = np.arange(len(arrays.kernel))
+        begins = arrays.first[:-1][np.diff(arrays.first) > 0]
         is_first = np.zeros(len(uses), dtype=bool)
         is_first[begins] = True
         before = np.full(len(uses), _NONE)
-        follows = times.following != uses
-        before[times.following[follows]] = uses[follows]
-        cyclic = times.life[times.tensor] == Life.CYCLIC
-        before[is_first & cyclic] = times.first[times.tensor[is_first & cyclic] + 1] - 1
+        follows = arrays.following != uses
+        before[arrays.following[follows]] = uses[follows]
+        cyclic = arrays.live_range[arrays.tensor] == LiveRange.CYCLIC
+        before[is_first & cyclic] = arrays.first[arrays.tensor[is_first & cyclic] + 1] - 1
         self.before, self.is_first = before, is_first
-        reads, writes = times.reads > 0, times.writes > 0
-        supplied = is_first & (times.life[times.tensor] == Life.INPUT)
-        soiled = np.zeros(times.tensors, dtype=bool)
-        soiled[times.tensor[writes]] = True
-        soiled |= times.life == Life.INPUT
+        reads, writes = arrays.reads > 0, arrays.writes > 0
+        supplied = is_first & (arrays.live_range[arrays.tensor] == LiveRange.INPUT)
+        soiled = np.zeros(arrays.tensor_count, dtype=bool)
+        soiled[arrays.tensor[writes]] = True
+        soiled |= arrays.live_range == LiveRange.INPUT
         has_before = before != _NONE
-        dirty = (reads | (is_first & cyclic)) & soiled[times.tensor] & (has_before | supplied)
+        dirty = (reads | (is_first & cyclic)) & soiled[arrays.tensor] & (has_before | supplied)
         clean = reads & has_before & ~writes[np.maximum(before, 0)]
-        copy_in = np.where(reads, times.to_fast[times.tensor], 0.0) / self._second
-        copy_out = times.to_slow[times.tensor] / self._second
+        copy_in = np.where(reads, arrays.to_fast[arrays.tensor], 0.0) / self._second
+        copy_out = arrays.to_slow[arrays.tensor] / self._second
         self.arrives = model.columns(copy_in)
         self.dirty = _scattered(dirty, model.columns(np.where(supplied, 0.0, -copy_out)[dirty]))
         self.clean = _scattered(clean, model.columns(np.zeros(int(clean.sum()))))
-        outputs = np.flatnonzero((times.life == Life.OUTPUT) & (np.diff(times.first) > 0))
-        self.tail = np.full(times.tensors, _NONE)
-        self.tail[outputs] = model.columns(-times.to_slow[outputs] / self._second)
-        last = times.first[outputs + 1] - 1
+        outputs = np.flatnonzero((arrays.live_range == LiveRange.OUTPUT) & (np.diff(arrays.first) > 0))
+        self.tail = np.full(arrays.tensor_count, _NONE)
+        self.tail[outputs] = model.columns(-arrays.to_slow[outputs] / self._second)
+        last = arrays.first[outputs + 1] - 1
         # Leaving dirty costs a copy: paid for being dirty, given back for staying.
         pays = np.concatenate([before[dirty & ~supplied], last])
         for column in self._dirty_after(pays):
@@ -149,7 +151,7 @@ class SparseProgram:
 
     def _dirty_after(self, uses: Ints) -> list[Ints]:
         """Columns that sum to whether the tensor is dirty after each of ``uses``."""
-        writes = self.times.writes[uses] > 0
+        writes = self.arrays.writes[uses] > 0
         return [self.dirty[uses], np.where(writes, self.clean[uses], _NONE), np.where(writes, self.arrives[uses], _NONE)]
 
     def _at_most(self, columns: Ints, sums: list[Ints]) -> None:
@@ -159,18 +161,18 @@ class SparseProgram:
             self.model.entries(rows, column, np.full(len(rows), -1.0))
 
     def _placed_once(self) -> None:
-        times = self.times
-        chosen = self.model.columns(np.zeros(times.tensors))
-        self.arrives = chosen[times.tensor]
-        self.dirty = np.full(len(times.kernel), _NONE)
-        self.clean, self.tail = self.dirty, np.where(times.life == Life.OUTPUT, chosen, _NONE)
+        arrays = self.arrays
+        chosen = self.model.columns(np.zeros(arrays.tensor_count))
+        self.arrives = chosen[arrays.tensor]
+        self.dirty = np.full(len(arrays.kernel), _NONE)
+        self.clean, self.tail = self.dirty, np.where(arrays.live_range == LiveRange.OUTPUT, chosen, _NONE)
 
     # --- memory ---------------------------------------------------------------------------------------------------------------------
 
     def _memory(self) -> None:
-        times, model, at = self.times, self.model, self.limited
-        several = np.diff(times.first_algorithm) > 1
-        free = (times.limit - np.where(several, 0, least_workspace(times)))[at] / self._byte
+        arrays, model, at = self.arrays, self.model, self.limited
+        several = np.diff(arrays.first_algorithm) > 1
+        free = (arrays.limit - np.where(several, 0, least_workspace(arrays)))[at] / self._byte
         self.occupied = model.columns(np.zeros(len(at)), 0.0, free)
         self.changes = model.rows(np.zeros(len(at)), np.zeros(len(at)))
         model.entries(self.changes, self.occupied, np.ones(len(at)))
@@ -182,28 +184,32 @@ class SparseProgram:
         self._algorithms(np.flatnonzero(several))
 
     def _changes_of_moving(self) -> None:
-        times = self.times
-        size = times.size[times.tensor] / self._byte
-        uses = np.arange(len(times.kernel))
-        self._change(times.kernel, self.arrives, size)
+        arrays = self.arrays
+        size = arrays.size[arrays.tensor] / self._byte
+        uses = np.arange(len(arrays.kernel))
+        self._change(arrays.kernel, self.arrives, size)
         columns = (self.arrives, self.dirty, self.clean)
         for column in columns:
-            self._change(times.kernel + 1, column, -size)
+            self._change(arrays.kernel + 1, column, -size)
         follows = np.flatnonzero(self.before != _NONE)
         for column in (self.dirty, self.clean):
             # Stays from the use before: there from its end on; round the end of time, from the start too.
-            self._change(times.kernel[self.before[follows]] + 1, column[follows], size[follows])
-            around = uses[self.is_first & (times.life[times.tensor] != Life.INNER)]
+            self._change(arrays.kernel[self.before[follows]] + 1, column[follows], size[follows])
+            around = uses[self.is_first & (arrays.live_range[arrays.tensor] != LiveRange.INNER)]
             self._change(np.zeros(len(around), dtype=np.int64), column[around], size[around])
         ends = np.flatnonzero(self.tail != _NONE)
-        self._change(times.kernel[times.first[ends + 1] - 1] + 1, self.tail[ends], times.size[ends] / self._byte)
+        self._change(arrays.kernel[arrays.first[ends + 1] - 1] + 1, self.tail[ends], arrays.size[ends] / self._byte)
 
     def _changes_of_placed(self) -> None:
-        times = self.times
-        used = np.flatnonzero(np.diff(times.first) > 0)
-        life, size, column = times.life[used], times.size[used] / self._byte, self.arrives[times.first[used]]
-        start = np.where((life == Life.CYCLIC) | (life == Life.INPUT), 0, times.kernel[times.first[used]])
-        end = np.where((life == Life.CYCLIC) | (life == Life.OUTPUT), times.kernels, times.kernel[times.first[used + 1] - 1] + 1)
+        arrays = self.arrays
+        used = np.flatnonzero(np.diff(arrays.first) > 0)
+        live_range, size, column = arrays.live_range[used], arrays.size[used] / self._byte, self.arrives[arrays.first[used]]
+        start = np.where((live_range == LiveRange.CYCLIC) | (live_range == LiveRange.INPUT), 0, arrays.kernel[arrays.first[used]])
+        end = np.where(
+            (live_range == LiveRange.CYCLIC) | (live_range == LiveRange.OUTPUT),
+            arrays.kernel_count,
+            arrays.kernel[arrays.first[used + 1] - 1] + 1,
+        )
         self._change(start, column, size)
         self._change(end, column, -size)
 
@@ -217,42 +223,42 @@ class SparseProgram:
 
     def _algorithms(self, several: Ints) -> None:
         """A variable per algorithm where there is a choice."""
-        times, model = self.times, self.model
-        owner = np.repeat(np.arange(times.kernels), np.diff(times.first_algorithm))
+        arrays, model = self.arrays, self.model
+        owner = np.repeat(np.arange(arrays.kernel_count), np.diff(arrays.first_algorithm))
         chosen = np.flatnonzero(np.isin(owner, several))
         self.algorithm = np.full(len(owner), _NONE)
         self.algorithm[chosen] = model.columns(np.zeros(len(chosen)))
-        one = np.full(times.kernels, _NONE)
+        one = np.full(arrays.kernel_count, _NONE)
         one[several] = model.rows(np.ones(len(several)), np.ones(len(several)))
         model.entries(one[owner[chosen]], self.algorithm[chosen], np.ones(len(chosen)))
-        self.room = np.full(times.kernels, _NONE)
-        self.room[several] = model.rows(np.full(len(several), -np.inf), times.limit[several] / self._byte)
+        self.room = np.full(arrays.kernel_count, _NONE)
+        self.room[several] = model.rows(np.full(len(several), -np.inf), arrays.limit[several] / self._byte)
         model.entries(self.room[several], self.occupied[np.searchsorted(self.limited, several)], np.ones(len(several)))
-        model.entries(self.room[owner[chosen]], self.algorithm[chosen], times.workspace[chosen] / self._byte)
+        model.entries(self.room[owner[chosen]], self.algorithm[chosen], arrays.workspace[chosen] / self._byte)
 
     # --- kernels --------------------------------------------------------------------------------------------------------------------
 
     def _kernels(self) -> None:
-        times = self.times
-        self.time = np.full(times.kernels, _NONE)
-        self.by_fast, self.by_slow, self.by_arithmetic = (np.full(times.kernels, _NONE) for _ in range(3))
-        self.tied = np.full(len(times.kernel), _NONE)
-        self.noted = np.zeros(len(times.kernel), dtype=bool)
-        algorithms = np.diff(times.first_algorithm)
+        arrays = self.arrays
+        self.time = np.full(arrays.kernel_count, _NONE)
+        self.by_fast, self.by_slow, self.by_arithmetic = (np.full(arrays.kernel_count, _NONE) for _ in range(3))
+        self.tied = np.full(len(arrays.kernel), _NONE)
+        self.noted = np.zeros(len(arrays.kernel), dtype=bool)
+        algorithms = np.diff(arrays.first_algorithm)
         told = self._told_apart()
         groups: dict[tuple[int, int], list[tuple[int, Ints, Floats]]] = {}
         for k in np.flatnonzero(self._measured).tolist():
-            table = times.table[times.first_entry[k] : times.first_entry[k + 1]]
+            table = arrays.table[arrays.first_entry[k] : arrays.first_entry[k + 1]]
             operands = (len(table) // int(algorithms[k])).bit_length() - 1
-            uses = times.use[times.first_operand[k] : times.first_operand[k] + operands]
+            uses = arrays.use[arrays.first_operand[k] : arrays.first_operand[k] + operands]
             groups.setdefault((operands, int(algorithms[k])), []).append((k, uses, table))
         for (_, count), members in groups.items():
             kernels, uses, tables = (np.array(part) for part in zip(*members, strict=True))
             self._combinations(kernels, uses, tables.reshape(len(kernels), count, -1))
-        by_kernel = np.argsort(times.kernel[told], kind="stable")
+        by_kernel = np.argsort(arrays.kernel[told], kind="stable")
         noted = told[by_kernel]
         self.noted[noted] = True
-        counts = np.bincount(times.kernel[noted], minlength=times.kernels)
+        counts = np.bincount(arrays.kernel[noted], minlength=arrays.kernel_count)
         starts = np.concatenate([[0], np.cumsum(counts)])
         for operands in range(1, self.apart + 1):
             for count in np.unique(algorithms).tolist():
@@ -263,23 +269,23 @@ class SparseProgram:
 
     def _told_apart(self) -> Ints:
         """Uses whose combinations are variables: those that matter, of computed kernels that have few."""
-        times, k = self.times, self.times.kernel
-        finite = np.where(np.isfinite(times.slow), times.slow, 0.0)
-        fast_sum, slow_sum = np.bincount(k, times.fast, times.kernels), np.bincount(k, finite, times.kernels)
-        least = least_seconds(times)
+        arrays, k = self.arrays, self.arrays.kernel
+        finite = np.where(np.isfinite(arrays.slow), arrays.slow, 0.0)
+        fast_sum, slow_sum = np.bincount(k, arrays.fast, arrays.kernel_count), np.bincount(k, finite, arrays.kernel_count)
+        least = least_seconds(arrays)
         computed = ~self._measured & (np.maximum(fast_sum, slow_sum) > least)
-        matters = computed[k] & (np.maximum(times.fast, finite) > _MATTERS * np.maximum(least, fast_sum)[k])
-        few = np.bincount(k[matters], minlength=times.kernels) <= self.apart
+        matters = computed[k] & (np.maximum(arrays.fast, finite) > _MATTERS * np.maximum(least, fast_sum)[k])
+        few = np.bincount(k[matters], minlength=arrays.kernel_count) <= self.apart
         return np.flatnonzero(matters & few[k])
 
     def _tables(self, kernels: Ints, uses: Ints, algorithms: int) -> Floats:
         """Seconds of computed kernels for all combinations of the places of ``uses``; shape (kernels, algorithms, combinations)."""
-        times = self.times
+        arrays = self.arrays
         bits = (np.arange(2 ** uses.shape[1])[:, None] >> np.arange(uses.shape[1])) & 1
-        fast = times.fast[uses] @ (1 - bits).T
+        fast = arrays.fast[uses] @ (1 - bits).T
         with np.errstate(invalid="ignore"):
-            slow = np.where(bits[None], times.slow[uses][:, None], 0.0).sum(axis=2)
-        arithmetic = times.seconds[times.first_algorithm[kernels][:, None] + np.arange(algorithms)]
+            slow = np.where(bits[None], arrays.slow[uses][:, None], 0.0).sum(axis=2)
+        arithmetic = arrays.seconds[arrays.first_algorithm[kernels][:, None] + np.arange(algorithms)]
         tables: Floats = np.maximum(arithmetic[:, :, None], np.maximum(fast, slow)[:, None, :])
         return tables
 
@@ -303,17 +309,17 @@ class SparseProgram:
             model.entries(rows[at[slow]], columns[slow], np.ones(int(slow.sum())))
         for a in range(tables.shape[1] if tables.shape[1] > 1 else 0):
             rows = model.rows(np.zeros(len(kernels)), np.zeros(len(kernels)))
-            model.entries(rows, self.algorithm[self.times.first_algorithm[kernels] + a], np.ones(len(kernels)))
+            model.entries(rows, self.algorithm[self.arrays.first_algorithm[kernels] + a], np.ones(len(kernels)))
             model.entries(rows[at[which == a]], columns[which == a], np.full(int((which == a).sum()), -1.0))
 
     def _sums(self, computed: NDArray[np.bool_]) -> None:
         """Time is at least the arithmetic's and each memory's: rows only where they can matter."""
-        times, model, k = self.times, self.model, self.times.kernel
-        least = least_seconds(times)
-        finite = np.where(np.isfinite(times.slow), times.slow, 0.0)
-        fast_sum, slow_sum = np.bincount(k, times.fast, times.kernels), np.bincount(k, finite, times.kernels)
+        arrays, model, k = self.arrays, self.model, self.arrays.kernel
+        least = least_seconds(arrays)
+        finite = np.where(np.isfinite(arrays.slow), arrays.slow, 0.0)
+        fast_sum, slow_sum = np.bincount(k, arrays.fast, arrays.kernel_count), np.bincount(k, finite, arrays.kernel_count)
         self.time[computed] = model.columns(np.ones(int(computed.sum())), least[computed] / self._second, np.inf)
-        for rows, sums, sign, costs in ((self.by_fast, fast_sum, -1.0, times.fast), (self.by_slow, slow_sum, 1.0, finite)):
+        for rows, sums, sign, costs in ((self.by_fast, fast_sum, -1.0, arrays.fast), (self.by_slow, slow_sum, 1.0, finite)):
             matters = computed & (sums > least)
             constant = sums[matters] / self._second if sign > 0 else np.zeros(int(matters.sum()))
             rows[matters] = model.rows(constant, np.full(int(matters.sum()), np.inf))
@@ -321,59 +327,59 @@ class SparseProgram:
             uses = matters[k]
             for column in (self.arrives, self.dirty, self.clean):
                 model.entries(rows[k[uses]], column[uses], sign * costs[uses] / self._second)
-        chooses = computed & (np.diff(times.first_algorithm) > 1)
+        chooses = computed & (np.diff(arrays.first_algorithm) > 1)
         self.by_arithmetic[chooses] = model.rows(np.zeros(int(chooses.sum())), np.full(int(chooses.sum()), np.inf))
         model.entries(self.by_arithmetic[chooses], self.time[chooses], np.ones(int(chooses.sum())))
-        owner = np.repeat(np.arange(times.kernels), np.diff(times.first_algorithm))
+        owner = np.repeat(np.arange(arrays.kernel_count), np.diff(arrays.first_algorithm))
         timed = chooses[owner]
-        model.entries(self.by_arithmetic[owner[timed]], self.algorithm[timed], -times.seconds[timed] / self._second)
+        model.entries(self.by_arithmetic[owner[timed]], self.algorithm[timed], -arrays.seconds[timed] / self._second)
 
     # --- answers --------------------------------------------------------------------------------------------------------------------
 
     def prices(self, solved: Solved) -> Prices:
         """Multipliers of the rows: every set of them gives a valid bound, these give a good one."""
-        times = self.times
-        memory = np.zeros(times.kernels)
+        arrays = self.arrays
+        memory = np.zeros(arrays.kernel_count)
         memory[self.limited] = -solved.column_duals[self.occupied]
         several = self.room != _NONE
         memory[several] -= solved.row_duals[self.room[several]]
-        shares = np.zeros((times.kernels, 3))
+        shares = np.zeros((arrays.kernel_count, 3))
         for at, rows in ((0, self.by_arithmetic), (1, self.by_fast), (2, self.by_slow)):
             there = rows != _NONE
             shares[there, at] = np.clip(solved.row_duals[rows[there]], 0.0, 1.0)
         total = shares.sum(axis=1, keepdims=True)
         shares /= np.maximum(total, 1.0)
         shares[:, 0] += 1.0 - shares.sum(axis=1)
-        surcharge = np.zeros(len(times.kernel))
+        surcharge = np.zeros(len(arrays.kernel))
         tied = self.tied != _NONE
         surcharge[tied] = solved.row_duals[self.tied[tied]] * self._second
         return Prices(np.maximum(memory, 0.0) * self._second / self._byte, shares, surcharge, self.noted.astype(np.uint8))
 
     def excess(self, solved: Solved) -> Floats:
         """Bytes by which a solution exceeds the limit at each kernel, shape (kernels,); negative where there is room."""
-        times = self.times
-        change = np.zeros(times.kernels + 1)
+        arrays = self.arrays
+        change = np.zeros(arrays.kernel_count + 1)
         for kernels, columns, sizes in self._changes:
             np.add.at(change, kernels, sizes * solved.values[columns])
-        return change.cumsum()[:-1] * self._byte - (times.limit - least_workspace(times))
+        return change.cumsum()[:-1] * self._byte - (arrays.limit - least_workspace(arrays))
 
-    def lives(self, solved: Solved) -> tuple[Lives, Floats]:
-        """Lives rounded from a solution, and for each tensor how far its variables are from whole numbers."""
-        times = self.times
+    def paths(self, solved: Solved) -> tuple[TensorPaths, Floats]:
+        """Paths rounded from a solution, and for each tensor how far its variables are from whole numbers."""
+        arrays = self.arrays
         value = np.append(solved.values, 0.0)
         arrives, dirty, clean, tail = (value[column] for column in (self.arrives, self.dirty, self.clean, self.tail))
-        doubt = np.zeros(times.tensors)
+        doubt = np.zeros(arrays.tensor_count)
         for part in (arrives, dirty, clean):
-            np.maximum.at(doubt, times.tensor, np.abs(part - np.rint(part)))
+            np.maximum.at(doubt, arrays.tensor, np.abs(part - np.rint(part)))
         doubt = np.maximum(doubt, np.abs(tail - np.rint(tail)))
         if not self.moves:
-            return placed_lives(times, value[self.arrives] > 0.5), doubt
+            return placed_paths(arrays, value[self.arrives] > 0.5), doubt
         stays = dirty + clean > 0.5
         ends = tail > 0.5
-        cyclic = (times.life == Life.CYCLIC) & (np.diff(times.first) > 0)
-        ends[cyclic] = stays[times.first[:-1][cyclic]]
+        cyclic = (arrays.live_range == LiveRange.CYCLIC) & (np.diff(arrays.first) > 0)
+        ends[cyclic] = stays[arrays.first[:-1][cyclic]]
         fast = arrives + dirty + clean > 0.5
-        return Lives(fast.astype(np.uint8), stays.astype(np.uint8), ends.astype(np.uint8)), doubt
+        return TensorPaths(fast.astype(np.uint8), stays.astype(np.uint8), ends.astype(np.uint8)), doubt
 
     @property
     def integers(self) -> Ints:

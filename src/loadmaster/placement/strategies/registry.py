@@ -8,6 +8,7 @@ from importlib import import_module
 import numpy as np
 from numpy.typing import NDArray
 
+from loadmaster.core.arguments import require_known
 from loadmaster.core.errors import PlacementError
 from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.strategies.result import BaselineResult
@@ -37,8 +38,7 @@ def baseline(name: str, sequence: KernelSequence, limits: NDArray[np.int64]) -> 
     PlacementError
         If there is no baseline of that name, or the machine cannot have it.
     """
-    if name not in _HOMES:
-        raise PlacementError(f"baseline {name!r} is not known: use {', '.join(NAMES)}")
+    require_known("baseline", name, NAMES, PlacementError)
     if np.shape(limits) != (len(sequence.kernels),):
         raise PlacementError(f"limits have shape {np.shape(limits)}: give one for each of the {len(sequence.kernels)} kernels")
     run: Callable[[KernelSequence, NDArray[np.int64]], BaselineResult] = import_module(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -13,7 +12,7 @@ import numpy as np
 
 from loadmaster.planning.decisions import Score
 from loadmaster.planning.joint.orders import Block, Chain, Ints, best_blocks, chains, order_of
-from loadmaster.planning.joint.problem import Choices, Evaluation, Floats, JointProblem
+from loadmaster.planning.joint.problem import Evaluation, Floats, JointOptions, JointProblem
 from loadmaster.planning.joint.timed_orders import timed_keys
 
 _TOLERANCE = 0.002
@@ -39,7 +38,7 @@ class Design:
     blocks: tuple[tuple[Block, ...], ...]
     begin: tuple[float, ...]
     pace: tuple[float, ...]
-    choices: Choices
+    choices: JointOptions
     shift: Floats | None = None
 
 
@@ -48,7 +47,7 @@ class Found:
     """The best evaluation, its order and choices, and after how many evaluations it was found to be that."""
 
     order: Ints
-    choices: Choices
+    choices: JointOptions
     evaluation: Evaluation
     evaluations: int
 
@@ -59,7 +58,7 @@ class JointSearch:
     First the structures: blocks by dynamic programming for several shares of the fast memory, networks side by side or one after the other,
     and the ``given`` orders, each with several ways to fill the memory. Of the best, one thing at a time is changed as long as that helps.
     Then a search that changes blocks, paces, shifts and choices at random and keeps what is hardly worse, less and less of which it
-    tolerates over the ``samples`` evaluations that it expects to make. Only ``deadline`` (of :func:`time.monotonic`) or Ctrl-C ends it
+    tolerates over the ``samples`` evaluations that it expects to make. Only ``late``, asked after each evaluation, or Ctrl-C ends it
     earlier, once there is an answer.
     """
 
@@ -70,27 +69,27 @@ class JointSearch:
         *,
         samples: int,
         seed: int,
-        deadline: float | None = None,
+        late: Callable[[], bool] | None = None,
         progress: Progress | None = None,
     ) -> None:
         self.interrupted = False
-        self._problem, self._samples, self._deadline, self._progress = problem, samples, deadline, progress
+        self._problem, self._samples, self._late, self._progress = problem, samples, late, progress
         self._chains = chains(problem.workload)
         self._cores = problem.table.compute.shape[1]
         self._alternatives = [self._blocks_of(chain) for chain in self._chains]
-        self._best: tuple[Evaluation, Ints, Choices] | None = None
+        self._best: tuple[Evaluation, Ints, JointOptions] | None = None
         self._design: Design | None = None
         self._least: Score | None = None
         self._done = 0
-        self._fill = 1.0
-        self._first = (given[0], Choices())
+        self._fill = self._main_fill = 1.0
+        self._first = (given[0], JointOptions())
         self._steps = self._explore(given, np.random.default_rng(seed))
 
     def run(self, samples: int) -> Found:
-        """Evaluate so many orders more; the best of all since the fast memory's share was last changed."""
+        """Evaluate so many orders more; the best of all since a memory's share was last changed."""
         try:
             for _ in itertools.islice(self._steps, 0 if self.interrupted else samples):
-                if self._deadline is not None and time.monotonic() > self._deadline:
+                if self._late is not None and self._late():
                     self.interrupted = True
                     break
         except KeyboardInterrupt:
@@ -101,9 +100,10 @@ class JointSearch:
         evaluation, order, choices = self._best
         return Found(order, choices, evaluation, self._done)
 
-    def fill_less(self, share: float) -> None:
-        """Go on with only this share of the room used until now: what was found could not be given addresses."""
-        self._fill *= share
+    def fill_less(self, fast: float = 1.0, main: float = 1.0) -> None:
+        """Go on with only these shares of the room used until now: what was found could not be given addresses."""
+        self._fill *= fast
+        self._main_fill *= main
         self._best = None
         if self._design is not None:
             self._least = self._try(self._order(self._design), self._design.choices)
@@ -123,9 +123,9 @@ class JointSearch:
             left = max(0.0, 1.0 - self._done / self._samples)
             yield self._offer(self._neighbour(self._at, generator), 1.0 + _TOLERANCE * left * generator.exponential())
 
-    def _try(self, order: Ints, choices: Choices) -> Score | None:
+    def _try(self, order: Ints, choices: JointOptions) -> Score | None:
         """Evaluate, and remember if it is the best so far; the score, or None if it never ends."""
-        evaluation = self._problem.evaluate(order, replace(choices, fill=self._fill))
+        evaluation = self._problem.evaluate(order, replace(choices, filled_fraction=self._fill, main_filled_fraction=self._main_fill))
         self._done += 1
         score = evaluation.score
         if score is not None and (self._best is None or score < self._best[0].judged):
@@ -148,21 +148,26 @@ class JointSearch:
         options |= {(Block(chain.steps, group),): None for group in range(1, chain.mini_batches + 1) if chain.mini_batches % group == 0}
         return list(options)
 
-    def _first_choices(self) -> Iterator[Choices]:
+    def _first_choices(self) -> Iterator[JointOptions]:
         for slack in (0, self._cores, 4 * self._cores):
-            yield Choices(slack=slack)
+            yield JointOptions(release_delay_positions=slack)
 
-    def _design_choices(self) -> Iterator[Choices]:
+    def _design_choices(self) -> Iterator[JointOptions]:
         """Ways to fill the memory, and to choose cores, that suit the goal."""
         slacks, goal = (0, self._cores, 4 * self._cores), self._problem.goal
         if goal.objective == "energy":
             for slack, thrift in itertools.product(slacks[:2], (0.0, 1.0, _FRUGAL)):
-                yield Choices(slack=slack, once=False, fast_price=self._problem.energy_price, thrift=thrift)
+                yield JointOptions(
+                    release_delay_positions=slack,
+                    prefetch_single_use=False,
+                    fast_link_price=self._problem.energy_price,
+                    energy_weight=thrift,
+                )
             return
         for slack, once in itertools.product(slacks, (True, False)):
-            yield Choices(slack=slack, once=once)
+            yield JointOptions(release_delay_positions=slack, prefetch_single_use=once)
             if goal.pressing:
-                yield Choices(slack=slack, once=once, alone=True)
+                yield JointOptions(release_delay_positions=slack, prefetch_single_use=once, urgent_networks_first=True)
 
     def _structures(self) -> Iterator[Design]:
         networks = len(self._chains)
@@ -199,7 +204,7 @@ class JointSearch:
                 (Block(chain.steps, 1),) if info.name in periodic else best_blocks(chain, int(fast.capacity * share) // networks)
                 for chain, info in zip(self._chains, self._problem.workload.networks, strict=True)
             )
-            plain = Design(blocks, (0.0,) * networks, (1.0,) * networks, Choices())
+            plain = Design(blocks, (0.0,) * networks, (1.0,) * networks, JointOptions())
             base = self._keys(plain)
             for keys in timed_keys(goal, *self._work_before(blocks, periodic)):
                 for choices in self._design_choices():
@@ -265,17 +270,17 @@ class JointSearch:
     def _grid(self) -> Iterator[tuple[str, tuple[Any, ...]]]:
         goal = self._problem.goal
         if goal.needs_energy:
-            yield "thrift", (0.0, 1.0, _FRUGAL)
-            yield "fast_price", (self._problem.energy_price,)
+            yield "energy_weight", (0.0, 1.0, _FRUGAL)
+            yield "fast_link_price", (self._problem.energy_price,)
         if goal.pressing:
-            yield "alone", (False, True)
-        yield "fast_price", (0.0, 0.3, 1.0)
-        yield "crowd", (1.5, 2.0, 3.0, math.inf)
-        yield "once", (False, True)
-        yield "slack", (0, self._cores // 2, self._cores, 2 * self._cores, 4 * self._cores)
-        yield "regret", (0.0, 1.0, 4.0)
-        yield "lead", (0.5, 0.75, 1.0)
-        yield "keep", (0.8, 0.9, 1.0)
+            yield "urgent_networks_first", (False, True)
+        yield "fast_link_price", (0.0, 0.3, 1.0)
+        yield "link_load_limit", (1.5, 2.0, 3.0, math.inf)
+        yield "prefetch_single_use", (False, True)
+        yield "release_delay_positions", (0, self._cores // 2, self._cores, 2 * self._cores, 4 * self._cores)
+        yield "core_wait_ratio", (0.0, 1.0, 4.0)
+        yield "prefetch_fraction", (0.5, 0.75, 1.0)
+        yield "retained_fraction", (0.8, 0.9, 1.0)
 
     def _neighbour(self, design: Design, generator: np.random.Generator) -> Design:
         move = generator.random()
@@ -293,14 +298,14 @@ class JointSearch:
             return replace(design, begin=tuple(begin), pace=tuple(pace))
         return replace(design, shift=self._other_shift(design, generator))
 
-    def _other_choices(self, choices: Choices, generator: np.random.Generator) -> Choices:
+    def _other_choices(self, choices: JointOptions, generator: np.random.Generator) -> JointOptions:
         """Change one choice, now and then one that matters for this goal only."""
         goal = self._problem.goal
         if goal.needs_energy and generator.random() < 0.15:
             thrift = float(generator.choice([0.0, 0.3, 1.0, 3.0, _FRUGAL]))
-            return replace(choices, thrift=thrift, fast_price=float(generator.choice([0.0, self._problem.energy_price])))
+            return replace(choices, energy_weight=thrift, fast_link_price=float(generator.choice([0.0, self._problem.energy_price])))
         if goal.pressing and generator.random() < 0.2:
-            return replace(choices, alone=not choices.alone)
+            return replace(choices, urgent_networks_first=not choices.urgent_networks_first)
         return _other_choices(choices, self._cores, generator)
 
     def _other_shift(self, design: Design, generator: np.random.Generator) -> Floats:
@@ -328,21 +333,21 @@ def _with(values: tuple[T, ...], at: int, value: T) -> tuple[T, ...]:
     return (*values[:at], value, *values[at + 1 :])
 
 
-def _other_choices(choices: Choices, cores: int, generator: np.random.Generator) -> Choices:
+def _other_choices(choices: JointOptions, cores: int, generator: np.random.Generator) -> JointOptions:
     kind = int(generator.integers(7))
     if kind == 0:
-        return replace(choices, keep=float(np.clip(choices.keep + generator.normal() * 0.1, 0.1, 1.0)))
+        return replace(choices, retained_fraction=float(np.clip(choices.retained_fraction + generator.normal() * 0.1, 0.1, 1.0)))
     if kind == 1:
-        return replace(choices, lead=float(np.clip(choices.lead + generator.normal() * 0.1, 0.1, 1.0)))
+        return replace(choices, prefetch_fraction=float(np.clip(choices.prefetch_fraction + generator.normal() * 0.1, 0.1, 1.0)))
     if kind == 2:
-        return replace(choices, once=not choices.once)
+        return replace(choices, prefetch_single_use=not choices.prefetch_single_use)
     if kind == 3:
-        return replace(choices, fast_price=float(generator.choice([0.0, 0.3, 1.0])))
+        return replace(choices, fast_link_price=float(generator.choice([0.0, 0.3, 1.0])))
     if kind == 4:
-        return replace(choices, crowd=float(generator.choice([1.0, 1.5, 2.0, 3.0, math.inf])))
+        return replace(choices, link_load_limit=float(generator.choice([1.0, 1.5, 2.0, 3.0, math.inf])))
     if kind == 5:
-        return replace(choices, regret=float(generator.choice([0.0, 0.5, 1.0, 2.0, 4.0])))
-    return replace(choices, slack=max(0, choices.slack + int(np.rint(generator.normal() * cores))))
+        return replace(choices, core_wait_ratio=float(generator.choice([0.0, 0.5, 1.0, 2.0, 4.0])))
+    return replace(choices, release_delay_positions=max(0, choices.release_delay_positions + int(np.rint(generator.normal() * cores))))
 
 
 def _other_blocks(chain: Chain, blocks: tuple[Block, ...], generator: np.random.Generator) -> tuple[Block, ...]:

@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from loadmaster import _native
-from loadmaster.core.task_graph import successors
+from loadmaster.core.task_graph import task_graph
 from loadmaster.cost.job_times import JobTimes
 from loadmaster.mapping.priorities import perturbed, upward_rank
 from loadmaster.planning.decisions import Schedule
@@ -49,7 +48,7 @@ def map_jobs(
     Good is what ``judge`` says, or a short makespan. No job starts before its ``release`` in picoseconds. Each of ``allowed`` says where
     jobs may run, shape (jobs, cores), and is tried beside freedom.
     """
-    first, following = successors([(before, after) for after, job in enumerate(jobs) for before in job.after], len(jobs))
+    graph = task_graph([(before, after) for after, job in enumerate(jobs) for before in job.after], len(jobs))
     earliest = np.zeros(len(jobs), dtype=np.int64) if release is None else release
     # Longer than all jobs one after another: nobody goes there.
     never = int(times.duration.max(axis=1).sum()) + 1
@@ -57,8 +56,9 @@ def map_jobs(
     def evaluate(start: _Start) -> tuple[tuple[int, ...], NDArray[np.int32], NDArray[np.int64], int]:
         priority, mask = start
         duration = times.duration if mask is None else np.where(mask, times.duration, never)
-        core, order, _, end, makespan = _native.dispatch(priority, duration, times.demand, first, following, earliest)
-        return (makespan,) if judge is None else judge(core, end, makespan), core, order, makespan
+        found = graph.dispatch(priority=priority, duration=duration, demand=times.demand, release=earliest)
+        score = (found.makespan,) if judge is None else judge(found.core, found.end, found.makespan)
+        return score, found.core, found.order, found.makespan
 
     rank = np.array(upward_rank(jobs, times.duration.min(axis=1).tolist()), dtype=np.float64)
     starts = [*itertools.product([rank] if urgency is None else [rank, urgency], [None, *allowed])][: max(1, samples)]

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 
 from loadmaster.planning.plan_records import PlannedJob, PlannedOperand
 from loadmaster.planning.verify.facts import Facts, quoted
@@ -15,17 +16,19 @@ Key = tuple[str, str, int]
 
 
 def dataflow(facts: Facts) -> Iterator[str]:
-    """Every job reads all that its operators need, writes all that others need of them, and touches nothing else; the outputs are there.
+    """Every job reads all that its operators need, writes all that others need of them, and touches nothing else.
 
-    What a job needs are the storages that its operators read and do not write. O(accesses of operators x jobs that cover them).
+    Inputs and outputs are there, and nothing is written in vain. What a job needs are the storages that its operators read and do not
+    write. O(accesses of operators x jobs that cover them).
     """
     flows = _flows(facts)
     instances = _Instances(facts)
     yield from _origins(facts, flows)
-    yield from _outputs(facts, flows, instances)
+    yield from _ends(facts, flows, instances)
+    yield from _vain(facts, flows)
     for job in facts.plan.jobs:
         yield from _job(facts, job, flows[job.network].part(job.operators), instances)
-    yield from instances.halves()
+    yield from instances.shares(facts)
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class _Flow:
     reads: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     writes: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     readers: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    inputs: set[str] = field(default_factory=set)
     outputs: set[str] = field(default_factory=set)
     parts: dict[tuple[str, ...], _Part] = field(default_factory=dict)
 
@@ -63,37 +67,65 @@ class _Flow:
 
 
 class _Instances:
-    """Tensors by storage, and which of them the tiles of an operator have read so far."""
+    """Tensors by storage, in the plan's order, and what the tiles of operators read of storages that lie in parts."""
 
     def __init__(self, facts: Facts) -> None:
-        self._own: dict[Key, set[str]] = defaultdict(set)
-        self._shared: dict[tuple[str, str], set[str]] = defaultdict(set)
-        self._read: dict[tuple[tuple[str, ...], Key], set[str]] = defaultdict(set)
+        self._own: dict[Key, list[str]] = defaultdict(list)
+        self._shared: dict[tuple[str, str], list[str]] = defaultdict(list)
+        self._read: dict[tuple[tuple[str, ...], Key], list[tuple[PlannedJob, set[str]]]] = defaultdict(list)
         for tensor in facts.plan.tensors:
             if tensor.kind == "weight":
-                self._shared[tensor.network, tensor.storage].add(tensor.name)
+                self._shared[tensor.network, tensor.storage].append(tensor.name)
             else:
-                self._own[tensor.network, tensor.storage, tensor.mini_batch].add(tensor.name)
+                self._own[tensor.network, tensor.storage, tensor.mini_batch].append(tensor.name)
 
-    def of(self, key: Key) -> set[str]:
+    def of(self, key: Key) -> list[str]:
         """Names of all that a storage consists of for a mini-batch."""
-        return self._own.get(key, set()) | self._shared.get(key[:2], set())
+        return self._own.get(key, []) + self._shared.get(key[:2], [])
 
     def read(self, job: PlannedJob, key: Key, names: set[str]) -> None:
         """Remember what a tile has read."""
-        self._read[job.operators, key] |= names
+        self._read[job.operators, key].append((job, names))
 
-    def halves(self) -> Iterator[str]:
-        """What no tile has read of storages that some have read."""
-        for (operators, key), names in self._read.items():
-            for name in sorted(self.of(key) - names):
-                yield f"network {quoted(key[0])}, mini-batch {key[2]}: no tile of operator {quoted(operators[0])} reads {quoted(name)}"
+    def shares(self, facts: Facts) -> Iterator[str]:
+        """Tiles that read less than they need of a storage in parts: each reads all of it, or each the parts that lie where it writes.
+
+        Tiles cut what they write, and a storage along the same channels, in the order of their numbers. O(tiles x parts).
+        """
+        for (_, key), readers in self._read.items():
+            parts = self.of(key)
+            if len(parts) < 2 or all(len(names) == len(parts) for _, names in readers):
+                continue
+            bounds = _bounds([facts.tensors[name].bytes for name in parts])
+            readers.sort(key=lambda reader: reader[0].tile)
+            tiles = _bounds([sum(facts.tensors[name].bytes for name in {x.tensor for x in job.writes}) for job, _ in readers])
+            own = [{name for name, part in zip(parts, bounds, strict=True) if _meet(tile, tiles, part, bounds)} for tile in tiles]
+            if all(names == share for (_, names), share in zip(readers, own, strict=True)):
+                continue
+            for job, names in readers:
+                for name in sorted(set(parts) - names):
+                    yield f"job {quoted(job.name)} does not read {quoted(name)}, a part of what its operators need"
+
+
+Range = tuple[int, int]
+
+
+def _bounds(sizes: list[int]) -> list[Range]:
+    """First byte of each of several ranges that follow one another, and the byte after its last."""
+    ends = list(accumulate(sizes))
+    return [(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+
+
+def _meet(tile: Range, tiles: list[Range], part: Range, parts: list[Range]) -> bool:
+    """Whether two ranges have anything in common when what they are ranges of is scaled to one length."""
+    whole, total = tiles[-1][1], parts[-1][1]
+    return tile[0] * total < part[1] * whole and part[0] * whole < tile[1] * total
 
 
 def _flows(facts: Facts) -> dict[str, _Flow]:
     flows = {}
     for network in facts.plan.networks:
-        flow = flows[network.name] = _Flow(outputs=set(network.outputs))
+        flow = flows[network.name] = _Flow(inputs=set(network.inputs), outputs=set(network.outputs))
         for operator in network.operators:
             flow.reads[operator.name].update(operator.reads)
             flow.writes[operator.name].update(operator.writes)
@@ -113,19 +145,30 @@ def _origins(facts: Facts, flows: dict[str, _Flow]) -> Iterator[str]:
             yield f"tensor {quoted(tensor.name)} is neither a weight nor an input, and no job produces it"
         elif given and tensor.storage in flow.written:
             yield f"tensor {quoted(tensor.name)} is said to be there from the start, but an operator writes it"
+        if given and (tensor.kind == "input") != (tensor.storage in flow.inputs):
+            yield f"tensor {quoted(tensor.name)} is said to be {'an' if tensor.kind == 'input' else 'no'} input, its network says otherwise"
         if tensor.is_output != (tensor.storage in flow.outputs):
             yield f"tensor {quoted(tensor.name)} is said to be {'an' if tensor.is_output else 'no'} output, its network says otherwise"
 
 
-def _outputs(facts: Facts, flows: dict[str, _Flow], instances: _Instances) -> Iterator[str]:
-    """Every output exists in every mini-batch; one line for the first that lacks it."""
+def _ends(facts: Facts, flows: dict[str, _Flow], instances: _Instances) -> Iterator[str]:
+    """Every input and output exists in every mini-batch; one line for the first that lacks it."""
     for network in facts.plan.networks:
         # There cannot be more complete mini-batches than tensors, so that one of so many is missing if any is.
         batches = range(min(network.mini_batches, len(facts.plan.tensors) + 1))
-        for storage in sorted(flows[network.name].outputs):
-            missing = next((batch for batch in batches if not instances.of((network.name, storage, batch))), None)
-            if missing is not None:
-                yield f"network {quoted(network.name)}, mini-batch {missing}: no tensor is the output {quoted(storage)}"
+        for what, storages in (("input", flows[network.name].inputs), ("output", flows[network.name].outputs)):
+            for storage in sorted(storages):
+                missing = next((batch for batch in batches if not instances.of((network.name, storage, batch))), None)
+                if missing is not None:
+                    yield f"network {quoted(network.name)}, mini-batch {missing}: no tensor is the {what} {quoted(storage)}"
+
+
+def _vain(facts: Facts, flows: dict[str, _Flow]) -> Iterator[str]:
+    """What operators write is read by one, or an output, or among what is said to be unused."""
+    for network in facts.plan.networks:
+        flow = flows[network.name]
+        for storage in sorted(flow.written - set(flow.readers) - flow.outputs - set(network.unused)):
+            yield f"network {quoted(network.name)}: {quoted(storage)} is written, but is no output and nothing reads it"
 
 
 def _job(facts: Facts, job: PlannedJob, part: _Part, instances: _Instances) -> Iterator[str]:
@@ -135,7 +178,7 @@ def _job(facts: Facts, job: PlannedJob, part: _Part, instances: _Instances) -> I
     yield from (f"{label} reads {quoted(name)}, which none of its operators reads" for name in strays)
     for storage in sorted(part.needed):
         key = (job.network, storage, job.mini_batch)
-        whole, names = instances.of(key), read.get(storage, set())
+        whole, names = set(instances.of(key)), read.get(storage, set())
         if not names:
             yield f"{label} does not read {quoted(storage)}, which its operators need"
         elif job.tiles == 1:

@@ -50,16 +50,24 @@ def work(facts: Facts) -> Iterator[str]:
 
 
 def rates(facts: Facts) -> Iterator[str]:
-    """Throughput, inferences and utilisation follow from the jobs, the networks and the makespan, and no rate is above its bound."""
+    """Throughput, inferences and utilisation follow from the jobs, the networks and the makespan, and no rate is above its bound.
+
+    Bounds of rates follow from that of the makespan.
+    """
     metrics = facts.plan.metrics
     seconds = facts.makespan / PICOSECONDS
     operations = 2 * sum(job.macs for job in facts.plan.jobs)
+    least = metrics.makespan.lower_bound
     yield from _rate("the throughput", metrics.throughput, operations / seconds if seconds else 0.0)
+    yield from _bound("the throughput", metrics.throughput, operations / least if least else None)
     inferences = sum(network.batch * network.mini_batches for network in facts.plan.networks)
     yield from _rate("the inferences per second", metrics.inferences_per_second, inferences / seconds if seconds else 0.0)
+    yield from _bound("the inferences per second", metrics.inferences_per_second, inferences / least if least else None)
     for core, stated in metrics.utilisation.items():
         busy = math.fsum(facts.plan.jobs[i].compute for i in facts.core_orders.get(core, ()))
-        yield from _rate(f"the utilisation of {core}", stated, busy / seconds if seconds else 0.0)
+        used = busy / seconds if seconds else 0.0
+        yield from _rate(f"the utilisation of {core}", stated, used)
+        yield from _bound(f"the utilisation of {core}", stated, max(used, min(1.0, busy / least)) if least else None)
 
 
 def traffic(facts: Facts) -> Iterator[str]:
@@ -99,6 +107,12 @@ def _rate(what: str, stated: Rate, found: float) -> Iterator[str]:
         yield f"{what} is said to be {format_rate(stated.value, '')}, but is {format_rate(found, '')}, {stated.value - found:+.3g} apart"
     if stated.value > stated.upper_bound * (1 + 1e-9):
         yield f"{what} is said to be {stated.value:.9g}, above its bound {stated.upper_bound:.9g}"
+
+
+def _bound(what: str, stated: Rate, due: float | None) -> Iterator[str]:
+    """Bounds of rates are what is reached in the makespan's bound, if that says anything."""
+    if due is not None and not math.isclose(stated.upper_bound, due, rel_tol=1e-9):
+        yield f"{what} is said to be at most {stated.upper_bound:.9g}, but in the makespan's bound it would be {due:.9g}"
 
 
 def _most_alive(facts: Facts, group: list[int]) -> int:

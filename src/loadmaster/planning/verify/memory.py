@@ -108,6 +108,14 @@ def inputs(facts: Facts) -> Iterator[str]:
             yield f"tensor {quoted(tensor.name)} has no producer and is not in {main} at the start"
 
 
+def weights(facts: Facts) -> Iterator[str]:
+    """Weights keep their place in main memory to the end, so that the next run finds them there."""
+    main, end = facts.plan.target.main.name, facts.makespan
+    for tensor in facts.plan.tensors:
+        if tensor.kind == "weight" and facts.place(tensor.name, main, 0, end) == NOWHERE:
+            yield f"weight {quoted(tensor.name)} is not at one place of {main} from the start to the end, {when(end)}, for the next run"
+
+
 def outputs(facts: Facts) -> Iterator[str]:
     """Outputs of the networks lie in main memory at the end, written by their producer or a copy."""
     main = facts.plan.target.main.name

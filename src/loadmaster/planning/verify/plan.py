@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import islice
 
+from loadmaster.core.arguments import takes
+from loadmaster.core.errors import PlanError
 from loadmaster.core.violation import SHOWN, Violation
 from loadmaster.planning.plan_records import PlanRecord
 from loadmaster.planning.verify import curves, dataflow, energy, figures, goals, memory, movement, order, records
@@ -29,6 +31,8 @@ RULES: tuple[dict[str, Check], ...] = (
         "producer": records.producers,
         "core": records.cores,
         "compute": records.compute,
+        "precision": records.precisions,
+        "alike": records.alike,
         "dataflow": dataflow.dataflow,
         "size": memory.sizes,
         "capacity": memory.capacities,
@@ -37,6 +41,7 @@ RULES: tuple[dict[str, Check], ...] = (
         "double": memory.doubles,
         "tile": memory.tiles,
         "input": memory.inputs,
+        "weight": memory.weights,
         "output": memory.outputs,
         "residence": memory.residence,
         "arrival": memory.arrival,
@@ -66,11 +71,13 @@ RULES: tuple[dict[str, Check], ...] = (
 """What must hold, by the names of the rules, in stages: a stage may rely on all that come before it."""
 
 
+@takes(PlanError, plan=PlanRecord)
 def verify(plan: PlanRecord) -> tuple[Violation, ...]:
     """Check that a plan holds.
 
     What lower bounds of times, traffic and energy say is taken on trust, and with it the word ``optimal``: they are only checked to be on
-    the right side of the value. To prove them takes every job's cost on every core, which a plan does not hold.
+    the right side of the value and to agree with one another. To prove them takes every job's cost on every core, which a plan does not
+    hold. The page on the plan file lists all that is taken on trust.
 
     Parameters
     ----------

@@ -12,8 +12,11 @@ from typing import Any
 from loadmaster.core.units import PICOSECONDS, format_seconds
 from loadmaster.planning.plan_records import PlannedTransfer, PlanRecord
 from loadmaster.planning.verify.facts import Facts, ps, quoted, span, transfer_label, when
+from loadmaster.targets.hardware import Core
 
 _LARGEST = 2**63
+_WIDTHS = {"int8": 8, "fp16": 16, "bf16": 16, "fp32": 32, "fp64": 64}
+"""Bits of the precisions that networks are planned at."""
 _LARGEST_FLOAT = 1e100
 """More than any figure of a machine, and far from overflow when figures are multiplied."""
 
@@ -103,18 +106,47 @@ def times(facts: Facts) -> Iterator[str]:
 
 
 def compute(facts: Facts) -> Iterator[str]:
-    """No core does more multiply-accumulates in its arithmetic time than its whole array could; two picoseconds may go in rounding."""
-    rates = {
-        core.name: core.rows * core.columns * max(core.macs_per_cycle.values(), default=0.0) * core.clock
-        for core in facts.plan.target.cores
-    }
+    """No core does more in its arithmetic time than its array, at the job's width, and lanes could; two picoseconds may go in rounding."""
+    cores = {core.name: core for core in facts.plan.target.cores}
     for job in facts.plan.jobs:
-        if not job.macs:
-            continue
-        least = job.macs / rates[job.core] * PICOSECONDS if rates[job.core] else math.inf
+        core = cores[job.core]
+        array, lanes = core.rows * core.columns * _rate(core, job.bits) * core.clock, core.lanes * core.clock
+        least = (max(_least(job.macs, array), _least(job.elements, lanes)) + core.noc_latency) * PICOSECONDS
         if ps(job.compute) + 2 < least * (1 - 1e-9):
-            takes = f"{format_seconds(job.compute)} of arithmetic for {job.macs} multiply-accumulates"
-            yield f"job {quoted(job.name)} takes {takes}, its core {job.core} needs {when(least) if least < math.inf else 'for ever'}"
+            work = f"{job.macs} multiply-accumulates of {job.bits} bits and {job.elements} scalar operations"
+            needs = when(least) if least < math.inf else "for ever"
+            yield f"job {quoted(job.name)} takes {format_seconds(job.compute)} of arithmetic for {work}, its core {job.core} needs {needs}"
+
+
+def precisions(facts: Facts) -> Iterator[str]:
+    """A network's precision is the width in which most of its multiply-accumulates happen; names that stand for no width say nothing."""
+    done: dict[str, Counter[int]] = defaultdict(Counter)
+    for job in facts.plan.jobs:
+        done[job.network][job.bits] += job.macs
+    for network in facts.plan.networks:
+        macs, bits = done[network.name], _WIDTHS.get(network.precision)
+        if bits is not None and any(macs.values()) and macs[bits] < max(macs.values()):
+            most = max(macs, key=lambda width: (macs[width], width))
+            yield f"network {quoted(network.name)} is said to be planned at {network.precision}, but multiplies mostly in {most} bits"
+
+
+def alike(facts: Facts) -> Iterator[str]:
+    """All mini-batches of a network have the same work, and tensors of the same sizes."""
+    found: dict[str, dict[int, Counter[tuple[str, ...]]]] = defaultdict(lambda: defaultdict(Counter))
+    for job in facts.plan.jobs:
+        own = found[job.network][job.mini_batch]
+        who = f"operators {', '.join(quoted(name) for name in job.operators[:2])}{', ...' if len(job.operators) > 2 else ''}"
+        own[who, "multiply-accumulates", job.kind, f"{job.bits} bits"] += job.macs
+        own[who, "scalar operations", job.kind, f"{job.bits} bits"] += job.elements
+    for tensor in facts.plan.tensors:
+        if tensor.kind != "weight":
+            found[tensor.network][tensor.mini_batch][f"tensor {quoted(tensor.storage)}", "bytes", tensor.kind] += tensor.bytes
+    for network, batches in found.items():
+        first = min(batches)
+        for batch, own in batches.items():
+            for key in sorted(key for key in batches[first].keys() | own.keys() if own[key] != batches[first][key]):
+                here = f"{own[key]} {key[1]} ({', '.join(key[2:])}) in mini-batch {batch}"
+                yield f"network {quoted(network)}: {key[0]} has {here}, {batches[first][key]} in mini-batch {first}"
 
 
 def completeness(facts: Facts) -> Iterator[str]:
@@ -162,6 +194,19 @@ def cores(facts: Facts) -> Iterator[str]:
             if facts.steps[second].start < facts.steps[first].end:
                 first_span, second_span = span(one.start, one.end), span(two.start, two.end)
                 yield f"core {core} runs job {quoted(one.name)} over {first_span} and job {quoted(two.name)} over {second_span}"
+
+
+def _rate(core: Core, bits: int) -> float:
+    """Multiply-accumulates a cycle of an element: those of the next width that the core has, or of its widest."""
+    widths = sorted(core.macs_per_cycle)
+    return core.macs_per_cycle[next((width for width in widths if bits <= width), widths[-1])] if widths else 0.0
+
+
+def _least(work: int, rate: float) -> float:
+    """Seconds that work takes at a rate."""
+    if not work:
+        return 0.0
+    return work / rate if rate else math.inf
 
 
 def _records(plan: PlanRecord) -> Iterator[Any]:

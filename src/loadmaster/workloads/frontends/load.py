@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from numbers import Integral
+from os import PathLike
 
+from loadmaster.core.arguments import takes
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.graph import Graph
 
 TORCH = "torch:"
 
 
+@takes(ModelError, source=(str, PathLike), batch=Integral, dims=Mapping, precision=str, name=str, training=bool)
 def load(
     source: str | os.PathLike[str],
     *,

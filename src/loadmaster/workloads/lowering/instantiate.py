@@ -105,13 +105,28 @@ class _Builder:
         touched = {storage for operator in operators for storage in (*operator.reads, *operator.writes)}
         delivered = dict.fromkeys(graph.tensors[output].storage for output in graph.outputs)
         outputs = tuple(storage for storage in delivered if storage in touched)
+        read = {storage for operator in operators for storage in operator.reads}
+        written = dict.fromkeys(storage for operator in operators for storage in operator.writes)
+        unused = tuple(storage for storage in written if storage not in read and storage not in delivered)
+        inputs = tuple(name for name in graph.tensors if name in read and graph.tensors[name].kind is TensorKind.INPUT)
         unknown = tuple(f"{kind[:60]} x{count}" if count > 1 else kind[:60] for kind, count in sorted(graph.unknown_ops.items()))
         notes = list(graph.notes)
         if graph.subgraph_ops:
             counts = ", ".join(f"{kind} x{count}" for kind, count in sorted(graph.subgraph_ops.items()))
             notes.append(f"operators inside control flow are not planned: {counts}")
         info = NetworkInfo(
-            name, graph.source, graph.precision, mini_batches, graph.batch, graph.macs, operators, outputs, unknown, tuple(notes)
+            name,
+            graph.source,
+            graph.precision,
+            mini_batches,
+            graph.batch,
+            graph.macs,
+            operators,
+            outputs,
+            unknown,
+            tuple(notes),
+            inputs,
+            unused,
         )
         self.networks.append(info)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,15 @@ from torch.utils._pytree import tree_leaves
 from loadmaster.core.errors import BudgetError
 from loadmaster.integrations.torch_compile import backend
 from loadmaster.integrations.torch_compile.compare import measurement, rivals
+from loadmaster.integrations.torch_compile.compare.measurement import STATED
 from loadmaster.integrations.torch_compile.compare.training import Snapshot, bytes_of, optimizer_of, state_bytes
 from loadmaster.integrations.torch_compile.compiled_model import Model, model_of
 from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile
 
 _WARM = 2
-EQUAL = 1.05
-"""Peaks, and times, within this factor count as equal."""
+LEVEL = 0.9
+"""Probability with which an interval holds what it is for. Five steps suffice."""
+NO_DIFFERENCE = "no difference"
 _FORETOLD = 3
 """Steps from whose times those of the following ones are predicted."""
 
@@ -57,14 +60,42 @@ class Way:
         figures = {"step_seconds": self.step_seconds, "step_cpu_seconds": self.step_cpu_seconds, "measured_peak": self.peak}
         return figures | ({"failed": self.failed} if self.failed else {})
 
-    def beats(self, other: Way) -> str:
-        """``time`` if this way is faster at no higher a peak, ``peak`` if its peak is lower in no longer a time, else nothing."""
-        seconds, their_seconds = self.step_seconds, other.step_seconds
-        if seconds is None or their_seconds is None or self.peak is None or other.peak is None:
-            return ""
-        if self.peak <= EQUAL * other.peak and seconds < their_seconds:
-            return "time"
-        return "peak" if seconds <= EQUAL * their_seconds and self.peak < other.peak else ""
+
+@dataclass(frozen=True)
+class Difference:
+    """How long steps of a plan take relative to a rival's: the median over pairs of neighbouring steps, and an interval for it.
+
+    The interval reaches from the ``k``-th smallest ratio to the ``k``-th largest, with the largest ``k`` for which it holds the true median
+    with a probability of at least ``LEVEL``, whatever the ratios' distribution; too few steps have none. ``verdict`` is ``faster``,
+    ``slower``, or ``no difference``, unless the whole interval is on one side of 1.
+    """
+
+    ratio: float
+    low: float | None
+    high: float | None
+    verdict: str
+
+    @staticmethod
+    def of(mine: Sequence[float], theirs: Sequence[float]) -> Difference:
+        """From the seconds of steps that were run in turns."""
+        ratios = sorted(a / b for a, b in zip(mine, theirs, strict=True))
+        outside = _outside(len(ratios))
+        if outside is None:
+            return Difference(statistics.median(ratios), None, None, NO_DIFFERENCE)
+        low, high = ratios[outside], ratios[-1 - outside]
+        verdict = "faster" if high < 1 else "slower" if low > 1 else NO_DIFFERENCE
+        return Difference(statistics.median(ratios), low, high, verdict)
+
+
+def _outside(count: int) -> int | None:
+    """How many of the smallest and of the largest of ``count`` values the interval for their median leaves out."""
+    missed, found = 0.0, None
+    for left_out in range((count + 1) // 2):
+        missed += 2 * math.comb(count, left_out) / 2**count
+        if missed > 1 - LEVEL:
+            break
+        found = left_out
+    return found
 
 
 @dataclass
@@ -131,8 +162,8 @@ def compiled(module: nn.Module, how: Any, options: Any = None) -> Callable[..., 
 def compare(work: Workload, options: dict[str, Any], steps: int, with_rivals: bool, budgets: Sequence[int | float] = ()) -> dict[str, Any]:
     """Run the plan against the unmoved graphs, and against rivals: what ``loadmaster run --json`` prints.
 
-    With rivals, every one is also set against a plan whose budget is the peak that was measured of the rival, and against plans under
-    ``budgets`` (bytes, or shares of the unmoved peak).
+    With rivals, every one is set against one plan, whose budget is the peak that was measured of the rival: medians of steps in turns, with
+    an interval. Plans under ``budgets`` (bytes, or shares of the unmoved peak) are measured beside them.
     """
     start = Snapshot(work.module)
     ours = _planned(work, options)
@@ -153,7 +184,7 @@ def compare(work: Workload, options: dict[str, Any], steps: int, with_rivals: bo
         _measure_peak(work, way, ways)
     at_peaks = {}
     for rival in others:
-        if rival.peak and EQUAL * rival.peak >= (more[0].peak or 0):
+        if rival.peak and rival.peak >= (more[0].peak or 0):
             at_peaks[rival.name] = more[0]  # nothing needs to move
         elif rival.peak:
             way = at_peaks[rival.name] = _planned(work, options | {"fast_memory": rival.peak, "refine_after": 2})
@@ -175,8 +206,7 @@ def compare(work: Workload, options: dict[str, Any], steps: int, with_rivals: bo
             plan.foretell()  # from steps under the conditions of those that follow
     _interleave(work, working, steps)
     summary = _summary(work, ours, unmoved, equal, difference)
-    plans = [ours, *more, *at_peaks.values()]
-    summary["rivals"] = {way.name: way.figures() | _beaten(way, plans, at_peaks.get(way.name)) for way in others}
+    summary["rivals"] = {way.name: way.figures() | _compared(way, at_peaks.get(way.name)) for way in others}
     if with_rivals:
         summary["executor_step_seconds"] = more[0].step_seconds  # of a plan under which nothing moves
         summary["executor_step_cpu_seconds"] = more[0].step_cpu_seconds
@@ -202,13 +232,16 @@ def _under_budget(way: Way) -> dict[str, Any]:
     }
 
 
-def _beaten(rival: Way, plans: Sequence[Way], at_its_peak: Way | None) -> dict[str, Any]:
-    """In what a rival is beaten, by which of our plans can say, and the plan that has its peak for a budget."""
-    if rival.failed:
+def _compared(rival: Way, plan: Way | None) -> dict[str, Any]:
+    """A rival against the one plan that has the rival's own peak for a budget; beaten if that keeps it and is faster for certain."""
+    if rival.failed or plan is None:
         return {}
-    won = [beaten for plan in plans if (beaten := plan.beats(rival))]
-    figures = {} if at_its_peak is None else {"loadmaster_at_its_peak": at_its_peak.figures()}
-    return figures | {"beaten_in": min(won, key=("time", "peak").index, default=None)}
+    figures: dict[str, Any] = {"loadmaster_at_its_peak": plan.figures(), "difference": None, "beaten": False}
+    if plan.failed or plan.peak is None or rival.peak is None:
+        return figures
+    difference = Difference.of(plan.seconds, rival.seconds)
+    within = plan.peak <= rival.peak + STATED
+    return figures | {"difference": asdict(difference), "peak_kept": within, "beaten": within and difference.verdict == "faster"}
 
 
 def _training_rivals(work: Workload, options: dict[str, Any]) -> Iterator[Way]:
@@ -293,9 +326,9 @@ def _release_all(work: Workload, ways: Sequence[Way]) -> None:
 
 
 def _interleave(work: Workload, ways: list[Way], steps: int) -> None:
-    """Steps in turns, so that whatever else the machine does falls on all alike."""
-    for _ in range(steps):
-        for way in ways:
+    """Steps in turns, there and back, so that whatever else the machine does falls on all alike, and nobody always follows the same way."""
+    for number in range(steps):
+        for way in reversed(ways) if number % 2 else ways:
             _enter(way, ways)
             work.forget()
             start, busy = time.perf_counter(), time.process_time()

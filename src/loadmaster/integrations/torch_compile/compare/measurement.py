@@ -11,6 +11,9 @@ from pathlib import Path
 
 import torch
 
+STATED = 8 << 20
+"""Bytes that a process takes beside the plan: Python objects, tables of the kernels' libraries, stacks of threads."""
+
 _STATUS = Path("/proc/self/status")
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _SMALL, _LARGE = 128 << 10, 32 << 20

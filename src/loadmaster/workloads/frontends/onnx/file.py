@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 import onnx
 
+from loadmaster.core.arguments import instead
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.frontends.onnx.inline import inline_functions
@@ -30,7 +31,7 @@ def load_onnx(
     label = _one_line(source)
     try:
         if precision is not None and precision not in PRECISIONS:
-            raise ModelError(f"precision {precision!r} is unknown: choose one of {', '.join(PRECISIONS)}")
+            raise ModelError(f"there is no precision {precision!r}: {instead(precision, PRECISIONS)}")
         model = inline_functions(parse_model(read_bytes(label)))
         return build_graph(model, name=name or network_name(label), source=label, batch=batch, dims=dims or {}, precision=precision)
     except ModelError as error:
@@ -80,8 +81,7 @@ def light_names() -> list[str]:
 def light_path(name: str) -> Path:
     """Where the onnx package keeps one of the networks that it ships."""
     if name not in light_names():
-        known = ", ".join(light_names()) or "none in this installation of onnx"
-        raise ModelError(f"the onnx package ships no network {name!r}: choose one of {known}")
+        raise ModelError(f"the onnx package ships no network {name!r}: {instead(name, light_names())}")
     return Path(onnx.__file__).parent / _LIGHT / f"light_{name}.onnx"
 
 

@@ -105,10 +105,12 @@ class Shapes:
         except Exception as error:
             problem = error
         if not all(found.get(name, Guess()).known for name in proto.output if name):
-            network = _network(schema, proto, types, data, opsets)
-            whole = shape_inference.infer_shapes(network, data_prop=True).graph
-            guesses = {item.name: _guess(item.name, item.type) for item in whole.output}
-            found |= {name: guess for name, guess in guesses.items() if guess.known}
+            try:
+                whole = shape_inference.infer_shapes(_network(schema, proto, types, data, opsets), data_prop=True).graph
+                guesses = {item.name: _guess(item.name, item.type) for item in whole.output}
+                found |= {name: guess for name, guess in guesses.items() if guess.known}
+            except Exception as error:
+                problem = problem or error
         if problem is not None and not found:
             raise problem
         return found

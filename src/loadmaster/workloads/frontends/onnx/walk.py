@@ -123,7 +123,8 @@ class Walk:
         return tuple(found)
 
     def _free(self, name: str) -> str:
-        while name in self.values:
+        """``name``, or one like it that no tensor of the network has."""
+        while name in self.values or name in self.needed:
             name += "_"
         return name
 

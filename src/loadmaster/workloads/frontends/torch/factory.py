@@ -56,7 +56,7 @@ def require_torch() -> None:
     try:
         import torch
     except ImportError as error:
-        raise ModelError(f"torch is not there ({error}): install it with pip install 'loadmaster[torch]'") from None
+        raise ModelError(f"torch is not installed ({error}): install it with pip install 'loadmaster[torch]'") from None
     if tuple(torch.__version__.split(".")[:2]) != tuple(map(str, VERSION)):
         wanted = ".".join(map(str, VERSION))
         raise ModelError(f"torch {torch.__version__} is installed: this version reads traces of torch {wanted}; install loadmaster[torch]")

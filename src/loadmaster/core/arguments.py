@@ -1,0 +1,95 @@
+"""What callers may pass: values of the right type, and names that there are, with the one that was probably meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from functools import wraps
+from inspect import signature
+from numbers import Integral, Real
+from os import PathLike
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from loadmaster.core.errors import LoadmasterError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def require_known(what: str, name: str, known: Iterable[str], error: type[LoadmasterError], otherwise: str = "") -> None:
+    """Raise ``error`` unless a name is among those that are known; ``otherwise`` says what else may be given."""
+    names = tuple(known)
+    if name not in names:
+        raise error(f"there is no {what} {name!r}: {instead(name, names, otherwise)}")
+
+
+def instead(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """``"did you mean edge-npu?"`` where a known name is close to what was written, else which names there are."""
+    names = tuple(known)
+    near = get_close_matches(str(name).lower(), names, n=1)
+    if near:
+        return f"did you mean {near[0]}?"
+    return (f"choose one of {', '.join(names)}" if names else "there are none") + otherwise
+
+
+def takes(error: type[LoadmasterError], **kinds: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Have a function refuse, with ``error``, arguments that are not of the types given here by name.
+
+    None is taken wherever it is the default. No truth value counts as a number.
+    """
+
+    def checked(function: Callable[P, R]) -> Callable[P, R]:
+        parameters = list(signature(function).parameters.values())
+        optional = {parameter.name for parameter in parameters if parameter.default is None}
+        names = [parameter.name for parameter in parameters]
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            for name, value in (*zip(names, args, strict=False), *kwargs.items()):
+                if name in kinds and not (value is None and name in optional):
+                    require_type(value, kinds[name], f"{function.__name__}: {name}", error)
+            return function(*args, **kwargs)
+
+        return call
+
+    return checked
+
+
+def require_type(value: object, kinds: Any, what: str, error: type[LoadmasterError]) -> None:
+    """Raise ``error`` unless a value is of one of the types. No truth value counts as a number."""
+    wanted = kinds if isinstance(kinds, tuple) else (kinds,)
+    if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted and object not in wanted):
+        raise error(f"{what} is {_shown(value)}: give {' or '.join(dict.fromkeys(map(_title, wanted)))}")
+
+
+def _title(kind: Any) -> str:
+    name = kind.__name__
+    return _TITLES.get(kind) or (f"a {name}, from loadmaster.{_SOURCES[name]}" if name in _SOURCES else f"a {name}")
+
+
+_SOURCES = {
+    "Bank": "Bank",
+    "JobAnalysis": "analyse",
+    "KernelSequence": "read_sequence",
+    "Plan": "plan",
+    "Problem": "read_buffers",
+    "Target": "target",
+}
+_TITLES: dict[Any, str] = {
+    Integral: "a whole number",
+    Real: "a number",
+    str: "text",
+    Path: "a path",
+    PathLike: "a path",
+    Callable: "a function",
+    Iterable: "a list",
+    Sequence: "a list",
+    Mapping: "a mapping",
+    bool: "True or False",
+}
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return f"of type {type(value).__name__}" if len(text) > 60 else f"{text}, of type {type(value).__name__}"

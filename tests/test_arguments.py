@@ -1,0 +1,93 @@
+"""Arguments of the public functions: what is of the wrong type, or misspelt, is refused in one line with what to do."""
+
+from typing import Any
+
+import pytest
+
+import loadmaster as lm
+from loadmaster.core.arguments import instead
+from loadmaster.core.errors import AllocationError, LoadmasterError, MappingError, PlanError, TargetError
+
+WRONG = (5, 2.5, "text", None, True, object(), [3], {"a": 1}, b"bytes")
+
+
+def refuses(function: Any, *args: Any, **kwargs: Any) -> None:
+    """Either the call works, or it says in one line of our own what is wrong."""
+    try:
+        function(*args, **kwargs)
+    except LoadmasterError as error:
+        assert "\n" not in str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda value: type(value).__name__)
+def test_wrong_types_are_refused_and_never_escape(wrong: Any) -> None:
+    target, graph = lm.target("edge-npu"), lm.load("onnx:squeezenet")
+    for function in (lm.load, lm.target, lm.read_buffers, lm.verify, lm.read_sequence, lm.allocate):
+        refuses(function, wrong)
+    refuses(lm.target, "edge-npu", wrong)
+    refuses(lm.plan, wrong, target)
+    refuses(lm.plan, [graph], wrong)
+    refuses(lm.analyse, wrong, target)
+    refuses(lm.map_jobs, wrong, 1e9)
+    refuses(lm.place, wrong, 5)
+    refuses(lm.allocate_banks, [], wrong)
+    refuses(lm.write_buffers, wrong, wrong)
+    if wrong is not None and wrong is not True:
+        with pytest.raises(PlanError, match=r"plan: seed is|seed must"):
+            lm.plan([], target, seed=wrong if not isinstance(wrong, int) else -1)
+    if not isinstance(wrong, int) or isinstance(wrong, bool):
+        with pytest.raises(AllocationError):
+            lm.allocate(([0], [1], [2]), seed=wrong)
+
+
+def test_messages_say_what_to_pass() -> None:
+    with pytest.raises(PlanError, match=r"^plan: target is 'edge-npu', of type str: give a Target, from loadmaster\.target$"):
+        lm.plan([], "edge-npu")  # type: ignore[arg-type]
+    with pytest.raises(MappingError, match=r"bandwidth is '16 GB/s', of type str: give a number"):
+        lm.map_jobs(analysis(), "16 GB/s")  # type: ignore[arg-type]
+
+
+def analysis() -> Any:
+    from loadmaster.workloads.lowering.instantiate import lower
+
+    return lm.analyse(lower([lm.load("onnx:squeezenet")], lm.target("m3e-s1")), lm.target("m3e-s1"))
+
+
+def test_one_override_needs_no_list() -> None:
+    assert lm.target("edge-npu", "dram.bandwidth=1 GB/s") == lm.target("edge-npu", ["dram.bandwidth=1 GB/s"])
+    with pytest.raises(TargetError, match=r"^--set 'a': write PATH=VALUE"):
+        lm.target("m3e-s1", "a")
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "answer"),
+    [
+        ("egde-npu", ("edge-npu", "m3e-s1"), "did you mean edge-npu?"),
+        ("EDGE-NPU", ("edge-npu", "m3e-s1"), "did you mean edge-npu?"),
+        ("nothing", ("edge-npu", "m3e-s1"), "choose one of edge-npu, m3e-s1"),
+        ("x", (), "there are none"),
+    ],
+)
+def test_misspellings_are_met_half_way(name: str, known: tuple[str, ...], answer: str) -> None:
+    assert instead(name, known) == answer
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: lm.target("egde-npu"), "there is no bundled target 'egde-npu': did you mean edge-npu?"),
+        (lambda: lm.target("edge-npu", ["dram.bandwith=1 GB/s"]), "dram.bandwith: there is no such field: did you mean bandwidth?"),
+        (lambda: lm.target("edge-npu", ["cores.wz.rows=1"]), "cores has no 'wz': choose one of ws, lb"),
+        (lambda: lm.target("edge-npu", ["drma.bandwidth=1"]), "there is no table 'drma': did you mean dram?"),
+        (lambda: lm.load("onnx:squeeznet"), "did you mean squeezenet?"),
+        (lambda: lm.load("onnx:squeezenet", precision="in8"), "there is no precision 'in8': did you mean int8?"),
+        (lambda: lm.allocate(([0], [1], [2]), strategy="gredy"), "there is no strategy 'gredy': did you mean greedy?"),
+        (lambda: lm.plan([lm.load("onnx:squeezenet")], lm.target("edge-npu"), objective="enrgy"), "did you mean energy?"),
+        (lambda: lm.map_jobs(analysis(), 1e9, strategy="anealing"), "did you mean annealing?"),
+        (lambda: lm.map_jobs(analysis(), 1e9, objective="makspan"), "did you mean makespan?"),
+    ],
+)
+def test_every_name_is_met_half_way(call: Any, message: str) -> None:
+    with pytest.raises(LoadmasterError) as caught:
+        call()
+    assert message in str(caught.value)

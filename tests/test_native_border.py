@@ -1,0 +1,128 @@
+"""What native code is handed is checked where it is handed over: no array of a wrong length or type reaches a kernel."""
+
+import numpy as np
+import pytest
+from tests.support.networks import npu, residual_chain
+from tests.support.sequences import random_sequence
+
+from loadmaster import _native
+from loadmaster.cost.analytical.energy import energy_rates
+from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.cost.energy_model import EnergyModel
+from loadmaster.placement.autotm.sequence_arrays import sequence_arrays
+from loadmaster.planning.goal import goal_of
+from loadmaster.planning.joint.problem import JointOptions, JointProblem
+from loadmaster.workloads.lowering.instantiate import lower
+
+
+def arguments_of(name: str, make, monkeypatch) -> dict:
+    """What ``make`` hands to a native class."""
+    given: dict = {}
+    native = getattr(_native, name)
+
+    def record(**arguments):
+        given.update(arguments)
+        return native(**arguments)
+
+    monkeypatch.setattr(_native, name, record)
+    make()
+    monkeypatch.undo()
+    return given
+
+
+def joint_problem() -> JointProblem:
+    machine = npu(2)
+    work = lower([residual_chain(1)], machine)
+    table = job_table(work, machine)
+    return JointProblem(work, table, machine, goal_of(work, "throughput", None, {}, {}), EnergyModel(table, energy_rates(machine)))
+
+
+def placement_problem() -> _native.PlacementProblem:
+    sequence = random_sequence(3)
+    return sequence_arrays(sequence, np.full(len(sequence.kernels), 40)).problem
+
+
+def group() -> dict:
+    return {name: np.ones((3, 2)) for name in ("latency", "demand", "energy")}
+
+
+@pytest.fixture(params=["JointProblem", "PlacementProblem", "MappingGroup"])
+def case(request, monkeypatch):
+    if request.param == "MappingGroup":
+        return _native.MappingGroup, group()
+    make = joint_problem if request.param == "JointProblem" else placement_problem
+    return getattr(_native, request.param), arguments_of(request.param, make, monkeypatch)
+
+
+def test_every_array_must_have_its_length_and_its_type(case) -> None:
+    native, arguments = case
+    native(**arguments)
+    arrays = {name: value for name, value in arguments.items() if isinstance(value, np.ndarray)}
+    assert len(arrays) >= 3
+    for name, value in arrays.items():
+        with pytest.raises(ValueError, match=r"\w"):
+            native(**arguments | {name: np.concatenate([value, value[-1:]])})
+        for wrong in (value.astype(str), value[..., None]):
+            with pytest.raises(TypeError):
+                native(**arguments | {name: wrong})
+        with pytest.raises(TypeError):
+            native(**{key: other for key, other in arguments.items() if key != name}, wrong_name=value)
+
+
+def test_numbers_out_of_range_are_refused(case) -> None:
+    native, arguments = case
+    for name, value in arguments.items():
+        if isinstance(value, np.ndarray) and value.dtype in (np.float64, np.int64) and value.size:
+            low = value.copy()
+            low.reshape(-1)[-1] = -2
+            with pytest.raises(ValueError, match=r"\w"):
+                native(**arguments | {name: low})
+        elif isinstance(value, (int, float)):
+            with pytest.raises(ValueError, match=r"\w"):
+                native(**arguments | {name: -1})
+
+
+@pytest.mark.parametrize("weights", [(0.0, 0.0), (-1.0, 2.0), (float("nan"), 1.0)])
+def test_an_objective_that_says_nothing_is_refused(weights) -> None:
+    with pytest.raises(ValueError, match="objective"):
+        _native.MappingGroup(**group(), time_weight=weights[0], energy_weight=weights[1])
+
+
+def test_an_objective_of_energy_needs_energies() -> None:
+    with pytest.raises(ValueError, match="energies"):
+        _native.MappingGroup(np.ones((3, 2)), np.ones((3, 2)), energy_weight=1.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"filled_fraction": 1.1}, "fractions"),
+        ({"prefetch_fraction": -0.1}, "fractions"),
+        ({"retained_fraction": float("nan")}, "fractions"),
+        ({"release_delay_positions": -1}, "release_delay_positions"),
+        ({"fast_link_price": -1.0}, "fast_link_price"),
+        ({"link_load_limit": 0.0}, "link_load_limit"),
+        ({"core_wait_ratio": float("nan")}, "core_wait_ratio"),
+        ({"energy_weight": float("inf")}, "energy_weight"),
+    ],
+)
+def test_options_out_of_range_are_refused(options: dict, message: str) -> None:
+    problem = joint_problem()
+    with pytest.raises(ValueError, match=message):
+        problem.evaluate(np.arange(len(problem.workload.jobs)), JointOptions(**options))
+
+
+@pytest.mark.parametrize("wrong", ["short", "twice", "beyond"])
+def test_an_order_that_is_not_one_is_refused(wrong: str) -> None:
+    problem = joint_problem()
+    order = np.arange(len(problem.workload.jobs))
+    order = {"short": order[:-1], "twice": np.zeros_like(order), "beyond": order + 1}[wrong]
+    with pytest.raises(ValueError, match="order"):
+        problem.evaluate(order, JointOptions())
+
+
+def test_results_are_read_only() -> None:
+    problem = joint_problem()
+    run = problem.evaluate(np.arange(len(problem.workload.jobs)), JointOptions()).run
+    with pytest.raises(AttributeError):
+        run.makespan = 0

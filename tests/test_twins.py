@@ -1,0 +1,133 @@
+"""Rules that are written in Python and again in C++, for speed: each pair names the other, and here the two agree."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.networks import npu, residual_chain
+from tests.support.sequences import random_sequence
+
+from loadmaster import _native
+from loadmaster.core.errors import CapacityError
+from loadmaster.core.task_graph import task_graph
+from loadmaster.cost.analytical.energy import energy_rates
+from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.cost.energy_model import EnergyModel
+from loadmaster.cost.job_times import job_times
+from loadmaster.mapping.group import Group, core_and_position
+from loadmaster.placement.autotm.needs import least_paths
+from loadmaster.placement.autotm.overlapping import paths_of
+from loadmaster.placement.autotm.sequence_arrays import placement_of, sequence_arrays, total_seconds
+from loadmaster.placement.autotm.sparse_program import free_prices, use_costs
+from loadmaster.planning.goal import goal_of
+from loadmaster.planning.joint.problem import JointOptions, JointProblem
+from loadmaster.planning.replay import replay
+from loadmaster.workloads.lowering.instantiate import lower
+
+
+def joint_problem(machine, batches=1, blocks=2):
+    work = lower([residual_chain(blocks)], machine, mini_batches=batches)
+    table = job_table(work, machine)
+    goal = goal_of(work, "throughput", None, {}, {})
+    return work, table, JointProblem(work, table, machine, goal, EnergyModel(table, energy_rates(machine)))
+
+
+@pytest.mark.parametrize("room", [256, 4096, 2**14, 2**20])
+@pytest.mark.parametrize("batches", [1, 3])
+def test_a_job_takes_as_long_in_the_joint_search_as_anywhere_else(room: int, batches: int) -> None:
+    """Bytes over a link in seconds, whole picoseconds, and which results go to main memory: job_times.py and admission.cpp."""
+    machine = npu(1, room, copies=False)
+    work, table, problem = joint_problem(machine, batches)
+    found = problem.evaluate(np.arange(len(work.jobs)), JointOptions())
+    _, placement, _ = problem.decisions(found)
+    times = job_times(table, machine, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
+    assert (found.run.end - found.run.start).tolist() == times.duration[:, 0].tolist()
+    assert bool((found.run.row_stay >= 0).any()) == (room > 256)
+
+
+@pytest.mark.parametrize("engine", [1e8, 7e8, 9e12])
+def test_a_prefetch_takes_as_long_in_the_joint_search_as_in_a_replay(engine: float) -> None:
+    """Bytes over the slowest of engine and links: replay.py and admission.cpp."""
+    machine = npu(1, 2**20)
+    machine = dataclasses.replace(machine, copy=dataclasses.replace(machine.copy, asynchronous_to_fast=engine))
+    work, table, problem = joint_problem(machine)
+    found = problem.evaluate(np.arange(len(work.jobs)), JointOptions())
+    schedule, placement, _ = problem.decisions(found)
+    assert placement.copies
+    times = job_times(table, machine, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
+    timeline = replay(work.jobs, work.tensors, times, machine, schedule, placement)
+    first = len(work.jobs)
+    # The first job waits for the first prefetch, which has the links to itself.
+    assert found.run.start[first] == timeline.start[first] == 0
+    assert found.run.end[first] == timeline.end[first]
+
+
+@given(st.randoms(use_true_random=False), st.integers(1, 3), st.integers(1, 3))
+@settings(max_examples=30, deadline=None)
+def test_without_a_fast_memory_the_joint_search_is_list_scheduling(random, cores: int, batches: int) -> None:
+    """Whenever a core is idle, the first ready job in order goes where it ends first: dispatch.cpp and admission.cpp."""
+    machine = npu(cores, 64)
+    work, table, problem = joint_problem(machine, batches)
+    keys = [random.random() for _ in work.jobs]
+    for job, record in enumerate(work.jobs):
+        keys[job] = max([keys[job], *(keys[before] for before in record.after)])
+    order = np.argsort(np.array(keys), kind="stable").astype(np.int64)
+    found = problem.evaluate(order, JointOptions(filled_fraction=0.0))
+    assert not len(found.run.stay_tensor)
+    priority = np.empty(len(order))
+    priority[order] = -np.arange(len(order))
+    nothing, everything = (np.full(len(work.tensors), value) for value in (False, True))
+    times = job_times(table, machine, nothing, nothing, everything)
+    graph = task_graph([(before, job) for job, record in enumerate(work.jobs) for before in record.after], len(work.jobs))
+    release = np.zeros(len(order), dtype=np.int64)
+    listed = graph.dispatch(priority=priority, duration=times.duration, demand=times.demand, release=release)
+    assert found.run.makespan == listed.makespan
+    assert found.run.core.tolist() == listed.core.tolist()
+    assert found.run.end.tolist() == listed.end.tolist()
+
+
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 3), st.sampled_from([(0.0, 1.0), (1.0, 1.0), (2.0, 0.5)]))
+@settings(max_examples=60, deadline=None)
+def test_a_mapping_scores_what_its_makespan_and_energy_make(seed: int, jobs: int, cores: int, weights) -> None:
+    """Energy and score of a mapping: group.py and genome.cpp."""
+    generator = np.random.default_rng(seed)
+    group = Group(*(generator.lognormal(0, 1, (jobs, cores)) for _ in range(3)), weights)
+    core = generator.integers(0, cores, (4, jobs), dtype=np.int32)
+    priority = generator.integers(0, 2**32, (4, jobs), dtype=np.uint32)
+    queues = group.decode(core, priority)
+    owner = [core_and_position(row[None, :], cores)[0] for row in queues]
+    expected = [group.score(float(m), group.energy_of(c)) for m, c in zip(group.makespans(queues), owner, strict=True)]
+    assert group.native.scores(core, priority) == pytest.approx(expected, rel=1e-12)
+
+
+@given(st.integers(0, 10**6), st.booleans(), st.integers(8, 60))
+@settings(max_examples=150, deadline=None)
+def test_paths_take_as_long_in_the_search_as_their_placement(seed: int, moves: bool, room: int) -> None:
+    """Stays, copies, algorithms and seconds of paths: sequence_arrays.py and search.cpp."""
+    sequence = random_sequence(seed)
+    arrays = sequence_arrays(sequence, np.full(len(sequence.kernels), room, dtype=np.int64))
+    try:
+        least = least_paths(sequence, arrays, moves)
+    except CapacityError:
+        return
+    prices = free_prices(arrays)
+    fast, slow = use_costs(arrays, prices)
+    found = arrays.problem.search(
+        _native.UsePrices(memory=prices.memory, fast=fast, slow=slow),
+        guess=least,
+        base=least,
+        sure=np.zeros(arrays.tensor_count, dtype=np.uint8),
+        order=np.arange(arrays.tensor_count),
+        moves=moves,
+        goal=0.0,
+        seed=seed,
+        nodes=200,
+        seconds=math.inf,
+    )
+    placement = placement_of(sequence, arrays, found.paths, moves)
+    assert found.seconds == pytest.approx(total_seconds(sequence, arrays, found.paths, placement), rel=1e-9)
+    again = paths_of(sequence, arrays, placement)
+    assert (again.fast == found.paths.fast).all()
