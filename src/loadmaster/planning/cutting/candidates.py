@@ -134,7 +134,7 @@ def _arrivals(workload: Workload, target: Target) -> Floats:
     for number, job in enumerate(workload.jobs):
         for operand in job.reads:
             tensor = workload.tensors[workload.tensor_index[operand.tensor]]
-            if tensor.kind == "activation" and tensor.bytes <= room or operand.tensor in seen:
+            if (tensor.kind == "activation" and tensor.bytes <= room) or operand.tensor in seen:
                 continue
             seen.add(operand.tensor)
             result[number] += tensor.bytes
