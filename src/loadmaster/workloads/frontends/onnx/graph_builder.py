@@ -120,9 +120,9 @@ def _operator(step: Step, reads: tuple[Access, ...], used: set[str]) -> Op:
 
 
 def _division(step: Step) -> Division:
-    """How an operator divides; what touches a part of an operand only is not cut, nor what has several loop nests."""
+    """How an operator divides; what touches some part of an operand is cut only if it is a slice, nor what has several loop nests."""
     work = step.work
-    if work.op_class in _UNCUT or work.touched is not None or len(work.nests) > 1:
+    if work.op_class in _UNCUT or (work.touched is not None and step.node.kind != "Slice") or len(work.nests) > 1:
         return WHOLE
     return division(step.node, work.op_class)
 

@@ -256,17 +256,18 @@ def _padding(node: Node) -> Division:
 
 @_rule("Slice")
 def _slice(node: Node) -> Division:
+    """Without steps: with them a piece would seem to read what it passes over."""
     rank, data = len(node.result.shape), node.shape(0)
     starts = node.integers("starts", 1)
     axes = node.integers("axes", 3) or list(range(len(starts or ())))
     steps = node.integers("steps", 4) or [1] * len(axes)
-    if starts is None or not len(starts) == len(axes) == len(steps) or min(steps, default=1) < 1:
+    if starts is None or not len(starts) == len(axes) == len(steps) or any(step != 1 for step in steps):
         return WHOLE
     windows = list(identity(rank))
-    for axis, start, step in zip(axes, starts, steps, strict=True):
+    for axis, start in zip(axes, starts, strict=True):
         extent = data[axis % rank]
         begin = min(max(start + extent if start < 0 else start, 0), extent)
-        windows[axis % rank] = Window(axis % rank, step, 1, begin, begin)
+        windows[axis % rank] = Window(axis % rank, low=begin, high=begin)
     return Division(tuple(range(rank)), {0: tuple(windows)})
 
 
