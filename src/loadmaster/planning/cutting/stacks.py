@@ -8,18 +8,26 @@ over the bytes that cross the main link (the axes of DeFiNES, HPCA 2023: fuse de
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from loadmaster.workloads.graph import Graph, TensorKind
 from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import Divisible, Grid
 from loadmaster.workloads.lowering.instantiate import Cut, Cuts
-from loadmaster.workloads.window import Box, whole
+from loadmaster.workloads.window import whole
+
+Ints = NDArray[np.int64]
 
 _LONGEST = 24
 """Operators in a stack at most: longer ones have so much halo that they do not pay."""
 _BANDS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+_KEPT = 0.05
+"""Share of what a stack takes and leaves that is counted even where there is room to keep it: other things may be in the way."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,7 @@ class Network:
     forms: Sequence[Divisible | None]
     home: dict[str, int] = field(default_factory=dict)
     readers: dict[str, list[int]] = field(default_factory=dict)
+    _edges: dict[Any, tuple[Ints, Ints]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for number, group in enumerate(self.fused):
@@ -59,183 +68,206 @@ class Network:
         form = self.forms[number]
         if form is None:
             return None
-        rank = len(form.shape)
-        axis = 2 if rank >= 4 else rank - 2
+        axis = _row_axis(form.shape)
         return axis if axis in form.axes else None
+
+    def extent(self, number: int) -> int:
+        """Rows of an operator's result; it must have some."""
+        form, axis = self.forms[number], self.rows(number)
+        assert form is not None
+        assert axis is not None
+        return form.shape[axis]
+
+    def edge(self, reader: int, storage: str) -> tuple[Ints, Ints]:
+        """Rows of a storage that rows of an operator's result need: where those of row ``r`` begin, and where those up to ``r`` end.
+
+        Operators that divide alike share what is worked out.
+        """
+        form, axis = self.forms[reader], self.rows(reader)
+        assert form is not None
+        assert axis is not None
+        tensors = self.graph.tensors
+        shape = tensors[storage].shape
+        key = (form.shape, shape, tuple((tensors[name].shape, windows) for name, windows in form.uses[storage]))
+        if key not in self._edges:
+            own, box = _row_axis(shape), list(whole(form.shape))
+            low, high = [], [0]
+            for row in range(form.shape[axis]):
+                box[axis] = (row, row + 1)
+                begin, end = form.needed(self.graph, storage, tuple(box))[own]
+                low.append(begin)
+                high.append(max(high[-1], end))
+            self._edges[key] = (np.array([*low, shape[own]], dtype=np.int64), np.array(high, dtype=np.int64))
+        return self._edges[key]
+
+
+def _row_axis(shape: Sequence[int]) -> int:
+    return 2 if len(shape) >= 4 else max(0, len(shape) - 2)
 
 
 def best_stacks(network: Network, capacity: int) -> list[Stack]:
-    """Stacks that cover a network in order, with the fewest bytes over the main link by the model. O(operators x 24 x bands x pieces)."""
+    """Stacks that cover a network in order, with the fewest bytes over the main link by the model. O(operators x 24 x bands)."""
     count = len(network.fused)
     cost: list[float] = [0.0] + [float("inf")] * count
     choice: list[Stack | None] = [None] * (count + 1)
-    for first in range(count):
-        for last in range(first + 1, min(count, first + _LONGEST) + 1):
-            stack = _best_bands(network, first, last, capacity)
-            if stack is None:
-                break
-            if cost[first] + stack.bytes < cost[last]:
-                cost[last], choice[last] = cost[first] + stack.bytes, stack
+    for last in range(1, count + 1):
+        for stack in _Ending(network, last).stacks(capacity):
+            if cost[stack.first] + stack.bytes < cost[last]:
+                cost[last], choice[last] = cost[stack.first] + stack.bytes, stack
     stacks: list[Stack] = []
     end = count
     while end:
-        stack = choice[end]
-        assert stack is not None
-        stacks.append(stack)
-        end = stack.first
+        stack_here = choice[end]
+        assert stack_here is not None
+        stacks.append(stack_here)
+        end = stack_here.first
     return stacks[::-1]
 
 
-def _best_bands(network: Network, first: int, last: int, capacity: int) -> Stack | None:
-    """The number of bands with which a stack needs the fewest bytes; None where its operators cannot be cut together."""
-    best: Stack | None = None
-    rows = [network.rows(number) for number in range(first, last)]
-    if last - first > 1 and None in rows:
-        return None
-    for bands in _BANDS if None not in rows else (1,):
-        if bands > 1 and any(_extent(network, number) < bands for number in range(first, last)):
-            break
-        value = _traffic(network, first, last, bands, capacity)
-        if best is None or value < best.bytes * (1 - 1e-3):
-            best = Stack(first, last, bands, value)
-    return best
+class _Ending:
+    """Stacks that end with one operator, each one operator longer than the one before."""
 
+    def __init__(self, network: Network, last: int) -> None:
+        self._network, self._last = network, last
+        self._first = last
+        self._weights: dict[str, int] = {}
+        self._given: dict[str, int] = {}
+        self._largest = self._left = 0
+        self._lives: dict[int, _Lives] = {}
 
-def _extent(network: Network, number: int) -> int:
-    form, axis = network.forms[number], network.rows(number)
-    assert form is not None
-    assert axis is not None
-    return form.shape[axis]
+    def stacks(self, capacity: int) -> Iterator[Stack]:
+        """The best number of bands of each; the longest is the last that can be held in some number of bands."""
+        network, rows = self._network, True
+        for first in range(self._last - 1, max(-1, self._last - 1 - _LONGEST), -1):
+            rows &= network.rows(first) is not None
+            if not rows and first < self._last - 1:
+                return
+            self._grow(first)
+            stack = self._best(capacity, _BANDS if rows else (1,))
+            yield stack
+            if stack.bytes == float("inf"):
+                return
 
-
-def _traffic(network: Network, first: int, last: int, bands: int, capacity: int) -> float:
-    """Bytes over the main link of a stack in bands: its ends where there is no room for them, weights once or for every band."""
-    weights, given = _given(network, first, last)
-    peak = _peak(network, first, last, bands)
-    ends = given + sum(network.bytes_of(s) for s in _left(network, first, last))
-    largest = max((_weight_bytes(network, number) for number in range(first, last)), default=0)
-    if peak + weights <= capacity:
-        once = weights
-        room = capacity - peak - weights
-    elif peak + min(weights, 2 * largest) <= capacity:
-        once = weights * bands
-        room = capacity - peak - min(weights, 2 * largest)
-    else:
-        # Nothing holds it: what lies between crosses the link both ways as well.
-        return float(weights * bands + ends + 2 * max(0, peak + min(weights, 2 * largest) - capacity) * bands)
-    # What stays for the neighbours costs nothing; each of two neighbours counts its half.
-    return float(once + (ends if ends > room else 0.05 * ends))
-
-
-def _weight_bytes(network: Network, number: int) -> int:
-    tensors = network.graph.tensors
-    return sum(access.bytes for access in network.fused[number].reads if tensors[access.tensor].kind is TensorKind.WEIGHT)
-
-
-def _given(network: Network, first: int, last: int) -> tuple[int, int]:
-    """Bytes of weights that a stack reads, and of what it reads that earlier operators or the caller make."""
-    weights: dict[str, int] = {}
-    given: dict[str, int] = {}
-    for number in range(first, last):
-        for access in network.fused[number].reads:
+    def _grow(self, first: int) -> None:
+        network, own = self._network, 0
+        self._first = first
+        for access in network.fused[first].reads:
             if network.graph.tensors[access.tensor].kind is TensorKind.WEIGHT:
-                weights[access.tensor] = max(weights.get(access.tensor, 0), access.bytes)
-            elif network.home.get(access.tensor, -1) < first:
-                given[access.tensor] = network.bytes_of(access.tensor)
-    return sum(weights.values()), sum(given.values())
+                self._weights[access.tensor] = max(self._weights.get(access.tensor, 0), access.bytes)
+                own += access.bytes
+            else:
+                self._given[access.tensor] = network.bytes_of(access.tensor)
+        self._largest = max(self._largest, own)
+        for access in network.fused[first].writes:
+            self._given.pop(access.tensor, None)
+            if _leaves(network, access.tensor, self._last):
+                self._left += network.bytes_of(access.tensor)
+
+    def _best(self, capacity: int, choices: Sequence[int]) -> Stack:
+        """The fewest bands with hardly more than the fewest bytes."""
+        numbers = range(self._first, self._last)
+        weights, ends = sum(self._weights.values()), sum(self._given.values()) + self._left
+        streamed = min(weights, 2 * self._largest)
+        single = len(numbers) == 1
+        best = Stack(self._first, self._last, 1, float(weights + ends) if single else float("inf"))
+        fewest = 0 if single else min(self._network.extent(number) for number in numbers)
+        for bands in choices:
+            if bands > 1 and fewest < bands and not (single and self._network.extent(self._first) >= bands):
+                break
+            lives = self._lives.setdefault(bands, _Lives(self._network, self._last, bands))
+            if lives.peak > capacity:
+                continue
+            peak = lives.up_to(self._first) if bands > 1 or not single else 0
+            room = capacity - peak - weights
+            value = float(weights)
+            if room < 0:
+                room, value = capacity - peak - streamed, float(weights * bands)
+            if room < 0:
+                continue
+            value += ends if ends > room else _KEPT * ends
+            if value < best.bytes * (1 - 1e-3):
+                best = Stack(self._first, self._last, bands, value)
+            if value <= weights + _KEPT * ends:
+                break
+        return best
 
 
-def _left(network: Network, first: int, last: int) -> list[str]:
-    """Storages that a stack leaves to later operators or the caller."""
-    return [
-        access.tensor
-        for number in range(first, last)
-        for access in network.fused[number].writes
-        if access.tensor in network.outputs or any(reader >= last for reader in network.readers.get(access.tensor, ()))
-    ]
+def _leaves(network: Network, storage: str, last: int) -> bool:
+    """Whether later operators or the caller need what a stack up to ``last`` writes."""
+    return storage in network.outputs or any(reader >= last for reader in network.readers.get(storage, ()))
 
 
-def _peak(network: Network, first: int, last: int, bands: int) -> int:
-    """Most bytes of what lies inside a stack that are alive at once."""
-    inside = {
-        access.tensor: number
-        for number in range(first, last)
-        for access in network.fused[number].writes
-        if access.tensor not in network.outputs and all(reader < last for reader in network.readers.get(access.tensor, ()))
-    }
-    if not inside:
-        return 0
-    if bands == 1:
-        live = [0] * (last - first + 1)
-        for tensor, number in inside.items():
-            end = max(network.readers.get(tensor, [number]))
-            for step in range(number - first, end - first + 1):
-                live[step] += network.bytes_of(tensor)
-        return max(live)
-    ends = band_ends(network, first, last, bands)
-    events: list[tuple[int, int]] = []
-    length = last - first
-    for tensor, number in inside.items():
-        extent, size = _extent(network, number), network.bytes_of(tensor)
-        last_use = [band * length + number - first for band in range(bands)]
-        for reader in network.readers.get(tensor, ()):
-            axis = network.rows(reader)
-            form = network.forms[reader]
-            assert form is not None
-            assert axis is not None
-            begin = 0
-            for band, end in enumerate(ends[reader]):
-                low, high = _needed(network, form, tensor, axis, (begin, end))
-                start = 0
-                for part, stop in enumerate(ends[number]):
-                    if start < high and stop > low:
-                        last_use[part] = max(last_use[part], band * length + reader - first)
-                    start = stop
-                begin = end
-        start = 0
-        for part, stop in enumerate(ends[number]):
-            share = size * (stop - start) // extent
-            events += [(2 * (part * length + number - first), share), (2 * last_use[part] + 1, -share)]
-            start = stop
-    live_now = peak = 0
-    for _, change in sorted(events):
-        live_now += change
-        peak = max(peak, live_now)
-    return peak
+class _Lives:
+    """What lies inside stacks that end with one operator, in so many bands: how much of it is alive at each step.
+
+    A step is a band and an operator; an operator that is put in front adds what it writes and changes nothing else.
+    """
+
+    def __init__(self, network: Network, last: int, bands: int) -> None:
+        self._network, self._last, self._bands = network, last, bands
+        self._first = last
+        self._ends: dict[int, Ints] = {}
+        self._change = np.zeros(bands * _LONGEST + 1, dtype=np.int64)
+        self.peak = 0
+
+    def up_to(self, first: int) -> int:
+        """Most bytes of what lies inside the stack from ``first`` on that are alive at once."""
+        if first < self._first:
+            while self._first > first:
+                self._first -= 1
+                self._add(self._first)
+            self.peak = int(np.cumsum(self._change).max())
+        return self.peak
+
+    def _add(self, number: int) -> None:
+        network = self._network
+        self._ends[number] = _ends_of(network, number, self._last, self._bands, self._ends)
+        for access in network.fused[number].writes:
+            if not _leaves(network, access.tensor, self._last):
+                self._live(number, access.tensor)
+
+    def _live(self, number: int, storage: str) -> None:
+        network, stops = self._network, self._ends[number]
+        starts = np.concatenate([[0], stops[:-1]])
+        shares = network.bytes_of(storage) * (stops - starts) // network.extent(number)
+        written = self._step(np.arange(self._bands), number)
+        read = written.copy()
+        for reader in network.readers.get(storage, ()):
+            low, high = network.edge(reader, storage)
+            ends = self._ends[reader]
+            begins = np.concatenate([[0], ends[:-1]])
+            busy = np.flatnonzero(ends > begins)
+            # The last band whose rows begin before a part ends is the last that needs it, if it reaches that far.
+            last = np.searchsorted(low[begins[busy]], stops, side="left") - 1
+            needs = (last >= 0) & (starts < high[ends[busy][last]])
+            read = np.where(needs, np.maximum(read, self._step(busy[last], reader)), read)
+        np.add.at(self._change, written, shares)
+        np.add.at(self._change, read + 1, -shares)
+
+    def _step(self, band: Ints, number: int) -> Ints:
+        return band * _LONGEST + (number - self._last + _LONGEST)
 
 
-def _needed(network: Network, form: Divisible, storage: str, axis: int, rows: tuple[int, int]) -> tuple[int, int]:
-    """Rows of a storage that some rows of an operator's result need."""
-    box: Box = tuple(rows if d == axis else full for d, full in enumerate(whole(form.shape)))
-    needed = form.needed(network.graph, storage, box)
-    shape = network.graph.tensors[storage].shape
-    own = 2 if len(shape) >= 4 else max(0, len(shape) - 2)
-    return needed[own]
+def _ends_of(network: Network, number: int, last: int, bands: int, ends: dict[int, Ints]) -> Ints:
+    """Where the bands of an operator end: as far as the bands of its readers need, evenly where the stack ends."""
+    extent = network.extent(number)
+    wanted = np.zeros(bands, dtype=np.int64)
+    for access in network.fused[number].writes:
+        for reader in network.readers.get(access.tensor, ()):
+            if number < reader < last:
+                wanted = np.maximum(wanted, network.edge(reader, access.tensor)[1][ends[reader]])
+    if not wanted[-1]:
+        wanted = extent * np.arange(1, bands + 1) // bands
+    wanted[-1] = extent
+    return np.asarray(np.maximum.accumulate(wanted))
 
 
 def band_ends(network: Network, first: int, last: int, bands: int) -> dict[int, tuple[int, ...]]:
-    """Where the bands of every operator of a stack end: as far as the bands of its readers need, evenly where the stack ends.
-
-    A band may be empty, where the one before has made all that is needed.
-    """
-    ends: dict[int, tuple[int, ...]] = {}
+    """Where the bands of every operator of a stack end. A band may be empty, where the one before has made all that is needed."""
+    ends: dict[int, Ints] = {}
     for number in range(last - 1, first - 1, -1):
-        extent = _extent(network, number)
-        wanted = [0] * bands
-        for access in network.fused[number].writes:
-            for reader in network.readers.get(access.tensor, ()):
-                if not number < reader < last:
-                    continue
-                form, axis = network.forms[reader], network.rows(reader)
-                assert form is not None
-                assert axis is not None
-                for band, end in enumerate(ends[reader]):
-                    wanted[band] = max(wanted[band], _needed(network, form, access.tensor, axis, (0, end))[1])
-        if not wanted[-1]:
-            wanted = [extent * (band + 1) // bands for band in range(bands)]
-        wanted[-1] = extent
-        ends[number] = tuple(itertools.accumulate(wanted, max))
-    return ends
+        ends[number] = _ends_of(network, number, last, bands, ends)
+    return {number: tuple(own.tolist()) for number, own in ends.items()}
 
 
 def stacked(network: Network, stacks: Sequence[Stack], plain: Sequence[Cut]) -> Cuts:
