@@ -115,6 +115,14 @@ class Bounds:
     energy: int
     latency: dict[str, int]
 
+    def objective(self, name: str, favourite: str) -> int:
+        """What an objective cannot go below: picoseconds, femtojoules, or their product; ``favourite`` is whose latency counts."""
+        if name == "latency":
+            return self.latency[favourite]
+        if name == "throughput":
+            return self.makespan.picoseconds
+        return self.energy * (self.makespan.picoseconds if name == "edp" else 1)
+
 
 @dataclass(frozen=True)
 class Packed:

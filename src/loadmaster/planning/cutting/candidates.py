@@ -12,7 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from loadmaster.core.units import format_bytes
 from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.planning.cutting.stacks import Network, best_stacks, stacked
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Workload
@@ -24,6 +26,10 @@ from loadmaster.workloads.lowering.split import WHOLE, choose_split
 
 Floats = NDArray[np.float64]
 
+MOST_OPERATORS = 3000
+"""In all networks together: beyond, trying to cut them would take longer than planning them."""
+MOST_PIECES = 20_000
+"""In all mini-batches together."""
 _GAIN = 0.03
 """A cut must make an operator faster by this share for each doubling of its pieces, or it is left as it was."""
 
@@ -68,15 +74,51 @@ def _axis(form: Divisible, group: FusedOp, along: str) -> int | None:
     return max(others, key=lambda axis: (min(form.shape[axis], 32), -axis), default=None)
 
 
-def candidates(graphs: Sequence[Graph], target: Target) -> Iterator[tuple[str, list[Cuts]]]:
-    """Names and cuts, one for every network: whole operators, then the best of all for each operator, then with fewer pieces."""
-    networks = [_Network.of(graph, target) for graph in graphs]
-    yield "none", [Cuts(network.plain) for network in networks]
-    if len(target.cores) < 2 or not target.main.in_place:
+@dataclass(frozen=True)
+class Candidate:
+    """A way to cut networks: what it is called, and the cuts of each network; without any, operators stay as whole as they fit."""
+
+    name: str
+    cuts: Sequence[Cuts | None] = ()
+
+
+def candidates(graphs: Sequence[Graph], target: Target, mini_batches: int, cut: str = "auto") -> Iterator[Candidate]:
+    """Ways to cut networks, whole operators first, then by how good they seem; each is worked out when it is asked for.
+
+    Up to so many pieces for the cores, stacks of bands for the fast memory, for half of it and for a quarter, and both together. A machine
+    that must copy operands is offered whole operators only, and so are networks of more than 3,000 operators.
+    """
+    yield Candidate("none")
+    if cut == "none" or not target.main.in_place or sum(len(graph.ops) for graph in graphs) > MOST_OPERATORS:
         return
-    estimates = [_estimates(network, target) for network in networks]
-    for most in sorted({2, 3, len(target.cores), 2 * len(target.cores)}, reverse=True):
-        yield f"up to {most} pieces", [Cuts(_best(options, most)) for options in estimates]
+    networks = [_Network.of(graph, target) for graph in graphs]
+    offered = [[Cuts(network.plain) for network in networks]]
+    for name, cuts in _offers(networks, target):
+        if cuts not in offered and mini_batches * sum(len(each.steps) for each in cuts) <= MOST_PIECES:
+            offered.append(cuts)
+            yield Candidate(name, cuts)
+
+
+def _offers(networks: Sequence[_Network], target: Target) -> Iterator[tuple[str, list[Cuts]]]:
+    cores = len(target.cores)
+    estimates = [_estimates(network, target) for network in networks] if cores > 1 else []
+    by_cores = [_best(options, cores) for options in estimates] or [network.plain for network in networks]
+    if cores > 1:
+        yield f"into up to {cores} pieces", [Cuts(pieces) for pieces in by_cores]
+    if target.fast is not None:
+        stackable = [Network(without_updates(network.graph), network.fused, network.forms) for network in networks]
+        for divisor in (1, 2, 4):
+            room = target.fast.capacity // divisor
+            stacks = [best_stacks(network, room) for network in stackable]
+            if all(stack.bands == 1 for own in stacks for stack in own):
+                continue
+            bands = f"into bands for {format_bytes(room)} of {target.fast.name}"
+            if cores > 1:
+                combined = zip(stackable, stacks, by_cores, strict=True)
+                yield f"{bands}, others into up to {cores} pieces", [stacked(*each) for each in combined]
+            yield bands, [stacked(*each, network.plain) for *each, network in zip(stackable, stacks, networks, strict=True)]
+    for most in (2 * cores, 2) if cores > 1 else ():
+        yield f"into up to {most} pieces", [Cuts(_best(options, most)) for options in estimates]
 
 
 @dataclass(frozen=True)
@@ -90,7 +132,7 @@ class _Option:
 def _estimates(network: _Network, target: Target) -> list[_Option]:
     cores = len(target.cores)
     options = [network.plain]
-    options += [network.uniform(along, parts) for parts in sorted({2, 3, cores, 2 * cores}) for along in (CHANNELS, "rows")]
+    options += [network.uniform(along, parts) for parts in sorted({2, cores, 2 * cores}) for along in (CHANNELS, "rows")]
     return [_Option(cuts, _seconds(network, cuts, target)) for cuts in options]
 
 
