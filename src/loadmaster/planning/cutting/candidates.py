@@ -132,7 +132,7 @@ class _Option:
 def _estimates(network: _Network, target: Target) -> list[_Option]:
     cores = len(target.cores)
     options = [network.plain]
-    options += [network.uniform(along, parts) for parts in sorted({2, cores, 2 * cores}) for along in (CHANNELS, "rows")]
+    options += [network.uniform(along, parts) for parts in sorted({2, 3, cores, 2 * cores}) for along in (CHANNELS, "rows")]
     return [_Option(cuts, _seconds(network, cuts, target)) for cuts in options]
 
 

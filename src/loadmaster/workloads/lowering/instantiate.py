@@ -10,12 +10,23 @@ from dataclasses import dataclass, replace
 from loadmaster.core.errors import PlanError
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Access, Graph, LoopNest, Op, TensorKind
-from loadmaster.workloads.job import Job, NetworkInfo, Operand, OperatorInfo, Role, TensorInstance, Workload
+from loadmaster.workloads.job import (
+    Job,
+    NetworkInfo,
+    Operand,
+    OperandNeeds,
+    OperandWindow,
+    OperatorInfo,
+    Ranges,
+    Role,
+    TensorInstance,
+    Workload,
+)
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
 from loadmaster.workloads.lowering.grid import Grid, divisible, piece_of
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE, Split, choose_split
-from loadmaster.workloads.window import Box, intersection, volume, whole
+from loadmaster.workloads.window import Box, Window, intersection, volume, whole
 
 
 def lower(graphs: Sequence[Graph], target: Target, *, mini_batches: int = 1, cuts: Sequence[Cuts | None] = ()) -> Workload:
@@ -100,7 +111,11 @@ class _Builder:
         pieces = _Pieces(graph, fused, chosen)
         for mini_batch in range(mini_batches):
             _MiniBatch(self, pieces, name, mini_batch, mini_batches).add()
-        operators = tuple(_operator_info(graph, op) for f in fused for op in f.ops)
+        operators = tuple(
+            _operator_info(graph, op, isinstance(cut, Grid) and cut.tiles > 1)
+            for f, cut in zip(fused, chosen.cuts, strict=True)
+            for op in f.ops
+        )
         # An output that no job touches is known at planning time, or is an input or a constant passed through: there is nothing to plan.
         touched = {storage for operator in operators for storage in (*operator.reads, *operator.writes)}
         delivered = dict.fromkeys(graph.tensors[output].storage for output in graph.outputs)
@@ -131,11 +146,27 @@ class _Builder:
         self.networks.append(info)
 
 
-def _operator_info(graph: Graph, op: Op) -> OperatorInfo:
+def _operator_info(graph: Graph, op: Op, in_pieces: bool) -> OperatorInfo:
     def storages(accesses: tuple[Access, ...]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(graph.tensors[access.tensor].storage for access in accesses if access.bytes))
 
-    return OperatorInfo(op.name, storages(op.reads), storages(op.writes))
+    plain = OperatorInfo(op.name, storages(op.reads), storages(op.writes))
+    if not in_pieces:
+        return plain
+    operands = tuple(_needs(graph, access) for access in op.reads if access.bytes)
+    return replace(plain, shape=graph.tensors[op.writes[0].tensor].shape, operands=operands)
+
+
+def _needs(graph: Graph, access: Access) -> OperandNeeds:
+    tensor = graph.tensors[access.tensor]
+    return OperandNeeds(tensor.storage, tensor.shape, tuple(_operand_window(window) for window in access.windows))
+
+
+def _operand_window(window: Window) -> OperandWindow:
+    if window.axis < 0:
+        return OperandWindow(None)
+    low, reach = window.low, window.high - window.low
+    return OperandWindow(window.axis, window.numerator, window.denominator, max(0, low), max(0, -low), reach, window.unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +176,10 @@ class _Part:
     label: str
     box: Box | None
     bytes: int
+
+    def place(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], Ranges]:
+        """Shape of the storage and ranges of the part, as tensors state them."""
+        return (shape, self.box) if self.label and self.box is not None else ((), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,8 +340,9 @@ class _MiniBatch:
             # A weight or an input comes into being when it is first read.
             mini_batch = 0 if weight else self._mini_batch
             is_output = read.storage in pieces.outputs
+            shape, ranges = part.place(tensor.shape)
             self._builder.tensors[name] = TensorInstance(
-                name, self._network, read.storage, mini_batch, part.bytes, str(tensor.kind), is_output
+                name, self._network, read.storage, mini_batch, part.bytes, str(tensor.kind), is_output, shape=shape, ranges=ranges
             )
         return Operand(name, read.bytes, read.role, read.nest)
 
@@ -317,10 +353,17 @@ class _MiniBatch:
             part = self._pieces.parts_of(access.tensor)[tile]
             name = f"{self._prefix}/{access.tensor}{part.label}"
             is_output = access.tensor in self._pieces.outputs
-            instance = TensorInstance(
-                name, self._network, access.tensor, self._mini_batch, part.bytes, str(TensorKind.ACTIVATION), is_output, job
+            self._builder.tensors[name] = TensorInstance(
+                name,
+                self._network,
+                access.tensor,
+                self._mini_batch,
+                part.bytes,
+                str(TensorKind.ACTIVATION),
+                is_output,
+                job,
+                *part.place(self._pieces.graph.tensors[access.tensor].shape),
             )
-            self._builder.tensors[name] = instance
             nest = next((i for i, nest in enumerate(group.nests) if nest.output == access.tensor), -1)
             operands.append(Operand(name, part.bytes, Role.OUTPUT if nest >= 0 else Role.ONCE, nest))
         return operands
@@ -342,6 +385,7 @@ class _MiniBatch:
             after=tuple(sorted(producers - {-1})),
             tile=tile,
             tiles=cut.tiles,
+            ranges=cut.boxes[tile] if isinstance(cut, Grid) and cut.tiles > 1 else (),
         )
 
 
