@@ -6,6 +6,7 @@ from functools import cache
 from itertools import groupby
 
 import pytest
+from tests.support.cut_networks import convolutions
 from tests.support.hand_plan import batches, energies
 from tests.support.networks import GraphBuilder, npu, staged_machine
 
@@ -36,6 +37,8 @@ def planned(kind: str) -> Plan:
     """A small plan: of two networks with several mini-batches, of operators in tiles, of a machine that copies operands."""
     if kind == "copies":
         return lm.plan([network("a", 8)], staged_machine(12_000), mini_batches=2, samples=2)
+    if kind == "pieces":
+        return lm.plan([convolutions(rows=16)], npu(2, 20_000), mini_batches=2, samples=2, rounds=1)
     if kind == "tiles":
         return lm.plan([network("a", 32)], npu(2, 8_000), mini_batches=2, samples=2, rounds=1)
     return lm.plan([network("a", 8), network("b", 16)], npu(2, 20_000), mini_batches=3, samples=2, rounds=1)

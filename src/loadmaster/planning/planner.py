@@ -11,14 +11,15 @@ from typing import Any
 from loadmaster.core.arguments import require_known, takes
 from loadmaster.core.errors import CapacityError, PlanError, TargetError
 from loadmaster.core.interrupts import Interrupts, deferred_interrupts
-from loadmaster.core.units import format_bytes
+from loadmaster.core.units import format_bytes, format_seconds, seconds_of
 from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.planning.assemble import assemble
 from loadmaster.planning.cutting.candidates import MOST_OPERATORS, Candidate, candidates
+from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.decisions import Score, Solution
-from loadmaster.planning.goal import goal_of
+from loadmaster.planning.goal import Goal, goal_of
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import ROUNDS
 from loadmaster.planning.scheduling.goal_bounds import goal_bounds
@@ -126,9 +127,12 @@ def plan(
         report = _reporting(progress, interrupts)
         report("lowering", 0.0)
 
+        def goal_for(workload: Workload) -> Goal:
+            return goal_of(workload, objective, network, deadlines or {}, periods or {})
+
         def planner(candidate: Candidate) -> WorkloadPlanner:
             workload = lower(graphs, target, mini_batches=mini_batches, cuts=candidate.cuts)
-            goal = goal_of(workload, objective, network, deadlines or {}, periods or {})
+            goal = goal_for(workload)
             table = job_table(workload, target)
             energy = EnergyModel(table, energy_rates(target))
             return WorkloadPlanner(workload, table, target, goal, energy, seed, samples, rounds, deadline, report, interrupts)
@@ -136,9 +140,15 @@ def plan(
         contest = _Contest(candidates(graphs, target, mini_batches, cut), planner, interrupts, time_limit, report)
         chosen, best = contest.best()
         report("bounding", 0.0)
-        bounds = goal_bounds(chosen.workload, chosen.table, target, chosen.energy.rates, chosen.goal)
+        of_jobs = goal_bounds(chosen.workload, chosen.table, target, chosen.energy.rates, chosen.goal)
+        bounds = network_bounds(graphs, target, mini_batches, goal_for, chosen.energy.rates) or of_jobs
         report("assembling", 0.0)
         notes = [*_streaming_notes(chosen.workload, target), *contest.notes()]
+        if bounds is not of_jobs:
+            notes.append(
+                f"the jobs as they were cut take at least {format_seconds(seconds_of(of_jobs.makespan.picoseconds))}: "
+                f"{of_jobs.makespan.limit}"
+            )
         return assemble(chosen.workload, chosen.table, target, chosen.energy.rates, chosen.goal, best, bounds, seed, notes)
 
 
