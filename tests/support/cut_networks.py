@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cache
+
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from tests.support.networks import npu
 
+import loadmaster as lm
+from loadmaster.planning.plan import Plan
 from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph
 
@@ -32,3 +38,13 @@ def convolutions(name: str = "cut", *, rows: int = 12, channels: int = 8, stride
     graph = helper.make_graph(nodes, name, inputs, [helper.make_tensor_value_info(last, TensorProto.FLOAT, None)], weights)
     model: onnx.ModelProto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     return build_graph(model, name=name, source="made for a test", batch=None, dims={}, precision="int8")
+
+
+@cache
+def cut_plan(mini_batches: int = 1) -> Plan:
+    """A plan on two cores in which operators run in pieces."""
+    machine = npu(2, 40_000)
+    machine = replace(machine, main=replace(machine.main, read_bandwidth=1e10, write_bandwidth=1e10))
+    plan = lm.plan([convolutions(rows=16, channels=32)], machine, mini_batches=mini_batches, samples=2, rounds=1)
+    assert any(job.ranges for job in plan.jobs), "else tests of pieces prove nothing"
+    return plan

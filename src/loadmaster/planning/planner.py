@@ -133,6 +133,7 @@ def plan(
         def planner(candidate: Candidate) -> WorkloadPlanner:
             workload = lower(graphs, target, mini_batches=mini_batches, cuts=candidate.cuts)
             goal = goal_for(workload)
+            report("costing", 0.0)
             table = job_table(workload, target)
             energy = EnergyModel(table, energy_rates(target))
             return WorkloadPlanner(workload, table, target, goal, energy, seed, samples, rounds, deadline, report, interrupts)

@@ -44,6 +44,9 @@ def plan_command(
     rounds: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Rounds of the joint search, 4 unless told; 0: map, place, allocate separately.")
     ] = None,
+    cut: Annotated[
+        str, typer.Option(metavar="auto|none", help="Cut operators into pieces for several cores and small memories, or leave them whole.")
+    ] = "auto",
     sweep: Annotated[
         list[str] | None,
         typer.Option(
@@ -77,7 +80,7 @@ def plan_command(
         "periods": _times("period", period or []),
     }
     if sweep:
-        options = {"mini_batches": mini_batches, "seed": seed, "rounds": rounds, "time_limit": time_limit, **goal}
+        options = {"mini_batches": mini_batches, "seed": seed, "rounds": rounds, "time_limit": time_limit, "cut": cut, **goal}
         networks = {"models": models, "batch": batch, "dim": dim, "precision": precision, "training": training}
         sweep_plans(sweep, networks, target, overrides or [], options, cluster=cluster, workers=workers, out=out, as_json=as_json)
         return
@@ -106,6 +109,7 @@ def plan_command(
                 seed=seed,
                 rounds=ROUNDS if rounds is None else rounds,
                 time_limit=limit,
+                cut=cut,
                 progress=progress,
                 **goal,
             )
