@@ -151,6 +151,7 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         {"compute"},
         "1000 multiply-accumulates of 32 bits",
     ),
+    "faster than a job starts": (on_cores(job_overhead=us(3)), {"compute"}, "its core b needs 3.06 us"),
     "faster than the bytes reach the array": (on_cores(noc_latency=us(3)), {"compute"}, "its core b needs 3.06 us"),
     "precision of another name": (with_network("net", precision="fp32"), {"precision"}, "planned at fp32, but multiplies mostly in 8 bits"),
     "more in one mini-batch than in another": (

@@ -1,11 +1,12 @@
 """Ways to cut networks for a machine, best guesses first; the planner plans with some of them and keeps the best plan.
 
 Every operator that can be cut is tried whole and in parts along its channels and along its rows, and costed as if it ran alone: pieces
-go to the core where they end first, activations are in the fast memory if they fit, and weights come from main memory once.
+go to the core where they end first, and all operands are in the fast memory, if there is one.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -150,7 +151,10 @@ def _best(options: Sequence[_Option], most: int) -> list[Cut]:
 
 
 def _seconds(network: _Network, cuts: list[Cut], target: Target) -> Floats:
-    """Seconds of every operator alone on the machine, cut so: what its pieces take on the cores, or the links, whichever is more."""
+    """Seconds of every operator alone on the machine, cut so: what its pieces take on the cores, or its operands on the near link.
+
+    The main link is left out, as weights can be fetched while operators before run, however this one is cut.
+    """
     workload = lower([network.graph], target, cuts=[Cuts(cuts)])
     table = job_table(workload, target)
     near = target.fast or target.main
@@ -159,28 +163,8 @@ def _seconds(network: _Network, cuts: list[Cut], target: Target) -> Floats:
     np.add.at(busy, table.operand_job, each)
     np.add.at(shared, table.operand_job, each.min(axis=1))
     durations = np.maximum(table.compute, busy)
-    arriving = _arrivals(workload, target)
-    first = np.concatenate([[0], np.cumsum([cut.tiles for cut in cuts])])
-    spans = list(zip(first[:-1], first[1:], strict=True))
-    main = [arriving[a:b].sum() / target.main.read_bandwidth for a, b in spans]
-    fast = [shared[a:b].sum() + arriving[a:b].sum() / near.write_bandwidth for a, b in spans]
-    listed = [_listed(durations[a:b]) for a, b in spans]
-    return np.maximum(np.maximum(main, fast), listed)
-
-
-def _arrivals(workload: Workload, target: Target) -> Floats:
-    """Bytes that each job is the first to need from main memory: weights, inputs, and activations larger than the fast memory."""
-    room = target.fast.capacity if target.fast else 0
-    seen: set[str] = set()
-    result = np.zeros(len(workload.jobs))
-    for number, job in enumerate(workload.jobs):
-        for operand in job.reads:
-            tensor = workload.tensors[workload.tensor_index[operand.tensor]]
-            if (tensor.kind == "activation" and tensor.bytes <= room) or operand.tensor in seen:
-                continue
-            seen.add(operand.tensor)
-            result[number] += tensor.bytes
-    return result
+    until = np.concatenate([[0], np.cumsum([cut.tiles for cut in cuts])])
+    return np.array([max(shared[a:b].sum(), _listed(durations[a:b])) for a, b in itertools.pairwise(until)])
 
 
 def _listed(durations: Floats) -> float:
