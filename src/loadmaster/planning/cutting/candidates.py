@@ -1,6 +1,6 @@
 """Ways to cut networks for a machine, best guesses first; the planner plans with some of them and keeps the best plan.
 
-Every operator that can be cut is tried whole and in parts along its channels and along its rows, and costed as if it ran alone: pieces
+Every operator that can be cut is tried whole and in parts along its channels, rows and columns, and costed as if it ran alone: pieces
 go to the core where they end first, and all operands are in the fast memory, if there is one.
 """
 
@@ -31,6 +31,7 @@ MOST_OPERATORS = 3000
 """In all networks together: beyond, trying to cut them would take longer than planning them."""
 MOST_PIECES = 20_000
 """In all mini-batches together."""
+_ROWS, _COLUMNS = "rows", "columns"
 _GAIN = 0.03
 """A cut must make an operator faster by this share for each doubling of its pieces, or it is left as it was."""
 
@@ -65,13 +66,15 @@ class _Network:
 
 
 def _axis(form: Divisible, group: FusedOp, along: str) -> int | None:
-    """The dimension of an operator's result that holds its channels or its rows; the longest other one that can be cut, if any."""
+    """The dimension of an operator's result that holds its channels, its columns, or its rows: the longest other one, if any."""
     rank = len(form.shape)
     loops = group.nests[0].loops if group.nests else ()
     channels = loops.index(CHANNELS) if CHANNELS in loops else (1 if rank > 3 else rank - 1)
     if along == CHANNELS:
         return channels if channels in form.axes else None
     others = [axis for axis in form.axes if axis != channels]
+    if along == _COLUMNS:
+        return rank - 1 if rank > 3 and rank - 1 in others else None
     return max(others, key=lambda axis: (min(form.shape[axis], 32), -axis), default=None)
 
 
@@ -133,7 +136,7 @@ class _Option:
 def _estimates(network: _Network, target: Target) -> list[_Option]:
     cores = len(target.cores)
     options = [network.plain]
-    options += [network.uniform(along, parts) for parts in sorted({2, 3, cores, 2 * cores}) for along in (CHANNELS, "rows")]
+    options += [network.uniform(along, parts) for parts in sorted({2, 3, cores, 2 * cores}) for along in (CHANNELS, _ROWS, _COLUMNS)]
     return [_Option(cuts, _seconds(network, cuts, target)) for cuts in options]
 
 
