@@ -59,13 +59,21 @@ def whole(shape: Sequence[int]) -> Box:
 
 def volume(box: Box) -> int:
     """Elements in a box."""
-    return math.prod(last - first for first, last in box)
+    count = 1
+    for first, last in box:
+        count *= last - first
+    return count
 
 
-def intersection(one: Box, other: Box) -> Box:
-    """What two boxes of a tensor share."""
-    pairs = (((max(a[0], b[0])), min(a[1], b[1])) for a, b in zip(one, other, strict=True))
-    return tuple((first, max(first, last)) for first, last in pairs)
+def shared(one: Box, other: Box) -> int:
+    """Elements that two boxes of a tensor have in common."""
+    count = 1
+    for (a, b), (c, d) in zip(one, other, strict=True):
+        extent = (b if b < d else d) - (a if a > c else c)
+        if extent <= 0:
+            return 0
+        count *= extent
+    return count
 
 
 def hull(one: Box, other: Box) -> Box:

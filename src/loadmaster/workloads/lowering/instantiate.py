@@ -26,7 +26,7 @@ from loadmaster.workloads.lowering.fuse import FusedOp, fuse
 from loadmaster.workloads.lowering.grid import Grid, divisible, piece_of
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE, Split, choose_split
-from loadmaster.workloads.window import Box, Window, intersection, volume, whole
+from loadmaster.workloads.window import Box, Window, shared, volume, whole
 
 
 def lower(graphs: Sequence[Graph], target: Target, *, mini_batches: int = 1, cuts: Sequence[Cuts | None] = ()) -> Workload:
@@ -278,8 +278,8 @@ class _Pieces:
             if part.box is None:
                 found.append((index, part.bytes))
                 continue
-            shared = volume(intersection(part.box, needed))
-            found.append((index, -(-part.bytes * shared // max(1, volume(part.box)))))
+            if common := shared(part.box, needed):
+                found.append((index, -(-part.bytes * common // volume(part.box))))
         return found
 
     def _channelled(self, group: FusedOp, cut: Split, access: Access, tile: int) -> list[tuple[int, int]]:
@@ -311,7 +311,7 @@ def _label(tile: int, tiles: int) -> str:
 
 def _disjoint(boxes: Sequence[Box]) -> bool:
     """Whether no two boxes share an element. O(n^2) comparisons for n boxes, which differ along one or two dimensions."""
-    return all(volume(intersection(one, other)) == 0 for one, other in itertools.combinations(boxes, 2))
+    return all(not shared(one, other) for one, other in itertools.combinations(boxes, 2))
 
 
 class _MiniBatch:
