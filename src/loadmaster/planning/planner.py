@@ -16,7 +16,7 @@ from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.planning.assemble import assemble
-from loadmaster.planning.cutting.candidates import MOST_OPERATORS, Candidate, candidates
+from loadmaster.planning.cutting.candidates import Candidate, candidates, uncut
 from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.decisions import Score, Solution
 from loadmaster.planning.goal import Goal, goal_of
@@ -144,7 +144,7 @@ def plan(
         of_jobs = goal_bounds(chosen.workload, chosen.table, target, chosen.energy.rates, chosen.goal)
         bounds = network_bounds(graphs, target, mini_batches, goal_for, chosen.energy.rates) or of_jobs
         report("assembling", 0.0)
-        notes = [*_streaming_notes(chosen.workload, target), *contest.notes()]
+        notes = [*_streaming_notes(chosen.workload, target), *contest.notes(), *(uncut(graphs, target) if cut == "auto" else ())]
         if bounds is not of_jobs:
             notes.append(
                 f"the jobs as they were cut take at least {format_seconds(seconds_of(of_jobs.makespan.picoseconds))}: "

@@ -103,6 +103,18 @@ def candidates(graphs: Sequence[Graph], target: Target, mini_batches: int, cut: 
             yield Candidate(name, cuts)
 
 
+def uncut(graphs: Sequence[Graph], target: Target) -> Iterator[str]:
+    """Why networks are not cut, or some of them."""
+    if not target.main.in_place:
+        yield f"operators stay whole: {target.name} must copy all operands of a job before it starts"
+    elif sum(len(graph.ops) for graph in graphs) > MOST_OPERATORS:
+        yield f"operators stay whole: choosing cuts for more than {MOST_OPERATORS} would take longer than planning: plan fewer networks"
+    else:
+        for graph in graphs:
+            if not any(op.axes for op in graph.ops):
+                yield f"{graph.name}: operators stay whole: it is not known which part of its operands a part of a result needs"
+
+
 def _offers(networks: Sequence[_Network], target: Target) -> Iterator[tuple[str, list[Cuts]]]:
     cores = len(target.cores)
     estimates = [_estimates(network, target) for network in networks] if cores > 1 else []
