@@ -114,7 +114,7 @@ class WorkloadPlanner:
             begun = min(begun, candidate, key=lambda c: c.score)
         if not self._joins():
             return begun.score
-        search = JointSearch(self._joint_problem(), self._order_of(begun), samples=_GLANCE_ORDERS, seed=self.seed, late=self.is_late)
+        search = JointSearch(self._joint_problem(), self._orders_of(begun), samples=_GLANCE_ORDERS, seed=self.seed, late=self.is_late)
         return min(begun.score, search.run(_GLANCE_ORDERS).evaluation.judged)
 
     def _joins(self) -> bool:
@@ -124,9 +124,11 @@ class WorkloadPlanner:
     def _joint_problem(self) -> JointProblem:
         return JointProblem(self.workload, self.table, self.target, self.goal, self.energy)
 
-    def _order_of(self, candidate: _Candidate) -> list[NDArray[np.int64]]:
+    def _orders_of(self, candidate: _Candidate) -> list[NDArray[np.int64]]:
+        """Orders that the joint search begins with: the separate plan's, and that of the jobs, which runs bands depth first."""
         start = candidate.timeline.start[: len(self.workload.jobs)]
-        return [np.lexsort((np.arange(len(start)), start)).astype(np.int64)]
+        own = np.arange(len(start), dtype=np.int64)
+        return [np.lexsort((own, start)).astype(np.int64), own]
 
     def score_of(self, solution: Solution) -> Score:
         """What a complete plan is compared by."""
@@ -158,7 +160,7 @@ class WorkloadPlanner:
             self.report("planning jointly", min(1.0, done / total))
 
         samples = self.rounds * _ORDERS_A_ROUND
-        search = JointSearch(problem, self._order_of(begun), samples=samples, seed=self.seed, late=self.is_late, progress=progress)
+        search = JointSearch(problem, self._orders_of(begun), samples=samples, seed=self.seed, late=self.is_late, progress=progress)
         least, failures, better = None if separate is None else self.score_of(separate), 0, False
         rounds = tries = 0
         while True:
