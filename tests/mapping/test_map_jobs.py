@@ -155,7 +155,11 @@ def test_magma_improves_from_generation_to_generation_and_heeds_its_rates() -> N
     still = {"mutation": 0.0, "crossover-gen": 0.0, "crossover-rg": 0.0, "crossover-accel": 0.0}
     frozen = map_jobs(table, 1e9, strategy="magma", samples=4_000, settings=still)
     assert frozen.makespan == pytest.approx(frozen.history[0][0][1], rel=1e-12)
-    for settings, words in (({"luck": 1.0}, "no setting of magma 'luck'"), ({"mutation": 2.0}, "between 0 and 1"), ({"population": 1}, "from 2")):
+    for settings, words in (
+        ({"luck": 1.0}, "no setting of magma 'luck'"),
+        ({"mutation": 2.0}, "between 0 and 1"),
+        ({"population": 1}, "from 2"),
+    ):
         with pytest.raises(MappingError, match=words):
             map_jobs(table, 1e9, strategy="magma", settings=settings)
 

@@ -68,9 +68,7 @@ def test_no_plan_of_any_cut_is_better_than_the_bound_of_the_network(seed: int) -
         target = replace(target, cores=tuple(replace(core, style=styles[int(generator.integers(3))]) for core in target.cores))
         batches = int(generator.integers(1, 3))
         objective = str(generator.choice(["throughput", "energy"]))
-        bounds = network_bounds(
-            [graph], target, batches, lambda w, o=objective: goal_of(w, o, None, {}, {}), energy_rates(target)
-        )
+        bounds = network_bounds([graph], target, batches, lambda w, o=objective: goal_of(w, o, None, {}, {}), energy_rates(target))
         assert bounds is not None
         for _ in range(5):
             planner = planner_of(lower([graph], target, mini_batches=batches, cuts=[random_cuts(graph, generator)]), target, objective)

@@ -96,7 +96,10 @@ def _least_table(workload: Workload, target: Target, groups: Sequence[_Group]) -
     compute = np.where(divides[:, None], np.minimum(seconds, table.compute), table.compute)
     energy = np.where(divides[:, None], np.minimum(joules, table.energy), table.energy)
     least = [
-        int(operand.bytes * (group.shares.get(workload.tensors[workload.tensor_index[operand.tensor]].storage, 1.0) if group.divides else 1.0))
+        int(
+            operand.bytes
+            * (group.shares.get(workload.tensors[workload.tensor_index[operand.tensor]].storage, 1.0) if group.divides else 1.0)
+        )
         for job, group in zip(workload.jobs, groups, strict=True)
         for operand in job.reads
     ]
@@ -107,5 +110,3 @@ def _least_table(workload: Workload, target: Target, groups: Sequence[_Group]) -
     once[table.operand_write] = [operand.bytes for job in workload.jobs for operand in job.writes]
     moved[of_divided] = np.minimum(moved, once[:, None])[of_divided]
     return replace(table, compute=compute, energy=energy, moved=moved)
-
-
