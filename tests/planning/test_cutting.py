@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -128,7 +129,7 @@ def test_stacks_of_bands_make_every_row_once() -> None:
 def test_more_scratchpad_is_never_slower() -> None:
     graph = convolutions(rows=32, channels=16, strides=(1, 1, 2))
     spans = [lm.plan([graph], machine(2, size, 2e9), samples=16).metrics.makespan.value for size in (4_000, 8_000, 16_000, 32_000, 64_000)]
-    assert all(after <= before * 1.001 for before, after in zip(spans, spans[1:], strict=False)), spans
+    assert all(after <= before * 1.001 for before, after in pairwise(spans)), spans
 
 
 def test_what_cannot_be_cut_plans_as_whole_and_says_why() -> None:

@@ -14,8 +14,8 @@ import loadmaster as lm
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import PlannedAllocation, PlannedJob
 from loadmaster.planning.verify.plan import verify
-from loadmaster.workloads.job import Ranges
 from loadmaster.workloads.graph import Graph, OpClass, TensorKind
+from loadmaster.workloads.job import Ranges
 
 Mutations = Iterator[tuple[str, Plan]]
 """What was changed, and what came of it."""

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import Any
 
 from loadmaster.core.arguments import require_known, takes
 from loadmaster.core.errors import CapacityError, PlanError, TargetError
@@ -75,8 +74,8 @@ def plan(
     (:mod:`loadmaster.planning.cutting`). Each is judged by few evaluations, and planned in full are the best of them and whole operators,
     unless a bound shows that these cannot win. So a plan is never worse than with whole operators, unless time runs out.
 
-    A full plan lowers networks to jobs, costs every job on every core, then maps, places, allocates and simulates: first with everything in main
-    memory, then with activations kept in the fast memory. From the best of these the joint search goes on, over cores, order, residency and
+    A full plan lowers networks to jobs, costs every job on every core, then maps, places, allocates and simulates: first with everything
+    in main memory, then with activations kept in the fast memory. From the best of these the joint search goes on, over cores, order, residency and
     transfers together: weights are fetched once for all mini-batches that are near one another in the order, and ahead of their use. The
     best plan is returned, so it is never worse than the best separate one. Best is the one whose mini-batches are late least, all
     together, then the one with the best objective, then the fastest.

@@ -19,7 +19,8 @@ def divisible_costs(jobs: Sequence[Job], target: Target) -> tuple[Floats, Floats
 
     A share ``f`` of a job takes at least ``f`` times as long, whatever piece it is: where an extent of the job fills a core's array, some
     piece of it does so exactly, and where it does not, no piece fills more. What a piece does not cut (input channels, taps) is as it is.
-    A share pays all of what starting a job takes, which counts once. The on-chip network is left out, and flexible arrays take any shape. O(jobs x kinds of core).
+    A share pays all of what starting a job takes, which counts once. The on-chip network is left out, and flexible arrays take any
+    shape. O(jobs x kinds of core).
     """
     nests, amounts = nest_table(jobs), Amounts(jobs)
     lanes = np.array([job.elements for job in jobs], dtype=np.float64)
@@ -37,11 +38,11 @@ def divisible_costs(jobs: Sequence[Job], target: Target) -> tuple[Floats, Floats
 def _weight_stationary(n: NestTable, rows: float, columns: float) -> Floats:
     side_by_side = columns // np.minimum(n.c, columns)
     filled = np.maximum(np.maximum(n.groups * n.k / rows, n.groups / side_by_side), 1.0)
-    return n.positions * n.taps * np.ceil(n.c / columns) * filled
+    return np.asarray(n.positions * n.taps * np.ceil(n.c / columns) * filled)
 
 
 def _output_stationary(n: NestTable, rows: float, columns: float) -> Floats:
-    return np.maximum(n.groups * n.k / columns, 1.0) * np.maximum(n.positions / rows, 1.0) * n.c * n.taps
+    return np.asarray(np.maximum(n.groups * n.k / columns, 1.0) * np.maximum(n.positions / rows, 1.0) * n.c * n.taps
 
 
 def _row_stationary(n: NestTable, rows: float, columns: float) -> Floats:

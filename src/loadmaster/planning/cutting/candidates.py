@@ -18,7 +18,6 @@ from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.planning.cutting.stacks import Network, best_stacks, stacked
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
-from loadmaster.workloads.job import Workload
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
 from loadmaster.workloads.lowering.grid import CHANNELS, Divisible, divisible
 from loadmaster.workloads.lowering.instantiate import Cut, Cuts, lower
@@ -132,7 +131,7 @@ def _offers(networks: Sequence[_Network], target: Target) -> Iterator[tuple[str,
             if cores > 1:
                 combined = zip(stackable, stacks, by_cores, strict=True)
                 yield f"{bands}, others into up to {cores} pieces", [stacked(*each) for each in combined]
-            yield bands, [stacked(*each, network.plain) for *each, network in zip(stackable, stacks, networks, strict=True)]
+            yield bands, [stacked(own, found, n.plain) for own, found, n in zip(stackable, stacks, networks, strict=True)]
     for most in (2 * cores, 2) if cores > 1 else ():
         yield f"into up to {most} pieces", [Cuts(_best(options, most)) for options in estimates]
 

@@ -1,7 +1,7 @@
 """Stacks of operators that run band by band, depth first, so that what lies between them never leaves the fast memory.
 
 The rows of a stack's results are cut into bands. A band of an operator is as long as the next operator's band needs, so that rows which two
-bands share (the halo) are kept, not computed again. Which operators form a stack, and how many bands it has, is found by dynamic programming
+bands share (the halo) are kept. Which operators form a stack, and how many bands it has, is found by dynamic programming
 over the bytes that cross the main link (the axes of DeFiNES, HPCA 2023: fuse depth and tile size, with a cache along one axis).
 """
 

@@ -16,7 +16,6 @@ from loadmaster.planning.scheduling.makespan_bound import makespan_bound
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Job, TensorInstance, Workload
 
-
 BoundOf = Callable[[Sequence[Job], Sequence[TensorInstance], JobTable, Target], MakespanBound]
 """Bounds the makespan of jobs."""
 

@@ -1,4 +1,4 @@
-"""Checks of operators in pieces: they cover their result once, tensors in parts hold their storage once, and each piece reads what it needs.
+"""Checks of operators in pieces: they cover their result once, parts hold their storage once, and each piece reads what it needs.
 
 Which part of an operand a part of the result needs is worked out here from the windows that the plan states.
 """
