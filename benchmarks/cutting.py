@@ -1,7 +1,7 @@
 """What cutting operators is worth: ``python -m benchmarks.cutting [--rounds N]``.
 
-First the networks that the onnx package ships, each alone on ``edge-npu`` at int8: makespan with whole operators and with cut ones, over the
-roofline (multiply-accumulates at the rate of all cores, or weights, inputs and outputs at the bandwidth) and over
+First the networks that the onnx package ships, each alone on ``edge-npu`` at int8: makespan with whole operators and with cut ones, over
+the roofline (multiply-accumulates at the rate of all cores, or weights, inputs and outputs at the bandwidth) and over
 the lower bound. Then bytes over the main link with small scratchpads, over what is compulsory: weights, inputs and outputs once. Every plan
 is verified. Times are estimates of the cost model; ``s`` is processor time.
 """

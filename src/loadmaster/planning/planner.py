@@ -75,7 +75,8 @@ def plan(
     unless a bound shows that these cannot win. So a plan is never worse than with whole operators, unless time runs out.
 
     A full plan lowers networks to jobs, costs every job on every core, then maps, places, allocates and simulates: first with everything
-    in main memory, then with activations kept in the fast memory. From the best of these the joint search goes on, over cores, order, residency and
+    in main memory, then with activations kept in the fast memory. From the best of these the joint search goes on, over cores, order,
+    residency and
     transfers together: weights are fetched once for all mini-batches that are near one another in the order, and ahead of their use. The
     best plan is returned, so it is never worse than the best separate one. Best is the one whose mini-batches are late least, all
     together, then the one with the best objective, then the fastest.

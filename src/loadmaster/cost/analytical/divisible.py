@@ -42,7 +42,7 @@ def _weight_stationary(n: NestTable, rows: float, columns: float) -> Floats:
 
 
 def _output_stationary(n: NestTable, rows: float, columns: float) -> Floats:
-    return np.asarray(np.maximum(n.groups * n.k / columns, 1.0) * np.maximum(n.positions / rows, 1.0) * n.c * n.taps
+    return np.asarray(np.maximum(n.groups * n.k / columns, 1.0) * np.maximum(n.positions / rows, 1.0) * n.c * n.taps)
 
 
 def _row_stationary(n: NestTable, rows: float, columns: float) -> Floats:
