@@ -2,24 +2,53 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
+# Alone and first: asked for by other packages, pip might bring a build with gigabytes of CUDA.
+TORCH := torch==2.13.0
 
-.PHONY: demo test lint sanitize clean always
+.PHONY: demo check test lint docs test-python ctest sanitize clean always
 
 demo: .venv/installed
 	$(BIN)/loadmaster plan onnx:resnet50 fixtures/bert-base.onnx.gz --target edge-npu --out demo-plan
 
+# What takes a minute, for daily work; `make test` is everything.
+check: lint
+	$(PYTEST) -m "not slow"
+
 test: lint
-	$(BIN)/python -m pytest -n 2
+	$(PYTEST) -rs --durations=25
 
 lint: .venv/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+# The site, in build/site; warnings are errors, so that a broken link or a faulty docstring fails.
+docs: .venv/installed-docs
+	$(BIN)/python -m sphinx -W --keep-going -q -E -d build/doctrees docs build/site
+	@echo "build/site/index.html"
+
+# The package is there already, so that this adds what builds the site and compiles nothing.
+.venv/installed-docs: .venv/installed
+	$(PIP) "loadmaster[docs]"
+	touch $@
+
+# On another Python, as a user installs it: make test-python OTHER=/path/to/python3.13 (without OTHER: 3.13 or 3.12, if there is one).
+test-python:
+	.ci/other-python $(OTHER)
+
+# Native code that needs no Python (the allocation library, the runtime's allocator), with the sanitizers, and its tests.
+ctest:
+	cmake -S . -B build/ctest -DCMAKE_BUILD_TYPE=Release -DLOADMASTER_PYTHON=OFF -DLOADMASTER_TESTS=ON -DLOADMASTER_SANITIZE=ON
+	cmake --build build/ctest --parallel 2
+	ctest --test-dir build/ctest --output-on-failure
+
 # The native core again, with the address and undefined-behaviour sanitizers, in a folder of its own; -S hides the package in place.
 SANITIZED := build/sanitized
-SANITIZE_TESTS := tests/allocation/test_native_allocation.py tests/planning/test_packing.py tests/allocation/test_fast_path.py \
-    tests/planning/test_replay.py tests/mapping tests/planning/test_scheduling.py
+SANITIZE_TESTS := tests/allocation/test_native_allocation.py tests/allocation/test_telamalloc.py tests/allocation/test_fast_path.py \
+    tests/allocation/test_packing_at_scale.py tests/allocation/test_demands.py tests/mapping tests/placement/test_between_kernels.py \
+    tests/placement/test_overlapping.py tests/planning/test_joint_plans.py tests/planning/test_packing.py tests/planning/test_replay.py \
+    tests/planning/test_scheduling.py tests/test_native_border.py tests/test_twins.py
 sanitize: .venv/installed-dev
 	rm -rf $(SANITIZED)
 	$(PIP) --target $(SANITIZED) --no-deps --config-settings=build-dir=build/sanitize \
@@ -27,7 +56,7 @@ sanitize: .venv/installed-dev
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
 	    ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	    PYTHONPATH=$(SANITIZED):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
-	    $(BIN)/python -S -m pytest -p no:cacheprovider $(SANITIZE_TESTS)
+	    $(BIN)/python -S -m pytest -p no:cacheprovider -m "not slow" --durations=10 $(SANITIZE_TESTS)
 
 # The package is installed in place: editing Python needs no new install, but native code and new modules do.
 .venv/installed: pyproject.toml CMakeLists.txt $(wildcard src/native/*/*) .venv/modules
@@ -36,6 +65,7 @@ sanitize: .venv/installed-dev
 
 # One install for both: every install compiles the native core.
 .venv/installed-dev: pyproject.toml CMakeLists.txt $(wildcard src/native/*/*) .venv/modules
+	$(PIP) $(TORCH)
 	$(PIP) --editable ".[dev]"
 	touch .venv/installed $@
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from loadmaster.cost.analyse import analyse, read_job_analysis, read_job_list
 from loadmaster.cost.base import CostModel
-from loadmaster.cost.registry import cost_model
+from loadmaster.cost.registry import COST_MODELS
 from loadmaster.cost.tables.job_analysis_csv import parse_job_analysis
 from loadmaster.targets.hardware import Target
 from loadmaster.targets.load import target as read_target
@@ -67,7 +67,7 @@ def tables(lists: Sequence[Path], target: Target, repeat: int) -> None:
     for path in lists:
         work = read_job_list(path)
         for name in ("dataflow", "maestro"):
-            model = cost_model(name)
+            model = COST_MODELS.find(name)
             at_once = median(repeat, time.process_time, model.analyse, work, target)
             loop = median(1, time.process_time, one_by_one, model, work, target)
             print(f"{path.stem:24}{len(work.jobs):6}{len(target.cores):6}  {name:10}{at_once:10.2f}{loop:10.1f}{loop / at_once:8.0f}")
@@ -86,7 +86,7 @@ def cache(folder: Path, target: Target, repeat: int) -> None:
     store = folder / "cache"
     for name, distinct in (("layers that repeat", False), ("distinct layers", True)):
         work = read_job_list(made_up(folder, "large", CONVOLUTION + LANGUAGE, 2000, distinct=distinct))
-        fresh = median(repeat, time.perf_counter, cost_model("dataflow").analyse, work, target)
+        fresh = median(repeat, time.perf_counter, COST_MODELS.find("dataflow").analyse, work, target)
         known = median(repeat, time.perf_counter, looked_up, work, target, store)
         print(f"{name:24}{len(work.jobs):6}{len(target.cores):6}{fresh:10.1f}{known:10.1f}{fresh / known:8.1f}")
     table = folder / "table.csv"

@@ -28,7 +28,7 @@ from loadmaster.mapping.bounds.group_bounds import GroupBound, group_bound
 from loadmaster.mapping.group import Group, group_of
 from loadmaster.mapping.group_search import Search
 from loadmaster.mapping.map_jobs import map_jobs
-from loadmaster.mapping.strategies.registry import strategy
+from loadmaster.mapping.strategies.registry import STRATEGIES
 from loadmaster.targets.hardware import Target
 from loadmaster.targets.load import target
 
@@ -68,7 +68,7 @@ def cases(folder: Path, tasks: list[str], settings: list[str], every: bool, cost
 
 def searched(group: Group, bound: GroupBound, name: str, samples: int | None = None) -> float:
     """Makespan that a strategy finds, without the proof."""
-    chosen = strategy(name)
+    chosen = STRATEGIES.find(name)
     search = Search(group, bound, samples=samples or chosen.samples(group))
     chosen.run(search)
     return search.score

@@ -195,7 +195,7 @@ def operators(_: argparse.Namespace) -> None:
     from loadmaster import _native
     from loadmaster.integrations.torch_compile.devices import allocator_hook
 
-    allocator_hook.install()
+    allocator_hook.leads()
 
     def allocated(call: Callable[[], object]) -> int:
         call()

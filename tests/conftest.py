@@ -1,5 +1,47 @@
-"""Makes the helpers in this folder importable from every test, and keeps the tests out of the user's folder for caches."""
+"""For all tests: no cache of the user's, no limits of time, and in CI no skip but those that a machine without a GPU may have."""
+
+from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from tests.support.needs import MAY_BE_MISSING
 
 os.environ["LOADMASTER_CACHE"] = ""
+
+# How long an example takes says how busy the machine is, not whether the code is right.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
+
+REQUIRED = os.environ.get("LOADMASTER_REQUIRE") == "1"
+"""Skips fail: set where everything that tests need has been installed, as in CI."""
+ABSENT = os.environ.get("LOADMASTER_ABSENT", "").split()
+"""Packages that cannot be had on this machine: their tests may be skipped even so."""
+
+
+def may_be_skipped(reason: str) -> bool:
+    return any(known in reason for known in MAY_BE_MISSING) or any(re.search(rf"\b{re.escape(name)}\b", reason) for name in ABSENT)
+
+
+def without_skip(report: Any) -> Any:
+    """The report of a test or of a module, as a failure if it was skipped for want of something that must be there."""
+    if REQUIRED and report.skipped and not hasattr(report, "wasxfail"):
+        path, line, reason = report.longrepr
+        if not may_be_skipped(reason):
+            report.outcome = "failed"
+            report.longrepr = f"{path}:{line}: {reason}: with LOADMASTER_REQUIRE=1 nothing that can be installed may be missing"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Iterator[None]:
+    return without_skip((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Iterator[None]:
+    return without_skip((yield))

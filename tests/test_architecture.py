@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -24,7 +25,7 @@ RECORDS = {
         "allocation.rules",
     },
     "placement.verify": {"allocation.problem", "allocation.verify", "placement.sequence", "placement.decisions"},
-    "planning.verify": {"planning.plan_records", "targets.hardware", "workloads.job", "workloads.graph"},
+    "planning.verify": {"planning.plan_records", "targets.hardware", "workloads.job", "workloads.graph", "workloads.network_timing"},
 }
 """What verifiers may import, beside ``core`` and each other in their own folder; records are checked for what they import in turn."""
 NATIVE = "_native"
@@ -134,6 +135,24 @@ def test_verifiers_import_records_only(verifier: str) -> None:
             beyond -= {name for name in beyond if name == verifier or name.startswith(f"{verifier}.")}
             # Importing a module runs the __init__ of its packages, which hold nothing.
             assert not {name for name in beyond if modules()[name].name != "__init__.py"}, f"{module} reaches {sorted(beyond)}"
+
+
+def section(heading: str) -> str:
+    """A section of the page that draws the layout."""
+    page = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text()
+    return page.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+
+
+def test_the_page_draws_the_packages_in_their_order() -> None:
+    drawing = section("The eleven packages").split("```")[1]
+    assert tuple(line.split()[0] for line in drawing.splitlines()[1:]) == PACKAGES
+
+
+def test_the_files_that_a_network_passes_through_are_there() -> None:
+    flow = section("A network becomes a plan").split("```")[1]
+    files = re.findall(r"[\w/]+\.py", flow.replace(", onnx/", ", workloads/frontends/onnx/"))
+    assert len(files) > 10
+    assert not [file for file in files if not (ROOT / file).exists()]
 
 
 def test_packages_hold_no_code_of_their_own() -> None:

@@ -1,5 +1,6 @@
-"""Every example in the README and in docs/ runs as it is printed."""
+"""Every example in the README and in docs/, sub-folders included, runs as it is printed, in the order of its page."""
 
+import ast
 import re
 import shlex
 from pathlib import Path
@@ -11,26 +12,22 @@ import loadmaster as lm
 from loadmaster.cli.main import app
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+EXAMPLE = re.compile(r"^```(sh|python|toml)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 # Setting up is what runs these tests in the first place.
 NOT_HERE = ("make ", "pip install ")
 
 
-def blocks(language: str) -> list:
-    found = [
-        (page, body) for page in PAGES for body in re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
-    ]
-    return [pytest.param(body, id=f"{page.name}-{number}") for number, (page, body) in enumerate(found)]
+def examples(page: Path) -> list[tuple[str, str]]:
+    """Language and text of every example."""
+    return EXAMPLE.findall(page.read_text())
 
 
-@pytest.fixture(autouse=True)
-def in_a_folder_with_the_fixtures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
-    monkeypatch.chdir(tmp_path)
+def of(pages: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in pages])
 
 
-@pytest.mark.parametrize("body", blocks("sh"))
-def test_commands_of_the_documentation_run(body: str) -> None:
+def run_commands(body: str) -> None:
     for line in body.splitlines():
         words = shlex.split(line, comments=True)
         if not words or line.startswith(NOT_HERE):
@@ -38,27 +35,49 @@ def test_commands_of_the_documentation_run(body: str) -> None:
         assert words[0] == "loadmaster", line
         target = words.index(">") if ">" in words else len(words)
         result = CliRunner().invoke(app, words[1:target], catch_exceptions=False)
-        assert result.exit_code == 0, line
+        assert result.exit_code == 0, f"{line}\n{result.output}"
         if target < len(words):
             Path(words[target + 1]).write_text(result.stdout)
 
 
-@pytest.mark.parametrize("body", blocks("python"))
-def test_python_of_the_documentation_runs(body: str) -> None:
+def run_python(body: str) -> None:
     exec(compile(body, "documentation", "exec"), {})
 
 
-@pytest.mark.parametrize("body", blocks("toml"))
-def test_target_files_of_the_documentation_are_valid(body: str, tmp_path: Path) -> None:
-    file = tmp_path / "documented.toml"
+def save_target(body: str) -> None:
+    """A machine that a page describes is there, under its name, for the commands after it."""
+    name = re.search(r'^name = "(.*)"', body, re.MULTILINE)
+    assert name, body
+    file = Path(f"{name[1]}.toml")
     file.write_text(body)
     assert lm.target(file).cores
 
 
-def test_pictures_and_pages_that_are_linked_exist() -> None:
-    for page in PAGES:
-        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-            assert (page.parent / link).exists(), f"{page.name}: {link}"
+RUN = {"sh": run_commands, "python": run_python, "toml": save_target}
+
+
+@pytest.mark.slow
+@of([page for page in PAGES if examples(page)])
+def test_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
+    monkeypatch.chdir(tmp_path)
+    for language, body in examples(page):
+        RUN[language](body)
+
+
+@of([page for page in PAGES if any(language == "python" for language, _ in examples(page))])
+def test_python_of_a_page_imports_no_module_of_ours_but_the_package(page: Path) -> None:
+    for node in ast.walk(ast.parse("\n".join(body for language, body in examples(page) if language == "python"))):
+        if isinstance(node, ast.Import):
+            assert not [alias.name for alias in node.names if alias.name.startswith("loadmaster.")]
+        if isinstance(node, ast.ImportFrom):
+            assert not (node.module or "").startswith("loadmaster")
+
+
+@of(PAGES)
+def test_what_a_page_links_to_exists(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+        assert (page.parent / link).exists(), link
 
 
 def test_the_package_docstring_is_an_example_that_runs() -> None:

@@ -46,10 +46,19 @@ def group() -> dict:
     return {name: np.ones((3, 2)) for name in ("latency", "demand", "energy")}
 
 
-@pytest.fixture(params=["JointProblem", "PlacementProblem", "MappingGroup"])
+def buffers() -> dict:
+    """Two plain buffers, one in two sections."""
+    columns = {"size": [4, 3], "alignment": [1, 2], "pin": [-1, 0], "first": [0, 2, 3]}
+    columns |= {"begin": [0, 4, 1], "end": [2, 6, 5], "low": [0, 1, 0], "high": [4, 3, 3]}
+    return {name: np.array(column, dtype=np.int64) for name, column in columns.items()}
+
+
+@pytest.fixture(params=["JointProblem", "PlacementProblem", "MappingGroup", "PackingProblem"])
 def case(request, monkeypatch):
     if request.param == "MappingGroup":
         return _native.MappingGroup, group()
+    if request.param == "PackingProblem":
+        return _native.PackingProblem, buffers()
     make = joint_problem if request.param == "JointProblem" else placement_problem
     return getattr(_native, request.param), arguments_of(request.param, make, monkeypatch)
 
@@ -72,6 +81,8 @@ def test_every_array_must_have_its_length_and_its_type(case) -> None:
 def test_numbers_out_of_range_are_refused(case) -> None:
     native, arguments = case
     for name, value in arguments.items():
+        if native is _native.PackingProblem and name == "begin":
+            continue  # instants may be negative
         if isinstance(value, np.ndarray) and value.dtype in (np.float64, np.int64) and value.size:
             low = value.copy()
             low.reshape(-1)[-1] = -2

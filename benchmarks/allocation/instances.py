@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import loadmaster as lm
+from loadmaster import _native
 
 Ints = NDArray[np.int64]
 Plain = tuple[Ints, Ints, Ints]
 """Lower, upper and size of every buffer."""
 
-NO_HINT = np.zeros(0, dtype=np.int64)
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 OURS = tuple(str(FIXTURES / f"{name}.onnx.gz") for name in ("bert-base", "dlrm", "gpt2", "mobilenetv2"))
 SHIPPED = tuple(f"onnx:{name}" for name in ("squeezenet", "resnet50", "densenet121", "inception_v1", "inception_v2", "shufflenet"))
@@ -34,12 +34,12 @@ def read(path: Path) -> Plain | None:
     return lower, upper, size
 
 
-def arrays(plain: Plain) -> list[Ints]:
-    """The kernels' eight arrays."""
+def packing_problem(plain: Plain) -> _native.PackingProblem:
+    """The problem as the native core takes it."""
     lower, upper, size = plain
     count = len(size)
     ones, zeros = np.ones(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-    return [size, ones, -ones, np.arange(count + 1, dtype=np.int64), lower, upper, zeros, size]
+    return _native.PackingProblem(size, ones, -ones, np.arange(count + 1, dtype=np.int64), lower, upper, zeros, size)
 
 
 def clocked(call: Callable[[], Any]) -> tuple[float, Any]:

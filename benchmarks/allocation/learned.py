@@ -21,12 +21,12 @@ HELD_OUT = 7
 
 def oracle_line(console: Console) -> None:
     """How much the oracle itself could gain on held-out sets."""
-    lessons = record(at_limits(generated(40, HELD_OUT)))
-    latest = lessons.features[:, 0] == 0
-    best = (lessons.regret[latest] == 0).mean()
+    samples = record(at_limits(generated(40, HELD_OUT)))
+    latest = samples.features[:, 0] == 0
+    best = (samples.regret[latest] == 0).mean()
     console.print(
         f"{latest.sum()} held-out backtracks with a choice: the latest placement to blame is the best target in {best:.0%} of them; "
-        f"it costs {lessons.cost[latest].mean():.0f} steps, {lessons.regret[latest].mean() * HORIZON:.0f} more than the oracle's"
+        f"it costs {samples.cost[latest].mean():.0f} steps, {samples.regret[latest].mean() * HORIZON:.0f} more than the oracle's"
     )
 
 

@@ -14,9 +14,8 @@ from dataclasses import asdict, dataclass, replace
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.allocation.instances import NO_HINT, Plain, arrays, clocked, load_of
+from benchmarks.allocation.instances import Plain, clocked, load_of, packing_problem
 from benchmarks.allocation.rivals import at_hand, cp_sat_model, cp_sat_solve, omni_telamalloc, omnimalloc
-from loadmaster import _native
 from loadmaster.allocation.gap_placer import place
 from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.rules import problem_of
@@ -91,8 +90,8 @@ def by_telamalloc(case: Case, options: Options | None = None, name: str = "telam
 
 
 def by_exact(case: Case) -> Outcome:
-    seconds, answer = clocked(lambda: _native.fit_exact(*arrays(case.plain), NO_HINT, case.capacity, NODES, 4 * case.seconds, 0, -1, 1))
-    return case.outcome("exact", answer[0] == "feasible", seconds, answer[4])
+    seconds, found = clocked(lambda: packing_problem(case.plain).fit(case.capacity, nodes=NODES, seconds=4 * case.seconds))
+    return case.outcome("exact", found.status == "feasible", seconds, found.nodes)
 
 
 def by_cp_sat(case: Case) -> Outcome:

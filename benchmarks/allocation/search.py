@@ -7,18 +7,18 @@ import time
 
 import numpy as np
 
-from benchmarks.allocation.instances import NO_HINT, Plain, arrays, clocked
+from benchmarks.allocation.instances import Plain, clocked, packing_problem
 from loadmaster import _native
 
 
 def fit(name: str, plain: Plain, capacity: int, repeat: int, seconds: float) -> float:
     """Seeds 0 .. repeat - 1 with the capacity given; the median of CPU seconds."""
     runs = [
-        clocked(lambda seed=seed: _native.fit_exact(*arrays(plain), NO_HINT, capacity, -1, seconds, seed, -1, 1))  # type: ignore[misc]
+        clocked(lambda seed=seed: packing_problem(plain).fit(capacity, seconds=seconds, seed=seed))  # type: ignore[misc]
         for seed in range(repeat)
     ]
     times = [took for took, _ in runs]
-    solved = sum(answer[0] == "feasible" for _, answer in runs)
+    solved = sum(answer.status == "feasible" for _, answer in runs)
     middle = statistics.median(times)
     print(f"  {name:22} fit {capacity}: {solved}/{repeat} seeds, CPU s median {middle:.3f}, most {max(times):.3f}")
     return middle
@@ -26,8 +26,11 @@ def fit(name: str, plain: Plain, capacity: int, repeat: int, seconds: float) -> 
 
 def minimise(name: str, plain: Plain, seconds: float) -> float:
     """The smallest peak within a time limit."""
-    took, (status, _, peak, bound, nodes, _) = clocked(lambda: _native.minimise_exact(*arrays(plain), NO_HINT, -1, seconds, 0, -1, 1))
-    print(f"  {name:22} minimise: {status}, peak {peak}, bound {bound} ({peak / bound:.4f}), {nodes} nodes, {took:.3f} s CPU")
+    took, found = clocked(lambda: packing_problem(plain).minimise(seconds=seconds))
+    ratio = found.peak / found.bound
+    print(
+        f"  {name:22} minimise: {found.status}, peak {found.peak}, bound {found.bound} ({ratio:.4f}), {found.nodes} nodes, {took:.3f} s CPU"
+    )
     return took
 
 

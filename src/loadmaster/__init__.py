@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from loadmaster.allocation.allocate import allocate as allocate
     from loadmaster.allocation.answer import Allocation as Allocation
+    from loadmaster.allocation.backtracking.learning import bundled as backtrack_trees
     from loadmaster.allocation.buffers_csv import read_buffers as read_buffers
     from loadmaster.allocation.buffers_csv import write_buffers as write_buffers
     from loadmaster.allocation.memories.allocate import allocate_banks as allocate_banks
@@ -24,25 +25,47 @@ if TYPE_CHECKING:
     from loadmaster.allocation.memories.verify import verify_banks as verify_banks
     from loadmaster.allocation.problem import Buffer as Buffer
     from loadmaster.allocation.problem import Problem as Problem
+    from loadmaster.allocation.problem import conflicts_of_order as conflicts_of_order
+    from loadmaster.allocation.rules import problem_of as problem_of
+    from loadmaster.allocation.strategies.telamalloc import Options as TelaMallocOptions
+    from loadmaster.allocation.strategies.telamalloc import TelaMalloc as TelaMalloc
     from loadmaster.allocation.verify import verify_buffers as verify_buffers
+    from loadmaster.core.errors import CapacityError as CapacityError
     from loadmaster.core.errors import LoadmasterError as LoadmasterError
     from loadmaster.core.violation import Violation as Violation
     from loadmaster.cost.analyse import analyse as analyse
+    from loadmaster.cost.analyse import read_job_analysis as read_job_analysis
+    from loadmaster.cost.analytical.energy import area as area
+    from loadmaster.cost.analytical.energy import peak_power as peak_power
+    from loadmaster.cost.job_analysis import JobAnalysis as JobAnalysis
+    from loadmaster.cost.kernels.kernel_costs import kernel_work as kernel_work
+    from loadmaster.cost.kernels.work_json import write_work as write_work
     from loadmaster.cost.read_sequence import read_sequence as read_sequence
     from loadmaster.mapping.answer import JobMapping as JobMapping
+    from loadmaster.mapping.map_jobs import map_dependent_jobs as map_dependent_jobs
     from loadmaster.mapping.map_jobs import map_jobs as map_jobs
     from loadmaster.mapping.map_jobs import pareto_front as pareto_front
     from loadmaster.placement.answer import MemoryPlan as MemoryPlan
     from loadmaster.placement.place import place as place
     from loadmaster.placement.sequence import KernelSequence as KernelSequence
+    from loadmaster.placement.sequence_json import write_sequence as write_sequence
+    from loadmaster.placement.sizing import slowdown_curve as slowdown_curve
+    from loadmaster.placement.sizing import smallest_fast as smallest_fast
     from loadmaster.placement.verify import verify_placement as verify_placement
     from loadmaster.planning.plan import Plan as Plan
     from loadmaster.planning.planner import plan as plan
+    from loadmaster.planning.sweep.design_space import Sweep as Sweep
+    from loadmaster.planning.sweep.design_space import parse_axes as parse_axes
+    from loadmaster.planning.sweep.sweep import sweep as sweep
     from loadmaster.planning.verify.plan import verify as verify
+    from loadmaster.report.strategies import strategies as strategies
     from loadmaster.targets.hardware import Target as Target
     from loadmaster.targets.load import target as target
+    from loadmaster.workloads.frontends.job_list import read_job_list as read_job_list
     from loadmaster.workloads.frontends.load import load as load
     from loadmaster.workloads.graph import Graph as Graph
+    from loadmaster.workloads.job import Workload as Workload
+    from loadmaster.workloads.lowering.instantiate import lower as lower
 
 __version__ = "0.1.0"
 
@@ -51,70 +74,118 @@ _HOMES = {
     "Bank": "loadmaster.allocation.memories.problem",
     "BankAllocation": "loadmaster.allocation.memories.problem",
     "Buffer": "loadmaster.allocation.problem",
+    "CapacityError": "loadmaster.core.errors",
     "Graph": "loadmaster.workloads.graph",
+    "JobAnalysis": "loadmaster.cost.job_analysis",
+    "JobMapping": "loadmaster.mapping.answer",
     "KernelSequence": "loadmaster.placement.sequence",
-    "MemoryPlan": "loadmaster.placement.answer",
     "LoadmasterError": "loadmaster.core.errors",
+    "MemoryPlan": "loadmaster.placement.answer",
     "Plan": "loadmaster.planning.plan",
     "Problem": "loadmaster.allocation.problem",
+    "Sweep": "loadmaster.planning.sweep.design_space",
     "Target": "loadmaster.targets.hardware",
+    "TelaMalloc": "loadmaster.allocation.strategies.telamalloc",
+    "TelaMallocOptions": "loadmaster.allocation.strategies.telamalloc:Options",
     "Violation": "loadmaster.core.violation",
-    "JobMapping": "loadmaster.mapping.answer",
+    "Workload": "loadmaster.workloads.job",
     "allocate": "loadmaster.allocation.allocate",
     "allocate_banks": "loadmaster.allocation.memories.allocate",
     "analyse": "loadmaster.cost.analyse",
+    "area": "loadmaster.cost.analytical.energy",
+    "backtrack_trees": "loadmaster.allocation.backtracking.learning:bundled",
+    "conflicts_of_order": "loadmaster.allocation.problem",
+    "load": "loadmaster.workloads.frontends.load",
+    "lower": "loadmaster.workloads.lowering.instantiate",
+    "map_dependent_jobs": "loadmaster.mapping.map_jobs",
     "map_jobs": "loadmaster.mapping.map_jobs",
     "pareto_front": "loadmaster.mapping.map_jobs",
-    "load": "loadmaster.workloads.frontends.load",
+    "parse_axes": "loadmaster.planning.sweep.design_space",
+    "peak_power": "loadmaster.cost.analytical.energy",
     "place": "loadmaster.placement.place",
     "plan": "loadmaster.planning.planner",
+    "problem_of": "loadmaster.allocation.rules",
     "read_buffers": "loadmaster.allocation.buffers_csv",
+    "read_job_analysis": "loadmaster.cost.analyse",
+    "read_job_list": "loadmaster.workloads.frontends.job_list",
+    "kernel_work": "loadmaster.cost.kernels.kernel_costs",
     "read_sequence": "loadmaster.cost.read_sequence",
+    "slowdown_curve": "loadmaster.placement.sizing",
+    "smallest_fast": "loadmaster.placement.sizing",
+    "strategies": "loadmaster.report.strategies",
+    "sweep": "loadmaster.planning.sweep.sweep",
     "target": "loadmaster.targets.load",
     "verify": "loadmaster.planning.verify.plan",
     "verify_banks": "loadmaster.allocation.memories.verify",
     "verify_buffers": "loadmaster.allocation.verify",
     "verify_placement": "loadmaster.placement.verify",
     "write_buffers": "loadmaster.allocation.buffers_csv",
+    "write_sequence": "loadmaster.placement.sequence_json",
+    "write_work": "loadmaster.cost.kernels.work_json",
 }
+"""Where each public name lives: its module and, where it has another name there, that one after a colon."""
 
 __all__ = [
     "Allocation",
     "Bank",
     "BankAllocation",
     "Buffer",
+    "CapacityError",
     "Graph",
+    "JobAnalysis",
     "JobMapping",
     "KernelSequence",
     "LoadmasterError",
     "MemoryPlan",
     "Plan",
     "Problem",
+    "Sweep",
     "Target",
+    "TelaMalloc",
+    "TelaMallocOptions",
     "Violation",
+    "Workload",
     "allocate",
     "allocate_banks",
     "analyse",
+    "area",
+    "backtrack_trees",
+    "conflicts_of_order",
+    "kernel_work",
     "load",
+    "lower",
+    "map_dependent_jobs",
     "map_jobs",
     "pareto_front",
+    "parse_axes",
+    "peak_power",
     "place",
     "plan",
+    "problem_of",
     "read_buffers",
+    "read_job_analysis",
+    "read_job_list",
     "read_sequence",
+    "slowdown_curve",
+    "smallest_fast",
+    "strategies",
+    "sweep",
     "target",
     "verify",
     "verify_banks",
     "verify_buffers",
     "verify_placement",
     "write_buffers",
+    "write_sequence",
+    "write_work",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'loadmaster' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    module, _, own_name = _HOMES[name].partition(":")
+    return getattr(import_module(module), own_name or name)
 
 
 def __dir__() -> list[str]:

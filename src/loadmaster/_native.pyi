@@ -132,202 +132,171 @@ class BestConfigurations:
     within_jobs: Indices
     beyond_jobs: Indices
 
-# fmt: on
+# Packing of buffers. ``status`` is "optimal", "feasible", "infeasible" or "unknown"; the first and the third are exhausted searches or a
+# met load bound. ``interrupted``: a signal such as Ctrl-C came; its exception is cleared. The peak is the largest offset + size.
 
-# Allocation. A set of n buffers is eight int64 arrays, always in this order:
-#   size[n], alignment[n] (at least 1), pin[n] (fixed offset, or -1),
-#   first[n + 1]: the sections of buffer i are first[i] .. first[i + 1] - 1,
-#   begin[m], end[m]: the half-open lifetime of each section; sections of one buffer may not overlap; an empty one counts for nothing,
-#   low[m], high[m]: the bytes of the buffer that are in use during the section: 0 <= low <= high <= size.
-# Buffers that never use a byte get their pin or 0 and count for no peak; a pin overrides the alignment.
-# The peak is the largest offset + size. Sums of size and alignment above 2^62 raise OverflowError.
-# `status` is "optimal", "feasible", "infeasible" or "unknown"; the first and third are exhausted searches or a met load bound.
+class PackingProblem:
+    """n buffers with m sections in all, checked once; the arrays must not change afterwards.
 
-def load_bound(
-    size: NDArray[np.int64],
-    first: NDArray[np.int64],
-    begin: NDArray[np.int64],
-    end: NDArray[np.int64],
-    low: NDArray[np.int64],
-    high: NDArray[np.int64],
-) -> tuple[int, int]:
-    """Most bytes in use at once, and the first instant at which they are (0, 0 if there is nothing)."""
+    Each buffer has ``size``, ``alignment`` (at least 1), ``pin`` (a fixed offset, which overrides the alignment, or -1) and the sections
+    ``first[i]`` .. ``first[i + 1] - 1``, which do not overlap: it is alive over [``begin``, ``end``) and uses its bytes ``low`` ..
+    ``high`` then. A buffer that never uses a byte gets its pin or 0 and counts for no peak. Sizes and alignments above 2^62 in all
+    raise OverflowError.
+    """
 
-def place_in_order(
-    size: NDArray[np.int64],
-    alignment: NDArray[np.int64],
-    pin: NDArray[np.int64],
-    first: NDArray[np.int64],
-    begin: NDArray[np.int64],
-    end: NDArray[np.int64],
-    low: NDArray[np.int64],
-    high: NDArray[np.int64],
-    order: NDArray[np.int64],
-    best_fit: bool,
-) -> tuple[NDArray[np.int64], int]:
-    """Each buffer in turn at its lowest gap (or its tightest), pinned ones first whatever the order: offsets and peak."""
+    def __init__(self, size: Ints, alignment: Ints, pin: Ints, first: Ints, begin: Ints, end: Ints, low: Ints, high: Ints) -> None: ...
+    def load_bound(self) -> Load:
+        """The most bytes in use at once. O(m log m)."""
 
-def place_what_fits(
-    size: NDArray[np.int64],
-    alignment: NDArray[np.int64],
-    pin: NDArray[np.int64],
-    first: NDArray[np.int64],
-    begin: NDArray[np.int64],
-    end: NDArray[np.int64],
-    low: NDArray[np.int64],
-    high: NDArray[np.int64],
-    order: NDArray[np.int64],
-    capacity: int,
-) -> NDArray[np.int64]:
-    """Each buffer in turn at its lowest gap; -1 for those that would end past ``capacity`` there. None may be pinned."""
+    def place_in_order(self, order: Ints, best_fit: bool = False) -> PlacedInOrder:
+        """Place each buffer in turn at its lowest gap (or its tightest), pinned ones first whatever the order."""
+
+    def place_what_fits(self, order: Ints, capacity: int) -> Ints:
+        """Offsets of each buffer in turn at its lowest gap; -1 for those that would end past ``capacity``. None may be pinned."""
+
+    def greedy(self, hint: Ints | None = None, *, seconds: float = ..., enough: int = 0) -> GreedyPacking:
+        """The best of a family of first-fit orders; ``hint`` is an offset per buffer (-1: none) whose order is tried first.
+
+        Stops at the load bound, at a peak of ``enough``, or after ``seconds``, never before the first order is through.
+        """
+
+    def fit(
+        self, capacity: int, hint: Ints | None = None, *, nodes: int = -1, seconds: float = ..., seed: int = 0,
+        rules: SearchRules | None = None, threads: int = 1
+    ) -> ExactPacking:
+        """Search for any packing within ``capacity`` bytes; offsets are all -1 if none is found.
+
+        A negative number of ``nodes`` is no limit. Without ``rules`` all apply. The answer is the same with any number of ``threads``.
+        """
+
+    def minimise(
+        self, hint: Ints | None = None, *, nodes: int = -1, seconds: float = ..., seed: int = 0, rules: SearchRules | None = None,
+        threads: int = 1
+    ) -> ExactPacking:
+        """Search for the smallest peak; the best packing and bound so far if a limit ends it. Arguments as for ``fit``."""
+
+    def telamalloc(
+        self, capacity: int, *, steps: int, features: TelamallocFeatures | None = None, patience: int = 200, seconds: float = ...,
+        trees: RegressionTrees | None = None
+    ) -> TelamallocPacking:
+        """TelaMalloc's search for a packing within ``capacity`` bytes, by at most ``steps`` placements; finding none proves nothing.
+
+        After ``patience`` backtracks without getting deeper, half of the placements are undone. ``trees`` choose where a major backtrack
+        goes; without them, to the latest placement to blame.
+        """
+
+    def record_backtracks(self, capacity: int, *, steps: int, every: int, horizon: int) -> RecordedBacktracks:
+        """TelaMalloc's search with an oracle, which tries all targets of every ``every``-th choice for ``horizon`` steps."""
+
+    def first_conflict(self, capacity: int, order: Ints, offset: Ints) -> Conflict:
+        """Let TelaMalloc's propagator place buffers in turn, each at its lowest offset or higher, until it finds a conflict."""
+
+class SearchRules:
+    """Inference rules of the exact search. Each of them only saves work: answers agree with any of them switched off.
+
+    section_inference: a branch fails if the lowest place in a slot and the slot's unplaced bytes together exceed the capacity.
+    dominance: a branch fails if it leaves a gap into which a buffer above it could be moved.
+    level_skipping: offsets at which no buffer could rest on another one are skipped.
+    decomposition: groups of unplaced buffers that share no slot are solved one by one.
+    symmetry_breaking: identical buffers take their offsets in the order of their indices.
+    failed_states: states from which no packing was found are remembered, over restarts too.
+    spanning_buffers: buffers alive throughout a subproblem are put on top of it.
+    slot_reduction: slots whose live set is part of another slot's live set are dropped before the search.
+    """
+
+    def __init__(
+        self, *, section_inference: bool = True, dominance: bool = True, level_skipping: bool = True, decomposition: bool = True,
+        symmetry_breaking: bool = True, failed_states: bool = True, spanning_buffers: bool = True, slot_reduction: bool = True
+    ) -> None: ...
+
+class TelamallocFeatures:
+    """Features of TelaMalloc's search, described in `loadmaster.allocation.strategies.telamalloc.Options`."""
+
+    def __init__(
+        self, *, contention: bool = True, rules: bool = True, phases: bool = True, propagate: bool = True, jump: bool = True,
+        prioritise: bool = True, unstick: bool = True, lowest: bool = True
+    ) -> None: ...
+
+class RegressionTrees:
+    """A sum of regression trees over the 12 features of a backtrack target, checked once: `loadmaster.allocation.backtracking.trees`."""
+
+    def __init__(self, root: Ints, feature: Ints, left: Ints, right: Ints, threshold: Floats, value: Floats) -> None: ...
+
+class Load:
+    """Most bytes in use at once, and the first instant at which they are (both 0 if there is nothing)."""
+
+    bytes: int
+    instant: int
+
+class PlacedInOrder:
+    """Offset of every buffer, and the peak."""
+
+    offsets: Ints
+    peak: int
+
+class GreedyPacking:
+    """The best packing found, the load bound, and the name of the order that gave it; infeasible if pinned buffers overlap."""
+
+    status: str
+    offsets: Ints
+    peak: int
+    bound: int
+    order: str
+    interrupted: bool
+
+class ExactPacking:
+    """A packing, its peak, the proven lower bound in bytes, and how many nodes were searched."""
+
+    status: str
+    offsets: Ints
+    peak: int
+    bound: int
+    nodes: int
+    interrupted: bool
+
+class TelamallocPacking:
+    """Whether a packing was found, its offsets, and what the search did; an attempt begins with nothing placed."""
+
+    found: bool
+    offsets: Ints
+    steps: int
+    minor_backtracks: int
+    major_backtracks: int
+    attempts: int
+    interrupted: bool
+
+class RecordedBacktracks:
+    """A row for each target: what is known of it (12 columns), the steps from there to a packing, and which choice it was part of.
+
+    Steps that are missing at the horizon count as many more.
+    """
+
+    features: Table
+    cost: Floats
+    group: Ints
+    interrupted: bool
+
+class Conflict:
+    """Whether all buffers ``fit``, where each was tried, and, if not, the positions in the order of the placements to blame.
+
+    ``victim`` is the buffer that fits nowhere (-1: no single one).
+    """
+
+    fits: bool
+    offsets: Ints
+    levels: Ints
+    victim: int
 
 def place_apart(
-    size: NDArray[np.int64],
-    alignment: NDArray[np.int64],
-    pin: NDArray[np.int64],
-    near_first: NDArray[np.int64],
-    near: NDArray[np.int64],
-    order: NDArray[np.int64],
-    best_fit: bool,
-) -> tuple[NDArray[np.int64], int]:
-    """Each buffer in turn at its lowest gap (or its tightest) apart from its neighbours: offsets and peak."""
+    size: Ints, alignment: Ints, pin: Ints, near_first: Ints, near: Ints, order: Ints, best_fit: bool = False
+) -> PlacedInOrder:
+    """Place each buffer in turn at its lowest gap (or its tightest) apart from its neighbours ``near[near_first[i]:near_first[i + 1]]``."""
 
-def allocate_greedy(
-    size: NDArray[np.int64],
-    alignment: NDArray[np.int64],
-    pin: NDArray[np.int64],
-    first: NDArray[np.int64],
-    begin: NDArray[np.int64],
-    end: NDArray[np.int64],
-    low: NDArray[np.int64],
-    high: NDArray[np.int64],
-    hint: NDArray[np.int64],
-    seconds: float,
-    enough: int = 0,
-) -> tuple[str, NDArray[np.int64], int, int, str, bool]:
-    """The best of a family of first-fit orders: status, offsets, peak, lower bound, name of the order, interrupted.
-
-    Stops at the load bound, at a peak of ``enough``, or after ``seconds``, never before the first order is through.
-    """
-
-def fit_exact(
-    size: NDArray[np.int64],
-    alignment: NDArray[np.int64],
-    pin: NDArray[np.int64],
-    first: NDArray[np.int64],
-    begin: NDArray[np.int64],
-    end: NDArray[np.int64],
-    low: NDArray[np.int64],
-    high: NDArray[np.int64],
-    hint: NDArray[np.int64],
-    capacity: int,
-    nodes: int,
-    seconds: float,
-    seed: int,
-    rules: int,
-    threads: int,
-) -> tuple[str, NDArray[np.int64], int, int, int, bool]:
-    """Any packing within ``capacity``: status, offsets, peak, lower bound, nodes, interrupted.
-
-    ``hint`` is empty or an offset per buffer (-1: none); ``nodes`` < 0 is no limit; ``seconds`` may be ``inf``; ``rules`` is -1 for all
-    inference rules, or a sum of bits: 1 section inference, 2 dominance, 4 levels, 8 decomposition, 16 identical buffers, 32 memory of
-    failed states, 64 buffers alive throughout, 128 preprocessing. The answer is the same with any number of ``threads``.
-    Status is "feasible", "infeasible" or "unknown" (offsets all -1).
-    ``interrupted`` says that a signal such as Ctrl-C came: its exception is cleared, raise it again if you like.
-    """
-
-def minimise_exact(
-    size: NDArray[np.int64],
-    alignment: NDArray[np.int64],
-    pin: NDArray[np.int64],
-    first: NDArray[np.int64],
-    begin: NDArray[np.int64],
-    end: NDArray[np.int64],
-    low: NDArray[np.int64],
-    high: NDArray[np.int64],
-    hint: NDArray[np.int64],
-    nodes: int,
-    seconds: float,
-    seed: int,
-    rules: int,
-    threads: int,
-) -> tuple[str, NDArray[np.int64], int, int, int, bool]:
-    """The smallest peak: status, offsets, peak, proven lower bound, nodes, interrupted; anytime. Arguments as for ``fit_exact``."""
-
-def packing_holds(
-    lower: NDArray[np.int64], upper: NDArray[np.int64], size: NDArray[np.int64], offset: NDArray[np.int64], peak: int
-) -> bool:
+def packing_holds(lower: Ints, upper: Ints, size: Ints, offset: Ints, peak: int) -> bool:
     """Whether no two plain buffers overlap and the highest top is ``peak``: compares all pairs and shares nothing with the solvers."""
 
-def allocate_small(lower: NDArray[np.int64], upper: NDArray[np.int64], size: NDArray[np.int64]) -> tuple[NDArray[np.int64], int, int]:
-    """Plain buffers (no alignment, pins or gaps; 4,096 at most), as fast as a call allows: offsets, peak, load bound."""
-
-def telamalloc(
-    size: NDArray[np.int64],
-    alignment: NDArray[np.int64],
-    pin: NDArray[np.int64],
-    first: NDArray[np.int64],
-    begin: NDArray[np.int64],
-    end: NDArray[np.int64],
-    low: NDArray[np.int64],
-    high: NDArray[np.int64],
-    capacity: int,
-    features: int,
-    patience: int,
-    steps: int,
-    seconds: float,
-    root: NDArray[np.int64],
-    feature: NDArray[np.int64],
-    left: NDArray[np.int64],
-    right: NDArray[np.int64],
-    threshold: NDArray[np.float64],
-    value: NDArray[np.float64],
-) -> tuple[bool, NDArray[np.int64], tuple[int, int, int, int], bool]:
-    """TelaMalloc's search: whether it found a packing, offsets, (steps, minor backtracks, major backtracks, attempts), interrupted.
-
-    ``features`` is -1 for all, or a sum of bits: 1 contention, 2 three rules, 4 phases, 8 propagator, 16 jumps, 32 priorities, 64 stuck
-    detection, 128 lowest place first. The last six arrays are a sum of regression trees that chooses where to go back to (``root`` empty:
-    none): children come after their parents, ``feature`` is -1 at a leaf.
-    """
-
-def telamalloc_lessons(
-    size: NDArray[np.int64],
-    alignment: NDArray[np.int64],
-    pin: NDArray[np.int64],
-    first: NDArray[np.int64],
-    begin: NDArray[np.int64],
-    end: NDArray[np.int64],
-    low: NDArray[np.int64],
-    high: NDArray[np.int64],
-    capacity: int,
-    steps: int,
-    every: int,
-    horizon: int,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64], bool]:
-    """TelaMalloc's search with an oracle, which tries all targets of every ``every``-th choice for ``horizon`` steps.
-
-    A row for each target: what is known of it, steps from there (those missing at the horizon count as many more), and which choice it
-    was part of; then whether a signal came.
-    """
-
-def first_conflict(
-    size: NDArray[np.int64],
-    alignment: NDArray[np.int64],
-    pin: NDArray[np.int64],
-    first: NDArray[np.int64],
-    begin: NDArray[np.int64],
-    end: NDArray[np.int64],
-    low: NDArray[np.int64],
-    high: NDArray[np.int64],
-    capacity: int,
-    order: NDArray[np.int64],
-    offset: NDArray[np.int64],
-) -> tuple[bool, NDArray[np.int64], NDArray[np.int64], int]:
-    """TelaMalloc's propagator alone: buffers are placed in turn, at their lowest offset or higher, until that cannot end well.
-
-    Whether all went well, where each was tried, and, if not, positions in ``order`` of the placements to blame and the buffer that fits
-    nowhere (-1: no single one).
-    """
+def allocate_small(lower: Ints, upper: Ints, size: Ints) -> tuple[Ints, int, int]:
+    """Offsets, peak and load bound of plain buffers (no alignment, pins or gaps; 4,096 at most), as fast as a call allows."""
 
 # The runtime's allocator, which stands before PyTorch's own.
 
@@ -355,8 +324,6 @@ def start_recording() -> None:
 
 def stop_recording() -> list[tuple[int, int, int]]:
     """For each allocation its address, its bytes, and how many were made before it was given back (-1: it lived on)."""
-
-# fmt: off
 
 # Placement of tensors (AutoTM, ASPLOS 2020). Uses are numbered tensor by tensor, operands and algorithms kernel by kernel.
 

@@ -12,11 +12,11 @@ from tests.support.problems import columns, fuzz, lowest_peak, records
 import loadmaster as lm
 from loadmaster.allocation.answer import EXHAUSTED, Load
 from loadmaster.allocation.rules import problem_of
-from loadmaster.allocation.strategies.registry import NAMES
+from loadmaster.allocation.strategies.registry import STRATEGIES
 from loadmaster.core.errors import AllocationError
 
 rivals = pytest.mark.skipif(importlib.util.find_spec("ortools") is None, reason="OR-Tools is not installed")
-EVERY = [pytest.param(name, marks=rivals if name == "cp-sat" else ()) for name in NAMES]
+EVERY = [pytest.param(name, marks=rivals if name == "cp-sat" else ()) for name in STRATEGIES.names]
 plain = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 6), st.integers(1, 9)), min_size=1, max_size=10)
 
 
@@ -32,6 +32,7 @@ def answer_holds(buffers, answer: lm.Allocation) -> None:
 @pytest.mark.parametrize("name", ["auto", "exact"])
 @given(records())
 @fuzz(150)
+@pytest.mark.slow
 def test_proofs_agree_with_brute_force(name: str, buffers: list[lm.Buffer]) -> None:
     answer = lm.allocate(buffers, strategy=name)
     answer_holds(buffers, answer)
@@ -61,6 +62,7 @@ def load(buffers: list[lm.Buffer]) -> int:
 
 @given(records(), st.integers(0, 24))
 @fuzz(150)
+@pytest.mark.slow
 def test_fit_is_decided_and_infeasibility_is_explained(buffers: list[lm.Buffer], capacity: int) -> None:
     answer = lm.allocate(buffers, capacity)
     answer_holds(buffers, answer)

@@ -89,6 +89,7 @@ def attempt(buffers, banks, cost, demands) -> tuple[lm.BankAllocation | None, st
 
 @given(cases())
 @fuzz(120)
+@pytest.mark.slow
 def test_the_cost_is_the_least_and_the_claims_are_true(case) -> None:
     buffers, banks, cost, demands = case
     best = least_cost(buffers, banks, cost, **demands)
@@ -199,6 +200,7 @@ def crowd(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return lower, lower + random.integers(1, 40, count), random.integers(1, 65, count) * 64
 
 
+@pytest.mark.slow
 def test_the_same_input_gives_the_same_answer_and_many_buffers_a_bound() -> None:
     for count in (40, 8_000):
         one, two = (lm.allocate_banks(crowd(count), [lm.Bank("sram", 30_000), DRAM]) for _ in range(2))

@@ -10,7 +10,7 @@ from tests.support.problems import demands, every_offset, fuzz, orderly, records
 
 import loadmaster as lm
 from loadmaster.allocation.rules import problem_of
-from loadmaster.allocation.strategies.registry import NAMES
+from loadmaster.allocation.strategies.registry import STRATEGIES
 from loadmaster.core.errors import AllocationError
 
 MOST = 40
@@ -55,6 +55,7 @@ def named(buffers, wanted, reason) -> tuple[list[lm.Buffer], dict]:
 
 @given(combined())
 @fuzz(150)
+@pytest.mark.slow
 def test_auto_honours_every_combination_and_proves_the_optimum(case) -> None:
     buffers, wanted = case
     best = every_offset(buffers, MOST, **wanted)
@@ -105,7 +106,7 @@ def is_true(reason, buffers, wanted) -> None:
     assert every_offset(looser, reason.available, **wanted) is not None
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "cp-sat"])
+@pytest.mark.parametrize("name", [name for name in STRATEGIES.names if name != "cp-sat"])
 @given(combined())
 @fuzz(30)
 def test_every_strategy_honours_a_combination_or_refuses_it_by_name(name: str, case) -> None:
@@ -146,6 +147,7 @@ def test_conflicts_of_two_cores_are_solved_exactly() -> None:
     assert lm.allocate(buffers, 5, conflicts=[(i, (i + 1) % 5) for i in range(5)]).certificate.instant is None
 
 
+@pytest.mark.slow
 def test_thousands_of_conflicting_buffers_are_packed() -> None:
     random = np.random.default_rng(0)
     lower = np.concatenate([np.arange(500), np.arange(500)])

@@ -42,6 +42,7 @@ def load(problem: lm.Problem) -> int:
     return max((int((parts.high - parts.low)[(parts.lower <= t) & (t < parts.upper)].sum()) for t in parts.lower.tolist()), default=0)
 
 
+@pytest.mark.slow
 def test_in_a_third_of_the_problems_the_optimum_exceeds_the_load() -> None:
     exceeds: list[bool] = []
 

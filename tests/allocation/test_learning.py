@@ -10,8 +10,8 @@ import pytest
 
 import loadmaster as lm
 from loadmaster.allocation.backtracking import learning
-from loadmaster.allocation.backtracking.learning import FEATURES, Lessons, at_limits, bundled, fit, generated, record
-from loadmaster.allocation.backtracking.trees import NO_TREES, Trees, read_trees, write_trees
+from loadmaster.allocation.backtracking.learning import FEATURES, BacktrackSamples, at_limits, bundled, fit, generated, record
+from loadmaster.allocation.backtracking.trees import Trees, read_trees, write_trees
 from loadmaster.allocation.strategies.telamalloc import Options, TelaMalloc
 from loadmaster.core.errors import AllocationError
 
@@ -19,7 +19,7 @@ learns = pytest.mark.skipif(importlib.util.find_spec("sklearn") is None, reason=
 
 
 @pytest.fixture(scope="module")
-def lessons() -> Lessons:
+def samples() -> BacktrackSamples:
     return record(at_limits(generated(4, 1)))
 
 
@@ -29,19 +29,19 @@ def stump(threshold: float, left: float, right: float) -> Trees:
     return Trees(*nodes, np.array([threshold, 0, 0]), np.array([0, left, right]))
 
 
-def test_the_oracle_tries_every_target_of_a_choice(lessons: Lessons) -> None:
-    groups = [lessons.regret[lessons.group == group] for group in range(int(lessons.group.max()) + 1)]
+def test_the_oracle_tries_every_target_of_a_choice(samples: BacktrackSamples) -> None:
+    groups = [samples.regret[samples.group == group] for group in range(int(samples.group.max()) + 1)]
     assert len(groups) > 10
     assert all(len(regret) > 1 and regret.min() == 0 for regret in groups)
-    assert lessons.features.shape == (len(lessons.cost), len(FEATURES))
-    assert np.isfinite(lessons.features).all()
-    assert (lessons.cost > 0).all()
+    assert samples.features.shape == (len(samples.cost), len(FEATURES))
+    assert np.isfinite(samples.features).all()
+    assert (samples.cost > 0).all()
 
 
-def test_recording_is_deterministic(lessons: Lessons) -> None:
+def test_recording_is_deterministic(samples: BacktrackSamples) -> None:
     again = record(at_limits(generated(4, 1)))
-    assert (again.features == lessons.features).all()
-    assert (again.cost == lessons.cost).all()
+    assert (again.features == samples.features).all()
+    assert (again.cost == samples.cost).all()
 
 
 def test_generated_sets_differ_by_seed_and_have_what_they_need() -> None:
@@ -51,9 +51,10 @@ def test_generated_sets_differ_by_seed_and_have_what_they_need() -> None:
 
 
 @learns
-def test_trees_learn_what_costs(lessons: Lessons) -> None:
+@pytest.mark.slow
+def test_trees_learn_what_costs(samples: BacktrackSamples) -> None:
     """Where the cost is the rank from the latest, the fitted trees say so, with the values of scikit-learn itself."""
-    known = replace(lessons, cost=lessons.features[:, 0] * 300)
+    known = replace(samples, cost=samples.features[:, 0] * 300)
     trees = fit(known, trees=20)
     assert fit(known, trees=20).value.tolist() == trees.value.tolist()
     guess = np.array([predict(trees, row) for row in known.features])
@@ -102,7 +103,7 @@ def test_files_keep_trees(tmp_path: Path) -> None:
         ({"right": np.array([9, 0, 0])}, "after its parent"),
         ({"feature": np.array([99, -1, -1])}, "unknown feature"),
         ({"root": np.array([3])}, "root is no node"),
-        ({"value": NO_TREES.value}, "different lengths"),
+        ({"value": np.empty(0)}, "different lengths"),
     ],
 )
 def test_trees_that_would_run_in_circles_are_refused(change: dict[str, np.ndarray], message: str) -> None:

@@ -1,7 +1,6 @@
 """The native kernels: against brute force, rules on and off, and hostile arrays."""
 
 import itertools
-import math
 
 import numpy as np
 import pytest
@@ -12,8 +11,16 @@ from tests.support.problems import fuzz
 from loadmaster import _native
 
 NONE = np.zeros(0, dtype=np.int64)
-RULES = (1, 2, 4, 8, 16, 32, 64, 128)
-ALL = 255
+RULES = (
+    "section_inference",
+    "dominance",
+    "level_skipping",
+    "decomposition",
+    "symmetry_breaking",
+    "failed_states",
+    "spanning_buffers",
+    "slot_reduction",
+)
 
 
 def ints(values) -> np.ndarray:
@@ -82,16 +89,37 @@ class Problem:
         place(0, 0)
         return best
 
-    def minimise(self, rules: int = ALL, seed: int = 0, nodes: int = 200_000):
-        return _native.minimise_exact(*self.arrays, NONE, nodes, math.inf, seed, rules, 1)
+    @property
+    def native(self) -> _native.PackingProblem:
+        return _native.PackingProblem(*self.arrays)
 
-    def fit(self, capacity: int, rules: int = ALL, seed: int = 0, nodes: int = 200_000):
-        return _native.fit_exact(*self.arrays, NONE, capacity, nodes, math.inf, seed, rules, 1)
+    def minimise(self, seed: int = 0, nodes: int = 200_000, threads: int = 1) -> _native.ExactPacking:
+        return self.native.minimise(nodes=nodes, seed=seed, threads=threads)
+
+    def fit(self, capacity: int, rules: _native.SearchRules | None = None, seed: int = 0, nodes: int = 200_000, threads: int = 1):
+        return self.native.fit(capacity, nodes=nodes, seed=seed, rules=rules, threads=threads)
 
 
 def plain(rows) -> Problem:
     """Buffers (lower, upper, size)."""
     return Problem([(size, 1, -1, [(lower, upper, 0, size)]) for lower, upper, size in rows])
+
+
+def cut(count: int, seed: int) -> list[tuple[int, int, int]]:
+    """Rectangles cut from one of 48 by 48, which fit exactly."""
+    random = np.random.default_rng(seed)
+    pieces = [(0, 48, 0, 48)]
+    while len(pieces) < count:
+        left, right, low, high = pieces.pop(
+            max(range(len(pieces)), key=lambda i: (pieces[i][1] - pieces[i][0]) * (pieces[i][3] - pieces[i][2]))
+        )
+        if right - left > high - low:
+            at = int(random.integers(left + 1, right))
+            pieces += [(left, at, low, high), (at, right, low, high)]
+        else:
+            at = int(random.integers(low + 1, high))
+            pieces += [(left, right, low, at), (left, right, at, high)]
+    return [(left, right, high - low) for left, right, low, high in pieces]
 
 
 @st.composite
@@ -123,40 +151,51 @@ def problems(draw, windows: bool = False, most: int = 6):
 
 @given(problems())
 @fuzz(400)
+@pytest.mark.slow
 def test_minimise_agrees_with_brute_force(problem: Problem) -> None:
     best = problem.optimum(60)
-    status, offsets, peak, bound, _, _ = problem.minimise()
+    found = problem.minimise()
     if best is None:
-        assert status == "infeasible"
-        assert (offsets == -1).all()
+        assert found.status == "infeasible"
+        assert (found.offsets == -1).all()
         return
-    assert status == "optimal"
-    assert peak == bound == best == problem.peak(offsets)
-    assert problem.valid(offsets)
+    assert found.status == "optimal"
+    assert found.peak == found.bound == best == problem.peak(found.offsets)
+    assert problem.valid(found.offsets)
 
 
 @given(problems(), st.integers(0, 20), st.sampled_from(RULES))
 @fuzz(300)
-def test_fit_agrees_with_brute_force_with_any_rule_off(problem: Problem, capacity: int, rule: int) -> None:
+def test_fit_agrees_with_brute_force_with_any_rule_off(problem: Problem, capacity: int, rule: str) -> None:
     fits = problem.optimum(capacity) is not None
-    for rules in (ALL, ALL - rule, rule, 0):
-        status, offsets, peak, _, _, _ = problem.fit(capacity, rules)
-        assert status == ("feasible" if fits else "infeasible"), rules
+    none = dict.fromkeys(RULES, False)
+    for switched in ({}, {rule: False}, none | {rule: True}, none):
+        found = problem.fit(capacity, _native.SearchRules(**switched))
+        assert found.status == ("feasible" if fits else "infeasible"), switched
         if fits:
-            assert problem.valid(offsets)
-            assert peak == problem.peak(offsets) <= capacity
+            assert problem.valid(found.offsets)
+            assert found.peak == problem.peak(found.offsets) <= capacity
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "slot_reduction"])
+def test_every_rule_changes_how_many_nodes_a_search_takes(rule: str) -> None:
+    """A switch that did nothing would pass every comparison with brute force. Fewer slots save time, but no nodes."""
+    problem = plain(cut(34, 14)).native
+    found, without = (problem.minimise(nodes=3000, rules=_native.SearchRules(**switched)) for switched in ({}, {rule: False}))
+    assert found.status == "optimal"
+    assert without.nodes != found.nodes
 
 
 @given(problems(windows=True, most=5))
 @fuzz(300)
 def test_windows_are_respected_and_no_claim_is_false(problem: Problem) -> None:
     best = problem.optimum(40)
-    status, offsets, peak, bound, _, _ = problem.minimise()
-    assert status != "infeasible" or best is None
-    if status != "infeasible" and best is not None:
-        assert problem.valid(offsets)
-        assert bound <= best <= peak == problem.peak(offsets)
-        assert (status == "optimal") == (bound == peak)
+    found = problem.minimise()
+    assert found.status != "infeasible" or best is None
+    if found.status != "infeasible" and best is not None:
+        assert problem.valid(found.offsets)
+        assert found.bound <= best <= found.peak == problem.peak(found.offsets)
+        assert (found.status == "optimal") == (found.bound == found.peak)
 
 
 @given(problems(windows=True, most=8), st.booleans(), st.randoms())
@@ -167,11 +206,11 @@ def test_any_order_gives_a_valid_packing(problem: Problem, best_fit: bool, rando
     pinned = [i for i, b in enumerate(problem.buffers) if b[2] >= 0]
     if any(problem.clash(i, problem.buffers[i][2], j, problem.buffers[j][2]) for i in pinned for j in pinned if j < i):
         with pytest.raises(ValueError, match="overlap"):
-            _native.place_in_order(*problem.arrays, ints(order), best_fit)
+            problem.native.place_in_order(ints(order), best_fit)
         return
-    offsets, peak = _native.place_in_order(*problem.arrays, ints(order), best_fit)
-    assert problem.valid(offsets)
-    assert peak == problem.peak(offsets)
+    placed = problem.native.place_in_order(ints(order), best_fit)
+    assert problem.valid(placed.offsets)
+    assert placed.peak == problem.peak(placed.offsets)
 
 
 rows = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5), st.integers(0, 9)), max_size=30)
@@ -193,7 +232,7 @@ def test_small_calls_give_valid_packings(triples) -> None:
 @fuzz(100)
 def test_the_optimum_survives_shuffling_shifting_scaling_and_turning_time_round(triples) -> None:
     table = [(lower, lower + length, size) for lower, length, size in triples][:12]
-    status, _, peak, bound, _, _ = plain(table).minimise()
+    found = plain(table).minimise()
     for other, factor in (
         (table[::-1], 1),
         ([(lower + 1000, upper + 1000, size) for lower, upper, size in table], 1),
@@ -201,21 +240,23 @@ def test_the_optimum_survives_shuffling_shifting_scaling_and_turning_time_round(
         ([(lower, upper, 7 * size) for lower, upper, size in table], 7),
     ):
         changed = plain(other).minimise()
-        if status == changed[0] == "optimal":
-            assert (changed[2], changed[3]) == (factor * peak, factor * bound)
+        if found.status == changed.status == "optimal":
+            assert (changed.peak, changed.bound) == (factor * found.peak, factor * found.bound)
 
 
 def test_nothing_at_all() -> None:
     nothing = plain([])
-    assert nothing.minimise()[0] == "optimal"
-    assert nothing.fit(0)[0] == "feasible"
+    assert nothing.minimise().status == "optimal"
+    assert nothing.fit(0).status == "feasible"
+    assert nothing.native.load_bound().bytes == 0
     assert _native.allocate_small(NONE, NONE, NONE)[1:] == (0, 0)
-    assert plain([(3, 3, 5), (0, 4, 0)]).minimise()[2:4] == (0, 0)
+    found = plain([(3, 3, 5), (0, 4, 0)]).minimise()
+    assert (found.peak, found.bound) == (0, 0)
 
 
 def test_sizes_near_two_to_the_62() -> None:
     half = 2**61
-    assert plain([(0, 2, half), (1, 3, half)]).minimise()[2] == 2**62
+    assert plain([(0, 2, half), (1, 3, half)]).minimise().peak == 2**62
     with pytest.raises(OverflowError, match="2\\^62"):
         plain([(0, 2, half), (1, 3, half + 1)]).minimise()
     with pytest.raises(OverflowError, match="2\\^62"):
@@ -244,29 +285,27 @@ def test_the_quick_check_of_packings_finds_every_overlap(triples, data) -> None:
     assert not _native.packing_holds(lower, upper, size, offsets, top + 1)
 
 
+def assert_same(one: _native.ExactPacking, other: _native.ExactPacking) -> None:
+    assert np.array_equal(one.offsets, other.offsets)
+    assert (one.status, one.peak, one.bound, one.nodes) == (other.status, other.peak, other.bound, other.nodes)
+
+
 @pytest.mark.parametrize("threads", [2, 3, 8])
 def test_threads_do_not_change_the_answer(threads: int) -> None:
     random = np.random.default_rng(3)
     lower = random.integers(0, 60, 120)
     problem = plain(zip(lower.tolist(), (lower + random.integers(5, 50, 120)).tolist(), random.integers(1, 90, 120).tolist(), strict=True))
-    one = _native.minimise_exact(*problem.arrays, NONE, 60_000, math.inf, 5, -1, 1)
-    many = _native.minimise_exact(*problem.arrays, NONE, 60_000, math.inf, 5, -1, threads)
-    assert np.array_equal(one[1], many[1])
-    assert one[2:] == many[2:]
-    below = one[2] - 1
-    once = _native.fit_exact(*problem.arrays, NONE, below, 60_000, math.inf, 5, -1, 1)
-    again = _native.fit_exact(*problem.arrays, NONE, below, 60_000, math.inf, 5, -1, threads)
-    assert once[0] == again[0]
-    assert once[4] == again[4]
+    one = problem.minimise(seed=5, nodes=60_000)
+    assert_same(one, problem.minimise(seed=5, nodes=60_000, threads=threads))
+    below = one.peak - 1
+    assert_same(problem.fit(below, seed=5, nodes=60_000), problem.fit(below, seed=5, nodes=60_000, threads=threads))
 
 
 def test_the_same_seed_gives_the_same_answer() -> None:
     random = np.random.default_rng(7)
     lower = random.integers(0, 60, 80)
     problem = plain(zip(lower.tolist(), (lower + random.integers(1, 30, 80)).tolist(), random.integers(1, 50, 80).tolist(), strict=True))
-    one, two = problem.minimise(seed=5, nodes=3000), problem.minimise(seed=5, nodes=3000)
-    assert np.array_equal(one[1], two[1])
-    assert one[2:] == two[2:]
+    assert_same(problem.minimise(seed=5, nodes=3000), problem.minimise(seed=5, nodes=3000))
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.sampled_from([1, 2, 4])), min_size=1, max_size=7), st.data())
@@ -279,15 +318,15 @@ def test_neighbours_are_apart_and_each_lies_at_its_lowest_place(rows, data) -> N
     size, alignment = ints(row[0] for row in rows), ints(row[1] for row in rows)
     first = ints([0, *np.cumsum([len(mine) for mine in near])])
     given_ = (size, alignment, ints([-1] * count), first, ints(i for mine in near for i in mine), ints(order), False)
-    offsets, peak = _native.place_apart(*given_)
+    found = _native.place_apart(*given_)
     placed: dict[int, int] = {}
     for i in order:
         at = 0
         while any(at < placed[j] + size[j] and placed[j] < at + size[i] for j in near[i] if j in placed):
             at += int(alignment[i])
         placed[i] = at
-    assert offsets.tolist() == [placed[i] for i in range(count)]
-    assert peak == max(placed[i] + int(size[i]) for i in range(count))
+    assert found.offsets.tolist() == [placed[i] for i in range(count)]
+    assert found.peak == max(placed[i] + int(size[i]) for i in range(count))
 
 
 def test_neighbours_that_do_not_exist_are_refused() -> None:

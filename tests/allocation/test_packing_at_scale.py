@@ -29,6 +29,7 @@ def packed(problem) -> Search:
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.slow
 def test_large_packings_hold_and_repeat_and_do_not_beat_the_bound(seed: int) -> None:
     problem = problem_of(spread(3000, seed))
     search = packed(problem)

@@ -20,6 +20,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Comple
     return run("plan", "onnx:squeezenet", "--target", "edge-npu", "--out", out, "--seed", "5", "--json"), out
 
 
+@pytest.mark.slow
 def test_plan_prints_exactly_one_json_object_with_what_is_promised(planned) -> None:
     result, out = planned
     assert result.returncode == 0, result.stderr
@@ -34,6 +35,7 @@ def test_plan_prints_exactly_one_json_object_with_what_is_promised(planned) -> N
     assert sorted(path.name for path in out.iterdir()) == ["plan.json", "report.html", "trace.pftrace"]
 
 
+@pytest.mark.slow
 def test_a_written_plan_verifies_and_a_broken_one_does_not(planned, tmp_path: Path) -> None:
     _, out = planned
     good = run("verify", out / "plan.json")
@@ -51,6 +53,7 @@ def test_a_written_plan_verifies_and_a_broken_one_does_not(planned, tmp_path: Pa
     assert json.loads(as_json.stdout)["valid"] is False
 
 
+@pytest.mark.slow
 def test_plan_says_what_it_was_made_for_and_what_came_of_deadlines(tmp_path: Path) -> None:
     command = (
         "plan",
@@ -99,6 +102,7 @@ def test_goals_that_make_no_sense_are_refused(options: tuple[str, ...], words: t
     assert not (tmp_path / "p").exists()
 
 
+@pytest.mark.slow
 def test_the_summary_says_what_was_planned_and_that_figures_are_estimates(tmp_path: Path) -> None:
     result = run("plan", "onnx:squeezenet", "--target", "m3e-s1", "--out", tmp_path)
     assert result.returncode == 0, result.stderr
@@ -113,6 +117,7 @@ def test_targets_lists_one_line_each_and_prints_the_toml_of_one() -> None:
     assert '[[cores]]\nname = "ws"' in run("targets", "edge-npu").stdout
 
 
+@pytest.mark.slow
 def test_inspect_shows_operators_macs_and_bytes() -> None:
     result = run("inspect", "onnx:resnet50", "--json", "--precision", "int8", "--batch", "2")
     report = json.loads(result.stdout)
@@ -123,6 +128,7 @@ def test_inspect_shows_operators_macs_and_bytes() -> None:
     assert "Conv" in run("inspect", "onnx:resnet50").stdout
 
 
+@pytest.mark.slow
 def test_inspect_calls_free_only_those_operators_of_a_kind_that_are(tmp_path: Path) -> None:
     """A lookup in a table of weights costs something, and one in a shape, of the same kind, does not."""
     network = str(FIXTURES / "traced-bert-opset14.onnx.gz")
@@ -161,13 +167,14 @@ def test_every_command_has_an_example_in_its_help(command: list[str]) -> None:
         (["plan", "onnx:squeezenet", "--target", "edge-npu", "--seed", str(2**64)], ["--seed"]),
         (["plan", "onnx:squeezenet", "--target", "edge-npu", "--set", "dram.bandwidth=1 B/s"], ["hours"]),
         (["no-such-command"], ["no-such-command"]),
-        (["plan", "onnx:vgg19", "--target", "edge-npu", "--set", "dram.capacity=1MiB"], ["dram", "required", "available", "in excess"]),
+        (["plan", "onnx:vgg19", "--target", "edge-npu", "--set", "dram.capacity=1MiB"], ["dram", "take", "available", "in excess"]),
         (["plan", "onnx:vgg19", "--target", "gpu-pcie", "--set", "hbm.capacity=1MiB"], ["hbm", "required", "available", "in excess"]),
         (["verify", "missing.json"], ["missing.json"]),
         (["targets", "no-such"], ["no-such"]),
         (["inspect", "README.md"], ["README.md"]),
     ],
 )
+@pytest.mark.slow
 def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str], words: list[str], tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("not a network")
     out = ["--out", str(tmp_path / "out")] if arguments[0] == "plan" else []
@@ -175,6 +182,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str], words: list
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_an_unwritable_out_is_found_before_the_work(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     refused(run("plan", "onnx:squeezenet", "--target", "edge-npu", "--out", tmp_path / "file"), "--out", "file")
@@ -190,6 +198,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert result.stderr.strip().splitlines()[-1] == "[]"
 
 
+@pytest.mark.slow
 def test_if_one_file_cannot_be_written_none_is(tmp_path: Path) -> None:
     (tmp_path / "out" / "report.html").mkdir(parents=True)
     refused(run("plan", "onnx:squeezenet", "--target", "edge-npu", "--out", tmp_path / "out"), "report.html")
@@ -228,6 +237,7 @@ main.main()"""
 
 
 @pytest.mark.parametrize("when", ["planning.planner.lower", "planning.verify.plan.verify", "report.write.write_report"])
+@pytest.mark.slow
 def test_an_interrupt_once_networks_are_read_still_writes_a_plan(tmp_path: Path, when: str) -> None:
     result = signalled(tmp_path, "SIGINT", when)
     assert result.returncode == 0, result.stderr
@@ -263,6 +273,7 @@ def test_misspellings_are_met_half_way(arguments: list[str], words: str, tmp_pat
 
 
 @pytest.mark.parametrize("command", [("plan", "onnx:squeezenet", "--target", "edge-npu", "--rounds", "0", "--precision", "int8")])
+@pytest.mark.slow
 def test_a_narrow_terminal_cuts_no_figure(command: tuple[str, ...], tmp_path: Path) -> None:
     """Every figure and unit of a wide terminal is there in one of 40 columns."""
 

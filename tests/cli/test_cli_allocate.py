@@ -27,6 +27,7 @@ def test_allocate_prints_exactly_one_json_object_with_what_is_promised(file: Pat
     assert answer["certificate"]["buffers"] == ["b", "c"]
 
 
+@pytest.mark.slow
 def test_what_is_written_verifies_and_keeps_its_alignment(file: Path) -> None:
     out = file.with_name("out.csv")
     result = run("allocate", file, "--capacity", "2KiB", "--alignment", "256", "--output", out)
@@ -51,6 +52,7 @@ def test_what_does_not_fit_is_exit_code_1_with_a_reason(file: Path) -> None:
     assert "100 in excess" in " ".join(run("allocate", file, "--capacity", "1000").stdout.split())
 
 
+@pytest.mark.slow
 def test_several_memories_are_packed_written_and_verified(file: Path) -> None:
     out = file.with_name("out.csv")
     memories = ("--memory", "sram=1000,alignment=8,reserved=0-8", "--memory", "dram")

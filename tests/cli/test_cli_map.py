@@ -50,6 +50,7 @@ def test_a_table_of_costs_needs_no_target(folder: Path) -> None:
     assert {job["job"]: job["core"] for job in answer["jobs"]} == {"a": "x", "b": "y", "c": "y"}
 
 
+@pytest.mark.slow
 def test_people_get_tables_and_files_start_the_next_search(folder: Path) -> None:
     first = run("map", "jobs.csv", "--target", "m3e-s2", "--samples", "500", "--group-size", "5", "--out", "out", cwd=folder)
     assert first.returncode == 0, first.stderr
@@ -66,6 +67,7 @@ def test_a_front_of_two_objectives(folder: Path) -> None:
     assert "throughput" in run("map", "jobs.csv", *options, cwd=folder).stdout
 
 
+@pytest.mark.slow
 def test_dependencies_are_kept_when_asked_for(folder: Path) -> None:
     options = ("onnx:squeezenet", "--target", "m3e-s2", "--precision", "int8", "--samples", "20", "--json")
     free, bound = (json.loads(run("map", *options, *more, cwd=folder).stdout) for more in ((), ("--dependencies",)))
@@ -76,15 +78,18 @@ def test_dependencies_are_kept_when_asked_for(folder: Path) -> None:
     assert all(job["start"] >= ends[first] * (1 - 1e-9) for job in bound["jobs"] if job["job"] != first)
 
 
+@pytest.mark.slow
 def test_networks_that_come_again_report_latencies_and_misses(folder: Path) -> None:
     options = ("onnx:squeezenet", "--target", "m3e-s2", "--precision", "int8", "--mini-batches", "3", "--samples", "20", "--dependencies")
-    timing = ("--timing", "squeezenet:period=2ms,deadline=10us,priority=2")
+    timing = ("--period", "squeezenet=2ms", "--deadline", "squeezenet=10us", "--priority", "squeezenet=2")
     networks = json.loads(run("map", *options, *timing, "--json", cwd=folder).stdout)["networks"]
     assert [(each["mini_batch"], each["release"], each["missed"]) for each in networks] == [
         (0, 0.0, True),
         (1, 0.002, True),
         (2, 0.004, True),
     ]
+    assert [list(each) for each in networks] == 3 * [["network", "mini_batch", "release", "end", "latency", "deadline", "missed"]]
+    assert {each["deadline"] for each in networks} == {1e-5}
     assert all(each["latency"] == pytest.approx(each["end"] - each["release"]) for each in networks)
     assert "3 of 3 deadlines missed" in run("map", *options, *timing, cwd=folder).stdout
 
@@ -96,7 +101,7 @@ def test_networks_that_come_again_report_latencies_and_misses(folder: Path) -> N
         (["jobs.csv"], ["--target"]),
         (["jobs.csv", "--bandwidth", "1 GB/s"], ["--target"]),
         (["jobs.csv", "--target", "m3e-s2", "--bandwidth", "0"], ["more than zero"]),
-        (["jobs.csv", "--target", "m3e-s2", "--strategy", "magic"], ["magic", "annealing"]),
+        (["jobs.csv", "--target", "m3e-s2", "--strategy", "sorcery"], ["sorcery", "annealing"]),
         (["jobs.csv", "--target", "m3e-s2", "--allocator", "first"], ["allocator 'first'"]),
         (["jobs.csv", "--target", "m3e-s2", "--objective", "joy"], ["objective 'joy'"]),
         (["jobs.csv", "--target", "m3e-s2", "--objective", "makespan,energy,edp"], ["two for a Pareto front"]),
@@ -105,8 +110,12 @@ def test_networks_that_come_again_report_latencies_and_misses(folder: Path) -> N
         (["jobs.csv", "--target", "m3e-s2", "--set", "magma.mutation=0.1"], ["strategy magma", "auto was chosen", "--strategy magma"]),
         (["jobs.csv", "--target", "m3e-s2", "--dependencies", "--objective", "makespan,energy"], ["one objective"]),
         (["jobs.csv", "--target", "m3e-s2", "--strategy", "magma", "--set", "magma.mutation=lots"], ["magma.mutation=NUMBER"]),
-        (["jobs.csv", "--target", "m3e-s2", "--timing", "other:period=1ms"], ["no network 'other'"]),
-        (["jobs.csv", "--target", "m3e-s2", "--timing", "other"], ["NAME:period"]),
+        (["jobs.csv", "--target", "m3e-s2", "--period", "other=1ms"], ["period of 'other': there is no such network", "jobs"]),
+        (["jobs.csv", "--target", "m3e-s2", "--deadline", "jobs=0"], ["deadline of 'jobs': 0.0 s must be more than zero"]),
+        (["jobs.csv", "--target", "m3e-s2", "--deadline", "other"], ["--deadline 'other': write NAME=S, such as resnet50=5ms, once"]),
+        (["jobs.csv", "--target", "m3e-s2", "--priority", "other=1"], ["priority of 'other': there is no such network"]),
+        (["jobs.csv", "--target", "m3e-s2", "--priority", "jobs=-1"], ["NAME=X with a number of at least 0"]),
+        (["jobs.csv", "--target", "m3e-s2", "--period", "jobs=1ms", "--group-size", "3"], ["--period", "--group-size"]),
         (["jobs.csv", "--target", "m3e-s2", "--dependencies", "--group-size", "3"], ["--dependencies"]),
     ],
 )

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from test_cli import refused
+from tests.support.command_line import refused
 
 JOBS = "K,C,Y,X,R,S,type\n" + "64,32,14,14,3,3,1\n" * 8
 MAP = ("map", "jobs.csv", "--target", "m3e-s1", "--samples", "20")

@@ -2,6 +2,7 @@
 
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def same(one: JobAnalysis, two: JobAnalysis) -> bool:
 
 
 def entries(place: Path) -> int:
-    with sqlite3.connect(place) as connection:
+    with closing(sqlite3.connect(place)) as connection, connection:
         return int(connection.execute("SELECT count(*) FROM analyses").fetchone()[0])
 
 
@@ -78,13 +79,13 @@ def test_a_table_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def break_content(place: Path) -> None:
-    with sqlite3.connect(place) as connection:
+    with closing(sqlite3.connect(place)) as connection, connection:
         content = connection.execute("SELECT content FROM analyses").fetchone()[0]
         connection.execute("UPDATE analyses SET content = ?", (content[:-40] + bytes(40),))
 
 
 def break_table(place: Path) -> None:
-    with sqlite3.connect(place) as connection:
+    with closing(sqlite3.connect(place)) as connection, connection:
         connection.execute("DROP TABLE analyses")
         connection.execute("CREATE TABLE analyses (something TEXT)")
 
@@ -113,7 +114,7 @@ def test_a_file_that_another_process_holds_is_done_without(tmp_path: Path, monke
     monkeypatch.setattr("loadmaster.cost.cache._PATIENCE", 0.01)
     place = tmp_path / "cache.sqlite"
     good = analyse(WORK, TARGET, cache=place)
-    with sqlite3.connect(place, isolation_level=None) as other:
+    with closing(sqlite3.connect(place, isolation_level=None)) as other, other:
         other.execute("BEGIN EXCLUSIVE")
         assert same(analyse(WORK, TARGET, cache=place), good)
         other.execute("ROLLBACK")
@@ -151,6 +152,6 @@ def test_only_large_work_is_kept_unasked(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("LOADMASTER_CACHE", str(tmp_path / "cache.sqlite"))
     analyse(WORK, TARGET)
     assert not (tmp_path / "cache.sqlite").exists()
-    monkeypatch.setattr(job_analyser, "_MANY_JOBS", len(WORK.jobs))
+    monkeypatch.setattr("loadmaster.cost.models.dataflow.Dataflow.kept_from", len(WORK.jobs))
     analyse(WORK, TARGET)
     assert entries(tmp_path / "cache.sqlite") == 1

@@ -2,11 +2,15 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from tests.support import layer_lists
 from tests.support.layers import M3E
+from tests.support.needs import PUBLIC_INSTANCES
 
+import loadmaster as lm
 from loadmaster.core.errors import JobError
-from loadmaster.cost.analyse import read_job_list
+from loadmaster.cost.analyse import analyse, read_job_list
 from loadmaster.workloads.graph import LoopNest
 from loadmaster.workloads.job import Role
 
@@ -90,7 +94,18 @@ def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
             read_job_list(tmp_path / name)
 
 
-@pytest.mark.skipif(not INSTANCES.is_dir(), reason="the public instances are not here")
+def test_a_group_of_a_hundred_jobs_is_read_analysed_and_mapped(tmp_path: Path) -> None:
+    found = layer_lists.layers(100, 9)
+    work = read_job_list(write(tmp_path, layer_lists.text(found), "group.csv"))
+    assert [job.macs for job in work.jobs] == [layer_lists.macs(layer) for layer in found]
+    table = analyse(work, lm.target("m3e-s2"), "maestro")
+    mapping = lm.map_jobs(table, 4e9, samples=2000)
+    assert mapping.lower_bound <= mapping.makespan <= 1.5 * mapping.lower_bound
+    alone = table.latency[np.arange(100), mapping.core]
+    assert (mapping.end - mapping.start >= alone * (1 - 1e-9)).all()
+
+
+@pytest.mark.skipif(not INSTANCES.is_dir(), reason=PUBLIC_INSTANCES)
 def test_the_public_instances_are_groups_of_a_hundred_jobs() -> None:
     lists = sorted(INSTANCES.glob("*.csv"))
     assert len(lists) == 20

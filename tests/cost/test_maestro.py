@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support import layer_lists
 from tests.support.layers import M3E, one_job, operand_bytes
+from tests.support.needs import PUBLIC_INSTANCES
 
 import loadmaster as lm
 from loadmaster.core.errors import JobError
@@ -19,7 +21,7 @@ from loadmaster.workloads.lowering.instantiate import lower
 
 ANSWERS = M3E / "maestro.csv"
 HEADER = "K,C,Y,X,R,S,type"
-needs_answers = pytest.mark.skipif(not ANSWERS.is_file(), reason="MAESTRO's answers are not here")
+needs_answers = pytest.mark.skipif(not ANSWERS.is_file(), reason=PUBLIC_INSTANCES)
 
 
 def setting(rows: int = 32, style: str = "weight-stationary", *more: str) -> Target:
@@ -30,6 +32,21 @@ def layers(folder: Path, *rows: str) -> Path:
     file = folder / "layers.csv"
     file.write_text("\n".join([HEADER, *rows]))
     return file
+
+
+@pytest.mark.parametrize(("style", "name"), [("weight-stationary", "dla"), ("row-stationary", "eye")])
+@pytest.mark.parametrize("rows", [2, 32])
+def test_cycles_work_and_energy_of_a_list_are_those_of_a_walk_through_its_loops(style: str, name: str, rows: int, tmp_path: Path) -> None:
+    found = layer_lists.layers(40, 5)
+    listed, energies = tmp_path / "list.csv", tmp_path / "energies.csv"
+    listed.write_text(layer_lists.text(found))
+    lines = [f"{','.join(map(str, layer))},{name},{rows * 64},{number + 0.5}" for number, layer in enumerate(found)]
+    energies.write_text("\n".join([f"{HEADER},style,pes,energy_nj", *lines]))
+    table = analyse(read_job_list(listed), setting(rows, style), f"maestro:{energies}")
+    assert np.rint(table.latency[:, 0] * 1e9).tolist() == [layer_lists.walked_cycles(layer, name, rows) for layer in found]
+    assert table.flops.tolist() == [2 * layer_lists.macs(layer) for layer in found]
+    assert table.energy is not None
+    assert table.energy[:, 0] == pytest.approx([(number + 0.5) * 1e-9 for number in range(40)])
 
 
 @needs_answers

@@ -1,5 +1,6 @@
 """Job analysis tables of the user's: ready ones, and as the costs of a workload's jobs."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -108,9 +109,17 @@ def test_a_csv_file_is_known_by_its_header(tmp_path: Path) -> None:
             read_jobs(write(tmp_path, text))
 
 
-@pytest.mark.parametrize("cost", ["roofline", "", "maestro:", "dataflow:x"])
-def test_an_unknown_model_is_refused_with_those_that_there_are(cost: str, tmp_path: Path) -> None:
-    with pytest.raises(JobError, match=f"no cost model '{cost}': choose one of dataflow, maestro, or give a .csv file"):
+@pytest.mark.parametrize(
+    ("cost", "instead"),
+    [
+        ("roofline", "choose one of dataflow, maestro, or give a .csv file"),
+        ("", "choose one of dataflow, maestro, or give a .csv file"),
+        ("maestro:", "did you mean maestro?"),
+        ("dataflow:x", "did you mean dataflow?"),
+    ],
+)
+def test_an_unknown_model_is_refused_with_those_that_there_are(cost: str, instead: str, tmp_path: Path) -> None:
+    with pytest.raises(JobError, match=re.escape(f"no cost model '{cost}': {instead}")):
         analyse(jobs(tmp_path), lm.target("m3e-s1"), cost)
 
 

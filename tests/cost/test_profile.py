@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,6 +58,7 @@ def cases(graph: Graph) -> list[Case]:
     return [case for op in graph.ops if op.op_class != "view" and (case := case_of(graph, op)) is not None]
 
 
+@pytest.mark.slow
 def test_every_combination_is_measured_once(graph: Graph, times: KernelTimes, tmp_path: Path) -> None:
     done = profile(graph, times, slow=tmp_path / "slow", threads=1, repeats=1)
     setting = Setting.here(1)
@@ -197,7 +199,7 @@ def test_the_store_lives_beside_the_cache(tmp_path: Path) -> None:
     place = tmp_path / "cache.sqlite"
     KernelTimes(place).put("key", "call", "0", "device 1", 0.5, 3)
     assert KernelTimes(place).all() == {"key": (0.5, "device 1")}
-    with sqlite3.connect(place) as connection:
+    with closing(sqlite3.connect(place)) as connection, connection:
         assert connection.execute("SELECT call, places, repeats FROM kernel_times").fetchall() == [("call", "0", 3)]
 
 

@@ -108,6 +108,7 @@ def test_no_mapping_beats_the_bound_over_configurations(group: Group) -> None:
 
 @given(groups(jobs=4, cores=3, demands=ANY_DEMAND))
 @settings(max_examples=120, deadline=None)
+@pytest.mark.slow
 def test_no_mapping_beats_the_bound(group: Group) -> None:
     best, core, order = min(
         (reference.makespan(group, split), cores, order)

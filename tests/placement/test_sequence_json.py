@@ -155,6 +155,7 @@ values = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dic
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
+@pytest.mark.slow
 def test_any_value_anywhere_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     text, machine = data.draw(st.sampled_from([(sequence_to_text(STEPS), None), (work_to_text(WORK), target("optane-server"))]))
     record = json.loads(text)

@@ -35,8 +35,9 @@ from tests.support.edits import (
 from tests.support.hand_plan import finished, place, tensor, us
 
 from loadmaster.planning.plan import Plan
-from loadmaster.planning.plan_records import NetworkTiming, PlannedOperand, PlannedTransfer
+from loadmaster.planning.plan_records import PlannedOperand, PlannedTransfer
 from loadmaster.planning.verify.plan import RULES, verify
+from loadmaster.workloads.network_timing import NetworkTiming
 
 SCRATCH_CURVE = SHARED.links["scratchpad"]
 HOST_CURVE = COPYING.links["host"]

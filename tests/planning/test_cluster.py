@@ -51,11 +51,12 @@ def scheduler(tmp_path: Path) -> Iterator[str]:
             process.wait()
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_on_the_way_loses_nothing(scheduler: str, tmp_path: Path) -> None:
     arguments, options = ([residual_chain(4)], lm.target("edge-npu"), AXES), {"mini_batches": 2, "rounds": 1}
     killed: list[int] = []
     with distributed.Client(scheduler, set_as_default=False) as onlooker, dask_cluster(f"dask://{scheduler}") as executor:
-        onlooker.wait_for_workers(2, timeout=60)
+        onlooker.wait_for_workers(2, timeout=600)
         processes = onlooker.run(os.getpid)
 
         def kill_one(stage: str, share: float) -> None:
@@ -67,7 +68,8 @@ def test_a_worker_that_is_killed_on_the_way_loses_nothing(scheduler: str, tmp_pa
         store = SweepStore(tmp_path / "sweep.sqlite")
         found = sweep(*arguments, executor=executor, store=store, progress=kill_one, **options)
         assert len(killed) == 1
-        assert len(onlooker.scheduler_info()["workers"]) == 1
+        while len(onlooker.scheduler_info()["workers"]) > 1:  # the scheduler may not have noticed yet
+            time.sleep(0.05)
     assert found.missing == 0
     with local_processes(1) as here:
         again = sweep(*arguments, executor=here, store=store, **options)
@@ -75,6 +77,7 @@ def test_a_worker_that_is_killed_on_the_way_loses_nothing(scheduler: str, tmp_pa
         assert sweep(*arguments, executor=here, **options).points == found.points
 
 
+@pytest.mark.slow
 def test_the_command_uses_the_cluster(scheduler: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "loadmaster", "plan", "onnx:squeezenet", "--target", "edge-npu", "--rounds", "0"]
     sweeps = ["--sweep", "scratchpad=1MiB:2MiB", "--cluster", f"dask://{scheduler}", "--out", str(tmp_path / "out")]

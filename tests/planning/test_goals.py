@@ -64,6 +64,7 @@ def test_what_the_target_states_is_what_bytes_take() -> None:
     st.integers(0, 9),
 )
 @settings(max_examples=30, deadline=None)
+@pytest.mark.slow
 def test_plans_hold_and_are_never_worse_than_separate_ones(
     objective: str, cores: int, mini_batches: int, scratchpad: int, period: float, deadline: float | None, seed: int
 ) -> None:
@@ -188,7 +189,7 @@ def test_thrift_spends_time_to_save_energy() -> None:
     ("options", "message"),
     [
         ({"objective": "beauty"}, "no objective 'beauty': choose one of throughput, latency, energy, edp"),
-        ({"objective": "latency", "network": "net"}, "latency of 'net': there is no such network: use chain"),
+        ({"objective": "latency", "network": "net"}, "latency of 'net': there is no such network: choose one of chain"),
         ({"network": "chain"}, "is for the objective latency"),
         ({"deadlines": {"net": 1.0}}, "deadline of 'net': there is no such network"),
         ({"periods": {"chain": 0.0}}, "period of 'chain': 0.0 s must be more than zero"),

@@ -93,6 +93,7 @@ def clashes(plan: Plan, times: dict[str, tuple[float, float]]) -> list[str]:
 
 @given(st.integers(1, 4), st.integers(1, 3), st.sampled_from([300, 1500, 4000, 20000]), st.integers(1, 4), st.integers(0, 99))
 @settings(max_examples=12, deadline=None)
+@pytest.mark.slow
 def test_plans_hold_at_any_speed_and_are_never_worse_than_separate_ones(
     blocks: int, cores: int, scratchpad: int, mini_batches: int, seed: int
 ) -> None:
@@ -104,6 +105,14 @@ def test_plans_hold_at_any_speed_and_are_never_worse_than_separate_ones(
     assert joint.metrics.makespan.lower_bound <= joint.metrics.makespan.value <= separate.metrics.makespan.value
     for again in range(2):
         assert clashes(joint, with_random_times(joint, 100 * seed + again)) == []
+
+
+def test_a_small_plan_is_found_jointly_and_holds() -> None:
+    separate, joint = (lm.plan([residual_chain(2)], npu(scratchpad=2**14), mini_batches=2, rounds=rounds) for rounds in (0, 1))
+    assert lm.verify(joint) == ()
+    assert joint.metrics.makespan.lower_bound <= joint.metrics.makespan.value < separate.metrics.makespan.value
+    assert separate.search == ()
+    assert joint.search
 
 
 def test_weights_that_fit_are_read_once_for_all_mini_batches() -> None:
@@ -156,6 +165,7 @@ def test_every_order_ends_however_little_room_there_is() -> None:
     st.sampled_from([0.0, 2.0]),
     st.sampled_from([0.5, 1.0]),
 )
+@pytest.mark.slow
 def test_jobs_that_go_before_their_turn_leave_room_for_those_whose_turn_it_is(random, batches, room, crowd, regret, fill) -> None:
     machine = npu(3, room)
     work = lower([residual_chain(2), replace(residual_chain(3), name="other")], machine, mini_batches=batches)

@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadmaster import _native
-from loadmaster.allocation.native import columns as native_columns
+from loadmaster.allocation.native import packing_problem
 from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.verify import verify_buffers
 from loadmaster.planning.address_reuse import reuse_pairs
@@ -74,8 +73,8 @@ def test_what_fits_in_an_order_is_what_a_look_at_every_address_finds(rows, capac
     order = list(range(len(rows)))
     dice.shuffle(order)
     none, one = np.full(len(rows), -1, dtype=np.int64), np.ones(len(rows), dtype=np.int64)
-    arguments = native_columns(Problem(start, end, size, one, none, none))
-    found = _native.place_what_fits(*arguments, np.array(order, dtype=np.int64), capacity)
+    problem = packing_problem(Problem(start, end, size, one, none, none))
+    found = problem.place_what_fits(np.array(order, dtype=np.int64), capacity)
     assert found.tolist() == naive_fit(start, end, size, order, capacity)
 
 

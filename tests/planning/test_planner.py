@@ -48,6 +48,7 @@ def graphs(draw, name: str = "net"):
 
 @given(graphs("a"), graphs("b"), st.integers(1, 3), st.sampled_from([0, 200, 1000, 5000, 10**6]), st.integers(1, 3), st.integers(0, 3))
 @settings(max_examples=60, deadline=None)
+@pytest.mark.slow
 def test_every_plan_of_random_networks_holds(a, b, cores: int, scratchpad: int, mini_batches: int, seed: int) -> None:
     plan = lm.plan([a, b], npu(cores, scratchpad), mini_batches=mini_batches, seed=seed, samples=4, rounds=1)
     assert lm.verify(plan) == ()
@@ -56,6 +57,7 @@ def test_every_plan_of_random_networks_holds(a, b, cores: int, scratchpad: int, 
 
 @given(graphs("a"), st.sampled_from([0, 1000, 5000]), st.integers(1, 4), st.sampled_from([0.5, 0.7, 0.9, 1.0]), st.integers(0, 1))
 @settings(max_examples=40, deadline=None)
+@pytest.mark.slow
 def test_every_plan_for_a_small_main_memory_holds_or_says_what_is_too_much(
     graph, scratchpad: int, mini_batches: int, share: float, rounds: int
 ) -> None:
@@ -86,6 +88,7 @@ def test_every_plan_with_copies_holds_or_says_what_does_not_fit(graph, hbm: int,
 
 
 @pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.slow
 def test_every_network_that_onnx_ships_plans_and_the_plan_holds(name: str) -> None:
     plan = lm.plan([lm.load(f"onnx:{name}")], lm.target("edge-npu"), samples=16, rounds=1)
     assert lm.verify(plan) == ()

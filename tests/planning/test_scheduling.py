@@ -11,10 +11,11 @@ from tests.support.networks import npu, residual_chain, workload
 from loadmaster.core.task_graph import task_graph
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.job_times import JobTimes, job_times
+from loadmaster.mapping.priorities import upward_rank
 from loadmaster.planning.decisions import Schedule
 from loadmaster.planning.replay import replay
 from loadmaster.planning.residency.resident import resident
-from loadmaster.planning.scheduling.list_scheduler import map_jobs, upward_rank
+from loadmaster.planning.scheduling.list_scheduler import map_jobs
 from loadmaster.planning.scheduling.makespan_bound import makespan_bound
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.lowering.instantiate import lower
@@ -86,7 +87,7 @@ def test_weights_that_mini_batches_share_count_once_in_the_bound() -> None:
 
 
 def test_upward_rank_is_the_longest_way_to_the_end() -> None:
-    assert upward_rank(workload([(), (0,), (0,), (1, 2)]).jobs, [1, 10, 2, 5]) == [16, 15, 7, 5]
+    assert upward_rank([(), (0,), (0,), (1, 2)], [1, 10, 2, 5]) == [16, 15, 7, 5]
 
 
 def test_a_job_waits_for_a_busy_core_that_would_finish_it_sooner() -> None:

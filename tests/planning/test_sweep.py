@@ -130,6 +130,7 @@ def test_a_machine_that_cannot_hold_the_operands_has_no_plan_and_the_others_do()
     assert found.points[0].reason.split(":")[0] in page
 
 
+@pytest.mark.slow
 def test_what_was_planned_once_is_not_planned_again(tmp_path: Path) -> None:
     graphs, target, store = [residual_chain(2)], lm.target("edge-npu"), SweepStore(tmp_path / "sweep.sqlite")
     first = sweep(graphs, target, AXES, executor=Here(), store=store, **OPTIONS)
@@ -148,6 +149,7 @@ def test_what_was_planned_once_is_not_planned_again(tmp_path: Path) -> None:
     assert other.count == 6
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_what_is_finished(tmp_path: Path) -> None:
     """Ctrl-C arrives when two of six points are there."""
     arguments = ([residual_chain(2)], lm.target("edge-npu"), AXES)
@@ -169,6 +171,7 @@ def test_an_interrupt_keeps_what_is_finished(tmp_path: Path) -> None:
     assert second.points == whole.points
 
 
+@pytest.mark.slow
 def test_processes_and_threads_give_the_same_points() -> None:
     arguments = ([residual_chain(2)], lm.target("edge-npu"), Axes((8 * KIB, 64 * KIB)))
     with local_processes(2) as processes:
@@ -199,6 +202,7 @@ def test_a_sweep_without_points_has_a_page_and_two_sizes_that_read_alike_are_tol
 def test_a_process_that_is_ended_from_outside_is_an_error_that_says_what_to_do() -> None:
     with pytest.raises(PlanError, match="fewer --workers"), local_processes(1) as executor:
         executor.submit(os._exit, 3).result()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, "Ctrl-C is handled as before"
 
 
 def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
@@ -211,6 +215,7 @@ def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "loadmaster", "plan", "onnx:squeezenet", "--target", "edge-npu", *map(str, arguments)]
 
 
+@pytest.mark.slow
 def test_the_command_writes_table_page_and_json_and_goes_on_after_ctrl_c(tmp_path: Path) -> None:
     """Ctrl-C goes to the whole process group, as a terminal sends it, once the first point is in the file."""
     out = tmp_path / "out"
@@ -223,7 +228,7 @@ def test_the_command_writes_table_page_and_json_and_goes_on_after_ctrl_c(tmp_pat
     while finished(out / "sweep.sqlite") == 0 and process.poll() is None:
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=600)
     assert process.returncode == 0, stderr
     stopped = json.loads(stdout)
     result = subprocess.run(command(*options), capture_output=True, text=True, check=True, env=environment)
@@ -258,6 +263,7 @@ def finished(place: Path) -> int:
         (["--sweep", "scratchpad=1 parsec"], "parsec"),
     ],
 )
+@pytest.mark.slow
 def test_mistakes_are_one_line_and_leave_nothing(options: list[str], word: str, tmp_path: Path) -> None:
     result = subprocess.run(command(*options, "--out", tmp_path / "out"), capture_output=True, text=True, check=False)
     assert result.returncode == 2

@@ -1,6 +1,7 @@
 """The verifier accepts good plans, whatever they look like, and survives all others."""
 
 from dataclasses import fields, replace
+from math import inf, isclose, nan
 from typing import Any
 
 import pytest
@@ -97,6 +98,7 @@ def test_a_plan_without_anything_holds() -> None:
     assert verify(replace(empty, metrics=replace(metrics, **nothing))) == ()
 
 
+@pytest.mark.slow
 def test_a_long_plan_holds() -> None:
     assert verify(long_plan(4000, 4)) == ()
 
@@ -146,6 +148,7 @@ PARTS = ("networks", "tensors", "jobs", "allocations", "transfers")
 NAMES = ("", "net/conv@0", "net/h@0", "a", "dram", "scratchpad", "hbm", "n/p@0", "load h", "n/h", "net", "?")
 INTEGERS = st.integers(-1, 9000) | st.sampled_from([2**40, 2**63 - 1, 2**63, 10**400])
 TIMES = st.integers(-1, 60).map(us) | st.floats()
+NO_BANDWIDTH = st.floats(max_value=0.0) | st.sampled_from([inf, nan])
 STORAGES = st.lists(st.sampled_from(["x", "w", "h", "y", "z", "net/h@0", "?"]), max_size=3).map(tuple)
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "int": INTEGERS,
@@ -193,16 +196,22 @@ def test_no_record_can_be_left_out(data: st.DataObject, plan: Plan, part: str) -
 
 
 @given(data=st.data(), plan=st.sampled_from([SHARED, COPYING]), seconds=TIMES)
-def test_targets_and_figures_may_be_anything(data: st.DataObject, plan: Plan, seconds: float) -> None:
-    changed = [
-        main_memory(plan, **{data.draw(st.sampled_from(["read_bandwidth", "write_bandwidth"])): seconds}),
-        main_memory(plan, capacity=data.draw(INTEGERS), alignment=data.draw(INTEGERS)),
+def test_wrong_targets_and_figures_are_rejected_whatever_they_are(data: st.DataObject, plan: Plan, seconds: float) -> None:
+    makespan, rate = plan.metrics.makespan.value, plan.metrics.throughput.value
+    wrong = [
         replace(plan, target=replace(plan.target, fast=None)),
         replace(plan, target=replace(plan.target, cores=())),
-        figure("makespan", plan, value=seconds),
-        figure("makespan", plan, lower_bound=seconds),
-        figure("throughput", plan, value=seconds),
         replace(plan, links={name: tuple(replace(segment, end=seconds) for segment in curve) for name, curve in plan.links.items()}),
+        main_memory(plan, capacity=data.draw(INTEGERS.filter(lambda capacity: capacity != plan.target.main.capacity))),
+        main_memory(plan, alignment=data.draw(st.integers(-9, 0))),
+        main_memory(plan, read_bandwidth=data.draw(NO_BANDWIDTH)),
+        main_memory(plan, write_bandwidth=data.draw(NO_BANDWIDTH)),
     ]
-    for broken in changed:
-        verify(broken)
+    wrong += [] if isclose(seconds, makespan, rel_tol=1e-3) else [figure("makespan", plan, value=seconds)]
+    wrong += [] if isclose(seconds, rate, rel_tol=1e-3) else [figure("throughput", plan, value=seconds)]
+    wrong += [] if 0 <= seconds <= makespan * 1.001 else [figure("makespan", plan, lower_bound=seconds)]
+    for broken in wrong:
+        found = verify(broken)
+        assert found
+        assert all(violation.message.isprintable() for violation in found)
+    assert verify(figure("makespan", plan, value=makespan)) == ()

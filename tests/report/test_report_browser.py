@@ -78,6 +78,7 @@ def test_legend_hides_a_network_in_every_chart(driver: Any, plan: Plan, tmp_path
 
 
 @pytest.mark.parametrize("width", [900, 1400])
+@pytest.mark.slow
 def test_many_networks_take_no_room_from_the_schedule(driver: Any, make_plan: Callable[..., Plan], tmp_path: Path, width: int) -> None:
     """A lane is as high with 50 networks as with one, and the page is no wider than the window."""
     heights = []
@@ -106,6 +107,7 @@ def test_what_the_page_asks_for_is_told_from_what_the_browser_opens(driver: Any,
     assert outside_requests(driver) == ["http://elsewhere.invalid/picture.png"]
 
 
+@pytest.mark.slow
 def test_hostile_names_stay_text(driver: Any, plan: Plan, rename_plan: Callable[..., Plan], tmp_path: Path) -> None:
     """Markup in names is shown, not run, in tables, titles, ticks, legends and tooltips, and nothing is fetched for it."""
     renamed = rename_plan(plan, HOSTILE, HOSTILE + "tensor")
@@ -122,6 +124,7 @@ def test_hostile_names_stay_text(driver: Any, plan: Plan, rename_plan: Callable[
     assert outside_requests(driver) == []
 
 
+@pytest.mark.slow
 def test_the_page_of_a_sweep_draws_its_two_charts_and_asks_for_nothing(driver: Any, tmp_path: Path) -> None:
     """Points with a plan and without one, one that is missing, and names that would like to be markup."""
     points = (

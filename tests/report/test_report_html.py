@@ -100,6 +100,7 @@ def test_unwritable_place_is_named_and_left_alone(plan: Plan, tmp_path: Path) ->
         write_report(plan, tmp_path / "file")
 
 
+@pytest.mark.slow
 def test_same_plan_same_bytes_in_any_process(page: str, make_plan: Callable[..., Plan], tmp_path: Path) -> None:
     """Again in this process, where Bokeh has counted on, and in another, where sets have another order."""
     assert render_page(make_plan(notes=NOTES)) == page
@@ -145,6 +146,7 @@ def test_every_job_and_buffer_is_a_rectangle(page: str, plan: Plan) -> None:
     assert rectangles(page) == [len(plan.jobs) + copies, *links, *shared]
 
 
+@pytest.mark.slow
 def test_too_many_shapes_are_merged_and_the_page_says_so(large_plan: Plan) -> None:
     """A viewer must neither die of 20,000 jobs nor hide any of them in silence."""
     page = render_page(large_plan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 from typing import Any
 
 import pytest
@@ -28,5 +29,25 @@ def train(module: Any, inputs: tuple[Any, ...], backend: Any, options: Any = Non
 
 
 def same(one: list[Any], other: list[Any]) -> bool:
-    """Equal bit for bit."""
-    return len(one) == len(other) and all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+    """Equal in type, shape and every value; where one is not a number, the other is not either."""
+    return len(one) == len(other) and all(map(_same_values, one, other))
+
+
+def _same_values(one: Any, other: Any) -> bool:
+    if (one.dtype, one.shape) != (other.dtype, other.shape):
+        return False
+    return bool(((one == other) | (one.isnan() & other.isnan())).all())
+
+
+def models_of(options: Any) -> list[Any]:
+    """All models that live and were compiled with this very object of options."""
+    from loadmaster.integrations.torch_compile.compiled_model import Model
+
+    gc.collect()
+    return [model for model in gc.get_objects() if type(model) is Model and model.options is options]
+
+
+def model_of(options: Any) -> Any:
+    """The only one."""
+    (model,) = models_of(options)
+    return model

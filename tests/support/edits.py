@@ -7,8 +7,9 @@ from typing import Any
 from tests.support.hand_plan import copying_plan, finished, place, shared_plan, streams, tensor, tiles, us
 
 from loadmaster.planning.plan import Plan
-from loadmaster.planning.plan_records import NetworkTiming, PlannedOperand
+from loadmaster.planning.plan_records import PlannedOperand
 from loadmaster.workloads.job import OperatorInfo
+from loadmaster.workloads.network_timing import NetworkTiming
 
 SHARED, COPYING = shared_plan(), copying_plan()
 

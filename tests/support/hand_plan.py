@@ -18,7 +18,6 @@ from loadmaster.planning.plan_records import (
     LinkSegment,
     MemoryUse,
     Metrics,
-    MiniBatch,
     Objective,
     PlannedAllocation,
     PlannedJob,
@@ -29,6 +28,7 @@ from loadmaster.planning.plan_records import (
 )
 from loadmaster.targets.hardware import CopyEngine, Core, Memory, Style, Target
 from loadmaster.workloads.job import NetworkInfo, OperatorInfo
+from loadmaster.workloads.network_timing import MiniBatch
 
 Reads = Iterable[tuple[str, str, int]]
 Operators = dict[str, tuple[tuple[str, ...], tuple[str, ...]]]

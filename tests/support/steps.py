@@ -15,7 +15,8 @@ from torch import nn
 
 from loadmaster.core.errors import SlowMemoryError
 from loadmaster.integrations.torch_compile.backend import loadmaster
-from loadmaster.integrations.torch_compile.compiled_model import Model, model_of
+from loadmaster.integrations.torch_compile.compiled_model import Model
+from loadmaster.integrations.torch_compile.owners import model_of
 
 ROWS, WIDTH = 1024, 64
 
@@ -93,7 +94,7 @@ class Trained:
     @property
     def model(self) -> Model:
         """What the backend knows of it."""
-        return model_of(self.options)
+        return model_of(self.call)
 
     @property
     def file(self) -> Any:

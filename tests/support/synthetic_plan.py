@@ -16,7 +16,6 @@ from loadmaster.planning.plan_records import (
     LinkSegment,
     MemoryUse,
     Metrics,
-    MiniBatch,
     Objective,
     PlannedAllocation,
     PlannedJob,
@@ -27,6 +26,7 @@ from loadmaster.planning.plan_records import (
 )
 from loadmaster.targets.hardware import CopyEngine, Core, Memory, Style, Target
 from loadmaster.workloads.job import NetworkInfo, OperatorInfo
+from loadmaster.workloads.network_timing import MiniBatch
 
 KINDS = ("Conv", "Conv", "Conv", "DepthwiseConv", "MatMul", "Softmax", "MaxPool", "Add")
 SHAPES = {"resnet50": 15, "mobilenet_v2": 15}

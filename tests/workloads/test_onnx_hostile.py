@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -10,10 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from tests.support.onnx_builder import absent, constant, info, model, node, save
+from tests.support.onnx_graph import assert_graph_is_of
 
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.frontends.onnx import file as onnx_file
+from loadmaster.workloads.graph import Graph
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
@@ -44,7 +48,8 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path):
 
 
 def test_an_unknown_shipped_network_lists_those_that_exist():
-    assert "choose one of bvlc_alexnet, densenet121, inception_v1" in complaint("onnx:resnet")
+    assert "choose one of bvlc_alexnet, densenet121, inception_v1" in complaint("onnx:yolo")
+    assert "did you mean resnet50?" in complaint("onnx:resnet")
 
 
 def test_an_unknown_precision_lists_those_that_exist():
@@ -185,6 +190,52 @@ SAMPLES = [
     gzip.decompress((FIXTURES / f"{name}.onnx.gz").read_bytes())
     for name in ("dlrm", "traced-bert-opset14", "onnxruntime-blocks", "onnxruntime-quantised-optimised")
 ]
+SAMPLE = SAMPLES[0]
+
+
+@settings(max_examples=30)
+@given(cut=st.integers(0, len(SAMPLE) - 1))
+def test_a_file_that_is_cut_off_is_refused(tmp_path_factory: pytest.TempPathFactory, cut: int):
+    path = tmp_path_factory.getbasetemp() / "cut.onnx"
+    path.write_bytes(SAMPLE[:cut])
+    complaint(path)
+
+
+@settings(max_examples=100)
+@given(flips=st.lists(st.tuples(st.integers(0, len(SAMPLE) - 1), st.integers(1, 255)), min_size=1, max_size=4))
+def test_a_damaged_file_is_refused_or_read_as_what_it_says(tmp_path_factory: pytest.TempPathFactory, flips: list[tuple[int, int]]):
+    data = bytearray(SAMPLE)
+    for position, mask in flips:
+        data[position] ^= mask
+    path = tmp_path_factory.getbasetemp() / "damaged.onnx"
+    path.write_bytes(data)
+    graph = None
+    with contextlib.suppress(ModelError):
+        graph = load(path)
+    if graph is None:
+        complaint(path)
+    else:
+        assert_graph_is_of(graph, onnx.load_from_string(bytes(data)))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda graph: replace(graph, ops=graph.ops[1:]),
+        lambda graph: replace(graph, ops=graph.ops[::-1]),
+        lambda graph: replace(graph, ops=(replace(graph.ops[0], kind="Odd"), *graph.ops[1:])),
+        lambda graph: replace(graph, tensors={name: replace(t, shape=(*t.shape, 2)) for name, t in graph.tensors.items()}),
+        lambda graph: replace(graph, tensors={name: replace(t, bytes=t.bytes + 1) for name, t in graph.tensors.items()}),
+    ],
+    ids=["an operator is missing", "backwards", "another operator", "other shapes", "other bytes"],
+)
+def test_a_wrong_graph_would_be_noticed(wrong: Callable[[Graph], Graph], tmp_path: Path):
+    path = tmp_path / "net.onnx"
+    path.write_bytes(SAMPLE)
+    graph = load(path)
+    assert_graph_is_of(graph, onnx.load_from_string(SAMPLE))
+    with pytest.raises(AssertionError):
+        assert_graph_is_of(wrong(graph), onnx.load_from_string(SAMPLE))
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

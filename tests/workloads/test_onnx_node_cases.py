@@ -74,6 +74,7 @@ NOT_UNDERSTOOD = {
 
 
 @pytest.mark.skipif(not onnx.__version__.startswith("1.23."), reason="the table is of the tests in onnx 1.23")
+@pytest.mark.slow
 def test_all_of_onnx_own_node_tests_load_with_the_shapes_of_their_results_or_are_refused_for_a_known_reason():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -65,6 +65,7 @@ def uses(steps: KernelSequence, kernel: str) -> dict[str, str]:
     return {steps.tensors[o.tensor].name: "r" * o.read + "w" * o.write for o in found.operands}
 
 
+@pytest.mark.slow
 def test_a_training_step_is_recorded_as_eager_execution_runs_it(load: Loader) -> None:
     graph = load(CONVOLUTIONS, training=True, batch=16)
     assert graph.batch == 16
@@ -368,6 +369,7 @@ def test_another_release_of_torch_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         lm.load("torch:any:thing")
 
 
+@pytest.mark.slow
 def test_resnet_200_has_the_kernels_and_the_peak_that_are_published(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parents[2])
     steps = sequence(lm.load("torch:benchmarks.networks.resnet:resnet200", batch=512, training=True))
@@ -377,6 +379,7 @@ def test_resnet_200_has_the_kernels_and_the_peak_that_are_published(monkeypatch:
 
 
 @pytest.mark.parametrize("factory", ["unet:unet", "gpt:gpt2_small", "densenet:densenet264", "inception:inception_v4", "vgg:vgg19"])
+@pytest.mark.slow
 def test_networks_of_the_benchmarks_are_understood(factory: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parents[2])
     graph = lm.load(f"torch:benchmarks.networks.{factory}", batch=2)
@@ -435,6 +438,7 @@ FORWARD = {
 
 
 @pytest.mark.parametrize("factory", ["vit", "bert", "gpt2", "llama", "t5", "mamba", "swin"])
+@pytest.mark.slow
 def test_networks_of_hugging_face_are_understood_forward_and_in_training(load: Loader, factory: str) -> None:
     pytest.importorskip("transformers")
     forward, step = load(TRANSFORMERS, factory), load(TRANSFORMERS, factory, training=True)

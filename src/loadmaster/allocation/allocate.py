@@ -19,8 +19,7 @@ from loadmaster.allocation.problem import Buffer, Ints, Problem
 from loadmaster.allocation.reduction.reduce import Reduced, joined, reduce
 from loadmaster.allocation.rules import check, problem_of
 from loadmaster.allocation.search_state import Search
-from loadmaster.allocation.strategies.registry import require
-from loadmaster.allocation.strategies.registry import strategy as lookup
+from loadmaster.allocation.strategies.registry import able_strategy
 from loadmaster.allocation.verify import broken_rules
 from loadmaster.core.arguments import require_type
 from loadmaster.core.errors import AllocationError, LoadmasterError
@@ -50,7 +49,7 @@ def allocate(
     capacity
         Bytes. With it, any packing that fits will do; without, the peak is minimised.
     strategy
-        ``auto``, ``best-fit``, ``greedy``, ``telamalloc``, ``exact``, ``local-search`` or ``cp-sat``.
+        A name that ``loadmaster.strategies("allocate")`` lists.
     alignment
         Bytes; every offset is a multiple of it, and of the buffer's own alignment.
     time_limit
@@ -215,8 +214,7 @@ def check_limits(capacity: int | None, time_limit: float | None, seed: int, thre
 
 
 def _run(search: Search, name: str) -> None:
-    chosen = lookup(name)
-    require(chosen, search.problem.features)
+    chosen = able_strategy(name, search.problem.features)
     if not len(search.problem):
         search.offer(np.empty(0, dtype=np.int64))
         return

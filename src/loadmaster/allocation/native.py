@@ -13,16 +13,10 @@ from loadmaster.allocation.search_state import Search
 HONOURS = frozenset({"alignment", "pins", "gaps", "windows"})
 """What the native core can do beyond lifetimes and sizes."""
 
-_NO_HINT = np.empty(0, dtype=np.int64)
-_ALL_RULES = -1
-Columns = tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]
 
-
-def columns(problem: Problem) -> Columns:
-    """Sizes, alignments, pins, and the sections of every buffer, one buffer after the other."""
-    first, begin, end, low, high = problem.sections
-    size, alignment, pin = (np.ascontiguousarray(column) for column in (problem.size, problem.alignment, problem.pin))
-    return size, alignment, pin, first, begin, end, low, high
+def packing_problem(problem: Problem) -> _native.PackingProblem:
+    """The problem as the native core takes it; O(n)."""
+    return _native.PackingProblem(*_columns(problem), *problem.sections)
 
 
 def greedy(search: Search) -> None:
@@ -33,23 +27,21 @@ def greedy(search: Search) -> None:
     KeyboardInterrupt
         If one came; what was found is kept.
     """
-    hint = search.problem.hint if (search.problem.hint >= 0).any() else _NO_HINT
-    answer = _native.allocate_greedy(*columns(search.problem), hint, _seconds(search))
-    search.offer(answer[1])
+    found = packing_problem(search.problem).greedy(_hint(search.problem), seconds=_seconds(search))
+    search.offer(found.offsets)
     search.expired()
-    if answer[5]:
+    if found.interrupted:
         raise KeyboardInterrupt
 
 
 def in_order(problem: Problem, order: Ints, best_fit: bool = False) -> Ints:
     """Offsets when buffers are placed one after another, each at its lowest gap or its tightest."""
-    return _native.place_in_order(*columns(problem), np.ascontiguousarray(order, dtype=np.int64), best_fit)[0]
+    return packing_problem(problem).place_in_order(np.ascontiguousarray(order, dtype=np.int64), best_fit).offsets
 
 
 def apart(problem: Problem, order: Ints, best_fit: bool = False) -> Ints:
     """`in_order` for buffers that conflict by pairs."""
-    size, alignment, pin = (np.ascontiguousarray(column) for column in (problem.size, problem.alignment, problem.pin))
-    return _native.place_apart(size, alignment, pin, *problem.neighbours, np.ascontiguousarray(order, dtype=np.int64), best_fit)[0]
+    return _native.place_apart(*_columns(problem), *problem.neighbours, np.ascontiguousarray(order, dtype=np.int64), best_fit).offsets
 
 
 def exact(search: Search, nodes: int) -> None:
@@ -60,21 +52,21 @@ def exact(search: Search, nodes: int) -> None:
     KeyboardInterrupt
         If one came; what was found is kept.
     """
-    problem, given = search.problem, columns(search.problem)
-    start = search.offsets if search.offsets is not None else problem.hint if (problem.hint >= 0).any() else _NO_HINT
-    limits = (nodes, _seconds(search), search.seed, _ALL_RULES, search.threads)
+    problem, seconds = packing_problem(search.problem), _seconds(search)
+    start = search.offsets if search.offsets is not None else _hint(search.problem)
     if search.capacity is None:
-        status, offsets, _, lower, spent, interrupted = _native.minimise_exact(*given, start, *limits)
+        found = problem.minimise(start, nodes=nodes, seconds=seconds, seed=search.seed, threads=search.threads)
     else:
-        status, offsets, _, lower, spent, interrupted = _native.fit_exact(*given, start, search.capacity, *limits)
-        lower = search.capacity + 1 if status == "infeasible" else lower
-    search.count("nodes", spent)
-    if status in ("optimal", "feasible"):
-        search.offer(offsets)
-    if orderly(problem):
-        search.floor = max(search.floor, lower)
+        found = problem.fit(search.capacity, start, nodes=nodes, seconds=seconds, seed=search.seed, threads=search.threads)
+    search.count("nodes", found.nodes)
+    if found.status in ("optimal", "feasible"):
+        search.offer(found.offsets)
+    if orderly(search.problem):
+        search.floor = max(search.floor, found.bound)
+        if search.capacity is not None and found.status == "infeasible":
+            search.floor = max(search.floor, search.capacity + 1)
     search.expired()
-    if interrupted:
+    if found.interrupted:
         raise KeyboardInterrupt
 
 
@@ -82,7 +74,7 @@ def fits(problem: Problem, capacity: int, nodes: int) -> bool | None:
     """Whether a packing within a capacity exists; None if the nodes did not suffice to tell."""
     if problem.features - HONOURS or not orderly(problem):
         return None
-    status = _native.fit_exact(*columns(problem), _NO_HINT, capacity, nodes, math.inf, 0, _ALL_RULES, 1)[0]
+    status = packing_problem(problem).fit(capacity, nodes=nodes).status
     return {"feasible": True, "optimal": True, "infeasible": False}.get(status)
 
 
@@ -90,8 +82,8 @@ def lowest_peak(problem: Problem, nodes: int) -> int | None:
     """Smallest peak, if it can be proven with so many nodes."""
     if problem.features - HONOURS:
         return None
-    status, _, peak, *_ = _native.minimise_exact(*columns(problem), _NO_HINT, nodes, math.inf, 0, _ALL_RULES, 1)
-    return peak if status == "optimal" else None
+    found = packing_problem(problem).minimise(nodes=nodes)
+    return found.peak if found.status == "optimal" else None
 
 
 def orderly(problem: Problem) -> bool:
@@ -101,6 +93,15 @@ def orderly(problem: Problem) -> bool:
     another in turn, and an exhausted search has not seen that.
     """
     return bool((problem.parts.low == 0).all())
+
+
+def _columns(problem: Problem) -> tuple[Ints, Ints, Ints]:
+    size, alignment, pin = (np.ascontiguousarray(column) for column in (problem.size, problem.alignment, problem.pin))
+    return size, alignment, pin
+
+
+def _hint(problem: Problem) -> Ints | None:
+    return problem.hint if (problem.hint >= 0).any() else None
 
 
 def _seconds(search: Search) -> float:

@@ -72,9 +72,8 @@ class Search:
 
 @dataclass(frozen=True)
 class Strategy:
-    """A way to look for packings: its name, what it honours beyond lifetimes and sizes, and how it goes about it."""
+    """A way to look for packings: what it honours beyond lifetimes and sizes, and how it goes about it."""
 
-    name: str
     honours: frozenset[str]
     run: Callable[[Search], None]
 

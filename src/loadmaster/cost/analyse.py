@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,27 +11,25 @@ import numpy as np
 from loadmaster.core.arguments import takes
 from loadmaster.core.csv_cells import header_of, read_text
 from loadmaster.core.errors import JobError
+from loadmaster.core.names import unique_names
 from loadmaster.cost.base import CostModel
 from loadmaster.cost.cache import AnalysisCache, default_place, text_key, work_key
 from loadmaster.cost.job_analysis import JobAnalysis
-from loadmaster.cost.models.maestro import Maestro
 from loadmaster.cost.models.measured import Measured
-from loadmaster.cost.registry import cost_model
+from loadmaster.cost.registry import COST_MODELS, DEFAULT
 from loadmaster.cost.tables.job_analysis_csv import parse_job_analysis
-from loadmaster.cost.tables.maestro_csv import read_layer_energies
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.frontends.job_list import read_job_list
 from loadmaster.workloads.job import Workload
 
 __all__ = ["analyse", "pooled", "read_job_analysis", "read_job_list", "read_jobs"]
 
-_MANY_JOBS = 1000
 _LONG_TEXT = 2**18
 """From here on looking an answer up takes less time than working it out (`python -m benchmarks.costs`)."""
 
 
 @takes(JobError, jobs=Workload, target=Target, cost=str, cache=(str, Path))
-def analyse(jobs: Workload, target: Target, cost: str = "dataflow", *, cache: str | Path | None = None) -> JobAnalysis:
+def analyse(jobs: Workload, target: Target, cost: str = DEFAULT, *, cache: str | Path | None = None) -> JobAnalysis:
     """Analyse jobs on a target's cores, as jobs that depend on nothing and load and store all their operands.
 
     Parameters
@@ -41,9 +39,8 @@ def analyse(jobs: Workload, target: Target, cost: str = "dataflow", *, cache: st
     target : Target
         Its cores; the memories play no part.
     cost : str
-        ``"dataflow"`` (:class:`~loadmaster.cost.models.dataflow.Dataflow`), ``"maestro"``
-        (:class:`~loadmaster.cost.models.maestro.Maestro`), the same with energies as ``"maestro:TABLE.csv"``
-        (:func:`~loadmaster.cost.tables.maestro_csv.read_layer_energies`), or the path of a ``.csv`` table of measured costs
+        A name that ``loadmaster.strategies("cost")`` lists; ``"NAME:TABLE.csv"`` for a model that takes a table, such as MAESTRO's of
+        energies (:func:`~loadmaster.cost.tables.maestro_csv.read_layer_energies`); or the path of a ``.csv`` table of measured costs
         (:class:`~loadmaster.cost.models.measured.Measured`).
     cache : str or Path
         An sqlite file in which analyses are kept by content (:mod:`loadmaster.cost.cache`). Without one, large analyses only are
@@ -55,7 +52,7 @@ def analyse(jobs: Workload, target: Target, cost: str = "dataflow", *, cache: st
     JobAnalysis
         Jobs in the order of the workload, cores in that of the target. Latencies are more than zero, and infinite (with bandwidth 0 and
         energy infinite) only where a measured table has no row for a pair; every job has a core that can run it. Energy is None
-        for ``"maestro"`` and for tables without it.
+        for models and tables without it.
 
     Raises
     ------
@@ -65,12 +62,13 @@ def analyse(jobs: Workload, target: Target, cost: str = "dataflow", *, cache: st
         If a core's private buffer cannot hold a job's smallest tile.
     """
     name, _, table = cost.partition(":")
-    if name == "maestro" and table:
-        return Maestro(read_layer_energies(table)).analyse(jobs, target)
+    tabled = COST_MODELS.find(name).with_table(table) if table and name in COST_MODELS.names else None
+    if tabled is not None:
+        return tabled.analyse(jobs, target)
     if cost.lower().endswith(".csv"):
         return Measured(read_job_analysis(cost, cache=cache), cost).analyse(jobs, target)
-    model = cost_model(cost)
-    store = _store(cache, worthwhile=cost == "dataflow" and len(jobs.jobs) >= _MANY_JOBS)
+    model = COST_MODELS.find(cost)
+    store = _store(cache, worthwhile=model.kept_from is not None and len(jobs.jobs) >= model.kept_from)
     return model.analyse(jobs, target) if store is None else _looked_up(store, cost, model, jobs, target)
 
 
@@ -103,7 +101,7 @@ def pooled(parts: Sequence[JobAnalysis]) -> JobAnalysis:
     energies = [part.energy for part in parts if part.energy is not None]
     clocks = {part.clock for part in parts}
     return JobAnalysis(
-        jobs=_told_apart(name for part in parts for name in part.jobs),
+        jobs=unique_names(name for part in parts for name in part.jobs),
         cores=cores,
         latency=np.concatenate([part.latency for part in parts]),
         bandwidth=np.concatenate([part.bandwidth for part in parts]),
@@ -111,17 +109,6 @@ def pooled(parts: Sequence[JobAnalysis]) -> JobAnalysis:
         energy=np.concatenate(energies) if len(energies) == len(parts) else None,
         clock=clocks.pop() if len(clocks) == 1 else None,
     )
-
-
-def _told_apart(names: Iterable[str]) -> tuple[str, ...]:
-    taken: dict[str, None] = {}
-    for name in names:
-        number, free = 1, name
-        while free in taken:
-            number += 1
-            free = f"{name}-{number}"
-        taken[free] = None
-    return tuple(taken)
 
 
 def read_jobs(path: str | Path) -> Workload | JobAnalysis:

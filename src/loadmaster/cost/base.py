@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,15 @@ _MOST_FLOPS = 2**62
 class CostModel(Protocol):
     """Says what every job costs on every core when nothing else runs and nothing stalls it."""
 
+    kept_from: ClassVar[int | None] = None
+    """Jobs from which on reading a kept analysis takes less time than working it out (`python -m benchmarks.costs`); None: never."""
+
     def analyse(self, workload: Workload, target: Target) -> JobAnalysis:
         """Analyse all jobs on all cores; raises :class:`~loadmaster.core.errors.LoadmasterError` for what the model cannot cost."""
+
+    def with_table(self, path: str) -> CostModel | None:
+        """The model with a table of the user's, as ``MODEL:TABLE.csv`` asks for; None if it takes none."""
+        return None
 
 
 def shared_clock(target: Target) -> float | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from loadmaster.core.errors import MappingError
 from loadmaster.cost.analyse import analyse, pooled, read_jobs
 from loadmaster.cost.job_analysis import JobAnalysis
+from loadmaster.cost.registry import DEFAULT
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.job import Workload
@@ -30,7 +31,7 @@ class JobPool:
 def read_pool(
     sources: Sequence[str],
     target: Target | None,
-    cost: str = "dataflow",
+    cost: str = DEFAULT,
     *,
     mini_batches: int = 1,
     batch: int | None = None,

@@ -35,7 +35,7 @@ def read_sequence(
     Parameters
     ----------
     source
-        ``.onnx``, ``onnx:NAME``, ``torch:module.path:factory``, or a file (``.json``, ``.json.gz``): from
+        What :func:`loadmaster.load` reads, or a file (``.json``, ``.json.gz``): from
         :func:`~loadmaster.cost.kernels.work_json.write_work`, with bytes and arithmetic that are costed now, or from
         :func:`~loadmaster.placement.sequence_json.write_sequence`, with costs of its own.
     target

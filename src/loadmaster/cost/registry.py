@@ -1,24 +1,18 @@
-"""Cost models by name; each is imported when it is asked for."""
+"""Cost models by name, each from its file; see :class:`loadmaster.core.registry.Registry`."""
 
 from __future__ import annotations
 
-from loadmaster.core.arguments import instead
+from typing import TYPE_CHECKING
+
 from loadmaster.core.errors import JobError
-from loadmaster.cost.base import CostModel
+from loadmaster.core.registry import Registry
 
+if TYPE_CHECKING:
+    from loadmaster.cost.base import CostModel
 
-def cost_model(name: str) -> CostModel:
-    """The analytical model of a name.
+COST_MODELS: Registry[CostModel] = Registry(
+    "loadmaster.cost.models", "MODEL", "cost model", JobError, ", or give a .csv file of measured costs"
+)
 
-    Raises
-    ------
-    JobError
-        If there is none, with the names that there are.
-    """
-    from loadmaster.cost.models.dataflow import Dataflow
-    from loadmaster.cost.models.maestro import Maestro
-
-    models: dict[str, CostModel] = {"dataflow": Dataflow(), "maestro": Maestro()}
-    if name not in models:
-        raise JobError(f"there is no cost model {name!r}: {instead(name, models, ', or give a .csv file of measured costs')}")
-    return models[name]
+DEFAULT = "dataflow"
+"""The cost model of those who name none."""

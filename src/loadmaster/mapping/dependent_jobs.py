@@ -14,17 +14,20 @@ from loadmaster.core.task_graph import task_graph
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.job_times import whole_picoseconds
 from loadmaster.mapping.group import Cores, Floats, Group, Ints
-from loadmaster.mapping.priorities import perturbed
+from loadmaster.mapping.local_search import Walk, late_acceptance
+from loadmaster.mapping.priorities import perturbed, upward_rank
 
 _LONGEST = 2**52
 _SECONDS = 1.0 / PICOSECONDS
 _MEMORY = 50
-"""How many steps back a neighbour may be as bad as (late acceptance: Burke and Bykov, 2017)."""
+"""How many steps back a neighbour may be as bad as."""
 _SPENDING = (0.0, 0.1, 0.3, 1.0, np.inf)
 """How much more than its least energy a job may take, relatively, in the first schedules of an objective of energy."""
 
 
 Value = tuple[float, float, float]
+_Start = tuple[Floats, NDArray[np.bool_]]
+"""Priorities, and the cores that jobs may run on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,33 +88,30 @@ def schedule(
     problem = _Problem(group, order)
     starts = [(rank, problem.spending(extra)) for rank in problem.ranks() for extra in (_SPENDING if group.weights[1] else (np.inf,))]
     tried = [(problem.evaluate(*start), start) for start in starts]
-    best, (priority, allowed) = min(tried, key=lambda pair: pair[0].value)
-    now, taken, interrupted = best.value, len(starts), False
-    history = [(taken, best.value[1])]
-    past = [now] * _MEMORY
+    found, start = min(tried, key=lambda pair: pair[0].value)
     generator = np.random.default_rng(seed)
     began = time.perf_counter()
-    try:
-        while samples is None or taken < samples:
-            if deadline is not None and time.perf_counter() >= deadline:
-                interrupted = True
-                break
-            candidate = problem.neighbour(priority, allowed, generator)
-            result = problem.evaluate(*candidate)
-            taken += 1
-            if result.value <= now or result.value <= past[taken % _MEMORY]:
-                now, (priority, allowed) = result.value, candidate
-            past[taken % _MEMORY] = now
-            if now < best.value:
-                best = result
-                history.append((taken, now[1]))
-            if progress is not None:
-                share = 0.0 if samples is None else taken / samples
-                progress(share if deadline is None else max(share, (time.perf_counter() - began) / max(1e-9, deadline - began)))
-    except KeyboardInterrupt:
-        interrupted = True
+
+    def told(walk: Walk[_Start, _Attempt]) -> None:
+        if progress is not None:
+            share = 0.0 if samples is None else walk.evaluations / samples
+            progress(share if deadline is None else max(share, (time.perf_counter() - began) / max(1e-9, deadline - began)))
+
+    walk = Walk(start, found, len(starts))
+    late_acceptance(
+        walk,
+        lambda start: problem.neighbour(*start, generator),
+        lambda start: problem.evaluate(*start),
+        lambda found: found.value,
+        memory=_MEMORY,
+        samples=samples,
+        expired=lambda: deadline is not None and time.perf_counter() >= deadline,
+        progress=told,
+    )
+    best = walk.best
     begin, finish = (np.asarray(times * _SECONDS, dtype=np.float64) for times in (best.start, best.end))
-    return OrderedSchedule(best.core, begin, finish, best.value, taken, tuple(history), interrupted)
+    history = tuple((evaluations, found.value[1]) for evaluations, found in walk.improvements)
+    return OrderedSchedule(best.core, begin, finish, best.value, walk.evaluations, history, walk.interrupted)
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +146,7 @@ class _Problem:
 
     def ranks(self) -> list[Floats]:
         """Priorities to begin with."""
-        ranks = [longest_tails(self.order.after, self.duration.min(axis=1).astype(np.float64))]
+        ranks = [np.array(upward_rank(self.order.after, self.duration.min(axis=1).tolist()), dtype=np.float64)]
         if np.isfinite(self.order.due).any():
             ranks.append(1.0 / np.maximum(self.order.due, _SECONDS))
         return ranks
@@ -179,15 +179,6 @@ def longest_path(group: Group, order: Order) -> float:
     for job in range(group.jobs):
         end[job] = max([order.release[job], *(end[before] for before in order.after[job])]) + least[job]
     return float(end.max()) * (1.0 - (group.jobs + 10) * 2.0**-52)
-
-
-def longest_tails(after: Sequence[Sequence[int]], cost: Floats) -> Floats:
-    """Cost of the longest chain of jobs that each job begins, itself included (HEFT's upward rank)."""
-    rank = cost.copy()
-    for job in range(len(rank) - 1, -1, -1):
-        for before in after[job]:
-            rank[before] = max(rank[before], cost[before] + rank[job])
-    return rank
 
 
 def _durations(group: Group) -> tuple[Ints, int]:

@@ -140,9 +140,8 @@ class Search:
 
 @dataclass(frozen=True)
 class Strategy:
-    """A way to look for mappings: its name, how it goes about it, how many samples it takes if nobody says, and what can be set."""
+    """A way to look for mappings: how it goes about it, how many samples it takes if nobody says, and what can be set."""
 
-    name: str
     run: Callable[[Search], None]
     samples: Callable[[Group], int] = lambda group: 10_000
     settings: tuple[str, ...] = ()

@@ -15,12 +15,13 @@ from loadmaster.core.arguments import require_known, takes
 from loadmaster.core.errors import MappingError
 from loadmaster.cost.job_analysis import JobAnalysis
 from loadmaster.mapping.answer import JobMapping, WarmStart, warm_start_of
-from loadmaster.mapping.bounds.group_bounds import group_bound, tightened
-from loadmaster.mapping.dependent_jobs import Order, longest_path, schedule
+from loadmaster.mapping.bounds.group_bounds import GroupBound, group_bound, tightened
+from loadmaster.mapping.dependent_jobs import Order, OrderedSchedule, longest_path, schedule
 from loadmaster.mapping.exact import exact_makespan, is_proven
 from loadmaster.mapping.group import OBJECTIVES, Group, core_and_position, genome_of, group_of, queues_of
 from loadmaster.mapping.group_search import Genome, Search
-from loadmaster.mapping.strategies.registry import strategy as lookup
+from loadmaster.mapping.strategies import herald
+from loadmaster.mapping.strategies.registry import STRATEGIES
 from loadmaster.mapping.timeline import timeline
 
 Progress = Callable[[str, float], None]
@@ -72,8 +73,7 @@ def map_jobs(
     objective
         ``makespan``, ``throughput`` (the same mappings), ``energy``, or ``edp``, the energy-delay product.
     strategy
-        ``auto``, ``magma``, ``annealing``, ``herald``, ``ai-mt``, ``random``; ``es``, ``tbpsa``; with the extra
-        `search` also ``ga``, ``de``, ``pso``, ``cma-es``, ``a2c`` and ``ppo``.
+        A name that ``loadmaster.strategies("map")`` lists. Those by other libraries need the extra `search`.
     allocator
         ``demand``: jobs that together ask for S times the bandwidth all progress at 1/S. ``even``: every core has an equal share.
     group_size
@@ -85,7 +85,7 @@ def map_jobs(
     warm_start
         An earlier mapping to start from: jobs by name, else by position.
     settings
-        Of the strategy, such as ``{"mutation": 0.1}`` for ``magma``.
+        Of the strategy, if it has any, such as ``{"mutation": 0.1}``.
     seed, threads
         Same input and seed, same answer, on any number of threads.
     progress
@@ -200,30 +200,51 @@ def map_dependent_jobs(
         raise MappingError(f"strategy {strategy!r}: jobs with dependencies are mapped with auto")
     options = _Options(strategy, allocator, None, samples, time_limit, None, {}, seed, 1, progress)
     group = group_of(analysis, bandwidth, allocator, OBJECTIVES[objective])
-    count = group.jobs
-    if len(after) != count or any(not 0 <= before < job for job, befores in enumerate(after) for before in befores):
-        raise MappingError("after: give for every job the indices of earlier jobs that it waits for")
-    times = [
-        _per_job(values, count, usual, name)
-        for values, usual, name in ((release, 0.0, "release"), (due, np.inf, "due"), (weight, 1.0, "weight"))
-    ]
-    order = Order(after, *times)
+    order = _order(after, group.jobs, release, due, weight)
     wall, cpu = time.perf_counter(), time.process_time()
     if samples is None and time_limit is None:
-        samples = max(100, min(5_000, 500_000 // count))
+        samples = max(100, min(5_000, 500_000 // group.jobs))
     deadline = None if time_limit is None else wall + time_limit
     found = schedule(group, order, samples=samples, seed=seed, deadline=deadline, progress=_staged(progress, 0, 1))
-    makespan = found.value[2]
+    mapping = _scheduled(analysis, objective, options, group, found, _waiting_bound(group, order, found, deadline))
+    return replace(mapping, seconds=time.perf_counter() - wall, cpu_seconds=time.process_time() - cpu)
+
+
+def _order(
+    after: Sequence[Sequence[int]],
+    count: int,
+    release: Sequence[float] | NDArray[np.float64] | None,
+    due: Sequence[float] | NDArray[np.float64] | None,
+    weight: Sequence[float] | NDArray[np.float64] | None,
+) -> Order:
+    """What holds jobs back, checked."""
+    if len(after) != count or any(not 0 <= before < job for job, befores in enumerate(after) for before in befores):
+        raise MappingError("after: give for every job the indices of earlier jobs that it waits for")
+    given = ((release, 0.0, "release"), (due, np.inf, "due"), (weight, 1.0, "weight"))
+    return Order(after, *(_per_job(values, count, usual, name) for values, usual, name in given))
+
+
+def _waiting_bound(group: Group, order: Order, found: OrderedSchedule, deadline: float | None) -> GroupBound:
+    """What any schedule of jobs that wait takes: no less than one of jobs that do not, and than the longest chain."""
     free = group_bound(group)
-    if makespan > free.makespan:
-        free = tightened(group, free, queues_of(found.core, np.lexsort((np.arange(count), found.start)), group.cores), deadline)
-    bound, limit = max((free.makespan, free.limit), (longest_path(group, order), "longest chain of jobs"))
-    least = min(bound, makespan)
-    quickest, frugal = is_proven(Fraction(makespan), bound), _is_frugal(group, found.core)
-    by_start = np.lexsort((np.arange(count), found.start, found.core))
-    position = np.empty(count, dtype=np.int64)
-    position[by_start] = np.arange(count) - np.searchsorted(found.core[by_start], found.core[by_start])
-    energy = group.energy_of(found.core)
+    if found.value[2] > free.makespan:
+        by_start = np.lexsort((np.arange(group.jobs), found.start))
+        free = tightened(group, free, queues_of(found.core, by_start, group.cores), deadline)
+    chain = longest_path(group, order)
+    if chain <= free.makespan:
+        return free
+    return replace(free, makespan=chain, score=group.score(chain, free.energy), limit="longest chain of jobs")
+
+
+def _scheduled(
+    analysis: JobAnalysis, objective: str, options: _Options, group: Group, found: OrderedSchedule, bound: GroupBound
+) -> JobMapping:
+    """A schedule of jobs that wait, as a mapping; the time that it took is not known here."""
+    makespan = found.value[2]
+    quickest, frugal = is_proven(Fraction(makespan), bound.makespan), _is_frugal(group, found.core)
+    by_start = np.lexsort((np.arange(group.jobs), found.start, found.core))
+    position = np.empty(group.jobs, dtype=np.int64)
+    position[by_start] = np.arange(group.jobs) - np.searchsorted(found.core[by_start], found.core[by_start])
     flops = int(analysis.flops.sum())
     return JobMapping(
         status="optimal" if (quickest or not group.weights[0]) and (frugal or not group.weights[1]) else "feasible",
@@ -231,22 +252,22 @@ def map_dependent_jobs(
         cores=analysis.cores,
         core=found.core.astype(np.int64),
         position=position,
-        group=np.zeros(count, dtype=np.int64),
+        group=np.zeros(group.jobs, dtype=np.int64),
         start=found.start,
         end=found.end,
         makespan=makespan,
-        energy=None if analysis.energy is None else energy,
+        energy=None if analysis.energy is None else group.energy_of(found.core),
         throughput=flops / makespan if flops and makespan > 0 else None,
         objective=objective,
         value=found.value[1],
-        lower_bound=min(group.score(least, free.energy), found.value[1]),
-        limit=limit if group.weights[0] else "least energy of every job",
+        lower_bound=min(group.score(min(bound.makespan, makespan), bound.energy), found.value[1]),
+        limit=bound.limit if group.weights[0] else "least energy of every job",
         strategy=options.strategy,
-        seed=seed,
+        seed=options.seed,
         samples=found.samples,
         history=(found.history,),
-        seconds=time.perf_counter() - wall,
-        cpu_seconds=time.process_time() - cpu,
+        seconds=0.0,
+        cpu_seconds=0.0,
         clock=analysis.clock,
         interrupted=found.interrupted,
     )
@@ -294,9 +315,10 @@ def _values(mapping: JobMapping, objectives: tuple[str, str]) -> tuple[float, fl
 
 
 def _map(analysis: JobAnalysis, bandwidth: float, objective: str, weights: tuple[float, float], options: _Options) -> JobMapping:
-    chosen = lookup(options.strategy)
+    chosen = STRATEGIES.find(options.strategy)
     if options.settings and not chosen.settings:
-        raise MappingError(f"strategy {options.strategy!r} has no settings: leave {', '.join(options.settings)} out, or choose magma")
+        able = " or ".join(name for name in STRATEGIES.names if STRATEGIES.find(name).settings)
+        raise MappingError(f"strategy {options.strategy!r} has no settings: leave {', '.join(options.settings)} out, or choose {able}")
     whole = group_of(analysis, bandwidth, options.allocator, weights)
     wall, cpu = time.perf_counter(), time.process_time()
     size = options.group_size or whole.jobs
@@ -328,12 +350,12 @@ def _map(analysis: JobAnalysis, bandwidth: float, objective: str, weights: tuple
         if parts and warm is None:
             search.warm_start = _from_last(parts[-1], group)
         try:
-            (lookup("herald") if interrupted else chosen).run(search)
+            (herald.STRATEGY if interrupted else chosen).run(search)
             search.tighten()
         except KeyboardInterrupt:
             search.interrupted = interrupted = True
         if search.queues is None:
-            lookup("herald").run(search)
+            herald.run(search)
         parts.append(_Part(group, search))
     return _assemble(analysis, objective, weights, options, parts, time.perf_counter() - wall, time.process_time() - cpu)
 

@@ -8,19 +8,20 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from loadmaster.workloads.job import Job
-
 _Number = TypeVar("_Number", int, float)
 
 
-def upward_rank(jobs: Sequence[Job], cost: Sequence[_Number]) -> list[_Number]:
-    """Cost of the longest chain of jobs that each job begins, itself included; exact for integers."""
+def upward_rank(after: Sequence[Sequence[int]], cost: Sequence[_Number]) -> list[_Number]:
+    """Cost of the longest chain of jobs that each job begins, itself included (HEFT); exact for integers.
+
+    ``after`` has for every job the indices of the jobs that it waits for, all smaller than its own. O(jobs + dependencies).
+    """
     rank = list(cost)
     above = [0 * c for c in cost]
-    for index in range(len(jobs) - 1, -1, -1):
+    for index in range(len(rank) - 1, -1, -1):
         # All successors have larger indices: their ranks have been passed up already.
         rank[index] += above[index]
-        for before in jobs[index].after:
+        for before in after[index]:
             above[before] = max(above[before], rank[index])
     return rank
 

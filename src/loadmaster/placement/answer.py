@@ -18,7 +18,7 @@ from loadmaster.placement.timing import MovementTimeline, moved_bytes
 class Rival:
     """What a simpler strategy does with the same kernels, costs and limit, before packing.
 
-    ``seconds`` is None where it cannot, for a ``reason``; ``placement`` is None too where the hardware decides (``2lm``).
+    ``seconds`` is None where it cannot, for a ``reason``; ``placement`` is None too where the hardware decides.
     """
 
     name: str

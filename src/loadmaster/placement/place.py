@@ -24,17 +24,13 @@ from loadmaster.placement.autotm.between_kernels import place_between_kernels
 from loadmaster.placement.autotm.overlapping import place_overlapping
 from loadmaster.placement.decisions import Mode, PlacementSolution, TensorPlacement, all_fast, fast_bytes
 from loadmaster.placement.sequence import LARGEST, KernelSequence
-from loadmaster.placement.strategies.registry import NAMES as BASELINES
-from loadmaster.placement.strategies.registry import baseline
+from loadmaster.placement.strategies.registry import AUTO, ENGINES, IN_HARDWARE, PLACING, PROGRAM, baseline, baseline_names
 from loadmaster.placement.timing import MovementTimeline, kernel_seconds, time_moves
 from loadmaster.placement.verify import broken_placement_rules
 
 Progress = Callable[[str, float], None]
 Ints = NDArray[np.int64]
 
-AUTO, PROGRAM = "auto", "program"
-HARDWARE = "2lm"
-"""The baseline in which hardware decides."""
 GAPS = {Mode.STATIC: 0.01, Mode.SYNC: 0.01, Mode.ASYNC: 0.02}
 """Distances to the bound at which the search ends, by mode."""
 _ROUNDS = 16
@@ -78,8 +74,8 @@ def place(
     mode
         ``static``, ``sync`` or ``async``.
     strategy
-        ``program``: the integer program. A baseline's name: ``all-fast``, ``all-slow``, ``first-touch``, ``lru``, ``largest-first`` or
-        ``intervals``; ``2lm`` is hardware and only compared with. ``auto``: the best of all that the mode allows.
+        A name that ``loadmaster.strategies("place")`` lists: ``program``, the integer program; a baseline; ``auto``, the best of all that
+        the mode allows. What hardware does by itself is compared with only.
     gap
         Distance to the lower bound, relative to it, at which the search may end; 1 %, asynchronously 2 %.
     time_limit
@@ -117,10 +113,10 @@ def _mode(mode: Mode | str) -> Mode:
 def _check_arguments(fast: int, strategy: str, gap: float | None, time_limit: float | None, seed: int) -> None:
     if type(fast) is not int or not 0 <= fast < LARGEST:
         raise PlacementError(f"fast memory is {fast!r}: give a whole number of bytes from 0 to 2^62")
-    strategies = (AUTO, PROGRAM, *(name for name in BASELINES if name != HARDWARE))
-    if strategy == HARDWARE:
+    strategies = (*ENGINES, *PLACING.names)
+    if strategy in IN_HARDWARE.names:
         raise PlacementError(
-            f"strategy {HARDWARE!r} is what hardware does by itself: others are compared with it, and it places nothing: "
+            f"strategy {strategy!r} is what hardware does by itself: others are compared with it, and it places nothing: "
             f"choose from {', '.join(strategies)}"
         )
     require_known("strategy", strategy, strategies, PlacementError)
@@ -267,7 +263,7 @@ class _Placer:
 
     def _rivals(self, strategy: str) -> list[Rival]:
         """What simpler strategies do; where one cannot, why."""
-        names = [name for name in BASELINES if strategy in (AUTO, PROGRAM, name)]
+        names = [name for name in baseline_names() if strategy in (AUTO, PROGRAM, name)]
         rivals = []
         for number, name in enumerate(names):
             self.report(f"simulating {name}", number / len(names))

@@ -8,9 +8,10 @@ from loadmaster.core.units import FEMTOJOULES, PICOSECONDS, format_seconds, seco
 from loadmaster.cost.energy_model import EnergyRates
 from loadmaster.planning.decisions import Bounds, Solution
 from loadmaster.planning.goal import Goal, delivered
-from loadmaster.planning.plan_records import Cost, MiniBatch, NetworkTiming, Objective, PlannedJob, PlannedTransfer
+from loadmaster.planning.plan_records import Cost, Objective, PlannedJob, PlannedTransfer
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
+from loadmaster.workloads.network_timing import MiniBatch, NetworkTiming
 
 
 class Outcome:

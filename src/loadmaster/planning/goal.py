@@ -9,11 +9,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from loadmaster.core.arguments import instead, require_known
+from loadmaster.core.arguments import require_known
 from loadmaster.core.errors import PlanError
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.planning.decisions import Copy, Score
 from loadmaster.workloads.job import Workload
+from loadmaster.workloads.network_timing import network_timings, require_network
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -136,14 +137,11 @@ def goal_of(workload: Workload, objective: str, network: str | None, deadlines: 
     require_known("objective", objective, OBJECTIVES, PlanError)
     if network is not None and objective != "latency":
         raise PlanError(f"network {network!r} is for the objective latency, and the objective is {objective}")
-    for what, given in (("deadline", deadlines), ("period", periods), ("latency", {} if network is None else {network: 1.0})):
-        for name, seconds in given.items():
-            if name not in names:
-                raise PlanError(f"{what} of {name!r}: there is no such network: {instead(name, names)}")
-            if not 0 < seconds < float("inf"):
-                raise PlanError(f"{what} of {name!r}: {seconds} s must be more than zero, and finite")
+    timings = network_timings(names, periods, deadlines, PlanError)
+    if network is not None:
+        require_network("latency", network, names, PlanError)
     for info in workload.networks:
-        if periods.get(info.name, 0.0) * (info.mini_batches - 1) > _LATEST:
+        if timings[info.name].period * (info.mini_batches - 1) > _LATEST:
             raise PlanError(
                 f"period of {info.name!r}: its last mini-batch would come after more than an hour: plan fewer, or a part of them"
             )
@@ -153,8 +151,10 @@ def goal_of(workload: Workload, objective: str, network: str | None, deadlines: 
         if not labels or labels[-1] != (job.network, job.mini_batch):
             first.append(number)
             labels.append((job.network, job.mini_batch))
-    release = [number * _whole(periods.get(name, 0.0)) for name, number in labels]
-    due = [come + _whole(deadlines[name]) if name in deadlines else _NEVER for come, (name, _) in zip(release, labels, strict=True)]
+    release = [number * _whole(timings[name].period) for name, number in labels]
+    due = [
+        _NEVER if (wait := timings[name].deadline) is None else come + _whole(wait) for come, (name, _) in zip(release, labels, strict=True)
+    ]
     return Goal(
         objective,
         (network or names[0]) if objective == "latency" else "",

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from loadmaster import _native
-from loadmaster.allocation.native import columns
+from loadmaster.allocation.native import packing_problem
 from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.strategies.telamalloc import Options, TelaMalloc
 from loadmaster.planning.decisions import Packing
@@ -100,35 +99,36 @@ class _Units:
         def left() -> float:
             return max(0.0, due - time.monotonic())
 
-        arguments, problem, empty = columns(self.problem), self.problem, np.empty(0, dtype=np.int64)
+        problem = self.problem
         if most_alive(problem.lower, problem.upper, problem.size) > -(-capacity // self.unit):
             return None
-        _, offsets, peak, _, _, interrupted = _native.allocate_greedy(*arguments, empty, left(), min(enough, capacity) // self.unit)
-        if interrupted:
+        native = packing_problem(problem)
+        first = native.greedy(seconds=left(), enough=min(enough, capacity) // self.unit)
+        if first.interrupted:
             raise KeyboardInterrupt
-        if (fitting := self._within(offsets, capacity)) is not None:
+        if (fitting := self._within(first.offsets, capacity)) is not None:
             return fitting
-        hopeful = len(problem) <= _FEW or peak * self.unit <= capacity * _NEAR
-        for room in self.rooms(capacity) if hopeful and left() else ():
+        search = len(problem) <= _FEW or first.peak * self.unit <= capacity * _NEAR
+        for room in self.rooms(capacity) if search and left() else ():
             # A search of fewer steps than buffers cannot end.
-            found = TelaMalloc(problem, room).run(left()) if len(problem) <= Options.steps else None
-            if found is not None and (fitting := self._within(found, capacity)) is not None:
+            offsets = TelaMalloc(problem, room).run(left()) if len(problem) <= Options.steps else None
+            if offsets is not None and (fitting := self._within(offsets, capacity)) is not None:
                 return fitting
-            status, found, *_, interrupted = _native.fit_exact(*arguments, offsets, room, _NODES, left(), 0, -1, 1)
-            if interrupted:
+            found = native.fit(room, first.offsets, nodes=_NODES, seconds=left())
+            if found.interrupted:
                 raise KeyboardInterrupt
-            if status in ("feasible", "optimal") and (fitting := self._within(np.asarray(found), capacity)) is not None:
+            if found.status == "feasible" and (fitting := self._within(found.offsets, capacity)) is not None:
                 return fitting
         return None
 
     def what_fits(self, order: Ints, capacity: int) -> Ints:
         """Offsets, -1 for buffers that end past the capacity when each in turn goes to its lowest gap."""
-        offsets = np.asarray(_native.place_what_fits(*columns(self.problem), order, capacity // self.unit))
+        offsets = packing_problem(self.problem).place_what_fits(order, capacity // self.unit)
         return np.where(offsets < 0, -1, offsets * self.unit)
 
     def _within(self, offsets: Ints, capacity: int) -> Ints | None:
         """Offsets in bytes, if no buffer ends past the capacity."""
-        found: Ints = np.asarray(offsets, dtype=np.int64) * self.unit
+        found: Ints = offsets * self.unit
         return found if int((found + self.size).max(initial=0)) <= capacity else None
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import NetworkInfo, Ranges
+from loadmaster.workloads.network_timing import MiniBatch, NetworkTiming
 
 SCHEMA_VERSION = 3
 ROUNDS = 4
@@ -183,27 +184,6 @@ class Objective:
     def gap(self) -> float | None:
         """How far the value is above its bound, as a share of the bound; None if that is nothing."""
         return self.value / self.lower_bound - 1 if self.lower_bound > 0 else None
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkTiming:
-    """Mini-batch ``k`` of a network is released at ``k`` times its period, and due ``deadline`` later; None: never."""
-
-    network: str
-    period: float
-    deadline: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class MiniBatch:
-    """What becomes of a mini-batch: none of its jobs starts before its release; ``latency`` later all have ended and outputs are there."""
-
-    network: str
-    number: int
-    release: float
-    end: float
-    latency: float
-    missed: bool
 
 
 @dataclass(frozen=True, slots=True)

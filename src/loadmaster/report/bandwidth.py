@@ -9,8 +9,7 @@ from bokeh.models import BasicTicker, ColumnDataSource, Range1d
 from bokeh.plotting import figure
 
 from loadmaster.core.units import format_bandwidth
-from loadmaster.planning.plan import Plan
-from loadmaster.planning.plan_records import LinkSegment
+from loadmaster.planning.plan_records import LinkSegment, PlanRecord
 from loadmaster.report.charts import Canvas, chart, hover, level
 from loadmaster.report.merging import MAX_SHAPES, merge_neighbours
 from loadmaster.report.text import chart_text, clipped, percent, plural, printable
@@ -60,7 +59,7 @@ def _mean(parts: Sequence[LinkSegment]) -> LinkSegment:
     return LinkSegment(start, end, rate, sum(p.load * (p.end - p.start) for p in parts) / (end - start))
 
 
-def draw_link(plan: Plan, memory: Memory, on: Canvas) -> tuple[figure, str]:
+def draw_link(plan: PlanRecord, memory: Memory, on: Canvas) -> tuple[figure, str]:
     """The curve of one link, and a sentence on what was averaged in it (empty if nothing was)."""
     segments = plan.links.get(memory.name, ())
     shown = averaged(segments, MAX_SHAPES)

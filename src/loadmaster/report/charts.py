@@ -11,7 +11,7 @@ from bokeh.models.annotations import Label, Span, Title
 from bokeh.models.renderers import GlyphRenderer
 from bokeh.plotting import figure
 
-from loadmaster.planning.plan import Plan
+from loadmaster.planning.plan_records import PlanRecord
 from loadmaster.report.colours import network_colours
 from loadmaster.report.timeline import TimeUnit, last_instant, time_unit
 
@@ -36,7 +36,7 @@ class Canvas:
     drawn: dict[str, list[GlyphRenderer[Any]]] = field(default_factory=dict)
 
 
-def canvas(plan: Plan) -> Canvas:
+def canvas(plan: PlanRecord) -> Canvas:
     """A time axis from zero to the plan's end."""
     unit = time_unit(plan.metrics.makespan.value)
     end = unit.of(last_instant(plan)) or 1.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadmaster.planning.plan import Plan
+from loadmaster.planning.plan_records import PlanRecord
 
 PALETTE = (
     "#0072b2",
@@ -20,6 +20,6 @@ MERGED = "#9aa1a9"
 COPY = "#5b6570"
 
 
-def network_colours(plan: Plan) -> dict[str, str]:
+def network_colours(plan: PlanRecord) -> dict[str, str]:
     """A colour for each network, the same in all charts of a report; they repeat after ten networks."""
     return {network.name: PALETTE[i % len(PALETTE)] for i, network in enumerate(plan.networks)}

@@ -6,14 +6,14 @@ from bokeh.models import ColumnDataSource, Range1d
 from bokeh.models.annotations import Span
 from bokeh.plotting import figure
 
-from loadmaster.planning.plan import Plan
+from loadmaster.planning.plan_records import PlanRecord
 from loadmaster.report.charts import FAINT, INK, Canvas
 from loadmaster.report.figures import objective_name, objective_unit
 
 _HEIGHT = 200
 
 
-def draw_convergence(plan: Plan) -> tuple[figure, str]:
+def draw_convergence(plan: PlanRecord) -> tuple[figure, str]:
     """The objective of the best so far against orders evaluated, from the separate plan's on, and its lower bound as a dashed line."""
     scale, unit = objective_unit(plan, max(step.value for step in plan.search))
     what = objective_name(plan)
@@ -23,7 +23,7 @@ def draw_convergence(plan: Plan) -> tuple[figure, str]:
     return plot, f"The dashed line is the lower bound: no plan of these jobs on this machine has a smaller {what}."
 
 
-def draw_lateness(plan: Plan, on: Canvas) -> tuple[figure, str]:
+def draw_lateness(plan: PlanRecord, on: Canvas) -> tuple[figure, str]:
     """How late all mini-batches together were, which the search makes small before anything else."""
     plot = _steps([(step.evaluations, on.unit.of(step.lateness)) for step in plan.search], f"lateness ({on.unit.name})")
     return plot, "How late mini-batches are comes before everything else."

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loadmaster.core.units import format_bandwidth, format_bytes, format_seconds
-from loadmaster.planning.plan import Plan
-from loadmaster.planning.plan_records import Cost, MemoryUse, PlannedAllocation, PlannedTransfer, Rate
+from loadmaster.planning.plan_records import Cost, MemoryUse, PlannedAllocation, PlannedTransfer, PlanRecord, Rate
 from loadmaster.report.text import clipped, excess, printable, shortened
 from loadmaster.report.timeline import Steps, bytes_alive
 from loadmaster.targets.hardware import Core, Memory
@@ -20,7 +19,7 @@ _ENERGY_UNITS = ((1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ"), (1e-9, "nJ"), (1e-12, "
 _TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 
-def rate_unit(plan: Plan) -> str:
+def rate_unit(plan: PlanRecord) -> str:
     """Unit of arithmetic rates: floating-point operations, or plain ones where a network is of integers."""
     return "OP/s" if any(network.precision.startswith(("int", "uint")) for network in plan.networks) else "FLOP/s"
 
@@ -45,13 +44,13 @@ class BufferFigures:
     fullest: str
 
 
-def title(plan: Plan) -> str:
+def title(plan: PlanRecord) -> str:
     """The networks and the target."""
     names = [printable(network.name) for network in plan.networks]
     return f"{shortened(names) or 'no network'} on {printable(plan.target.name)}"
 
 
-def verdict(plan: Plan) -> str:
+def verdict(plan: PlanRecord) -> str:
     """What the status claims."""
     what = objective_name(plan)
     if plan.status == "optimal":
@@ -60,25 +59,25 @@ def verdict(plan: Plan) -> str:
     return f"{printable(plan.status)}: {late}no plan can have a smaller {what} than the lower bound; whether one has than this is not known"
 
 
-def objective_name(plan: Plan) -> str:
+def objective_name(plan: PlanRecord) -> str:
     """What the plan was made for, in words."""
     words = {"throughput": "makespan", "latency": f"latency of {printable(plan.objective.network)}", "edp": "energy-delay product"}
     return words.get(plan.objective.name, printable(plan.objective.name))
 
 
-def objective_unit(plan: Plan, value: float) -> tuple[float, str]:
+def objective_unit(plan: PlanRecord, value: float) -> tuple[float, str]:
     """The largest unit of the objective in which a value is at least one: what it is in SI units, and its name."""
     units = {"energy": _ENERGY_UNITS, "edp": _EDP_UNITS}.get(plan.objective.name, _TIME_UNITS)
     return next((unit for unit in units if value >= unit[0]), units[-1])
 
 
-def objective_text(plan: Plan, value: float) -> str:
+def objective_text(plan: PlanRecord, value: float) -> str:
     """A value of the objective with its unit."""
     scale, name = objective_unit(plan, value)
     return f"{value / scale:.3g} {name}" if value < 999.5 * scale else f"{value / scale:.0f} {name}"
 
 
-def special_costs(plan: Plan) -> list[tuple[str, str, str, str]]:
+def special_costs(plan: PlanRecord) -> list[tuple[str, str, str, str]]:
     """Figures that matter for this plan's goal only: name, value, bound, distance."""
     rows = []
     if plan.objective.name == "edp":
@@ -93,7 +92,7 @@ def special_costs(plan: Plan) -> list[tuple[str, str, str, str]]:
     return rows
 
 
-def timed_mini_batches(plan: Plan) -> list[tuple[str, str, str, str, str, str]]:
+def timed_mini_batches(plan: PlanRecord) -> list[tuple[str, str, str, str, str, str]]:
     """Network, number, release, latency, deadline and outcome of every mini-batch that comes or is due at a time of its own."""
     timings = {timing.network: timing for timing in plan.timings}
     rows = []
@@ -108,7 +107,7 @@ def timed_mini_batches(plan: Plan) -> list[tuple[str, str, str, str, str, str]]:
     return rows
 
 
-def core_figures(plan: Plan) -> list[CoreFigures]:
+def core_figures(plan: PlanRecord) -> list[CoreFigures]:
     """One row per core, in the target's order."""
     makespan = plan.metrics.makespan.value
     count: dict[str, int] = defaultdict(int)
@@ -126,7 +125,7 @@ def core_figures(plan: Plan) -> list[CoreFigures]:
     return rows
 
 
-def time_by_kind(plan: Plan) -> list[tuple[str, int, float]]:
+def time_by_kind(plan: PlanRecord) -> list[tuple[str, int, float]]:
     """Each kind of operator, its jobs, and its share of the time that cores are busy; largest share first."""
     count: dict[str, int] = defaultdict(int)
     spent: dict[str, float] = defaultdict(float)
@@ -137,12 +136,12 @@ def time_by_kind(plan: Plan) -> list[tuple[str, int, float]]:
     return sorted(((kind, count[kind], spent[kind] / total) for kind in count), key=lambda row: (-row[2], row[0]))
 
 
-def allocations_of(plan: Plan, memory: str) -> list[PlannedAllocation]:
+def allocations_of(plan: PlanRecord, memory: str) -> list[PlannedAllocation]:
     """What a memory, or the private buffer of the core of that name, holds."""
     return [a for a in plan.allocations if a.memory == memory]
 
 
-def memory_use(plan: Plan, memory: str, capacity: int) -> MemoryUse:
+def memory_use(plan: PlanRecord, memory: str, capacity: int) -> MemoryUse:
     """The plan's own figures of a memory; counted from its allocations if it has none."""
     if memory in plan.metrics.memory:
         return plan.metrics.memory[memory]
@@ -150,7 +149,7 @@ def memory_use(plan: Plan, memory: str, capacity: int) -> MemoryUse:
     return MemoryUse(max((a.offset + a.bytes for a in mine), default=0), int(max(bytes_alive(mine).values, default=0)), capacity)
 
 
-def buffer_figures(plan: Plan) -> list[BufferFigures]:
+def buffer_figures(plan: PlanRecord) -> list[BufferFigures]:
     """One row per core that has a private buffer; ``fullest`` is the first job during which most of it is in use."""
     rows = []
     for core in plan.target.cores:
@@ -161,24 +160,24 @@ def buffer_figures(plan: Plan) -> list[BufferFigures]:
     return rows
 
 
-def _fullest_job(plan: Plan, core: Core, alive: Steps) -> str:
+def _fullest_job(plan: PlanRecord, core: Core, alive: Steps) -> str:
     if not alive.values:
         return ""
     instant = alive.peak_instant()
     return next((job.name for job in plan.jobs if job.core == core.name and job.start <= instant < job.end), "")
 
 
-def copies(plan: Plan) -> list[PlannedTransfer]:
+def copies(plan: PlanRecord) -> list[PlannedTransfer]:
     """Copies between memories, by start."""
     return sorted((t for t in plan.transfers if not t.job), key=lambda t: (t.start, t.end, t.name))
 
 
-def places(plan: Plan) -> list[str]:
+def places(plan: PlanRecord) -> list[str]:
     """Everything that bytes move between: shared memories, then cores."""
     return [m.name for m in plan.target.memories] + [c.name for c in plan.target.cores]
 
 
-def traffic_matrix(plan: Plan) -> dict[tuple[str, str], int]:
+def traffic_matrix(plan: PlanRecord) -> dict[tuple[str, str], int]:
     """Bytes moved from one place to another over the whole plan."""
     moved: dict[tuple[str, str], int] = defaultdict(int)
     for transfer in plan.transfers:
@@ -198,7 +197,7 @@ def memory_text(memory: Memory) -> str:
     return f"{printable(memory.name)} {format_bytes(memory.capacity)} at {link_text(memory)}"
 
 
-def core_groups(plan: Plan) -> str:
+def core_groups(plan: PlanRecord) -> str:
     """``"3 weight-stationary 32x32 at 1.00 GHz, 1 row-stationary ..."``."""
     groups: dict[str, int] = defaultdict(int)
     for core in plan.target.cores:

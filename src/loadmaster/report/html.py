@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadmaster.planning.plan import Plan
+from loadmaster.planning.plan_records import PlanRecord
 from loadmaster.report import figures, tables
 from loadmaster.report.bandwidth import draw_link
 from loadmaster.report.charts import Canvas, canvas
@@ -20,7 +20,7 @@ SCHEDULE_HINT = (
 MAP_HINT = "What jobs produce is drawn in full colour, weights and inputs are pale. Colours are those of the networks above."
 
 
-def render_page(plan: Plan) -> str:
+def render_page(plan: PlanRecord) -> str:
     """The whole report; the same plan gives the same text."""
     on, page = canvas(plan), Page()
     sections = (*_plan_sections(plan), *_chart_sections(plan, on, page))
@@ -28,7 +28,7 @@ def render_page(plan: Plan) -> str:
     return in_page(figures.title(plan), plan.target.description, sections, page)
 
 
-def _plan_sections(plan: Plan) -> list[Html]:
+def _plan_sections(plan: PlanRecord) -> list[Html]:
     """What can be said without a chart."""
     about = Html(f"<p>{to_html(figures.verdict(plan).capitalize())}. <strong>{to_html(figures.ESTIMATES)}</strong></p>{tables.notes(plan)}")
     return [
@@ -40,7 +40,7 @@ def _plan_sections(plan: Plan) -> list[Html]:
     ]
 
 
-def _chart_sections(plan: Plan, on: Canvas, page: Page) -> list[Html]:
+def _chart_sections(plan: PlanRecord, on: Canvas, page: Page) -> list[Html]:
     memories = plan.target.memories
     schedule = section(
         "Schedule and bandwidth",

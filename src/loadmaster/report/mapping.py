@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from rich.console import Group, RenderableType
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from loadmaster.core.units import format_rate, format_seconds
 from loadmaster.mapping.answer import JobMapping
-from loadmaster.mapping.network_timing import NetworkLatency
+from loadmaster.workloads.network_timing import MiniBatch, NetworkTiming
 
 _CORES_SHOWN = 32
 _JOBS_SHOWN = 4
@@ -34,13 +34,14 @@ def front_summary(front: tuple[JobMapping, ...]) -> RenderableType:
     return table
 
 
-def latency_summary(served: Sequence[NetworkLatency]) -> RenderableType:
+def latency_summary(served: Sequence[MiniBatch], timings: Mapping[str, NetworkTiming]) -> RenderableType:
     """A row for every mini-batch of every network, and how many came too late."""
     table = _columns("network", ">mini-batch", ">released", ">latency", ">deadline", "")
     for each in served[:_NETWORKS_SHOWN]:
-        deadline = "" if each.deadline is None else format_seconds(each.deadline)
+        due = timings[each.network].deadline
+        deadline = "" if due is None else format_seconds(due)
         late = "missed" if each.missed else ""
-        table.add_row(Text(each.network), str(each.mini_batch), format_seconds(each.release), format_seconds(each.latency), deadline, late)
+        table.add_row(Text(each.network), str(each.number), format_seconds(each.release), format_seconds(each.latency), deadline, late)
     missed = sum(each.missed for each in served)
     return Group(Text(), table, Text(f"{missed} of {len(served)} deadlines missed"))
 

@@ -10,8 +10,7 @@ from bokeh.models import Range1d
 from bokeh.plotting import figure
 
 from loadmaster.core.units import format_bytes
-from loadmaster.planning.plan import Plan
-from loadmaster.planning.plan_records import MemoryUse, PlannedAllocation, PlannedTensor
+from loadmaster.planning.plan_records import MemoryUse, PlannedAllocation, PlannedTensor, PlanRecord
 from loadmaster.report import figures
 from loadmaster.report.charts import Canvas, chart, hover, level, rectangles
 from loadmaster.report.colours import MERGED
@@ -51,7 +50,7 @@ def scale_for(size: int) -> Scale:
     return Scale(name, size_of)
 
 
-def draw_map(plan: Plan, memory: Memory, on: Canvas) -> tuple[figure, str]:
+def draw_map(plan: PlanRecord, memory: Memory, on: Canvas) -> tuple[figure, str]:
     """The map of one memory, and a sentence on what was merged in it (empty if nothing was)."""
     use = figures.memory_use(plan, memory.name, memory.capacity)
     tall = use.capacity > TALL * max(1, use.peak)
@@ -128,7 +127,7 @@ def _draw_merged(plot: figure, on: Canvas, scale: Scale, small: Sequence[Sequenc
     hover(plot, [rectangles(plot, data, MERGED, 0.5)], "name", MERGED_ROWS)
 
 
-def _draw_buffers(plot: figure, on: Canvas, scale: Scale, plan: Plan, shown: Sequence[PlannedAllocation], outlined: float) -> None:
+def _draw_buffers(plot: figure, on: Canvas, scale: Scale, plan: PlanRecord, shown: Sequence[PlannedAllocation], outlined: float) -> None:
     """A renderer for each network, which goes when the legend hides the network; outlines from a height of ``outlined`` on."""
     tensors = {tensor.name: tensor for tensor in plan.tensors}
     by_network: dict[str, list[PlannedAllocation]] = {name: [] for name in on.colours}

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket, TrackDescriptor, TrackEvent
 
-from loadmaster.planning.plan import Plan
-from loadmaster.planning.plan_records import PlannedJob, PlannedTransfer
+from loadmaster.planning.plan_records import PlannedJob, PlannedTransfer, PlanRecord
 from loadmaster.report import figures
 from loadmaster.report.timeline import Steps, bytes_alive, outline
 
@@ -104,7 +103,7 @@ class Writer:
         return event
 
 
-def render_trace(plan: Plan) -> bytes:
+def render_trace(plan: PlanRecord) -> bytes:
     """The bytes of a ``.pftrace`` file; the same plan gives the same bytes."""
     writer = Writer()
     writer.machine(figures.title(plan))

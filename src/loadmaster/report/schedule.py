@@ -10,8 +10,7 @@ from bokeh.models import FixedTicker, Range1d
 from bokeh.plotting import figure
 
 from loadmaster.core.units import format_bytes, format_seconds
-from loadmaster.planning.plan import Plan
-from loadmaster.planning.plan_records import PlannedJob, PlannedOperand, PlannedTransfer
+from loadmaster.planning.plan_records import PlannedJob, PlannedOperand, PlannedTransfer, PlanRecord
 from loadmaster.report import figures
 from loadmaster.report.charts import Canvas, chart, hover, rectangles
 from loadmaster.report.colours import COPY, MERGED
@@ -60,7 +59,7 @@ class Block:
         return max(item.end for item in self.items)
 
 
-def lanes(plan: Plan) -> list[Lane]:
+def lanes(plan: PlanRecord) -> list[Lane]:
     """The cores in the target's order, then each direction in which something is copied."""
     jobs: dict[str, list[PlannedJob]] = defaultdict(list)
     for job in sorted(plan.jobs, key=lambda j: (j.start, j.end)):
@@ -79,7 +78,7 @@ def blocks(rows: Sequence[Lane], limit: int) -> list[Block]:
     return [Block(items[g.start][0], [item for _, item in items[g.start : g.stop]]) for g in groups]
 
 
-def draw_schedule(plan: Plan, on: Canvas) -> tuple[figure, str]:
+def draw_schedule(plan: PlanRecord, on: Canvas) -> tuple[figure, str]:
     """The chart, and a sentence on what was merged in it (empty if nothing was)."""
     rows = lanes(plan)
     shapes = blocks(rows, MAX_SHAPES)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from loadmaster.core.units import format_bytes, format_count, format_joules, format_rate, format_seconds
-from loadmaster.planning.plan import Plan
-from loadmaster.planning.plan_records import PlannedAllocation
+from loadmaster.planning.plan_records import PlannedAllocation, PlanRecord
 from loadmaster.report import figures
 from loadmaster.report.colours import network_colours
 from loadmaster.report.text import NOTHING, Html, comma, excess, percent, plural, shortfall, to_html
@@ -29,7 +28,7 @@ def card(name: str, value: str, detail: str) -> Html:
     return Html(f"<div class=card><h3>{to_html(name)}</h3><p class=value>{to_html(value)}</p><p>{to_html(detail)}</p></div>")
 
 
-def headline(plan: Plan) -> Html:
+def headline(plan: PlanRecord) -> Html:
     """Makespan, what else the plan was made for, throughput, inferences per second, energy, and what is claimed about them."""
     m = plan.metrics
     span, rate, inferences = m.makespan, m.throughput, m.inferences_per_second
@@ -52,13 +51,13 @@ def headline(plan: Plan) -> Html:
     return Html(f"<div class=cards>{''.join(cards)}</div>")
 
 
-def notes(plan: Plan) -> Html:
+def notes(plan: PlanRecord) -> Html:
     """What the planner has to say about the plan."""
     lines = plan.notes
     return Html(f"<ul class=notes>{''.join(f'<li>{to_html(line)}</li>' for line in lines)}</ul>" if lines else "")
 
 
-def networks(plan: Plan) -> Html:
+def networks(plan: PlanRecord) -> Html:
     """What was planned, with the colour that each network has in the charts."""
     colours = network_colours(plan)
     rows = (
@@ -79,7 +78,7 @@ def networks(plan: Plan) -> Html:
     return Html(table(columns, rows) + (f"<ul class=notes>{remarks}</ul>" if remarks else ""))
 
 
-def memories(plan: Plan) -> Html:
+def memories(plan: PlanRecord) -> Html:
     """Traffic and space of each shared memory against their bounds."""
 
     def row(memory: Memory) -> tuple[object, ...]:
@@ -99,7 +98,7 @@ def meter(share: float) -> Html:
     return Html(f'<span class=meter><i style="width:{width:.1f}%"></i></span><span class=share>{to_html(percent(share))}</span>')
 
 
-def cores(plan: Plan) -> Html:
+def cores(plan: PlanRecord) -> Html:
     """What each core does over the makespan."""
     rows = (
         (
@@ -116,7 +115,7 @@ def cores(plan: Plan) -> Html:
     return table(("Core", "Dataflow", "Array", ">Jobs", "Busy", "Computing", ">Computing at most"), rows)
 
 
-def buffers(plan: Plan) -> Html:
+def buffers(plan: PlanRecord) -> Html:
     """How full each private buffer gets."""
     rows = (
         (
@@ -132,7 +131,7 @@ def buffers(plan: Plan) -> Html:
     return table(("Core", ">Buffer", ">Peak", "Peak of buffer", "Mean over the makespan", "Fullest during"), rows)
 
 
-def peak(plan: Plan, memory: Memory, unit: TimeUnit) -> Html:
+def peak(plan: PlanRecord, memory: Memory, unit: TimeUnit) -> Html:
     """What is in use at the instant at which a memory holds most."""
     mine = figures.allocations_of(plan, memory.name)
     alive = bytes_alive(mine)
@@ -147,7 +146,7 @@ def peak(plan: Plan, memory: Memory, unit: TimeUnit) -> Html:
     return Html(f"<p>{to_html(held)}</p>{_buffer_rows(plan, live[:PEAK_ROWS], unit)}{below}")
 
 
-def _buffer_rows(plan: Plan, live: Sequence[PlannedAllocation], unit: TimeUnit) -> Html:
+def _buffer_rows(plan: PlanRecord, live: Sequence[PlannedAllocation], unit: TimeUnit) -> Html:
     tensors = {tensor.name: tensor for tensor in plan.tensors}
     rows = (
         (
@@ -165,7 +164,7 @@ def _buffer_rows(plan: Plan, live: Sequence[PlannedAllocation], unit: TimeUnit) 
     return table(("Tensor", "Network", "Kind", ">Size", ">Address", ">Lifetime", "Producer"), rows)
 
 
-def traffic(plan: Plan) -> Html:
+def traffic(plan: PlanRecord) -> Html:
     """Bytes moved from each place (rows) to each other (columns), deeper the more."""
     moved = figures.traffic_matrix(plan)
     senders = [p for p in figures.places(plan) if any(source == p for source, _ in moved)]
@@ -184,7 +183,7 @@ def traffic(plan: Plan) -> Html:
     return table(("From \\ to", *(f">{name}" for name in receivers), ">Total"), [*rows, ("Total", *totals, total)])
 
 
-def energy(plan: Plan) -> Html:
+def energy(plan: PlanRecord) -> Html:
     """What each memory and each core takes: a memory by bytes over its link, a core by its jobs and by bytes through its buffer."""
     metrics = plan.metrics
     inside = dict.fromkeys(metrics.energy_by, 0.0)
@@ -201,7 +200,7 @@ def energy(plan: Plan) -> Html:
     return table(("Memory or core", ">Arithmetic and array", ">Bytes in and out", ">Energy", "Share"), rows)
 
 
-def mini_batches(plan: Plan) -> Html:
+def mini_batches(plan: PlanRecord) -> Html:
     """When mini-batches come, how long they take, and whether that is in time."""
     columns = ("Network", ">Mini-batch", ">Released", ">Latency", ">Deadline", "")
     return table(columns, figures.timed_mini_batches(plan))

@@ -9,8 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from loadmaster.core.units import format_bytes, format_count, format_joules, format_rate, format_seconds
-from loadmaster.planning.plan import Plan
-from loadmaster.planning.plan_records import Improvement
+from loadmaster.planning.plan_records import Improvement, PlanRecord
 from loadmaster.report import figures
 from loadmaster.report.text import clipped, excess, percent, plural, printable, shortfall
 
@@ -22,12 +21,12 @@ HALF_WIDTH = 16
 """Of a name in one of two tables that stand side by side in 80 columns."""
 
 
-def summary(plan: Plan, *, seconds: float, cpu_seconds: float) -> Group:
+def summary(plan: PlanRecord, *, seconds: float, cpu_seconds: float) -> Group:
     """What was planned, how good it is, and what it rests on.
 
     Parameters
     ----------
-    plan : Plan
+    plan : PlanRecord
         The finished plan.
     seconds, cpu_seconds : float
         What planning took, by the clock and in processor time.
@@ -58,12 +57,12 @@ def _name(name: str, width: int = 24) -> str:
     return clipped(printable(name), width)
 
 
-def _configuration(plan: Plan) -> Text:
+def _configuration(plan: PlanRecord) -> Text:
     memories = ", ".join(figures.memory_text(memory) for memory in plan.target.memories)
     return Text(f"{printable(plan.target.name)}: {figures.core_groups(plan)}; {memories}\n")
 
 
-def _networks(plan: Plan) -> Table:
+def _networks(plan: PlanRecord) -> Table:
     columns = ("Network", ">Operators", ">MACs", "Precision", ">Batch", ">Mini-batches")
     return _table(
         columns,
@@ -74,7 +73,7 @@ def _networks(plan: Plan) -> Table:
     )
 
 
-def _totals(plan: Plan) -> Table:
+def _totals(plan: PlanRecord) -> Table:
     m = plan.metrics
     rates = (("Throughput", m.throughput, figures.rate_unit(plan)), ("Inferences", m.inferences_per_second, "/s"))
     rows = [("Makespan", format_seconds(m.makespan.value), format_seconds(m.makespan.lower_bound), excess(m.makespan))]
@@ -86,7 +85,7 @@ def _totals(plan: Plan) -> Table:
     return _table(("\nEstimate", ">\nValue", ">\nBound", "\nDistance"), rows)
 
 
-def _mini_batches(plan: Plan) -> list[Table]:
+def _mini_batches(plan: PlanRecord) -> list[Table]:
     """Mini-batches that come or are due at times of their own, those that are late before the others."""
     rows = sorted(figures.timed_mini_batches(plan), key=lambda row: row[-1] != "missed")
     if not rows:
@@ -97,7 +96,7 @@ def _mini_batches(plan: Plan) -> list[Table]:
     return [_table(("\nMini-batch of", ">\nNumber", ">\nReleased", ">\nLatency", ">\nDeadline", ""), shown)]
 
 
-def _memories(plan: Plan) -> Table:
+def _memories(plan: PlanRecord) -> Table:
     uses = ((m.name, figures.memory_use(plan, m.name, m.capacity)) for m in plan.target.memories)
     rows = (
         (
@@ -112,7 +111,7 @@ def _memories(plan: Plan) -> Table:
     return _table(("\nMemory", ">\nPeak", ">\nLower bound", ">\nCapacity", ">\nUsed"), rows)
 
 
-def _cores(plan: Plan) -> Table:
+def _cores(plan: PlanRecord) -> Table:
     rows = figures.core_figures(plan)
     lines = [(_name(r.core.name, HALF_WIDTH), f"{r.jobs:,}", percent(r.busy), percent(r.compute.value)) for r in rows[:CORES_SHOWN]]
     if rest := rows[CORES_SHOWN:]:
@@ -120,7 +119,7 @@ def _cores(plan: Plan) -> Table:
     return _table(("\nCore", ">\nJobs", ">\nBusy", ">\nComputing"), lines)
 
 
-def _kinds(plan: Plan) -> Table:
+def _kinds(plan: PlanRecord) -> Table:
     kinds = figures.time_by_kind(plan)
     lines = [(_name(kind, HALF_WIDTH), f"{count:,}", percent(share)) for kind, count, share in kinds[:KINDS_SHOWN]]
     if rest := kinds[KINDS_SHOWN:]:
@@ -128,7 +127,7 @@ def _kinds(plan: Plan) -> Table:
     return _table(("\nOperator", ">\nJobs", ">\nOf time"), lines)
 
 
-def _convergence(plan: Plan) -> list[str]:
+def _convergence(plan: PlanRecord) -> list[str]:
     """How the search made the objective fall, or lateness before it, in a line."""
     if len(plan.search) < 2:
         return []
@@ -141,12 +140,12 @@ def _convergence(plan: Plan) -> list[str]:
     return [f"Search: {_step(plan, first)} planned separately; {steps} orders."]
 
 
-def _step(plan: Plan, step: Improvement) -> str:
+def _step(plan: PlanRecord, step: Improvement) -> str:
     late = f" and {format_seconds(step.lateness)} late" if step.lateness else ""
     return figures.objective_text(plan, step.value) + late
 
 
-def _closing(plan: Plan, seconds: float, cpu_seconds: float) -> Text:
+def _closing(plan: PlanRecord, seconds: float, cpu_seconds: float) -> Text:
     """Status, notes, what planning took, and what the figures are worth."""
     spent = f"{format_seconds(seconds)} ({format_seconds(cpu_seconds)} of processor time)"
     took = f"Planned {plural(len(plan.jobs), 'job')} in {spent}, seed {plan.seed}."

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import floor, log10
 
-from loadmaster.planning.plan import Plan
-from loadmaster.planning.plan_records import LinkSegment, PlannedAllocation
+from loadmaster.planning.plan_records import LinkSegment, PlannedAllocation, PlanRecord
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ def time_unit(makespan: float) -> TimeUnit:
     return TimeUnit(name, scale, max(0, 5 - whole_digits))
 
 
-def last_instant(plan: Plan) -> float:
+def last_instant(plan: PlanRecord) -> float:
     """When the last thing in the plan ends, in seconds."""
     ends = [job.end for job in plan.jobs] + [move.end for move in plan.transfers]
     return max([plan.metrics.makespan.value, *ends])

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from loadmaster.core.errors import OutputError
 
 if TYPE_CHECKING:
-    from loadmaster.planning.plan import Plan
+    from loadmaster.planning.plan_records import PlanRecord
 
 __all__ = ["write_report"]
 
 
-def write_report(plan: Plan, directory: Path) -> list[Path]:
+def write_report(plan: PlanRecord, directory: Path) -> list[Path]:
     """Write ``report.html`` and ``trace.pftrace`` into ``directory``, which is made if need be, and return their paths.
 
     The same plan gives the same bytes. Raises :class:`~loadmaster.core.errors.OutputError` if a file cannot be written; a file is replaced

@@ -12,30 +12,42 @@ namespace loadmaster::allocation {
 
 namespace {
 
-constexpr std::int64_t kGaps = 70'000'000;       // to look at in all sweeps
-constexpr std::int64_t kNeighbours = 10'000'000; // to look at in all topping up and squeezing, and in each repair
-constexpr double kStrip = 0.0035;                // of the bound, above the ceiling: where what was left out may go
+// All sweeps together examine at most this many gaps, and so does the sweep before the repair.
+constexpr std::int64_t kGapBudget = 70'000'000;
+// Placing what the sweeps left out examines at most this many neighbours, and so does the repair.
+constexpr std::int64_t kNeighbourBudget = 10'000'000;
+// Buffers that a sweep left out may be placed up to this far above its ceiling, as a fraction of the bound.
+constexpr double kOverflowStrip = 0.0035;
+// If the peak is still this far above the bound after two sweeps, as a fraction of it, no more sweeps are made.
+constexpr double kAbandonExcess = 0.03;
+// The ceiling of the repair lies this far above the bound, as a fraction of it.
+constexpr double kRepairExcess = 0.0095;
 
 struct Attempt {
-    double share;  // of the bound, above it: the ceiling
+    double excess;  // how far the ceiling lies above the bound, as a fraction of it
     double affinity;
     bool backwards;
 };
 
-constexpr double kHopeless = 0.03;               // a peak so far above the bound after two sweeps: more will not help
+// The first sweeps suit lifetimes of many lengths, the later ones lifetimes of similar length.
+constexpr std::array<Attempt, 9> kSweeps{{{0.005, 30, true},
+                                          {0.003, 3, false},
+                                          {0.005, 30, false},
+                                          {0.001, 3, false},
+                                          {0.001, 3, true},
+                                          {0.003, 3, true},
+                                          {0.004, 10, false},
+                                          {0.004, 3, true},
+                                          {0, 10, false}}};
 
-// The first ones for lifetimes of all lengths, the others for lifetimes alike.
-constexpr std::array<Attempt, 9> kSweeps{{{0.005, 30, true}, {0.003, 3, false}, {0.005, 30, false}, {0.001, 3, false}, {0.001, 3, true}, {0.003, 3, true}, {0.004, 10, false}, {0.004, 3, true}, {0, 10, false}}};
-constexpr double kRepair = 0.0095;  // of the bound, above it: the ceiling of the repair
-
-std::int64_t above(std::int64_t bound, double share) { return bound + static_cast<std::int64_t>(share * static_cast<double>(bound)); }
+std::int64_t above(std::int64_t bound, double excess) { return bound + static_cast<std::int64_t>(excess * static_cast<double>(bound)); }
 
 }  // namespace
 
 void pack_at_scale(const Buffers &buffers, std::int64_t bound, Budget &budget, const std::function<bool(const char *, std::vector<std::int64_t> &&)> &found) {
     if (!Plain::possible(buffers)) return;
     const Plain plain(buffers, false), mirrored(buffers, true);
-    const Company company(plain);
+    const LiveIndex live(plain);
     std::int64_t lowest = std::numeric_limits<std::int64_t>::max();
     const auto offer = [&](const char *name, const std::vector<std::int64_t> &offset) {
         std::int64_t peak = 0;
@@ -45,28 +57,28 @@ void pack_at_scale(const Buffers &buffers, std::int64_t bound, Budget &budget, c
         lowest = std::min(lowest, peak);
         return found(name, std::move(whole)) && budget.look();
     };
-    const auto leave_out = [&](std::vector<std::int64_t> &offset, std::int64_t ceiling) {
+    const auto leave_out_above = [&](std::vector<std::int64_t> &offset, std::int64_t ceiling) {
         for (std::int32_t b = 0; b < plain.count(); ++b)
             if (offset[b] + plain.size[b] > ceiling) offset[b] = -1;
     };
-    std::int64_t gaps = kGaps, neighbours = kNeighbours;
+    std::int64_t gaps = kGapBudget, neighbours = kNeighbourBudget;
     int swept = 0;
     for (const Attempt &attempt : kSweeps) {
-        std::vector<std::int64_t> offset = sweep(attempt.backwards ? mirrored : plain, above(bound, attempt.share), attempt.affinity, gaps, budget);
+        std::vector<std::int64_t> offset = sweep(attempt.backwards ? mirrored : plain, above(bound, attempt.excess), attempt.affinity, gaps, budget);
         if (offset.empty()) break;
-        if (!top_up(plain, company, offset, neighbours, budget)) break;
+        if (!place_at_lowest_gap(plain, live, offset, neighbours, budget)) break;
         if (!offer("sweep", offset)) return;
-        leave_out(offset, above(bound, attempt.share + kStrip));
-        squeeze_in(plain, company, offset, above(bound, attempt.share + kStrip), neighbours, budget);
-        if (!top_up(plain, company, offset, neighbours, budget)) break;
+        leave_out_above(offset, above(bound, attempt.excess + kOverflowStrip));
+        place_by_ejection(plain, live, offset, above(bound, attempt.excess + kOverflowStrip), neighbours, budget);
+        if (!place_at_lowest_gap(plain, live, offset, neighbours, budget)) break;
         if (!offer("sweep", offset)) return;
-        if (++swept == 2 && lowest > above(bound, kHopeless)) break;
+        if (++swept == 2 && lowest > above(bound, kAbandonExcess)) break;
     }
-    const std::int64_t ceiling = above(bound, kRepair);
+    const std::int64_t ceiling = above(bound, kRepairExcess);
     if (lowest <= ceiling) return;
-    gaps = kGaps, neighbours = kNeighbours;
-    std::vector<std::int64_t> offset = sweep(plain, above(bound, kRepair / 2), 1, gaps, budget);
-    if (!offset.empty() && repair(plain, company, offset, ceiling, neighbours, budget)) offer("sweep and repair", offset);
+    gaps = kGapBudget, neighbours = kNeighbourBudget;
+    std::vector<std::int64_t> offset = sweep(plain, above(bound, kRepairExcess / 2), 1, gaps, budget);
+    if (!offset.empty() && repair(plain, live, offset, ceiling, neighbours, budget)) offer("sweep and repair", offset);
 }
 
 }  // namespace loadmaster::allocation

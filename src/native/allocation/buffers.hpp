@@ -14,7 +14,7 @@ struct Buffers {
 
     std::int64_t count() const { return static_cast<std::int64_t>(size.size()); }
     bool occupies(std::int64_t section) const { return begin[section] < end[section] && low[section] < high[section]; }
-    // A buffer that is never alive, or has no bytes, stands in nobody's way.
+    // Whether the buffer is ever alive with bytes in use; else it conflicts with no other buffer.
     bool matters(std::int64_t buffer) const {
         for (std::int64_t s = first[buffer]; s < first[buffer + 1]; ++s)
             if (occupies(s)) return true;

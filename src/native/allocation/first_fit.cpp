@@ -19,8 +19,10 @@ namespace loadmaster::allocation {
 
 namespace {
 
-constexpr std::int64_t kHuge = 20'000;  // buffers beyond which the first half per cent above the bound ends the search for packings, and no order is tried within one
-constexpr std::int64_t kFew = 1500;  // buffers up to which a plain list of what is placed beats the tree
+// With more buffers than this, a packing within half a per cent of the load is accepted, and one within a per cent ends the trying of orders.
+constexpr std::int64_t kAcceptNearBoundFrom = 20'000;
+// Up to this many buffers, a plain list of what is placed is faster than a tree.
+constexpr std::int64_t kPlainListLimit = 1500;
 
 // Offsets strictly between `above` and `below` are forbidden.
 struct Forbidden {
@@ -41,19 +43,19 @@ std::int64_t choose(std::vector<Forbidden> &taken, std::int64_t alignment, bool 
     return best >= 0 ? best : at;
 }
 
-// What is placed, in a plain list.
-class List {
+// The placed buffers in a plain list, in order of address.
+class PlacedList {
   public:
-    explicit List(const Timeline &time) : time_(time) {}
+    explicit PlacedList(const Timeline &time) : time_(time) {}
     std::int64_t place(const Buffers &buffers, std::int64_t b, bool best_fit) {
-        if (simple(b) && !best_fit) return lowest(buffers, b);
+        if (plain(b) && !best_fit) return lowest(buffers, b);
         taken_.clear();
         for (const Section &mine : time_.sections(b))
             for (const Entry &entry : placed_)
                 if (entry.begin < mine.end && mine.begin < entry.end) taken_.push_back({entry.low - mine.high, entry.high - mine.low});
         return choose(taken_, buffers.alignment[b], best_fit);
     }
-    std::int64_t looks() const { return 0; }
+    std::int64_t visits() const { return 0; }
     void take(std::int64_t b, std::int64_t at) {
         for (const Section &mine : time_.sections(b)) {
             const Entry entry{at + mine.low, at + mine.high, mine.begin, mine.end};
@@ -66,7 +68,7 @@ class List {
         std::int64_t low, high;
         std::int32_t begin, end;
     };
-    bool simple(std::int64_t b) const { return time_.sections(b).size() == 1 && time_.sections(b)[0].low == 0; }
+    bool plain(std::int64_t b) const { return time_.sections(b).size() == 1 && time_.sections(b)[0].low == 0; }
     std::int64_t lowest(const Buffers &buffers, std::int64_t b) const {
         const Section mine = time_.sections(b)[0];
         std::int64_t at = 0;
@@ -82,10 +84,10 @@ class List {
     std::vector<Forbidden> taken_;
 };
 
-// What is placed, in a tree over time.
-class Tree {
+// The placed buffers in a tree over time.
+class PlacedTree {
   public:
-    explicit Tree(const Timeline &time) : time_(time), occupancy_(time.slots()) {}
+    explicit PlacedTree(const Timeline &time) : time_(time), occupancy_(time.slots()) {}
     std::int64_t place(const Buffers &buffers, std::int64_t b, bool best_fit) {
         cursors_.clear();
         for (const Section &mine : time_.sections(b))
@@ -108,20 +110,20 @@ class Tree {
     void take(std::int64_t b, std::int64_t at) {
         for (const Section &mine : time_.sections(b)) occupancy_.take(mine.begin, mine.end, at + mine.low, at + mine.high);
     }
-    // How often a set of ranges was looked into so far: the work done.
-    std::int64_t looks() const { return looks_; }
+    // How often a set of ranges was visited so far, which measures the work done.
+    std::int64_t visits() const { return visits_; }
 
   private:
     struct Cursor {
         const Range *next, *end;
         std::int64_t low, high;
     };
-    // Goes round the cursors until all agree.
+    // The lowest aligned offset from `at` on that all cursors leave free; visits them in turn until all agree.
     std::int64_t lowest_from(std::int64_t at, std::int64_t alignment) {
         std::size_t agreed = 0, count = cursors_.size();
         for (std::size_t i = 0; agreed < count; i = i + 1 == count ? 0 : i + 1) {
             Cursor &cursor = cursors_[i];
-            ++looks_;
+            ++visits_;
             skip(cursor, at);
             if (cursor.next != cursor.end && cursor.next->low - cursor.high < at) {
                 at = align_up(cursor.next->high - cursor.low, alignment);
@@ -145,23 +147,26 @@ class Tree {
     const Timeline &time_;
     Occupancy occupancy_;
     std::vector<Cursor> cursors_;
-    std::int64_t looks_ = 0;
+    std::int64_t visits_ = 0;
 };
 
-// What one order may cost once there is some packing: looks into the tree, and time.
-class Patience {
+// What one order may cost once there is a packing: visits of the tree, and time.
+class OrderBudget {
   public:
-    explicit Patience(Budget &budget) : budget_(budget) {}
-    bool permits(std::int64_t looks) { return looks <= kLooks && (++placed_ % kGlance != 0 || budget_.look()); }
+    explicit OrderBudget(Budget &budget) : budget_(budget) {}
+    bool permits(std::int64_t visits) { return visits <= kVisitLimit && (++placed_ % kBuffersPerClockCheck != 0 || budget_.look()); }
 
   private:
-    static constexpr std::int64_t kLooks = 5'000'000, kGlance = 256;
+    // An order is given up after this many visits of sets of ranges.
+    static constexpr std::int64_t kVisitLimit = 5'000'000;
+    // The clock is read once for every so many buffers placed.
+    static constexpr std::int64_t kBuffersPerClockCheck = 256;
     Budget &budget_;
     std::int64_t placed_ = 0;
 };
 
 template <typename Placed>
-Greedy run(const Buffers &buffers, const Timeline &time, std::span<const std::int64_t> order, bool best_fit, std::int64_t limit, Patience *patience = nullptr) {
+Greedy run(const Buffers &buffers, const Timeline &time, std::span<const std::int64_t> order, bool best_fit, std::int64_t limit, OrderBudget *order_budget) {
     Placed placed(time);
     Greedy result;
     result.packed = true;
@@ -170,7 +175,7 @@ Greedy run(const Buffers &buffers, const Timeline &time, std::span<const std::in
         result.offset[b] = at;
         result.peak = std::max(result.peak, at + buffers.size[b]);
         placed.take(b, at);
-        return result.peak <= limit && (!patience || patience->permits(placed.looks()));
+        return result.peak <= limit && (!order_budget || order_budget->permits(placed.visits()));
     };
     for (std::int64_t b = 0; b < buffers.count(); ++b)
         if (buffers.pin[b] >= 0) {
@@ -180,6 +185,12 @@ Greedy run(const Buffers &buffers, const Timeline &time, std::span<const std::in
     for (std::int64_t b : order)
         if (buffers.pin[b] < 0 && !time.sections(b).empty() && !settle(b, placed.place(buffers, b, best_fit))) return {};
     return result;
+}
+
+Greedy run_any(const Buffers &buffers, const Timeline &time, std::span<const std::int64_t> order, bool best_fit, std::int64_t limit,
+               OrderBudget *order_budget = nullptr) {
+    if (buffers.count() <= kPlainListLimit) return run<PlacedList>(buffers, time, order, best_fit, limit, order_budget);
+    return run<PlacedTree>(buffers, time, order, best_fit, limit, order_budget);
 }
 
 template <typename Placed>
@@ -195,7 +206,7 @@ std::vector<std::int64_t> run_what_fits(const Buffers &buffers, const Timeline &
     return offset;
 }
 
-// Pinned buffers that overlap: nothing can be done about them. O(n log n).
+// Whether two pinned buffers overlap, so that there is no packing. O(n log n).
 bool pins_clash(const Buffers &buffers, const Timeline &time) {
     struct Pinned {
         std::int32_t begin, end;
@@ -220,14 +231,14 @@ bool pins_clash(const Buffers &buffers, const Timeline &time) {
     return false;
 }
 
-// By size class if there are any (of equal width, or above and below a share of the largest size), then by start; else by a product of
-// powers. Most sets are hard where the load is highest; where it
-// is the same everywhere (sliding windows), packing as time goes by is better.
+// An order of buffers: with `by_start`, by size class (`classes` of equal width, or two, divided at `split` times the largest size), then by
+// start; else by a product of powers, largest first. Most sets are hard where the load is highest; where it is the same everywhere (sliding
+// windows), packing in order of start is better.
 struct Order {
     const char *name;
     double contention, size, length;  // exponents
     double classes = 0, split = 0;
-    bool by_start = false, best_fit = false, halves = false;  // halves: of the product of powers only the binary logarithm, then start
+    bool by_start = false, best_fit = false, powers_of_two = false;  // powers_of_two: only the binary logarithm of the product counts, then start
 };
 
 constexpr std::array<Order, 14> kOrders{{
@@ -262,7 +273,7 @@ std::vector<std::int64_t> sorted(const Buffers &buffers, const Timeline &time, c
             const double contention = static_cast<double>(time.contention(b)) / bound;
             const double start = static_cast<double>(time.sections(b)[0].begin);
             key[b].first = -(order.contention * std::log(contention) + order.size * std::log(size) + order.length * std::log(time.length(b)));
-            if (order.halves) key[b] = {std::ceil(key[b].first / std::log(2.0)), start};
+            if (order.powers_of_two) key[b] = {std::ceil(key[b].first / std::log(2.0)), start};
         }
     }
     std::vector<std::int64_t> index(buffers.count());
@@ -278,7 +289,7 @@ std::int64_t highest(const Buffers &buffers, std::span<const std::int64_t> offse
     return peak;
 }
 
-// Best-fit in an order of birth, the short way; empty where that is not possible.
+// Best-fit in an order of start by one sweep over time; empty where the buffers or the order do not allow that.
 std::vector<std::int64_t> best_fit_by_birth(const Buffers &buffers, std::span<const std::int64_t> order) {
     if (!Plain::possible(buffers) || std::any_of(buffers.alignment.begin(), buffers.alignment.end(), [](std::int64_t a) { return a != 1; })) return {};
     const Plain plain(buffers, false);
@@ -313,16 +324,17 @@ std::int64_t simple_bound(const Buffers &buffers) {
 Greedy place_in_order(const Buffers &buffers, std::span<const std::int64_t> order, bool best_fit, std::int64_t limit) {
     const Timeline time(buffers);
     if (pins_clash(buffers, time)) return {};
-    if (best_fit && buffers.count() > kFew && limit == std::numeric_limits<std::int64_t>::max()) {
+    if (best_fit && buffers.count() > kPlainListLimit && limit == std::numeric_limits<std::int64_t>::max()) {
         std::vector<std::int64_t> offset = best_fit_by_birth(buffers, order);
         if (!offset.empty()) return {true, offset, highest(buffers, offset), {}};
     }
-    return buffers.count() <= kFew ? run<List>(buffers, time, order, best_fit, limit) : run<Tree>(buffers, time, order, best_fit, limit);
+    return run_any(buffers, time, order, best_fit, limit);
 }
 
 std::vector<std::int64_t> place_what_fits(const Buffers &buffers, std::span<const std::int64_t> order, std::int64_t capacity) {
     const Timeline time(buffers);
-    return buffers.count() <= kFew ? run_what_fits<List>(buffers, time, order, capacity) : run_what_fits<Tree>(buffers, time, order, capacity);
+    if (buffers.count() <= kPlainListLimit) return run_what_fits<PlacedList>(buffers, time, order, capacity);
+    return run_what_fits<PlacedTree>(buffers, time, order, capacity);
 }
 
 Greedy place_apart(const Buffers &buffers, std::span<const std::int64_t> near_first, std::span<const std::int64_t> near, std::span<const std::int64_t> order,
@@ -348,30 +360,31 @@ Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint
     if (pins_clash(buffers, time)) return best;
     const auto attempt = [&](const char *name, const std::vector<std::int64_t> &order, bool best_fit) {
         const std::int64_t limit = !best.packed ? std::numeric_limits<std::int64_t>::max() : best.peak - 1;
-        Patience patience(budget);
-        Patience *const some = best.packed ? &patience : nullptr;
-        Greedy greedy = buffers.count() <= kFew ? run<List>(buffers, time, order, best_fit, limit, some) : run<Tree>(buffers, time, order, best_fit, limit, some);
+        OrderBudget order_budget(budget);
+        OrderBudget *const some = best.packed ? &order_budget : nullptr;
+        Greedy greedy = run_any(buffers, time, order, best_fit, limit, some);
         if (!greedy.packed) return;
         best = std::move(greedy);
         best.order = name;
     };
-    const bool huge = buffers.count() > kHuge;
-    const auto within = [&](std::int64_t share) { return huge && best.peak <= time.load() + time.load() / share; };
-    const auto done = [&] { return best.packed && (best.peak <= enough || within(200) || !budget.look()); };
+    const bool huge = buffers.count() > kAcceptNearBoundFrom;
+    // Whether the peak is at most one part in `divisor` above the load, which is enough for many buffers.
+    const auto near_bound = [&](std::int64_t divisor) { return huge && best.peak <= time.load() + time.load() / divisor; };
+    const auto done = [&] { return best.packed && (best.peak <= enough || near_bound(200) || !budget.look()); };
     const auto found = [&](const char *name, std::vector<std::int64_t> &&offset) {
         const std::int64_t peak = highest(buffers, offset);
         if (!best.packed || peak < best.peak) best = {true, std::move(offset), peak, name};
         return !done();
     };
     if (!hint.empty()) attempt("hint", by_hint(hint), false);
-    if (buffers.count() > kFew && !done()) {
+    if (buffers.count() > kPlainListLimit && !done()) {
         std::vector<std::int64_t> order = sorted(buffers, time, kOrders[1]), offset = best_fit_by_birth(buffers, order);
         if (!offset.empty()) found(kOrders[1].name, std::move(offset));
     }
-    if (buffers.count() > kFew && !done()) attempt(kOrders.back().name, sorted(buffers, time, kOrders.back()), false);
-    if (buffers.count() > kFew && !done()) pack_at_scale(buffers, simple_bound(buffers), budget, found);
+    if (buffers.count() > kPlainListLimit && !done()) attempt(kOrders.back().name, sorted(buffers, time, kOrders.back()), false);
+    if (buffers.count() > kPlainListLimit && !done()) pack_at_scale(buffers, simple_bound(buffers), budget, found);
     for (const Order &order : kOrders) {
-        if (done() || (best.packed && within(100))) break;
+        if (done() || (best.packed && near_bound(100))) break;
         attempt(order.name, sorted(buffers, time, order), order.best_fit);
     }
     return best;

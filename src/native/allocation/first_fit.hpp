@@ -25,8 +25,8 @@ Greedy place_in_order(const Buffers &buffers, std::span<const std::int64_t> orde
 // Each buffer in turn at its lowest gap, -1 for those that would end past `capacity` there. None may be pinned.
 std::vector<std::int64_t> place_what_fits(const Buffers &buffers, std::span<const std::int64_t> order, std::int64_t capacity);
 
-// The same for buffers that must be apart from their neighbours, and from nobody else: those of buffer b are near[near_first[b] ..
-// near_first[b + 1]). Sections are not looked at. Time grows with the number of pairs.
+// Each buffer in turn at its lowest gap (or its tightest) apart from its neighbours, near[near_first[b] .. near_first[b + 1]) for buffer b.
+// Lifetimes are ignored. Time grows with the number of pairs.
 Greedy place_apart(const Buffers &buffers, std::span<const std::int64_t> near_first, std::span<const std::int64_t> near, std::span<const std::int64_t> order,
                    bool best_fit);
 

@@ -135,7 +135,7 @@ bool list_neighbours(Model &model, std::int64_t limit) {
     return true;
 }
 
-void link_twins(Model &model) {
+void link_identical(Model &model) {
     std::map<std::vector<std::int64_t>, std::int32_t> last;
     for (std::int32_t b = 0; b < model.count; ++b) {
         if (model.pin[b] >= 0) continue;
@@ -146,7 +146,7 @@ void link_twins(Model &model) {
         }
         const auto [at, fresh] = last.try_emplace(std::move(key), b);
         if (!fresh) {
-            model.twin[b] = at->second;
+            model.previous_identical[b] = at->second;
             at->second = b;
         }
     }
@@ -187,7 +187,7 @@ std::int64_t common_unit(const Buffers &buffers) {
     return unit;
 }
 
-Model make_model(const Buffers &buffers, bool preprocess, bool find_twins, std::int64_t pairs_limit) {
+Model make_model(const Buffers &buffers, bool preprocess, bool find_identical, std::int64_t pairs_limit) {
     Model model;
     model.unit = common_unit(buffers);
     for (std::int64_t b = 0; b < buffers.count(); ++b)
@@ -207,8 +207,8 @@ Model make_model(const Buffers &buffers, bool preprocess, bool find_twins, std::
         return model;
     }
     list_slots(model);
-    model.twin.assign(model.count, -1);
-    if (find_twins) link_twins(model);
+    model.previous_identical.assign(model.count, -1);
+    if (find_identical) link_identical(model);
     if (!list_neighbours(model, pairs_limit)) model.count = -1;
     return model;
 }

@@ -23,10 +23,10 @@ class Random {
     std::uint64_t state_;
 };
 
-// So many attempts go by pure orders.
-constexpr std::int64_t kPureTastes = 6;
+// The first attempts, as many as this, each follow one order of buffers without random noise.
+constexpr std::int64_t kUnperturbedAttempts = 6;
 
-// What the `attempt`-th search goes by: pure orders first, then perturbed ones, for ever.
-Taste taste_of_attempt(const Model &model, std::int64_t attempt, std::uint64_t seed);
+// The heuristic of the `attempt`-th search: orders without noise first, then perturbed ones, for ever.
+BranchingHeuristic heuristic_of_attempt(const Model &model, std::int64_t attempt, std::uint64_t seed);
 
 }  // namespace loadmaster::allocation

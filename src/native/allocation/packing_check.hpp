@@ -21,7 +21,7 @@ inline bool packing_holds(const std::int64_t *lower, const std::int64_t *upper, 
         highest = offset[i] + size[i] > highest ? offset[i] + size[i] : highest;
         bool clash = false;
         for (std::size_t j = 0; j < i; ++j) clash |= overlap(i, j);
-        // That counts empty ones, which are in nobody's way.
+        // That counts empty buffers too, which conflict with none.
         for (std::size_t j = 0; clash && j < i; ++j)
             if (overlap(i, j) && !empty(j)) return false;
     }

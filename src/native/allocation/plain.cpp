@@ -8,7 +8,8 @@ namespace loadmaster::allocation {
 
 namespace {
 
-constexpr std::size_t kShortest = 16;  // births between two pages of the living
+// Between two snapshots of the live set there are at least this many births.
+constexpr std::size_t kFewestBirthsPerSnapshot = 16;
 
 }  // namespace
 
@@ -38,12 +39,12 @@ Plain::Plain(const Buffers &buffers, bool backwards) {
     std::sort(deaths.begin(), deaths.end(), [&](std::int32_t a, std::int32_t b) { return std::tuple(end[a], a) < std::tuple(end[b], b); });
 }
 
-Company::Company(const Plain &plain) : plain_(plain), page_of_(plain.size.size()) {
+LiveIndex::LiveIndex(const Plain &plain) : plain_(plain), snapshot_of_(plain.size.size()) {
     born_.push_back(0);
     first_ = {0, 0};
     for (std::size_t i = 0; i < plain.births.size(); ++i) {
         const std::size_t written = first_.back() - first_[first_.size() - 2];
-        if (i - born_.back() >= std::max(written, kShortest)) {
+        if (i - born_.back() >= std::max(written, kFewestBirthsPerSnapshot)) {
             const std::int64_t now = plain.begin[plain.births[i]];
             const std::size_t last = first_[first_.size() - 2], end = first_.back();
             for (std::size_t k = last; k < end; ++k)
@@ -53,7 +54,7 @@ Company::Company(const Plain &plain) : plain_(plain), page_of_(plain.size.size()
             born_.push_back(i);
             first_.push_back(alive_.size());
         }
-        page_of_[plain.births[i]] = static_cast<std::int32_t>(born_.size()) - 1;
+        snapshot_of_[plain.births[i]] = static_cast<std::int32_t>(born_.size()) - 1;
     }
 }
 

@@ -19,26 +19,26 @@ struct Plain {
     std::vector<std::int32_t> births, deaths;               // in order of time; born together, larger ones first
 };
 
-// Who is alive at some time together with a buffer, without a list of pairs: the living are written down as often as twice as many buffers
-// were born as were written down last, so that memory grows with n.
-class Company {
+// Lists the buffers whose lifetimes overlap that of a given buffer, without storing pairs. Snapshots of the live set are kept at some births;
+// one is taken when as many buffers were born since the last snapshot as that one holds, so that memory grows with n.
+class LiveIndex {
   public:
-    explicit Company(const Plain &plain);
+    explicit LiveIndex(const Plain &plain);
     template <typename Visit>
-    void of(std::int32_t b, Visit visit) const {
+    void overlapping(std::int32_t b, Visit visit) const {
         const std::int64_t begin = plain_.begin[b], end = plain_.end[b];
-        const std::int32_t page = page_of_[b];
+        const std::int32_t snapshot = snapshot_of_[b];
         const auto meet = [&](std::int32_t other) {
             if (other != b && plain_.end[other] > begin) visit(other);
         };
-        for (std::size_t i = first_[page]; i < first_[page + 1]; ++i) meet(alive_[i]);
-        for (std::size_t i = born_[page]; i < plain_.births.size() && plain_.begin[plain_.births[i]] < end; ++i) meet(plain_.births[i]);
+        for (std::size_t i = first_[snapshot]; i < first_[snapshot + 1]; ++i) meet(alive_[i]);
+        for (std::size_t i = born_[snapshot]; i < plain_.births.size() && plain_.begin[plain_.births[i]] < end; ++i) meet(plain_.births[i]);
     }
 
   private:
     const Plain &plain_;
-    std::vector<std::size_t> born_, first_;  // of each page: births before it, and where its part of `alive_` starts
-    std::vector<std::int32_t> alive_, page_of_;
+    std::vector<std::size_t> born_, first_;  // for each snapshot: births before it, and where its part of `alive_` starts
+    std::vector<std::int32_t> alive_, snapshot_of_;
 };
 
 }  // namespace loadmaster::allocation

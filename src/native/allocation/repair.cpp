@@ -9,8 +9,12 @@ namespace loadmaster::allocation {
 
 namespace {
 
-constexpr double kHeavier = 1.5;
-constexpr std::size_t kTries = 100, kMostOut = 12;  // places tried for a buffer, and others to be put out there
+// The weight of a buffer grows by this factor each time it is placed, so that it is less likely to be ejected again.
+constexpr double kWeightGrowth = 1.5;
+// An ejection tries at most this many places for a buffer.
+constexpr std::size_t kPlacesTried = 100;
+// An ejection moves at most this many buffers out of the way.
+constexpr std::size_t kEjectionLimit = 12;
 
 struct Neighbour {
     std::int64_t low, high;
@@ -26,7 +30,7 @@ std::vector<std::int32_t> left_out(const Plain &plain, const std::vector<std::in
 
 class Repair {
   public:
-    Repair(const Plain &plain, const Company &company, std::vector<std::int64_t> &offset) : plain_(plain), company_(company), offset_(offset), weight_(plain.count()) {
+    Repair(const Plain &plain, const LiveIndex &live, std::vector<std::int64_t> &offset) : plain_(plain), live_(live), offset_(offset), weight_(plain.count()) {
         for (std::int32_t b = 0; b < plain.count(); ++b)
             weight_[b] = static_cast<double>(plain.size[b]) * (static_cast<double>(plain.end[b]) - static_cast<double>(plain.begin[b]));
     }
@@ -36,7 +40,7 @@ class Repair {
         while (!out.empty()) {
             const std::int32_t b = out.top();
             out.pop();
-            meet(b);
+            list_neighbours(b);
             work -= static_cast<std::int64_t>(near_.size()) + 1;
             if (work < 0 || !budget.look()) return false;
             const std::int64_t at = cheapest(b, ceiling);
@@ -44,15 +48,15 @@ class Repair {
             for (const Neighbour &other : near_)
                 if (other.low < at + plain_.size[b] && at < other.high) offset_[other.buffer] = -1, out.push(other.buffer);
             offset_[b] = at;
-            weight_[b] *= kHeavier;
+            weight_[b] *= kWeightGrowth;
         }
         return true;
     }
-    void squeeze_in(std::int64_t ceiling, std::int64_t &work, Budget &budget) {
+    void place_by_ejection(std::int64_t ceiling, std::int64_t &work, Budget &budget) {
         for (std::int32_t b : largest_first())
-            if (work >= 0 && budget.look()) squeeze(b, ceiling, true, work);
+            if (work >= 0 && budget.look()) place_or_eject(b, ceiling, true, work);
     }
-    bool top_up(std::int64_t &work, Budget &budget) {
+    bool place_at_lowest_gap(std::int64_t &work, Budget &budget) {
         for (std::int32_t b : largest_first()) {
             offset_[b] = lowest(b);
             work -= static_cast<std::int64_t>(near_.size()) + 1;
@@ -60,6 +64,7 @@ class Repair {
         }
         return true;
     }
+
   private:
     std::vector<std::int32_t> largest_first() const {
         std::vector<std::int32_t> out = left_out(plain_, offset_);
@@ -67,7 +72,7 @@ class Repair {
         return out;
     }
     std::int64_t lowest(std::int32_t b) {
-        meet(b);
+        list_neighbours(b);
         std::int64_t at = 0;
         for (const Neighbour &other : near_) {
             if (other.low >= at + plain_.size[b]) break;
@@ -76,19 +81,19 @@ class Repair {
         return at;
     }
 
-    // Into a gap, or where all those in the way find a gap elsewhere.
-    bool squeeze(std::int32_t b, std::int64_t ceiling, bool may_put_out, std::int64_t &work) {
+    // Places a buffer in a gap, or at a place from which all buffers in the way can be moved to gaps elsewhere.
+    bool place_or_eject(std::int32_t b, std::int64_t ceiling, bool may_eject, std::int64_t &work) {
         const std::int64_t gap = lowest(b);
         work -= static_cast<std::int64_t>(near_.size()) + 1;
         if (gap + plain_.size[b] <= ceiling) {
             move(b, gap);
             return true;
         }
-        if (!may_put_out || work < 0) return false;
+        if (!may_eject || work < 0) return false;
         cheapest(b, ceiling);
         std::vector<std::pair<double, std::int64_t>> places = std::move(places_);
         std::vector<Neighbour> near = near_;
-        const std::size_t tries = std::min(places.size(), kTries);
+        const std::size_t tries = std::min(places.size(), kPlacesTried);
         std::partial_sort(places.begin(), places.begin() + static_cast<std::ptrdiff_t>(tries), places.end());
         const std::size_t mark = moves_.size();
         bool settled = false;
@@ -97,11 +102,11 @@ class Repair {
             std::vector<std::int32_t> out;
             for (const Neighbour &other : near)
                 if (other.low < at + plain_.size[b] && at < other.high) out.push_back(other.buffer);
-            if (out.size() > kMostOut) continue;
+            if (out.size() > kEjectionLimit) continue;
             move(b, at);
             for (std::int32_t other : out) move(other, -1);
             std::sort(out.begin(), out.end(), [&](std::int32_t a, std::int32_t c) { return plain_.size[a] != plain_.size[c] ? plain_.size[a] > plain_.size[c] : a < c; });
-            settled = std::all_of(out.begin(), out.end(), [&](std::int32_t other) { return squeeze(other, ceiling, false, work); });
+            settled = std::all_of(out.begin(), out.end(), [&](std::int32_t other) { return place_or_eject(other, ceiling, false, work); });
             if (!settled) undo(mark);
         }
         return settled;
@@ -113,10 +118,10 @@ class Repair {
     void undo(std::size_t mark) {
         for (; moves_.size() > mark; moves_.pop_back()) offset_[moves_.back().first] = moves_.back().second;
     }
-    // Whoever is placed and alive together with a buffer, in order of address.
-    void meet(std::int32_t b) {
+    // Collects the placed buffers whose lifetimes overlap that of a buffer, in order of address.
+    void list_neighbours(std::int32_t b) {
         near_.clear();
-        company_.of(b, [&](std::int32_t other) {
+        live_.overlapping(b, [&](std::int32_t other) {
             if (offset_[other] >= 0) near_.push_back({offset_[other], offset_[other] + plain_.size[other], other});
         });
         std::sort(near_.begin(), near_.end(), [](const Neighbour &a, const Neighbour &c) { return a.low != c.low ? a.low < c.low : a.buffer < c.buffer; });
@@ -152,27 +157,27 @@ class Repair {
     }
 
     const Plain &plain_;
-    const Company &company_;
+    const LiveIndex &live_;
     std::vector<std::int64_t> &offset_;
     std::vector<double> weight_;
     std::vector<Neighbour> near_;
     std::vector<std::int32_t> tops_;
     std::vector<std::pair<double, std::int64_t>> places_;
-    std::vector<std::pair<std::int32_t, std::int64_t>> moves_;  // who moved, and from where
+    std::vector<std::pair<std::int32_t, std::int64_t>> moves_;  // buffers that were moved, and their offsets before
 };
 
 }  // namespace
 
-bool repair(const Plain &plain, const Company &company, std::vector<std::int64_t> &offset, std::int64_t ceiling, std::int64_t &work, Budget &budget) {
-    return Repair(plain, company, offset).run(ceiling, work, budget);
+bool repair(const Plain &plain, const LiveIndex &live, std::vector<std::int64_t> &offset, std::int64_t ceiling, std::int64_t &work, Budget &budget) {
+    return Repair(plain, live, offset).run(ceiling, work, budget);
 }
 
-void squeeze_in(const Plain &plain, const Company &company, std::vector<std::int64_t> &offset, std::int64_t ceiling, std::int64_t &work, Budget &budget) {
-    Repair(plain, company, offset).squeeze_in(ceiling, work, budget);
+void place_by_ejection(const Plain &plain, const LiveIndex &live, std::vector<std::int64_t> &offset, std::int64_t ceiling, std::int64_t &work, Budget &budget) {
+    Repair(plain, live, offset).place_by_ejection(ceiling, work, budget);
 }
 
-bool top_up(const Plain &plain, const Company &company, std::vector<std::int64_t> &offset, std::int64_t &work, Budget &budget) {
-    return Repair(plain, company, offset).top_up(work, budget);
+bool place_at_lowest_gap(const Plain &plain, const LiveIndex &live, std::vector<std::int64_t> &offset, std::int64_t &work, Budget &budget) {
+    return Repair(plain, live, offset).place_at_lowest_gap(work, budget);
 }
 
 }  // namespace loadmaster::allocation

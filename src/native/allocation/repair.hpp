@@ -1,4 +1,4 @@
-// Places for buffers that a packing left out.
+// Finds places for buffers that a packing left out.
 #pragma once
 
 #include "common/budget.hpp"
@@ -9,15 +9,16 @@
 
 namespace loadmaster::allocation {
 
-// Puts whoever has no offset (-1) below the ceiling, the largest first, where that puts out the least of others, which are then placed in
-// their turn. A buffer that was put in weighs more when it stands in the way again. Says whether all are in; not if the budget or
+// Places each buffer without an offset (-1) below the ceiling, the largest first, where the buffers in the way weigh least; those are ejected and
+// placed in their turn. A buffer weighs more each time it is placed. Returns whether all are placed; not if the budget or
 // `work`, the number of neighbours to look at, is spent first.
-bool repair(const Plain &plain, const Company &company, std::vector<std::int64_t> &offset, std::int64_t ceiling, std::int64_t &work, Budget &budget);
+bool repair(const Plain &plain, const LiveIndex &live, std::vector<std::int64_t> &offset, std::int64_t ceiling, std::int64_t &work, Budget &budget);
 
-// Puts each below the ceiling if it finds a gap, or a place where everybody in the way finds one elsewhere; else leaves it out.
-void squeeze_in(const Plain &plain, const Company &company, std::vector<std::int64_t> &offset, std::int64_t ceiling, std::int64_t &work, Budget &budget);
+// Places each buffer without an offset below the ceiling if there is a gap for it, or a place from which all buffers in the way can be ejected
+// to gaps elsewhere; else leaves it without an offset.
+void place_by_ejection(const Plain &plain, const LiveIndex &live, std::vector<std::int64_t> &offset, std::int64_t ceiling, std::int64_t &work, Budget &budget);
 
-// Puts them at their lowest gap, however high, the largest first; false if budget or work is spent first.
-bool top_up(const Plain &plain, const Company &company, std::vector<std::int64_t> &offset, std::int64_t &work, Budget &budget);
+// Places each buffer without an offset at its lowest gap, however high, the largest first; false if budget or work is spent first.
+bool place_at_lowest_gap(const Plain &plain, const LiveIndex &live, std::vector<std::int64_t> &offset, std::int64_t &work, Budget &budget);
 
 }  // namespace loadmaster::allocation

@@ -11,8 +11,10 @@ namespace loadmaster::allocation {
 
 namespace {
 
-constexpr std::int64_t kFirstNodes = 1000;  // of an attempt, times `luby` of the round
-constexpr std::int64_t kNobody = std::numeric_limits<std::int64_t>::max();
+// An attempt may take this many nodes, times the term of the Luby sequence for its round.
+constexpr std::int64_t kLubyUnitNodes = 1000;
+// No attempt of the round has found a packing or proven that there is none.
+constexpr std::int64_t kUnsettled = std::numeric_limits<std::int64_t>::max();
 
 // 1 1 2 1 1 2 4 ...: within a logarithm of the best restarts, whatever the distribution of search times (Luby, Sinclair, Zuckerman 1993).
 std::int64_t luby(std::int64_t i) {
@@ -30,14 +32,14 @@ Outcome Restarts::run(std::int64_t units, std::int64_t nodes) {
     std::vector<Attempt> round;
     for (std::int64_t tried = 0; left > 0 && !budget_.spent();) {
         round.clear();
-        // The first attempts go one by one: most problems are settled there, and what each learned serves the next.
-        const std::int64_t size = tried < kPureTastes ? 1 : kLanes;
+        // The first attempts run one by one: they settle most problems, and what each learns serves the next.
+        const std::int64_t size = tried < kUnperturbedAttempts ? 1 : kLanes;
         for (; static_cast<std::int64_t>(round.size()) < size && left > 0; ++tried, ++number) {
-            // A new capacity goes through the pure orders, then on from where the perturbed ones were left.
-            if (number == kPureTastes) number = std::max(number, perturbed_);
-            // The first of a round goes ever further: sooner or later one is through with all there is.
+            // A new capacity goes through the unperturbed orders, then continues where the perturbed ones stopped.
+            if (number == kUnperturbedAttempts) number = std::max(number, perturbed_);
+            // The first attempt of a round gets a growing budget, so that some attempt exhausts the search space in the end.
             const bool far = size > 1 && round.empty();
-            const std::int64_t limit = std::min(left, std::max(far ? given / 4 : 0, kFirstNodes * luby(tried / kPureTastes + 1)));
+            const std::int64_t limit = std::min(left, std::max(far ? given / 4 : 0, kLubyUnitNodes * luby(tried / kUnperturbedAttempts + 1)));
             round.push_back({number, limit});
             left -= limit;
             given += limit;
@@ -52,7 +54,7 @@ Outcome Restarts::run(std::int64_t units, std::int64_t nodes) {
 // The first attempt, by number, that settles the matter counts, and only the work up to there.
 Outcome Restarts::run_round(std::int64_t units, std::vector<Attempt> &round) {
     const auto size = static_cast<std::int64_t>(round.size());
-    std::atomic<std::int64_t> next = 0, settled = kNobody;
+    std::atomic<std::int64_t> next = 0, settled = kUnsettled;
     const auto work = [&](bool looks) {
         for (std::int64_t i; (i = next++) < size && i < settled.load();) try_out(units, round[i], i, settled, looks);
     };
@@ -74,7 +76,7 @@ Outcome Restarts::run_round(std::int64_t units, std::vector<Attempt> &round) {
 
 void Restarts::try_out(std::int64_t units, Attempt &attempt, std::int64_t place, std::atomic<std::int64_t> &settled, bool looks) {
     Allowance allowance(budget_, looks, attempt.limit, place, settled);
-    attempt.outcome = lane(place).run(units, taste_of_attempt(model_, attempt.number, settings_.seed), allowance);
+    attempt.outcome = lane(place).run(units, heuristic_of_attempt(model_, attempt.number, settings_.seed), allowance);
     attempt.nodes = allowance.nodes();
     if (attempt.outcome == Outcome::aborted) return;
     for (std::int64_t first = settled.load(); place < first && !settled.compare_exchange_weak(first, place);) {

@@ -1,4 +1,4 @@
-// Search after search for a packing within one capacity, each by another taste, in as many threads as may be.
+// Restarts of the exact search for a packing within one capacity, each with another heuristic, on one or more threads.
 #pragma once
 
 #include "common/budget.hpp"
@@ -18,15 +18,15 @@ class Restarts {
   public:
     Restarts(const Model &model, const Settings &settings, Budget &budget) : model_(model), settings_(settings), budget_(budget) {}
 
-    // Stops after `nodes` nodes. A capacity that is new gets the pure orders first; after that every attempt is new.
+    // Stops after `nodes` nodes. A new capacity is tried with the unperturbed orders first; after them no attempt is repeated.
     Outcome run(std::int64_t units, std::int64_t nodes);
 
-    // Of the attempt that solved it.
+    // Offsets in bytes, from the attempt that found a packing.
     std::vector<std::int64_t> offsets(const Buffers &buffers) const;
 
   private:
-    // Attempts take turns on a few searches, each of which learns from its own alone. So what an attempt does depends neither on how many
-    // threads there are nor on who is first.
+    // Attempts take turns on this many searches, each of which keeps only what its own attempts learned. So the work of an attempt depends
+    // neither on the number of threads nor on which of them ends first.
     static constexpr std::int64_t kLanes = 4;
     struct Attempt {
         std::int64_t number, limit;
@@ -42,7 +42,7 @@ class Restarts {
     const Settings settings_;
     Budget &budget_;
     std::array<std::unique_ptr<Search>, kLanes> lanes_;
-    std::int64_t solved_ = 0;  // the lane that did
+    std::int64_t solved_ = 0;  // the lane whose attempt found a packing
     std::int64_t perturbed_ = 0, last_units_ = -1;
 };
 

@@ -1,20 +1,25 @@
-// Inference rules of the exact search. Each only saves work: answers agree with any of them off.
+// The inference rules of the exact search. Each of them only saves work: answers agree with any of them switched off.
 #pragma once
-
-#include <cstdint>
 
 namespace loadmaster::allocation {
 
-enum Rule : std::int64_t {
-    kSections = 1,        // lowest place + unplaced total of a slot above the capacity: fail
-    kDominance = 2,       // no hole may stay below a buffer that would fit into it
-    kLevels = 4,          // nothing starts where nothing can hold it up: levels at which nothing could begin are passed over
-    kDecomposition = 8,   // parts that share no instant are solved apart
-    kTwins = 16,          // identical buffers take their offsets in the order of their indices
-    kMemory = 32,         // states that failed are remembered, over restarts too
-    kThroughout = 64,     // what is alive throughout a part goes on top of it
-    kPreprocessing = 128, // instants that another one dominates are dropped
-    kAllRules = 255,
+struct SearchRules {
+    // A branch fails if the lowest place in some slot and the unplaced bytes of that slot together exceed the capacity.
+    bool section_inference = true;
+    // A branch fails if it leaves a gap into which a buffer above it could be moved.
+    bool dominance = true;
+    // Offsets at which no buffer could rest on another one are skipped.
+    bool level_skipping = true;
+    // Groups of unplaced buffers that share no slot are solved one by one.
+    bool decomposition = true;
+    // Identical buffers take their offsets in the order of their indices.
+    bool symmetry_breaking = true;
+    // States from which no packing was found are remembered, over restarts too.
+    bool failed_states = true;
+    // Buffers alive throughout a subproblem are put on top of it.
+    bool spanning_buffers = true;
+    // Slots whose live set is part of another slot's live set are dropped before the search.
+    bool slot_reduction = true;
 };
 
 }  // namespace loadmaster::allocation

@@ -8,8 +8,10 @@ namespace loadmaster::allocation {
 
 namespace {
 
+// The lowest place of a buffer that is placed already: above every offset.
 constexpr std::int64_t kPlaced = std::int64_t{1} << 62;
-constexpr std::int32_t kFewest = 4;  // buffers for which a state is worth remembering
+// States of fewer unplaced buffers than this are not remembered, because solving them again is cheaper.
+constexpr std::int32_t kSmallestRemembered = 4;
 
 std::uint64_t mix(std::uint64_t x) {
     x = (x ^ (x >> 31)) * 0x7fb5d329728ea185ULL;
@@ -19,14 +21,14 @@ std::uint64_t mix(std::uint64_t x) {
 
 }  // namespace
 
-Search::Search(const Model &model, std::int64_t rules)
+Search::Search(const Model &model, const SearchRules &rules)
     : model_(model), rules_(rules), weight_(model.slots, 1.0), failed_(model.count) {
     for (std::int32_t b = 0; b < model_.count; ++b) {
-        valleys_apart_ &= model_.first[b + 1] - model_.first[b] == 1;
-        sinks_ &= model_.alignment[b] == 1 && model_.pin[b] < 0;
+        local_valleys_ &= model_.first[b + 1] - model_.first[b] == 1;
+        unaligned_ &= model_.alignment[b] == 1 && model_.pin[b] < 0;
     }
-    valleys_apart_ &= !model_.windows;
-    sinks_ &= !model_.windows;
+    local_valleys_ &= !model_.windows;
+    unaligned_ &= !model_.windows;
 }
 
 void Search::forget() {
@@ -52,7 +54,7 @@ bool Search::reset(Int capacity) {
         take(b, -1);
     }
     for (std::int32_t s = 0; s < model_.slots; ++s)
-        if (!refresh(s)) return false;
+        if (!update_floor(s)) return false;
     undo_.clear();
     return true;
 }
@@ -66,8 +68,8 @@ void Search::take(std::int32_t buffer, int sign) {
     for (std::int32_t s = model_.hull_begin[buffer]; s + 1 < model_.hull_end[buffer]; ++s) crossing_[s] -= sign;
 }
 
-// Look for the floor of a slot; false if what is to come does not fit above it.
-bool Search::refresh(std::int32_t slot) {
+// Computes the floor of a slot; false if the unplaced buffers of the slot do not fit above it.
+bool Search::update_floor(std::int32_t slot) {
     Int floor = kPlaced;
     std::int32_t witness = model_.slot_first[slot];
     for (std::int32_t k = witness; k < model_.slot_first[slot + 1]; ++k) {
@@ -79,21 +81,21 @@ bool Search::refresh(std::int32_t slot) {
     undo_.push_back({Undo::kFloor, slot, witness_[slot], floor_[slot]});
     floor_[slot] = floor;
     witness_[slot] = witness;
-    return floor == kPlaced || !has(kSections) || floor + unplaced_[slot] <= capacity_;
+    return floor == kPlaced || !rules_.section_inference || floor + unplaced_[slot] <= capacity_;
 }
 
-// Bring the floors up to date after lowest places have changed.
-bool Search::settle(const Part &part) {
+// Updates the floors after lowest places have changed; false if some slot can no longer hold its unplaced buffers.
+bool Search::update_floors(const Part &part) {
     for (std::int32_t s = std::max(touched_from_, part.slot_from); s < std::min(touched_to_, part.slot_to); ++s) {
         if (floor_[s] == kPlaced) continue;
         const std::int32_t k = witness_[s];
-        if (lowest_[model_.slot_buffer[k]] + model_.slot_low[k] != floor_[s] && !refresh(s)) return false;
+        if (lowest_[model_.slot_buffer[k]] + model_.slot_low[k] != floor_[s] && !update_floor(s)) return false;
     }
     return true;
 }
 
-// An unplaced buffer can start no lower than at `to`; false if that is too high for it.
-bool Search::lift(std::int32_t buffer, Int to) {
+// Raises the lowest place of an unplaced buffer to `to`, aligned; false if the buffer then ends past the capacity.
+bool Search::raise_lowest(std::int32_t buffer, Int to) {
     const Int raised = align_up(to, model_.alignment[buffer]);
     if (raised + model_.size[buffer] > capacity_ || model_.pin[buffer] >= 0) return false;
     undo_.push_back({Undo::kLowest, buffer, 0, lowest_[buffer]});
@@ -103,7 +105,7 @@ bool Search::lift(std::int32_t buffer, Int to) {
     return true;
 }
 
-// Put a buffer at its lowest place; false if what is to come no longer fits.
+// Places a buffer at its lowest place; false if the unplaced buffers no longer fit.
 bool Search::place(std::int32_t buffer, const Part &part) {
     const Int at = lowest_[buffer];
     offset_[buffer] = at;
@@ -119,28 +121,28 @@ bool Search::place(std::int32_t buffer, const Part &part) {
     touched_to_ = model_.hull_end[buffer];
     for (std::int64_t k = model_.near_first[buffer]; k < model_.near_first[buffer + 1]; ++k) {
         const Int above = at + model_.rise[k];
-        if (lowest_[model_.neighbour[k]] < above && !lift(model_.neighbour[k], above)) return false;
+        if (lowest_[model_.neighbour[k]] < above && !raise_lowest(model_.neighbour[k], above)) return false;
     }
-    return settle(part);
+    return update_floors(part);
 }
 
-// Nothing starts in the slot below `to`.
-bool Search::raise(std::int32_t slot, Int to, const Part &part) {
+// Decides that no buffer of the slot starts below `to`; false if the unplaced buffers then no longer fit, or dominance forbids it.
+bool Search::raise_floor(std::int32_t slot, Int to, const Part &part) {
     touched_from_ = slot;
     touched_to_ = slot + 1;
     for (std::int32_t k = model_.slot_first[slot]; k < model_.slot_first[slot + 1]; ++k) {
         const Int lowest = lowest_[model_.slot_buffer[k]];
-        if (lowest < kPlaced && lowest + model_.slot_low[k] < to && !lift(model_.slot_buffer[k], to - model_.slot_low[k])) return false;
+        if (lowest < kPlaced && lowest + model_.slot_low[k] < to && !raise_lowest(model_.slot_buffer[k], to - model_.slot_low[k])) return false;
     }
-    if (!settle(part)) return false;
-    if (!has(kDominance) || model_.windows || !leaves_hole(slot)) return true;
-    ++holes_;
+    if (!update_floors(part)) return false;
+    if (!rules_.dominance || model_.windows || !leaves_usable_gap(slot)) return true;
+    ++dominance_cuts_;
     return false;
 }
 
-// Whether some unplaced buffer in the slot would fit, whole, between what is placed and the floors. It could sink there from wherever it will
-// be, so this is not the packing with the smallest sum of offsets.
-bool Search::leaves_hole(std::int32_t slot) const {
+// Whether some unplaced buffer of the slot would fit, whole, between what is placed and the floors. It could be moved there from wherever it
+// will be placed, so that the packing would not be the one with the smallest sum of offsets.
+bool Search::leaves_usable_gap(std::int32_t slot) const {
     for (std::int32_t k = model_.slot_first[slot]; k < model_.slot_first[slot + 1]; ++k) {
         const std::int32_t b = model_.slot_buffer[k];
         if (lowest_[b] == kPlaced || model_.pin[b] >= 0 || top_[slot] + model_.size[b] > floor_[slot]) continue;
@@ -164,10 +166,10 @@ void Search::rewind(std::size_t mark) {
     }
 }
 
-// Where something in the slot could start next if nothing starts on its floor: where somebody's lowest place is, or on top of a
-// buffer that is still to come. That one is not in the slot itself, or it would start there first.
+// The next offset at which a buffer of the slot could start if none starts on the floor: the lowest place of one of them, or the top of an
+// unplaced buffer. The latter is not alive in the slot itself, or it would start there first.
 Search::Int Search::next_level(const Part &part, const Valley &valley) const {
-    if (!has(kLevels)) return valley.floor + 1;
+    if (!rules_.level_skipping) return valley.floor + 1;
     Int next = kPlaced;
     for (std::int32_t k = model_.slot_first[valley.slot]; k < model_.slot_first[valley.slot + 1]; ++k) {
         const Int at = lowest_[model_.slot_buffer[k]] + model_.slot_low[k];
@@ -175,7 +177,7 @@ Search::Int Search::next_level(const Part &part, const Valley &valley) const {
     }
     for (std::int32_t i = part.from; i < part.to; ++i) {
         const std::int32_t b = order_[i];
-        if (valleys_apart_) {
+        if (local_valleys_) {
             if (model_.hull_end[b] <= valley.from || model_.hull_begin[b] >= valley.to) continue;
             if (model_.hull_begin[b] <= valley.slot && valley.slot < model_.hull_end[b]) continue;
         }
@@ -191,27 +193,27 @@ Search::Int Search::lowest_floor(const Part &part) const {
     return *std::min_element(floor_.begin() + part.slot_from, floor_.begin() + part.slot_to);
 }
 
-// The first slot of the valley that each slot is in, or -1. Where buffers have gaps, what is below a buffer in one of its lifetimes may
-// still be open when it is high up in another one: then only the lowest slots of all will do.
+// Notes for each slot the first slot of the valley that it is in, or -1. Where a buffer has gaps, the bytes below it may still be open in
+// one of its lifetimes when it is high up in another one: then only the lowest slots of all are valleys.
 void Search::mark_valleys(const Part &part) {
-    const Int lowest = valleys_apart_ ? 0 : lowest_floor(part);
+    const Int lowest = local_valleys_ ? 0 : lowest_floor(part);
     for (std::int32_t from = part.slot_from, to = 0; from < part.slot_to; from = to) {
         const Int floor = floor_[from];
         for (to = from + 1; to < part.slot_to && floor_[to] == floor;) ++to;
         const bool deep = (from == part.slot_from || floor_[from - 1] > floor) && (to == part.slot_to || floor_[to] > floor);
-        const bool valley = floor < kPlaced && (valleys_apart_ ? deep : floor == lowest);
+        const bool valley = floor < kPlaced && (local_valleys_ ? deep : floor == lowest);
         std::fill(valley_.begin() + from, valley_.begin() + to, valley ? from : -1);
     }
 }
 
-// How the number of candidates changes from slot to slot.
+// Computes how the number of candidates changes from slot to slot.
 void Search::count_candidates(const Part &part) {
     std::fill(change_.begin() + part.slot_from, change_.begin() + part.slot_to + 1, 0);
     for (std::int32_t i = part.from; i < part.to; ++i) {
         const std::int32_t b = order_[i];
         for (std::int32_t j = model_.first[b]; j < model_.first[b + 1]; ++j) {
             const Span &span = model_.spans[j];
-            if (valley_[span.begin] < 0 || floor_[span.begin] != lowest_[b] + span.low || twin_first(b)) continue;
+            if (valley_[span.begin] < 0 || floor_[span.begin] != lowest_[b] + span.low || waits_for_identical(b)) continue;
             ++change_[span.begin];
             --change_[span.end];
         }
@@ -224,7 +226,7 @@ Search::Valley Search::choose(const Part &part) {
     Valley best;
     double least = std::numeric_limits<double>::infinity();
     std::int32_t candidates = 0;
-    const double per_unit = taste_->slack / static_cast<double>(model_.load);
+    const double per_unit = heuristic_->slack_weight / static_cast<double>(model_.load);
     for (std::int32_t s = part.slot_from; s < part.slot_to; ++s) {
         candidates += change_[s];
         if (valley_[s] < 0) continue;
@@ -237,14 +239,18 @@ Search::Valley Search::choose(const Part &part) {
     return best;
 }
 
-bool Search::twin_first(std::int32_t buffer) const { return model_.twin[buffer] >= 0 && lowest_[model_.twin[buffer]] < kPlaced; }
+// Whether an identical buffer of lower index is still unplaced, which then comes first.
+bool Search::waits_for_identical(std::int32_t buffer) const {
+    const std::int32_t previous = model_.previous_identical[buffer];
+    return previous >= 0 && lowest_[previous] < kPlaced;
+}
 
-// Puts on `candidates_` who may start on the floor of the slot.
+// Appends to `candidates_` the buffers that may start on the floor of the slot.
 void Search::list_candidates(const Valley &valley) {
     const std::size_t from = candidates_.size();
     for (std::int32_t k = model_.slot_first[valley.slot]; k < model_.slot_first[valley.slot + 1]; ++k) {
         const std::int32_t b = model_.slot_buffer[k];
-        if (lowest_[b] + model_.slot_low[k] == valley.floor && !twin_first(b)) candidates_.push_back({taste_->rank[b], b});
+        if (lowest_[b] + model_.slot_low[k] == valley.floor && !waits_for_identical(b)) candidates_.push_back({heuristic_->tie_break_rank[b], b});
     }
     std::sort(candidates_.begin() + static_cast<std::ptrdiff_t>(from), candidates_.end(), [](const Candidate &a, const Candidate &b) { return a.rank < b.rank; });
 }
@@ -252,8 +258,8 @@ void Search::list_candidates(const Valley &valley) {
 std::uint64_t Search::key_of(const Part &part, Int base) const {
     std::uint64_t key = static_cast<std::uint64_t>(part.to - part.from);
     for (std::int32_t i = part.from; i < part.to; ++i) {
-        const auto who = static_cast<std::uint64_t>(order_[i]);
-        key += mix(static_cast<std::uint64_t>(lowest_[order_[i]] - base) * 0x9e3779b97f4a7c15ULL + who);
+        const auto buffer = static_cast<std::uint64_t>(order_[i]);
+        key += mix(static_cast<std::uint64_t>(lowest_[order_[i]] - base) * 0x9e3779b97f4a7c15ULL + buffer);
     }
     return key;
 }
@@ -284,19 +290,19 @@ Outcome Search::solve(const Part &part) {
         if (!allowance_->spend()) outcome = Outcome::aborted;
         capacity_ = part.capacity;
         const Int next = next_level(part, valley);
-        if ((has(kSections) && next + unplaced_[valley.slot] > capacity_) || !raise(valley.slot, next, part)) break;
+        if ((rules_.section_inference && next + unplaced_[valley.slot] > capacity_) || !raise_floor(valley.slot, next, part)) break;
     }
     for (; levels_.size() > lowest; levels_.pop_back())
         if (outcome == Outcome::failed) leave_level(part);
     return outcome;
 }
 
-// Where nothing starts on the floor of one slot after another, each level of floors is a state of its own. False if it is known to fail.
+// Where no buffer starts on the floor of one slot after another, each level of floors is a state of its own. False if that is known to fail.
 bool Search::enter_level(const Part &part) {
     capacity_ = part.capacity;
-    Level level{undo_.size(), 0, 0, holes_};
-    if (has(kMemory) && part.to - part.from >= kFewest) {
-        level.base = sinks_ ? lowest_floor(part) : 0;
+    Level level{undo_.size(), 0, 0, dominance_cuts_};
+    if (rules_.failed_states && part.to - part.from >= kSmallestRemembered) {
+        level.base = unaligned_ ? lowest_floor(part) : 0;
         level.key = key_of(part, level.base);
         if (known_to_fail(part, level.key, level.base)) return false;
     }
@@ -307,8 +313,9 @@ bool Search::enter_level(const Part &part) {
 void Search::leave_level(const Part &part) {
     const Level &level = levels_.back();
     rewind(level.mark);
-    // Where a hole was to blame, another way to the same state may have none.
-    if (has(kMemory) && part.to - part.from >= kFewest && holes_ == level.holes) remember(part, level.key, level.base);
+    // If dominance cut off a branch, the state may have a packing when it is reached in another order.
+    const bool complete = dominance_cuts_ == level.dominance_cuts;
+    if (rules_.failed_states && part.to - part.from >= kSmallestRemembered && complete) remember(part, level.key, level.base);
 }
 
 Outcome Search::try_candidates(const Part &part, const Valley &valley) {
@@ -325,7 +332,7 @@ Outcome Search::try_candidates(const Part &part, const Valley &valley) {
             const Outcome outcome = solve_rest({part.from + 1, part.to, part.slot_from, part.slot_to, part.capacity}, b);
             if (outcome != Outcome::failed) return outcome;
         } else {
-            weight_[valley.slot] += taste_->blame;
+            weight_[valley.slot] += heuristic_->failure_weight;
         }
         take(b, -1);
         rewind(before);
@@ -334,14 +341,14 @@ Outcome Search::try_candidates(const Part &part, const Valley &valley) {
     return Outcome::failed;
 }
 
-// What is left of a part once a buffer is placed, or all of it with placed < 0.
+// Solves what is left of a part after a buffer was placed; with placed < 0, all of it.
 Outcome Search::solve_rest(Part part, std::int32_t placed) {
     if (part.from == part.to) return Outcome::solved;
-    if (has(kDecomposition) && falls_apart(part, placed)) return solve_apart(part);
-    return has(kThroughout) && sinks_ ? solve_throughout(part) : solve(part);
+    if (rules_.decomposition && splits(part, placed)) return solve_components(part);
+    return rules_.spanning_buffers && unaligned_ ? solve_below_spanning(part) : solve(part);
 }
 
-bool Search::falls_apart(const Part &part, std::int32_t placed) const {
+bool Search::splits(const Part &part, std::int32_t placed) const {
     if (placed < 0) return true;
     const std::int32_t before = model_.hull_begin[placed] - 1;
     if (before >= part.slot_from && crossing_[before] == 0) return true;
@@ -350,7 +357,7 @@ bool Search::falls_apart(const Part &part, std::int32_t placed) const {
     return false;
 }
 
-Outcome Search::solve_apart(const Part &part) {
+Outcome Search::solve_components(const Part &part) {
     std::sort(order_.begin() + part.from, order_.begin() + part.to, [&](std::int32_t a, std::int32_t b) {
         return model_.hull_begin[a] != model_.hull_begin[b] ? model_.hull_begin[a] < model_.hull_begin[b] : a < b;
     });
@@ -363,20 +370,21 @@ Outcome Search::solve_apart(const Part &part) {
         parts_.back().to = i + 1;
         parts_.back().slot_to = reach;
     }
-    // The smallest first: a part that fails spares the others.
+    // The smallest first: if a part fails, the others need not be tried.
     const std::size_t end = parts_.size();
     std::sort(parts_.begin() + static_cast<std::ptrdiff_t>(first), parts_.end(), [](const Part &a, const Part &b) {
         return a.to - a.from != b.to - b.from ? a.to - a.from < b.to - b.from : a.from < b.from;
     });
     Outcome outcome = Outcome::solved;
     for (std::size_t i = first; i < end && outcome == Outcome::solved; ++i)
-        outcome = has(kThroughout) && sinks_ ? solve_throughout(parts_[i]) : solve(Part(parts_[i]));
+        outcome = rules_.spanning_buffers && unaligned_ ? solve_below_spanning(parts_[i]) : solve(Part(parts_[i]));
     parts_.resize(first);
     return outcome;
 }
 
-// A buffer alive throughout a part parts what is below it from what is above: the upper half can sink by its size, and it can go on top.
-Outcome Search::solve_throughout(Part part) {
+// A buffer alive throughout a part separates what is below it from what is above. The upper half can be moved down by its size, and the buffer
+// can be put on top of everything.
+Outcome Search::solve_below_spanning(Part part) {
     const std::int32_t from = part.from;
     for (std::int32_t i = from; i < part.to; ++i) {
         const std::int32_t b = order_[i];
@@ -399,8 +407,8 @@ Outcome Search::solve_throughout(Part part) {
     touched_from_ = part.slot_from;
     touched_to_ = part.slot_to;
     const auto fits = [&](std::int32_t b) { return lowest_[b] + model_.size[b] <= capacity_; };
-    holds = holds && settle(part) && std::all_of(order_.begin() + part.from, order_.begin() + part.to, fits);
-    // The sum of offsets is another one now: holes that were left before prove nothing any more.
+    holds = holds && update_floors(part) && std::all_of(order_.begin() + part.from, order_.begin() + part.to, fits);
+    // The sum of offsets changes here, so that gaps left earlier no longer justify a cut by dominance.
     for (std::int32_t s = part.slot_from; s < part.slot_to; ++s) {
         undo_.push_back({Undo::kTop, s, 0, top_[s]});
         top_[s] = floor_[s];
@@ -412,8 +420,8 @@ Outcome Search::solve_throughout(Part part) {
     return Outcome::failed;
 }
 
-Outcome Search::run(std::int64_t capacity, const Taste &taste, Allowance &allowance) {
-    taste_ = &taste;
+Outcome Search::run(std::int64_t capacity, const BranchingHeuristic &heuristic, Allowance &allowance) {
+    heuristic_ = &heuristic;
     allowance_ = &allowance;
     if (!reset(capacity)) return Outcome::failed;
     return solve_rest({0, model_.count, 0, model_.slots, capacity}, -1);

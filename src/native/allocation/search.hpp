@@ -21,27 +21,30 @@ namespace loadmaster::allocation {
 
 enum class Outcome { failed, solved, aborted };
 
-// What a search tries first. It finds all there is with any of them.
-struct Taste {
-    std::vector<std::int32_t> rank;  // of buffers that could start at the same place; identical ones in the order of their indices
-    double slack = 100;              // candidates that as much slack as the whole load counts for
-    double blame = 0.03;             // what a failure adds to the weight of the slot where it was met
+// How a search chooses where to branch and what to try first. It is complete with any of them.
+struct BranchingHeuristic {
+    // Of the buffers that could start at the same place, the one of the lowest rank is tried first. Identical buffers rank by index.
+    std::vector<std::int32_t> tie_break_rank;
+    // A slot with as much slack as the whole load is as unattractive as one with this many more candidates.
+    double slack_weight = 100;
+    // A branch that fails adds this to the weight of its slot, so that the search returns there sooner.
+    double failure_weight = 0.03;
 };
 
 class Search {
   public:
-    Search(const Model &model, std::int64_t rules);
+    Search(const Model &model, const SearchRules &rules);
 
     // Find a packing whose peak is at most `capacity` units, until the allowance is spent.
-    Outcome run(std::int64_t capacity, const Taste &taste, Allowance &allowance);
-    // Forget what earlier runs learned.
+    Outcome run(std::int64_t capacity, const BranchingHeuristic &heuristic, Allowance &allowance);
+    // Drop the weights and the failed states of earlier runs.
     void forget();
 
     const std::vector<std::int64_t> &offsets() const { return offset_; }
 
   private:
     using Int = std::int64_t;
-    struct Part {  // unplaced buffers order_[from .. to), alive in slots [slot_from, slot_to) only
+    struct Part {  // a subproblem: the unplaced buffers order_[from .. to), which are alive in slots [slot_from, slot_to) only
         std::int32_t from, to, slot_from, slot_to;
         Int capacity;
     };
@@ -56,7 +59,7 @@ class Search {
         std::size_t mark;  // of what to undo
         std::uint64_t key;
         Int base;
-        std::int64_t holes;
+        std::int64_t dominance_cuts;
     };
     struct Undo {
         enum Kind : std::int32_t { kLowest, kFloor, kTop } kind;
@@ -64,47 +67,46 @@ class Search {
         Int value;
     };
 
-    bool has(Rule rule) const { return (rules_ & rule) != 0; }
     bool reset(Int capacity);
     Outcome solve(const Part &part);
     bool enter_level(const Part &part);
     void leave_level(const Part &part);
     Outcome try_candidates(const Part &part, const Valley &valley);
     Outcome solve_rest(Part part, std::int32_t placed);
-    Outcome solve_apart(const Part &part);
-    Outcome solve_throughout(Part part);
-    bool falls_apart(const Part &part, std::int32_t placed) const;
+    Outcome solve_components(const Part &part);
+    Outcome solve_below_spanning(Part part);
+    bool splits(const Part &part, std::int32_t placed) const;
     Valley choose(const Part &part);
     void mark_valleys(const Part &part);
     void count_candidates(const Part &part);
     void list_candidates(const Valley &valley);
     bool place(std::int32_t buffer, const Part &part);
-    bool raise(std::int32_t slot, Int to, const Part &part);
+    bool raise_floor(std::int32_t slot, Int to, const Part &part);
     Int next_level(const Part &part, const Valley &valley) const;
-    bool leaves_hole(std::int32_t slot) const;
+    bool leaves_usable_gap(std::int32_t slot) const;
     void take(std::int32_t buffer, int sign);
-    bool lift(std::int32_t buffer, Int to);
-    bool settle(const Part &part);
-    bool refresh(std::int32_t slot);
+    bool raise_lowest(std::int32_t buffer, Int to);
+    bool update_floors(const Part &part);
+    bool update_floor(std::int32_t slot);
     void rewind(std::size_t mark);
     Int lowest_floor(const Part &part) const;
     std::uint64_t key_of(const Part &part, Int base) const;
     bool known_to_fail(const Part &part, std::uint64_t key, Int base) const;
     void remember(const Part &part, std::uint64_t key, Int base);
-    bool twin_first(std::int32_t buffer) const;
+    bool waits_for_identical(std::int32_t buffer) const;
 
     const Model &model_;
-    const std::int64_t rules_;
-    bool valleys_apart_ = true;  // every buffer is alive without a gap, so that valleys can be told apart
-    bool sinks_ = true;          // buffers can move by any number of units: no alignment, no pins, no windows
+    const SearchRules rules_;
+    bool local_valleys_ = true;  // no buffer has gaps or windows, so that every valley is a complete choice, not only the lowest one
+    bool unaligned_ = true;      // no buffer has an alignment, a pin or windows, so that each can move by any number of units
     Allowance *allowance_ = nullptr;
-    const Taste *taste_ = nullptr;
+    const BranchingHeuristic *heuristic_ = nullptr;
     Int capacity_ = 0;  // of the part at hand
     std::vector<Int> offset_;
     std::vector<Int> lowest_;             // lowest place of each unplaced buffer above what is placed; kPlaced once placed
     std::vector<Int> unplaced_, floor_;   // of each slot: units still to come, and where the first of them could start
     std::vector<Int> top_;                // of what is placed in each slot
-    std::vector<std::int32_t> witness_;   // index in slot_buffer of whom the floor is for
+    std::vector<std::int32_t> witness_;   // the buffer, as an index in slot_buffer, whose lowest place is the floor
     std::vector<std::int32_t> crossing_;  // unplaced buffers alive on both sides of the border after each slot
     std::vector<std::int32_t> order_, valley_, change_;
     std::vector<double> weight_;
@@ -113,7 +115,7 @@ class Search {
     std::vector<Level> levels_;
     std::vector<Part> parts_;
     std::int32_t touched_from_ = 0, touched_to_ = 0;  // slots whose floors may have changed
-    std::int64_t holes_ = 0;                          // branches that were left because of a hole
+    std::int64_t dominance_cuts_ = 0;                 // branches that dominance cut off
     FailedStates failed_;
 };
 

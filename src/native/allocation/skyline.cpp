@@ -7,13 +7,14 @@ namespace loadmaster::allocation {
 
 namespace {
 
-constexpr std::size_t kMostCells = 16'000'000;
+// With more cells than this, the propagator only checks the buffers that overlap the last placement.
+constexpr std::size_t kCellLimit = 16'000'000;
 
 }  // namespace
 
 Skyline::Skyline(const Buffers &buffers, const Timeline &timeline, Int capacity)
     : buffers_(buffers), timeline_(timeline), capacity_(capacity), lowest_(buffers.count(), 0), level_(buffers.count(), kAbsent),
-      head_(buffers.count(), -1), done_(timeline.slots(), 0), dirty_(timeline.slots() + 1, 0) {
+      head_(buffers.count(), -1), completion_(timeline.slots(), 0), dirty_(timeline.slots() + 1, 0) {
     for (std::int32_t b = 0; b < buffers.count(); ++b) {
         if (timeline.sections(b).empty()) continue;
         level_[b] = buffers.pin[b] >= 0 ? kPinned : kWaiting;
@@ -48,7 +49,7 @@ void Skyline::index_sections() {
 void Skyline::list_cells() {
     std::size_t count = 0;
     for (const Section &s : sections_) count += static_cast<std::size_t>(s.end - s.begin);
-    if (count > kMostCells) return;
+    if (count > kCellLimit) return;
     first_cell_.assign(timeline_.slots() + 1, 0);
     for (const Section &s : sections_)
         for (std::int32_t slot = s.begin; slot < s.end; ++slot) ++first_cell_[slot + 1];
@@ -82,7 +83,7 @@ Skyline::Int Skyline::clear_of_pins(std::int32_t buffer, Int at) const {
     return at;
 }
 
-// False if the buffer no longer fits.
+// Raises the lowest offset of a buffer; false if the buffer no longer fits.
 bool Skyline::raise(std::int32_t buffer, Int at) {
     at = clear_of_pins(buffer, at);
     trail_.push_back({buffer, depth() - 1, head_[buffer], lowest_[buffer]});
@@ -91,8 +92,8 @@ bool Skyline::raise(std::int32_t buffer, Int at) {
     return at + buffers_.size[buffer] <= capacity_;
 }
 
-// Adds the earliest placement that lifts a buffer to at least `threshold`, if any was needed for that.
-void Skyline::blame(std::int32_t buffer, Int threshold) {
+// Adds to the conflict the earliest placement that raised a buffer to at least `threshold`, if any was needed for that.
+void Skyline::explain_raise(std::int32_t buffer, Int threshold) {
     std::int32_t level = -1;
     for (std::int32_t at = head_[buffer]; at >= 0 && level_[buffer] == kWaiting; at = trail_[at].before) {
         level = trail_[at].level;
@@ -102,17 +103,17 @@ void Skyline::blame(std::int32_t buffer, Int threshold) {
     if (level >= 0) conflict_.levels.push_back(level);
 }
 
-void Skyline::settle() {
+void Skyline::sort_conflict() {
     std::sort(conflict_.levels.begin(), conflict_.levels.end());
     conflict_.levels.erase(std::unique(conflict_.levels.begin(), conflict_.levels.end()), conflict_.levels.end());
 }
 
 Skyline::Int Skyline::release(const Cell &cell) const {
-    return level_[cell.buffer] >= 0 ? kGone : lowest_[cell.buffer] + cell.low;
+    return level_[cell.buffer] >= 0 ? kNeverReleased : lowest_[cell.buffer] + cell.low;
 }
 
-// Whether all that waits for a slot is through in time; done_[slot] says when.
-bool Skyline::holds(std::int32_t slot) {
+// Whether the slot gets through its unplaced buffers below the capacity; sets completion_[slot].
+bool Skyline::slot_feasible(std::int32_t slot) {
     Cell *const first = cells_.data() + first_cell_[slot], *const last = cells_.data() + first_cell_[slot + 1];
     for (Cell *at = first; at < last; ++at) {
         const Cell moving = *at;
@@ -125,26 +126,26 @@ bool Skyline::holds(std::int32_t slot) {
     const Cell *since = first;
     for (const Cell *at = first; at < last; ++at) {
         const Int from = release(*at);
-        if (from == kGone) break;
+        if (from == kNeverReleased) break;
         if (from > now) since = at, now = from;
         now += at->bytes;
         if (now <= capacity_) continue;
-        done_[slot] = capacity_ + 1;
+        completion_[slot] = capacity_ + 1;
         Int bytes = 0;
         for (const Cell *each = since; each <= at; ++each) bytes += each->bytes;
-        for (const Cell *each = since; each <= at; ++each) blame(each->buffer, capacity_ - bytes + 1 - each->low);
+        for (const Cell *each = since; each <= at; ++each) explain_raise(each->buffer, capacity_ - bytes + 1 - each->low);
         return false;
     }
     // Undoing the last placement must leave a bound, too.
-    done_[slot] = placed_.empty() ? now : std::max(now, lowest_[placed_.back()] + buffers_.size[placed_.back()]);
+    completion_[slot] = placed_.empty() ? now : std::max(now, lowest_[placed_.back()] + buffers_.size[placed_.back()]);
     return true;
 }
 
-bool Skyline::hopeful(bool propagate) {
+bool Skyline::root_feasible(bool propagate) {
     for (std::int32_t b = 0; b < buffers_.count(); ++b)
         if (level_[b] != kAbsent && lowest_[b] + buffers_.size[b] > capacity_) return false;
     for (std::int32_t slot = 0; propagate && !first_cell_.empty() && slot < timeline_.slots(); ++slot)
-        if (!holds(slot)) return false;
+        if (!slot_feasible(slot)) return false;
     return true;
 }
 
@@ -153,7 +154,7 @@ bool Skyline::place(std::int32_t buffer, Int at, bool propagate) {
     conflict_.victim = -1;
     if (at + buffers_.size[buffer] > capacity_) {
         conflict_.victim = buffer;
-        blame(buffer, capacity_ - buffers_.size[buffer] + 1);
+        explain_raise(buffer, capacity_ - buffers_.size[buffer] + 1);
         return false;
     }
     level_[buffer] = depth();
@@ -183,17 +184,17 @@ bool Skyline::place(std::int32_t buffer, Int at, bool propagate) {
             for (const Section &theirs : timeline_.sections(other)) mark(theirs.begin, theirs.end);
         });
     }
-    if (!fine) blame(conflict_.victim, capacity_ - buffers_.size[conflict_.victim] + 1);
+    if (!fine) explain_raise(conflict_.victim, capacity_ - buffers_.size[conflict_.victim] + 1);
     std::int32_t open = 0;
     for (std::int32_t slot = begin; slot <= end; ++slot) {
         open += dirty_[slot];
         dirty_[slot] = 0;
         if (open == 0 || !fine || !propagate || first_cell_.empty()) continue;
-        done_[slot] += most;  // nothing was raised by more
-        if (done_[slot] > capacity_) fine = holds(slot);
+        completion_[slot] += most;  // nothing was raised by more
+        if (completion_[slot] > capacity_) fine = slot_feasible(slot);
     }
     if (fine) return true;
-    settle();
+    sort_conflict();
     undo();
     return false;
 }

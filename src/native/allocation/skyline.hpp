@@ -27,8 +27,8 @@ class Skyline {
 
     Skyline(const Buffers &buffers, const Timeline &timeline, Int capacity);
 
-    // False if not even the empty skyline holds everything.
-    bool hopeful(bool propagate);
+    // False if the propagator shows, before anything is placed, that there is no packing.
+    bool root_feasible(bool propagate);
     // Puts a buffer at its lowest offset, or higher. False, with `conflict` set and nothing changed, if that cannot end well.
     bool place(std::int32_t buffer, bool propagate) { return place(buffer, lowest_[buffer], propagate); }
     bool place(std::int32_t buffer, Int at, bool propagate);
@@ -58,7 +58,7 @@ class Skyline {
 
   private:
     static constexpr std::int32_t kWaiting = -1, kPinned = -2, kAbsent = -3, kBlock = 64;
-    static constexpr Int kGone = std::numeric_limits<Int>::max();
+    static constexpr Int kNeverReleased = std::numeric_limits<Int>::max();
     struct Raise {  // of a buffer's lowest offset; raises of one buffer are linked backwards
         std::int32_t buffer, level, before;
         Int lowest;  // until then
@@ -76,10 +76,9 @@ class Skyline {
     void list_cells();
     Int clear_of_pins(std::int32_t buffer, Int at) const;
     bool raise(std::int32_t buffer, Int at);
-    bool holds(std::int32_t slot);
-    void blame(std::int32_t buffer, Int threshold);
-    void roll_back(std::size_t mark);
-    void settle();
+    bool slot_feasible(std::int32_t slot);
+    void explain_raise(std::int32_t buffer, Int threshold);
+    void sort_conflict();
     Int release(const Cell &cell) const;
 
     const Buffers buffers_;
@@ -96,7 +95,7 @@ class Skyline {
     std::vector<Raise> trail_;
     std::vector<std::size_t> marks_;
     std::vector<std::int32_t> placed_;
-    std::vector<Int> done_;            // when each slot is through at the latest, here and wherever the search goes back to
+    std::vector<Int> completion_;      // an upper bound on when each slot is through, valid at every level that the search goes back to
     std::vector<std::int32_t> dirty_;  // +1 where a stretch of slots to look at begins, -1 where it ends
     std::int32_t dirty_begin_ = 0, dirty_end_ = 0;
     Conflict conflict_;

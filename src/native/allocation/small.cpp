@@ -2,7 +2,6 @@
 
 #include "allocation/model.hpp"
 #include "allocation/orders.hpp"
-#include "allocation/rules.hpp"
 #include "allocation/search.hpp"
 
 #include <algorithm>
@@ -15,10 +14,10 @@ namespace loadmaster::allocation {
 
 namespace {
 
-constexpr std::int64_t kNodesPerAttempt = 500;
-constexpr std::int64_t kAttempts = 4;
+// The search at the load bound makes this many attempts, of this many nodes each.
+constexpr std::int64_t kAttempts = 4, kNodesPerAttempt = 500;
 
-struct Plain {
+struct Item {
     std::int64_t lower, upper, size;
     std::int32_t buffer;
     double contention, key;
@@ -28,11 +27,11 @@ struct Placed {
     std::int64_t low, high, lower, upper;
 };
 
-// The load bound; on the way, of every buffer, the highest load during its lifetime.
-std::int64_t find_contention(std::vector<Plain> &items) {
+// Returns the load bound, and sets the contention of each item: the highest load during its lifetime.
+std::int64_t find_contention(std::vector<Item> &items) {
     std::vector<std::int64_t> instants;
     instants.reserve(items.size());
-    for (const Plain &item : items) instants.push_back(item.lower);
+    for (const Item &item : items) instants.push_back(item.lower);
     std::sort(instants.begin(), instants.end());
     instants.erase(std::unique(instants.begin(), instants.end()), instants.end());
     // Loads only rise where something starts.
@@ -53,10 +52,10 @@ std::int64_t find_contention(std::vector<Plain> &items) {
 }
 
 // First fit in the order of the items; gives up above `limit`.
-std::int64_t place_all(const std::vector<Plain> &items, std::vector<Placed> &placed, std::vector<std::int64_t> &offset, std::int64_t limit) {
+std::int64_t place_all(const std::vector<Item> &items, std::vector<Placed> &placed, std::vector<std::int64_t> &offset, std::int64_t limit) {
     std::int64_t peak = 0;
     placed.clear();
-    for (const Plain &item : items) {
+    for (const Item &item : items) {
         std::int64_t at = 0;
         for (const Placed &other : placed) {
             if (other.lower >= item.upper || item.lower >= other.upper || other.high <= at) continue;
@@ -73,38 +72,39 @@ std::int64_t place_all(const std::vector<Plain> &items, std::vector<Placed> &pla
     return peak;
 }
 
-void try_orders(std::vector<Plain> &items, Small &best) {
+void try_orders(std::vector<Item> &items, Small &best) {
     std::vector<std::int64_t> offset = best.offset;
     std::vector<Placed> placed;
     placed.reserve(items.size());
     const auto attempt = [&](auto key) {
         if (best.peak == best.bound) return;
-        for (Plain &item : items) item.key = key(item);
-        std::sort(items.begin(), items.end(), [](const Plain &a, const Plain &b) { return a.key != b.key ? a.key > b.key : a.buffer < b.buffer; });
+        for (Item &item : items) item.key = key(item);
+        std::sort(items.begin(), items.end(), [](const Item &a, const Item &b) { return a.key != b.key ? a.key > b.key : a.buffer < b.buffer; });
         const std::int64_t peak = place_all(items, placed, offset, best.peak - 1);
         if (peak < best.peak) best.peak = peak, best.offset = offset;
     };
     // Where the load is highest there is least room for mistakes.
-    const auto length = [](const Plain &item) { return static_cast<double>(item.upper) - static_cast<double>(item.lower); };
+    const auto length = [](const Item &item) { return static_cast<double>(item.upper) - static_cast<double>(item.lower); };
     const double sizes = 2.0 * static_cast<double>(best.bound), lengths = 0x1p64;
-    const auto contention = [&](const Plain &item) { return std::pow(item.contention / static_cast<double>(best.bound), 20); };
-    attempt([&](const Plain &item) { return contention(item) * length(item) * (1 + static_cast<double>(item.size) / sizes); });
-    attempt([&](const Plain &item) { return contention(item) * length(item) * static_cast<double>(item.size); });
-    attempt([&](const Plain &item) { return static_cast<double>(item.size) * (1 + length(item) / lengths); });
-    attempt([&](const Plain &item) { return static_cast<double>(item.size) * length(item); });
+    const auto contention = [&](const Item &item) { return std::pow(item.contention / static_cast<double>(best.bound), 20); };
+    attempt([&](const Item &item) { return contention(item) * length(item) * (1 + static_cast<double>(item.size) / sizes); });
+    attempt([&](const Item &item) { return contention(item) * length(item) * static_cast<double>(item.size); });
+    attempt([&](const Item &item) { return static_cast<double>(item.size) * (1 + length(item) / lengths); });
+    attempt([&](const Item &item) { return static_cast<double>(item.size) * length(item); });
 }
 
 // Look for a packing at the load bound itself.
 void search_at_bound(const Buffers &buffers, Small &best) {
-    constexpr std::int64_t kMostPairs = 1'000'000;
-    const Model model = make_model(buffers, true, true, kMostPairs);
+    // With more pairs of buffers alive together than this, building the model takes too long for a quick answer.
+    constexpr std::int64_t kPairLimit = 1'000'000;
+    const Model model = make_model(buffers, true, true, kPairLimit);
     if (model.count < 0 || model.load * model.unit != best.bound) return;
     Budget budget(-1, std::numeric_limits<double>::infinity(), nullptr);
-    const std::atomic<std::int64_t> nobody = std::numeric_limits<std::int64_t>::max();
-    Search search(model, kAllRules);
+    const std::atomic<std::int64_t> unsettled = std::numeric_limits<std::int64_t>::max();
+    Search search(model, SearchRules{});
     for (std::int64_t attempt = 0; attempt < kAttempts; ++attempt) {
-        Allowance allowance(budget, false, kNodesPerAttempt, 0, nobody);
-        const Outcome outcome = search.run(model.load, taste_of_attempt(model, attempt, 0), allowance);
+        Allowance allowance(budget, false, kNodesPerAttempt, 0, unsettled);
+        const Outcome outcome = search.run(model.load, heuristic_of_attempt(model, attempt, 0), allowance);
         if (outcome == Outcome::failed) return;
         if (outcome == Outcome::aborted) continue;
         std::fill(best.offset.begin(), best.offset.end(), 0);
@@ -119,7 +119,7 @@ void search_at_bound(const Buffers &buffers, Small &best) {
 Small allocate_small(const Buffers &buffers) {
     Small best;
     best.offset.assign(buffers.size.size(), 0);
-    std::vector<Plain> items;
+    std::vector<Item> items;
     items.reserve(buffers.size.size());
     for (std::int64_t b = 0; b < buffers.count(); ++b)
         if (buffers.matters(b)) items.push_back({buffers.begin[b], buffers.end[b], buffers.size[b], static_cast<std::int32_t>(b), 0, 0});

@@ -12,15 +12,18 @@ namespace loadmaster::allocation {
 
 namespace {
 
-constexpr std::int64_t kMostPairs = 8'000'000;  // of buffers alive together that the search is prepared to list
-constexpr std::int64_t kDeepest = 15'000;  // buffers: the search recurses once for each, and stacks are 8 MiB
-constexpr std::int64_t kTurn = 12'000;  // nodes of the first turns of a descent
+// With more pairs of buffers alive together than this, there is no exact search, because it lists them.
+constexpr std::int64_t kPairLimit = 8'000'000;
+// With more buffers than this, there is no exact search, because it recurses once for each and stacks are 8 MiB.
+constexpr std::int64_t kBufferLimit = 15'000;
+// The first turns of a descent take this many nodes each; later turns take more.
+constexpr std::int64_t kFirstTurnNodes = 12'000;
 
 Model model_for(const Buffers &buffers, const Settings &settings) {
     Model none;
     none.count = -1;
-    if (buffers.count() > kDeepest) return none;
-    return make_model(buffers, settings.rules & kPreprocessing, settings.rules & kTwins, kMostPairs);
+    if (buffers.count() > kBufferLimit) return none;
+    return make_model(buffers, settings.rules.slot_reduction, settings.rules.symmetry_breaking, kPairLimit);
 }
 
 // A better packing replaces the answer's.
@@ -66,14 +69,14 @@ Answer fit(const Buffers &buffers, std::span<const std::int64_t> hint, std::int6
     answer.offset.assign(buffers.count(), -1);
     const Model model = model_for(buffers, settings);
     if (model.count < 0) return answer;
-    // Turns at the capacity and at the load bound: with no room for mistakes they show at once, and a packing found there fits as well.
+    // Alternates between the capacity and the load bound: without slack dead ends show at once, and a packing at the bound fits as well.
     const std::int64_t most = capacity / model.unit, least = (answer.bound + model.unit - 1) / model.unit;
     Restarts wide(model, settings, budget), tight(model, settings, budget);
     bool open = least < most;
-    for (std::int64_t nodes = kTurn / 6; !budget.spent(); nodes *= 2) {
+    for (std::int64_t nodes = kFirstTurnNodes / 6; !budget.spent(); nodes *= 2) {
         const Outcome outcome = wide.run(most, open ? nodes : budget.left());
         if (outcome == Outcome::solved) improve(answer, buffers, wide.offsets(buffers));
-        // Where low bytes are free the search does not look everywhere.
+        // Where buffers leave their low bytes free, the search is not complete.
         if (outcome == Outcome::failed && model.orderly) answer.status = Status::infeasible;
         if (outcome != Outcome::aborted || !open || budget.spent()) break;
         const Outcome below = tight.run(least, nodes);
@@ -96,7 +99,7 @@ class Descent {
         step_ = std::max<std::int64_t>(1, (known() - lowest_) / 2);
     }
     void run() {
-        for (std::int64_t nodes = kTurn; open();) {
+        for (std::int64_t nodes = kFirstTurnNodes; open();) {
             attempt(lowest_, nodes);
             for (bool better = true; open() && better;) {
                 better = attempt(std::max(lowest_, known() - step_), nodes) == Outcome::solved;
@@ -116,7 +119,7 @@ class Descent {
         if (!open()) return Outcome::aborted;
         const Outcome outcome = restarts_.run(units, nodes);
         if (outcome == Outcome::solved) improve(answer_, buffers_, restarts_.offsets(buffers_));
-        // Where low bytes are free the search does not look everywhere: that it is through says nothing.
+        // Where buffers leave their low bytes free, an exhausted search proves nothing.
         if (outcome == Outcome::failed && !model_.orderly) stuck_ = true;
         if (outcome == Outcome::failed && model_.orderly) lowest_ = units + 1;
         return outcome;

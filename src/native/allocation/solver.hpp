@@ -2,6 +2,7 @@
 #pragma once
 
 #include "allocation/buffers.hpp"
+#include "allocation/rules.hpp"
 #include "common/budget.hpp"
 
 #include <cstdint>
@@ -20,7 +21,7 @@ struct Answer {
 
 struct Settings {
     std::uint64_t seed = 0;
-    std::int64_t rules = 0;
+    SearchRules rules;
     std::int64_t threads = 1;
 };
 

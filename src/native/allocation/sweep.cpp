@@ -10,10 +10,14 @@ namespace loadmaster::allocation {
 
 namespace {
 
+// What a gap at the very bottom or top borders on instead of a buffer.
 constexpr std::int32_t kFloor = -1, kCeiling = -2;
-constexpr double kFarthest = 16;      // what unlike ends of life count at most, in lifetimes
-constexpr double kOutlived = 4;       // a neighbour that lives longer leaves a hole in between
-constexpr std::int32_t kGlance = 256;  // births between two looks at the clock
+// The mismatch between the ends of two lifetimes counts as at most this many lifetimes of the buffer.
+constexpr double kMismatchLimit = 16;
+// A neighbour that outlives the buffer counts this many times as much as one that ends earlier, because it cuts the free space in two.
+constexpr double kOutliveFactor = 4;
+// The clock is read once for every so many births.
+constexpr std::int32_t kBirthsPerClockCheck = 256;
 
 struct Gap {
     std::int64_t low, high;
@@ -31,17 +35,17 @@ class Sweep {
         for (std::int32_t b : plain_.births) {
             while (dead < plain_.deaths.size() && plain_.end[plain_.deaths[dead]] <= plain_.begin[b]) release(plain_.deaths[dead++]);
             work -= static_cast<std::int64_t>(gaps_.size()) + 1;
-            if (work < 0 || (++born % kGlance == 0 && !budget.look())) return {};
+            if (work < 0 || (++born % kBirthsPerClockCheck == 0 && !budget.look())) return {};
             place(b);
         }
         return std::move(offset_);
     }
 
   private:
-    double unlike(std::int32_t neighbour, std::int32_t b) const {
-        if (neighbour < 0) return kFarthest;
+    double end_mismatch(std::int32_t neighbour, std::int32_t b) const {
+        if (neighbour < 0) return kMismatchLimit;
         const double life = static_cast<double>(plain_.end[b] - plain_.begin[b]), later = static_cast<double>(plain_.end[neighbour] - plain_.end[b]);
-        return std::min(kFarthest, later < 0 ? -later / life : kOutlived * later / life);
+        return std::min(kMismatchLimit, later < 0 ? -later / life : kOutliveFactor * later / life);
     }
     void place(std::int32_t b) {
         const std::int64_t size = plain_.size[b], alignment = plain_.alignment[b];
@@ -58,17 +62,17 @@ class Sweep {
             if (high < low) continue;
             const double waste = static_cast<double>(gap.high - gap.low - size) / static_cast<double>(gap.high - gap.low);
             if (affinity_ == 0 || gap.high - gap.low == size) {
-                const double cost = affinity_ == 0 ? 0 : affinity_ * (unlike(gap.below, b) + unlike(gap.above, b)) / 2 - 1;
+                const double cost = affinity_ == 0 ? 0 : affinity_ * (end_mismatch(gap.below, b) + end_mismatch(gap.above, b)) / 2 - 1;
                 consider(i, low, waste + cost);
             } else {
-                consider(i, low, waste + affinity_ * unlike(gap.below, b));
-                consider(i, high, waste + affinity_ * unlike(gap.above, b));
+                consider(i, low, waste + affinity_ * end_mismatch(gap.below, b));
+                consider(i, high, waste + affinity_ * end_mismatch(gap.above, b));
             }
         }
         if (chosen < gaps_.size()) take(b, chosen, at);
         else make_room(b);
     }
-    // Leaves out smaller ones instead, if those of some stretch of addresses are smaller together.
+    // Evicts the buffers of some stretch of addresses instead, if they are smaller together than the buffer itself.
     void make_room(std::int32_t b) {
         std::int64_t least = plain_.size[b];
         std::size_t chosen = gaps_.size();

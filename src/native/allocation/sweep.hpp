@@ -10,8 +10,8 @@
 
 namespace loadmaster::allocation {
 
-// Who finds no room below the ceiling is left out, at offset -1. Among the gaps in which a buffer fits, the best is tight, and its neighbour there dies
-// about when the buffer does, so that what becomes free later is in one piece; `affinity` says how much the second weighs. Empty once
+// A buffer that does not fit below the ceiling gets offset -1. Among the gaps in which a buffer fits, the best is tight, and the neighbour there
+// ends at about the same time as the buffer, so that free space stays in one piece; `affinity` is the weight of the second. Empty once
 // the budget is spent or `work`, the number of gaps to look at, is.
 std::vector<std::int64_t> sweep(const Plain &plain, std::int64_t ceiling, double affinity, std::int64_t &work, Budget &budget);
 

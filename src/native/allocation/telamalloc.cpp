@@ -7,11 +7,14 @@ namespace loadmaster::allocation {
 
 namespace {
 
-constexpr std::size_t kMostPriority = 16;
-constexpr std::int64_t kAttemptSteps = 2000;  // of the first attempts; later ones get more
-constexpr std::size_t kMostTargets = 8;       // that the oracle or a model chooses from
-// Candidates by each rule, one attempt after the other. One each, as published, leaves too little to go back to.
-constexpr std::array<std::int64_t, 12> kWidths{2, 3, 2, 3, 2, 3, 2, 3, 4, 4, 4, 1 << 20};
+// The list of buffers that are tried first is at most this long.
+constexpr std::size_t kPriorityLength = 16;
+// The first attempts start over after this many steps; later ones after more.
+constexpr std::int64_t kFirstAttemptSteps = 2000;
+// The oracle or a model chooses among at most this many of the latest targets.
+constexpr std::size_t kTargetsConsidered = 8;
+// How many candidates each rule may name at one level, for one attempt after the other. One each, as published, leaves too few alternatives.
+constexpr std::array<std::int64_t, 12> kCandidatesPerRule{2, 3, 2, 3, 2, 3, 2, 3, 4, 4, 4, 1 << 20};
 
 }  // namespace
 
@@ -21,11 +24,11 @@ Telamalloc::Telamalloc(const Buffers &buffers, Int capacity, const TelamallocOpt
     waiting_.assign(timeline_.slots(), 0);
     for (std::int32_t b = 0; b < buffers_.count(); ++b)
         if (sky_.waiting(b)) count_waiting(b, 1);
-    group();
+    group_phases();
 }
 
 // Buffers that are alive together, directly or through others, make a phase; the fullest comes first.
-void Telamalloc::group() {
+void Telamalloc::group_phases() {
     std::vector<std::pair<std::int32_t, std::int32_t>> hulls;  // first slot, buffer
     std::vector<std::int32_t> end(buffers_.count(), 0);
     for (std::int32_t b = 0; b < buffers_.count(); ++b) {
@@ -36,7 +39,7 @@ void Telamalloc::group() {
     }
     std::sort(hulls.begin(), hulls.end());
     for (const auto &[begin, b] : hulls) {
-        if (phases_.empty() || (has(kPhases) && begin >= phases_.back().end)) phases_.push_back({begin, begin, {}, 0});
+        if (phases_.empty() || (options_.features.phases && begin >= phases_.back().end)) phases_.push_back({begin, begin, {}, 0});
         Phase &phase = phases_.back();
         phase.end = std::max(phase.end, end[b]);
         phase.members.push_back(b);
@@ -51,7 +54,7 @@ void Telamalloc::count_waiting(std::int32_t buffer, Int sign) {
 }
 
 bool Telamalloc::run() {
-    if (!sky_.hopeful(has(kPropagate))) return false;
+    if (!sky_.root_feasible(options_.features.propagate)) return false;
     counts_.attempts = 1;
     for (; phase_ < phases_.size(); ++phase_) {
         base_ = deepest_ = sky_.depth();
@@ -64,17 +67,17 @@ bool Telamalloc::run() {
 bool Telamalloc::solve_phase() {
     const std::int32_t goal = base_ + static_cast<std::int32_t>(phases_[phase_].members.size());
     while (sky_.depth() < goal) {
-        if (has(kUnstick) && attempt_steps_ > kAttemptSteps * (1 + attempt_ / 6)) start_over();
-        if (top_ == sky_.depth()) open();
+        if (options_.features.unstick && attempt_steps_ > kFirstAttemptSteps * (1 + attempt_ / 6)) start_over();
+        if (top_ == sky_.depth()) open_level();
         if (has_candidate(levels_[top_ - 1])) {
             if (!step()) return false;
             continue;
         }
-        const bool far = has(kUnstick) && ++stuck_ >= options_.patience;
+        const bool far = options_.features.unstick && ++stuck_ >= options_.patience;
         if (far) stuck_ = 0;
-        if (back(far)) continue;
+        if (backtrack(far)) continue;
         // With all candidates tried, another attempt would be the same.
-        if (kWidths[attempt_ % kWidths.size()] == kWidths.back()) return false;
+        if (kCandidatesPerRule[attempt_ % kCandidatesPerRule.size()] == kCandidatesPerRule.back()) return false;
         start_over();
     }
     return true;
@@ -87,11 +90,11 @@ bool Telamalloc::step() {
     ++attempt_steps_;
     Level &level = levels_[top_ - 1];
     const std::int32_t buffer = level.candidates[level.next++];
-    if (sky_.place(buffer, has(kPropagate))) {
+    if (sky_.place(buffer, options_.features.propagate)) {
         count_waiting(buffer, -1);
         if (sky_.depth() > deepest_) deepest_ = sky_.depth(), stuck_ = 0;
     } else {
-        learn(level);
+        record_failure(level);
     }
     return true;
 }
@@ -105,10 +108,10 @@ void Telamalloc::start_over() {
     ++counts_.attempts;
 }
 
-void Telamalloc::open() {
+void Telamalloc::open_level() {
     if (static_cast<std::size_t>(top_) == levels_.size()) levels_.emplace_back();
     Level &level = levels_[top_++];
-    level.slot = pick_slot();
+    level.slot = choose_slot();
     level.next = level.earlier = 0;
     level.visits = 0;
     level.asked = 0;
@@ -119,13 +122,13 @@ void Telamalloc::open() {
 }
 
 // Of the slots where an unplaced buffer goes as low as any can, the one with the most bytes waiting.
-std::int32_t Telamalloc::pick_slot() {
+std::int32_t Telamalloc::choose_slot() {
     const Phase &phase = phases_[phase_];
     Int lowest = std::numeric_limits<Int>::max();
     std::int32_t begin = phase.end, end = phase.begin;
     for (std::int32_t b : phase.members) {
-        if (!sky_.waiting(b) || (has(kLowest) && sky_.lowest(b) > lowest)) continue;
-        if (has(kLowest) && sky_.lowest(b) < lowest) {
+        if (!sky_.waiting(b) || (options_.features.lowest && sky_.lowest(b) > lowest)) continue;
+        if (options_.features.lowest && sky_.lowest(b) < lowest) {
             std::fill(cover_.begin() + begin, cover_.begin() + std::max(begin, end + 1), 0);
             begin = phase.end, end = phase.begin;
             lowest = sky_.lowest(b);
@@ -139,7 +142,7 @@ std::int32_t Telamalloc::pick_slot() {
     for (std::int32_t slot = begin; slot <= end; ++slot) {
         open += cover_[slot];
         cover_[slot] = 0;
-        if (open > 0 && (best < 0 || (has(kContention) && waiting_[slot] > waiting_[best]))) best = slot;
+        if (open > 0 && (best < 0 || (options_.features.contention && waiting_[slot] > waiting_[best]))) best = slot;
     }
     return best;
 }
@@ -147,11 +150,11 @@ std::int32_t Telamalloc::pick_slot() {
 // Finds the next candidate of a level, if there is one. After the prioritised buffers, each rule in turn names the best of the lowest that
 // were not found in an earlier round. The rule that comes first is the published one in the first attempt, and another one in the next.
 bool Telamalloc::has_candidate(Level &level) {
-    const std::int64_t rules = has(kThreeRules) ? 3 : 1, width = kWidths[attempt_ % kWidths.size()];
+    const std::int64_t rules = options_.features.rules ? 3 : 1, width = kCandidatesPerRule[attempt_ % kCandidatesPerRule.size()];
     std::vector<std::int32_t> &found = level.candidates;
     while (level.next == found.size() && level.asked < rules * width) {
         if (level.asked > 0 && level.asked % rules == 0) level.earlier = found.size();
-        const std::int64_t rule = has(kThreeRules) ? (level.asked % 3 + attempt_) % 3 : 1;
+        const std::int64_t rule = options_.features.rules ? (level.asked % 3 + attempt_) % 3 : 1;
         ++level.asked;
         const std::int32_t b = best_of(level, rule);
         if (b < 0) level.asked = rules * width;
@@ -169,13 +172,13 @@ std::int32_t Telamalloc::best_of(const Level &level, std::int64_t rule) const {
     };
     const auto earlier = level.candidates.begin() + static_cast<std::ptrdiff_t>(level.earlier);
     const auto better = [&](std::int32_t b, double mine) {
-        if (has(kLowest) && sky_.lowest(b) != sky_.lowest(best)) return sky_.lowest(b) < sky_.lowest(best);
+        if (options_.features.lowest && sky_.lowest(b) != sky_.lowest(best)) return sky_.lowest(b) < sky_.lowest(best);
         if (mine != most) return mine > most;
         return area(b) != area(best) ? area(b) > area(best) : b < best;
     };
     sky_.overlapping(level.slot, level.slot + 1, [&](std::int32_t index) {
         const std::int32_t b = sky_.owner(index);
-        if (!sky_.waiting(b) || (best >= 0 && has(kLowest) && sky_.lowest(b) > sky_.lowest(best))) return;
+        if (!sky_.waiting(b) || (best >= 0 && options_.features.lowest && sky_.lowest(b) > sky_.lowest(best))) return;
         const double mine = key(b);
         if (best >= 0 && !better(b, mine)) return;
         if (std::find(level.candidates.begin(), earlier, b) == earlier) best = b, most = mine;
@@ -183,8 +186,8 @@ std::int32_t Telamalloc::best_of(const Level &level, std::int64_t rule) const {
     return best;
 }
 
-// A candidate that failed was a minor backtrack; whom the propagator blames is kept for the level.
-void Telamalloc::learn(Level &level) {
+// A candidate that failed was a minor backtrack; the placements that the propagator blames are kept for the level.
+void Telamalloc::record_failure(Level &level) {
     ++counts_.minor_backtracks;
     const Skyline::Conflict &conflict = sky_.conflict();
     for (std::int32_t at : conflict.levels)
@@ -193,15 +196,15 @@ void Telamalloc::learn(Level &level) {
 }
 
 // Leaves the top level, whose candidates are used up; false if there is nowhere to go. `far`: back by half of the placements.
-bool Telamalloc::back(bool far) {
+bool Telamalloc::backtrack(bool far) {
     Level &top = levels_[--top_];
     std::sort(top.blamed.begin(), top.blamed.end());
     top.blamed.erase(std::unique(top.blamed.begin(), top.blamed.end()), top.blamed.end());
     if (top_ == base_) return false;
     std::int32_t target = top_ - 1;
-    if (has(kJump)) {
+    if (options_.features.jump) {
         if (top.blamed.empty()) return false;
-        target = pick_target(top.blamed);
+        target = choose_target(top.blamed);
     }
     if (far) target = std::min(target, base_ + (top_ - base_) / 2);
     if (target < top_ - 1) {
@@ -223,14 +226,14 @@ void Telamalloc::go_back_to(std::int32_t target, const std::vector<std::int32_t>
     undo_to(target);
 }
 
-std::int32_t Telamalloc::pick_target(const std::vector<std::int32_t> &blamed) {
+std::int32_t Telamalloc::choose_target(const std::vector<std::int32_t> &blamed) {
     if (blamed.size() == 1) return blamed.back();
     if (oracle_ != nullptr && ++oracle_->seen % oracle_->every == 0) return ask_oracle(blamed);
     if (options_.forest == nullptr) return blamed.back();
     std::array<double, kTargetFeatures> features;
     double least = std::numeric_limits<double>::infinity();
     std::int32_t target = blamed.back();
-    for (std::size_t at = 0; at < std::min(blamed.size(), kMostTargets); ++at) {
+    for (std::size_t at = 0; at < std::min(blamed.size(), kTargetsConsidered); ++at) {
         describe(blamed, at, features.data());
         const double cost = (*options_.forest)(features.data());
         if (cost < least) least = cost, target = blamed[blamed.size() - 1 - at];
@@ -264,17 +267,17 @@ void Telamalloc::describe(const std::vector<std::int32_t> &blamed, std::size_t a
 
 // Tries every target and takes the one that led to a packing, or failing that deepest, in the fewest steps.
 std::int32_t Telamalloc::ask_oracle(const std::vector<std::int32_t> &blamed) {
-    const std::size_t targets = std::min(blamed.size(), kMostTargets);
-    Lessons &lessons = oracle_->lessons;
+    const std::size_t targets = std::min(blamed.size(), kTargetsConsidered);
+    BacktrackSamples &samples = oracle_->samples;
     std::int64_t least = std::numeric_limits<std::int64_t>::max();
     std::int32_t best = blamed.back();
     for (std::size_t at = 0; at < targets; ++at) {
         const std::int32_t target = blamed[blamed.size() - 1 - at];
-        lessons.features.resize(lessons.features.size() + kTargetFeatures);
-        describe(blamed, at, &*lessons.features.end() - kTargetFeatures);
+        samples.features.resize(samples.features.size() + kTargetFeatures);
+        describe(blamed, at, &*samples.features.end() - kTargetFeatures);
         const std::int64_t cost = trial(target, oracle_->horizon);
-        lessons.cost.push_back(static_cast<double>(cost));
-        lessons.group.push_back(oracle_->groups);
+        samples.cost.push_back(static_cast<double>(cost));
+        samples.group.push_back(oracle_->groups);
         if (cost < least) least = cost, best = target;
     }
     ++oracle_->groups;
@@ -293,8 +296,8 @@ std::int64_t Telamalloc::trial(std::int32_t target, std::int64_t horizon) const 
     return horizon + horizon * (members - (other.deepest_ - base_)) / members;
 }
 
-bool Telamalloc::run_with_oracle(std::int64_t every, std::int64_t horizon, Lessons &lessons) {
-    Oracle oracle{every, horizon, 0, 0, lessons};
+bool Telamalloc::run_with_oracle(std::int64_t every, std::int64_t horizon, BacktrackSamples &samples) {
+    Oracle oracle{every, horizon, 0, 0, samples};
     oracle_ = &oracle;
     const bool found = run();
     oracle_ = nullptr;
@@ -302,10 +305,10 @@ bool Telamalloc::run_with_oracle(std::int64_t every, std::int64_t horizon, Lesso
 }
 
 void Telamalloc::promote(std::int32_t buffer) {
-    if (!has(kPrioritise)) return;
+    if (!options_.features.prioritise) return;
     std::erase(priority_, buffer);
     priority_.insert(priority_.begin(), buffer);
-    if (priority_.size() > kMostPriority) priority_.pop_back();
+    if (priority_.size() > kPriorityLength) priority_.pop_back();
 }
 
 void Telamalloc::undo_to(std::int32_t depth) {

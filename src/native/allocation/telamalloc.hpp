@@ -15,15 +15,23 @@
 
 namespace loadmaster::allocation {
 
-enum Feature : std::int64_t {
-    kContention = 1,   // of the lowest instants the fullest next; else the earliest
-    kThreeRules = 2,   // candidates by lifetime, size and area; else by size alone
-    kPhases = 4,       // groups of buffers that contend with each other, one after the other; else all at once
-    kPropagate = 8,    // ask the propagator after every step; else notice only that a buffer itself does not fit
-    kJump = 16,        // major backtracks: to a placement to blame; else one placement after the other
-    kPrioritise = 32,  // buffers that could not be placed are tried first from then on
-    kUnstick = 64,     // after some backtracks without getting deeper, undo half of the placements; after many steps, all
-    kLowest = 128,     // where the skyline is lowest first; else contention alone decides
+struct TelamallocFeatures {
+    // Of the instants where the skyline is lowest, the one with the most bytes waiting comes next; else the earliest.
+    bool contention = true;
+    // Candidates are chosen by lifetime, size and area; else by size alone.
+    bool rules = true;
+    // Groups of buffers that contend with each other are placed one after the other; else all at once.
+    bool phases = true;
+    // The propagator is asked after every step; else a step fails only if the buffer itself does not fit.
+    bool propagate = true;
+    // A major backtrack goes to a placement to blame; else placements are undone one by one.
+    bool jump = true;
+    // Buffers that could not be placed are tried first from then on.
+    bool prioritise = true;
+    // After some backtracks without getting deeper, half of the placements are undone; after many steps, all of them.
+    bool unstick = true;
+    // The next instant is one where the skyline is lowest; else contention alone decides.
+    bool lowest = true;
 };
 
 struct TelamallocCounts {
@@ -31,12 +39,14 @@ struct TelamallocCounts {
 };
 
 struct TelamallocOptions {
-    std::int64_t features = -1, patience = 200, steps = 0;
+    TelamallocFeatures features;
+    std::int64_t patience = 200;  // backtracks without getting deeper after which half of the placements are undone
+    std::int64_t steps = 0;       // placements to try
     const Forest *forest = nullptr;  // chooses the target of a major backtrack; none: the latest to blame
 };
 
-// Where a search went back, as a table: what was known of each possible target, and the cost that an oracle found by trying it.
-struct Lessons {
+// Backtracks of a search as a table: what was known of each possible target, and the cost that an oracle found by trying it.
+struct BacktrackSamples {
     std::vector<double> features, cost;  // `kTargetFeatures` for each row; the cost counts steps
     std::vector<std::int64_t> group;     // rows of one backtrack
 };
@@ -47,8 +57,8 @@ class Telamalloc {
     Telamalloc(const Buffers &buffers, Int capacity, const TelamallocOptions &options, Budget &budget);
     // Whether a packing was found: if not, that proves nothing.
     bool run();
-    // The same, but at every `every`-th choice between targets each of them is tried for `horizon` steps.
-    bool run_with_oracle(std::int64_t every, std::int64_t horizon, Lessons &lessons);
+    // Runs the search, but at every `every`-th choice between targets tries each of them for `horizon` steps and records what came of it.
+    bool run_with_oracle(std::int64_t every, std::int64_t horizon, BacktrackSamples &samples);
     std::vector<Int> offsets() const;
     const TelamallocCounts &counts() const { return counts_; }
 
@@ -68,22 +78,21 @@ class Telamalloc {
     };
     struct Oracle {
         std::int64_t every, horizon, seen = 0, groups = 0;
-        Lessons &lessons;
+        BacktrackSamples &samples;
     };
 
-    bool has(Feature feature) const { return (options_.features & feature) != 0; }
-    void group();
+    void group_phases();
     void count_waiting(std::int32_t buffer, Int sign);
     bool step();
     bool solve_phase();
     void start_over();
-    void open();
-    std::int32_t pick_slot();
+    void open_level();
+    std::int32_t choose_slot();
     bool has_candidate(Level &level);
     std::int32_t best_of(const Level &level, std::int64_t rule) const;
-    void learn(Level &level);
-    bool back(bool far);
-    std::int32_t pick_target(const std::vector<std::int32_t> &blamed);
+    void record_failure(Level &level);
+    bool backtrack(bool far);
+    std::int32_t choose_target(const std::vector<std::int32_t> &blamed);
     std::int32_t ask_oracle(const std::vector<std::int32_t> &blamed);
     std::int64_t trial(std::int32_t target, std::int64_t horizon) const;
     void describe(const std::vector<std::int32_t> &blamed, std::size_t at, double *features) const;

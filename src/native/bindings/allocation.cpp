@@ -1,5 +1,4 @@
 // Python bindings of the allocation kernels. Arguments are checked here, so that no kernel reads out of bounds or overflows.
-#include "common/budget.hpp"
 #include "allocation/buffers.hpp"
 #include "allocation/first_fit.hpp"
 #include "allocation/packing_check.hpp"
@@ -8,12 +7,17 @@
 #include "allocation/solver.hpp"
 #include "allocation/telamalloc.hpp"
 #include "bindings/arguments.hpp"
+#include "bindings/search_budget.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <limits>
 #include <numeric>
+#include <optional>
+#include <string>
 
 namespace nb = nanobind;
 using namespace loadmaster;
@@ -22,11 +26,14 @@ using namespace loadmaster::allocation;
 namespace {
 
 using Ints = Array<std::int64_t, 1>;
-constexpr std::int64_t kMost = std::int64_t{1} << 62;
+using Reals = Array<double, 1>;
+// Sizes, alignments and the highest pin together may not exceed this, so that no sum of them overflows.
+constexpr std::int64_t kLargestTotal = std::int64_t{1} << 62;
+constexpr double kForever = std::numeric_limits<double>::infinity();
 
-// Keeps a running sum at or below 2^62, so that no kernel has to think of overflow.
+// Adds to a running sum that must stay at or below 2^62.
 void add_bytes(std::int64_t &sum, std::int64_t bytes) {
-    if (bytes > kMost - sum) throw std::overflow_error("sizes: more than 2^62 bytes in all");
+    if (bytes > kLargestTotal - sum) throw std::overflow_error("sizes: more than 2^62 bytes in all");
     sum += bytes;
 }
 
@@ -61,7 +68,7 @@ void check_overlaps(const Buffers &b) {
     }
 }
 
-Buffers checked(const Buffers &b) {
+void check(const Buffers &b) {
     require(b.size.size() < (std::size_t{1} << 30) && b.begin.size() < (std::size_t{1} << 30), "too many buffers");
     require(b.alignment.size() == b.size.size() && b.pin.size() == b.size.size(), "buffers: arrays of different lengths");
     std::int64_t sum = 0, highest = 0;
@@ -76,22 +83,12 @@ Buffers checked(const Buffers &b) {
     add_bytes(sum, highest);
     check_sections(b);
     check_overlaps(b);
-    return b;
 }
 
-std::span<const std::int64_t> checked_hint(const Ints &hint, const Buffers &b) {
-    require(hint.size() == 0 || hint.size() == b.size.size(), "hint: must be empty or have an element per buffer");
-    return view(hint);
-}
-
-Budget budget_of(std::int64_t nodes, double seconds) {
-    require(!std::isnan(seconds) && seconds >= 0, "seconds: must not be negative");
-    return Budget(nodes, seconds, [] {
-        const nb::gil_scoped_acquire lock;
-        if (PyErr_CheckSignals() == 0) return false;
-        PyErr_Clear();
-        return true;
-    });
+void require_order(const Ints &order, const Buffers &buffers) {
+    require(static_cast<std::int64_t>(order.size()) == buffers.count(), "order: must name every buffer once");
+    std::vector<char> seen(order.size(), 0);
+    for (std::int64_t b : view(order)) require(b >= 0 && b < buffers.count() && !seen[b]++, "order: must name every buffer once");
 }
 
 const char *name_of(Status status) {
@@ -103,54 +100,214 @@ const char *name_of(Status status) {
     }
 }
 
-nb::object answer_of(Answer &&answer, const Budget &budget) {
-    const std::size_t count = answer.offset.size();
-    return nb::make_tuple(name_of(answer.status), to_numpy(std::move(answer.offset), {count}), answer.peak, answer.bound, budget.nodes(), budget.interrupted());
+template <typename T>
+nb::object column(std::vector<T> &&values) {
+    const std::size_t count = values.size();
+    return to_numpy(std::move(values), {count});
 }
 
-nb::object py_load_bound(const Ints &size, const Ints &first, const Ints &begin, const Ints &end, const Ints &low, const Ints &high) {
-    const std::vector<std::int64_t> ones(size.size(), 1), none(size.size(), -1);
-    const Buffers buffers = checked({view(size), ones, none, view(first), view(begin), view(end), view(low), view(high)});
-    const Load load = load_bound(buffers);
-    return nb::make_tuple(load.bytes, load.instant);
-}
+// Results as Python sees them.
+struct PlacedInOrder {
+    nb::object offsets;
+    std::int64_t peak;
+};
 
-void require_order(const Ints &order, const Buffers &buffers) {
-    require(static_cast<std::int64_t>(order.size()) == buffers.count(), "order: must name every buffer once");
-    std::vector<char> seen(order.size(), 0);
-    for (std::int64_t b : view(order)) require(b >= 0 && b < buffers.count() && !seen[b]++, "order: must name every buffer once");
-}
+struct GreedyPacking {
+    const char *status;
+    nb::object offsets;
+    std::int64_t peak, bound;
+    std::string order;
+    bool interrupted;
+};
 
-nb::object py_place_what_fits(const Ints &size, const Ints &alignment, const Ints &pin, const Ints &first, const Ints &begin, const Ints &end,
-                              const Ints &low, const Ints &high, const Ints &order, std::int64_t capacity) {
-    const Buffers buffers = checked({view(size), view(alignment), view(pin), view(first), view(begin), view(end), view(low), view(high)});
-    require_order(order, buffers);
-    for (std::int64_t at : view(pin)) require(at < 0, "pin: no buffer may be pinned");
-    std::vector<std::int64_t> offset;
-    {
-        nb::gil_scoped_release release;
-        offset = place_what_fits(buffers, view(order), capacity);
+struct ExactPacking {
+    const char *status;
+    nb::object offsets;
+    std::int64_t peak, bound, nodes;
+    bool interrupted;
+};
+
+struct TelamallocPacking {
+    bool found;
+    nb::object offsets;
+    TelamallocCounts counts;
+    bool interrupted;
+};
+
+struct RecordedBacktracks {
+    nb::object features, cost, group;
+    bool interrupted;
+};
+
+struct Conflict {
+    bool fits;
+    nb::object offsets, levels;
+    std::int32_t victim;
+};
+
+// Regression trees whose arrays were checked once, so that none leads out of bounds or round in circles. It keeps its arrays alive.
+class RegressionTrees {
+  public:
+    RegressionTrees(Ints root, Ints feature, Ints left, Ints right, Reals threshold, Reals value)
+        : forest{view(root), view(feature), view(left), view(right), view(threshold), view(value)}, ints_{root, feature, left, right},
+          reals_{threshold, value} {
+        const auto nodes = static_cast<std::int64_t>(feature.size());
+        require(left.size() == feature.size() && right.size() == feature.size() && threshold.size() == feature.size() && value.size() == feature.size(),
+                "trees: arrays of different lengths");
+        for (std::int64_t node : forest.root) require(0 <= node && node < nodes, "trees: root is no node");
+        for (std::int64_t node = 0; node < nodes; ++node) {
+            if (forest.feature[node] < 0) continue;
+            require(forest.feature[node] < static_cast<std::int64_t>(Telamalloc::kTargetFeatures), "trees: unknown feature");
+            for (std::int64_t child : {forest.left[node], forest.right[node]})
+                require(node < child && child < nodes, "trees: a child must come after its parent");
+        }
     }
-    return to_numpy(std::move(offset), {size.size()});
-}
+    const Forest forest;
 
-nb::object py_place_in_order(const Ints &size, const Ints &alignment, const Ints &pin, const Ints &first, const Ints &begin, const Ints &end,
-                             const Ints &low, const Ints &high, const Ints &order, bool best_fit) {
-    const Buffers buffers = checked({view(size), view(alignment), view(pin), view(first), view(begin), view(end), view(low), view(high)});
-    require_order(order, buffers);
-    Greedy greedy;
-    {
-        nb::gil_scoped_release release;
-        greedy = place_in_order(buffers, view(order), best_fit, std::numeric_limits<std::int64_t>::max());
+  private:
+    Ints ints_[4];
+    Reals reals_[2];
+};
+
+// A set of buffers, checked once, to be packed in many ways. It keeps the arrays that it views alive.
+class PackingProblem {
+  public:
+    PackingProblem(Ints size, Ints alignment, Ints pin, Ints first, Ints begin, Ints end, Ints low, Ints high)
+        : arrays_{size, alignment, pin, first, begin, end, low, high},
+          buffers_{view(size), view(alignment), view(pin), view(first), view(begin), view(end), view(low), view(high)} {
+        check(buffers_);
     }
-    require(greedy.packed, "pin: pinned buffers overlap");
-    return nb::make_tuple(to_numpy(std::move(greedy.offset), {size.size()}), greedy.peak);
-}
 
-nb::object py_place_apart(const Ints &size, const Ints &alignment, const Ints &pin, const Ints &near_first, const Ints &near, const Ints &order,
-                          bool best_fit) {
+    Load load_bound() const { return allocation::load_bound(buffers_); }
+
+    PlacedInOrder place_in_order(const Ints &order, bool best_fit) const {
+        require_order(order, buffers_);
+        Greedy greedy;
+        {
+            nb::gil_scoped_release release;
+            greedy = allocation::place_in_order(buffers_, view(order), best_fit, std::numeric_limits<std::int64_t>::max());
+        }
+        require(greedy.packed, "pin: pinned buffers overlap");
+        return {column(std::move(greedy.offset)), greedy.peak};
+    }
+
+    nb::object place_what_fits(const Ints &order, std::int64_t capacity) const {
+        require_order(order, buffers_);
+        for (std::int64_t at : buffers_.pin) require(at < 0, "pin: no buffer may be pinned");
+        std::vector<std::int64_t> offset;
+        {
+            nb::gil_scoped_release release;
+            offset = allocation::place_what_fits(buffers_, view(order), capacity);
+        }
+        return column(std::move(offset));
+    }
+
+    GreedyPacking greedy(const std::optional<Ints> &hint, double seconds, std::int64_t enough) const {
+        const auto hints = checked_hint(hint);
+        Budget budget = budget_of(-1, seconds);
+        Greedy found;
+        std::int64_t bound = 0;
+        {
+            nb::gil_scoped_release release;
+            bound = simple_bound(buffers_);
+            found = best_first_fit(buffers_, hints, std::max(bound, enough), budget);
+        }
+        if (!found.packed) found.offset.assign(buffers_.size.size(), -1);
+        const Status status = !found.packed ? Status::infeasible : found.peak == bound ? Status::optimal : Status::feasible;
+        return {name_of(status), column(std::move(found.offset)), found.peak, bound, found.order, budget.interrupted()};
+    }
+
+    ExactPacking fit(std::int64_t capacity, const std::optional<Ints> &hint, std::int64_t nodes, double seconds, std::uint64_t seed, const SearchRules *rules,
+                     std::int64_t threads) const {
+        require(capacity >= 0, "capacity: must not be negative");
+        return exact(hint, nodes, seconds, {seed, rules ? *rules : SearchRules{}, threads}, [&](auto hints, const Settings &settings, Budget &budget) {
+            return allocation::fit(buffers_, hints, std::min(capacity, kLargestTotal), settings, budget);
+        });
+    }
+
+    ExactPacking minimise(const std::optional<Ints> &hint, std::int64_t nodes, double seconds, std::uint64_t seed, const SearchRules *rules,
+                          std::int64_t threads) const {
+        return exact(hint, nodes, seconds, {seed, rules ? *rules : SearchRules{}, threads}, [&](auto hints, const Settings &settings, Budget &budget) {
+            return allocation::minimise(buffers_, hints, settings, budget);
+        });
+    }
+
+    TelamallocPacking telamalloc(std::int64_t capacity, std::int64_t steps, const TelamallocFeatures *features, std::int64_t patience, double seconds,
+                                 const RegressionTrees *trees) const {
+        Budget budget = budget_of(-1, seconds);
+        bool found = false;
+        TelamallocCounts counts;
+        std::vector<std::int64_t> offset;
+        {
+            nb::gil_scoped_release release;
+            const TelamallocOptions options{features ? *features : TelamallocFeatures{}, patience, steps, trees ? &trees->forest : nullptr};
+            Telamalloc search(buffers_, std::min(capacity, kLargestTotal), options, budget);
+            found = search.run();
+            counts = search.counts();
+            offset = search.offsets();
+        }
+        return {found, column(std::move(offset)), counts, budget.interrupted()};
+    }
+
+    RecordedBacktracks record_backtracks(std::int64_t capacity, std::int64_t steps, std::int64_t every, std::int64_t horizon) const {
+        require(every > 0 && horizon > 0, "every, horizon: must be positive");
+        Budget budget = budget_of(-1, kForever);
+        BacktrackSamples samples;
+        {
+            nb::gil_scoped_release release;
+            TelamallocOptions options;
+            options.steps = steps;
+            Telamalloc(buffers_, std::min(capacity, kLargestTotal), options, budget).run_with_oracle(every, horizon, samples);
+        }
+        const std::size_t rows = samples.cost.size();
+        return {to_numpy(std::move(samples.features), {rows, Telamalloc::kTargetFeatures}), column(std::move(samples.cost)),
+                column(std::move(samples.group)), budget.interrupted()};
+    }
+
+    Conflict first_conflict(std::int64_t capacity, const Ints &order, const Ints &offset) const {
+        require(offset.size() == order.size(), "order, offset: arrays of different lengths");
+        const Timeline timeline(buffers_);
+        Skyline sky(buffers_, timeline, std::min(capacity, kLargestTotal));
+        bool fits = sky.root_feasible(true);
+        std::vector<std::int64_t> at;
+        for (std::size_t i = 0; fits && i < order.size(); ++i) {
+            const std::int64_t b = order.data()[i];
+            require(0 <= b && b < buffers_.count() && sky.waiting(static_cast<std::int32_t>(b)), "order: must name buffers that wait for an offset");
+            at.push_back(std::max(sky.lowest(static_cast<std::int32_t>(b)), offset.data()[i]));
+            fits = sky.place(static_cast<std::int32_t>(b), at.back(), true);
+        }
+        std::vector<std::int64_t> levels(sky.conflict().levels.begin(), sky.conflict().levels.end());
+        return {fits, column(std::move(at)), column(std::move(levels)), sky.conflict().victim};
+    }
+
+  private:
+    std::span<const std::int64_t> checked_hint(const std::optional<Ints> &hint) const {
+        require(!hint || hint->size() == buffers_.size.size(), "hint: must have an element per buffer");
+        return hint ? view(*hint) : std::span<const std::int64_t>();
+    }
+
+    template <typename Solve>
+    ExactPacking exact(const std::optional<Ints> &hint, std::int64_t nodes, double seconds, const Settings &settings, const Solve &solve) const {
+        const auto hints = checked_hint(hint);
+        require(settings.threads >= 1, "threads: must be at least 1");
+        Budget budget = budget_of(nodes, seconds);
+        Answer answer;
+        {
+            nb::gil_scoped_release release;
+            answer = solve(hints, settings, budget);
+        }
+        return {name_of(answer.status), column(std::move(answer.offset)), answer.peak, answer.bound, budget.nodes(), budget.interrupted()};
+    }
+
+    Ints arrays_[8];
+    const Buffers buffers_;
+};
+
+PlacedInOrder py_place_apart(const Ints &size, const Ints &alignment, const Ints &pin, const Ints &near_first, const Ints &near, const Ints &order,
+                             bool best_fit) {
     const std::vector<std::int64_t> none(size.size() + 1, 0);
-    const Buffers buffers = checked({view(size), view(alignment), view(pin), none, {}, {}, {}, {}});
+    const Buffers buffers{view(size), view(alignment), view(pin), none, {}, {}, {}, {}};
+    check(buffers);
     require_order(order, buffers);
     require(near_first.size() == size.size() + 1 && near_first.data()[0] == 0, "near_first: must start with 0 and have one element more than size");
     for (std::size_t i = 0; i < size.size(); ++i) require(near_first.data()[i] <= near_first.data()[i + 1], "near_first: must not decrease");
@@ -161,132 +318,7 @@ nb::object py_place_apart(const Ints &size, const Ints &alignment, const Ints &p
         nb::gil_scoped_release release;
         greedy = place_apart(buffers, view(near_first), view(near), view(order), best_fit);
     }
-    return nb::make_tuple(to_numpy(std::move(greedy.offset), {size.size()}), greedy.peak);
-}
-
-nb::object py_allocate_greedy(const Ints &size, const Ints &alignment, const Ints &pin, const Ints &first, const Ints &begin, const Ints &end,
-                              const Ints &low, const Ints &high, const Ints &hint, double seconds, std::int64_t enough) {
-    const Buffers buffers = checked({view(size), view(alignment), view(pin), view(first), view(begin), view(end), view(low), view(high)});
-    const auto hints = checked_hint(hint, buffers);
-    Budget budget = budget_of(-1, seconds);
-    Greedy greedy;
-    std::int64_t bound = 0;
-    {
-        nb::gil_scoped_release release;
-        bound = simple_bound(buffers);
-        greedy = best_first_fit(buffers, hints, std::max(bound, enough), budget);
-    }
-    if (!greedy.packed) greedy.offset.assign(size.size(), -1);
-    const Status status = !greedy.packed ? Status::infeasible : greedy.peak == bound ? Status::optimal : Status::feasible;
-    return nb::make_tuple(name_of(status), to_numpy(std::move(greedy.offset), {size.size()}), greedy.peak, bound, greedy.order.c_str(),
-                          budget.interrupted());
-}
-
-nb::object py_fit_exact(const Ints &size, const Ints &alignment, const Ints &pin, const Ints &first, const Ints &begin, const Ints &end,
-                        const Ints &low, const Ints &high, const Ints &hint, std::int64_t capacity, std::int64_t nodes, double seconds,
-                        std::uint64_t seed, std::int64_t rules, std::int64_t threads) {
-    const Buffers buffers = checked({view(size), view(alignment), view(pin), view(first), view(begin), view(end), view(low), view(high)});
-    require(capacity >= 0, "capacity: must not be negative");
-    const auto hints = checked_hint(hint, buffers);
-    require(threads >= 1, "threads: must be at least 1");
-    Budget budget = budget_of(nodes, seconds);
-    Answer answer;
-    {
-        nb::gil_scoped_release release;
-        answer = fit(buffers, hints, std::min(capacity, kMost), {seed, rules, threads}, budget);
-    }
-    return answer_of(std::move(answer), budget);
-}
-
-nb::object py_minimise_exact(const Ints &size, const Ints &alignment, const Ints &pin, const Ints &first, const Ints &begin, const Ints &end,
-                             const Ints &low, const Ints &high, const Ints &hint, std::int64_t nodes, double seconds, std::uint64_t seed,
-                             std::int64_t rules, std::int64_t threads) {
-    const Buffers buffers = checked({view(size), view(alignment), view(pin), view(first), view(begin), view(end), view(low), view(high)});
-    const auto hints = checked_hint(hint, buffers);
-    require(threads >= 1, "threads: must be at least 1");
-    Budget budget = budget_of(nodes, seconds);
-    Answer answer;
-    {
-        nb::gil_scoped_release release;
-        answer = minimise(buffers, hints, {seed, rules, threads}, budget);
-    }
-    return answer_of(std::move(answer), budget);
-}
-
-using Reals = Array<double, 1>;
-
-// A sum of trees that no array makes read out of bounds or run in circles.
-Forest checked_forest(const Ints &root, const Ints &feature, const Ints &left, const Ints &right, const Reals &threshold, const Reals &value) {
-    const auto nodes = static_cast<std::int64_t>(feature.size());
-    require(left.size() == feature.size() && right.size() == feature.size() && threshold.size() == feature.size() && value.size() == feature.size(),
-            "forest: arrays of different lengths");
-    for (std::int64_t node : view(root)) require(0 <= node && node < nodes, "forest: root is no node");
-    for (std::int64_t node = 0; node < nodes; ++node) {
-        if (feature.data()[node] < 0) continue;
-        require(feature.data()[node] < static_cast<std::int64_t>(Telamalloc::kTargetFeatures), "forest: unknown feature");
-        for (const Ints *child : {&left, &right}) require(node < child->data()[node] && child->data()[node] < nodes, "forest: a child must come after its parent");
-    }
-    return {view(root), view(feature), view(left), view(right), view(threshold), view(value)};
-}
-
-nb::object counts_of(const TelamallocCounts &counts) {
-    return nb::make_tuple(counts.steps, counts.minor_backtracks, counts.major_backtracks, counts.attempts);
-}
-
-nb::object py_telamalloc(const Ints &size, const Ints &alignment, const Ints &pin, const Ints &first, const Ints &begin, const Ints &end,
-                         const Ints &low, const Ints &high, std::int64_t capacity, std::int64_t features, std::int64_t patience,
-                         std::int64_t steps, double seconds, const Ints &root, const Ints &feature, const Ints &left, const Ints &right,
-                         const Reals &threshold, const Reals &value) {
-    const Buffers buffers = checked({view(size), view(alignment), view(pin), view(first), view(begin), view(end), view(low), view(high)});
-    const Forest forest = checked_forest(root, feature, left, right, threshold, value);
-    Budget budget = budget_of(-1, seconds);
-    bool found = false;
-    TelamallocCounts counts;
-    std::vector<std::int64_t> offset;
-    {
-        nb::gil_scoped_release release;
-        Telamalloc search(buffers, std::min(capacity, kMost), {features, patience, steps, root.size() ? &forest : nullptr}, budget);
-        found = search.run();
-        counts = search.counts();
-        offset = search.offsets();
-    }
-    return nb::make_tuple(found, to_numpy(std::move(offset), {size.size()}), counts_of(counts), budget.interrupted());
-}
-
-nb::object py_telamalloc_lessons(const Ints &size, const Ints &alignment, const Ints &pin, const Ints &first, const Ints &begin, const Ints &end,
-                                 const Ints &low, const Ints &high, std::int64_t capacity, std::int64_t steps, std::int64_t every,
-                                 std::int64_t horizon) {
-    const Buffers buffers = checked({view(size), view(alignment), view(pin), view(first), view(begin), view(end), view(low), view(high)});
-    require(every > 0 && horizon > 0, "every, horizon: must be positive");
-    Budget budget = budget_of(-1, std::numeric_limits<double>::infinity());
-    Lessons lessons;
-    {
-        nb::gil_scoped_release release;
-        Telamalloc(buffers, std::min(capacity, kMost), {-1, 200, steps, nullptr}, budget).run_with_oracle(every, horizon, lessons);
-    }
-    const std::size_t rows = lessons.cost.size();
-    return nb::make_tuple(to_numpy(std::move(lessons.features), {rows, Telamalloc::kTargetFeatures}), to_numpy(std::move(lessons.cost), {rows}),
-                          to_numpy(std::move(lessons.group), {rows}), budget.interrupted());
-}
-
-nb::object py_first_conflict(const Ints &size, const Ints &alignment, const Ints &pin, const Ints &first, const Ints &begin, const Ints &end,
-                             const Ints &low, const Ints &high, std::int64_t capacity, const Ints &order, const Ints &offset) {
-    const Buffers buffers = checked({view(size), view(alignment), view(pin), view(first), view(begin), view(end), view(low), view(high)});
-    require(offset.size() == order.size(), "order, offset: arrays of different lengths");
-    const Timeline timeline(buffers);
-    Skyline sky(buffers, timeline, std::min(capacity, kMost));
-    bool fine = sky.hopeful(true);
-    std::vector<std::int64_t> at;
-    for (std::size_t i = 0; fine && i < order.size(); ++i) {
-        const std::int64_t b = order.data()[i];
-        require(0 <= b && b < buffers.count() && sky.waiting(static_cast<std::int32_t>(b)), "order: must name buffers that wait for an offset");
-        at.push_back(std::max(sky.lowest(static_cast<std::int32_t>(b)), offset.data()[i]));
-        fine = sky.place(static_cast<std::int32_t>(b), at.back(), true);
-    }
-    const std::size_t count = at.size();
-    std::vector<std::int64_t> levels(sky.conflict().levels.begin(), sky.conflict().levels.end());
-    const std::size_t blamed = levels.size();
-    return nb::make_tuple(fine, to_numpy(std::move(at), {count}), to_numpy(std::move(levels), {blamed}), sky.conflict().victim);
+    return {column(std::move(greedy.offset)), greedy.peak};
 }
 
 // Plain buffers as a problem: whatever it needs beyond the caller's arrays.
@@ -299,9 +331,10 @@ struct PlainArrays {
 };
 
 nb::object py_allocate_small(const Ints &lower, const Ints &upper, const Ints &size) {
-    constexpr std::size_t kMany = 4096;
+    // More buffers than this would take longer than the quick call is meant to.
+    constexpr std::size_t kSmallLimit = 4096;
     require(lower.size() == size.size() && upper.size() == size.size(), "buffers: arrays of different lengths");
-    require(size.size() <= kMany, "buffers: too many for the small way");
+    require(size.size() <= kSmallLimit, "buffers: at most 4,096 for a quick allocation");
     std::int64_t sum = 0;
     for (std::size_t i = 0; i < size.size(); ++i) {
         require(size.data()[i] >= 0, "size: must not be negative");
@@ -326,31 +359,80 @@ bool py_packing_holds(const Ints &lower, const Ints &upper, const Ints &size, co
 }  // namespace
 
 void bind_allocation(nb::module_ &module) {
-    module.def("load_bound", &py_load_bound, nb::arg("size"), nb::arg("first"), nb::arg("begin"), nb::arg("end"), nb::arg("low"), nb::arg("high"));
-    module.def("place_in_order", &py_place_in_order, nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("first"), nb::arg("begin"),
-               nb::arg("end"), nb::arg("low"), nb::arg("high"), nb::arg("order"), nb::arg("best_fit"));
+    nb::class_<SearchRules>(module, "SearchRules")
+        .def(
+            "__init__",
+            [](SearchRules *self, bool section_inference, bool dominance, bool level_skipping, bool decomposition, bool symmetry_breaking, bool failed_states,
+               bool spanning_buffers, bool slot_reduction) {
+                new (self) SearchRules{section_inference, dominance, level_skipping, decomposition, symmetry_breaking, failed_states, spanning_buffers,
+                                       slot_reduction};
+            },
+            nb::kw_only(), nb::arg("section_inference") = true, nb::arg("dominance") = true, nb::arg("level_skipping") = true,
+            nb::arg("decomposition") = true, nb::arg("symmetry_breaking") = true, nb::arg("failed_states") = true, nb::arg("spanning_buffers") = true,
+            nb::arg("slot_reduction") = true);
+    nb::class_<TelamallocFeatures>(module, "TelamallocFeatures")
+        .def(
+            "__init__",
+            [](TelamallocFeatures *self, bool contention, bool rules, bool phases, bool propagate, bool jump, bool prioritise, bool unstick, bool lowest) {
+                new (self) TelamallocFeatures{contention, rules, phases, propagate, jump, prioritise, unstick, lowest};
+            },
+            nb::kw_only(), nb::arg("contention") = true, nb::arg("rules") = true, nb::arg("phases") = true, nb::arg("propagate") = true,
+            nb::arg("jump") = true, nb::arg("prioritise") = true, nb::arg("unstick") = true, nb::arg("lowest") = true);
+    nb::class_<RegressionTrees>(module, "RegressionTrees")
+        .def(nb::init<Ints, Ints, Ints, Ints, Reals, Reals>(), nb::arg("root"), nb::arg("feature"), nb::arg("left"), nb::arg("right"), nb::arg("threshold"),
+             nb::arg("value"));
+    nb::class_<Load>(module, "Load").def_ro("bytes", &Load::bytes).def_ro("instant", &Load::instant);
+    nb::class_<PlacedInOrder>(module, "PlacedInOrder").def_ro("offsets", &PlacedInOrder::offsets).def_ro("peak", &PlacedInOrder::peak);
+    nb::class_<GreedyPacking>(module, "GreedyPacking")
+        .def_ro("status", &GreedyPacking::status)
+        .def_ro("offsets", &GreedyPacking::offsets)
+        .def_ro("peak", &GreedyPacking::peak)
+        .def_ro("bound", &GreedyPacking::bound)
+        .def_ro("order", &GreedyPacking::order)
+        .def_ro("interrupted", &GreedyPacking::interrupted);
+    nb::class_<ExactPacking>(module, "ExactPacking")
+        .def_ro("status", &ExactPacking::status)
+        .def_ro("offsets", &ExactPacking::offsets)
+        .def_ro("peak", &ExactPacking::peak)
+        .def_ro("bound", &ExactPacking::bound)
+        .def_ro("nodes", &ExactPacking::nodes)
+        .def_ro("interrupted", &ExactPacking::interrupted);
+    nb::class_<TelamallocPacking>(module, "TelamallocPacking")
+        .def_ro("found", &TelamallocPacking::found)
+        .def_ro("offsets", &TelamallocPacking::offsets)
+        .def_prop_ro("steps", [](const TelamallocPacking &run) { return run.counts.steps; })
+        .def_prop_ro("minor_backtracks", [](const TelamallocPacking &run) { return run.counts.minor_backtracks; })
+        .def_prop_ro("major_backtracks", [](const TelamallocPacking &run) { return run.counts.major_backtracks; })
+        .def_prop_ro("attempts", [](const TelamallocPacking &run) { return run.counts.attempts; })
+        .def_ro("interrupted", &TelamallocPacking::interrupted);
+    nb::class_<RecordedBacktracks>(module, "RecordedBacktracks")
+        .def_ro("features", &RecordedBacktracks::features)
+        .def_ro("cost", &RecordedBacktracks::cost)
+        .def_ro("group", &RecordedBacktracks::group)
+        .def_ro("interrupted", &RecordedBacktracks::interrupted);
+    nb::class_<Conflict>(module, "Conflict")
+        .def_ro("fits", &Conflict::fits)
+        .def_ro("offsets", &Conflict::offsets)
+        .def_ro("levels", &Conflict::levels)
+        .def_ro("victim", &Conflict::victim);
+    nb::class_<PackingProblem>(module, "PackingProblem")
+        .def(nb::init<Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints>(), nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("first"),
+             nb::arg("begin"), nb::arg("end"), nb::arg("low"), nb::arg("high"))
+        .def("load_bound", &PackingProblem::load_bound)
+        .def("place_in_order", &PackingProblem::place_in_order, nb::arg("order"), nb::arg("best_fit") = false)
+        .def("place_what_fits", &PackingProblem::place_what_fits, nb::arg("order"), nb::arg("capacity"))
+        .def("greedy", &PackingProblem::greedy, nb::arg("hint") = nb::none(), nb::kw_only(), nb::arg("seconds") = kForever, nb::arg("enough") = 0)
+        .def("fit", &PackingProblem::fit, nb::arg("capacity"), nb::arg("hint") = nb::none(), nb::kw_only(), nb::arg("nodes") = -1,
+             nb::arg("seconds") = kForever, nb::arg("seed") = 0, nb::arg("rules") = nb::none(), nb::arg("threads") = 1)
+        .def("minimise", &PackingProblem::minimise, nb::arg("hint") = nb::none(), nb::kw_only(), nb::arg("nodes") = -1, nb::arg("seconds") = kForever,
+             nb::arg("seed") = 0, nb::arg("rules") = nb::none(), nb::arg("threads") = 1)
+        .def("telamalloc", &PackingProblem::telamalloc, nb::arg("capacity"), nb::kw_only(), nb::arg("steps"), nb::arg("features") = nb::none(),
+             nb::arg("patience") = 200, nb::arg("seconds") = kForever, nb::arg("trees") = nb::none())
+        .def("record_backtracks", &PackingProblem::record_backtracks, nb::arg("capacity"), nb::kw_only(), nb::arg("steps"), nb::arg("every"),
+             nb::arg("horizon"))
+        .def("first_conflict", &PackingProblem::first_conflict, nb::arg("capacity"), nb::arg("order"), nb::arg("offset"));
     module.def("place_apart", &py_place_apart, nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("near_first"), nb::arg("near"),
-               nb::arg("order"), nb::arg("best_fit"));
-    module.def("allocate_greedy", &py_allocate_greedy, nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("first"), nb::arg("begin"),
-               nb::arg("end"), nb::arg("low"), nb::arg("high"), nb::arg("hint"), nb::arg("seconds"),
-               nb::arg("enough") = 0);
-    module.def("place_what_fits", &py_place_what_fits, nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("first"), nb::arg("begin"),
-               nb::arg("end"), nb::arg("low"), nb::arg("high"), nb::arg("order"), nb::arg("capacity"));
-    module.def("fit_exact", &py_fit_exact, nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("first"), nb::arg("begin"), nb::arg("end"),
-               nb::arg("low"), nb::arg("high"), nb::arg("hint"), nb::arg("capacity"), nb::arg("nodes"), nb::arg("seconds"), nb::arg("seed"),
-               nb::arg("rules"), nb::arg("threads"));
-    module.def("minimise_exact", &py_minimise_exact, nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("first"), nb::arg("begin"),
-               nb::arg("end"), nb::arg("low"), nb::arg("high"), nb::arg("hint"), nb::arg("nodes"), nb::arg("seconds"), nb::arg("seed"),
-               nb::arg("rules"), nb::arg("threads"));
+               nb::arg("order"), nb::arg("best_fit") = false);
     module.def("packing_holds", &py_packing_holds, nb::arg("lower"), nb::arg("upper"), nb::arg("size"), nb::arg("offset"), nb::arg("peak"));
     module.def("allocate_small", &py_allocate_small, nb::arg("lower"), nb::arg("upper"), nb::arg("size"));
-    module.def("telamalloc", &py_telamalloc, nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("first"), nb::arg("begin"),
-               nb::arg("end"), nb::arg("low"), nb::arg("high"), nb::arg("capacity"), nb::arg("features"), nb::arg("patience"),
-               nb::arg("steps"), nb::arg("seconds"), nb::arg("root"), nb::arg("feature"), nb::arg("left"), nb::arg("right"), nb::arg("threshold"),
-               nb::arg("value"));
-    module.def("telamalloc_lessons", &py_telamalloc_lessons, nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("first"), nb::arg("begin"),
-               nb::arg("end"), nb::arg("low"), nb::arg("high"), nb::arg("capacity"), nb::arg("steps"),
-               nb::arg("every"), nb::arg("horizon"));
-    module.def("first_conflict", &py_first_conflict, nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("first"), nb::arg("begin"),
-               nb::arg("end"), nb::arg("low"), nb::arg("high"), nb::arg("capacity"), nb::arg("order"), nb::arg("offset"));
 }

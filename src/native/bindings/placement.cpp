@@ -1,5 +1,6 @@
 // Python bindings of the placement kernels. Arguments are checked here, so that no kernel reads out of bounds.
 #include "bindings/arguments.hpp"
+#include "bindings/search_budget.hpp"
 #include "placement/bound.hpp"
 #include "placement/overlap_search.hpp"
 #include "placement/schedule.hpp"
@@ -25,16 +26,6 @@ void require_offsets(std::span<const std::int64_t> first, std::size_t parts, std
 
 void require_seconds(std::span<const double> seconds, bool finite, const char *what) {
     for (double value : seconds) require(value >= 0 && (!finite || value < 1e15), what);
-}
-
-allocation::Budget budget_of(std::int64_t nodes, double seconds) {
-    require(!std::isnan(seconds) && seconds >= 0, "time: must not be negative");
-    return allocation::Budget(nodes, seconds, [] {
-        const nb::gil_scoped_acquire lock;
-        if (PyErr_CheckSignals() == 0) return false;
-        PyErr_Clear();
-        return true;
-    });
 }
 
 // A path for every tensor, as Python holds it and as kernels see it.

@@ -4,8 +4,8 @@
 // script, its next allocations get the addresses of the script, in order; all others go to the default allocator. So operators write their
 // results where the plan wants them, and their temporaries too, without copies.
 //
-// The classes below have the binary layout of c10::Allocator and c10::DataPtr of PyTorch 2.13 (Itanium ABI); no header of PyTorch is needed
-// to build. Whoever installs the allocator checks the version, and that a scripted allocation comes back at its address.
+// The classes behind it have the binary layout of c10::Allocator and c10::DataPtr of PyTorch 2.11 to 2.13 (Itanium ABI); no header of PyTorch
+// is needed to build. Whoever installs the allocator tries it first where it may crash, and sees that allocations come back at their addresses.
 #pragma once
 
 #include <cstddef>

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.needs import MOUNT
 
-torch = pytest.importorskip("torch", reason="the runtime needs torch 2.13.0", exc_type=ImportError)
-if not torch.__version__.startswith("2.13."):
-    pytest.skip("the runtime needs torch 2.13.0", allow_module_level=True)
+torch = pytest.importorskip("torch", reason="the runtime needs torch", exc_type=ImportError)
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +34,13 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], check=True, capture_output=True)
         subprocess.run(["mount", "-o", "loop", image, folder], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
-        pytest.skip("no file system can be mounted here")
+        pytest.skip(MOUNT)
     yield folder
     subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Compiling takes seconds: every test of this folder is slow."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.slow)

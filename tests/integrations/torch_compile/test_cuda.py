@@ -3,21 +3,23 @@
 import gc
 
 import pytest
+from tests.support.needs import GPU
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
 if not torch.cuda.is_available():
-    pytest.skip("no GPU can be used here", allow_module_level=True)
-from tests.support.compiled import same  # noqa: E402
+    pytest.skip(GPU, allow_module_level=True)
+from tests.support.compiled import model_of, same  # noqa: E402
 from torch import nn  # noqa: E402
 
 from loadmaster.core.errors import SlowMemoryError  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
-from loadmaster.integrations.torch_compile.compare.measurement import peak_of  # noqa: E402
+from loadmaster.integrations.torch_compile.compare.measurement import (  # noqa: E402
+    STATED,
+    peak_of,
+)
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
-from loadmaster.integrations.torch_compile.compiled_model import model_of  # noqa: E402
 from loadmaster.integrations.torch_compile.devices.cuda_memory import CudaMemory, Pinned  # noqa: E402
 from loadmaster.integrations.torch_compile.devices.device_memory import Copy  # noqa: E402
-from loadmaster.integrations.torch_compile.running import STATED  # noqa: E402
 
 DEVICE = torch.device("cuda", 0)
 BLOCK = 64 << 20

@@ -11,14 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
+from tests.support.compiled import model_of  # noqa: E402
 from torch import nn  # noqa: E402
 
 from loadmaster.core.errors import BudgetError  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
 from loadmaster.integrations.torch_compile.compare import measurement  # noqa: E402
+from loadmaster.integrations.torch_compile.compare.measurement import STATED  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
-from loadmaster.integrations.torch_compile.compiled_model import model_of  # noqa: E402
-from loadmaster.integrations.torch_compile.running import STATED  # noqa: E402
 
 EFFORT = float(os.environ.get("LOADMASTER_FUZZ", "1"))
 WIDTH, ROWS = 48, 12_000

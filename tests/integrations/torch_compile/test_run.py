@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
+from tests.support.compiled import model_of  # noqa: E402
 from torch import nn  # noqa: E402
 
 from loadmaster.cli.main import app  # noqa: E402
@@ -17,9 +18,8 @@ from loadmaster.core.errors import ModelError  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
 from loadmaster.integrations.torch_compile.compare import comparison, rivals  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.comparison import Way  # noqa: E402
-from loadmaster.integrations.torch_compile.compiled_model import model_of  # noqa: E402
+from loadmaster.integrations.torch_compile.compare.measurement import STATED  # noqa: E402
 from loadmaster.integrations.torch_compile.devices.slow_file import PAGE, SlowFile  # noqa: E402
-from loadmaster.integrations.torch_compile.running import STATED  # noqa: E402
 
 
 def test_the_budget_holds_and_the_figures_are_there(tmp_path):

@@ -20,10 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loadmaster import _native
-from loadmaster.allocation import native
 from loadmaster.allocation.backtracking.trees import Trees, read_trees, write_trees
 from loadmaster.allocation.bounds import load_bound
+from loadmaster.allocation.native import packing_problem
 from loadmaster.allocation.problem import FREE, Ints, Problem
 from loadmaster.core.errors import AllocationError, LoadmasterError
 
@@ -53,7 +52,7 @@ _STEPS, _EVERY = 3_000, 4
 
 
 @dataclass(frozen=True)
-class Lessons:
+class BacktrackSamples:
     """A row for each target that the oracle tried: features, steps from there, and which backtrack it was part of."""
 
     features: NDArray[np.float64]
@@ -69,20 +68,20 @@ class Lessons:
         return regret
 
 
-def record(cases: Iterable[tuple[Problem, int]]) -> Lessons:
+def record(cases: Iterable[tuple[Problem, int]]) -> BacktrackSamples:
     """Search within each capacity, with the oracle at every fourth choice."""
     tables = [(np.empty((0, len(FEATURES))), np.empty(0), np.empty(0, dtype=np.int64))]
     groups = 0
     for problem, capacity in cases:
-        features, cost, group, interrupted = _native.telamalloc_lessons(*native.columns(problem), capacity, _STEPS, _EVERY, HORIZON)
-        if interrupted:
+        recorded = packing_problem(problem).record_backtracks(capacity, steps=_STEPS, every=_EVERY, horizon=HORIZON)
+        if recorded.interrupted:
             raise KeyboardInterrupt
-        tables.append((features, cost, group + groups))
-        groups += int(group.max(initial=-1)) + 1
-    return Lessons(*(np.concatenate(column) for column in zip(*tables, strict=True)))
+        tables.append((recorded.features, recorded.cost, recorded.group + groups))
+        groups += int(recorded.group.max(initial=-1)) + 1
+    return BacktrackSamples(*(np.concatenate(column) for column in zip(*tables, strict=True)))
 
 
-def fit(lessons: Lessons, seed: int = 0, trees: int = 60, depth: int = 3) -> Trees:
+def fit(samples: BacktrackSamples, seed: int = 0, trees: int = 60, depth: int = 3) -> Trees:
     """Gradient-boosted regression trees for the regret of a target.
 
     Raises
@@ -91,10 +90,10 @@ def fit(lessons: Lessons, seed: int = 0, trees: int = 60, depth: int = 3) -> Tre
         If scikit-learn is not installed, or nothing was recorded.
     """
     regressor = _regressor()
-    if not len(lessons.cost):
+    if not len(samples.cost):
         raise AllocationError("learning: no search had to choose where to go back to: give instances that are harder to pack")
     model = regressor(n_estimators=trees, max_depth=depth, learning_rate=0.1, subsample=0.7, random_state=seed)
-    model.fit(lessons.features, lessons.regret)
+    model.fit(samples.features, samples.regret)
     return _joined([(estimator.tree_, model.learning_rate) for (estimator,) in model.estimators_])
 
 
@@ -185,11 +184,11 @@ def main() -> None:
     try:
         _regressor()  # before minutes of work, not after them
         problems = map(read_buffers, arguments.files) if arguments.files else generated(arguments.instances, arguments.seed)
-        lessons = record(at_limits(problems))
-        write_trees(arguments.output, fit(lessons, arguments.seed))
+        samples = record(at_limits(problems))
+        write_trees(arguments.output, fit(samples, arguments.seed))
     except LoadmasterError as error:
         parser.exit(2, f"learning: {error}\n")
-    print(f"{len(set(lessons.group.tolist()))} backtracks, {len(lessons.cost)} targets; wrote {arguments.output}")
+    print(f"{len(set(samples.group.tolist()))} backtracks, {len(samples.cost)} targets; wrote {arguments.output}")
 
 
 if __name__ == "__main__":

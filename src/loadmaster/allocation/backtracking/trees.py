@@ -28,10 +28,6 @@ class Trees(NamedTuple):
     value: Reals
 
 
-_NO_NODES, _NO_VALUES = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float64)
-NO_TREES = Trees(_NO_NODES, _NO_NODES, _NO_NODES, _NO_NODES, _NO_VALUES, _NO_VALUES)
-
-
 def write_trees(file: Path, trees: Trees) -> None:
     """Write a model; raises :class:`~loadmaster.core.errors.OutputError` if that fails."""
     columns = {name: column.tolist() for name, column in trees._asdict().items()}

@@ -1,1 +1,1 @@
-"""Strategies that pack one memory, one a file; :mod:`loadmaster.allocation.strategies.registry` knows them by name."""
+"""Strategies that pack one memory, one a file; :mod:`loadmaster.allocation.strategies.registry` finds them by name."""

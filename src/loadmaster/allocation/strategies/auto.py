@@ -52,4 +52,4 @@ def _run_each(search: Search, runs: Sequence[Callable[[Search], None]]) -> None:
         each(search)
 
 
-STRATEGY = Strategy("auto", native.HONOURS | {"in-place pairs", "conflict pairs"}, run)
+STRATEGY = Strategy(native.HONOURS | {"in-place pairs", "conflict pairs"}, run)

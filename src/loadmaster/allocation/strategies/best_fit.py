@@ -20,4 +20,4 @@ def order(problem: Problem) -> Ints:
     return np.lexsort((np.arange(len(problem)), -problem.size, problem.lower))
 
 
-STRATEGY = Strategy("best-fit", frozenset({"alignment", "pins", "gaps", "windows", "in-place pairs", "conflict pairs"}), run)
+STRATEGY = Strategy(frozenset({"alignment", "pins", "gaps", "windows", "in-place pairs", "conflict pairs"}), run)

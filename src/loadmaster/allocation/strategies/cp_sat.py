@@ -102,4 +102,4 @@ def _apart(model: Any, search: Search, offsets: list[Any]) -> None:
             model.add_bool_or(ways)
 
 
-STRATEGY = Strategy("cp-sat", frozenset({"alignment", "pins", "gaps", "windows", "in-place pairs", "conflict pairs"}), run)
+STRATEGY = Strategy(frozenset({"alignment", "pins", "gaps", "windows", "in-place pairs", "conflict pairs"}), run)

@@ -25,4 +25,4 @@ def glance(search: Search) -> None:
     native.exact(search, _GLANCE)
 
 
-STRATEGY = Strategy("exact", native.HONOURS, run)
+STRATEGY = Strategy(native.HONOURS, run)

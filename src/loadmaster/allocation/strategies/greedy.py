@@ -68,4 +68,4 @@ def crowding(problem: Problem) -> NDArray[np.float64]:
     return crowd / max(float(levels[0].max()), 1.0)
 
 
-STRATEGY = Strategy("greedy", frozenset({"alignment", "pins", "gaps", "windows", "in-place pairs", "conflict pairs"}), run)
+STRATEGY = Strategy(frozenset({"alignment", "pins", "gaps", "windows", "in-place pairs", "conflict pairs"}), run)

@@ -62,4 +62,4 @@ def _moved(order: Ints, offsets: Ints, search: Search, random: np.random.Generat
     return moved
 
 
-STRATEGY = Strategy("local-search", frozenset({"alignment", "pins", "gaps", "windows", "in-place pairs", "conflict pairs"}), run)
+STRATEGY = Strategy(frozenset({"alignment", "pins", "gaps", "windows", "in-place pairs", "conflict pairs"}), run)

@@ -1,43 +1,33 @@
-"""Strategies by name; each is imported when it is asked for."""
+"""Strategies by name, each from its file; see :class:`loadmaster.core.registry.Registry`."""
 
 from __future__ import annotations
 
-from importlib import import_module
+from typing import TYPE_CHECKING
 
-from loadmaster.allocation.search_state import Strategy
-from loadmaster.core.arguments import require_known
 from loadmaster.core.errors import AllocationError
+from loadmaster.core.registry import Registry
 
-_HOMES = {
-    "auto": "auto",
-    "best-fit": "best_fit",
-    "greedy": "greedy",
-    "telamalloc": "telamalloc",
-    "exact": "exact",
-    "local-search": "local_search",
-    "cp-sat": "cp_sat",
-}
+if TYPE_CHECKING:
+    from loadmaster.allocation.search_state import Strategy
 
-NAMES = tuple(_HOMES)
+STRATEGIES: Registry[Strategy] = Registry("loadmaster.allocation.strategies", "STRATEGY", "strategy", AllocationError)
+
+_ALWAYS = {"reserved ranges", "aliases"}
+"""What is taken care of before any strategy sees a problem."""
 
 
-def strategy(name: str) -> Strategy:
-    """Look up a strategy.
+def able_strategy(name: str, features: frozenset[str]) -> Strategy:
+    """The strategy of a name, for a problem with some features.
 
     Raises
     ------
     AllocationError
-        If there is none of that name.
+        If there is none of that name, or it cannot honour a feature; then with the strategies that can.
     """
-    require_known("strategy", name, NAMES, AllocationError)
-    found: Strategy = import_module(f"loadmaster.allocation.strategies.{_HOMES[name]}").STRATEGY
-    return found
-
-
-def require(chosen: Strategy, features: frozenset[str]) -> None:
-    """Refuse, by name, what a strategy cannot honour."""
-    beyond = sorted(features - chosen.honours - {"reserved ranges", "aliases"})
+    chosen = STRATEGIES.find(name)
+    beyond = sorted(features - chosen.honours - _ALWAYS)
     if beyond:
-        able = [name for name in NAMES if features <= strategy(name).honours | {"reserved ranges", "aliases"}]
+        able = [other for other in STRATEGIES.names if features <= STRATEGIES.find(other).honours | _ALWAYS]
         use = f"use {' or '.join(able)}" if able else "no strategy honours all that is asked for: leave some of it out"
-        raise AllocationError(f"strategy {chosen.name!r} cannot honour {' and '.join(beyond)}: {use}")
+        raise AllocationError(f"strategy {name!r} cannot honour {' and '.join(beyond)}: {use}")
+    return chosen

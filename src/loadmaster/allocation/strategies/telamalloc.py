@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 
 from loadmaster import _native
 from loadmaster.allocation import native
-from loadmaster.allocation.backtracking.trees import NO_TREES, Trees
+from loadmaster.allocation.backtracking.trees import Trees
 from loadmaster.allocation.gap_placer import place
 from loadmaster.allocation.problem import Ints, Problem
 from loadmaster.allocation.search_state import Search, Strategy
@@ -62,9 +62,9 @@ class Options:
     trees: Trees | None = None
 
     @property
-    def bits(self) -> int:
+    def features(self) -> _native.TelamallocFeatures:
         """The features as the native core takes them."""
-        return sum(getattr(self, name) << bit for bit, name in enumerate(FEATURES))
+        return _native.TelamallocFeatures(**{name: getattr(self, name) for name in FEATURES})
 
 
 FEATURES = tuple(field.name for field in fields(Options) if field.type == "bool")
@@ -87,7 +87,7 @@ class TelaMalloc:
     def __init__(self, problem: Problem, capacity: int, options: Options | None = None) -> None:
         self.options = options or Options()
         self.counts = Counts()
-        self._columns, self._capacity = native.columns(problem), capacity
+        self._problem, self._capacity = native.packing_problem(problem), capacity
 
     def run(self, seconds: float = math.inf) -> Ints | None:
         """Offsets, or None if steps, seconds or candidates ran out, which proves nothing.
@@ -98,14 +98,14 @@ class TelaMalloc:
             If one came.
         """
         options = self.options
-        budget = (options.bits, options.patience, options.steps, seconds)
-        trees = options.trees or NO_TREES
-        shape, numbers = (trees.root, trees.feature, trees.left, trees.right), (trees.threshold, trees.value)
-        found, offsets, counts, interrupted = _native.telamalloc(*self._columns, self._capacity, *budget, *shape, *numbers)
-        self.counts = Counts(*counts)
-        if interrupted:
+        trees = None if options.trees is None else _native.RegressionTrees(*options.trees)
+        found = self._problem.telamalloc(
+            self._capacity, steps=options.steps, features=options.features, patience=options.patience, seconds=seconds, trees=trees
+        )
+        self.counts = Counts(found.steps, found.minor_backtracks, found.major_backtracks, found.attempts)
+        if found.interrupted:
             raise KeyboardInterrupt
-        return offsets if found else None
+        return found.offsets if found.found else None
 
 
 def run(search: Search, options: Options | None = None) -> None:
@@ -128,4 +128,4 @@ def run(search: Search, options: Options | None = None) -> None:
             break
 
 
-STRATEGY = Strategy("telamalloc", native.HONOURS, run)
+STRATEGY = Strategy(native.HONOURS, run)

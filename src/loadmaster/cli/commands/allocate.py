@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loadmaster.cli.options import Json, Memory, memories_of
+from loadmaster.allocation.strategies.registry import STRATEGIES
+from loadmaster.cli.options import Json, Memory, memories_of, one_of
 from loadmaster.cli.printing import print_json, print_tables
 from loadmaster.core.errors import AllocationError, OutputError
 
@@ -24,9 +25,7 @@ def allocate_command(
     ] = None,
     memory: Memory = None,
     alignment: Annotated[str | None, typer.Option(metavar="BYTES", help="Every offset is a multiple of it.")] = None,
-    strategy: Annotated[
-        str, typer.Option(metavar="NAME", help="auto, best-fit, greedy, telamalloc, exact, local-search or cp-sat.")
-    ] = "auto",
+    strategy: Annotated[str, typer.Option(metavar="NAME", help=one_of(STRATEGIES.names))] = "auto",
     time_limit: Annotated[
         str | None, typer.Option(metavar="S", help="Stop after so long, such as `5` or `200 ms`, with the best so far.")
     ] = None,

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from loadmaster.cli.options import Batch, Dim, Json, Precision, Training, sizes_of
+from loadmaster.cli.options import NETWORKS, Batch, Deadline, Dim, Json, Period, Precision, Training, by_network, one_of, sizes_of, times_of
 from loadmaster.cli.printing import print_json, print_tables
 from loadmaster.core.errors import MappingError
+from loadmaster.cost.registry import COST_MODELS, DEFAULT
+from loadmaster.mapping.strategies.registry import STRATEGIES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from loadmaster.core.files import OutputDirectory
     from loadmaster.cost.job_pool import JobPool
     from loadmaster.mapping.answer import JobMapping
-    from loadmaster.mapping.network_timing import NetworkLatency, NetworkTiming
     from loadmaster.targets.hardware import Target
+    from loadmaster.workloads.network_timing import MiniBatch, NetworkTiming
+
+_WAITING = "--dependencies, --period, --deadline and --priority"
 
 
 def map_command(
-    jobs: Annotated[
-        list[str], typer.Argument(metavar="JOBS...", help="Networks (`.onnx`, `onnx:NAME`), job lists or job analysis tables (`.csv`).")
-    ],
+    jobs: Annotated[list[str], typer.Argument(metavar="JOBS...", help=f"{NETWORKS} Or job lists and job analysis tables (`.csv`).")],
     target: Annotated[str | None, typer.Option(metavar="NAME|FILE.toml", help="Whose cores run them; a table of costs needs none.")] = None,
     bandwidth: Annotated[
         str | None, typer.Option(metavar="BYTES_PER_S", help="That all cores share; the target's main memory has one.")
@@ -31,21 +34,20 @@ def map_command(
     objective: Annotated[
         str, typer.Option(metavar="NAME[,NAME]", help="makespan, throughput, energy or edp; two of them for a Pareto front.")
     ] = "makespan",
-    strategy: Annotated[
-        str, typer.Option(metavar="NAME", help="auto, magma, annealing, herald, ai-mt, random, ga, de, es, cma-es, tbpsa, pso, a2c or ppo.")
-    ] = "auto",
+    strategy: Annotated[str, typer.Option(metavar="NAME", help=one_of(STRATEGIES.names))] = "auto",
     samples: Annotated[int | None, typer.Option(min=1, metavar="N", help="Evaluate at most so many mappings of a group.")] = None,
     time_limit: Annotated[
         str | None, typer.Option(metavar="S", help="Stop after so long, such as `1` or `200 ms`, with the best so far.")
     ] = None,
-    cost: Annotated[str, typer.Option(metavar="dataflow|maestro|FILE.csv", help="What jobs cost.")] = "dataflow",
+    cost: Annotated[str, typer.Option(metavar="|".join([*COST_MODELS.names, "FILE.csv"]), help="What jobs cost.")] = DEFAULT,
     allocator: Annotated[str, typer.Option(metavar="demand|even", help="How cores share the bandwidth.")] = "demand",
     group_size: Annotated[int | None, typer.Option(min=1, metavar="N", help="Map so many jobs at a time, group after group.")] = None,
     mini_batches: Annotated[int, typer.Option(min=1, metavar="N", help="Instances of every network or list.")] = 1,
     dependencies: Annotated[bool, typer.Option("--dependencies", help="A job starts when its inputs exist.")] = False,
-    timing: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME:period=S,deadline=S,priority=X", help="When a network's mini-batches come and are due."),
+    deadline: Deadline = None,
+    period: Period = None,
+    priority: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=X", help="How much a second of a network's lateness counts; 1 unless told.")
     ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a field of the target, or `magma.mutation=0.1`.")
@@ -74,7 +76,6 @@ def map_command(
     from loadmaster.core.units import parse_seconds
     from loadmaster.cost.job_pool import read_pool
     from loadmaster.mapping.answer import read_warm_start
-    from loadmaster.mapping.network_timing import latencies, parse_timing
     from loadmaster.targets.load import target as read_target
 
     fields, settings = _strategy_settings(overrides or [], strategy)
@@ -84,24 +85,53 @@ def map_command(
     options: dict[str, Any] = {"strategy": strategy, "allocator": allocator, "samples": samples, "seed": seed}
     options["time_limit"] = None if time_limit is None else parse_seconds(time_limit)
     free_only = {"group_size": group_size, "settings": settings, "warm_start": None if warm_start is None else read_warm_start(warm_start)}
-    timings = [parse_timing(text) for text in timing or []]
+    times = _Times.of(period, deadline, priority)
     with output_directory(out) if out is not None else nullcontext() as place, LateProgress() as progress:
         progress("reading", 0.0)
         read: dict[str, Any] = {"batch": batch, "dims": sizes_of(dim or []), "precision": precision, "training": training}
         pool = read_pool(jobs, machine, cost, mini_batches=mini_batches, **read)
         options["progress"] = progress
-        if dependencies or timings:
+        timings = times.timings(pool)
+        if dependencies or any(times):
             if any(free_only.values()):
-                raise MappingError("map: --dependencies and --timing go with neither --group-size nor --warm-start nor settings")
-            found = _map_waiting(pool, rate, objectives, pool.after if dependencies else [()] * len(pool.after), timings, options)
+                raise MappingError(f"map: {_WAITING} go with neither --group-size nor --warm-start nor settings")
+            found = _map_waiting(pool, rate, objectives, pool.after if dependencies else [()] * len(pool.after), times, options)
         else:
             found = _map_free(pool, rate, objectives, options | free_only | {"threads": threads})
-        files = []
-        if place is not None:
-            for number, mapping in enumerate(found):
-                mapping.save(place.draft / ("mapping.json" if len(found) == 1 else f"mapping-{number}.json"))
-            files = place.publish()
-    _show(found, objectives, latencies(pool, timings, found[0]) if timings else (), files, as_json)
+        files = [] if place is None else _save(found, place)
+    _show(found, objectives, pool, timings if any(times) else {}, files, as_json)
+
+
+class _Times(NamedTuple):
+    """Seconds between mini-batches and until they are due, and what lateness counts, by network."""
+
+    periods: dict[str, float]
+    deadlines: dict[str, float]
+    priorities: dict[str, float]
+
+    @classmethod
+    def of(cls, period: list[str] | None, deadline: list[str] | None, priority: list[str] | None) -> _Times:
+        form = "NAME=X with a number of at least 0, such as resnet50=2"
+        priorities = by_network("priority", priority, lambda text: _number(text, f"--priority {text!r}: write {form}"), form, MappingError)
+        return cls(times_of("period", period, MappingError), times_of("deadline", deadline, MappingError), priorities)
+
+    def timings(self, pool: JobPool) -> dict[str, NetworkTiming]:
+        """When every network of a pool comes and is due."""
+        from loadmaster.workloads.network_timing import network_timings, require_network
+
+        for name in self.priorities:
+            require_network("priority", name, dict.fromkeys(pool.network), MappingError)
+        return network_timings(pool.network, self.periods, self.deadlines, MappingError)
+
+
+def _number(text: str, otherwise: str) -> float:
+    """A number of at least 0."""
+    try:
+        if 0 <= float(text) < float("inf"):
+            return float(text)
+    except ValueError:
+        pass
+    raise MappingError(otherwise)
 
 
 def _bandwidth(machine: Target | None, given: str | None) -> float:
@@ -126,44 +156,67 @@ def _map_free(pool: JobPool, rate: float, objectives: list[str], options: dict[s
 
 
 def _map_waiting(
-    pool: JobPool, rate: float, objectives: list[str], after: Sequence[Sequence[int]], timings: list[NetworkTiming], options: dict[str, Any]
+    pool: JobPool, rate: float, objectives: list[str], after: Sequence[Sequence[int]], times: _Times, options: dict[str, Any]
 ) -> tuple[JobMapping, ...]:
     from loadmaster.mapping.map_jobs import map_dependent_jobs
     from loadmaster.mapping.network_timing import job_times_of
 
     if len(objectives) > 1:
-        raise MappingError("map: --dependencies and --timing go with one objective")
-    release, due, weight = job_times_of(pool, timings)
+        raise MappingError(f"map: {_WAITING} go with one objective")
+    release, due, weight = job_times_of(pool, times.timings(pool), times.priorities)
     return (map_dependent_jobs(pool.analysis, rate, after, release=release, due=due, weight=weight, objective=objectives[0], **options),)
 
 
-def _show(
-    found: tuple[JobMapping, ...], objectives: list[str], served: tuple[NetworkLatency, ...], files: list[Path], as_json: bool
-) -> None:
-    from dataclasses import asdict
+def _save(found: tuple[JobMapping, ...], place: OutputDirectory) -> list[Path]:
+    for number, mapping in enumerate(found):
+        mapping.save(place.draft / ("mapping.json" if len(found) == 1 else f"mapping-{number}.json"))
+    return place.publish()
 
+
+def _show(
+    found: tuple[JobMapping, ...],
+    objectives: list[str],
+    pool: JobPool,
+    timings: dict[str, NetworkTiming],
+    files: list[Path],
+    as_json: bool,
+) -> None:
+    """Print what was found and, of networks that have times, what became of their mini-batches."""
+    from loadmaster.mapping.network_timing import mini_batches_of
+
+    served = mini_batches_of(pool, timings, found[0]) if timings else ()
     if as_json:
         shown = found[0].as_json() if len(objectives) == 1 else {"objectives": objectives, "front": [each.as_json() for each in found]}
-        print_json(shown | ({"networks": [asdict(each) for each in served]} if served else {}))
+        print_json(shown | ({"networks": [_mini_batch_json(each, timings) for each in served]} if served else {}))
         return
     from loadmaster.report.mapping import front_summary, latency_summary, mapping_summary
 
     print_tables(mapping_summary(found[0]) if len(objectives) == 1 else front_summary(found))
     if served:
-        print_tables(latency_summary(served))
+        print_tables(latency_summary(served, timings))
     for file in files:
         typer.echo(f"wrote {file}")
 
 
+def _mini_batch_json(batch: MiniBatch, timings: dict[str, NetworkTiming]) -> dict[str, Any]:
+    return {
+        "network": batch.network,
+        "mini_batch": batch.number,
+        "release": batch.release,
+        "end": batch.end,
+        "latency": batch.latency,
+        "deadline": timings[batch.network].deadline,
+        "missed": batch.missed,
+    }
+
+
 def _strategy_settings(overrides: list[str], strategy: str) -> tuple[list[str], dict[str, float]]:
     """Overrides of the target, and settings of the strategy, which begin with its name."""
-    from loadmaster.mapping.strategies.registry import NAMES
-
     fields, settings = [], {}
     for override in overrides:
         name, _, value = override.partition("=")
         owner, _, setting = name.partition(".")
-        if owner not in NAMES:
+        if owner not in STRATEGIES.names:
             fields.append(override)
             continue
         if owner != strategy:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loadmaster.cli.options import Json
+from loadmaster.cli.options import NETWORKS, Json, one_of
 from loadmaster.cli.printing import print_json, print_tables
 from loadmaster.core.errors import PlacementError
+from loadmaster.placement.strategies.registry import ENGINES, PLACING
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -25,9 +26,7 @@ _CURVE = 10
 def place_command(
     graph: Annotated[
         str,
-        typer.Argument(
-            metavar="GRAPH", help="A `.onnx` file, `onnx:NAME`, `torch:module.path:factory`, or a kernel sequence (`.json`, `.json.gz`)."
-        ),
+        typer.Argument(metavar="GRAPH", help=f"{NETWORKS} Or a kernel sequence (`.json`, `.json.gz`)."),
     ],
     target: Annotated[
         str | None,
@@ -42,9 +41,7 @@ def place_command(
     mode: Annotated[
         str, typer.Option(metavar="static|sync|async", help="What tensors may do: nothing, move between kernels, or while they run.")
     ] = "sync",
-    strategy: Annotated[
-        str, typer.Option(metavar="NAME", help="auto, program, all-fast, all-slow, first-touch, lru, largest-first or intervals.")
-    ] = "auto",
+    strategy: Annotated[str, typer.Option(metavar="NAME", help=one_of([*ENGINES, *PLACING.names]))] = "auto",
     cost: Annotated[
         str, typer.Option(metavar="roofline|profile|FILE", help="Where kernel times come from; FILE is a table of measured times.")
     ] = "roofline",

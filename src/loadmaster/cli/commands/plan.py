@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from loadmaster.cli.commands.sweep import sweep_plans
-from loadmaster.cli.options import Batch, Dim, Json, Models, Precision, Training, load_networks
+from loadmaster.cli.options import Batch, Deadline, Dim, Json, Models, Period, Precision, Training, load_networks, times_of
 from loadmaster.cli.printing import print_json, print_tables, print_violations
 from loadmaster.core.errors import PlanError
 
@@ -35,12 +35,8 @@ def plan_command(
         str, typer.Option(metavar="NAME", help="What is minimised: throughput (the makespan), latency, energy, or edp (energy x makespan).")
     ] = "throughput",
     network: Annotated[str | None, typer.Option(metavar="NAME", help="Whose latency counts; the first unless told.")] = None,
-    deadline: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=S", help="A network's mini-batches are due so long after release.")
-    ] = None,
-    period: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=S", help="Mini-batch k of a network is released at k times this; else at once.")
-    ] = None,
+    deadline: Deadline = None,
+    period: Period = None,
     rounds: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Rounds of the joint search, 4 unless told; 0: map, place, allocate separately.")
     ] = None,
@@ -73,19 +69,48 @@ def plan_command(
     Example: `loadmaster plan onnx:resnet50 bert.onnx --target edge-npu --mini-batches 4 --objective energy --period resnet50=5ms --deadline
     resnet50=8ms`
     """
-    goal: dict[str, Any] = {
+    options: dict[str, Any] = {
+        "mini_batches": mini_batches,
+        "seed": seed,
+        "rounds": rounds,
+        "time_limit": time_limit,
+        "cut": cut,
         "objective": objective,
         "network": network,
-        "deadlines": _times("deadline", deadline or []),
-        "periods": _times("period", period or []),
+        "deadlines": times_of("deadline", deadline, PlanError),
+        "periods": times_of("period", period, PlanError),
     }
+    networks: dict[str, Any] = {"models": models, "batch": batch, "dim": dim, "precision": precision, "training": training}
     if sweep:
-        options = {"mini_batches": mini_batches, "seed": seed, "rounds": rounds, "time_limit": time_limit, "cut": cut, **goal}
-        networks = {"models": models, "batch": batch, "dim": dim, "precision": precision, "training": training}
         sweep_plans(sweep, networks, target, overrides or [], options, cluster=cluster, workers=workers, out=out, as_json=as_json)
         return
     if workers is not None or cluster is not None:
         raise PlanError("--workers and --cluster are for sweeps: give --sweep scratchpad=1MiB:32MiB too")
+    done = _planned(networks, target, overrides or [], options, out)
+    if as_json:
+        print_json(_summary_json(done))
+    else:
+        _print_summary(done)
+    if done.violations:
+        print_violations(done.violations, "plan")
+        raise typer.Exit(1)
+    if done.plan.missed:
+        typer.echo(f"{done.plan.missed} of {len(done.plan.mini_batches)} mini-batches miss their deadlines", err=True)
+        raise typer.Exit(3)
+
+
+class _Done(NamedTuple):
+    """A plan that is written, what is wrong with it, and the seconds, and seconds of processor time, that planning took."""
+
+    plan: Plan
+    violations: tuple[Violation, ...]
+    seconds: float
+    cpu_seconds: float
+    files: list[Path]
+
+
+def _planned(networks: dict[str, Any], target: str, overrides: list[str], options: dict[str, Any], out: Path) -> _Done:
+    """Plan, check and write."""
     from loadmaster.cli.progress_line import LateProgress
     from loadmaster.core.files import output_directory
     from loadmaster.core.interrupts import deferred_interrupts
@@ -95,59 +120,28 @@ def plan_command(
     from loadmaster.planning.verify.plan import verify
     from loadmaster.targets.load import target as read_target
 
-    machine = read_target(target, overrides or ())
-    limit = None if time_limit is None else parse_seconds(time_limit)
+    machine = read_target(target, overrides)
+    limit, rounds = options["time_limit"], options["rounds"]
+    options |= {"time_limit": None if limit is None else parse_seconds(limit), "rounds": ROUNDS if rounds is None else rounds}
     with output_directory(out) as place, LateProgress() as progress:
         progress("reading", 0.0)
-        graphs = load_networks(models, batch, dim, precision, training)
+        graphs = load_networks(**networks)
         with deferred_interrupts():
             started, started_cpu = time.perf_counter(), time.process_time()
-            result = plan(
-                graphs,
-                machine,
-                mini_batches=mini_batches,
-                seed=seed,
-                rounds=ROUNDS if rounds is None else rounds,
-                time_limit=limit,
-                cut=cut,
-                progress=progress,
-                **goal,
-            )
+            result = plan(graphs, machine, progress=progress, **options)
             seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - started_cpu
             progress("verifying", 0.0)
             violations = verify(result)
             progress("writing", 0.0)
             result.save(place.draft / "plan.json")
             result.report(place.draft)
-            files = place.publish()
-    if as_json:
-        print_json(_summary_json(result, seconds, cpu_seconds, files, violations))
-    else:
-        _print_summary(result, seconds, cpu_seconds, files)
-    if violations:
-        print_violations(violations, "plan")
-        raise typer.Exit(1)
-    if result.missed:
-        typer.echo(f"{result.missed} of {len(result.mini_batches)} mini-batches miss their deadlines", err=True)
-        raise typer.Exit(3)
+            return _Done(result, violations, seconds, cpu_seconds, place.publish())
 
 
-def _times(option: str, texts: list[str]) -> dict[str, float]:
-    """Seconds by network, from `NAME=S`."""
-    from loadmaster.core.units import parse_seconds
-
-    found: dict[str, float] = {}
-    for text in texts:
-        name, _, value = text.rpartition("=")
-        if not name or name in found:
-            raise PlanError(f"--{option} {text!r}: write NAME=S, such as resnet50=5ms, once for each network")
-        found[name] = parse_seconds(value)
-    return found
-
-
-def _summary_json(plan: Plan, seconds: float, cpu_seconds: float, files: list[Path], violations: tuple[Violation, ...]) -> dict[str, Any]:
+def _summary_json(done: _Done) -> dict[str, Any]:
     from dataclasses import asdict
 
+    plan, violations, seconds, cpu_seconds, files = done
     metrics = plan.metrics
     return {
         "status": plan.status,
@@ -182,9 +176,9 @@ def _summary_json(plan: Plan, seconds: float, cpu_seconds: float, files: list[Pa
     }
 
 
-def _print_summary(plan: Plan, seconds: float, cpu_seconds: float, files: list[Path]) -> None:
+def _print_summary(done: _Done) -> None:
     from loadmaster.report.terminal import summary
 
-    print_tables(summary(plan, seconds=seconds, cpu_seconds=cpu_seconds))
-    for file in files:
+    print_tables(summary(done.plan, seconds=done.seconds, cpu_seconds=done.cpu_seconds))
+    for file in done.files:
         typer.echo(f"wrote {file}")

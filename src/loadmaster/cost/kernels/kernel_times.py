@@ -126,8 +126,12 @@ class KernelTimes:
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._place, timeout=_PATIENCE)
-        # What an interrupted program has put is there; waiting for the disk would take longer than most kernels.
-        connection.execute("PRAGMA synchronous = OFF")
+        try:
+            # What an interrupted program has put is there; waiting for the disk would take longer than most kernels.
+            connection.execute("PRAGMA synchronous = OFF")
+        except sqlite3.Error:
+            connection.close()
+            raise
         return connection
 
 

@@ -1,1 +1,1 @@
-"""Cost models of jobs, one a file; :mod:`loadmaster.cost.registry` knows them by name."""
+"""Cost models of jobs, one a file; :mod:`loadmaster.cost.registry` finds them by name."""

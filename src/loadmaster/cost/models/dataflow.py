@@ -10,20 +10,22 @@ from loadmaster.cost.analytical.energy import refill_energy
 from loadmaster.cost.analytical.job_costs import KindCosts, job_costs
 from loadmaster.cost.analytical.job_energy import Amounts, inside_energy
 from loadmaster.cost.analytical.nests import WIDTHS, Floats
-from loadmaster.cost.base import flops_of, shared_clock
+from loadmaster.cost.base import CostModel, flops_of, shared_clock
 from loadmaster.cost.job_analysis import JobAnalysis
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
 
 
 @dataclass(frozen=True)
-class Dataflow:
+class Dataflow(CostModel):
     """The model of :func:`~loadmaster.cost.analytical.job_costs.job_costs`, as the mapping problem sees it.
 
     No-stall latency is the time of a job whose operands arrive in time, and no-stall bandwidth the bytes that it moves, refills included,
     over that. Work without arithmetic is as fast as the core's lanes can pass its bytes on, and nothing takes less than a cycle. Energy is
     that of :mod:`loadmaster.cost.analytical.energy` for arithmetic, local buffers, on-chip network, private memory and main memory.
     """
+
+    kept_from = 1000
 
     def analyse(self, workload: Workload, target: Target) -> JobAnalysis:
         """Analyse all jobs; raises :class:`~loadmaster.core.errors.TargetError` where a private buffer is too small for any tile."""
@@ -54,3 +56,6 @@ def _latency(kind: KindCosts, amounts: Amounts, moved: Floats) -> Floats:
     core = kind.core
     passing = moved / (np.array(WIDTHS)[amounts.width] / 8 * core.lanes * core.clock)
     return np.asarray(np.maximum(np.where(kind.seconds > core.start_up, kind.seconds, passing + core.start_up), 1 / core.clock))
+
+
+MODEL = Dataflow()

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from loadmaster.core.errors import JobError
 from loadmaster.cost.analytical.nests import NestTable, nest_table
 from loadmaster.cost.analytical.shapes import shapes_of
-from loadmaster.cost.base import flops_of, kinds_of, shared_clock
+from loadmaster.cost.base import CostModel, flops_of, kinds_of, shared_clock
 from loadmaster.cost.job_analysis import JobAnalysis, LayerEnergies
+from loadmaster.cost.tables.maestro_csv import read_layer_energies
 from loadmaster.targets.hardware import Core, Style, Target
 from loadmaster.workloads.job import Workload
 
@@ -74,7 +75,7 @@ _FORMS: dict[Style, Callable[[_Layers, Floats, Floats], tuple[Floats, Floats]]] 
 
 
 @dataclass(frozen=True)
-class Maestro:
+class Maestro(CostModel):
     """Cycles and no-stall bandwidth as the M3E paper takes them from MAESTRO.
 
     A weight-stationary core stands for the paper's HB (NVDLA-style), a row-stationary one for its LB; other styles are refused. A
@@ -107,6 +108,10 @@ class Maestro:
             clock=shared_clock(target),
         )
 
+    def with_table(self, path: str) -> Maestro:
+        """The model with the energies of a table, see :func:`~loadmaster.cost.tables.maestro_csv.read_layer_energies`."""
+        return Maestro(read_layer_energies(path))
+
     def _energy(self, workload: Workload, nests: NestTable, kinds: Sequence[Core], energies: LayerEnergies) -> Floats:
         """Joules of every job on every kind of core; images of a batch and repeats take the energy of the layer again."""
         extents = np.stack([nests.groups, nests.k, nests.c, nests.y, nests.x, nests.r, nests.s], axis=1).astype(np.int64).tolist()
@@ -136,3 +141,6 @@ def _of_kind(layers: _Layers, core: Core) -> tuple[Floats, Floats]:
     best = np.lexsort((need, steps), axis=1)[:, :1]
     steps, need = (np.take_along_axis(values, best, axis=1) for values in (steps, need))
     return (steps * layers.runs)[:, 0], need[:, 0]
+
+
+MODEL = Maestro()

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from loadmaster.core.errors import JobError
-from loadmaster.cost.base import flops_of, shared_clock
+from loadmaster.cost.base import CostModel, flops_of, shared_clock
 from loadmaster.cost.job_analysis import Floats, Ints, JobAnalysis
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class Measured(CostModel):
     """A job analysis table of the user's.
 
     Its jobs are the workload's by name or, if every one of its job names is a whole number and no job of the workload is called so, by

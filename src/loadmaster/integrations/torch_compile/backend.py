@@ -2,53 +2,83 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
 
 from loadmaster.core.errors import LoadmasterError
-from loadmaster.integrations.torch_compile.captured import NotPlannable, Part, View
-from loadmaster.integrations.torch_compile.compiled_model import Fallback, Model, model_of
-from loadmaster.integrations.torch_compile.executor import session_of
+from loadmaster.integrations.torch_compile.captured import NotPlannable
+from loadmaster.integrations.torch_compile.compiled_model import Model, Settings
+from loadmaster.integrations.torch_compile.owners import model_of_run
 from loadmaster.integrations.torch_compile.planned_graph import PlannedGraph
 
 
 class CompiledGraph:
-    """What Dynamo has captured: one graph, or a forward and a backward graph, planned for every combination of shapes that comes."""
+    """What Dynamo has captured: one graph, or a forward and a backward graph, planned for each owner and every combination of shapes.
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
-        self.graphs: list[torch.fx.GraphModule] = []
+    Parameters
+    ----------
+    options
+        Those of ``torch.compile``, equal for all owners.
+    parts
+        One graph or two; complete once the backend has returned.
+    kept
+        How many results of the first are the caller's; None: all.
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.parts: list[torch.fx.GraphModule] = []
         self.kept: int | None = None
-        self.plans: dict[Any, PlannedGraph] = {}
-        self.unplanned = False
+        self._options = options
+        self._first = model_of_run(options) or Model(Settings.of(options), options)  # kept for as long as Dynamo keeps the graph
+        self._plans: weakref.WeakSet[PlannedGraph] = weakref.WeakSet()  # their models keep them
+        self._unplanned = False
+
+    @property
+    def planned(self) -> bool:
+        """Whether the graph can be planned, as far as is known."""
+        return not self._unplanned
 
     def forward(self, arguments: Sequence[Any]) -> list[Any]:
-        """Run the first graph."""
-        key = tuple((a.shape, a.stride()) if isinstance(a, torch.Tensor) else a for a in arguments) if self._dynamic() else None
-        with self.model.lock:
-            if key not in self.plans:
-                self.plans[key] = PlannedGraph(self.model, f"graph {len(self.model.plans)}", self.graphs, self.kept)
-        return self.plans[key].forward(arguments)
+        """Run the first part."""
+        shapes = tuple((a.shape, a.stride()) if isinstance(a, torch.Tensor) else a for a in arguments) if self._dynamic() else None
+        model = self._model()
+        with model.lock:
+            plan = next((plan for plan in list(self._plans) if plan.model is model and plan.shapes == shapes), None)
+            if plan is None:
+                plan = PlannedGraph(model, f"graph {len(model.plans)}", self.parts, self.kept, shapes)
+                self._plans.add(plan)
+        return plan.forward(arguments)
 
     def backward(self, arguments: Sequence[Any]) -> list[Any]:
-        """Run the second graph."""
-        for plan in list(self.plans.values()):  # another thread may add one
-            if plan.program is not None and _fits(plan.program.captured.parts[1], arguments):
-                return plan.backward(session_of(plan.program.captured.parts[1], arguments), arguments)
-        raise LoadmasterError("a backward pass came whose forward pass was not planned")
+        """Run the second part, for whom the first part ran."""
+        plans = [plan for plan in list(self._plans) if plan.fits(arguments)]
+        for plan in plans:
+            session = plan.session_of(arguments)
+            if session is not None:
+                return session.runner.backward(session, arguments)
+        waiting = [plan for plan in plans if plan.gave(arguments)]
+        if not waiting:
+            raise LoadmasterError("a backward pass came whose forward pass was not planned")
+        waiting = [plan for plan in waiting if plan.outstanding] or waiting
+        if len(waiting) > 1 and any(plan.updates for plan in waiting):
+            raise LoadmasterError(
+                "two modules with equal graphs wait for backward passes that cannot be told apart: call backward after each forward"
+            )
+        return waiting[0].backward(None, arguments)
+
+    def give_up(self, reason: str, given: Sequence[Any]) -> None:
+        """Run as it is from now on."""
+        self._unplanned = True
+        self._model().fall_back(str(self.parts[0].graph.find_nodes(op="output")[0].prev), reason, given)
+
+    def _model(self) -> Model:
+        return model_of_run(self._options) or self._first
 
     def _dynamic(self) -> bool:
-        return any(isinstance(node.meta.get("val"), torch.SymInt) for node in self.graphs[0].graph.find_nodes(op="placeholder"))
-
-
-def _fits(part: Part, arguments: Sequence[Any]) -> bool:
-    """Whether a plan is for these shapes."""
-    return all(
-        argument.shape == view.size if isinstance(view, View) else not isinstance(view, int) or view == argument
-        for view, argument in zip(part.given, arguments, strict=True)
-    )
+        return any(isinstance(node.meta.get("val"), torch.SymInt) for node in self.parts[0].graph.find_nodes(op="placeholder"))
 
 
 def unplanned(graph: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
@@ -68,19 +98,18 @@ def loadmaster(
     from functorch.compile import default_partition
     from torch._dynamo.backends.common import aot_autograd
 
-    model = model_of({} if options is None else options)
-    plan = CompiledGraph(model)
+    plan = CompiledGraph({} if options is None else options)
 
     def partition(joint: torch.fx.GraphModule, joint_inputs: Any, **more: Any) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
         plan.kept = more["num_fwd_outputs"]
         return default_partition(joint, joint_inputs, **more)  # type: ignore[no-any-return]
 
     def forward(part: torch.fx.GraphModule, _: Any) -> Callable[[list[Any]], Any]:
-        plan.graphs.insert(0, part)
+        plan.parts.insert(0, part)
         return _boxed(plan, plan.forward, part)
 
     def backward(part: torch.fx.GraphModule, _: Any) -> Callable[[list[Any]], Any]:
-        plan.graphs.append(part)
+        plan.parts.append(part)
         return _boxed(plan, plan.backward, part)
 
     with torch._functorch.config.patch(force_non_lazy_backward_lowering=True):
@@ -100,14 +129,12 @@ def _boxed(plan: CompiledGraph, run: Callable[[Sequence[Any]], list[Any]], part:
     plain = unplanned(part)
 
     def call(arguments: list[Any]) -> Any:
-        if not plan.unplanned:
+        if plan.planned:
             given = list(arguments)
             try:
                 planned = run(given)
             except NotPlannable as reason:
-                plan.unplanned = True
-                plan.model.shared |= {id(a) for a in given if isinstance(a, torch.Tensor) and a.requires_grad}
-                plan.model.fallbacks.append(Fallback(str(plan.graphs[0].graph.find_nodes(op="output")[0].prev), str(reason)))
+                plan.give_up(str(reason), given)
             else:
                 arguments.clear()
                 return planned

@@ -52,6 +52,11 @@ class View(NamedTuple):
     offset: int
 
 
+def on_storage(storage: torch.UntypedStorage, view: View) -> torch.Tensor:
+    """The tensor that ``view`` is, on a storage of at least its bytes."""
+    return torch.empty(0, dtype=view.dtype, device=storage.device).set_(storage, view.offset, view.size, view.stride)
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One operator: arguments with views for tensors, and the views of its results (None for what is no tensor)."""

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
 from loadmaster.core.errors import BudgetError, LoadmasterError
-from loadmaster.core.units import parse_bytes
+from loadmaster.core.units import format_bytes, parse_bytes
 from loadmaster.integrations.torch_compile.devices.device_memory import DeviceMemory
-from loadmaster.integrations.torch_compile.executor import Session
+from loadmaster.integrations.torch_compile.executor import Session, Times
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfiles
+from loadmaster.integrations.torch_compile.placing import TooSmall
 from loadmaster.integrations.torch_compile.program import Program
-from loadmaster.integrations.torch_compile.resting import LastingTensors, can_rest
+from loadmaster.integrations.torch_compile.resting import Lasting, LastingTensors, can_rest
+from loadmaster.integrations.torch_compile.step_peak import Footprint, left_after, step_peak
+from loadmaster.integrations.torch_compile.updates import Updates
 from loadmaster.placement.decisions import Mode
-
-if TYPE_CHECKING:
-    from loadmaster.integrations.torch_compile.planned_graph import PlannedGraph
 
 OPTIONS = ("fast_memory", "mode", "slow_memory", "slow_limit", "refine_after", "optimizer")
 
@@ -34,7 +34,7 @@ class Settings:
     ----------
     fast_memory
         Bytes of fast memory that a step may take: parameters, inputs, results, and all that lies between. None: as much as it needs.
-        A share, such as 0.5, is of what each graph takes when nothing moves.
+        A share, such as 0.5, is of what a whole step takes, over all graphs, when nothing moves.
     mode
         ``async``: copies overlap kernels. ``sync``: they do not.
     slow_memory
@@ -100,25 +100,89 @@ class Fallback:
     reason: str
 
 
-@dataclass
-class Model:
-    """What the graphs of one compiled model share: settings, fast and slow memory, one budget."""
+class Surroundings(NamedTuple):
+    """What a graph's plan has to reckon with: bytes that others of the model take, and the budget.
 
-    settings: Settings
-    options: Mapping[str, Any]
-    lock: threading.RLock = field(default_factory=threading.RLock)
-    profiles: CallProfiles = field(default_factory=CallProfiles)
-    plans: list[PlannedGraph] = field(default_factory=list)
-    fallbacks: list[Fallback] = field(default_factory=list)
-    shared: set[int] = field(default_factory=set)
-    """Parameters (by ``id``) with gradients from more than one graph: these are complete only when all backward passes are over."""
-    yielding: bool = False
-    """No graph keeps parameters in the fast memory while others run."""
-    forms: dict[Any, dict[str, Any]] = field(default_factory=dict)
-    """States of optimizers that were seen."""
-    _memory: DeviceMemory | None = None
-    _lasting: LastingTensors | None = None
-    _waiting: weakref.WeakSet[Session] = field(default_factory=weakref.WeakSet)
+    ``lasting`` are other graphs' parameters and the like; ``gradients`` are there when the backward part begins. ``yielding``: no graph
+    keeps parameters in the fast memory while others run.
+    """
+
+    lasting: int
+    gradients: int
+    yielding: bool
+    budget: int | None
+
+
+class Planned(Protocol):
+    """What a model, and who reports on it, ask of a graph with its plan."""
+
+    name: str
+    times: Times
+
+    @property
+    def program(self) -> Program | None:
+        """What runs; None before the first step."""
+
+    @property
+    def changes(self) -> frozenset[int]:
+        """Parameters (by ``id``) that the graph's runs update."""
+
+    @property
+    def refused(self) -> TooSmall | None:
+        """Why the plan takes more than the share that was known when it was made."""
+
+    @property
+    def budget(self) -> int | None:
+        """Bytes of fast memory for a step."""
+
+    @property
+    def unmoved_peak(self) -> int:
+        """Most bytes that the graph takes when nothing moves."""
+
+    @property
+    def placed_peak(self) -> int:
+        """Most bytes that it takes by the plan."""
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes that a step copies, both ways."""
+
+    @property
+    def predicted_seconds(self) -> float:
+        """Time of a step."""
+
+    def settle(self) -> None:
+        """Have parameters rest where the plan wants them."""
+
+    def foretell(self) -> None:
+        """Predict again, from the steps so far."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Each kernel, with its times."""
+
+
+class Model:
+    """What the graphs of one compiled function or module share: settings, fast and slow memory, one budget.
+
+    A model owns its lists of plans and fallbacks, what lasts from step to step, the updates of parameters, and what is known of whole
+    steps; graphs change these only by its methods, under ``lock``.
+    """
+
+    def __init__(self, settings: Settings, options: Mapping[str, Any]) -> None:
+        self.settings, self.options = settings, options
+        self.lock = threading.RLock()
+        self.profiles = CallProfiles()
+        self.updates = Updates(settings.optimizer)
+        self.plans: list[Planned] = []
+        self.fallbacks: list[Fallback] = []
+        self._yielding = False
+        self._memory: DeviceMemory | None = None
+        self._lasting: LastingTensors | None = None
+        self._waiting: weakref.WeakSet[Session] = weakref.WeakSet()
+        self._footprints: dict[Planned, Footprint] = {}
+        self._step: list[Planned] = []
+        self._gradients: dict[Planned, int] = {}
+        self._transient = 0
 
     def memory(self, device: torch.device) -> DeviceMemory:
         """Fast and slow memory on a device; made at the first use."""
@@ -143,19 +207,92 @@ class Model:
 
         return CpuMemory(self.settings.slow_memory, self.settings.slow_limit)
 
+    @property
+    def unmoved_peak(self) -> int:
+        """Most bytes that a step takes when nothing moves, over all graphs of the steps seen so far."""
+        return self._transient + (0 if self._lasting is None else self._lasting.bytes())
+
+    @property
+    def budget(self) -> int | None:
+        """Bytes of fast memory that a step may take; of a share, as far as steps are known."""
+        given = self.settings.fast_memory
+        return int(given * self.unmoved_peak) if isinstance(given, float) else given
+
+    def begin(self, plan: Planned) -> None:
+        """The forward part of a graph is about to run. A step is over when no backward part is outstanding."""
+        if all(session.finished for session in self._waiting):
+            self._step.clear()
+        if plan in self._footprints:
+            self._see(plan)
+
+    def account(self, plan: Planned, taken: Footprint) -> None:
+        """A graph that is about to run takes this much in a step when nothing moves."""
+        self._footprints[plan] = taken
+        self._see(plan)
+
+    def _see(self, plan: Planned) -> None:
+        if plan not in self._step:
+            self._step.append(plan)
+        step = [self._footprints[one] for one in self._step]
+        self._transient = max(self._transient, step_peak(step))
+        for one, gradients in zip(self._step, left_after(step), strict=True):
+            self._gradients[one] = max(self._gradients.get(one, 0), gradients)
+
+    def surroundings(self, plan: Planned, own: Iterable[Lasting]) -> Surroundings:
+        """What others take, but for tensors of the plan's ``own``, and the budget for all."""
+        lasting = 0 if self._lasting is None else self._lasting.fast_bytes(own, self._yielding)
+        return Surroundings(lasting, self._gradients.get(plan, 0), self._yielding, self.budget)
+
+    def yield_room(self, own: Iterable[Lasting]) -> bool:
+        """From now on parameters of a graph rest while others run; whether that leaves the graph with its ``own`` more room."""
+        known, kept = self._lasting, list(own)
+        if self._yielding or known is None or known.fast_bytes(kept, True) == known.fast_bytes(kept):
+            return False
+        self._yielding = True
+        known.rest_movable(kept)
+        return True
+
+    def judge(self) -> None:
+        """The graphs of a step are known, and so is its share. Raises `BudgetError` if some graph takes more."""
+        budget, share = self.budget, self.settings.fast_memory
+        if budget is None or not isinstance(share, float):
+            return
+        for plan in self._step:
+            if plan.refused is not None and plan.refused.smallest > budget:
+                raise BudgetError(
+                    f"fast_memory {share:.4g} of what a step takes ({format_bytes(self.unmoved_peak)}) is {format_bytes(budget)}, "
+                    f"which is too small: {plan.refused.why}"
+                )
+
+    def add(self, plan: Planned) -> None:
+        """A graph has a plan."""
+        if plan not in self.plans:
+            self.plans.append(plan)
+
+    def fall_back(self, graph: str, reason: str, given: Iterable[Any]) -> None:
+        """A graph runs unplanned; the gradients of what it was ``given`` are not complete without it."""
+        self.fallbacks.append(Fallback(graph, reason))
+        self.updates.leave(id(one) for one in given if isinstance(one, torch.Tensor) and one.requires_grad)
+
     def make_room(self, program: Program, session: Session | None = None) -> None:
         """Bring what other runs have left in arenas to the slow memory, as far as the budget or the arena itself asks for it."""
         others = [plan.program for plan in self.plans if plan.program is not None and plan.program is not program]
-        budget = self.settings.fast_memory
-        tight = budget is not None and (
-            isinstance(budget, float) or program.placed.peak + sum(other.arena.bytes for other in others) > budget
-        )
+        budget = self.budget
+        tight = budget is not None and program.placed.peak + sum(other.arena.bytes for other in others) > budget
         for waiting in list(self._waiting):
             if waiting is not session and waiting.parked is None and not waiting.finished and (tight or waiting.program is program):
                 waiting.park()
         if tight:
             for other in others:
                 other.arena.drop()
+
+    def clear_arenas(self) -> None:
+        """Under a budget, have nothing in arenas while a graph is captured: its kernels are tried with operands of their own."""
+        if self.settings.fast_memory is not None:
+            for waiting in list(self._waiting):
+                if waiting.parked is None and not waiting.finished:
+                    waiting.park()
+        self.release_idle()
 
     def release_idle(self) -> None:
         """Give back the memory of arenas that hold nothing."""
@@ -165,14 +302,12 @@ class Model:
                 if plan.program is not None and id(plan.program) not in busy:
                     plan.program.arena.drop()
 
-    def share(self, plan: PlannedGraph) -> bool:
+    def share(self, plan: Planned) -> bool:
         """Find parameters that another run under way updates as well as this plan; whether there are new ones."""
-        mine = {id(update.parameter) for update in plan.updates.values()}
-        before = len(self.shared)
-        for session in self._waiting:
-            if not session.finished and session.program is not plan.program:
-                self.shared |= mine & session.parameters
-        return len(self.shared) > before
+        others = [session.parameters for session in self._waiting if not session.finished and session.program is not plan.program]
+        shared = plan.changes.intersection(frozenset().union(*others)) - self.updates.left
+        self.updates.leave(shared)
+        return bool(shared)
 
     def resting_bytes(self) -> int:
         """Bytes of parameters and the like that are in the slow memory between steps."""
@@ -198,17 +333,3 @@ class Model:
         if session.parked is not None:
             session.unpark()
         self._waiting.discard(session)
-
-
-_MODELS: weakref.WeakValueDictionary[int, Model] = weakref.WeakValueDictionary()
-"""By the ``id`` of their options, which they keep: a model lives as long as Dynamo keeps one of its graphs."""
-_MODELS_LOCK = threading.Lock()
-
-
-def model_of(options: Mapping[str, Any]) -> Model:
-    """What the graphs that were compiled with this very object of options share."""
-    with _MODELS_LOCK:
-        model = _MODELS.get(id(options))
-        if model is None:
-            model = _MODELS[id(options)] = Model(Settings.of(options), options)
-        return model

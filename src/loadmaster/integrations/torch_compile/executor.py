@@ -6,7 +6,7 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -14,27 +14,43 @@ from torch.utils._pytree import tree_map
 
 from loadmaster import _native
 from loadmaster.core.errors import LoadmasterError
-from loadmaster.integrations.torch_compile.captured import Owner, Part, View
+from loadmaster.integrations.torch_compile.captured import Owner, Part, View, on_storage
 from loadmaster.integrations.torch_compile.devices.device_memory import Copy, DeviceMemory, Pending
-from loadmaster.integrations.torch_compile.kernel_profile import on_storage
 from loadmaster.integrations.torch_compile.program import Launch, Program
 
 _SESSION = "_loadmaster_session"
+
+
+class Runner(Protocol):
+    """Who runs sessions."""
+
+    def backward(self, session: Session | None, arguments: Sequence[Any]) -> list[Any]:
+        """Run the second part of a session."""
 
 
 class Session:
     """One run through a plan, from the start of its first part to the end of its last; between them it may be parked.
 
     A session lives as long as the tensors that autograd has saved from it. Its slow memory goes back with it. ``tensors`` are those of the
-    caller that any part may use, by storage, and ``slots`` the places in the slow memory of those that move.
+    caller that any part may use, by storage, and ``slots`` the places in the slow memory of those that move. ``updates`` are those that
+    the run is to make, by the position of the gradient, with how many there were of each when it began, and ``parameters`` what they
+    update (by ``id``); ``callers`` are the addresses of PyTorch's storages that the caller gave, by storage. ``runner`` is who runs it,
+    and knows how to go on.
     """
 
-    def __init__(self, program: Program, memory: DeviceMemory, tensors: Mapping[int, torch.Tensor], slots: Mapping[int, int]) -> None:
-        self.program, self.memory, self.tensors, self.slots = program, memory, tensors, slots
-        self.updates: dict[int, int] = {}
-        """Updates that this run is to make, by the position of the gradient, and how many there were of each when it began."""
-        self.parameters: set[int] = set()
-        """Parameters (by ``id``) that they update."""
+    def __init__(
+        self,
+        runner: Runner,
+        program: Program,
+        memory: DeviceMemory,
+        tensors: Mapping[int, torch.Tensor],
+        slots: Mapping[int, int],
+        updates: Mapping[int, int],
+        parameters: frozenset[int],
+        callers: Mapping[int, int],
+    ) -> None:
+        self.runner, self.program, self.memory, self.tensors, self.slots = runner, program, memory, tensors, slots
+        self.updates, self.parameters, self.callers = updates, parameters, callers
         self.pending: dict[int, Pending] = {}
         self.parked: int | None = None
         self.finished = False

@@ -16,7 +16,8 @@ import torch
 from torch.utils._pytree import tree_map
 
 from loadmaster import _native
-from loadmaster.integrations.torch_compile.captured import Call, Captured, View, views
+from loadmaster.integrations.torch_compile.captured import Call, Captured, View, on_storage, views
+from loadmaster.integrations.torch_compile.devices import allocator_hook
 
 ALIGNMENT = 64
 """Bytes to which PyTorch aligns CPU memory; temporaries in a workspace keep it."""
@@ -117,6 +118,9 @@ def _profile(call: Call, captured: Captured) -> CallProfile:
     direct = tuple(_as_foretold(value, view) for value, view in zip(results, call.results, strict=True))
     homes = {value.untyped_storage().data_ptr(): i for i, value in enumerate(results) if isinstance(value, torch.Tensor)}
     del out, results
+    if not allocator_hook.leads():
+        made = sum(captured.storages[s].bytes for s in call.writes if s not in call.reads)
+        return CallProfile(_least(seconds, lambda: call.target(*arguments, **keywords)), outside=made, direct=(False,) * len(call.results))
     return judged(_least(seconds, lambda: call.target(*arguments, **keywords)), seen, homes, direct)
 
 
@@ -195,11 +199,6 @@ def pack(lives: Sequence[tuple[int, int, int]]) -> tuple[dict[int, int], int]:
         offsets[start] = offset
         top = max(top, offset + room)
     return offsets, top
-
-
-def on_storage(storage: torch.UntypedStorage, view: View) -> torch.Tensor:
-    """The tensor that ``view`` is, on a storage of at least its bytes."""
-    return torch.empty(0, dtype=view.dtype, device=storage.device).set_(storage, view.offset, view.size, view.stride)
 
 
 def made_up(count: int, view: View, device: torch.device) -> torch.UntypedStorage:

@@ -64,7 +64,10 @@ class Problem:
         )
 
     def peak(self) -> int:
-        """Most bytes of fast memory that are in use at once when nothing moves."""
+        """Most bytes of fast memory that are in use at once when nothing moves.
+
+        An arena that is packed for itself may be full where what lies elsewhere is at its most, and then takes more than this.
+        """
         return int((self.sequence.live_bytes() + self.elsewhere).max(initial=0))
 
 
@@ -89,11 +92,12 @@ def problem_of(
     alignment: int,
     moving: frozenset[int] = frozenset(),
     others: int = 0,
+    gradients: int = 0,
 ) -> Problem:
     """The kernel sequence of calls that take ``seconds`` each.
 
     Of the storages that callers own, those in ``moving`` are the plan's to move; all others are where they are, and so are ``others``
-    bytes of other graphs.
+    bytes of other graphs, and, when the second part runs, ``gradients`` bytes that those after this graph have made.
     """
     storages = captured.storages
     planned = [storage.bytes > 0 and (storage.owner is Owner.PLAN or s in moving) for s, storage in enumerate(storages)]
@@ -105,6 +109,7 @@ def problem_of(
     kernels = []
     elsewhere = np.full(len(captured.calls), others, dtype=np.int64)
     elsewhere += sum(storage.bytes for s, storage in enumerate(storages) if storage.owner is Owner.CALLER and s not in moving)
+    elsewhere[captured.parts[0].end :] += gradients
     made: set[int] = set()
     for k, (call, profile) in enumerate(zip(captured.calls, profiles, strict=True)):
         fresh = [s for s in call.writes if s not in made]
@@ -124,31 +129,35 @@ def problem_of(
     return Problem(KernelSequence(name, tensors, tuple(kernels), link, alignment), tuple(numbers), elsewhere)
 
 
+class TooSmall(BudgetError):
+    """A budget below ``smallest`` bytes, the least that works, and the reason ``why``."""
+
+    def __init__(self, budget: int, smallest: int, why: str) -> None:
+        super().__init__(f"fast_memory {format_bytes(budget)} is too small: {why}")
+        self.smallest, self.why = smallest, why
+
+
 def place(
-    make: Callable[[frozenset[int]], Problem], movable: frozenset[int], budget: int | float | None, mode: Mode, *, yielding: bool = False
-) -> tuple[Problem, Placed, int]:
-    """Decide what is where under a budget of fast memory, and give everything an address; also what lives at once when nothing moves.
+    make: Callable[[frozenset[int]], Problem], movable: frozenset[int], budget: int | None, mode: Mode, *, yielding: bool = False
+) -> tuple[Problem, Placed]:
+    """Decide what is where under a budget of fast memory, and give everything an address.
 
     ``make`` gives the problem in which some of the ``movable`` storages of the caller move. Which of them do is decided first, as if
     those that move could stay in the fast memory from one step to the next; those that are there all the time keep PyTorch's own memory.
-    All move if the graph is ``yielding`` to others. A budget of None is endless, a share is of the most that lives at once.
+    All move if the graph is ``yielding`` to others. A budget of None is endless.
 
-    Raises `BudgetError` with the smallest budget that works and the operator that needs it.
+    Raises `TooSmall` with the smallest budget that works and the operator that needs it.
     """
     free = make(frozenset())
     unmoved = _unmoved(free)
-    # An arena that is packed for itself may be full where what lies elsewhere is at its most: more than lives at once.
-    most = int((free.sequence.live_bytes() + free.elsewhere).max(initial=0))
-    if isinstance(budget, float):
-        budget = int(budget * most)
     if budget is None or (unmoved.peak <= budget and not yielding):
-        return free, unmoved, most
+        return free, unmoved
     search = _Search(make, movable, mode, yielding)
     needed = make(movable).needed()
     found = int(needed.argmax()) if needed.max(initial=0) > budget else search.within(budget, _ROUNDS)
     if isinstance(found, int):
         raise search.refusal(budget, unmoved.peak, found)
-    return *found, most
+    return found
 
 
 @dataclass(frozen=True)
@@ -172,7 +181,7 @@ class _Search:
             failed = found
         return failed
 
-    def refusal(self, budget: int, enough: int, failed: int) -> BudgetError:
+    def refusal(self, budget: int, enough: int, failed: int) -> TooSmall:
         """Why a budget cannot be kept: the kernel that fails, what it needs, and the smallest budget that works.
 
         That is what some kernel needs at once, if it can be packed; else it is found by trying, to 1 % or so.
@@ -189,10 +198,12 @@ class _Search:
             low, high, failed = (middle, high, kernel) if isinstance(kernel, int) else (low, middle, failed)
         stuck, least = problem.sequence.kernels[failed], int(needed[failed])
         beside = "" if least > budget else " beside what lives on"
-        return BudgetError(
-            f"fast_memory {format_bytes(budget)} is too small: operator {stuck.kind} ({stuck.name}) needs {least} bytes "
-            f"({format_bytes(least)}) at once{beside}, {format_bytes(int(problem.elsewhere[failed]))} of them inputs, results and others "
-            f"that do not move; the smallest budget that works is {high} bytes ({format_bytes(high)})"
+        return TooSmall(
+            budget,
+            high,
+            f"operator {stuck.kind} ({stuck.name}) needs {least} bytes ({format_bytes(least)}) at once{beside}, "
+            f"{format_bytes(int(problem.elsewhere[failed]))} of them inputs, results and others that do not move; "
+            f"the smallest budget that works is {high} bytes ({format_bytes(high)})",
         )
 
 
@@ -247,7 +258,7 @@ def _pack(problem: Problem, placement: TensorPlacement, ceilings: Ints | None) -
     buffers += [Buffer(f"w{k}", k, k + 1, kernel.algorithms[0].workspace, alignment=step) for k, kernel in enumerate(sequence.kernels)]
     above = [] if ceilings is None else _above(ceilings, int(ceilings.max(initial=0)))
     answer = allocate(buffers + above, None if ceilings is None else int(ceilings.max(initial=0)))
-    if answer.offsets is None and above:
+    if answer.offsets is None:
         answer = allocate(buffers)  # to see where it sticks out
     assert answer.offsets is not None
     offsets = [int(offset) for offset in answer.offsets[: len(buffers)]]

@@ -8,6 +8,7 @@ region past the cache; what the cache holds is given up before each. A tensor th
 from __future__ import annotations
 
 import ctypes
+import functools
 import mmap
 import weakref
 from collections.abc import Iterable, Sequence
@@ -15,10 +16,11 @@ from typing import Any
 
 import torch
 
+from loadmaster.integrations.torch_compile.devices.allocator_hook import survives
 from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile, pages
 
 _DATA_POINTER = 16
-"""Offset of c10::DataPtr (address, context, deleter, device) in c10::StorageImpl of PyTorch 2.13; checked before the first use."""
+"""Offset of c10::DataPtr (address, context, deleter, device) in c10::StorageImpl of PyTorch 2.11 to 2.13; tried before the first use."""
 _POINTER_BYTES = 32
 _AT_ONCE = 16 << 20
 
@@ -62,6 +64,10 @@ class Lasting:
         assert self.region is not None
         return self.region.base + self.slot - self.region.slot
 
+    def written(self) -> None:
+        """A step has written to it: there is something to keep."""
+        self.fresh = False
+
     def changed(self) -> bool:
         """Whether somebody has changed it since the last call."""
         tensor = self.tensor()
@@ -77,20 +83,26 @@ class LastingTensors:
         self.file = file
         self._known: dict[int, Lasting] = {}
 
-    def of(self, tensor: torch.Tensor, fresh: bool = False) -> Lasting:
-        """The entry of a tensor's storage; made at the first call."""
+    def of(self, tensor: torch.Tensor, fresh: bool = False, movable: bool = False) -> Lasting:
+        """The entry of a tensor's storage; made at the first call. It is movable from the first plan on that may move it."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key not in self._known:
             self._known[key] = Lasting(tensor, fresh)
             weakref.finalize(storage, _gone, self._known, key)
-        return self._known[key]
+        one = self._known[key]
+        one.movable |= movable
+        return one
 
     def fast_bytes(self, but: Iterable[Lasting], at_least: bool = False) -> int:
         """Bytes of fast memory that all take, but for some; or ``at_least``: those that no plan may move."""
         left_out = set(map(id, but))
         here = (one for one in self._known.values() if not one.resting and id(one) not in left_out)
         return sum(one.bytes for one in here if not (at_least and one.movable))
+
+    def bytes(self) -> int:
+        """Bytes of all, wherever they are."""
+        return sum(one.bytes for one in self._known.values())
 
     def resting_bytes(self) -> int:
         """Bytes that rest in the slow memory."""
@@ -188,10 +200,22 @@ def _pointer(storage: torch.UntypedStorage) -> Any:
     return (ctypes.c_char * _POINTER_BYTES).from_address(storage._cdata + _DATA_POINTER)
 
 
+@functools.cache
 def can_rest() -> bool:
-    """Whether storages of this build of PyTorch are laid out as `swap_memory` expects."""
-    storage = torch.empty(64).untyped_storage()
-    return bool(ctypes.c_uint64.from_address(storage._cdata + _DATA_POINTER).value == storage.data_ptr())
+    """Whether storages of this build of PyTorch are laid out as `swap_memory` expects; tried in a process that may crash."""
+
+    def swaps() -> bool:
+        one, other = torch.full((64,), 1.0), torch.full((64,), 2.0)
+        storages = one.untyped_storage(), other.untyped_storage()
+        addresses = [storage.data_ptr() for storage in storages]
+        if [ctypes.c_uint64.from_address(storage._cdata + _DATA_POINTER).value for storage in storages] != addresses:
+            return False
+        swap_memory(*storages)
+        right = [storage.data_ptr() for storage in storages] == addresses[::-1] and one[0] == 2 and other[63] == 1
+        del one, other, storages  # each gives back what it holds now
+        return bool(right)
+
+    return survives(swaps)
 
 
 __all__ = ["Lasting", "LastingTensors", "can_rest", "swap_memory"]

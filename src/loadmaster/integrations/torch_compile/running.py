@@ -40,7 +40,7 @@ def run(
 
     from loadmaster.integrations.torch_compile.compare.comparison import Workload, compare
     from loadmaster.integrations.torch_compile.compare.measurement import STATED
-    from loadmaster.integrations.torch_compile.compiled_model import Settings, model_of
+    from loadmaster.integrations.torch_compile.compiled_model import Settings
 
     if device not in ("cpu", "cuda"):
         raise RuntimeUnavailable(f"device {device!r}: write cpu or cuda")
@@ -64,4 +64,4 @@ def run(
         raise error.inner_exception from None
     budget, peak = result["budget"], result["measured_peak"]
     result["budget_kept"] = budget is None or peak <= budget + STATED
-    return result, [row for plan in model_of(options).plans for row in plan.rows()]
+    return result, result.pop("kernels")

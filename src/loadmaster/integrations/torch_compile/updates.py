@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict, defaultdict
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
 
 from loadmaster.core.errors import BudgetError, LoadmasterError
-from loadmaster.integrations.torch_compile.captured import Call, Captured, Owner, Part, Storage, View, views
-from loadmaster.integrations.torch_compile.kernel_profile import CallProfile, judged, made_up, on_storage, signature, timed
+from loadmaster.integrations.torch_compile.captured import Call, Captured, Owner, Part, Storage, View, on_storage, views
+from loadmaster.integrations.torch_compile.kernel_profile import CallProfile, judged, made_up, signature, timed
 from loadmaster.integrations.torch_compile.resting import swap_memory
 
 _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
@@ -41,25 +41,24 @@ class Update:
     ----------
     tensors
         Tensors of the state with a dimension at least, by name: those that a plan may move.
+    form
+        Shape, strides and type of the parameter that the state was made for.
     begun
         Whether the state has been made: by a step of the plan, or before.
     held
         Another gradient of the same parameter is to come: keep this one for the caller instead.
     count
         Updates that were made.
-    state
-        The tensors by the number of their storage among those captured.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, parameter: torch.Tensor, template: dict[str, Any]) -> None:
-        self.optimizer, self.parameter = optimizer, parameter
+        self.optimizer, self.parameter, self.form = optimizer, parameter, _form_of(parameter)
         self.tensors = {name: value for name, value in template.items() if _moves(value)}
         self.scalars: dict[str, Any] = {}
         self.order = list(template)
         self.begun = False
         self.held = False
         self.count = 0
-        self.state: dict[int, torch.Tensor] = {}
         self.gradient: torch.Tensor | None = None
 
     def __str__(self) -> str:
@@ -78,6 +77,15 @@ class Update:
         self.begun = True
         self.count += 1
         return state
+
+    def hold(self, held: bool) -> None:
+        """Whether the next gradient is kept for the caller."""
+        self.held = held
+
+    def kept_gradient(self) -> torch.Tensor | None:
+        """The gradient that was held back, once."""
+        gradient, self.gradient = self.gradient, None
+        return gradient
 
     def _blocks(self, parameter: torch.Tensor) -> list[slice]:
         """Rows that are updated together: some at a time, where every element is on its own, so that little memory is needed beside."""
@@ -182,31 +190,62 @@ def step_alone(
     return dict(alone.state[only])
 
 
-def with_updates(
-    captured: Captured, given: Sequence[Any], optimizer: torch.optim.Optimizer, left_out: set[int], known: dict[Any, dict[str, Any]]
-) -> tuple[Captured, dict[int, Update]]:
-    """The same calls with an update after each gradient, and the updates by the position of their gradient among the results.
+class Updates:
+    """The updates of a model's parameters, and the state of each: one, whatever graphs make the update."""
 
-    Parameters in ``left_out`` (by ``id``), with hooks, or that are given
-    twice keep their gradients. ``known`` are the states that were seen, by what decides their form.
-    """
+    def __init__(self, optimizer: torch.optim.Optimizer | None) -> None:
+        self.optimizer = optimizer
+        self.left: set[int] = set()
+        self._known: dict[int, Update] = {}
+        self._forms: dict[Any, dict[str, Any]] = {}
+
+    def of(self, parameter: torch.Tensor) -> Update:
+        """The update of a parameter; a new one if its shape has changed. Raises `BudgetError` if the optimizer cannot make it."""
+        assert self.optimizer is not None
+        known = self._known.get(id(parameter))
+        if known is None or known.form != _form_of(parameter):
+            known = self._known[id(parameter)] = Update(self.optimizer, parameter, _template(self.optimizer, parameter, self._forms))
+        return known
+
+    def leave(self, parameters: Iterable[int]) -> None:
+        """Leave parameters (by ``id``) to the optimizer: a backward pass alone does not complete their gradients."""
+        self.left.update(parameters)
+
+    def wanted(self) -> set[int]:
+        """Parameters (by ``id``) that may be updated in a backward pass."""
+        groups = [] if self.optimizer is None else self.optimizer.param_groups
+        return {id(p) for group in groups for p in group["params"]} - self.left
+
+
+@dataclass(frozen=True)
+class Updated:
+    """A graph with updates, by the position of their gradient among its results; and the state of each, by storage."""
+
+    captured: Captured
+    updates: dict[int, Update]
+    states: dict[int, dict[int, torch.Tensor]]
+
+
+def with_updates(captured: Captured, given: Sequence[Any], updates: Updates) -> Updated:
+    """The same calls with an update after each gradient. Parameters with hooks, or that are given twice, keep their gradients."""
     first, second = captured.parts
-    mine = {id(p) for group in optimizer.param_groups for p in group["params"]} - left_out
+    mine = updates.wanted()
     if len(second.returned) != len(first.given):
-        return captured, {}
+        return Updated(captured, {}, {})
     storages, added, found = list(captured.storages), [], {}
+    states: dict[int, dict[int, torch.Tensor]] = {}
     for i, (slot, gradient) in enumerate(zip(first.given, second.returned, strict=True)):
         parameter = given[i]
         if not isinstance(gradient, View) or not isinstance(slot, View) or id(parameter) not in mine or _hooked(parameter):
             continue
         if sum(isinstance(other, View) and other.storage == slot.storage for other in first.given) > 1:
             continue
-        update = Update(optimizer, parameter, _template(optimizer, parameter, known))
+        update, states[i] = updates.of(parameter), {}
         state = []
         for name, tensor in update.tensors.items():
             storages.append(Storage(f"{storages[slot.storage].name}.{name}", tensor.untyped_storage().nbytes(), Owner.CALLER))
             state.append(View(len(storages) - 1, tensor.dtype, tuple(tensor.shape), tensor.stride(), 0))
-            update.state[len(storages) - 1] = tensor
+            states[i][len(storages) - 1] = tensor
         mutated = slot.storage, *(view.storage for view in state)
         reads = tuple(dict.fromkeys((slot.storage, gradient.storage, *mutated)))
         call = Call(f"update_{storages[slot.storage].name}", update, (slot, gradient, *state), {}, tuple(state), reads, mutated)
@@ -219,7 +258,7 @@ def with_updates(
     for position, call in sorted(added, key=lambda pair: -pair[0]):
         calls.insert(position, call)
     parts = first, replace(second, end=len(calls), returned=returned)
-    return replace(captured, storages=storages, calls=calls, parts=parts), found
+    return Updated(replace(captured, storages=storages, calls=calls, parts=parts), found, states)
 
 
 def _take_back(storages: list[Storage], second: Part, returned: tuple[Any, ...], others: list[Any], captured: Captured) -> None:
@@ -236,7 +275,11 @@ def _hooked(parameter: torch.Tensor) -> bool:
 
 def _form(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> Any:
     group = {name: repr(value) for name, value in group_of(optimizer, parameter).items() if name != "params"}
-    return type(optimizer), tuple(sorted(group.items())), parameter.shape, parameter.stride(), parameter.dtype
+    return type(optimizer), tuple(sorted(group.items())), _form_of(parameter)
+
+
+def _form_of(parameter: torch.Tensor) -> Any:
+    return parameter.shape, parameter.stride(), parameter.dtype
 
 
 def _template(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, known: dict[Any, dict[str, Any]]) -> dict[str, Any]:

@@ -37,4 +37,4 @@ def balanced(group: Group, order: Ints) -> Ints:
     return core
 
 
-STRATEGY = Strategy("ai-mt", run, lambda group: 1)
+STRATEGY = Strategy(run, lambda group: 1)

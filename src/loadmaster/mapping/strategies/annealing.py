@@ -81,4 +81,4 @@ def default_samples(group: Group) -> int:
     return max(5_000, min(600_000, 60_000_000 // max(1, group.jobs)))
 
 
-STRATEGY = Strategy("annealing", run, default_samples)
+STRATEGY = Strategy(run, default_samples)

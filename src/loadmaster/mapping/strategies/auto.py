@@ -77,4 +77,4 @@ def default_samples(group: Group) -> int:
     return annealing.default_samples(group)
 
 
-STRATEGY = Strategy("auto", run, default_samples)
+STRATEGY = Strategy(run, default_samples)

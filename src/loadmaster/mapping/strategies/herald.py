@@ -31,4 +31,4 @@ def longest_first(group: Group) -> Ints:
     return np.argsort(-np.where(group.allowed, group.latency, np.inf).min(axis=1), kind="stable")
 
 
-STRATEGY = Strategy("herald", run, lambda group: 1)
+STRATEGY = Strategy(run, lambda group: 1)

@@ -10,7 +10,7 @@ from loadmaster.core.arguments import require_known
 from loadmaster.core.errors import MappingError
 from loadmaster.mapping.group import Queues
 from loadmaster.mapping.group_search import Genome, Search, Strategy
-from loadmaster.mapping.strategies.random_search import random_genomes
+from loadmaster.mapping.strategies.random import random_genomes
 
 DEFAULTS = {
     "population": 120,
@@ -100,4 +100,4 @@ def _seed_with(start: Genome, core: np.ndarray, priority: np.ndarray, generator:
     priority[:half] = np.where(keep[:, 1], start[1], priority[:half])
 
 
-STRATEGY = Strategy("magma", run, settings=tuple(DEFAULTS))
+STRATEGY = Strategy(run, settings=tuple(DEFAULTS))

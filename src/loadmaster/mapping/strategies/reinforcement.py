@@ -1,4 +1,4 @@
-"""Reinforcement learning, as M3E compares with it: A2C and PPO with a perceptron of three layers of 128, by stable-baselines3."""
+"""Reinforcement learning, as M3E compares with it: a perceptron of three layers of 128, trained by stable-baselines3."""
 
 from __future__ import annotations
 
@@ -7,38 +7,33 @@ from typing import Any
 import numpy as np
 
 from loadmaster.mapping.group import Floats
-from loadmaster.mapping.group_search import Search, Strategy
+from loadmaster.mapping.group_search import Search
 from loadmaster.mapping.strategies.vectors import library
 
+SAMPLES = 500
+"""Mappings that are evaluated if nobody says how many."""
 _LEVELS = 8
 """Priorities that an action can choose from."""
-_EPISODES = 16
-"""Mappings between updates of PPO's policy."""
 
 
 class _Stop(Exception):
     """Ends the library's learning loop."""
 
 
-def run_a2c(search: Search) -> None:
-    """Advantage actor-critic, an update per mapping."""
-    _learn(search, "a2c", library("stable_baselines3", "a2c").A2C, {"n_steps": search.group.jobs})
+def learn(search: Search, algorithm: str, strategy: str, **options: int) -> None:
+    """Run an algorithm of stable-baselines3, by its name there, for a strategy until the search is done.
 
-
-def run_ppo(search: Search) -> None:
-    """Proximal policy optimisation."""
-    steps = _EPISODES * search.group.jobs
-    _learn(search, "ppo", library("stable_baselines3", "ppo").PPO, {"n_steps": steps, "batch_size": search.group.jobs * 4})
-
-
-def _learn(search: Search, name: str, algorithm: Any, options: dict[str, Any]) -> None:
+    Raises
+    ------
+    MappingError
+        If stable-baselines3 or gymnasium is not installed.
+    """
+    kind = getattr(library("stable_baselines3", strategy), algorithm)
     if search.done:
         return
     policy = {"net_arch": [128, 128, 128]}
-    environment = _environment(search, library("gymnasium", name))
-    model = algorithm(
-        "MlpPolicy", environment, seed=search.seed % 2**31, device="cpu", verbose=0, policy_kwargs=policy, gamma=1.0, **options
-    )
+    environment = _environment(search, library("gymnasium", strategy))
+    model = kind("MlpPolicy", environment, seed=search.seed % 2**31, device="cpu", verbose=0, policy_kwargs=policy, gamma=1.0, **options)
     try:
         model.learn(total_timesteps=2**40)
     except _Stop:
@@ -89,7 +84,3 @@ def _features(search: Search) -> Floats:
     latency = np.where(group.allowed, group.latency, 0.0)
     scale = float(latency.mean(axis=1).sum()) / group.cores or 1.0
     return np.hstack([latency / scale, np.log1p(group.demand)])
-
-
-A2C = Strategy("a2c", run_a2c, lambda group: 500)
-PPO = Strategy("ppo", run_ppo, lambda group: 500)

@@ -29,6 +29,12 @@ def values(search: Search, points: Floats) -> Floats:
     return search.scores(*genomes(points, search.group.cores))
 
 
+def mirrored(points: Floats) -> Floats:
+    """Points mirrored at the faces of the unit cube until they are inside."""
+    folded = np.abs(points) % 2.0
+    return np.asarray(np.where(folded > 1.0, 2.0 - folded, folded))
+
+
 def library(name: str, strategy: str) -> Any:
     """Import a library that only some strategies need.
 

@@ -32,3 +32,6 @@ def run(sequence: KernelSequence, limits: NDArray[np.int64]) -> BaselineResult:
         elif t in first_need:
             raise does_not_fit(sequence, first_need[t], "first-touch")
     return timed(sequence, TensorPlacement(tuple(stays), (), algorithms))
+
+
+BASELINE = run

@@ -172,3 +172,6 @@ class _Assigner:
             spare = self.spare[move.to_fast][move.start : move.end]
             spare = spare[::-1] if move.to_fast else spare
             spare -= np.diff(np.minimum(spare.cumsum(), seconds), prepend=0.0)
+
+
+BASELINE = run

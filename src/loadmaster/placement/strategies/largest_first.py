@@ -89,3 +89,6 @@ def _completions(sequence: KernelSequence, gaps: list[_Gap], clock: NDArray[np.f
             ends[g] = min(ends[g], k)
             held -= gaps[g].size
     return ends
+
+
+BASELINE = run

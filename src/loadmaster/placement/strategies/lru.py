@@ -128,3 +128,6 @@ class _Step:
                 if tensor.kind is StoredKind.WEIGHT and t not in self.carried and t not in self.clean:
                     self.moves.append(Move(t, False, last, last))
                 self.stays.append(Stay(t, self.held[t], last))
+
+
+BASELINE = run

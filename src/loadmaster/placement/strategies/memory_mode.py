@@ -105,8 +105,8 @@ def first_fit_addresses(sequence: KernelSequence, block: int) -> list[int]:
     begin, end = (np.ascontiguousarray(column) for column in sequence.lifetimes.T)
     one, nowhere, none = np.ones(count, dtype=np.int64), np.full(count, -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
     order = np.lexsort((np.arange(count), begin))
-    offsets, _ = _native.place_in_order(blocks, one, nowhere, np.arange(count + 1), begin, end, none, blocks, order, False)
-    return [max(0, int(offset)) for offset in offsets]
+    problem = _native.PackingProblem(blocks, one, nowhere, np.arange(count + 1), begin, end, none, blocks)
+    return [max(0, int(offset)) for offset in problem.place_in_order(order).offsets]
 
 
 def slow_bandwidths(sequence: KernelSequence) -> tuple[float, float]:
@@ -118,3 +118,7 @@ def slow_bandwidths(sequence: KernelSequence) -> tuple[float, float]:
                 rate = sequence.tensors[operand.tensor].bytes / operand.slow_seconds
                 reading, writing = (max(reading, rate), writing) if operand.read else (reading, max(writing, rate))
     return reading or sequence.link.to_fast, writing or sequence.link.to_slow
+
+
+NAME = "2lm"
+HARDWARE = run

@@ -1,33 +1,50 @@
-"""Baselines by name; each is imported when it is asked for."""
+"""Baselines by name, each from its file; see :class:`loadmaster.core.registry.Registry`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, TypeAlias
 
 from loadmaster.core.arguments import require_known
 from loadmaster.core.errors import PlacementError
-from loadmaster.placement.sequence import KernelSequence
-from loadmaster.placement.strategies.result import BaselineResult
+from loadmaster.core.registry import Registry
 
-_HOMES = {
-    "all-fast": "all_fast",
-    "all-slow": "all_slow",
-    "first-touch": "first_touch",
-    "2lm": "memory_mode",
-    "lru": "lru",
-    "largest-first": "largest_first",
-    "intervals": "intervals",
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from loadmaster.placement.sequence import KernelSequence
+    from loadmaster.placement.strategies.result import BaselineResult
+
+    Baseline: TypeAlias = Callable[[KernelSequence, NDArray[np.int64]], BaselineResult]
+
+_PACKAGE = "loadmaster.placement.strategies"
+
+PLACING: Registry[Baseline] = Registry(_PACKAGE, "BASELINE", "baseline", PlacementError)
+"""Baselines that can be asked for a placement."""
+IN_HARDWARE: Registry[Baseline] = Registry(_PACKAGE, "HARDWARE", "baseline", PlacementError)
+"""What hardware does by itself, which is compared with only."""
+
+AUTO, PROGRAM = "auto", "program"
+ENGINES = {
+    AUTO: "The best of the integer program and of all baselines that the mode allows.",
+    PROGRAM: "The integer program of AutoTM (ASPLOS 2020).",
 }
+"""Strategies that are no baselines."""
 
-NAMES = tuple(_HOMES)
+
+def baseline_names() -> tuple[str, ...]:
+    """Names of all baselines, those of hardware last."""
+    return PLACING.names + IN_HARDWARE.names
+
+
+def strategy_summaries() -> dict[str, str]:
+    """What a placement can be asked for by name, with a sentence on each."""
+    return ENGINES | PLACING.summaries()
 
 
 def baseline(name: str, sequence: KernelSequence, limits: NDArray[np.int64]) -> BaselineResult:
-    """Simulate one of ``NAMES`` with ``limits`` bytes of fast memory while each kernel runs, shape (kernels,).
+    """Simulate a baseline with ``limits`` bytes of fast memory while each kernel runs, shape (kernels,).
 
     All but ``all-fast`` keep the limits.
 
@@ -38,10 +55,7 @@ def baseline(name: str, sequence: KernelSequence, limits: NDArray[np.int64]) -> 
     PlacementError
         If there is no baseline of that name, or the machine cannot have it.
     """
-    require_known("baseline", name, NAMES, PlacementError)
-    if np.shape(limits) != (len(sequence.kernels),):
-        raise PlacementError(f"limits have shape {np.shape(limits)}: give one for each of the {len(sequence.kernels)} kernels")
-    run: Callable[[KernelSequence, NDArray[np.int64]], BaselineResult] = import_module(
-        f"loadmaster.placement.strategies.{_HOMES[name]}"
-    ).run
-    return run(sequence, np.asarray(limits, dtype=np.int64))
+    require_known("baseline", name, baseline_names(), PlacementError)
+    if limits.shape != (len(sequence.kernels),):
+        raise PlacementError(f"limits have shape {limits.shape}: give one for each of the {len(sequence.kernels)} kernels")
+    return (PLACING if name in PLACING.names else IN_HARDWARE).find(name)(sequence, limits.astype("int64", copy=False))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from loadmaster.core.task_graph import task_graph
 from loadmaster.cost.job_times import JobTimes
+from loadmaster.mapping.local_search import Walk, late_acceptance
 from loadmaster.mapping.priorities import perturbed, upward_rank
 from loadmaster.planning.decisions import Schedule
 from loadmaster.workloads.job import Job
@@ -22,6 +24,15 @@ _Start = tuple[NDArray[np.float64], NDArray[np.bool_] | None]
 
 Judge = Callable[[NDArray[np.int32], NDArray[np.int64], int], tuple[int, ...]]
 """Score of a schedule, small if it is good, by the core and the end of every job and the makespan in picoseconds."""
+
+
+class _Scored(NamedTuple):
+    """A schedule and its score."""
+
+    score: tuple[int, ...]
+    core: NDArray[np.int32]
+    order: NDArray[np.int64]
+    makespan: int
 
 
 def map_jobs(
@@ -48,38 +59,34 @@ def map_jobs(
     Good is what ``judge`` says, or a short makespan. No job starts before its ``release`` in picoseconds. Each of ``allowed`` says where
     jobs may run, shape (jobs, cores), and is tried beside freedom.
     """
-    graph = task_graph([(before, after) for after, job in enumerate(jobs) for before in job.after], len(jobs))
+    after = [job.after for job in jobs]
+    graph = task_graph([(before, job) for job, befores in enumerate(after) for before in befores], len(jobs))
     earliest = np.zeros(len(jobs), dtype=np.int64) if release is None else release
     # Longer than all jobs one after another: nobody goes there.
     never = int(times.duration.max(axis=1).sum()) + 1
 
-    def evaluate(start: _Start) -> tuple[tuple[int, ...], NDArray[np.int32], NDArray[np.int64], int]:
+    def evaluate(start: _Start) -> _Scored:
         priority, mask = start
         duration = times.duration if mask is None else np.where(mask, times.duration, never)
         found = graph.dispatch(priority=priority, duration=duration, demand=times.demand, release=earliest)
         score = (found.makespan,) if judge is None else judge(found.core, found.end, found.makespan)
-        return score, found.core, found.order, found.makespan
+        return _Scored(score, found.core, found.order, found.makespan)
 
-    rank = np.array(upward_rank(jobs, times.duration.min(axis=1).tolist()), dtype=np.float64)
+    rank = np.array(upward_rank(after, times.duration.min(axis=1).tolist()), dtype=np.float64)
     starts = [*itertools.product([rank] if urgency is None else [rank, urgency], [None, *allowed])][: max(1, samples)]
     tried = [evaluate(start) for start in starts]
-    number = min(range(len(tried)), key=lambda n: tried[n][0])
-    best, (score, core, order, makespan) = starts[number], tried[number]
+    number = min(range(len(tried)), key=lambda n: tried[n].score)
     generator = np.random.default_rng(seed)
-    done, interrupted = len(starts), False
-    try:
-        while done < samples:
-            if deadline is not None and time.monotonic() > deadline:
-                interrupted = True
-                break
-            candidate = perturbed(best[0], generator), best[1]
-            result = evaluate(candidate)
-            done += 1
-            if result[0] <= score:
-                best = candidate
-                score, core, order, makespan = result
-            if progress is not None:
-                progress(done, samples, makespan)
-    except KeyboardInterrupt:
-        interrupted = True
-    return Schedule(core, order, makespan, done, interrupted)
+    walk = Walk(starts[number], tried[number], len(starts))
+    late_acceptance(
+        walk,
+        lambda start: (perturbed(start[0], generator), start[1]),
+        evaluate,
+        lambda found: found.score,
+        memory=1,
+        samples=samples,
+        expired=lambda: deadline is not None and time.monotonic() > deadline,
+        progress=lambda walk: None if progress is None else progress(walk.evaluations, samples, walk.found.makespan),
+    )
+    found = walk.found
+    return Schedule(found.core, found.order, found.makespan, walk.evaluations, walk.interrupted)

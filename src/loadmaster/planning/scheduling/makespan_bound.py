@@ -39,7 +39,7 @@ def makespan_bound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table
     finds are trusted for nothing and the bound is evaluated with them in integers. O(jobs x cores) time and memory.
     """
     needs = _needs(jobs, tensors, table, target)
-    path = max(upward_rank(jobs, [int(least) // _FINE for least in needs.core.min(axis=1)]), default=0)
+    path = max(upward_rank([job.after for job in jobs], [int(least) // _FINE for least in needs.core.min(axis=1)]), default=0)
     bounds = [(path, "critical path"), (_evaluate(needs, _main_only(needs)), f"traffic of {target.main.name}")]
     bounds.append((_evaluate(needs, _best_multipliers(needs)), "work and traffic"))
     crowded, crowded_bytes = _crowded(tensors, table, target)

@@ -35,9 +35,7 @@ def local_processes(count: int | None = None) -> Iterator[Executor]:
     """
     count = count or os.cpu_count() or 1
     _INTERRUPTS.clear()
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _note_interrupt)
-    with ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), initializer=_end_at_interrupt) as executor:
+    with _interrupts_noted(), ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), initializer=_end_at_interrupt) as executor:
         try:
             yield executor
         except BrokenExecutor:
@@ -46,6 +44,19 @@ def local_processes(count: int | None = None) -> Iterator[Executor]:
             raise PlanError(
                 f"a process that planned was ended from outside, perhaps for want of memory: {_GO_ON}, with fewer --workers"
             ) from None
+
+
+@contextmanager
+def _interrupts_noted() -> Iterator[None]:
+    """Within, Ctrl-C is noted in a program that handles it as Python does; afterwards it is handled as before."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, _note_interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _interrupted() -> bool:

@@ -1,4 +1,4 @@
-"""One way in for networks of every kind: ONNX files, and torch modules by the name of their factory."""
+"""One way in for networks of every kind: a frontend is chosen by what the source begins or ends with."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from os import PathLike
 
 from loadmaster.core.arguments import takes
 from loadmaster.core.errors import ModelError
+from loadmaster.workloads.frontends.frontend import FRONTENDS, Frontend
 from loadmaster.workloads.graph import Graph
 
-TORCH = "torch:"
+_USUAL = "onnx"
+"""The frontend of what no other is for: its errors say what can be given."""
 
 
 @takes(ModelError, source=(str, PathLike), batch=Integral, dims=Mapping, precision=str, name=str, training=bool)
@@ -29,8 +31,9 @@ def load(
     Parameters
     ----------
     source
-        Path of an ``.onnx`` or gzipped file; ``onnx:NAME`` for one of the weightless networks that the onnx package ships; or
-        ``torch:module.path:factory`` for a torch module (see :mod:`loadmaster.workloads.frontends.torch.factory`).
+        A file or a name of a kind that ``loadmaster.strategies("load")`` lists: an ``.onnx`` file, gzipped or not; ``onnx:NAME``, one
+        of the weightless networks that the onnx package ships; ``torch:module.path:factory``
+        (see :mod:`loadmaster.workloads.frontends.torch.factory`).
     batch
         Leading dimension of the inputs. In ONNX files, where the first input's is symbolic, its symbol is set; unnamed unknown leading
         dimensions are set too. Where it is a number, it is replaced in every input that leads with the same number, and constant
@@ -56,14 +59,12 @@ def load(
     O((V + E) log V) in nodes and edges, apart from the file's size. External weight files are never opened.
     """
     label = " ".join(os.fspath(source).split())
-    if label.startswith(TORCH):
-        from loadmaster.workloads.frontends.torch.factory import load_factory
+    return _frontend_of(label).read(label, batch=batch, dims=dims or {}, precision=precision, name=name, training=training)
 
-        if precision is not None or dims:
-            raise ModelError(f"{label}: --precision and --dim are for ONNX files: let the factory choose types and sizes")
-        return load_factory(label.removeprefix(TORCH), batch=batch, name=name, training=training)
-    if training:
-        raise ModelError(f"{label}: an ONNX file holds no training step: give torch:module.path:factory")
-    from loadmaster.workloads.frontends.onnx.file import load_onnx
 
-    return load_onnx(label, batch=batch, dims=dims, precision=precision, name=name)
+def _frontend_of(source: str) -> Frontend:
+    scheme, colon, _ = source.partition(":")
+    if colon and scheme in FRONTENDS.names:
+        return FRONTENDS.find(scheme)
+    frontends = [FRONTENDS.find(name) for name in FRONTENDS.names]
+    return next((each for each in frontends if source.lower().endswith(each.suffixes)), FRONTENDS.find(_USUAL))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from loadmaster.core.errors import PlanError
+from loadmaster.core.names import unique_names
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Access, Graph, LoopNest, Op, TensorKind
 from loadmaster.workloads.job import (
@@ -53,20 +54,9 @@ def lower(graphs: Sequence[Graph], target: Target, *, mini_batches: int = 1, cut
     if mini_batches < 1:
         raise PlanError(f"mini-batches must be at least 1, not {mini_batches}")
     builder = _Builder(target, cuts)
-    for graph, name in zip(graphs, _unique_names(graphs), strict=True):
+    for graph, name in zip(graphs, unique_names(graph.name for graph in graphs), strict=True):
         builder.add_network(graph, name, mini_batches)
     return Workload(tuple(builder.networks), tuple(builder.jobs), tuple(builder.tensors.values()))
-
-
-def _unique_names(graphs: Sequence[Graph]) -> list[str]:
-    names: list[str] = []
-    for graph in graphs:
-        number, name = 1, graph.name
-        while name in names:
-            number += 1
-            name = f"{graph.name}-{number}"
-        names.append(name)
-    return names
 
 
 Cut = Grid | Split

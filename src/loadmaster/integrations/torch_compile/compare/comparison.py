@@ -20,8 +20,9 @@ from loadmaster.integrations.torch_compile import backend
 from loadmaster.integrations.torch_compile.compare import measurement, rivals
 from loadmaster.integrations.torch_compile.compare.measurement import STATED
 from loadmaster.integrations.torch_compile.compare.training import Snapshot, bytes_of, optimizer_of, state_bytes
-from loadmaster.integrations.torch_compile.compiled_model import Model, model_of
+from loadmaster.integrations.torch_compile.compiled_model import Model
 from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile
+from loadmaster.integrations.torch_compile.owners import model_of
 
 _WARM = 2
 LEVEL = 0.9
@@ -218,7 +219,7 @@ def _planned(work: Workload, options: dict[str, Any]) -> Way:
     optimizer = optimizer_of(work.optimizer, work.module)
     options |= {} if optimizer is None else {"optimizer": optimizer}
     call = compiled(work.module, backend.loadmaster, options)
-    return Way("loadmaster", call, optimizer=optimizer, model=model_of(options))
+    return Way("loadmaster", call, optimizer=optimizer, model=model_of(call))
 
 
 def _under_budget(way: Way) -> dict[str, Any]:
@@ -363,4 +364,5 @@ def _summary(work: Workload, ours: Way, unmoved: Way, equal: bool, difference: f
         "gradients_equal": equal,
         "max_difference_eager": difference,
         "device": str(work.device),
+        "kernels": [row for plan in plans for row in plan.rows()],
     }

@@ -1,38 +1,97 @@
-"""PyTorch's CPU memory, at addresses that a plan gives; see src/native/runtime."""
+"""PyTorch's CPU memory, at addresses that a plan gives; see src/native/runtime.
+
+The native part has the binary layout of ``c10::Allocator`` as of PyTorch 2.11 to 2.13. Whether the installed build has it is tried, not
+read from its version: first in a forked process, which may crash, then here. Where it has not, results are copied to their places.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import os
+import signal
+import time
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 from loadmaster import _native
-from loadmaster.core.errors import RuntimeUnavailable
 
-SUPPORTED = "2.13"
-"""The native part has the binary layout of this version's allocator."""
+_PATIENCE = 20.0
+"""Seconds after which a trial that hangs counts as failed."""
 
 
 @functools.cache
-def install() -> None:
-    """Put our allocator before PyTorch's, once a process, and see that it is asked. Raises `RuntimeUnavailable`."""
-    if not torch.__version__.startswith(SUPPORTED + "."):
-        raise RuntimeUnavailable(
-            f"the runtime works with torch {SUPPORTED}, and this is {torch.__version__}: pip install 'loadmaster[torch]'"
+def leads() -> bool:
+    """Whether operators write where a plan wants: our allocator stands before PyTorch's. Warns once where it cannot."""
+    reason = _unable()
+    if reason:
+        warnings.warn(
+            f"loadmaster: this build of torch ({torch.__version__}) {reason}: results are copied to their places, which takes more memory "
+            "and time; temporaries of operators are not part of the plan, so budgets are estimates",
+            RuntimeWarning,
+            stacklevel=2,
         )
-    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
+    return not reason
+
+
+def _unable() -> str:
+    """Why our allocator cannot stand before PyTorch's; nothing if it does from now on."""
     try:
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
         set_allocator = ctypes.cast(library._ZN3c1015SetCPUAllocatorEPNS_9AllocatorEh, ctypes.c_void_p).value or 0
         standard = library._ZN3c1022GetDefaultCPUAllocatorEv
-    except AttributeError:
-        raise RuntimeUnavailable("this build of torch does not let its CPU allocator be replaced") from None
+    except (OSError, AttributeError):
+        return "does not let its CPU allocator be replaced"
     standard.restype = ctypes.c_void_p
-    _native.install_allocator(set_allocator, standard())
+
+    def asked() -> bool:
+        _native.install_allocator(set_allocator, standard())
+        return _works()
+
+    if not survives(asked):
+        return "has a CPU allocator of another form"
+    return "" if asked() else "asks another CPU allocator than the one that was set"
+
+
+def _works() -> bool:
+    """Whether scripted allocations come back at their addresses, and all others are seen, live and end as before."""
     spot = ctypes.create_string_buffer(256)
     address = -(-ctypes.addressof(spot) // 64) * 64
-    _native.AllocationScript([(64, 0)]).begin(address)
-    probe = torch.empty(64, dtype=torch.uint8)
-    if _native.end_script() or probe.data_ptr() != address:
-        raise RuntimeUnavailable("this build of torch asks another CPU allocator than the one that was set")
+    script = _native.AllocationScript([(64, 0)])
+    script.begin(address)
+    planned = torch.full((64,), 7, dtype=torch.uint8)
+    right = not _native.end_script() and planned.data_ptr() == address and spot[address - ctypes.addressof(spot)] == b"\7"
+    _native.start_recording()
+    kept, gone = torch.ones(1000, dtype=torch.uint8), torch.ones(2000, dtype=torch.uint8)
+    address = kept.data_ptr()
+    del gone
+    seen = [row for row in _native.stop_recording() if row[1] in (1000, 2000)]
+    grown = kept.clone().resize_(5000)
+    right &= bool((grown[:1000] == 1).all()) and [row[1] for row in seen] == [1000, 2000]
+    return right and seen[0][0] == address and [row[2] >= 0 for row in seen] == [False, True]
+
+
+def survives(check: Callable[[], bool]) -> bool:
+    """Whether a check that may crash the process succeeds in a fork of this one, within `_PATIENCE` seconds."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # threads of others are not touched by what is tried
+        child = os.fork()
+    if not child:
+        verdict = 1
+        try:
+            signal.alarm(int(_PATIENCE))
+            verdict = 0 if check() else 1
+        finally:
+            os._exit(verdict)
+    end = time.monotonic() + 2 * _PATIENCE
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return status == 0
+        time.sleep(0.001)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return False

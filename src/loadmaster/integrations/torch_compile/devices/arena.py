@@ -10,9 +10,8 @@ from typing import Any
 import torch
 
 from loadmaster import _native
-from loadmaster.integrations.torch_compile.captured import View
+from loadmaster.integrations.torch_compile.captured import View, on_storage
 from loadmaster.integrations.torch_compile.devices.slow_file import pages
-from loadmaster.integrations.torch_compile.kernel_profile import on_storage
 
 
 class Arena:

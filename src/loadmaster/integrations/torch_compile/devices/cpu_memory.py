@@ -25,7 +25,7 @@ class CpuMemory:
     shrinks = True
 
     def __init__(self, folder: Path | None = None, limit: int | None = None) -> None:
-        allocator_hook.install()
+        self._leads = allocator_hook.leads()
         self.file = SlowFile(folder, limit)
         self._engines = {to_fast: ThreadPoolExecutor(1, "loadmaster-copy") for to_fast in (False, True)}
         self.link = self._measured()
@@ -51,9 +51,9 @@ class CpuMemory:
         """Fast memory for a plan."""
         return Arena(bytes)
 
-    def script(self, grants: Sequence[tuple[int, int]]) -> _native.AllocationScript:
-        """What lets a kernel allocate at planned offsets."""
-        return _native.AllocationScript(list(grants))
+    def script(self, grants: Sequence[tuple[int, int]]) -> _native.AllocationScript | None:
+        """What lets a kernel allocate at planned offsets; None where PyTorch's allocator cannot be led."""
+        return _native.AllocationScript(list(grants)) if self._leads else None
 
     def reserve(self, bytes: int) -> int:
         """Bytes of the file for a step."""

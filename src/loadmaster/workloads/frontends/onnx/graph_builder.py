@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import onnx
 
+from loadmaster.core.names import free_name
 from loadmaster.workloads.frontends.onnx.inputs import bind_inputs
 from loadmaster.workloads.frontends.onnx.order import captured, dependencies, execution_order, initialiser_names
 from loadmaster.workloads.frontends.onnx.rules import rule_of
@@ -85,21 +86,15 @@ def operator_names(graph: onnx.GraphProto) -> tuple[list[str], tuple[str, ...]]:
     names: list[str] = []
     repeated = 0
     for index, node in enumerate(graph.node):
-        name = node.name or _free(f"{node.op_type}_{index}", taken)
+        name = node.name or free_name(f"{node.op_type}_{index}", taken)
         if name in seen:
             repeated += 1
-            name = _free(f"{name}_{index}", taken)
+            name = free_name(f"{name}_{index}", taken)
         seen.add(name)
         taken.add(name)
         names.append(name)
     note = f"{repeated} operators share their names with others in the file and got a number appended"
     return names, (note,) if repeated else ()
-
-
-def _free(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
-    return name
 
 
 def operators(steps: list[Step], outputs: set[str]) -> tuple[Op, ...]:

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 
 from loadmaster.core.errors import ModelError
+from loadmaster.core.names import free_name
 
 # Importing a family of operators registers its rules.
 from loadmaster.workloads.frontends.onnx import attention, einsum, elementwise, nchwc, products, quantised, recurrent, signal  # noqa: F401
@@ -124,9 +125,7 @@ class Walk:
 
     def _free(self, name: str) -> str:
         """``name``, or one like it that no tensor of the network has."""
-        while name in self.values or name in self.needed:
-            name += "_"
-        return name
+        return free_name(name, self.values, self.needed)
 
     def _converts(self, node: Node) -> bool:
         """Whether a result leaves the network in the type that it declares while its bytes are of another: quantised, say."""

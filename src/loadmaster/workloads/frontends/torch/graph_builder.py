@@ -18,6 +18,7 @@ import torch
 from torch import fx
 
 from loadmaster.core.errors import ModelError
+from loadmaster.core.names import free_name
 
 # Importing products and ops registers what operators do.
 from loadmaster.workloads.frontends.torch import products as products
@@ -197,8 +198,7 @@ class Recording:
 
     def _registered(self, name: str, tensor: torch.Tensor, kind: TensorKind) -> Value:
         """A tensor under a name of its own: the owner of a new storage, or an alias of one that is known."""
-        while name in self._tensors:
-            name += "_"
+        name = free_name(name, self._tensors)
         storage = _storage(tensor)
         owner = self._owners.setdefault(storage._cdata, name)
         value = _described(name, tensor)

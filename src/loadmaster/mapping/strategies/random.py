@@ -21,4 +21,4 @@ def random_genomes(generator: np.random.Generator, count: int, search: Search) -
     return core, generator.integers(0, 2**32, shape, dtype=np.uint32)
 
 
-STRATEGY = Strategy("random", run)
+STRATEGY = Strategy(run)

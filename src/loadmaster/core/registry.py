@@ -1,0 +1,92 @@
+"""What a package offers by name, one file each: found by looking at its files, imported when asked for."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar, cast
+
+from loadmaster.core.arguments import require_known
+from loadmaster.core.errors import LoadmasterError
+
+Entry = TypeVar("Entry")
+
+_FIRST = "auto"
+"""The entry that is listed before all others, where there is one."""
+
+
+class Registry(Generic[Entry]):
+    """The modules of a package that assign an attribute at module level; what they assign is an entry.
+
+    An entry is called as its file, with hyphens for underscores, or as the module's constant ``NAME`` says where no file can be called so.
+    A file that is added to the package is an entry without any other change. Looking at the files takes time linear in their size, once;
+    none of them is imported before it is asked for.
+
+    Parameters
+    ----------
+    package : str
+        Dotted name of the package.
+    attribute : str
+        What the modules assign, such as ``STRATEGY``.
+    kind : str
+        What an entry is called in errors, such as "strategy".
+    error : type
+        Raised for a name that there is not.
+    otherwise : str
+        What errors say may be given instead of a name.
+    """
+
+    def __init__(self, package: str, attribute: str, kind: str, error: type[LoadmasterError], otherwise: str = "") -> None:
+        self._package, self._attribute = package, attribute
+        self._kind, self._error, self._otherwise = kind, error, otherwise
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all entries: ``auto`` first, then by alphabet."""
+        return tuple(self._modules)
+
+    def find(self, name: str) -> Entry:
+        """Import an entry. Raises the registry's error, with the name that was probably meant, if there is none."""
+        modules = self._modules
+        require_known(self._kind, name, modules, self._error, self._otherwise)
+        return cast(Entry, getattr(import_module(f"{self._package}.{modules[name].stem}"), self._attribute))
+
+    def summaries(self) -> dict[str, str]:
+        """The first sentence of the docstring of every entry's module, by the entry's name."""
+        return {name: _summary(module.path) for name, module in self._modules.items()}
+
+    @property
+    def _modules(self) -> dict[str, _Module]:
+        return _modules_of(tuple(import_module(self._package).__path__), self._attribute)
+
+
+class _Module(NamedTuple):
+    stem: str
+    path: Path
+
+
+@cache
+def _modules_of(folders: Sequence[str], attribute: str) -> dict[str, _Module]:
+    """Modules of some folders that assign an attribute, by the names of their entries.
+
+    Lines are searched rather than parsed, which a command's ``--help`` would have to wait for.
+    """
+    assigned = re.compile(rf"^{attribute}\b[^=\n]*=", re.MULTILINE)
+    named = re.compile(r'^NAME = "(.+)"$', re.MULTILINE)
+    found: dict[str, _Module] = {}
+    for path in (path for folder in folders for path in Path(folder).glob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        if assigned.search(source):
+            name = named.search(source)
+            found.setdefault(name[1] if name else path.stem.replace("_", "-"), _Module(path.stem, path))
+    return dict(sorted(found.items(), key=lambda item: (item[0] != _FIRST, item[0])))
+
+
+def _summary(path: Path) -> str:
+    text = " ".join((ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split())
+    sentence = re.match(r".*?\.(?= [A-Z`]|$)", text)
+    return sentence[0] if sentence else text

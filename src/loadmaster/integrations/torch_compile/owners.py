@@ -1,0 +1,68 @@
+"""What the user compiled: each call of ``torch.compile`` has its own budget, which all graphs of its function or module share.
+
+Dynamo may run one captured graph for several modules: equal code under equal options is captured once. So the owner of a run is found when
+the graph runs. Dynamo calls what was compiled from a frame of its own, which holds the context that ``torch.compile`` has made; the nearest
+such frame on the stack names the owner. Only the class of the context is relied on; where there is none, each graph has its own budget.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch._dynamo import eval_frame
+
+from loadmaster.core.errors import LoadmasterError
+from loadmaster.integrations.torch_compile.compiled_model import Model, Settings
+
+_CONTEXT = eval_frame.OptimizeContext
+_CODE = eval_frame.__file__
+_MODELS: weakref.WeakKeyDictionary[Any, Model] = weakref.WeakKeyDictionary()
+"""By the context of ``torch.compile``; what was compiled keeps it alive."""
+_LOCK = threading.Lock()
+
+
+def model_of_run(options: Mapping[str, Any]) -> Model | None:
+    """The model on whose behalf the calling code runs, made with ``options`` at the first call; None outside of compiled functions.
+
+    Takes time with the depth of the stack down to the call of what was compiled: some twenty frames.
+    """
+    context = _nearest_context()
+    return None if context is None else _model(context, options)
+
+
+def model_of(compiled: Callable[..., Any]) -> Model:
+    """The model of what ``torch.compile`` has returned, or of a module on which ``compile`` was called. Raises `LoadmasterError`."""
+    inner = getattr(compiled, "_compiled_call_impl", None) or compiled
+    context = getattr(inner, "dynamo_ctx", None)
+    if context is None:
+        cells = getattr(inner, "__closure__", None) or ()
+        context = next((cell.cell_contents for cell in cells if isinstance(cell.cell_contents, _CONTEXT)), None)
+    if context is None:
+        raise LoadmasterError(f"{compiled!r} was not compiled: give what torch.compile returned")
+    backend = context.callback
+    while hasattr(backend, "_torchdynamo_orig_backend"):
+        backend = backend._torchdynamo_orig_backend
+    return _model(context, getattr(backend, "kwargs", {}).get("options") or {})
+
+
+def _model(context: Any, options: Mapping[str, Any]) -> Model:
+    with _LOCK:
+        model = _MODELS.get(context)
+        if model is None:
+            model = _MODELS[context] = Model(Settings.of(options), options)
+        return model
+
+
+def _nearest_context() -> Any:
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename == _CODE:
+            context = frame.f_locals.get("self")
+            if isinstance(context, _CONTEXT):
+                return context
+        frame = frame.f_back  # type: ignore[assignment]
+    return None

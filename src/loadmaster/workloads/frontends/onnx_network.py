@@ -1,0 +1,22 @@
+"""`.onnx` and `.onnx.gz` files, and `onnx:NAME` (resnet50, vgg19, ...) for the networks that the onnx package ships."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from loadmaster.core.errors import ModelError
+from loadmaster.workloads.frontends.frontend import Frontend
+from loadmaster.workloads.graph import Graph
+
+
+def read(source: str, *, batch: int | None, dims: Mapping[str, int], precision: str | None, name: str | None, training: bool) -> Graph:
+    """Read a file, or a network of the onnx package."""
+    if training:
+        raise ModelError(f"{source}: an ONNX file holds no training step: give torch:module.path:factory")
+    from loadmaster.workloads.frontends.onnx.file import load_onnx
+
+    return load_onnx(source, batch=batch, dims=dims, precision=precision, name=name)
+
+
+NAME = "onnx"
+FRONTEND = Frontend(read, (".onnx", ".onnx.gz"))

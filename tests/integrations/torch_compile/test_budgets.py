@@ -1,0 +1,224 @@
+"""Whose a budget is, what a share is of, and that every step keeps it."""
+
+import copy
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", exc_type=ImportError)
+from tests.support.compiled import same  # noqa: E402
+from torch import nn  # noqa: E402
+
+from loadmaster.core.errors import BudgetError, LoadmasterError  # noqa: E402
+from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
+from loadmaster.integrations.torch_compile.compare.measurement import STATED  # noqa: E402
+from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
+from loadmaster.integrations.torch_compile.devices import allocator_hook  # noqa: E402
+from loadmaster.integrations.torch_compile.owners import model_of  # noqa: E402
+from loadmaster.integrations.torch_compile.placing import Problem, _pack  # noqa: E402
+from loadmaster.integrations.torch_compile.step_peak import Footprint, left_after, step_peak  # noqa: E402
+from loadmaster.placement.decisions import all_fast  # noqa: E402
+from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor  # noqa: E402
+
+WIDTH = 96
+COMPILER = 48 << 20
+"""Bytes that PyTorch's compiler takes for itself in a step that compiles; a second optimizer state would take 48 MiB more."""
+
+
+class Layers(nn.Module):
+    """Some layers and a loss; with a break of the graph in the middle, if asked for."""
+
+    def __init__(self, broken=False):
+        super().__init__()
+        self.broken = broken
+        self.first = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.last = nn.Linear(WIDTH, 4 * WIDTH)
+
+    def forward(self, x):
+        for layer in self.first:
+            x = torch.tanh(layer(x))
+        if self.broken:
+            torch._dynamo.graph_break()
+        return nn.functional.gelu(self.last(x)).square().mean()
+
+
+def gradients(call, module, x, steps=4):
+    """Of the last of a few steps."""
+    for _ in range(steps):
+        module.zero_grad()
+        call(x).backward()
+    return [p.grad.clone() for p in module.parameters()]
+
+
+def test_equal_options_on_two_modules_are_two_budgets_and_two_graphs_of_one_module_share_one():
+    x = torch.randn(64, WIDTH)
+    for options in ({"fast_memory": "8 MiB"}, None):  # one object, or equal ones
+        torch._dynamo.reset()
+        modules = Layers(broken=True), Layers(broken=True)
+        calls = [torch.compile(m, backend=loadmaster, options=options or {"fast_memory": "8 MiB"}) for m in modules]
+        made = [gradients(call, module, x) for call, module in zip(calls, modules, strict=True)]
+        first, second = map(model_of, calls)
+        assert first is not second
+        assert [len(model.plans) for model in (first, second)] == [2, 2]
+        cpu = torch.device("cpu")
+        assert first.memory(cpu) is not second.memory(cpu)
+        assert all(
+            model.lasting(cpu).bytes() == sum(p.nbytes for p in module.parameters())
+            for model, module in zip((first, second), modules, strict=True)
+        )
+        assert not {id(plan) for plan in first.plans} & {id(plan) for plan in second.plans}
+        for module, mine in zip(modules, made, strict=True):
+            module.zero_grad()
+            assert same(mine, gradients(torch.compile(module, backend=unmoved_backend()), module, x, 1))
+
+
+def test_modules_that_share_a_captured_graph_update_their_own_parameters():
+    x = torch.randn(16, WIDTH)
+    results = []
+    for backend in (loadmaster, unmoved_backend()):
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        modules = [nn.Sequential(nn.Linear(WIDTH, WIDTH)) for _ in range(2)]
+        calls = [torch.compile(m, backend=backend, options={"fast_memory": "4 MiB"} if backend is loadmaster else None) for m in modules]
+        for _ in range(3):
+            outs = [call(x).square().mean() for call in calls]
+            for out in (outs[0], outs[1]):  # backward passes take nothing but the caller's tensors
+                out.backward()
+        results.append([p.grad for m in modules for p in m.parameters()])
+    assert same(*results)
+
+
+def test_what_was_not_compiled_has_no_model():
+    with pytest.raises(LoadmasterError, match="was not compiled"):
+        model_of(nn.Linear(2, 2))
+
+
+def test_the_peak_of_a_step_counts_what_waits_and_gradients_that_are_left():
+    graphs = [Footprint(forward=10, backward=20, saved=6, left=3), Footprint(8, 9, 4, 5), Footprint(7, 0, 0, 0)]
+    assert left_after(graphs) == [5, 0, 0]
+    assert step_peak(graphs) == max(10, 20 + 5, 6 + 8, 6 + 9, 10 + 7)
+    assert (left_after([]), step_peak([])) == ([], 0)
+
+
+def test_a_share_is_of_the_whole_step_over_all_graphs():
+    x = torch.randn(256, WIDTH)
+    peaks = {}
+    for broken in (False, True):
+        torch._dynamo.reset()
+        module = Layers(broken)
+        call = torch.compile(module, backend=loadmaster, options={"fast_memory": 1.0})
+        gradients(call, module, x)
+        model = model_of(call)
+        assert len(model.plans) == 1 + broken
+        assert all(plan.moved_bytes == 0 for plan in model.plans)
+        peaks[broken] = model.unmoved_peak
+        assert model.budget == model.unmoved_peak
+    assert 0.9 * peaks[False] <= peaks[True] <= 1.1 * peaks[False]
+
+
+@pytest.mark.parametrize("share", [0.8, 0.05])
+def test_a_share_that_is_too_small_for_one_of_several_graphs_alone_is_judged_by_the_step(share):
+    module, x = Layers(broken=True), torch.randn(512, WIDTH)
+    call = torch.compile(module, backend=loadmaster, options={"fast_memory": share})
+    if share < 0.5:
+        with pytest.raises(BudgetError, match=r"0.05 of what a step takes \(.*\) is .*smallest budget that works is"):
+            gradients(call, module, x)
+        return
+    mine = gradients(call, module, x)
+    model = model_of(call)
+    assert all(plan.placed_peak <= model.budget == int(share * model.unmoved_peak) for plan in model.plans)
+    twin = copy.deepcopy(module)
+    assert same(mine, gradients(torch.compile(twin, backend=unmoved_backend()), twin, x, 1))
+
+
+def test_gradients_of_later_graphs_count_when_earlier_ones_run_backward():
+    module, x = Layers(broken=True), torch.randn(64, WIDTH)
+    call = torch.compile(module, backend=loadmaster, options={"fast_memory": "64 MiB"})
+    gradients(call, module, x)
+    first, last = model_of(call).plans
+    left = sum(p.nbytes for p in module.last.parameters())
+    boundary = first.program.captured.parts[0].end
+    assert first.plan.surroundings.gradients == left
+    assert last.plan.surroundings.gradients == 0
+    assert np.diff(first.problem.elsewhere)[boundary - 1] >= left
+    assert first.problem.elsewhere[-1] >= left
+
+
+def test_tensors_that_find_no_address_under_an_even_limit_are_a_case_for_another_round():
+    size = 4096
+    tensors = tuple(StoredTensor(f"t{i}", size, StoredKind.INTERMEDIATE) for i in range(3))
+    operands = [Operand(t, read=False, write=True) for t in range(3)]
+    kernels = tuple(Kernel(f"k{k}", "op", tuple(operands[: k + 1]), (Algorithm("m", 1e-6),)) for k in range(3))
+    problem = Problem(KernelSequence("even", tensors, kernels, CopyLink(1e9, 1e9, 1e9, 1e9), size), (0, 1, 2), np.zeros(3, dtype=np.int64))
+    for units, fits in ((2, False), (3, True)):
+        placed, tops = _pack(problem, all_fast(problem.sequence), np.full(3, units * size))
+        assert (placed is not None) is fits
+        assert tops.max() == 3 * size
+
+
+def test_where_the_allocator_cannot_be_led_results_are_copied(monkeypatch):
+    module, x = Layers(), torch.randn(512, WIDTH)
+    right = gradients(torch.compile(module, backend=unmoved_backend()), module, x, 1)
+    torch._dynamo.reset()
+    monkeypatch.setattr(allocator_hook, "_unable", lambda: "is another one")
+    allocator_hook.leads.cache_clear()
+    try:
+        with pytest.warns(RuntimeWarning, match="is another one: results are copied"):
+            assert not allocator_hook.leads()
+        call = torch.compile(module, backend=loadmaster, options={"fast_memory": 0.9})
+        assert same(gradients(call, module, x), right)
+        (plan,) = model_of(call).plans
+        assert plan.times.copied_results > 0
+        assert plan.moved_bytes > 0
+    finally:
+        allocator_hook.leads.cache_clear()
+
+
+def test_a_trial_that_crashes_fails_or_hangs_harms_nobody(monkeypatch):
+    monkeypatch.setattr(allocator_hook, "_PATIENCE", 1)
+    assert allocator_hook.survives(lambda: True)
+    assert not allocator_hook.survives(lambda: False)
+    assert not allocator_hook.survives(lambda: os.kill(os.getpid(), signal.SIGKILL) is None)
+    assert not allocator_hook.survives(signal.pause)
+    assert allocator_hook.leads()
+
+
+def _peak(process, status):
+    """Of anonymous memory in bytes since `_watch`, by the kernel's own high-water mark."""
+    now = _fields(process)
+    return now["VmHWM"] - max(now["RssFile"] + now["RssShmem"], status["RssFile"] + status["RssShmem"])
+
+
+def _fields(process):
+    lines = (line.split() for line in Path(f"/proc/{process}/status").read_text().splitlines())
+    return {words[0].rstrip(":"): int(words[1]) << 10 for words in lines if len(words) == 3 and words[2] == "kB"}
+
+
+def test_every_one_of_the_first_ten_steps_keeps_the_budget_seen_from_outside():
+    width, layers, share = 1024, 6, 0.4
+    parameters = 4 * layers * width**2
+    command = [sys.executable, "-m", "tests.support.watched", str(width), str(layers), str(share)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "warm\n"
+            empty = _fields(process.pid)["RssAnon"]
+            process.stdin.write("\n")
+            peaks = []
+            for _ in range(10):
+                Path(f"/proc/{process.pid}/clear_refs").write_text("5")
+                before = _fields(process.pid)
+                process.stdin.write("\n")
+                process.stdin.flush()
+                assert float(process.stdout.readline()) > 0
+                peaks.append(_peak(process.pid, before) - empty)
+        finally:
+            process.kill()
+    budget = int(share * 4.2 * parameters)  # parameters, gradients one at a time, two states
+    assert max(peaks[2:]) <= budget + STATED
+    assert peaks[1] <= budget + COMPILER
+    assert peaks[0] <= budget + COMPILER + parameters  # they are in memory when it begins

@@ -1,0 +1,107 @@
+"""Networks that come again: how times are written, when jobs may start and are due, and what became of every mini-batch."""
+
+from __future__ import annotations
+
+from math import inf
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from loadmaster.cli.commands.map import _Times
+from loadmaster.core.errors import MappingError, UnitError
+from loadmaster.cost.job_pool import JobPool
+from loadmaster.mapping.network_timing import job_times_of, mini_batches_of
+from loadmaster.workloads.network_timing import MiniBatch, NetworkTiming, network_timings
+
+NETWORKS = ("net", "aux")
+
+
+def pool() -> JobPool:
+    """Two mini-batches of a chain of two jobs and a side branch, then one job of another network."""
+    after = ((), (0,), (0,), (), (3,), (3,), ())
+    analysis: Any = None
+    return JobPool(analysis, after, ("net",) * 6 + ("aux",), (0, 0, 0, 1, 1, 1, 0))
+
+
+def ending(*ends: float) -> Any:
+    return SimpleNamespace(end=np.array(ends))
+
+
+def test_figures_are_written_by_network() -> None:
+    times = _Times.of(["net=10ms", "a=b=1s"], ["net=900us"], ["aux=0", "net=2.5"])
+    assert times.periods == {"net": pytest.approx(0.01), "a=b": 1.0}
+    assert times.deadlines == {"net": pytest.approx(0.0009)}
+    assert times.priorities == {"aux": 0.0, "net": 2.5}
+    assert not any(_Times.of(None, None, None))
+
+
+@pytest.mark.parametrize(
+    ("option", "texts"),
+    [
+        ("period", ["net"]),
+        ("period", ["=1ms"]),
+        ("deadline", ["net=1ms", "net=2ms"]),
+        ("priority", ["net"]),
+        ("priority", ["net=high"]),
+        ("priority", ["net=-1"]),
+        ("priority", ["net=nan"]),
+        ("priority", ["net=inf"]),
+    ],
+)
+def test_what_does_not_read_so_is_refused(option: str, texts: list[str]) -> None:
+    given = {"period": None, "deadline": None, "priority": None} | {option: texts}
+    with pytest.raises(MappingError, match=r"--\w+ '.+': write NAME=[SX]|--priority '.+': write NAME=X with a number of at least 0"):
+        _Times.of(**given)
+
+
+@pytest.mark.parametrize("text", ["net=", "net=soon"])
+def test_a_time_without_a_number_is_refused(text: str) -> None:
+    with pytest.raises(UnitError, match="is not a time: write a number and a unit"):
+        _Times.of([text], None, None)
+
+
+def test_every_network_has_a_timing() -> None:
+    assert network_timings(("net", "net", "aux"), {"net": 4.0}, {"aux": 3.0}, MappingError) == {
+        "net": NetworkTiming("net", 4.0, None),
+        "aux": NetworkTiming("aux", 0.0, 3.0),
+    }
+
+
+@pytest.mark.parametrize(
+    ("periods", "deadlines", "message"),
+    [
+        ({"nett": 1.0}, {}, "period of 'nett': there is no such network: did you mean net"),
+        ({}, {"nett": 1.0}, "deadline of 'nett': there is no such network: did you mean net"),
+        ({"net": 0.0}, {}, "period of 'net': 0.0 s must be more than zero, and finite"),
+        ({}, {"net": inf}, "deadline of 'net': inf s must be more than zero, and finite"),
+    ],
+)
+def test_unknown_networks_and_times_that_are_none_are_refused(periods: dict[str, float], deadlines: dict[str, float], message: str) -> None:
+    with pytest.raises(MappingError, match=message):
+        network_timings(NETWORKS, periods, deadlines, MappingError)
+
+
+def test_mini_batches_come_a_period_apart_and_only_last_jobs_are_due() -> None:
+    timings = network_timings(NETWORKS, {"net": 4.0}, {"net": 3.0}, MappingError)
+    release, due, weight = job_times_of(pool(), timings, {"net": 2.0})
+    assert release.tolist() == [0, 0, 0, 4, 4, 4, 0]
+    assert due.tolist() == [inf, 3, 3, inf, 7, 7, inf]
+    assert weight.tolist() == [2, 2, 2, 2, 2, 2, 1]
+
+
+def test_without_times_everything_is_there_at_once_and_never_due() -> None:
+    release, due, weight = job_times_of(pool(), network_timings(NETWORKS, {}, {}, MappingError), {})
+    assert not release.any()
+    assert np.isinf(due).all()
+    assert (weight == 1).all()
+
+
+def test_a_mini_batch_ends_with_its_last_job() -> None:
+    timings = network_timings(NETWORKS, {"net": 4.0}, {"net": 3.0}, MappingError)
+    assert mini_batches_of(pool(), timings, ending(1.0, 2.0, 3.0, 5.0, 8.0, 6.0, 9.0)) == (
+        MiniBatch("net", 0, 0.0, 3.0, 3.0, False),
+        MiniBatch("net", 1, 4.0, 8.0, 4.0, True),
+        MiniBatch("aux", 0, 0.0, 9.0, 9.0, False),
+    )

@@ -1,0 +1,6 @@
+"""Reasons to skip a test that hold on a machine where everything is installed."""
+
+GPU = "no GPU can be used here"
+MOUNT = "no file system can be mounted here"
+PUBLIC_INSTANCES = "the public instances are not at hand"
+MAY_BE_MISSING = (GPU, MOUNT, PUBLIC_INSTANCES)

@@ -1,0 +1,39 @@
+"""What users import is on ``loadmaster`` itself, and nowhere else."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import loadmaster as lm
+
+
+def imported_for_type_checkers() -> dict[str, str]:
+    """Module, and its name there if that is another one, of every name that ``loadmaster/__init__.py`` imports under ``TYPE_CHECKING``."""
+    found = {}
+    for node in ast.walk(ast.parse(Path(lm.__file__).read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("loadmaster."):
+            for alias in node.names:
+                public = alias.asname or alias.name
+                found[public] = node.module if public == alias.name else f"{node.module}:{alias.name}"
+    return found
+
+
+def test_the_lists_of_public_names_agree() -> None:
+    assert sorted(lm._HOMES) == sorted(lm.__all__)
+    assert imported_for_type_checkers() == lm._HOMES
+
+
+@pytest.mark.parametrize("name", lm.__all__)
+def test_a_public_name_is_there_and_documented(name: str) -> None:
+    public = getattr(lm, name)
+    assert callable(public)
+    assert public.__doc__
+    assert public.__module__.startswith("loadmaster.")
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        lm.nothing  # noqa: B018
