@@ -165,3 +165,15 @@ def test_candidates_differ_and_whole_operators_come_first() -> None:
     assert offered[0].name == "none"
     assert len(offered) > 2
     assert all(one.cuts != other.cuts for i, one in enumerate(offered) for other in offered[:i])
+
+
+def test_a_piece_reads_its_part_of_what_a_whole_operator_wrote() -> None:
+    graph = convolutions(rows=16, channels=8, strides=(1, 1), skip=False)
+    single = without_updates(graph)
+    forms = [divisible(single, group) for group in fuse(single)]
+    assert forms[1] is not None
+    workload = lower([graph], machine(), cuts=[Cuts([WHOLE, forms[1].grid({2: 2})])])
+    result = next(tensor for tensor in workload.tensors if tensor.storage == "t0")
+    for job in workload.jobs[1:]:
+        # Eight rows of sixteen, and one of halo.
+        assert next(operand.bytes for operand in job.reads if operand.tensor == result.name) == result.bytes * 9 // 16

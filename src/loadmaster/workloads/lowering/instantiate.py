@@ -199,8 +199,12 @@ class _Pieces:
     def _cut_results(self) -> None:
         for group, cut in zip(self.fused, self.cuts, strict=True):
             for access in group.writes:
-                size = self.graph.tensors[access.tensor].bytes
-                boxes: Sequence[Box | None] = cut.boxes if isinstance(cut, Grid) else [None] * cut.tiles
+                size, shape = self.graph.tensors[access.tensor].bytes, self.graph.tensors[access.tensor].shape
+                boxes: Sequence[Box | None] = [None] * cut.tiles
+                if cut.tiles == 1:
+                    boxes = [whole(shape)]
+                elif isinstance(cut, Grid):
+                    boxes = cut.boxes
                 self.parts[access.tensor] = [_Part(_label(tile, cut.tiles), box, cut.share(size, tile)) for tile, box in enumerate(boxes)]
                 if isinstance(cut, Split):
                     self._splits[access.tensor] = cut
