@@ -199,7 +199,7 @@ class _Contest:
             raise error
         _, chosen, solution = best
         if chosen is not whole:
-            self._notes.append(f"operators were cut: {chosen.name}")
+            self._notes.append(f"operators were cut {chosen.name}: {_pieces(chosen.planner.workload)}")
         if any(entry.planner.interrupted for entry in (chosen, whole)):
             self._notes.append(
                 "the search was stopped early, by a time limit or an interrupt, and what was left was packed with the least effort: "
@@ -250,6 +250,16 @@ class _Contest:
         return best[0] == 0 and bounds.objective(planner.goal.objective, planner.goal.favourite) >= best[1]
 
 
+def _pieces(workload: Workload) -> str:
+    """How many operators run in pieces, and the one in most."""
+    pieces = [job for job in workload.jobs if job.ranges]
+    operators = {(job.network, job.mini_batch, job.operators) for job in pieces}
+    every = {(job.network, job.mini_batch, job.operators) for job in workload.jobs}
+    most = max(pieces, key=lambda job: job.tiles, default=None)
+    finest = f"; the most, {most.tiles}, of {most.operators[0]} of {most.network}" if most else ""
+    return f"{len(operators)} of {len(every)} fused operators run in {len(pieces)} pieces{finest}"
+
+
 def _reporting(progress: Progress | None, interrupts: Interrupts) -> Progress:
     """Progress as the planner calls it: a KeyboardInterrupt that comes meanwhile is like any other."""
 
@@ -283,7 +293,7 @@ def _streaming_notes(workload: Workload, target: Target) -> Iterator[str]:
     if target.fast is None:
         return
     fast = target.fast
-    tiles = sum(job.tile == 0 and job.tiles > 1 for job in workload.jobs)
+    tiles = sum(job.tile == 0 and job.tiles > 1 and not job.ranges for job in workload.jobs)
     if tiles:
         yield f"{tiles} operators were split into tiles, because their operands exceed {fast.name} ({format_bytes(fast.capacity)})"
     sizes = [(sum(operand.bytes for operand in (*job.reads, *job.writes)), job.name) for job in workload.jobs]

@@ -48,7 +48,7 @@ def _output_stationary(n: NestTable, rows: float, columns: float) -> Floats:
 def _row_stationary(n: NestTable, rows: float, columns: float) -> Floats:
     channels = channels_down(n, np.full_like(n.r, rows))
     filled = np.maximum(n.y / columns, 1.0) * np.maximum(n.groups * n.k / channels, 1.0)
-    return n.batch * n.x * n.s * n.c * filled * np.ceil(n.r / rows)
+    return np.asarray(n.batch * n.x * n.s * n.c * filled * np.ceil(n.r / rows))
 
 
 def _roofline(n: NestTable, rows: float, columns: float) -> Floats:
