@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from tests.support.cut_networks import cut_plan
 from tests.support.edits import (
     COPYING,
     SHARED,
@@ -45,6 +46,25 @@ EXCHANGED = [
     for one, two in ((SHARED.links["dram"][0], SHARED.links["dram"][1]), (SHARED.links["dram"][1], SHARED.links["dram"][0]))
 ]
 LENT = PlannedTransfer("net/w", "dram", "b", 64, us(10), us(20), job="net/fc@0")
+CUT = cut_plan()
+PIECE = next(job for job in CUT.jobs if job.ranges)
+
+
+def in_piece(less: int, *, ranges: bool, tensor: bool) -> Plan:
+    """A piece, and the part that it writes, made smaller along the dimension in which it is longest."""
+    axis = max(range(len(PIECE.ranges)), key=lambda d: PIECE.ranges[d][1] - PIECE.ranges[d][0])
+    smaller = tuple((a, b - less) if d == axis else (a, b) for d, (a, b) in enumerate(PIECE.ranges))
+    changed = edit(CUT, "jobs", named(PIECE.name), ranges=smaller) if ranges else CUT
+    return edit(changed, "tensors", named(PIECE.writes[0].tensor), ranges=smaller) if tensor else changed
+
+
+def without_windows() -> Plan:
+    """The operators of a piece do not say what parts of their results need."""
+    info = CUT.networks[0]
+    operators = tuple(replace(o, operands=()) if o.name in PIECE.operators else o for o in info.operators)
+    return replace(CUT, networks=(replace(info, operators=operators),))
+
+
 FAST_HOST = main_memory(COPYING, read_bandwidth=1e11, write_bandwidth=1e11)
 
 BREAKS: dict[str, tuple[Plan, set[str], str]] = {
@@ -132,6 +152,7 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         {"compute"},
         "1000 multiply-accumulates of 32 bits",
     ),
+    "faster than a job starts": (on_cores(job_overhead=us(3)), {"compute"}, "its core b needs 3.06 us"),
     "faster than the bytes reach the array": (on_cores(noc_latency=us(3)), {"compute"}, "its core b needs 3.06 us"),
     "precision of another name": (with_network("net", precision="fp32"), {"precision"}, "planned at fp32, but multiplies mostly in 8 bits"),
     "more in one mini-batch than in another": (
@@ -247,6 +268,11 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         {"dataflow"},
         "network 'net', mini-batch 0: no tensor is the output 'v'",
     ),
+    # Pieces and parts.
+    "range beyond the shape": (edit(SHARED, "tensors", named("net/w"), shape=(4,), ranges=((0, 5),)), {"range"}, "tensor 'net/w'"),
+    "piece that makes less": (in_piece(1, ranges=True, tensor=True), {"piece", "part"}, "elements together, not"),
+    "part that holds less": (in_piece(1, ranges=False, tensor=True), {"piece", "part"}, "holds another part"),
+    "piece without a window": (without_windows(), {"window"}, "does not say what they need of"),
     # Space.
     "too few bytes": (
         finished(allocation("aux/y#0", "dram", bytes=499)),

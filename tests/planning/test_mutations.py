@@ -6,6 +6,7 @@ from functools import cache
 from itertools import groupby
 
 import pytest
+from tests.support.cut_networks import cut_plan
 from tests.support.hand_plan import batches, energies
 from tests.support.networks import GraphBuilder, npu, staged_machine
 
@@ -14,6 +15,7 @@ from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import PlannedAllocation, PlannedJob
 from loadmaster.planning.verify.plan import verify
 from loadmaster.workloads.graph import Graph, OpClass, TensorKind
+from loadmaster.workloads.job import Ranges
 
 Mutations = Iterator[tuple[str, Plan]]
 """What was changed, and what came of it."""
@@ -36,6 +38,8 @@ def planned(kind: str) -> Plan:
     """A small plan: of two networks with several mini-batches, of operators in tiles, of a machine that copies operands."""
     if kind == "copies":
         return lm.plan([network("a", 8)], staged_machine(12_000), mini_batches=2, samples=2)
+    if kind == "pieces":
+        return cut_plan(2)
     if kind == "tiles":
         return lm.plan([network("a", 32)], npu(2, 8_000), mini_batches=2, samples=2, rounds=1)
     return lm.plan([network("a", 8), network("b", 16)], npu(2, 20_000), mini_batches=3, samples=2, rounds=1)
@@ -160,6 +164,58 @@ def tiles_that_read_less(plan: Plan) -> Mutations:
                 yield f"{job.name} without {left_out.tensor}", without_read(plan, job, left_out.tensor)
 
 
+def pieces_that_read_less(plan: Plan) -> Mutations:
+    """Each piece leaves out one thing that it reads."""
+    for job in plan.jobs:
+        for operand in job.reads if job.ranges else ():
+            yield f"{job.name} without {operand.tensor}", without_read(plan, job, operand.tensor)
+
+
+def moved_ranges(ranges: Ranges) -> Iterator[Ranges]:
+    """The same ranges with one of them an element shorter or longer at its end, where that leaves something."""
+    for axis, (first, last) in enumerate(ranges):
+        if last - first > 1:
+            yield (*ranges[:axis], (first, last - 1), *ranges[axis + 1 :])
+
+
+def pieces_moved(plan: Plan) -> Mutations:
+    """Each piece makes a little less, and so does what it writes."""
+    for job in plan.jobs:
+        for ranges in moved_ranges(job.ranges):
+            changed = with_records(plan, "jobs", lambda j, w=job, r=ranges: replace(j, ranges=r) if j is w else j)
+            own = {operand.tensor for operand in job.writes}
+            yield job.name, with_records(changed, "tensors", lambda t, o=own, r=ranges: replace(t, ranges=r) if t.name in o else t)
+
+
+def parts_moved(plan: Plan) -> Mutations:
+    """Each part of a tensor holds a little less."""
+    for tensor in plan.tensors:
+        for ranges in moved_ranges(tensor.ranges):
+            yield tensor.name, with_records(plan, "tensors", lambda t, w=tensor, r=ranges: replace(t, ranges=r) if t is w else t)
+
+
+def pieces_without_ranges(plan: Plan) -> Mutations:
+    """Each piece does not say what it makes."""
+    for job in plan.jobs:
+        if job.ranges:
+            yield job.name, with_records(plan, "jobs", lambda j, w=job: replace(j, ranges=()) if j is w else j)
+
+
+def windows_grown(plan: Plan) -> Mutations:
+    """Each operand in pieces that are read one by one is needed as a whole."""
+    in_parts = {tensor.storage for tensor in plan.tensors if tensor.ranges}
+    for info in plan.networks:
+        for operator in info.operators:
+            read_apart = {n.tensor for n in operator.operands if n.tensor in in_parts and any(w.axis is not None for w in n.windows)}
+            for storage in read_apart:
+                needs = tuple(replace(n, windows=()) if n.tensor == storage else n for n in operator.operands)
+                mine = replace(operator, operands=needs)
+                operators = tuple(mine if o is operator else o for o in info.operators)
+                changed = with_records(plan, "networks", lambda n, w=info, o=operators: replace(n, operators=o) if n is w else n)
+                if any(len(job.reads) < len(in_parts) and operator.name in job.operators and job.ranges for job in plan.jobs):
+                    yield operator.name, changed
+
+
 def inputs_of_another_mini_batch(plan: Plan) -> Mutations:
     """All mini-batches read the first's input, which is called a weight."""
     for network_ in plan.networks:
@@ -203,12 +259,17 @@ HARMFUL: dict[str, tuple[Callable[[Plan], Mutations], str, tuple[str, ...]]] = {
     "fp32 at the speed of int8": (wide_jobs_at_narrow_speed, "compute", ("batches", "tiles")),
     "bound raised": (bounds_raised, "rate", ("batches", "tiles", "copies")),
     "tiles that read less": (tiles_that_read_less, "dataflow", ("tiles",)),
+    "pieces that read less": (pieces_that_read_less, "window", ("pieces",)),
+    "pieces that make another part": (pieces_moved, "piece", ("pieces",)),
+    "parts that hold another part": (parts_moved, "part", ("pieces",)),
+    "pieces without ranges": (pieces_without_ranges, "range", ("pieces",)),
+    "windows that need more": (windows_grown, "window", ("pieces",)),
     "inputs of another mini-batch": (inputs_of_another_mini_batch, "dataflow", ("batches", "tiles", "copies")),
 }
 """Mutations, the rule that each of them must break, and the plans that offer any."""
 
 
-@pytest.mark.parametrize("kind", ["batches", "tiles", "copies"])
+@pytest.mark.parametrize("kind", ["batches", "tiles", "copies", "pieces"])
 def test_the_plans_hold_before_they_are_changed(kind: str) -> None:
     plan = planned(kind)
     assert verify(plan) == ()

@@ -14,7 +14,7 @@ from tests.support.networks import GraphBuilder, npu, residual_chain, staged_mac
 
 import loadmaster as lm
 from loadmaster.core.errors import CapacityError, PlanError, TargetError
-from loadmaster.planning import planner
+from loadmaster.planning import workload_planner
 from loadmaster.planning.packing import pack_all
 from loadmaster.targets.hardware import Target
 from loadmaster.targets.load import bundled
@@ -230,7 +230,7 @@ def test_once_the_time_is_over_memories_are_packed_with_the_least_effort(monkeyp
         budgets.append(seconds)
         return pack_all(*arguments, seconds=seconds, **options)
 
-    monkeypatch.setattr(planner, "pack_all", spy)
+    monkeypatch.setattr(workload_planner, "pack_all", spy)
     plan = lm.plan([residual_chain(4)], npu(), mini_batches=2, time_limit=0.0)
     assert lm.verify(plan) == ()
     assert budgets[0] == 0.0

@@ -25,7 +25,7 @@ def test_a_convolution_is_one_nest_with_padding_stride_and_dilation(tmp_path: Pa
     nest = nest_of(
         tmp_path, "Conv", {"x": (2, 8, 20, 30)}, {"w": (16, 8, 3, 5)}, strides=[2, 1], dilations=[2, 1], pads=[2, 2, 2, 2], name="c"
     )
-    assert nest == LoopNest(16, 8, 10, 30, 3, 5, 1, 2, (2, 1), (2, 1), 1, "x", "w", "y")
+    assert nest == LoopNest(16, 8, 10, 30, 3, 5, 1, 2, (2, 1), (2, 1), 1, "x", "w", "y", ("batch", "channels", "y", "x"))
     assert nest.macs == 2 * 16 * 8 * 10 * 30 * 3 * 5
 
 

@@ -136,9 +136,8 @@ class _Writer:
     def tensors(self) -> Iterator[PlannedTensor]:
         for tensor in self._workload.tensors:
             producer = self._workload.jobs[tensor.producer].name if tensor.producer >= 0 else ""
-            yield PlannedTensor(
-                tensor.name, tensor.network, tensor.storage, tensor.mini_batch, tensor.bytes, tensor.kind, tensor.is_output, producer
-            )
+            own = (tensor.name, tensor.network, tensor.storage, tensor.mini_batch, tensor.bytes, tensor.kind, tensor.is_output)
+            yield PlannedTensor(*own, producer, tensor.shape, tensor.ranges)
 
     def jobs(self) -> Iterator[PlannedJob]:
         for index in self._by_time:
@@ -166,6 +165,7 @@ class _Writer:
                 after=tuple(self._task_name(task) for task in self._after[index]),
                 reads=tuple(self._operands(index, write=False)),
                 writes=tuple(self._operands(index, write=True)),
+                ranges=job.ranges,
             )
 
     def _operands(self, job: int, *, write: bool) -> Iterator[PlannedOperand]:

@@ -116,6 +116,15 @@ class Bounds:
     energy: int
     latency: dict[str, int]
 
+    def objective(self, name: str, latency_network: str | None) -> int:
+        """What an objective cannot go below: picoseconds, femtojoules, or their product; ``latency_network`` is whose latency counts."""
+        if name == "latency":
+            assert latency_network is not None
+            return self.latency[latency_network]
+        if name == "throughput":
+            return self.makespan.picoseconds
+        return self.energy * (self.makespan.picoseconds if name == "edp" else 1)
+
 
 @dataclass(frozen=True)
 class Packed:

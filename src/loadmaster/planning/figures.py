@@ -55,14 +55,13 @@ class Outcome:
     def _reached(self, energy: dict[str, int]) -> tuple[int, int]:
         """The objective and its bound, in whole units."""
         bounds, goal = self._bounds, self._goal
+        least = bounds.objective(goal.objective, goal.latency_network)
         if goal.objective == "latency":
             assert goal.latency_network is not None
-            return self._longest()[goal.latency_network], bounds.latency[goal.latency_network]
+            return self._longest()[goal.latency_network], least
         if goal.objective == "throughput":
-            return self._makespan, bounds.makespan.picoseconds
-        if goal.objective == "energy":
-            return self._total(energy), bounds.energy
-        return self._total(energy) * self._makespan, bounds.energy * bounds.makespan.picoseconds
+            return self._makespan, least
+        return self._total(energy) * (self._makespan if goal.objective == "edp" else 1), least
 
     def objective(self, energy: dict[str, int]) -> Objective:
         """What the plan was made for."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from loadmaster.targets.hardware import Target
-from loadmaster.workloads.job import NetworkInfo
+from loadmaster.workloads.job import NetworkInfo, Ranges
 from loadmaster.workloads.network_timing import MiniBatch, NetworkTiming
 
 SCHEMA_VERSION = 3
@@ -48,7 +48,8 @@ class PlannedTensor:
     """A tensor of one mini-batch, or a tile of it; a weight is shared by all mini-batches and says 0.
 
     ``storage`` is its name in the network, and a plan lists the tiles of one storage in their order; ``producer`` is the name of the job
-    that writes it, empty if it exists from the start.
+    that writes it, empty if it exists from the start. A tile holds the elements ``ranges`` of the storage's ``shape``; both are empty for
+    what is whole, and for tiles of output channels of operators whose ranges are not known.
     """
 
     name: str
@@ -59,6 +60,8 @@ class PlannedTensor:
     kind: str
     is_output: bool
     producer: str
+    shape: tuple[int, ...] = ()
+    ranges: Ranges = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,9 @@ class PlannedJob:
 
     ``after`` names every job and copy that must have ended before it starts, whatever the times turn out to be: producers of its operands
     and, where it writes to an address that others used before, their last users. Order on one core is the order of start times.
+
+    ``ranges`` is the part of its operators' result that a tile makes, for every dimension the first element and the one after the last;
+    empty where that is all, or not known.
     """
 
     name: str
@@ -101,6 +107,7 @@ class PlannedJob:
     after: tuple[str, ...]
     reads: tuple[PlannedOperand, ...]
     writes: tuple[PlannedOperand, ...]
+    ranges: Ranges = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,64 +1,41 @@
-"""From networks and a target to a plan: the only place that knows mapping, placement and allocation."""
+"""From networks and a target to a plan: networks are cut in several ways, and of the plans that come of it the best is kept."""
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import Any
 
-import numpy as np
-
-from loadmaster.core.arguments import takes
-from loadmaster.core.arrays import Floats, Int32s, Ints, Mask
+from loadmaster.core.arguments import require_known, takes
 from loadmaster.core.deadline import Deadline
-from loadmaster.core.errors import CapacityError, PlanError
+from loadmaster.core.errors import CapacityError, PlanError, TargetError
 from loadmaster.core.interrupts import Interrupts, deferred_interrupts
 from loadmaster.core.progress import Progress
-from loadmaster.core.units import format_bytes
+from loadmaster.core.units import format_bytes, format_seconds, seconds_of
 from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyModel
-from loadmaster.cost.job_table import JobTable
-from loadmaster.cost.job_times import JobTimes, job_times, memories_used
 from loadmaster.planning.assemble import assemble
-from loadmaster.planning.decisions import Packed, Packing, Placement, Residence, Schedule, Score, Solution, Timeline
-from loadmaster.planning.dependencies import After, as_timed, waits
-from loadmaster.planning.goal import Goal, delivered, goal_of, overflow, overflowing
-from loadmaster.planning.joint.problem import JointProblem
-from loadmaster.planning.joint.search import Found, JointSearch
-from loadmaster.planning.packing import most_alive, pack, pack_all
+from loadmaster.planning.cutting.candidates import Candidate, candidates, uncut
+from loadmaster.planning.cutting.network_bounds import network_bounds
+from loadmaster.planning.decisions import Score, Solution
+from loadmaster.planning.goal import Goal, goal_of
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import ROUNDS
-from loadmaster.planning.replay import replay
-from loadmaster.planning.residency.resident import keep_resident, optimistic, resident, saved_seconds
-from loadmaster.planning.residency.staged import stage_copies
 from loadmaster.planning.scheduling.goal_bounds import goal_bounds
-from loadmaster.planning.scheduling.list_scheduler import map_jobs
+from loadmaster.planning.workload_planner import SAMPLES, WorkloadPlanner
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Workload
 from loadmaster.workloads.lowering.instantiate import lower
 
-SAMPLES = 128
-"""Schedules evaluated per round of the separate pipeline."""
-_ORDERS_A_ROUND = 128
-"""Orders that the joint search evaluates between two attempts to pack the best of them."""
-_SEPARATE_ROUNDS = 3
-"""Rounds of the separate pipeline, each with the residents that the one before has chosen."""
-_LESS_ROOM = 0.97
-"""If what a round found cannot be packed, the joint search goes on with this fraction of the room used until then."""
-_EXTRA_PACKING_ATTEMPTS = 8
-"""After the last round, if nothing was packed: retries, each with less of the fast memory."""
-_LATE_PACKING_ATTEMPTS = 4
-"""The same retries, once the time limit has passed."""
-_MARGINS = (1.0, 0.98, 0.95, 0.9, 0.8, 0.65, 0.5)
-"""Fractions of the fast memory that copies fill on a machine that must copy operands, tried in this order until one can be packed."""
+CUTS = ("auto", "none")
+"""How operators may be cut: as the planner finds best, or only where they exceed the fast memory."""
 _MOST_OPERATORS = 1_000_000
-"""Operators in all mini-batches together that a plan may have."""
+_MOST_JUDGED = 30_000
+"""Pieces in all the ways to cut that are judged: what exceeds it is not tried, so that planning large workloads takes bounded work."""
+_TIME_TO_JUDGE = 0.3
+"""Share of a time limit after which no further way to cut is judged."""
 
 
 @takes(
@@ -74,6 +51,7 @@ _MOST_OPERATORS = 1_000_000
     progress=Callable,
     time_limit=Real,
     seed=Integral,
+    cut=str,
 )
 def plan(
     graphs: Sequence[Graph],
@@ -88,12 +66,18 @@ def plan(
     network: str | None = None,
     deadlines: Mapping[str, float] | None = None,
     periods: Mapping[str, float] | None = None,
+    cut: str = "auto",
     progress: Progress | None = None,
 ) -> Plan:
     """Plan networks together on a target.
 
-    Lowers them to jobs, costs every job on every core, then maps, places, allocates and simulates: first with everything in main
-    memory, then with activations kept in the fast memory. From the best of these the joint search goes on, over cores, order, residency and
+    Cuts operators into pieces that run on several cores or band by band through a small fast memory, in a few ways that a model suggests
+    (:mod:`loadmaster.planning.cutting`). Each is judged by few evaluations, and planned in full are the best of them and whole operators,
+    unless a bound shows that these cannot win. So a plan is never worse than with whole operators, unless time runs out.
+
+    A full plan lowers networks to jobs, costs every job on every core, then maps, places, allocates and simulates: first with everything
+    in main memory, then with activations kept in the fast memory. From the best of these the joint search goes on, over cores, order,
+    residency and
     transfers together: weights are fetched once for all mini-batches that are near one another in the order, and ahead of their use. The
     best plan is returned, so it is never worse than the best separate one. Best is the one whose mini-batches are late least, all
     together, then the one with the best objective, then the fastest.
@@ -124,6 +108,8 @@ def plan(
     deadlines, periods : mapping, optional
         Seconds, by network: mini-batch ``k`` is released at ``k`` times the period, before which none of its jobs starts, and due a
         deadline later. Without a period all mini-batches are there from the start; without a deadline they are never late.
+    cut : str
+        ``auto``, or ``none``: operators stay whole, but for those that exceed the fast memory.
     progress : callable, optional
         Called with the stage and the share of it that is done.
 
@@ -136,21 +122,143 @@ def plan(
         If an argument is out of range, or a network is not known.
     """
     _check_arguments(graphs, target, mini_batches, seed, rounds)
+    require_known("cut", cut, CUTS, PlanError)
     deadline = Deadline.within(time_limit)
     with deferred_interrupts() as interrupts:
         report = _reporting(progress, interrupts)
         report("lowering", 0.0)
-        workload = lower(graphs, target, mini_batches=mini_batches)
-        goal = goal_of(workload, objective, network, deadlines or {}, periods or {})
-        report("costing", 0.0)
-        table = job_table(workload, target)
-        energy = EnergyModel(table, energy_rates(target))
-        planner = _Planner(workload, table, target, goal, energy, seed, samples, rounds, deadline, report, interrupts)
-        best = planner.best()
+
+        def goal_for(workload: Workload) -> Goal:
+            return goal_of(workload, objective, network, deadlines or {}, periods or {})
+
+        def planner(candidate: Candidate) -> WorkloadPlanner:
+            workload = lower(graphs, target, mini_batches=mini_batches, cuts=candidate.cuts)
+            goal = goal_for(workload)
+            report("costing", 0.0)
+            table = job_table(workload, target)
+            energy = EnergyModel(table, energy_rates(target))
+            return WorkloadPlanner(workload, table, target, goal, energy, seed, samples, rounds, deadline, report, interrupts)
+
+        contest = _Contest(candidates(graphs, target, mini_batches, cut), planner, interrupts, deadline.part(_TIME_TO_JUDGE), report)
+        chosen, best = contest.best()
         report("bounding", 0.0)
-        bounds = goal_bounds(workload, table, target, energy.rates, goal)
+        of_jobs = goal_bounds(chosen.workload, chosen.table, target, chosen.energy.rates, chosen.goal)
+        bounds = network_bounds(graphs, target, mini_batches, goal_for, chosen.energy.rates) or of_jobs
         report("assembling", 0.0)
-        return assemble(workload, table, target, energy.rates, goal, best, bounds, seed, planner.notes())
+        notes = [*_streaming_notes(chosen.workload, target), *contest.notes(), *(uncut(graphs, target) if cut == "auto" else ())]
+        if bounds is not of_jobs:
+            notes.append(
+                f"the jobs as they were cut take at least {format_seconds(seconds_of(of_jobs.makespan.picoseconds))}: "
+                f"{of_jobs.makespan.limit}"
+            )
+        return assemble(chosen.workload, chosen.table, target, chosen.energy.rates, chosen.goal, best, bounds, seed, notes)
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A way to cut, the planner of its jobs, and the score that a glance gives it."""
+
+    name: str
+    planner: WorkloadPlanner
+    glance: Score | None = None
+
+
+class _Contest:
+    """Of several ways to cut networks, finds the one with the best plan; the first that is offered leaves operators whole."""
+
+    def __init__(
+        self,
+        offered: Iterator[Candidate],
+        planner: Callable[[Candidate], WorkloadPlanner],
+        interrupts: Interrupts,
+        until: Deadline,
+        report: Progress,
+    ) -> None:
+        self._offered, self._planner, self._interrupts, self._report = offered, planner, interrupts, report
+        self._until = until
+        self._notes: list[str] = []
+
+    def best(self) -> tuple[WorkloadPlanner, Solution]:
+        """The best plan and its planner: of the way to cut that seems best, or of whole operators."""
+        first = next(self._offered)
+        whole = _Entry(first.name, self._planner(first))
+        best: tuple[Score, _Entry, Solution] | None = None
+        error: CapacityError | None = None
+        for entry in self._ranking(whole):
+            if best is not None and (entry.planner.is_late() or self._cannot_win(entry, best[0])):
+                continue
+            try:
+                solution = entry.planner.best()
+            except CapacityError as refusal:
+                error = refusal
+                continue
+            score = entry.planner.score_of(solution)
+            if best is None or score < best[0]:
+                best = (score, entry, solution)
+        if best is None:
+            assert error is not None
+            raise error
+        _, chosen, solution = best
+        if chosen is not whole:
+            self._notes.append(f"operators were cut {chosen.name}: {_pieces(chosen.planner.workload)}")
+        if any(entry.planner.interrupted for entry in (chosen, whole)):
+            self._notes.append(
+                "the search was stopped early, by a time limit or an interrupt, and what was left was packed with the least effort: "
+                "this is the best plan so far"
+            )
+        return chosen.planner, solution
+
+    def notes(self) -> list[str]:
+        """What a reader of the plan should know about how it came to be."""
+        return self._notes
+
+    def _ranking(self, whole: _Entry) -> list[_Entry]:
+        """The way to cut that seems best, then whole operators; only these if there is nothing to choose, or no time."""
+        judged: list[_Entry] = []
+        try:
+            with self._interrupts.breakable():
+                for entry in self._judged(whole):
+                    judged.append(entry)
+        except KeyboardInterrupt:
+            pass
+        seeming = min(judged, key=lambda entry: entry.glance or (), default=whole)
+        return [whole] if seeming.planner is whole.planner else [seeming, whole]
+
+    def _judged(self, whole: _Entry) -> Iterator[_Entry]:
+        """Entries with what a glance says of them; whole operators are judged too once there is anything to compare them with."""
+        pieces = len(whole.planner.workload.jobs)
+        for number, candidate in enumerate(self._offered):
+            if self._until.passed():
+                return
+            self._report("choosing cuts", min(0.95, number / 10))
+            if number == 0:
+                yield replace(whole, glance=whole.planner.glance())
+            try:
+                planner = self._planner(candidate)
+            except TargetError:
+                # The parts of an operand are too many for a core's buffer.
+                continue
+            pieces += len(planner.workload.jobs)
+            if pieces > _MOST_JUDGED:
+                self._notes.append(f"not every way to cut operators was tried, as they are more than {_MOST_JUDGED} pieces together")
+                return
+            yield _Entry(candidate.name, planner, planner.glance())
+
+    def _cannot_win(self, entry: _Entry, best: Score) -> bool:
+        """Whether even the bound of an entry's jobs is no better than a plan that is late nowhere."""
+        planner = entry.planner
+        bounds = goal_bounds(planner.workload, planner.table, planner.target, planner.energy.rates, planner.goal)
+        return best[0] == 0 and bounds.objective(planner.goal.objective, planner.goal.latency_network) >= best[1]
+
+
+def _pieces(workload: Workload) -> str:
+    """How many operators run in pieces, and the one in most."""
+    pieces = [job for job in workload.jobs if job.ranges]
+    operators = {(job.network, job.mini_batch, job.operators) for job in pieces}
+    every = {(job.network, job.mini_batch, job.operators) for job in workload.jobs}
+    most = max(pieces, key=lambda job: job.tiles, default=None)
+    finest = f"; the most, {most.tiles}, of {most.operators[0]} of {most.network}" if most else ""
+    return f"{len(operators)} of {len(every)} fused operators run in {len(pieces)} pieces{finest}"
 
 
 def _reporting(progress: Progress | None, interrupts: Interrupts) -> Progress:
@@ -181,401 +289,12 @@ def _check_arguments(graphs: Sequence[Graph], target: Target, mini_batches: int,
         raise PlanError(f"{jobs} operators in all mini-batches are more than the {_MOST_OPERATORS} that are planned at once: plan fewer")
 
 
-@dataclass(frozen=True)
-class _Candidate:
-    """Decisions with addresses in the fast memory, if they use it; main memory is packed for the best one only."""
-
-    schedule: Schedule
-    placement: Placement
-    timeline: Timeline
-    packed: Packed | None
-    score: Score
-
-
-@dataclass
-class _Planner:
-    workload: Workload
-    table: JobTable
-    target: Target
-    goal: Goal
-    energy: EnergyModel
-    seed: int
-    samples: int
-    rounds: int
-    deadline: Deadline
-    report: Progress
-    interrupts: Interrupts
-    interrupted: bool = False
-    _input_release: Ints = field(init=False)
-    _padded: Ints = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._input_release = self.goal.released_tensors(self.workload)
-        self._padded = np.array([self.target.main.padded(tensor.bytes) for tensor in self.workload.tensors], dtype=np.int64)
-
-    def best(self) -> Solution:
-        """The best complete plan; of equals, the one with most on chip. Ctrl-C or the deadline ends the search once there is one."""
-        self._require_main()
-        if not self.target.main.in_place:
-            return self._staged()
-        best = self._candidate(self._map(self._nowhere(), "mapping"), self._nowhere(), None)
-        assert best is not None
-        try:
-            with self.interrupts.breakable():
-                for candidate in self._with_residents(best.score):
-                    best = min(best, candidate, key=lambda c: (c.score, -int(c.placement.read_fast.sum())))
-        except KeyboardInterrupt:
-            self.interrupted = True
-        self.report("allocating", 0.0)
-        separate = None if overflow(best.score) else self._complete(best)
-        fast = self.target.fast
-        if fast is None or fast.capacity == 0 or not self.rounds or (self.interrupted and separate is not None):
-            return self._fitting(separate, best.score)
-        return self._jointly(best, separate)
-
-    def _jointly(self, begun: _Candidate, separate: Solution | None) -> Solution:
-        """Go on from the separate plan, whether main memory can hold it or not, to the best one that has addresses."""
-        best, nearest = separate, begun.score
-        history = [] if separate is None else [(0, self._score_of(separate))]
-        try:
-            with self.interrupts.breakable() if separate is not None else nullcontext():
-                for evaluations, score, solution in self._improvements(begun, separate):
-                    nearest = min(nearest, score)
-                    if solution is not None:
-                        best = solution
-                        history.append((evaluations, self._score_of(solution)))
-        except KeyboardInterrupt:
-            self.interrupted = True
-        return replace(self._fitting(best, nearest), search=tuple(history))
-
-    def _improvements(self, begun: _Candidate, separate: Solution | None) -> Iterator[tuple[int, Score, Solution | None]]:
-        """What every round of the joint search finds: evaluations so far, the score, and the plan, if it has addresses and is better.
-
-        Where no addresses are found, the search goes on with less room.
-        """
-        problem = JointProblem(self.workload, self.table, self.target, self.goal, self.energy)
-        start = begun.timeline.start[: len(self.workload.jobs)]
-        given = [np.lexsort((np.arange(len(start)), start)).astype(np.int64)]
-
-        samples = self.rounds * _ORDERS_A_ROUND
-        search = JointSearch(problem, given, samples=samples, seed=self.seed, late=self._late, progress=self.report)
-        least, failures, better = None if separate is None else self._score_of(separate), 0, False
-        rounds = tries = 0
-        while True:
-            over = rounds >= self.rounds or search.interrupted
-            self.interrupted |= search.interrupted
-            if over and (better or tries >= (_LATE_PACKING_ATTEMPTS if self._late() else _EXTRA_PACKING_ATTEMPTS)):
-                return
-            rounds, tries = (rounds, tries + 1) if over else (rounds + 1, tries)
-            found = search.run(0 if over else _ORDERS_A_ROUND)
-            score = found.evaluation.judged
-            yield found.evaluations, score, None
-            if overflow(score) or (least is not None and score >= least):
-                continue
-            candidate = self._packed(problem, found)
-            solution = None if candidate is None else self._complete(candidate, needed=least is None)
-            if solution is None:
-                # Where it failed before, it is far from fitting.
-                failures += 1
-                less = _LESS_ROOM**failures
-                search.fill_less(**{"fast" if candidate is None else "main": less})
-                continue
-            score = self._score_of(solution)
-            if least is None or score < least:
-                least, better = score, True
-                yield found.evaluations, score, solution
-
-    def _packed(self, problem: JointProblem, found: Found) -> _Candidate | None:
-        """What was found, with addresses in the fast memory; None if it finds none there."""
-        self.report("allocating", 0.0)
-        schedule, placement, timeline = problem.decisions(found.evaluation)
-        stays = _Stays.of(self.workload, placement, timeline, 1)
-        assert self.target.fast is not None
-        room = {"capacity": self.target.fast.capacity, "alignment": self.target.fast.alignment}
-        result = pack_all(stays.start, stays.end, stays.sizes, **room, seconds=self._seconds())
-        if result is None:
-            return None
-        return _Candidate(schedule, placement, timeline, stays.packed(result), found.evaluation.judged)
-
-    def _score_of(self, solution: Solution) -> Score:
-        return self._score(solution.schedule, solution.placement, solution.timeline)
-
-    def _score(self, schedule: Schedule, placement: Placement, timeline: Timeline) -> Score:
-        def energy() -> int:
-            used = memories_used(self.table, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
-            copied = sum(self.workload.tensors[copy.tensor].bytes for copy in placement.copies)
-            return self.energy.of_plan(schedule.core, *used, copied, timeline.makespan)
-
-        score = self.goal.score(delivered(self.workload, placement.copies, timeline.end), timeline.makespan, energy)
-        # Behind the highest buffer nothing needs to be aligned.
-        capacity = self.target.main.padded(self.target.main.capacity)
-        if int(self._padded.sum()) <= capacity:
-            return score
-        stays = _Stays.of(self.workload, placement, timeline, 0)
-        sizes = self._padded[[r.tensor for r in stays.residences]]
-        return overflowing(score, most_alive(stays.start, stays.end, sizes) - capacity)
-
-    def _nowhere(self) -> Mask:
-        return np.zeros(len(self.workload.tensors), dtype=np.bool_)
-
-    def _with_residents(self, limit: Score) -> Iterator[_Candidate]:
-        """Plans that use the fast memory and are no worse than ``limit``, each with what the one before taught."""
-        if self.target.fast is None:
-            return
-        hoped = optimistic(self.workload.tensors, self.target.fast.capacity)
-        for number in range(_SEPARATE_ROUNDS):
-            schedule = self._map(hoped, f"mapping, round {number + 1} of {_SEPARATE_ROUNDS}")
-            timeline = self._replay(schedule, resident(self.workload.jobs, self.workload.tensors, hoped))
-            # Residents chosen for hoped-for times are chosen again for the times that came of it.
-            for _ in range(2):
-                candidate = self._candidate(schedule, self._choose(schedule, timeline), limit)
-                if candidate is None:
-                    return
-                yield candidate
-                if self._late():
-                    return
-                limit, timeline = min(limit, candidate.score), candidate.timeline
-                chosen = candidate.placement.read_fast
-            if np.array_equal(chosen, hoped):
-                return
-            hoped = chosen
-
-    def _late(self) -> bool:
-        """Whether the search should end where it is."""
-        self.interrupted |= self.interrupts.requested or self.deadline.passed()
-        return self.interrupted
-
-    def _seconds(self) -> float:
-        """What is left for packing before it should do with the least effort."""
-        return 0.0 if self._late() else self.deadline.left()
-
-    def _choose(self, schedule: Schedule, timeline: Timeline) -> Mask:
-        return keep_resident(self.workload.jobs, self.workload.tensors, self.table, self.target, schedule, timeline)
-
-    def _map(self, in_fast: Mask, stage: str) -> Schedule:
-        placement = resident(self.workload.jobs, self.workload.tensors, in_fast)
-
-        def progress(_: str, share: float) -> None:
-            self.report(stage, share)
-            if self.interrupts.requested:
-                raise KeyboardInterrupt
-
-        schedule = map_jobs(
-            self.workload.jobs,
-            self._times(placement),
-            samples=1 if self._late() else self.samples,
-            seed=self.seed,
-            deadline=self.deadline,
-            progress=progress,
-            **self._wishes(placement),
-        )
-        self.interrupted |= schedule.interrupted
-        return schedule
-
-    def _wishes(self, placement: Placement) -> dict[str, Any]:
-        """What the mapper is told of the goal: how to judge, what is urgent, and which cores are frugal."""
-        if self.goal.objective == "throughput" and not self.goal.is_timed:
-            return {}
-        energy = self.energy.of_jobs(*memories_used(self.table, placement.read_fast, placement.write_fast, placement.write_main))
-        each = np.arange(len(energy))
-
-        def judge(core: Int32s, end: Ints, makespan: int) -> Score:
-            def joules() -> int:
-                return round(float(energy[each, core].sum())) + self.energy.rates.static(makespan)
-
-            return self.goal.score(end, makespan, joules)
-
-        least = energy.min(axis=1, keepdims=True)
-        frugal = [energy <= (1 + more) * least for more in (0.0, 0.1)] if self.goal.needs_energy else []
-        wishes: dict[str, Any] = {"judge": judge, "release": self.goal.job_release, "allowed": frugal}
-        if self.goal.is_timed or self.goal.latency_network:
-            wishes["urgency"] = self.goal.urgency
-        return wishes
-
-    def _times(self, placement: Placement) -> JobTimes:
-        return job_times(self.table, self.target, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
-
-    def _replay(self, schedule: Schedule, placement: Placement, after: After = ()) -> Timeline:
-        release = np.concatenate(
-            [self.goal.job_release, self._input_release[np.array([copy.tensor for copy in placement.copies], dtype=np.int64)]]
-        )
-        return replay(self.workload.jobs, self.workload.tensors, self._times(placement), self.target, schedule, placement, after, release)
-
-    def _candidate(self, schedule: Schedule, in_fast: Mask, limit: Score | None) -> _Candidate | None:
-        """Send to main memory what finds no address in the fast one, until all the rest does; None once it is worse than ``limit``."""
-        self.report("allocating", 0.0)
-        value = saved_seconds(self.workload.tensors, self.table, self.target, schedule)
-        while True:
-            placement = resident(self.workload.jobs, self.workload.tensors, in_fast)
-            timeline = self._replay(schedule, placement)
-            score = self._score(schedule, placement, timeline)
-            if limit is not None and score > limit:
-                return None
-            if not in_fast.any() or self.target.fast is None:
-                return _Candidate(schedule, placement, timeline, None, score)
-            if limit is not None and self._late():
-                return None
-            packed = self._pack(1, placement, timeline, value)
-            homeless = [r.tensor for r, offset in zip(packed.residences, packed.offsets, strict=True) if offset < 0]
-            if not homeless:
-                return _Candidate(schedule, placement, timeline, packed, score)
-            in_fast = in_fast.copy()
-            in_fast[homeless] = False
-
-    def _complete(self, candidate: _Candidate, *, needed: bool = True) -> Solution | None:
-        """Give everything in main memory its address too; None if it finds none, in the time that is left unless a plan is ``needed``."""
-        main = self._pack_main(candidate, needed)
-        if main is None:
-            return None
-        packed: tuple[Packed, ...] = (main,)
-        if self.target.fast is not None:
-            packed = (main, candidate.packed or self._pack(1, candidate.placement, candidate.timeline, None))
-        after = waits(self.workload.jobs, candidate.schedule, candidate.placement, packed)
-        # Addresses were chosen for one timeline; what then waits for what makes the final one.
-        timeline = self._replay(candidate.schedule, candidate.placement, after)
-        score = self._score(candidate.schedule, candidate.placement, timeline)
-        if score > candidate.score:
-            held = as_timed(after, candidate.timeline)
-            as_found = self._replay(candidate.schedule, candidate.placement, held)
-            if self._score(candidate.schedule, candidate.placement, as_found) < score:
-                after, timeline = held, as_found
-        packed = tuple(_retimed(part, timeline) for part in packed)
-        return Solution(candidate.schedule, candidate.placement, timeline, packed, after)
-
-    def _staged(self) -> Solution:
-        """Bring every operand to the fast memory; fill less of it, then wait for copies back, if it cannot be packed."""
-        assert self.target.fast is not None
-        jobs, tensors = self.workload.jobs, self.workload.tensors
-        schedule = self._map(np.ones(len(tensors), dtype=np.bool_), "mapping")
-        for wait, margin in itertools.product((False, True), _MARGINS):
-            placement = stage_copies(jobs, tensors, schedule.order.tolist(), self.target.fast, margin=margin, wait_for_copies_back=wait)
-            timeline = self._replay(schedule, placement)
-            # Without a packing there is no plan: this takes the time that it takes.
-            packed = self._pack(1, placement, timeline, None, math.inf)
-            if min(packed.offsets, default=0) >= 0:
-                score = self._score(schedule, placement, timeline)
-                solution = None if overflow(score) else self._complete(_Candidate(schedule, placement, timeline, packed, score))
-                return self._fitting(solution, score)
-        raise CapacityError(f"{self.target.fast.name}: operands fit by size, but no packing without gaps was found: enlarge its capacity")
-
-    def _pack(
-        self, memory_index: int, placement: Placement, timeline: Timeline, value: Floats | None, seconds: float | None = None
-    ) -> Packed:
-        memory = self.target.memories[memory_index]
-        stays = _Stays.of(self.workload, placement, timeline, memory_index)
-        worth = None if value is None else value[[r.tensor for r in stays.residences]]
-        room = {"capacity": memory.capacity, "alignment": memory.alignment}
-        return stays.packed(
-            pack(stays.start, stays.end, stays.sizes, **room, value=worth, seconds=self._seconds() if seconds is None else seconds)
-        )
-
-    def _pack_main(self, candidate: _Candidate, needed: bool) -> Packed | None:
-        """Addresses in main memory; if they are needed and little effort finds none, with all effort."""
-        main = self.target.main
-        stays = _Stays.of(self.workload, candidate.placement, candidate.timeline, 0)
-        # How much of main memory a plan takes is of interest, but not every byte of it.
-        load = most_alive(stays.start, stays.end, stays.sizes)
-        for seconds in dict.fromkeys((self._seconds(), math.inf) if needed else (self._seconds(),)):
-            room = {"capacity": main.capacity, "alignment": main.alignment, "enough": load + load // 200}
-            result = pack_all(stays.start, stays.end, stays.sizes, **room, seconds=seconds)
-            if result is not None:
-                return stays.packed(result)
-        return None
-
-    def _least_main(self) -> int:
-        """Bytes of main memory that every plan takes: weights stay, inputs are there at the start, and outputs at the end."""
-        sizes = np.array([tensor.bytes for tensor in self.workload.tensors], dtype=np.int64)
-        given = np.array([tensor.producer < 0 for tensor in self.workload.tensors], dtype=np.bool_)
-        kept = np.array([tensor.is_output or tensor.kind == "weight" for tensor in self.workload.tensors], dtype=np.bool_)
-        return int(max(sizes[given].sum(), sizes[kept].sum()))
-
-    def _require_main(self) -> None:
-        """Refuse what no plan can fit into main memory."""
-        main, least = self.target.main, self._least_main()
-        if least > main.capacity:
-            raise CapacityError(
-                f"{main.name} cannot hold the networks: weights with inputs or outputs take {format_bytes(least)}, "
-                f"{format_bytes(main.capacity)} available, {format_bytes(least - main.capacity)} in excess: {self._advice()}"
-            )
-
-    def _fitting(self, solution: Solution | None, nearest: Score) -> Solution:
-        """A solution, if there is one; else say how near to fitting into main memory any came."""
-        if solution is not None:
-            return solution
-        main, excess = self.target.main, overflow(nearest)
-        room, least = format_bytes(main.capacity), format_bytes(self._least_main())
-        need = format_bytes(main.padded(main.capacity) + excess)
-        lack = f"the least takes {need} at one instant, {room} available" if excess else f"none has addresses without gaps in {room}"
-        stopped = ", and the search was stopped early" if self.interrupted else ""
-        raise CapacityError(
-            f"{main.name} cannot hold any plan that was found: {lack}{stopped}; every plan takes at least {least}: {self._advice()}"
-        )
-
-    def _advice(self) -> str:
-        return f"plan fewer networks or mini-batches, or enlarge {self.target.main.name}.capacity"
-
-    def notes(self) -> list[str]:
-        """What a reader of the plan should know about how it came to be."""
-        notes = list(_streaming_notes(self.workload, self.target))
-        if self.interrupted:
-            notes.append(
-                "the search was stopped early, by a time limit or an interrupt, and what was left was packed with the least effort: "
-                "this is the best plan so far"
-            )
-        return notes
-
-
-@dataclass(frozen=True)
-class _Stays:
-    """What is to be packed in one memory: picoseconds and bytes, shape (residences,)."""
-
-    residences: tuple[Residence, ...]
-    start: Ints
-    end: Ints
-    sizes: Ints
-
-    @staticmethod
-    def of(workload: Workload, placement: Placement, timeline: Timeline, memory_index: int) -> _Stays:
-        residences = tuple(r for r in placement.residences if r.memory == memory_index)
-        columns = (
-            [_start_of(r, timeline) for r in residences],
-            [_end_of(r, timeline) for r in residences],
-            [workload.tensors[r.tensor].bytes for r in residences],
-        )
-        return _Stays(residences, *(np.array(column, dtype=np.int64) for column in columns))
-
-    def packed(self, result: Packing) -> Packed:
-        return Packed(self.residences, self.start.tolist(), self.end.tolist(), result.offsets.tolist(), self.sizes.tolist(), result.load)
-
-
-def _retimed(packed: Packed, timeline: Timeline) -> Packed:
-    """The same addresses over the lifetimes of another timeline."""
-    start = [_start_of(residence, timeline) for residence in packed.residences]
-    end = [_end_of(residence, timeline) for residence in packed.residences]
-    return replace(
-        packed, start=start, end=end, load=most_alive(*(np.array(column, dtype=np.int64) for column in (start, end, packed.sizes)))
-    )
-
-
-def _start_of(residence: Residence, timeline: Timeline) -> int:
-    """Picosecond at which a stay begins."""
-    return int(timeline.start[residence.writer]) if residence.writer >= 0 else 0
-
-
-def _end_of(residence: Residence, timeline: Timeline) -> int:
-    """Picosecond at which a stay ends; a tensor that nobody reads is there while it is written."""
-    if residence.to_the_end:
-        return timeline.makespan
-    tasks = [task for task in (residence.writer, *residence.users) if task >= 0]
-    return max((int(timeline.end[task]) for task in tasks), default=0)
-
-
 def _streaming_notes(workload: Workload, target: Target) -> Iterator[str]:
     """Name the jobs that no fast memory of this size can serve, and those that were cut so that it can."""
     if target.fast is None:
         return
     fast = target.fast
-    tiles = sum(job.tile == 0 and job.tiles > 1 for job in workload.jobs)
+    tiles = sum(job.tile == 0 and job.tiles > 1 and not job.ranges for job in workload.jobs)
     if tiles:
         yield f"{tiles} operators were split into tiles, because their operands exceed {fast.name} ({format_bytes(fast.capacity)})"
     sizes = [(sum(operand.bytes for operand in (*job.reads, *job.writes)), job.name) for job in workload.jobs]

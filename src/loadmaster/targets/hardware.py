@@ -54,7 +54,7 @@ class Core:
     A ``flexible`` array takes, for every loop nest, any shape of as many elements. Each element has ``local_buffer`` bytes of its own.
     The network between the private memory and the array carries ``noc_bandwidth`` bytes/s (None: all that is asked for) and takes
     ``noc_latency`` seconds from end to end. ``winograd`` says that kernels may trade workspace for fewer multiplications
-    (:mod:`loadmaster.cost.kernels.algorithms`).
+    (:mod:`loadmaster.cost.kernels.algorithms`). ``job_overhead`` seconds pass before each job: fetching its description, synchronising.
     """
 
     name: str
@@ -70,6 +70,12 @@ class Core:
     noc_bandwidth: float | None = None
     noc_latency: float = 0.0
     winograd: bool = False
+    job_overhead: float = 0.0
+
+    @property
+    def start_up(self) -> float:
+        """Seconds of every job, however little it does."""
+        return self.noc_latency + self.job_overhead
 
 
 @dataclass(frozen=True)

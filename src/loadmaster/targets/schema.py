@@ -90,6 +90,7 @@ class _CoreTable(_Table):
     noc_bandwidth: _Bandwidth | None = None
     noc_latency: _Seconds = 0.0
     winograd: Annotated[bool, Field(strict=True)] = False
+    job_overhead: _Seconds = 0.0
     macs_per_cycle: dict[Literal["int8", "fp16", "fp32"], _Rate] = {"int8": 1.0, "fp16": 1.0, "fp32": 1.0}
 
     @model_validator(mode="after")
@@ -126,6 +127,7 @@ class _CoreTable(_Table):
             noc_bandwidth=self.noc_bandwidth,
             noc_latency=self.noc_latency,
             winograd=self.winograd,
+            job_overhead=self.job_overhead,
         )
         return [replace(core, name=name) for name in names]
 

@@ -8,6 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from loadmaster.workloads.window import Window
 
 
 class TensorKind(StrEnum):
@@ -65,10 +69,14 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """An operator's use of one tensor: ``bytes`` that it touches at least once (a lookup touches few rows of a table)."""
+    """An operator's use of one tensor: ``bytes`` that it touches at least once (a lookup touches few rows of a table).
+
+    ``windows`` say, for every dimension of the tensor, which of it a part of the operator's result needs; without them it needs all.
+    """
 
     tensor: str
     bytes: int
+    windows: tuple[Window, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +86,8 @@ class LoopNest:
     ``groups`` independent products, each ``batch`` x ``k`` output channels x ``c`` input channels (both per group) x
     ``y`` x ``x`` output positions x ``r`` x ``s`` taps. ``repeats`` counts runs that must follow one another with the
     same weight operand (the steps of a recurrent cell). ``input``, ``weight`` and ``output`` name the operands; an
-    empty name is a value that never leaves the core.
+    empty name is a value that never leaves the core. ``loops`` names the loop that each dimension of the operator's result is
+    (``channels`` stands for groups and output channels together); empty where that is not known.
     """
 
     k: int
@@ -95,6 +104,7 @@ class LoopNest:
     input: str = ""
     weight: str = ""
     output: str = ""
+    loops: tuple[str, ...] = ()
 
     @property
     def macs(self) -> int:
@@ -121,7 +131,8 @@ class Op:
 
     ``reads`` and ``writes`` list its operands in the file's order (optional ones that are absent, and constants that only say a
     shape, are left out). ``elements`` counts scalar operations outside the loop nests. ``bits`` is the width of the arithmetic. An operator
-    that can be run by itself has an ``invocation``. Writing a tensor that already exists updates it in place.
+    that can be run by itself has an ``invocation``. Writing a tensor that already exists updates it in place. ``axes`` are the dimensions
+    of its one result along which it can be cut without doing work twice.
     """
 
     name: str
@@ -133,6 +144,7 @@ class Op:
     elements: int = 0
     bits: int = 32
     invocation: Invocation | None = None
+    axes: tuple[int, ...] = ()
 
     @property
     def macs(self) -> int:

@@ -29,11 +29,16 @@ class Operand:
     nest: int = -1
 
 
+Ranges = tuple[tuple[int, ...], ...]
+"""First element and the one after the last, for every dimension of something."""
+
+
 @dataclass(frozen=True, slots=True)
 class TensorInstance:
     """A tensor of one mini-batch, or a tile of it; a weight is shared by all mini-batches, and its mini-batch is 0.
 
-    ``storage`` is its name in the network, and ``producer`` the index of the job that writes it, -1 for none.
+    ``storage`` is its name in the network, and ``producer`` the index of the job that writes it, -1 for none. A part of a storage holds
+    the elements ``ranges`` of its ``shape``; of what is whole, or cut in a way that is not known, both are empty.
     """
 
     name: str
@@ -44,13 +49,16 @@ class TensorInstance:
     kind: str
     is_output: bool = False
     producer: int = -1
+    shape: tuple[int, ...] = ()
+    ranges: Ranges = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """One operator with the elementwise work fused into it, or one tile of it, on one mini-batch.
 
-    ``after`` holds indices of the jobs whose results it reads; they are all smaller than its own index.
+    ``after`` holds indices of the jobs whose results it reads; they are all smaller than its own index. ``ranges`` is the part of the
+    operators' result that it makes; empty if that is all of it, or not known.
     """
 
     name: str
@@ -66,6 +74,7 @@ class Job:
     after: tuple[int, ...]
     tile: int = 0
     tiles: int = 1
+    ranges: Ranges = ()
 
     @property
     def macs(self) -> int:
@@ -74,12 +83,43 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
+class OperandWindow:
+    """Elements along one dimension of an operand that elements [first, last) along dimension ``axis`` of the result need; None: all.
+
+    They are ``unit`` times [floor((first x stride + ahead - behind) / divide), floor(((last - 1) x stride + ahead - behind + reach) /
+    divide) + 1), clipped to the dimension.
+    """
+
+    axis: int | None
+    stride: int = 1
+    divide: int = 1
+    ahead: int = 0
+    behind: int = 0
+    reach: int = 0
+    unit: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class OperandNeeds:
+    """What an operator in pieces needs of a storage that it reads as an array of ``shape``; without windows all of it."""
+
+    tensor: str
+    shape: tuple[int, ...]
+    windows: tuple[OperandWindow, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorInfo:
-    """An operator that some job must cover, and the tensors, by their names in the network, that it reads and writes."""
+    """An operator that some job must cover, and the tensors, by their names in the network, that it reads and writes.
+
+    Of an operator in pieces also the ``shape`` of its result, and what parts of the result need of every operand.
+    """
 
     name: str
     reads: tuple[str, ...]
     writes: tuple[str, ...]
+    shape: tuple[int, ...] = ()
+    operands: tuple[OperandNeeds, ...] = ()
 
 
 @dataclass(frozen=True)

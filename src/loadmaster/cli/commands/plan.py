@@ -40,6 +40,9 @@ def plan_command(
     rounds: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Rounds of the joint search, 4 unless told; 0: map, place, allocate separately.")
     ] = None,
+    cut: Annotated[
+        str, typer.Option(metavar="auto|none", help="Cut operators into pieces for several cores and small memories, or leave them whole.")
+    ] = "auto",
     sweep: Annotated[
         list[str] | None,
         typer.Option(
@@ -71,6 +74,7 @@ def plan_command(
         "seed": seed,
         "rounds": rounds,
         "time_limit": time_limit,
+        "cut": cut,
         "objective": objective,
         "network": network,
         "deadlines": times_of("deadline", deadline, PlanError),

@@ -59,8 +59,9 @@ def job_costs(workload: Workload, target: Target) -> Costs:
 
     A job takes the largest of three times that overlap: the array's cycles (:mod:`loadmaster.cost.analytical.cycles`), the scalar
     operations over the core's lanes, and the bytes over the core's on-chip network (:mod:`loadmaster.cost.analytical.delivery`) at its
-    bandwidth; and before that the latency of the network once, as later tiles arrive while earlier ones are worked on. Bytes moved are each
-    operand's bytes times the refills of the tiling that moves fewest bytes in the private buffer, in which tiles that stream are
+    bandwidth; and before that the overhead of a job, and the latency of the network once, as later tiles arrive while earlier ones are
+    worked on. Bytes moved are each operand's bytes times the refills of the tiling that moves fewest bytes in the private buffer, in which
+    tiles that stream are
     double-buffered (:mod:`loadmaster.cost.analytical.tiling`); operands outside loop nests, and all operands of a core without a private
     buffer, move once.
 
@@ -112,7 +113,7 @@ def _compute(jobs: Sequence[Job], rows: OperandRows, nests: NestTable, core: Cor
     seconds = np.maximum(nests.per_job(array.cycles), lanes) / core.clock
     if core.noc_bandwidth is not None:
         seconds = np.maximum(seconds, delivered / core.noc_bandwidth)
-    return seconds + core.noc_latency, delivered
+    return seconds + core.start_up, delivered
 
 
 def _traffic(jobs: Sequence[Job], rows: OperandRows, nests: NestTable, core: Core) -> tuple[Ints, Ints]:

@@ -56,7 +56,7 @@ def _latency(kind: KindCosts, amounts: Amounts, moved: Floats) -> Floats:
     """Seconds without stalls on one kind of core."""
     core = kind.core
     passing = moved / (np.array(WIDTHS)[amounts.width] / 8 * core.lanes * core.clock)
-    return np.asarray(np.maximum(np.where(kind.seconds > core.noc_latency, kind.seconds, passing + core.noc_latency), 1 / core.clock))
+    return np.asarray(np.maximum(np.where(kind.seconds > core.start_up, kind.seconds, passing + core.start_up), 1 / core.clock))
 
 
 MODEL = Dataflow()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,26 +14,31 @@ from loadmaster.planning.decisions import Bounds, MakespanBound
 from loadmaster.planning.goal import Goal
 from loadmaster.planning.scheduling.makespan_bound import makespan_bound
 from loadmaster.targets.hardware import Target
-from loadmaster.workloads.job import TensorInstance, Workload
+from loadmaster.workloads.job import Job, TensorInstance, Workload
+
+BoundOf = Callable[[Sequence[Job], Sequence[TensorInstance], JobTable, Target], MakespanBound]
+"""Bounds the makespan of jobs."""
 
 
-def goal_bounds(workload: Workload, table: JobTable, target: Target, rates: EnergyRates, goal: Goal) -> Bounds:
+def goal_bounds(
+    workload: Workload, table: JobTable, target: Target, rates: EnergyRates, goal: Goal, bound_of: BoundOf = makespan_bound
+) -> Bounds:
     """Bounds of makespan, energy and latencies.
 
     The jobs of one network are a problem of their own that no other network makes easier, and so are those of its first mini-batch, for
     which nothing can be done before time 0: the longest latency is at least the bound of the latter, and that of the former less the last
     release. After the last mini-batch's release its own jobs are to be done, for which weights may be there already.
     """
-    whole = makespan_bound(workload.jobs, workload.tensors, table, target)
+    whole = bound_of(workload.jobs, workload.tensors, table, target)
     latency = {}
     for info in workload.networks:
         mine = [b for b, network in enumerate(goal.network) if network == info.name]
         first, last = int(goal.first[mine[0]]), int(goal.first[mine[-1] + 1])
         everything = len(workload.networks) == 1
-        alone = (whole if everything else _bound_of(workload, table, target, first, last)).picoseconds
+        alone = (whole if everything else _part(workload, table, target, first, last, bound_of)).picoseconds
         if released := int(goal.release[mine[-1]]):
-            alone = max(alone - released, _bound_of(workload, table, target, first, int(goal.first[mine[1]])).picoseconds)
-            rest = _bound_of(workload, table, target, int(goal.first[mine[-1]]), last, weights_are_there=True)
+            alone = max(alone - released, _part(workload, table, target, first, int(goal.first[mine[1]]), bound_of).picoseconds)
+            rest = _part(workload, table, target, int(goal.first[mine[-1]]), last, bound_of, weights_are_there=True)
             whole = max(
                 whole,
                 MakespanBound(released + rest.picoseconds, f"release of the last mini-batch of {info.name}", whole.main_bytes),
@@ -76,7 +81,9 @@ def energy_bound(tensors: Sequence[TensorInstance], table: JobTable, target: Tar
     return total
 
 
-def _bound_of(workload: Workload, table: JobTable, target: Target, first: int, last: int, weights_are_there: bool = False) -> MakespanBound:
+def _part(
+    workload: Workload, table: JobTable, target: Target, first: int, last: int, bound_of: BoundOf, weights_are_there: bool = False
+) -> MakespanBound:
     """The bound of jobs ``first`` up to ``last`` alone, which depend on none before them."""
     rows = slice(*np.searchsorted(table.operand_job, [first, last]).tolist())
     touched, tensor = np.unique(table.operand_tensor[rows], return_inverse=True)
@@ -93,4 +100,4 @@ def _bound_of(workload: Workload, table: JobTable, target: Target, first: int, l
     tensors = [workload.tensors[number] for number in touched.tolist()]
     if weights_are_there:
         tensors = [replace(tensor, bytes=0) if tensor.kind == "weight" else tensor for tensor in tensors]
-    return makespan_bound(jobs, tensors, part, target)
+    return bound_of(jobs, tensors, part, target)

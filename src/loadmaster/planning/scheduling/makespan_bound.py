@@ -49,6 +49,27 @@ def makespan_bound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table
     return MakespanBound(value, limit, needs.main_bytes + crowded_bytes)
 
 
+def divisible_bound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, target: Target) -> MakespanBound:
+    """The same linear program where jobs may be cut, and where it says of every job what its pieces take at least, all together.
+
+    No job must follow another, none is longer than its shares, and nothing is too large for the fast memory: see
+    :mod:`loadmaster.planning.cutting.network_bounds`, which makes the table. O(jobs x cores) time and memory.
+    """
+    t, write = table.operand_tensor, table.operand_write
+    activation = np.array([tensor.kind == "activation" for tensor in tensors])
+    output = np.array([tensor.is_output for tensor in tensors])
+    sizes = np.array([tensor.bytes for tensor in tensors], dtype=np.int64)
+    link = [_link_time(table, memory, activation[t] & ~(write & output[t])) for memory in target.memories]
+    read = np.zeros(len(tensors), dtype=np.int64)
+    np.add.at(read, t[~write], table.moved[~write].min(axis=1))
+    inbound, outbound = int(np.minimum(sizes, read)[~activation].sum()), int(sizes[activation & output].sum())
+    fixed = int(_fine(np.array(inbound / target.main.read_bandwidth + outbound / target.main.write_bandwidth)))
+    needs = _Needs(_fine(table.compute), link, np.zeros_like(link[0][:, :, 0]), fixed, inbound + outbound)
+    bounds = [(_evaluate(needs, _main_only(needs)), f"traffic of {target.main.name}")]
+    bounds.append((_evaluate(needs, _best_multipliers(needs)), "work and traffic, however operators are cut"))
+    return MakespanBound(*max(bounds, key=lambda bound: bound[0]), needs.main_bytes)
+
+
 @dataclass(frozen=True)
 class _Needs:
     """What the jobs need at least of each resource, in 1/64 of a picosecond.

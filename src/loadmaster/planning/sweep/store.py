@@ -41,9 +41,9 @@ def _code() -> bytes:
 
 def code_files() -> list[Path]:
     """Files of the package, Python and native, in order."""
-    from loadmaster import _native, core
+    from loadmaster import _native
 
-    return sorted([*Path(core.__path__[0]).parent.rglob("*.py"), Path(_native.__file__)])
+    return sorted([*Path(__file__).parents[2].rglob("*.py"), Path(_native.__file__)])
 
 
 class SweepStore:

@@ -179,9 +179,12 @@ def _job(facts: Facts, job: PlannedJob, part: _Part, instances: _Instances) -> I
     for storage in sorted(part.needed):
         key = (job.network, storage, job.mini_batch)
         whole, names = set(instances.of(key)), read.get(storage, set())
+        if job.ranges:
+            # What a piece needs is told by its ranges.
+            continue
         if not names:
             yield f"{label} does not read {quoted(storage)}, which its operators need"
-        elif job.tiles == 1:
+        elif job.tiles == 1 or any(facts.tensors[name].ranges for name in whole):
             yield from (f"{label} does not read {quoted(name)}, a part of what its operators need" for name in sorted(whole - names))
         else:
             instances.read(job, key, names)

@@ -13,7 +13,7 @@ from loadmaster.core.arguments import takes
 from loadmaster.core.errors import PlanError
 from loadmaster.core.violation import SHOWN, Violation
 from loadmaster.planning.plan_records import PlanRecord
-from loadmaster.planning.verify import curves, dataflow, energy, figures, goals, memory, movement, order, records
+from loadmaster.planning.verify import curves, dataflow, energy, figures, goals, memory, movement, order, pieces, records
 from loadmaster.planning.verify.facts import Facts
 
 _COUNTED = 10_000
@@ -28,6 +28,7 @@ RULES: tuple[dict[str, Check], ...] = (
     {"name": records.names},
     {"reference": records.references},
     {"time": records.times},
+    {"range": pieces.ranges},
     {
         "complete": records.completeness,
         "producer": records.producers,
@@ -36,6 +37,9 @@ RULES: tuple[dict[str, Check], ...] = (
         "precision": records.precisions,
         "alike": records.alike,
         "dataflow": dataflow.dataflow,
+        "piece": pieces.pieces,
+        "part": pieces.parts,
+        "window": pieces.reads,
         "size": memory.sizes,
         "capacity": memory.capacities,
         "alignment": memory.alignments,

@@ -111,7 +111,7 @@ def compute(facts: Facts) -> Iterator[str]:
     for job in facts.plan.jobs:
         core = cores[job.core]
         array, lanes = core.rows * core.columns * _rate(core, job.bits) * core.clock, core.lanes * core.clock
-        least = (max(_least(job.macs, array), _least(job.elements, lanes)) + core.noc_latency) * PICOSECONDS
+        least = (max(_least(job.macs, array), _least(job.elements, lanes)) + core.noc_latency + core.job_overhead) * PICOSECONDS
         if ps(job.compute) + 2 < least * (1 - 1e-9):
             work = f"{job.macs} multiply-accumulates of {job.bits} bits and {job.elements} scalar operations"
             needs = when(least) if least < math.inf else "for ever"

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from loadmaster.core.errors import PlanError
 from loadmaster.core.names import unique_names
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Access, Graph, LoopNest, Op, TensorKind
-from loadmaster.workloads.job import Job, NetworkInfo, Operand, OperatorInfo, Role, TensorInstance, Workload
+from loadmaster.workloads.job import (
+    Job,
+    NetworkInfo,
+    Operand,
+    OperandNeeds,
+    OperandWindow,
+    OperatorInfo,
+    Ranges,
+    Role,
+    TensorInstance,
+    Workload,
+)
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
+from loadmaster.workloads.lowering.grid import Grid, divisible, piece_of
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE, Split, choose_split
+from loadmaster.workloads.window import Box, Window, shared, volume, whole
 
 
-def lower(graphs: Sequence[Graph], target: Target, *, mini_batches: int = 1) -> Workload:
+def lower(graphs: Sequence[Graph], target: Target, *, mini_batches: int = 1, cuts: Sequence[Cuts | None] = ()) -> Workload:
     """Turn networks into jobs for a target.
 
     Parameters
@@ -26,6 +41,8 @@ def lower(graphs: Sequence[Graph], target: Target, *, mini_batches: int = 1) -> 
         Its fast memory decides what is split.
     mini_batches : int
         Instances of every network. Activations exist once per mini-batch; weights are shared.
+    cuts : sequence of Cuts
+        How each network is cut. Without, operators that exceed the fast memory are split over their output channels.
 
     Returns
     -------
@@ -36,17 +53,39 @@ def lower(graphs: Sequence[Graph], target: Target, *, mini_batches: int = 1) -> 
         raise PlanError("there is no network to plan: give at least one")
     if mini_batches < 1:
         raise PlanError(f"mini-batches must be at least 1, not {mini_batches}")
-    builder = _Builder(target)
+    builder = _Builder(target, cuts)
     for graph, name in zip(graphs, unique_names(graph.name for graph in graphs), strict=True):
         builder.add_network(graph, name, mini_batches)
     return Workload(tuple(builder.networks), tuple(builder.jobs), tuple(builder.tensors.values()))
 
 
+Cut = Grid | Split
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """How the fused operators of one network are cut, and in which order their pieces become jobs; by default one operator after another.
+
+    ``order`` lists (operator, piece); a piece comes after all that it reads.
+    """
+
+    cuts: Sequence[Cut]
+    order: Sequence[tuple[int, int]] | None = None
+
+    @property
+    def steps(self) -> Sequence[tuple[int, int]]:
+        """Pieces in the order of jobs."""
+        if self.order is not None:
+            return self.order
+        return [(group, tile) for group, cut in enumerate(self.cuts) for tile in range(cut.tiles)]
+
+
 class _Builder:
     """Collects the jobs and tensors of one network after another."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, chosen: Sequence[Cuts | None]) -> None:
         self._capacity = target.fast.capacity if target.fast else None
+        self._chosen = chosen
         self.networks: list[NetworkInfo] = []
         self.jobs: list[Job] = []
         self.tensors: dict[str, TensorInstance] = {}
@@ -56,11 +95,17 @@ class _Builder:
         fused = fuse(graph)
         if not fused:
             raise PlanError(f"{graph.source}: nothing to plan: every operator is a view or a constant")
-        splits = [choose_split(f, self._capacity) if self._capacity else WHOLE for f in fused]
-        cuts = _weight_cuts(graph, fused, splits)
+        chosen = self._chosen[len(self.networks)] if self._chosen else None
+        if chosen is None:
+            chosen = Cuts([choose_split(f, self._capacity) if self._capacity else WHOLE for f in fused])
+        pieces = _Pieces(graph, fused, chosen)
         for mini_batch in range(mini_batches):
-            _MiniBatch(self, graph, name, mini_batch, mini_batches, cuts).add(fused, splits)
-        operators = tuple(_operator_info(graph, op) for f in fused for op in f.ops)
+            _MiniBatch(self, pieces, name, mini_batch, mini_batches).add()
+        operators = tuple(
+            _operator_info(graph, op, isinstance(cut, Grid) and cut.tiles > 1)
+            for f, cut in zip(fused, chosen.cuts, strict=True)
+            for op in f.ops
+        )
         # An output that no job touches is known at planning time, or is an input or a constant passed through: there is nothing to plan.
         touched = {storage for operator in operators for storage in (*operator.reads, *operator.writes)}
         delivered = dict.fromkeys(graph.tensors[output].storage for output in graph.outputs)
@@ -91,125 +136,252 @@ class _Builder:
         self.networks.append(info)
 
 
-def _operator_info(graph: Graph, op: Op) -> OperatorInfo:
+def _operator_info(graph: Graph, op: Op, in_pieces: bool) -> OperatorInfo:
     def storages(accesses: tuple[Access, ...]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(graph.tensors[access.tensor].storage for access in accesses if access.bytes))
 
-    return OperatorInfo(op.name, storages(op.reads), storages(op.writes))
+    plain = OperatorInfo(op.name, storages(op.reads), storages(op.writes))
+    if not in_pieces:
+        return plain
+    operands = tuple(_needs(graph, access) for access in op.reads if access.bytes)
+    return replace(plain, shape=graph.tensors[op.writes[0].tensor].shape, operands=operands)
 
 
-def _weight_cuts(graph: Graph, fused: Sequence[FusedOp], splits: Sequence[Split]) -> dict[str, Split]:
-    """Weights that are cut like an operator of which each tile needs its own part only; who else reads one reads of all parts."""
-    cuts: dict[str, Split] = {}
-    outputs = {graph.tensors[name].storage for name in graph.outputs}
-    for group, split in zip(fused, splits, strict=True):
-        for access in group.reads if split.tiles > 1 else ():
-            tensor = graph.tensors[access.tensor]
-            whole = access.bytes == tensor.bytes and access.bytes % split.channels == 0 and access.tensor not in outputs
-            if tensor.kind is TensorKind.WEIGHT and access.tensor in group.by_channel and whole:
-                cuts.setdefault(access.tensor, split)
-    return cuts
+def _needs(graph: Graph, access: Access) -> OperandNeeds:
+    tensor = graph.tensors[access.tensor]
+    return OperandNeeds(tensor.storage, tensor.shape, tuple(_operand_window(window) for window in access.windows))
+
+
+def _operand_window(window: Window) -> OperandWindow:
+    if window.axis < 0:
+        return OperandWindow(None)
+    low, reach = window.low, window.high - window.low
+    return OperandWindow(window.axis, window.numerator, window.denominator, max(0, low), max(0, -low), reach, window.unit)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of a storage that is a tensor of its own: its box, where it is known, and its bytes."""
+
+    label: str
+    box: Box | None
+    bytes: int
+
+    def place(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], Ranges]:
+        """Shape of the storage and ranges of the part, as tensors state them."""
+        return (shape, self.box) if self.label and self.box is not None else ((), ())
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Bytes that a piece reads of a part of a storage."""
+
+    storage: str
+    part: int
+    bytes: int
+    role: Role
+    nest: int
+
+
+class _Pieces:
+    """What the pieces of a network read and write; the same in every mini-batch. O(pieces x parts that each reads)."""
+
+    def __init__(self, graph: Graph, fused: Sequence[FusedOp], chosen: Cuts) -> None:
+        self.graph, self.fused, self.cuts, self.steps = graph, fused, chosen.cuts, chosen.steps
+        self.outputs = {graph.tensors[name].storage for name in graph.outputs}
+        self._divisible = [divisible(graph, f) if isinstance(cut, Grid) else None for f, cut in zip(fused, self.cuts, strict=True)]
+        self._splits: dict[str, Split] = {}
+        self.parts: dict[str, list[_Part]] = {}
+        self._cut_results()
+        self._cut_weights()
+        self._reads: dict[int, list[list[_Read]]] = {}
+
+    def _cut_results(self) -> None:
+        for group, cut in zip(self.fused, self.cuts, strict=True):
+            for access in group.writes:
+                size, shape = self.graph.tensors[access.tensor].bytes, self.graph.tensors[access.tensor].shape
+                boxes: Sequence[Box | None] = [None] * cut.tiles
+                if cut.tiles == 1:
+                    boxes = [whole(shape)]
+                elif isinstance(cut, Grid):
+                    boxes = cut.boxes
+                self.parts[access.tensor] = [
+                    _Part(_label(tile, cut.tiles), box, cut.bytes_of_tile(size, tile)) for tile, box in enumerate(boxes)
+                ]
+                if isinstance(cut, Split):
+                    self._splits[access.tensor] = cut
+
+    def _cut_weights(self) -> None:
+        """Cut what is there from the start like the first operator whose pieces each need a part of their own."""
+        for number, (group, cut) in enumerate(zip(self.fused, self.cuts, strict=True)):
+            for access in group.reads if cut.tiles > 1 else ():
+                tensor = self.graph.tensors[access.tensor]
+                if access.tensor in self.parts or access.tensor in self.outputs or access.bytes != tensor.bytes:
+                    continue
+                if isinstance(cut, Grid):
+                    self._cut_given(number, access.tensor)
+                elif tensor.kind is TensorKind.WEIGHT and access.tensor in group.by_channel and access.bytes % cut.channels == 0:
+                    self._splits[access.tensor] = cut
+                    self.parts[access.tensor] = [
+                        _Part(_label(tile, cut.tiles), None, cut.bytes_of_tile(tensor.bytes, tile)) for tile in range(cut.tiles)
+                    ]
+
+    def _cut_given(self, number: int, storage: str) -> None:
+        form, cut = self._divisible[number], self.cuts[number]
+        assert form is not None
+        assert isinstance(cut, Grid)
+        tensor = self.graph.tensors[storage]
+        boxes = list(dict.fromkeys(form.needed(self.graph, storage, box) for box in cut.boxes))
+        volumes = [volume(box) for box in boxes]
+        total = math.prod(tensor.shape)
+        # Boxes that overlap, or leave something out, add up to another volume, unless they are cut along one dimension: see below.
+        if len(boxes) < 2 or sum(volumes) != total or 0 in volumes or not _disjoint(boxes):
+            return
+        until = [0, *itertools.accumulate(volumes)]
+        sizes = [tensor.bytes * last // total - tensor.bytes * first // total for first, last in itertools.pairwise(until)]
+        self.parts[storage] = [_Part(_label(i, len(boxes)), box, size) for i, (box, size) in enumerate(zip(boxes, sizes, strict=True))]
+
+    def parts_of(self, storage: str) -> list[_Part]:
+        """Parts of a storage; one that nothing cuts is one part."""
+        if storage not in self.parts:
+            tensor = self.graph.tensors[storage]
+            self.parts[storage] = [_Part("", whole(tensor.shape), tensor.bytes)]
+        return self.parts[storage]
+
+    def reads(self, group: int, tile: int) -> list[_Read]:
+        """What a piece reads."""
+        if group not in self._reads:
+            self._reads[group] = [self._read(group, number) for number in range(self.cuts[group].tiles)]
+        return self._reads[group][tile]
+
+    def _read(self, number: int, tile: int) -> list[_Read]:
+        group, cut = self.fused[number], self.cuts[number]
+        result: list[_Read] = []
+        for access in group.reads:
+            shares = self._boxed(number, access, tile) if isinstance(cut, Grid) else self._channelled(group, cut, access, tile)
+            for role, nest in _roles(group.nests, access):
+                result += [_Read(access.tensor, part, size, role, nest) for part, size in shares if size]
+        return result
+
+    def _boxed(self, number: int, access: Access, tile: int) -> list[tuple[int, int]]:
+        """Parts of an operand that hold something of the box that a piece needs, and the bytes of it."""
+        form, cut = self._divisible[number], self.cuts[number]
+        assert form is not None
+        assert isinstance(cut, Grid)
+        needed = form.needed(self.graph, access.tensor, cut.boxes[tile])
+        found = []
+        for index, part in enumerate(self.parts_of(access.tensor)):
+            if part.box is None:
+                found.append((index, part.bytes))
+                continue
+            if common := shared(part.box, needed):
+                found.append((index, -(-part.bytes * common // volume(part.box))))
+        return found
+
+    def _channelled(self, group: FusedOp, cut: Split, access: Access, tile: int) -> list[tuple[int, int]]:
+        """Parts of an operand that a tile over channels reads, and the bytes of each."""
+        parts = self.parts_of(access.tensor)
+        source = self._splits.get(access.tensor)
+        divides = cut.tiles > 1 and access.tensor in group.by_channel
+        if divides and source is not None and source.channels == cut.channels:
+            # Cut along the same channels: only the parts that hold the tile's own.
+            each = access.bytes // cut.channels
+            return [(i, each * cut.overlap(tile, source, i)) for i in range(len(parts))]
+        touched = cut.bytes_of_tile(access.bytes, tile) if divides and len(parts) == 1 else access.bytes
+        total = max(1, sum(part.bytes for part in parts))
+        return [(i, -(-touched * part.bytes // total)) for i, part in enumerate(parts)]
+
+    def nests(self, group: int, tile: int) -> tuple[LoopNest, ...]:
+        """Loop nests of a piece."""
+        cut, nests = self.cuts[group], self.fused[group].nests
+        if cut.tiles == 1:
+            return nests
+        if isinstance(cut, Grid):
+            return tuple(piece_of(nest, cut.shape, cut.boxes[tile]) for nest in nests)
+        return tuple(replace(nest, k=cut.part(tile)) for nest in nests)
+
+
+def _label(tile: int, tiles: int) -> str:
+    return "" if tiles == 1 else f"[{tile}/{tiles}]"
+
+
+def _disjoint(boxes: Sequence[Box]) -> bool:
+    """Whether no two boxes share an element. O(n^2) comparisons for n boxes, which differ along one or two dimensions."""
+    return all(not shared(one, other) for one, other in itertools.combinations(boxes, 2))
 
 
 class _MiniBatch:
     """The jobs and tensors of one mini-batch of one network."""
 
-    def __init__(
-        self, builder: _Builder, graph: Graph, network: str, mini_batch: int, mini_batches: int, cuts: Mapping[str, Split]
-    ) -> None:
-        self._builder, self._cuts = builder, cuts
-        self._graph = graph
+    def __init__(self, builder: _Builder, pieces: _Pieces, network: str, mini_batch: int, mini_batches: int) -> None:
+        self._builder, self._pieces = builder, pieces
         self._network = network
         self._mini_batch = mini_batch
         self._prefix = network if mini_batches == 1 else f"{network}#{mini_batch}"
-        self._outputs = {graph.tensors[name].storage for name in graph.outputs}
-        self._instances: dict[str, list[str]] = {}
-        self._splits: dict[str, Split] = {}
 
-    def add(self, fused: Sequence[FusedOp], splits: Sequence[Split]) -> None:
-        for group, split in zip(fused, splits, strict=True):
-            first = len(self._builder.jobs)
-            reads = [self._reads(group, split, tile) for tile in range(split.tiles)]
-            for tile in range(split.tiles):
-                writes = self._writes(group, split, tile, first + tile)
-                self._builder.jobs.append(self._job(group, split, tile, reads[tile], writes))
-            for access in group.writes:
-                self._instances[access.tensor] = [self._part(access.tensor, split, tile) for tile in range(split.tiles)]
-                self._splits[access.tensor] = split
+    def add(self) -> None:
+        """Make the jobs in their order, and the tensors as they are first read or written."""
+        for group, tile in self._pieces.steps:
+            number = len(self._builder.jobs)
+            reads = [self._operand(read) for read in self._pieces.reads(group, tile)]
+            writes = self._writes(group, tile, number)
+            self._builder.jobs.append(self._job(group, tile, reads, writes))
 
-    def _part(self, storage: str, split: Split, tile: int) -> str:
-        name = f"{self._prefix}/{storage}"
-        return name if split.tiles == 1 else f"{name}[{tile}/{split.tiles}]"
-
-    def _source(self, storage: str) -> list[str]:
-        """Return the instances that make up a tensor; those of a weight or an input are made when it is first read."""
-        if storage not in self._instances:
-            tensor = self._graph.tensors[storage]
-            weight = tensor.kind is TensorKind.WEIGHT
-            name = f"{self._network}/{storage}" if weight else f"{self._prefix}/{storage}"
-            is_output = storage in self._outputs
+    def _operand(self, read: _Read) -> Operand:
+        pieces, tensor = self._pieces, self._pieces.graph.tensors[read.storage]
+        part = pieces.parts_of(read.storage)[read.part]
+        weight = tensor.kind is TensorKind.WEIGHT
+        name = f"{self._network if weight else self._prefix}/{read.storage}{part.label}"
+        if name not in self._builder.tensors:
+            # A weight or an input comes into being when it is first read.
             mini_batch = 0 if weight else self._mini_batch
-            split = self._splits[storage] = self._cuts.get(storage, WHOLE)
-            self._instances[storage] = []
-            for tile in range(split.tiles):
-                part = name if split.tiles == 1 else f"{name}[{tile}/{split.tiles}]"
-                size = split.bytes_of_tile(tensor.bytes, tile)
-                instance = TensorInstance(part, self._network, storage, mini_batch, size, str(tensor.kind), is_output)
-                self._builder.tensors.setdefault(part, instance)
-                self._instances[storage].append(part)
-        return self._instances[storage]
-
-    def _reads(self, group: FusedOp, split: Split, tile: int) -> list[Operand]:
-        operands: list[Operand] = []
-        for access in group.reads:
-            shares = self._shares(access, split, tile, divides=split.tiles > 1 and access.tensor in group.by_channel)
-            for role, nest in _roles(group.nests, access):
-                operands += [Operand(part, size, role, nest) for part, size in shares if size]
-        return operands
-
-    def _shares(self, access: Access, split: Split, tile: int, *, divides: bool) -> list[tuple[str, int]]:
-        """Instances that a tile reads of a tensor, and the bytes of each."""
-        parts = self._source(access.tensor)
-        source = self._splits.get(access.tensor, WHOLE)
-        if divides and source.channels == split.channels:
-            # Cut along the same channels: only the parts that hold the tile's own.
-            each = access.bytes // split.channels
-            return [(part, each * split.overlap(tile, source, i)) for i, part in enumerate(parts)]
-        touched = split.bytes_of_tile(access.bytes, tile) if divides and len(parts) == 1 else access.bytes
-        total = sum(self._builder.tensors[part].bytes for part in parts)
-        return [(part, -(-touched * self._builder.tensors[part].bytes // total)) for part in parts]
-
-    def _writes(self, group: FusedOp, split: Split, tile: int, job: int) -> list[Operand]:
-        operands = []
-        for access in group.writes:
-            size = split.bytes_of_tile(self._graph.tensors[access.tensor].bytes, tile)
-            name = self._part(access.tensor, split, tile)
-            is_output = access.tensor in self._outputs
-            instance = TensorInstance(
-                name, self._network, access.tensor, self._mini_batch, size, str(TensorKind.ACTIVATION), is_output, job
+            is_output = read.storage in pieces.outputs
+            shape, ranges = part.place(tensor.shape)
+            self._builder.tensors[name] = TensorInstance(
+                name, self._network, read.storage, mini_batch, part.bytes, str(tensor.kind), is_output, shape=shape, ranges=ranges
             )
-            self._builder.tensors[name] = instance
+        return Operand(name, read.bytes, read.role, read.nest)
+
+    def _writes(self, number: int, tile: int, job: int) -> list[Operand]:
+        operands = []
+        group = self._pieces.fused[number]
+        for access in group.writes:
+            part = self._pieces.parts_of(access.tensor)[tile]
+            name = f"{self._prefix}/{access.tensor}{part.label}"
+            is_output = access.tensor in self._pieces.outputs
+            self._builder.tensors[name] = TensorInstance(
+                name,
+                self._network,
+                access.tensor,
+                self._mini_batch,
+                part.bytes,
+                str(TensorKind.ACTIVATION),
+                is_output,
+                job,
+                *part.place(self._pieces.graph.tensors[access.tensor].shape),
+            )
             nest = next((i for i, nest in enumerate(group.nests) if nest.output == access.tensor), -1)
-            operands.append(Operand(name, size, Role.OUTPUT if nest >= 0 else Role.ONCE, nest))
+            operands.append(Operand(name, part.bytes, Role.OUTPUT if nest >= 0 else Role.ONCE, nest))
         return operands
 
-    def _job(self, group: FusedOp, split: Split, tile: int, reads: list[Operand], writes: list[Operand]) -> Job:
+    def _job(self, number: int, tile: int, reads: list[Operand], writes: list[Operand]) -> Job:
+        group, cut = self._pieces.fused[number], self._pieces.cuts[number]
         producers = {self._builder.tensors[operand.tensor].producer for operand in reads}
-        suffix = "" if split.tiles == 1 else f"[{tile}/{split.tiles}]"
         return Job(
-            name=f"{self._prefix}/{group.main.name}{suffix}",
+            name=f"{self._prefix}/{group.main.name}{_label(tile, cut.tiles)}",
             network=self._network,
             mini_batch=self._mini_batch,
             kind=group.main.kind,
             operators=tuple(op.name for op in group.ops),
-            nests=tuple(replace(nest, k=split.part(tile)) if split.tiles > 1 else nest for nest in group.nests),
-            elements=split.bytes_of_tile(group.elements, tile),
+            nests=self._pieces.nests(number, tile),
+            elements=cut.bytes_of_tile(group.elements, tile),
             bits=group.main.bits,
             reads=tuple(reads),
             writes=tuple(writes),
             after=tuple(sorted(producers - {-1})),
             tile=tile,
-            tiles=split.tiles,
+            tiles=cut.tiles,
+            ranges=cut.boxes[tile] if isinstance(cut, Grid) and cut.tiles > 1 else (),
         )
 
 

@@ -14,8 +14,11 @@ from loadmaster.workloads.frontends.onnx.rules import rule_of
 from loadmaster.workloads.frontends.onnx.shapes import Shapes
 from loadmaster.workloads.frontends.onnx.types import ELEMENT_BITS, Value, dtype_name
 from loadmaster.workloads.frontends.onnx.walk import Step, Walk
+from loadmaster.workloads.frontends.onnx.windows import WHOLE, Division, division, with_loops
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
+from loadmaster.workloads.window import Window
 
+_UNCUT = (OpClass.VIEW, OpClass.SHAPE, OpClass.CONTROL_FLOW, OpClass.UNKNOWN)
 _PRECISION_NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "double": "fp64", "int8": "int8", "uint8": "int8"}
 
 
@@ -106,7 +109,17 @@ def _operator(step: Step, reads: tuple[Access, ...], used: set[str]) -> Op:
     if work.op_class is OpClass.SHAPE:
         written = [value for value in written if value.name in used]
     writes = tuple(Access(value.name, 0 if work.op_class is OpClass.VIEW else value.bytes) for value in written)
-    return Op(step.node.name, step.node.kind, work.op_class, reads, writes, work.nests, work.elements, _bits(step))
+    found = _division(step)
+    nests = tuple(with_loops(nest, found.loops) for nest in work.nests)
+    return Op(step.node.name, step.node.kind, work.op_class, reads, writes, nests, work.elements, _bits(step), axes=found.axes)
+
+
+def _division(step: Step) -> Division:
+    """How an operator divides; what touches some part of an operand is cut only if it is a slice, nor what has several loop nests."""
+    work = step.work
+    if work.op_class in _UNCUT or (work.touched is not None and step.node.kind != "Slice") or len(work.nests) > 1:
+        return WHOLE
+    return division(step.node, work.op_class)
 
 
 def _bits(step: Step) -> int:
@@ -126,14 +139,19 @@ def _reads(step: Step) -> Iterator[Access]:
     planning = rule_of(node.domain, node.kind).planning
     named = {name for nest in work.nests for name in (nest.input, nest.weight)}
     touched: dict[str, int] = {}
+    windows: dict[str, tuple[Window, ...]] = {}
+    found = _division(step)
     for index, value in enumerate((*node.inputs, *step.outer)):
         if value is None or (value.name not in named and _is_parameter(value, index in planning)):
             continue
         size = value.bytes if work.touched is None else work.touched.get(index, value.bytes)
         if size:
+            own = found.operands.get(index, ())
+            # An operand that is read in two ways is needed as a whole.
+            windows[value.name] = own if windows.get(value.name, own) == own else ()
             touched[value.name] = min(value.bytes, touched.get(value.name, 0) + size)
     for name, size in touched.items():
-        yield Access(name, size)
+        yield Access(name, size, windows[name])
 
 
 def _is_parameter(value: Value, planning: bool) -> bool:

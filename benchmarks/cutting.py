@@ -1,0 +1,90 @@
+"""What cutting operators is worth: ``python -m benchmarks.cutting [--rounds N]``.
+
+First the networks that the onnx package ships, each alone on ``edge-npu`` at int8: makespan with whole operators and with cut ones, over
+the roofline (multiply-accumulates at the rate of all cores, or weights, inputs and outputs at the bandwidth) and over
+the lower bound. Then bytes over the main link with small scratchpads, over what is compulsory: weights, inputs and outputs once. Every plan
+is verified. Times are estimates of the cost model; ``s`` is processor time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import loadmaster as lm
+from loadmaster.planning.plan import Plan
+from loadmaster.planning.plan_records import ROUNDS
+from loadmaster.targets.hardware import Target
+from loadmaster.workloads.graph import Graph
+
+NETWORKS = ("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet", "vgg19", "zfnet512")
+MOBILENET = str(Path(__file__).parents[1] / "fixtures" / "mobilenetv2.onnx.gz")
+CAPACITIES = ("256 KiB", "512 KiB", "1 MiB")
+
+
+def roofline(graph: Graph, target: Target) -> float:
+    """Seconds that arithmetic at full rate, or compulsory bytes at full bandwidth, take."""
+    rate = sum(core.rows * core.columns * core.macs_per_cycle[8] * core.clock for core in target.cores)
+    return max(graph.macs / rate, compulsory(graph) / target.main.read_bandwidth)
+
+
+def compulsory(graph: Graph) -> int:
+    """Bytes of weights that are read, inputs and outputs."""
+    tensors = graph.tensors
+    read = {tensors[access.tensor].storage: access.bytes for op in graph.ops for access in op.reads}
+    given = sum(read[name] for name in read if tensors[name].kind != "activation")
+    return given + sum(tensors[name].bytes for name in {tensors[output].storage for output in graph.outputs})
+
+
+def planned(graph: Graph, target: Target, cut: str, rounds: int) -> tuple[Plan, float]:
+    """A plan that holds, and processor seconds."""
+    started = time.process_time()
+    plan = lm.plan([graph], target, cut=cut, rounds=rounds)
+    seconds = time.process_time() - started
+    violations = lm.verify(plan)
+    if violations:
+        raise SystemExit(f"{graph.name}, {target.name}, {cut}: {violations[0].message}")
+    return plan, seconds
+
+
+def mean(values: Sequence[float]) -> float:
+    """Geometric mean."""
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
+
+
+def main() -> None:
+    """Print both tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    rounds = parser.parse_args().rounds
+    target = lm.target("edge-npu")
+    print(f"{'network':14} {'whole ms':>9} {'cut ms':>9} {'/ roofline':>11} {'/ bound':>8} {'jobs':>6} {'s':>6}")
+    over: list[tuple[float, float, float]] = []
+    for name in NETWORKS:
+        graph = lm.load(f"onnx:{name}", precision="int8")
+        whole, _ = planned(graph, target, "none", rounds)
+        cut, seconds = planned(graph, target, "auto", rounds)
+        before, after = whole.metrics.makespan.value, cut.metrics.makespan
+        over.append((before / roofline(graph, target), after.value / roofline(graph, target), after.value / after.lower_bound))
+        figures = f"{before * 1e3:9.3f} {after.value * 1e3:9.3f} {over[-1][1]:11.2f} {over[-1][2]:8.2f}"
+        print(f"{name:14} {figures} {len(cut.jobs):6} {seconds:6.1f}", flush=True)
+    whole_mean, cut_mean, bound_mean = (mean(column) for column in zip(*over, strict=True))
+    print(f"geometric means: / roofline {whole_mean:.2f} whole, {cut_mean:.2f} cut; / bound {bound_mean:.2f}\n")
+    print(f"{'network':14} {'scratchpad':>10} {'whole':>7} {'cut':>7} {'whole ms':>9} {'cut ms':>9} {'jobs':>6} {'s':>6}")
+    for model in ("onnx:resnet50", MOBILENET):
+        graph = lm.load(model, precision="int8")
+        for capacity in CAPACITIES:
+            machine = lm.target("edge-npu", [f"scratchpad.capacity={capacity}"])
+            plans = [planned(graph, machine, cut, rounds) for cut in ("none", "auto")]
+            bytes_moved = [plan.metrics.traffic["dram"].value / compulsory(graph) for plan, _ in plans]
+            times = [plan.metrics.makespan.value * 1e3 for plan, _ in plans]
+            jobs, seconds = len(plans[1][0].jobs), plans[1][1]
+            figures = f"{bytes_moved[0]:7.2f} {bytes_moved[1]:7.2f} {times[0]:9.3f} {times[1]:9.3f}"
+            print(f"{graph.name:14} {capacity:>10} {figures} {jobs:6} {seconds:6.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,455 @@
+"""From jobs and what they cost to the best complete plan of them: the only place that knows mapping, placement and allocation."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from loadmaster.core.arrays import Floats, Int32s, Ints, Mask
+from loadmaster.core.deadline import Deadline
+from loadmaster.core.errors import CapacityError
+from loadmaster.core.interrupts import Interrupts
+from loadmaster.core.progress import Progress
+from loadmaster.core.units import format_bytes
+from loadmaster.cost.energy_model import EnergyModel
+from loadmaster.cost.job_table import JobTable
+from loadmaster.cost.job_times import JobTimes, job_times, memories_used
+from loadmaster.planning.decisions import Packed, Packing, Placement, Residence, Schedule, Score, Solution, Timeline
+from loadmaster.planning.dependencies import After, as_timed, waits
+from loadmaster.planning.goal import Goal, delivered, overflow, overflowing
+from loadmaster.planning.joint.problem import JointProblem
+from loadmaster.planning.joint.search import Found, JointSearch
+from loadmaster.planning.packing import most_alive, pack, pack_all
+from loadmaster.planning.replay import replay
+from loadmaster.planning.residency.resident import keep_resident, optimistic, resident, saved_seconds
+from loadmaster.planning.residency.staged import stage_copies
+from loadmaster.planning.scheduling.list_scheduler import map_jobs
+from loadmaster.targets.hardware import Target
+from loadmaster.workloads.job import Workload
+
+SAMPLES = 128
+"""Schedules evaluated per round of the separate pipeline."""
+_ORDERS_A_ROUND = 128
+"""Orders that the joint search evaluates between two attempts to pack the best of them."""
+_SEPARATE_ROUNDS = 3
+"""Rounds of the separate pipeline, each with the residents that the one before has chosen."""
+_GLANCE_SAMPLES = 16
+_GLANCE_ORDERS = 16
+_LESS_ROOM = 0.97
+"""If what a round found cannot be packed, the joint search goes on with this fraction of the room used until then."""
+_EXTRA_PACKING_ATTEMPTS = 8
+"""After the last round, if nothing was packed: retries, each with less of the fast memory."""
+_LATE_PACKING_ATTEMPTS = 4
+"""The same retries, once the time limit has passed."""
+_MARGINS = (1.0, 0.98, 0.95, 0.9, 0.8, 0.65, 0.5)
+"""Fractions of the fast memory that copies fill on a machine that must copy operands, tried in this order until one can be packed."""
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """Decisions with addresses in the fast memory, if they use it; main memory is packed for the best one only."""
+
+    schedule: Schedule
+    placement: Placement
+    timeline: Timeline
+    packed: Packed | None
+    score: Score
+
+
+@dataclass
+class WorkloadPlanner:
+    """Plans the jobs of one workload: its operators are cut, and how is not asked any more."""
+
+    workload: Workload
+    table: JobTable
+    target: Target
+    goal: Goal
+    energy: EnergyModel
+    seed: int
+    samples: int
+    rounds: int
+    deadline: Deadline
+    report: Progress
+    interrupts: Interrupts
+    interrupted: bool = False
+    _input_release: Ints = field(init=False)
+    _padded: Ints = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._input_release = self.goal.released_tensors(self.workload)
+        self._padded = np.array([self.target.main.padded(tensor.bytes) for tensor in self.workload.tensors], dtype=np.int64)
+
+    def best(self) -> Solution:
+        """The best complete plan; of equals, the one with most on chip. Ctrl-C or the deadline ends the search once there is one."""
+        self._require_main()
+        if not self.target.main.in_place:
+            return self._staged()
+        best = self._candidate(self._map(self._nowhere(), "mapping"), self._nowhere(), None)
+        assert best is not None
+        try:
+            with self.interrupts.breakable():
+                for candidate in self._with_residents(best.score):
+                    best = min(best, candidate, key=lambda c: (c.score, -int(c.placement.read_fast.sum())))
+        except KeyboardInterrupt:
+            self.interrupted = True
+        self.report("allocating", 0.0)
+        separate = None if overflow(best.score) else self._complete(best)
+        if not self._joins() or (self.interrupted and separate is not None):
+            return self._fitting(separate, best.score)
+        return self._jointly(best, separate)
+
+    def glance(self) -> Score:
+        """A score that hints at the one of :meth:`best`: few schedules and orders, and no addresses in main memory."""
+        few = replace(self, samples=_GLANCE_SAMPLES)
+        begun = few._candidate(few._map(few._nowhere(), "mapping"), few._nowhere(), None)
+        assert begun is not None
+        for candidate in few._with_residents(begun.score):
+            begun = min(begun, candidate, key=lambda c: c.score)
+        if not self._joins():
+            return begun.score
+        search = JointSearch(self._joint_problem(), self._orders_of(begun), samples=_GLANCE_ORDERS, seed=self.seed, late=self.is_late)
+        return min(begun.score, search.run(_GLANCE_ORDERS).evaluation.judged)
+
+    def _joins(self) -> bool:
+        fast = self.target.fast
+        return fast is not None and fast.capacity > 0 and self.rounds > 0
+
+    def _joint_problem(self) -> JointProblem:
+        return JointProblem(self.workload, self.table, self.target, self.goal, self.energy)
+
+    def _orders_of(self, candidate: _Candidate) -> list[Ints]:
+        """Orders that the joint search begins with: the separate plan's, and that of the jobs, which runs bands depth first."""
+        start = candidate.timeline.start[: len(self.workload.jobs)]
+        own = np.arange(len(start), dtype=np.int64)
+        return [np.lexsort((own, start)).astype(np.int64), own]
+
+    def score_of(self, solution: Solution) -> Score:
+        """What a complete plan is compared by."""
+        return self._score(solution.schedule, solution.placement, solution.timeline)
+
+    def _jointly(self, begun: _Candidate, separate: Solution | None) -> Solution:
+        """Go on from the separate plan, whether main memory can hold it or not, to the best one that has addresses."""
+        best, nearest = separate, begun.score
+        history = [] if separate is None else [(0, self.score_of(separate))]
+        try:
+            with self.interrupts.breakable() if separate is not None else nullcontext():
+                for evaluations, score, solution in self._improvements(begun, separate):
+                    nearest = min(nearest, score)
+                    if solution is not None:
+                        best = solution
+                        history.append((evaluations, self.score_of(solution)))
+        except KeyboardInterrupt:
+            self.interrupted = True
+        return replace(self._fitting(best, nearest), search=tuple(history))
+
+    def _improvements(self, begun: _Candidate, separate: Solution | None) -> Iterator[tuple[int, Score, Solution | None]]:
+        """What every round of the joint search finds: evaluations so far, the score, and the plan, if it has addresses and is better.
+
+        Where no addresses are found, the search goes on with less room.
+        """
+        problem = self._joint_problem()
+
+        samples = self.rounds * _ORDERS_A_ROUND
+        search = JointSearch(problem, self._orders_of(begun), samples=samples, seed=self.seed, late=self.is_late, progress=self.report)
+        least, failures, better = None if separate is None else self.score_of(separate), 0, False
+        rounds = tries = 0
+        while True:
+            over = rounds >= self.rounds or search.interrupted
+            self.interrupted |= search.interrupted
+            if over and (better or tries >= (_LATE_PACKING_ATTEMPTS if self.is_late() else _EXTRA_PACKING_ATTEMPTS)):
+                return
+            rounds, tries = (rounds, tries + 1) if over else (rounds + 1, tries)
+            found = search.run(0 if over else _ORDERS_A_ROUND)
+            score = found.evaluation.judged
+            yield found.evaluations, score, None
+            if overflow(score) or (least is not None and score >= least):
+                continue
+            candidate = self._packed(problem, found)
+            solution = None if candidate is None else self._complete(candidate, needed=least is None)
+            if solution is None:
+                # Where it failed before, it is far from fitting.
+                failures += 1
+                less = _LESS_ROOM**failures
+                search.fill_less(**{"fast" if candidate is None else "main": less})
+                continue
+            score = self.score_of(solution)
+            if least is None or score < least:
+                least, better = score, True
+                yield found.evaluations, score, solution
+
+    def _packed(self, problem: JointProblem, found: Found) -> _Candidate | None:
+        """What was found, with addresses in the fast memory; None if it finds none there."""
+        self.report("allocating", 0.0)
+        schedule, placement, timeline = problem.decisions(found.evaluation)
+        stays = _Stays.of(self.workload, placement, timeline, 1)
+        assert self.target.fast is not None
+        room = {"capacity": self.target.fast.capacity, "alignment": self.target.fast.alignment}
+        result = pack_all(stays.start, stays.end, stays.sizes, **room, seconds=self._seconds())
+        if result is None:
+            return None
+        return _Candidate(schedule, placement, timeline, stays.packed(result), found.evaluation.judged)
+
+    def _score(self, schedule: Schedule, placement: Placement, timeline: Timeline) -> Score:
+        def energy() -> int:
+            used = memories_used(self.table, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
+            copied = sum(self.workload.tensors[copy.tensor].bytes for copy in placement.copies)
+            return self.energy.of_plan(schedule.core, *used, copied, timeline.makespan)
+
+        score = self.goal.score(delivered(self.workload, placement.copies, timeline.end), timeline.makespan, energy)
+        # Behind the highest buffer nothing needs to be aligned.
+        capacity = self.target.main.padded(self.target.main.capacity)
+        if int(self._padded.sum()) <= capacity:
+            return score
+        stays = _Stays.of(self.workload, placement, timeline, 0)
+        sizes = self._padded[[r.tensor for r in stays.residences]]
+        return overflowing(score, most_alive(stays.start, stays.end, sizes) - capacity)
+
+    def _nowhere(self) -> Mask:
+        return np.zeros(len(self.workload.tensors), dtype=np.bool_)
+
+    def _with_residents(self, limit: Score) -> Iterator[_Candidate]:
+        """Plans that use the fast memory and are no worse than ``limit``, each with what the one before taught."""
+        if self.target.fast is None:
+            return
+        hoped = optimistic(self.workload.tensors, self.target.fast.capacity)
+        for number in range(_SEPARATE_ROUNDS):
+            schedule = self._map(hoped, f"mapping, round {number + 1} of {_SEPARATE_ROUNDS}")
+            timeline = self._replay(schedule, resident(self.workload.jobs, self.workload.tensors, hoped))
+            # Residents chosen for hoped-for times are chosen again for the times that came of it.
+            for _ in range(2):
+                candidate = self._candidate(schedule, self._choose(schedule, timeline), limit)
+                if candidate is None:
+                    return
+                yield candidate
+                if self.is_late():
+                    return
+                limit, timeline = min(limit, candidate.score), candidate.timeline
+                chosen = candidate.placement.read_fast
+            if np.array_equal(chosen, hoped):
+                return
+            hoped = chosen
+
+    def is_late(self) -> bool:
+        """Whether the search should end where it is."""
+        self.interrupted |= self.interrupts.requested or self.deadline.passed()
+        return self.interrupted
+
+    def _seconds(self) -> float:
+        """What is left for packing before it should do with the least effort."""
+        return 0.0 if self.is_late() else self.deadline.left()
+
+    def _choose(self, schedule: Schedule, timeline: Timeline) -> Mask:
+        return keep_resident(self.workload.jobs, self.workload.tensors, self.table, self.target, schedule, timeline)
+
+    def _map(self, in_fast: Mask, stage: str) -> Schedule:
+        placement = resident(self.workload.jobs, self.workload.tensors, in_fast)
+
+        def progress(_: str, share: float) -> None:
+            self.report(stage, share)
+            if self.interrupts.requested:
+                raise KeyboardInterrupt
+
+        schedule = map_jobs(
+            self.workload.jobs,
+            self._times(placement),
+            samples=1 if self.is_late() else self.samples,
+            seed=self.seed,
+            deadline=self.deadline,
+            progress=progress,
+            **self._wishes(placement),
+        )
+        self.interrupted |= schedule.interrupted
+        return schedule
+
+    def _wishes(self, placement: Placement) -> dict[str, Any]:
+        """What the mapper is told of the goal: how to judge, what is urgent, and which cores are frugal."""
+        if self.goal.objective == "throughput" and not self.goal.is_timed:
+            return {}
+        energy = self.energy.of_jobs(*memories_used(self.table, placement.read_fast, placement.write_fast, placement.write_main))
+        each = np.arange(len(energy))
+
+        def judge(core: Int32s, end: Ints, makespan: int) -> Score:
+            def joules() -> int:
+                return round(float(energy[each, core].sum())) + self.energy.rates.static(makespan)
+
+            return self.goal.score(end, makespan, joules)
+
+        least = energy.min(axis=1, keepdims=True)
+        frugal = [energy <= (1 + more) * least for more in (0.0, 0.1)] if self.goal.needs_energy else []
+        wishes: dict[str, Any] = {"judge": judge, "release": self.goal.job_release, "allowed": frugal}
+        if self.goal.is_timed or self.goal.latency_network:
+            wishes["urgency"] = self.goal.urgency
+        return wishes
+
+    def _times(self, placement: Placement) -> JobTimes:
+        return job_times(self.table, self.target, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
+
+    def _replay(self, schedule: Schedule, placement: Placement, after: After = ()) -> Timeline:
+        release = np.concatenate(
+            [self.goal.job_release, self._input_release[np.array([copy.tensor for copy in placement.copies], dtype=np.int64)]]
+        )
+        return replay(self.workload.jobs, self.workload.tensors, self._times(placement), self.target, schedule, placement, after, release)
+
+    def _candidate(self, schedule: Schedule, in_fast: Mask, limit: Score | None) -> _Candidate | None:
+        """Send to main memory what finds no address in the fast one, until all the rest does; None once it is worse than ``limit``."""
+        self.report("allocating", 0.0)
+        value = saved_seconds(self.workload.tensors, self.table, self.target, schedule)
+        while True:
+            placement = resident(self.workload.jobs, self.workload.tensors, in_fast)
+            timeline = self._replay(schedule, placement)
+            score = self._score(schedule, placement, timeline)
+            if limit is not None and score > limit:
+                return None
+            if not in_fast.any() or self.target.fast is None:
+                return _Candidate(schedule, placement, timeline, None, score)
+            if limit is not None and self.is_late():
+                return None
+            packed = self._pack(1, placement, timeline, value)
+            homeless = [r.tensor for r, offset in zip(packed.residences, packed.offsets, strict=True) if offset < 0]
+            if not homeless:
+                return _Candidate(schedule, placement, timeline, packed, score)
+            in_fast = in_fast.copy()
+            in_fast[homeless] = False
+
+    def _complete(self, candidate: _Candidate, *, needed: bool = True) -> Solution | None:
+        """Give everything in main memory its address too; None if it finds none, in the time that is left unless a plan is ``needed``."""
+        main = self._pack_main(candidate, needed)
+        if main is None:
+            return None
+        packed: tuple[Packed, ...] = (main,)
+        if self.target.fast is not None:
+            packed = (main, candidate.packed or self._pack(1, candidate.placement, candidate.timeline, None))
+        after = waits(self.workload.jobs, candidate.schedule, candidate.placement, packed)
+        # Addresses were chosen for one timeline; what then waits for what makes the final one.
+        timeline = self._replay(candidate.schedule, candidate.placement, after)
+        score = self._score(candidate.schedule, candidate.placement, timeline)
+        if score > candidate.score:
+            held = as_timed(after, candidate.timeline)
+            as_found = self._replay(candidate.schedule, candidate.placement, held)
+            if self._score(candidate.schedule, candidate.placement, as_found) < score:
+                after, timeline = held, as_found
+        packed = tuple(_retimed(part, timeline) for part in packed)
+        return Solution(candidate.schedule, candidate.placement, timeline, packed, after)
+
+    def _staged(self) -> Solution:
+        """Bring every operand to the fast memory; fill less of it, then wait for copies back, if it cannot be packed."""
+        assert self.target.fast is not None
+        jobs, tensors = self.workload.jobs, self.workload.tensors
+        schedule = self._map(np.ones(len(tensors), dtype=np.bool_), "mapping")
+        for wait, margin in itertools.product((False, True), _MARGINS):
+            placement = stage_copies(jobs, tensors, schedule.order.tolist(), self.target.fast, margin=margin, wait_for_copies_back=wait)
+            timeline = self._replay(schedule, placement)
+            # Without a packing there is no plan: this takes the time that it takes.
+            packed = self._pack(1, placement, timeline, None, math.inf)
+            if min(packed.offsets, default=0) >= 0:
+                score = self._score(schedule, placement, timeline)
+                solution = None if overflow(score) else self._complete(_Candidate(schedule, placement, timeline, packed, score))
+                return self._fitting(solution, score)
+        raise CapacityError(f"{self.target.fast.name}: operands fit by size, but no packing without gaps was found: enlarge its capacity")
+
+    def _pack(
+        self, memory_index: int, placement: Placement, timeline: Timeline, value: Floats | None, seconds: float | None = None
+    ) -> Packed:
+        memory = self.target.memories[memory_index]
+        stays = _Stays.of(self.workload, placement, timeline, memory_index)
+        worth = None if value is None else value[[r.tensor for r in stays.residences]]
+        room = {"capacity": memory.capacity, "alignment": memory.alignment}
+        return stays.packed(
+            pack(stays.start, stays.end, stays.sizes, **room, value=worth, seconds=self._seconds() if seconds is None else seconds)
+        )
+
+    def _pack_main(self, candidate: _Candidate, needed: bool) -> Packed | None:
+        """Addresses in main memory; if they are needed and little effort finds none, with all effort."""
+        main = self.target.main
+        stays = _Stays.of(self.workload, candidate.placement, candidate.timeline, 0)
+        # How much of main memory a plan takes is of interest, but not every byte of it.
+        load = most_alive(stays.start, stays.end, stays.sizes)
+        for seconds in dict.fromkeys((self._seconds(), math.inf) if needed else (self._seconds(),)):
+            room = {"capacity": main.capacity, "alignment": main.alignment, "enough": load + load // 200}
+            result = pack_all(stays.start, stays.end, stays.sizes, **room, seconds=seconds)
+            if result is not None:
+                return stays.packed(result)
+        return None
+
+    def _least_main(self) -> int:
+        """Bytes of main memory that every plan takes: weights stay, inputs are there at the start, and outputs at the end."""
+        sizes = np.array([tensor.bytes for tensor in self.workload.tensors], dtype=np.int64)
+        given = np.array([tensor.producer < 0 for tensor in self.workload.tensors], dtype=np.bool_)
+        kept = np.array([tensor.is_output or tensor.kind == "weight" for tensor in self.workload.tensors], dtype=np.bool_)
+        return int(max(sizes[given].sum(), sizes[kept].sum()))
+
+    def _require_main(self) -> None:
+        """Refuse what no plan can fit into main memory."""
+        main, least = self.target.main, self._least_main()
+        if least > main.capacity:
+            raise CapacityError(
+                f"{main.name} cannot hold the networks: weights with inputs or outputs take {format_bytes(least)}, "
+                f"{format_bytes(main.capacity)} available, {format_bytes(least - main.capacity)} in excess: {self._advice()}"
+            )
+
+    def _fitting(self, solution: Solution | None, nearest: Score) -> Solution:
+        """A solution, if there is one; else say how near to fitting into main memory any came."""
+        if solution is not None:
+            return solution
+        main, excess = self.target.main, overflow(nearest)
+        room, least = format_bytes(main.capacity), format_bytes(self._least_main())
+        need = format_bytes(main.padded(main.capacity) + excess)
+        lack = f"the least takes {need} at one instant, {room} available" if excess else f"none has addresses without gaps in {room}"
+        stopped = ", and the search was stopped early" if self.interrupted else ""
+        raise CapacityError(
+            f"{main.name} cannot hold any plan that was found: {lack}{stopped}; every plan takes at least {least}: {self._advice()}"
+        )
+
+    def _advice(self) -> str:
+        return f"plan fewer networks or mini-batches, or enlarge {self.target.main.name}.capacity"
+
+
+@dataclass(frozen=True)
+class _Stays:
+    """What is to be packed in one memory: picoseconds and bytes, shape (residences,)."""
+
+    residences: tuple[Residence, ...]
+    start: Ints
+    end: Ints
+    sizes: Ints
+
+    @staticmethod
+    def of(workload: Workload, placement: Placement, timeline: Timeline, memory_index: int) -> _Stays:
+        residences = tuple(r for r in placement.residences if r.memory == memory_index)
+        columns = (
+            [_start_of(r, timeline) for r in residences],
+            [_end_of(r, timeline) for r in residences],
+            [workload.tensors[r.tensor].bytes for r in residences],
+        )
+        return _Stays(residences, *(np.array(column, dtype=np.int64) for column in columns))
+
+    def packed(self, result: Packing) -> Packed:
+        return Packed(self.residences, self.start.tolist(), self.end.tolist(), result.offsets.tolist(), self.sizes.tolist(), result.load)
+
+
+def _retimed(packed: Packed, timeline: Timeline) -> Packed:
+    """The same addresses over the lifetimes of another timeline."""
+    start = [_start_of(residence, timeline) for residence in packed.residences]
+    end = [_end_of(residence, timeline) for residence in packed.residences]
+    return replace(
+        packed, start=start, end=end, load=most_alive(*(np.array(column, dtype=np.int64) for column in (start, end, packed.sizes)))
+    )
+
+
+def _start_of(residence: Residence, timeline: Timeline) -> int:
+    """Picosecond at which a stay begins."""
+    return int(timeline.start[residence.writer]) if residence.writer >= 0 else 0
+
+
+def _end_of(residence: Residence, timeline: Timeline) -> int:
+    """Picosecond at which a stay ends; a tensor that nobody reads is there while it is written."""
+    if residence.to_the_end:
+        return timeline.makespan
+    tasks = [task for task in (residence.writer, *residence.users) if task >= 0]
+    return max((int(timeline.end[task]) for task in tasks), default=0)

@@ -1,0 +1,127 @@
+"""Cut a fused operator along the dimensions of its result, and find what each piece reads."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from loadmaster.workloads.graph import Graph, LoopNest
+from loadmaster.workloads.lowering.fuse import FusedOp
+from loadmaster.workloads.window import Box, Window, hull, identity, operand_box, reshaped, volume, whole
+
+CHANNELS = "channels"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The pieces of a result of some shape: ``ends[d]`` are where the ranges of dimension ``d`` end, the last at its extent.
+
+    Pieces are counted with the last dimension fastest.
+    """
+
+    shape: tuple[int, ...]
+    ends: tuple[tuple[int, ...], ...]
+
+    @cached_property
+    def boxes(self) -> tuple[Box, ...]:
+        """The part of the result that each piece makes."""
+        ranges = [list(zip((0, *ends), ends, strict=False)) for ends in self.ends]
+        return tuple(itertools.product(*ranges))
+
+    @property
+    def tiles(self) -> int:
+        """Number of pieces."""
+        return math.prod(len(ends) for ends in self.ends)
+
+    @cached_property
+    def _until(self) -> tuple[int, ...]:
+        return (0, *itertools.accumulate(volume(box) for box in self.boxes))
+
+    def bytes_of_tile(self, amount: int, tile: int) -> int:
+        """What falls to one piece of an amount that all share by the size of their results; the shares add up to the amount."""
+        total = max(1, self._until[-1])
+        return amount * self._until[tile + 1] // total - amount * self._until[tile] // total
+
+
+@dataclass(frozen=True)
+class Divisible:
+    """A fused operator that can be cut: the shape of its result, and the dimensions that can be cut.
+
+    ``uses`` lists, by storage, every way in which an operator of the group reads it from outside: the tensor and its windows.
+    """
+
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+    step: tuple[int, ...]
+    uses: dict[str, list[tuple[str, tuple[Window, ...]]]] = field(default_factory=dict)
+
+    def grid(self, parts: dict[int, int]) -> Grid:
+        """The grid of so many parts along some dimensions, as equal as whole steps of the dimension allow."""
+        ends = []
+        for axis, (extent, step) in enumerate(zip(self.shape, self.step, strict=True)):
+            steps = extent // step
+            count = max(1, min(parts.get(axis, 1), steps)) if axis in self.axes else 1
+            ends.append(tuple(extent if part == count else steps * part // count * step for part in range(1, count + 1)))
+        return Grid(self.shape, tuple(ends))
+
+    def needed(self, graph: Graph, storage: str, box: Box) -> Box:
+        """The part of a storage that a part of the result needs."""
+        tensors = graph.tensors
+        shape = tensors[storage].shape
+        result: Box = tuple((0, 0) for _ in shape)
+        for name, windows in self.uses[storage]:
+            own = tensors[name].shape
+            part = operand_box(windows, box, own) if windows else whole(own)
+            result = hull(result, part if own == shape else reshaped(part, own, shape))
+        return result
+
+
+def divisible(graph: Graph, group: FusedOp) -> Divisible | None:
+    """How a group can be cut; None if it cannot.
+
+    All operators of a group must make results of one shape, element by element from one another, so that a piece of the last needs just
+    that piece of the others.
+    """
+    main = group.main
+    if not main.axes or len(main.writes) != 1 or len(main.nests) > 1 or any(nest.repeats != 1 for nest in main.nests):
+        return None
+    shape = graph.tensors[main.writes[0].tensor].shape
+    plain = identity(len(shape))
+    made: set[str] = set()
+    uses: dict[str, list[tuple[str, tuple[Window, ...]]]] = {}
+    for op in group.ops:
+        for read in op.reads:
+            storage = graph.tensors[read.tensor].storage
+            if storage in made:
+                if read.windows != plain:
+                    return None
+            elif read.bytes:
+                uses.setdefault(storage, []).append((read.tensor, read.windows))
+        for write in op.writes:
+            tensor = graph.tensors[write.tensor]
+            if tensor.shape != shape or tensor.alias_of is not None or tensor.storage in uses:
+                return None
+            made.add(write.tensor)
+    if any(math.prod(graph.tensors[name].shape) != math.prod(graph.tensors[s].shape) for s, names in uses.items() for name, _ in names):
+        return None
+    nest = main.nests[0] if main.nests else None
+    axes = tuple(axis for axis in main.axes if shape[axis] > 1 and (nest is None or (nest.loops and nest.loops[axis])))
+    grouped = nest is not None and nest.groups > 1 and CHANNELS in nest.loops and "groups" not in nest.loops
+    step = tuple(nest.k if grouped and nest is not None and nest.loops[axis] == CHANNELS else 1 for axis in range(len(shape)))
+    return Divisible(shape, axes, step, uses) if axes else None
+
+
+def piece_of(nest: LoopNest, shape: Sequence[int], box: Box) -> LoopNest:
+    """The loop nest of a piece of the result."""
+    bounds = {"batch": nest.batch, "groups": nest.groups, "y": nest.y, "x": nest.x, "k": nest.k}
+    for axis, (first, last) in enumerate(box):
+        if last - first == shape[axis]:
+            continue
+        loop = nest.loops[axis]
+        if loop == CHANNELS:
+            loop = "groups" if nest.groups > 1 and "groups" not in nest.loops else "k"
+        bounds[loop] = bounds[loop] * (last - first) // shape[axis]
+    return replace(nest, batch=bounds["batch"], groups=bounds["groups"], y=bounds["y"], x=bounds["x"], k=bounds["k"])

@@ -1,0 +1,152 @@
+"""Which part of an operand a part of a result needs: exact ranges through strides, padding, dilation, permutations and broadcasts.
+
+A *box* is a half-open range for every dimension of a tensor. A :class:`Window` maps the range of one result dimension to the range
+of one operand dimension, so that a box of the result gives the box of each operand, and a chain of operators can be traced back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Range = tuple[int, int]
+Box = tuple[Range, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The range of an operand's dimension that the range [first, last) of the result's dimension ``axis`` needs.
+
+    It is ``unit`` times [floor((first x numerator + low) / denominator), floor(((last - 1) x numerator + high) / denominator) + 1), clipped
+    to the dimension. An ``axis`` of -1 needs all of the dimension, whatever the range.
+
+    A convolution of stride s, padding p and r taps of dilation d has numerator s, low -p and high (r - 1) d - p. A grouped one has, along
+    its channels, the denominator K / groups and the unit C / groups.
+    """
+
+    axis: int = -1
+    numerator: int = 1
+    denominator: int = 1
+    low: int = 0
+    high: int = 0
+    unit: int = 1
+
+    def of(self, box: Box, extent: int) -> Range:
+        """Range of an operand's dimension of ``extent`` that a box of the result needs; empty where it needs padding only."""
+        if self.axis < 0:
+            return 0, extent
+        first, last = box[self.axis]
+        begin = self.unit * ((first * self.numerator + self.low) // self.denominator)
+        end = self.unit * (((last - 1) * self.numerator + self.high) // self.denominator + 1)
+        begin = min(max(begin, 0), extent)
+        return begin, max(begin, min(end, extent))
+
+
+ALL = Window()
+"""Needs all of a dimension."""
+
+
+def identity(rank: int) -> tuple[Window, ...]:
+    """Each element of the result needs the element of the same position."""
+    return tuple(Window(axis) for axis in range(rank))
+
+
+def whole(shape: Sequence[int]) -> Box:
+    """The box that is all of a tensor."""
+    return tuple((0, extent) for extent in shape)
+
+
+def volume(box: Box) -> int:
+    """Elements in a box."""
+    count = 1
+    for first, last in box:
+        count *= last - first
+    return count
+
+
+def shared(one: Box, other: Box) -> int:
+    """Elements that two boxes of a tensor have in common."""
+    count = 1
+    for (a, b), (c, d) in zip(one, other, strict=True):
+        extent = (b if b < d else d) - (a if a > c else c)
+        if extent <= 0:
+            return 0
+        count *= extent
+    return count
+
+
+def hull(one: Box, other: Box) -> Box:
+    """The smallest box that holds two, either of which may be empty."""
+    if not volume(one) or not volume(other):
+        return other if not volume(one) else one
+    return tuple((min(a[0], b[0]), max(a[1], b[1])) for a, b in zip(one, other, strict=True))
+
+
+def operand_box(windows: Sequence[Window], box: Box, shape: Sequence[int]) -> Box:
+    """Box of an operand of a shape that a box of the result needs."""
+    return tuple(window.of(box, extent) for window, extent in zip(windows, shape, strict=True))
+
+
+def reshaped(box: Box, shape: Sequence[int], target: Sequence[int]) -> Box:
+    """The smallest box of ``target`` that holds a box of ``shape``, where both shapes name the same elements in the same order."""
+    result: list[Range] = []
+    for left, right in _groups(shape, target):
+        sizes, ranges = [shape[i] for i in left], [box[i] for i in left]
+        first, last = _flat(sizes, ranges)
+        result += _unflat([target[i] for i in right], first, last)
+    return tuple(result)
+
+
+def _groups(one: Sequence[int], other: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+    """Runs of dimensions of two shapes that hold the same number of elements, as short as can be."""
+    groups: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(one) or j < len(other):
+        left: list[int] = []
+        right: list[int] = []
+        a = b = 1
+        while True:
+            if a == b and (left or right) and not (i < len(one) and one[i] == 1) and not (j < len(other) and other[j] == 1):
+                break
+            if i < len(one) and (a <= b or j == len(other)):
+                a *= one[i]
+                left.append(i)
+                i += 1
+            elif j < len(other):
+                b *= other[j]
+                right.append(j)
+                j += 1
+            else:
+                break
+        groups.append((left, right))
+    return groups
+
+
+def _flat(sizes: Sequence[int], ranges: Sequence[Range]) -> Range:
+    """The shortest range of positions that holds a box."""
+    first = last = 0
+    for size, (low, high) in zip(sizes, ranges, strict=True):
+        if low >= high:
+            return 0, 0
+        first, last = first * size + low, last * size + high - 1
+    return first, last + 1
+
+
+def _unflat(sizes: Sequence[int], first: int, last: int) -> list[Range]:
+    """The smallest box that holds a range of positions."""
+    if first >= last:
+        return [(0, 0) for _ in sizes]
+    ranges: list[Range] = []
+    low, high, inner = first, last - 1, math.prod(sizes)
+    for size in sizes:
+        inner //= size
+        a, b = low // inner, high // inner
+        if a != b:
+            # Every later dimension is crossed at least in part: take all of it.
+            ranges.append((a, b + 1))
+            rest = sizes[len(ranges) :]
+            return ranges + [(0, extent) for extent in rest]
+        ranges.append((a, a + 1))
+        low, high = low - a * inner, high - a * inner
+    return ranges

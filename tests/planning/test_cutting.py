@@ -1,0 +1,179 @@
+"""Operators in pieces: plans hold, are never worse than with whole operators, and none is better than the bound of the network."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from tests.support.cut_networks import convolutions, cut_plan
+from tests.support.networks import npu, residual_chain
+
+import loadmaster as lm
+from loadmaster.core.errors import PlanError
+from loadmaster.core.interrupts import Interrupts
+from loadmaster.cost.analytical.energy import energy_rates
+from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.cost.energy_model import EnergyModel
+from loadmaster.planning.cutting.candidates import candidates
+from loadmaster.planning.cutting.network_bounds import network_bounds
+from loadmaster.planning.cutting.stacks import Network, best_stacks, stacked
+from loadmaster.planning.goal import goal_of
+from loadmaster.planning.workload_planner import WorkloadPlanner
+from loadmaster.targets.hardware import Style, Target
+from loadmaster.workloads.graph import Graph
+from loadmaster.workloads.job import Workload
+from loadmaster.workloads.lowering.fuse import fuse
+from loadmaster.workloads.lowering.grid import divisible
+from loadmaster.workloads.lowering.instantiate import Cuts, lower
+from loadmaster.workloads.lowering.single_assignment import without_updates
+from loadmaster.workloads.lowering.split import WHOLE
+
+FEW = {"samples": 2, "rounds": 1}
+
+
+def machine(cores: int = 2, scratchpad: int = 40_000, bandwidth: float = 1e10) -> Target:
+    target = npu(cores, scratchpad)
+    return replace(target, main=replace(target.main, read_bandwidth=bandwidth, write_bandwidth=bandwidth))
+
+
+def random_cuts(graph: Graph, generator: np.random.Generator) -> Cuts:
+    """Every operator whole, or in up to four parts along one or two dimensions."""
+    single = without_updates(graph)
+    cuts = []
+    for group in fuse(single):
+        form = divisible(single, group)
+        axes = [] if form is None else generator.permutation(form.axes)[: generator.integers(0, 3)].tolist()
+        cuts.append(WHOLE if form is None or not axes else form.grid({axis: int(generator.integers(1, 5)) for axis in axes}))
+    return Cuts(cuts)
+
+
+def planner_of(workload: Workload, target: Target, objective: str) -> WorkloadPlanner:
+    table, goal = job_table(workload, target), goal_of(workload, objective, None, {}, {})
+    energy = EnergyModel(table, energy_rates(target))
+    return WorkloadPlanner(workload, table, target, goal, energy, 0, 2, 1, None, lambda stage, share: None, Interrupts())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_plan_of_any_cut_is_better_than_the_bound_of_the_network(seed: int) -> None:
+    """Random networks, machines of every style of core, and cuts: 240 plans."""
+    generator = np.random.default_rng(seed)
+    styles = [style for style in Style if style is not Style.ROOFLINE]
+    for _ in range(4):
+        rows, channels = int(generator.choice([4, 6, 9])), int(generator.choice([4, 8, 24]))
+        graph = convolutions(rows=rows, channels=channels, strides=tuple(generator.choice([1, 2], 2).tolist()), skip=bool(seed % 2))
+        target = machine(int(generator.integers(1, 4)), int(generator.choice([2_000, 20_000])), float(generator.choice([1e9, 1e11])))
+        target = replace(target, cores=tuple(replace(core, style=styles[int(generator.integers(3))]) for core in target.cores))
+        batches = int(generator.integers(1, 3))
+        objective = str(generator.choice(["throughput", "energy"]))
+        bounds = network_bounds([graph], target, batches, lambda w, o=objective: goal_of(w, o, None, {}, {}), energy_rates(target))
+        assert bounds is not None
+        for _ in range(5):
+            planner = planner_of(lower([graph], target, mini_batches=batches, cuts=[random_cuts(graph, generator)]), target, objective)
+            solution = planner.best()
+            assert solution.timeline.makespan >= bounds.makespan.picoseconds
+            reached = planner.score_of(solution)[1]
+            assert reached >= bounds.objective(objective, "")
+
+
+def test_pieces_on_several_cores_beat_whole_operators() -> None:
+    whole = lm.plan([convolutions(rows=16, channels=32)], machine(), cut="none", **FEW)
+    plan = cut_plan()
+    assert lm.verify(plan) == ()
+    assert plan.metrics.makespan.value < 0.8 * whole.metrics.makespan.value
+    assert plan.metrics.makespan.lower_bound == whole.metrics.makespan.lower_bound, "the bound is one of the network"
+
+
+@pytest.mark.parametrize("objective", ["throughput", "latency", "energy", "edp"])
+@pytest.mark.parametrize("rounds", [0, 1])
+def test_cut_plans_are_never_worse_and_hold(objective: str, rounds: int) -> None:
+    graphs = [convolutions("one", rows=12, channels=24), residual_chain(1, "two")]
+    options = {"objective": objective, "mini_batches": 2, "samples": 4, "rounds": rounds}
+    for target in (machine(3, 4_000), machine(2, 60_000, 1e9)):
+        whole, cut = (lm.plan(graphs, target, cut=cut, **options) for cut in ("none", "auto"))
+        assert lm.verify(cut) == ()
+        assert cut.objective.value <= whole.objective.value
+
+
+def test_cut_networks_keep_periods_and_deadlines() -> None:
+    graph = convolutions(rows=16, channels=32)
+    plan = lm.plan([graph], machine(), mini_batches=2, periods={"cut": 1e-4}, deadlines={"cut": 1e-4}, **FEW)
+    assert lm.verify(plan) == ()
+    assert plan.missed == 0
+
+
+def test_bands_keep_what_lies_between_operators_on_chip() -> None:
+    """Whole results exceed the scratchpad, bands of them do not."""
+    graph = convolutions(rows=48, channels=8, strides=(1, 1, 1), skip=False)
+    target = machine(2, 20_000, 2e8)
+    whole, cut = (lm.plan([graph], target, cut=cut, **FEW) for cut in ("none", "auto"))
+    assert lm.verify(cut) == ()
+    assert cut.metrics.traffic["dram"].value < 0.6 * whole.metrics.traffic["dram"].value
+
+
+def test_stacks_of_bands_make_every_row_once() -> None:
+    graph = convolutions(rows=33, strides=(1, 2, 1))
+    single = without_updates(graph)
+    fused = fuse(single)
+    network = Network(single, fused, [divisible(single, group) for group in fused])
+    cuts = stacked(network, best_stacks(network, 3_000), [WHOLE] * len(fused))
+    assert any(cut.tiles > 1 for cut in cuts.cuts)
+    assert sorted(cuts.steps) == [(group, tile) for group, cut in enumerate(cuts.cuts) for tile in range(cut.tiles)]
+    workload = lower([graph], machine(), cuts=[cuts])
+    assert all(before < number for number, job in enumerate(workload.jobs) for before in job.after)
+
+
+def test_more_scratchpad_is_never_slower() -> None:
+    graph = convolutions(rows=32, channels=16, strides=(1, 1, 2))
+    spans = [lm.plan([graph], machine(2, size, 2e9), samples=16).metrics.makespan.value for size in (4_000, 8_000, 16_000, 32_000, 64_000)]
+    assert all(after <= before * 1.001 for before, after in pairwise(spans)), spans
+
+
+def test_what_cannot_be_cut_plans_as_whole_and_says_why() -> None:
+    cut, whole = (lm.plan([residual_chain(2)], npu(), cut=cut, **FEW) for cut in ("auto", "none"))
+    assert cut.jobs == whole.jobs
+    assert any("operators stay whole" in note for note in cut.notes)
+    assert not any("operators stay whole" in note for note in whole.notes)
+
+
+def test_an_unknown_way_to_cut_is_refused() -> None:
+    with pytest.raises(PlanError, match="did you mean auto"):
+        lm.plan([residual_chain(2)], npu(), cut="Auto")
+
+
+@pytest.mark.parametrize("call", [1, 3, 5, 8, 12, 20, 30])
+def test_an_interrupt_while_cuts_are_chosen_gives_a_plan_that_holds(call: int) -> None:
+    calls = 0
+
+    def interrupt(stage: str, share: float) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    plan = lm.plan([convolutions(rows=16, channels=32)], machine(), progress=interrupt, **FEW)
+    assert calls >= call
+    assert lm.verify(plan) == ()
+    assert any("stopped early" in note for note in plan.notes)
+
+
+def test_candidates_differ_and_whole_operators_come_first() -> None:
+    offered = list(candidates([convolutions(rows=32, channels=32)], machine(4, 8_000), 1))
+    assert offered[0].name == "none"
+    assert len(offered) > 2
+    assert all(one.cuts != other.cuts for i, one in enumerate(offered) for other in offered[:i])
+
+
+def test_a_piece_reads_its_part_of_what_a_whole_operator_wrote() -> None:
+    graph = convolutions(rows=16, channels=8, strides=(1, 1), skip=False)
+    single = without_updates(graph)
+    forms = [divisible(single, group) for group in fuse(single)]
+    assert forms[1] is not None
+    workload = lower([graph], machine(), cuts=[Cuts([WHOLE, forms[1].grid({2: 2})])])
+    result = next(tensor for tensor in workload.tensors if tensor.storage == "t0")
+    for job in workload.jobs[1:]:
+        # Eight rows of sixteen, and one of halo.
+        assert next(operand.bytes for operand in job.reads if operand.tensor == result.name) == result.bytes * 9 // 16

@@ -1,0 +1,123 @@
+"""Ranges of operands against what operators really read: an element that is poisoned spoils exactly the results that depend on it."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
+from loadmaster.workloads.graph import Graph
+from loadmaster.workloads.window import Box, Window, operand_box, reshaped, volume, whole
+
+
+def model_of(kind: str, shapes: list[tuple[int, ...]], constants: dict[int, np.ndarray], attributes: dict) -> onnx.ModelProto:
+    """One operator whose operands are inputs of the network, or constants."""
+    names = [f"x{i}" for i in range(len(shapes) + len(constants))]
+    free = iter(shapes)
+    inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, next(free)) for i, n in enumerate(names) if i not in constants]
+    initialisers = [numpy_helper.from_array(array, names[i]) for i, array in constants.items()]
+    node = helper.make_node(kind, names, ["y"], **attributes)
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph([node], "one", inputs, [output], initialisers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def graph_of(model: onnx.ModelProto) -> Graph:
+    return build_graph(model, name="one", source="test", batch=None, dims={}, precision=None)
+
+
+def spoiled(model: onnx.ModelProto, name: str, position: tuple[int, ...]) -> np.ndarray:
+    """Which results change when one element of an input is no number, or is large (a maximum passes over what is no number)."""
+    evaluator = ReferenceEvaluator(model)
+    values = {item.name: np.ones([d.dim_value for d in item.type.tensor_type.shape.dim], np.float32) for item in model.graph.input}
+    with np.errstate(all="ignore"):
+        before = evaluator.run(None, values)[0]
+        changed = np.zeros(before.shape, dtype=bool)
+        for poison in (np.nan, 9.0):
+            values[name][position] = poison
+            changed |= evaluator.run(None, values)[0] != before
+    return changed
+
+
+def inside(box: Box, position: tuple[int, ...]) -> bool:
+    return all(first <= at < last for (first, last), at in zip(box, position, strict=True))
+
+
+CASES = [
+    ("Conv", [(1, 3, 7, 6), (4, 3, 3, 2)], {}, {"strides": [2, 1], "pads": [1, 0, 1, 1]}, True),
+    ("Conv", [(1, 4, 9, 5), (6, 2, 3, 3)], {}, {"group": 2, "dilations": [2, 1], "pads": [2, 1, 2, 1]}, True),
+    ("Conv", [(2, 4, 5, 5), (4, 1, 3, 3), (4,)], {}, {"group": 4, "auto_pad": "SAME_UPPER", "strides": [2, 2]}, True),
+    ("ConvTranspose", [(1, 2, 3, 3), (2, 4, 2, 2)], {}, {"strides": [2, 2]}, False),
+    ("MaxPool", [(1, 2, 7, 7)], {}, {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}, True),
+    ("AveragePool", [(1, 2, 6, 5)], {}, {"kernel_shape": [2, 3], "strides": [1, 2]}, True),
+    ("GlobalAveragePool", [(2, 3, 4, 4)], {}, {}, True),
+    ("MatMul", [(5, 4), (4, 6)], {}, {}, True),
+    ("MatMul", [(2, 3, 5, 4), (2, 3, 4, 6)], {}, {}, True),
+    ("MatMul", [(2, 3, 5, 4), (3, 4, 2)], {}, {}, True),
+    ("MatMul", [(2, 5, 4), (4, 6)], {}, {}, True),
+    ("Gemm", [(4, 5), (6, 4), (6,)], {}, {"transA": 1, "transB": 1}, True),
+    ("Add", [(2, 3, 4), (3, 1)], {}, {}, True),
+    ("Softmax", [(2, 3, 5)], {}, {"axis": -1}, True),
+    ("LayerNormalization", [(2, 3, 8), (8,), (8,)], {}, {"axis": -1}, True),
+    ("ReduceMean", [(2, 3, 4, 5)], {}, {"axes": [1, 3], "keepdims": 0}, True),
+    ("Transpose", [(2, 3, 4)], {}, {"perm": [2, 0, 1]}, True),
+    ("Concat", [(2, 3, 4), (2, 2, 4)], {}, {"axis": 1}, True),
+    ("Pad", [(2, 5)], {1: np.array([1, 2, 0, 1], np.int64)}, {}, True),
+    ("Slice", [(6, 9)], {i + 1: np.array(v, np.int64) for i, v in enumerate(([1, -8], [6, 9], [0, 1]))}, {}, True),
+    # The reference leaves out the last channel of a neighbourhood, which the standard counts.
+    ("LRN", [(1, 6, 2, 2)], {}, {"size": 3}, False),
+    ("DepthToSpace", [(1, 8, 2, 3)], {}, {"blocksize": 2}, False),
+    ("SpaceToDepth", [(1, 2, 4, 6)], {}, {"blocksize": 2}, False),
+    ("Resize", [(1, 2, 4, 3)], {1: np.zeros(0, np.float32), 2: np.array([1, 1, 2, 2], np.float32)}, {"mode": "nearest"}, False),
+]
+
+
+@pytest.mark.parametrize(("kind", "shapes", "constants", "attributes", "exact"), CASES, ids=[f"{c[0]}{i}" for i, c in enumerate(CASES)])
+def test_a_range_holds_what_its_results_read_and_nothing_more_than_is_stated(kind, shapes, constants, attributes, exact) -> None:
+    """``exact``: along every dimension the first and last element of the range are really read."""
+    model = model_of(kind, shapes, constants, attributes)
+    graph = graph_of(model)
+    (op,) = [op for op in graph.ops if op.writes and op.writes[0].tensor == "y"]
+    shape = graph.tensors["y"].shape
+    assert op.axes
+    for read in op.reads:
+        if read.tensor not in {item.name for item in model.graph.input}:
+            continue
+        extent = graph.tensors[read.tensor].shape
+        # For every element of the operand, the results that it spoils.
+        reach = {position: spoiled(model, read.tensor, position) for position in itertools.product(*map(range, extent))}
+        for axis in op.axes:
+            for first in range(shape[axis]):
+                last = min(shape[axis], first + 2)
+                box = tuple((first, last) if d == axis else full for d, full in enumerate(whole(shape)))
+                needed = operand_box(read.windows, box, extent) if read.windows else whole(extent)
+                index = tuple(slice(a, b) for a, b in box)
+                used = [position for position, bad in reach.items() if bad[index].any()]
+                assert all(inside(needed, position) for position in used), (axis, first)
+                if exact and used:
+                    tight = tuple((min(p[d] for p in used), max(p[d] for p in used) + 1) for d in range(len(extent)))
+                    assert needed == tight, (axis, first)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_reshaping_a_box_keeps_all_its_elements_and_is_tight_along_whole_dimensions(data: st.DataObject) -> None:
+    shape = data.draw(st.sampled_from([(2, 3, 4), (24,), (1, 6, 4), (2, 12), (4, 3, 2, 1), (3, 8), (2, 2, 6)]))
+    target = data.draw(st.sampled_from([(2, 3, 4), (24,), (6, 1, 4), (12, 2), (1, 4, 6), (8, 3), (3, 2, 2, 2)]))
+    box = tuple(tuple(sorted(data.draw(st.tuples(st.integers(0, e), st.integers(0, e))))) for e in shape)
+    numbers = np.arange(24).reshape(shape)[tuple(slice(a, b) for a, b in box)]
+    found = np.arange(24).reshape(target)[tuple(slice(a, b) for a, b in reshaped(box, shape, target))]
+    assert set(numbers.ravel().tolist()) <= set(found.ravel().tolist())
+    if shape == target:
+        assert reshaped(box, shape, target) == box or not volume(box)
+
+
+def test_a_window_that_needs_padding_only_is_empty() -> None:
+    assert Window(0, 1, 1, -3, -3).of(((0, 2),), 5) == (0, 0)
