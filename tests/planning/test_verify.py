@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.cut_networks import cut_plan
 from tests.support.edits import (
     COPYING,
     SHARED,
@@ -181,7 +182,7 @@ def _mutated(plan: Plan, data: st.DataObject) -> Plan:
 
 
 @settings(max_examples=300, deadline=None)
-@given(data=st.data(), plan=st.sampled_from([SHARED, COPYING]), changes=st.integers(1, 4))
+@given(data=st.data(), plan=st.sampled_from([SHARED, COPYING, cut_plan()]), changes=st.integers(1, 4))
 def test_no_mutation_makes_the_verifier_fail(data: st.DataObject, plan: Plan, changes: int) -> None:
     for _ in range(changes):
         plan = _mutated(plan, data)
