@@ -24,7 +24,7 @@ from loadmaster.workloads.job import Role
 FORMAT = "loadmaster kernel work"
 VERSION = 1
 
-_EXTENTS = tuple(field.name for field in fields(LoopNest) if field.name not in ("input", "weight", "output"))
+_EXTENTS = tuple(field.name for field in fields(LoopNest) if field.name not in ("input", "weight", "output", "loops"))
 _PLAIN = LoopNest(1, 1)
 
 
