@@ -13,8 +13,10 @@ from tests.support.cut_networks import convolutions, cut_plan
 from tests.support.networks import npu, residual_chain
 
 import loadmaster as lm
+from loadmaster.core.deadline import NO_DEADLINE
 from loadmaster.core.errors import PlanError
 from loadmaster.core.interrupts import Interrupts
+from loadmaster.core.progress import no_progress
 from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyModel
@@ -54,7 +56,7 @@ def random_cuts(graph: Graph, generator: np.random.Generator) -> Cuts:
 def planner_of(workload: Workload, target: Target, objective: str) -> WorkloadPlanner:
     table, goal = job_table(workload, target), goal_of(workload, objective, None, {}, {})
     energy = EnergyModel(table, energy_rates(target))
-    return WorkloadPlanner(workload, table, target, goal, energy, 0, 2, 1, None, lambda stage, share: None, Interrupts())
+    return WorkloadPlanner(workload, table, target, goal, energy, 0, 2, 1, NO_DEADLINE, no_progress, Interrupts())
 
 
 @pytest.mark.parametrize("seed", range(12))
