@@ -45,6 +45,7 @@ _PACKAGES = {
     "allocation": "Allocation",
     "cost": "Costs",
     "core": "Errors and checks",
+    "report": "Strategies and models by name",
 }
 
 

@@ -32,7 +32,7 @@ from loadmaster.workloads.lowering.instantiate import lower
 CUTS = ("auto", "none")
 """How operators may be cut: as the planner finds best, or only where they exceed the fast memory."""
 _MOST_OPERATORS = 1_000_000
-_MOST_JUDGED = 30_000
+_MOST_JUDGED = 10_000
 """Pieces in all the ways to cut that are judged: what exceeds it is not tried, so that planning large workloads takes bounded work."""
 _TIME_TO_JUDGE = 0.3
 """Share of a time limit after which no further way to cut is judged."""
