@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from tests.support.command_line import refused, run
 
+pytestmark = pytest.mark.slow
+
 JOBS = "K,C,Y,X,R,S,type\n" + "".join(f"{64 * (1 + i % 3)},{32 * (1 + i % 4)},{14 + i % 5},14,3,3,{1 + i % 2}\n" for i in range(12))
 COSTS = "job,core,latency_s,bandwidth_bytes_per_s\na,x,0.001,1e9\na,y,0.002,1e9\nb,x,0.003,2e9\nb,y,0.001,2e9\nc,y,0.001,0\n"
 

@@ -9,6 +9,8 @@ from tests.support.hand_sequence import step
 
 from loadmaster.placement.sequence_json import write_sequence
 
+pytestmark = pytest.mark.slow
+
 PROMISED = [
     "status",
     "time",

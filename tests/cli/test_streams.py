@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from tests.support.command_line import refused
 
+pytestmark = pytest.mark.slow
+
 JOBS = "K,C,Y,X,R,S,type\n" + "64,32,14,14,3,3,1\n" * 8
 MAP = ("map", "jobs.csv", "--target", "m3e-s1", "--samples", "20")
 PLACE = ("place", "onnx:squeezenet", "--target", "optane-server", "--strategy", "all-slow")

@@ -34,6 +34,8 @@ from loadmaster.workloads.lowering.instantiate import Cuts, lower
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE
 
+pytestmark = pytest.mark.slow
+
 FEW = {"samples": 2, "rounds": 1}
 
 

@@ -95,6 +95,7 @@ def test_every_network_that_onnx_ships_plans_and_the_plan_holds(name: str) -> No
     assert plan.networks[0].unknown == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMITTED)
 @pytest.mark.parametrize("precision", ["int8", "fp16"])
 def test_every_committed_network_plans_at_every_precision(name: str, precision: str) -> None:
@@ -102,6 +103,7 @@ def test_every_committed_network_plans_at_every_precision(name: str, precision: 
     assert lm.verify(plan) == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", bundled())
 def test_two_real_networks_plan_together_on_every_bundled_target(name: str) -> None:
     networks = [lm.load("onnx:squeezenet"), lm.load(FIXTURES / "mobilenetv2.onnx.gz")]
@@ -117,6 +119,7 @@ def test_a_plan_is_never_slower_than_one_without_the_scratchpad() -> None:
     assert with_it.metrics.traffic["dram"].value < without.metrics.traffic["dram"].value
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_plan_byte_for_byte(tmp_path: Path) -> None:
     network = [lm.load("onnx:squeezenet")]
     files = [lm.plan(network, lm.target("edge-npu"), seed=3, samples=8).save(tmp_path / f"{i}.json") for i in range(2)]

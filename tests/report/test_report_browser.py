@@ -15,6 +15,8 @@ from loadmaster.planning.sweep.design_space import DesignPoint, Sweep
 from loadmaster.report.html import render_page
 from loadmaster.report.sweep_page import render_sweep
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "$$x^2$$<img src=x onerror='window.hacked = 1'><script>window.hacked = 1</script></script>\x1b[31m@name{safe}&amp;"
 
 
