@@ -90,8 +90,8 @@ def test_cp_sat_agrees_with_exact(buffers: list[lm.Buffer]) -> None:
     mine, theirs = lm.allocate(buffers, strategy="exact"), lm.allocate(buffers, strategy="cp-sat")
     answer_holds(buffers, theirs)
     assert theirs.status == "optimal"
-    # Where buffers are absent for a while the search now and then spends its budget before it has a proof.
-    unproven = any(buffer.gaps for buffer in buffers) and mine.peak >= theirs.peak >= mine.lower_bound
+    # Where buffers are absent for a while, or aligned, the search now and then spends its budget before it has a proof.
+    unproven = any(buffer.gaps or buffer.alignment > 1 for buffer in buffers) and mine.peak >= theirs.peak >= mine.lower_bound
     assert mine.peak == theirs.peak if mine.status == "optimal" else unproven
 
 
