@@ -182,7 +182,7 @@ def test_shares_of_tiles_add_up(channels: int, tiles: int, per_channel: int) -> 
     split = Split(channels, min(tiles, channels))
     size = channels * per_channel
     assert sum(split.part(i) for i in range(split.tiles)) == channels
-    assert [split.bytes_of_tile(size, i) for i in range(split.tiles)] == [split.part(i) * per_channel for i in range(split.tiles)]
+    assert [split.amount_of_tile(size, i) for i in range(split.tiles)] == [split.part(i) * per_channel for i in range(split.tiles)]
 
 
 def test_nothing_to_plan_is_an_error() -> None:

@@ -40,7 +40,7 @@ class Grid:
     def _until(self) -> tuple[int, ...]:
         return (0, *itertools.accumulate(volume(box) for box in self.boxes))
 
-    def bytes_of_tile(self, amount: int, tile: int) -> int:
+    def amount_of_tile(self, amount: int, tile: int) -> int:
         """What falls to one piece of an amount that all share by the size of their results; the shares add up to the amount."""
         total = max(1, self._until[-1])
         return amount * self._until[tile + 1] // total - amount * self._until[tile] // total

@@ -206,7 +206,7 @@ class _Pieces:
                 elif isinstance(cut, Grid):
                     boxes = cut.boxes
                 self.parts[access.tensor] = [
-                    _Part(_label(tile, cut.tiles), box, cut.bytes_of_tile(size, tile)) for tile, box in enumerate(boxes)
+                    _Part(_label(tile, cut.tiles), box, cut.amount_of_tile(size, tile)) for tile, box in enumerate(boxes)
                 ]
                 if isinstance(cut, Split):
                     self._splits[access.tensor] = cut
@@ -223,7 +223,7 @@ class _Pieces:
                 elif tensor.kind is TensorKind.WEIGHT and access.tensor in group.by_channel and access.bytes % cut.channels == 0:
                     self._splits[access.tensor] = cut
                     self.parts[access.tensor] = [
-                        _Part(_label(tile, cut.tiles), None, cut.bytes_of_tile(tensor.bytes, tile)) for tile in range(cut.tiles)
+                        _Part(_label(tile, cut.tiles), None, cut.amount_of_tile(tensor.bytes, tile)) for tile in range(cut.tiles)
                     ]
 
     def _cut_given(self, number: int, storage: str) -> None:
@@ -287,7 +287,7 @@ class _Pieces:
             # Cut along the same channels: only the parts that hold the tile's own.
             each = access.bytes // cut.channels
             return [(i, each * cut.overlap(tile, source, i)) for i in range(len(parts))]
-        touched = cut.bytes_of_tile(access.bytes, tile) if divides and len(parts) == 1 else access.bytes
+        touched = cut.amount_of_tile(access.bytes, tile) if divides and len(parts) == 1 else access.bytes
         total = max(1, sum(part.bytes for part in parts))
         return [(i, -(-touched * part.bytes // total)) for i, part in enumerate(parts)]
 
@@ -374,7 +374,7 @@ class _MiniBatch:
             kind=group.main.kind,
             operators=tuple(op.name for op in group.ops),
             nests=self._pieces.nests(number, tile),
-            elements=cut.bytes_of_tile(group.elements, tile),
+            elements=cut.amount_of_tile(group.elements, tile),
             bits=group.main.bits,
             reads=tuple(reads),
             writes=tuple(writes),

@@ -24,10 +24,10 @@ class Split:
         first, last = self.range(tile)
         return last - first
 
-    def bytes_of_tile(self, size: int, tile: int) -> int:
-        """Bytes of ``size`` that belong to one tile; the tiles' bytes add up to ``size``."""
+    def amount_of_tile(self, amount: int, tile: int) -> int:
+        """Bytes, or operations, out of an amount that belong to one tile; those of all tiles add up to the amount."""
         first, last = self.range(tile)
-        return size * last // self.channels - size * first // self.channels
+        return amount * last // self.channels - amount * first // self.channels
 
     def range(self, tile: int) -> tuple[int, int]:
         """Return the first channel of a tile, and the first of the next."""

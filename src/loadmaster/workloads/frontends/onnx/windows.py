@@ -77,11 +77,6 @@ def _batch_normalisation(node: Node) -> Division:
     return Division(tuple(range(len(shape))), operands)
 
 
-@_rule("PRelu")
-def _parametric_relu(node: Node) -> Division:
-    return _elementwise(node)
-
-
 def _spatial(node: Node, taps: Shape, data: Shape, positions: Shape) -> list[Window] | None:
     """Windows of the spatial dimensions of a convolution or pooling; None where padding cannot be told."""
     rank = len(taps)
