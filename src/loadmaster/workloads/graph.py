@@ -132,7 +132,8 @@ class Op:
     ``reads`` and ``writes`` list its operands in the file's order (optional ones that are absent, and constants that only say a
     shape, are left out). ``elements`` counts scalar operations outside the loop nests. ``bits`` is the width of the arithmetic. An operator
     that can be run by itself has an ``invocation``. Writing a tensor that already exists updates it in place. ``axes`` are the dimensions
-    of its one result along which it can be cut without doing work twice.
+    of its first result along which it can be cut without doing work twice, each in multiples of so many elements as ``steps`` says (of one
+    if empty).
     """
 
     name: str
@@ -145,6 +146,7 @@ class Op:
     bits: int = 32
     invocation: Invocation | None = None
     axes: tuple[int, ...] = ()
+    steps: tuple[int, ...] = ()
 
     @property
     def macs(self) -> int:

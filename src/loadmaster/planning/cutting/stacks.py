@@ -76,6 +76,13 @@ class Network:
         assert axis is not None
         return form.shape[axis]
 
+    def step(self, number: int) -> int:
+        """Of how many rows the pieces of an operator's result are multiples."""
+        form, axis = self.forms[number], self.rows(number)
+        assert form is not None
+        assert axis is not None
+        return form.step[axis]
+
     def edge(self, reader: int, storage: str) -> tuple[Ints, Ints]:
         """Rows of a storage that rows of an operator's result need: where those of row ``r`` begin, and where those up to ``r`` end.
 
@@ -256,6 +263,8 @@ def _ends_of(network: Network, number: int, last: int, bands: int, ends: dict[in
                 wanted = np.maximum(wanted, network.edge(reader, access.tensor)[1][ends[reader]])
     if not wanted[-1]:
         wanted = extent * np.arange(1, bands + 1) // bands
+    step = network.step(number)
+    wanted = np.minimum(-(-wanted // step) * step, extent)
     wanted[-1] = extent
     return np.asarray(np.maximum.accumulate(wanted))
 
