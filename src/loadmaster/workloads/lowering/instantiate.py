@@ -387,6 +387,7 @@ class _MiniBatch:
 
 def _roles(nests: Sequence[LoopNest], access: Access) -> list[tuple[Role, int]]:
     """Return an operand's roles in the loop nests; a tensor that is both factors of a product is fetched as each."""
-    roles = [(Role.INPUT, i) for i, nest in enumerate(nests) if nest.input == access.tensor]
-    roles += [(Role.WEIGHT, i) for i, nest in enumerate(nests) if nest.weight == access.tensor]
+    names = (access.tensor, access.part_of) if access.part_of else (access.tensor,)
+    roles = [(Role.INPUT, i) for i, nest in enumerate(nests) if nest.input in names]
+    roles += [(Role.WEIGHT, i) for i, nest in enumerate(nests) if nest.weight in names]
     return roles or [(Role.ONCE, -1)]

@@ -8,7 +8,7 @@ from loadmaster.workloads.lowering.fuse import FusedOp
 
 _MOST_TILES = 256
 """Tiles of one operator, at most."""
-_SIDE_BY_SIDE = (4, 2, 1)
+_SIDE_BY_SIDE = (16, 4, 2, 1)
 """Numbers of tiles that should fit at once, tried in this order, so that one is fetched while others are computed."""
 
 

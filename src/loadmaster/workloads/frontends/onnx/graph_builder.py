@@ -112,10 +112,9 @@ def _operator(step: Step, reads: tuple[Access, ...], used: set[str]) -> Op:
     writes = tuple(Access(value.name, 0 if work.op_class is OpClass.VIEW else value.bytes) for value in written)
     found = _division(step)
     nests = tuple(with_loops(nest, found.loops) for nest in work.nests)
-    step_of = tuple(found.steps.get(axis, 1) for axis in range(len(step.node.result.shape))) if found.steps else ()
-    return Op(
-        step.node.name, step.node.kind, work.op_class, reads, writes, nests, work.elements, _bits(step), axes=found.axes, steps=step_of
-    )
+    steps = tuple(found.steps.get(axis, 1) for axis in range(len(step.node.result.shape))) if found.steps else ()
+    divides = {"axes": found.axes, "steps": steps, "copies": found.copies}
+    return Op(step.node.name, step.node.kind, work.op_class, reads, writes, nests, work.elements, _bits(step), **divides)
 
 
 def _division(step: Step) -> Division:

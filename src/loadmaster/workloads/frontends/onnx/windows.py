@@ -22,12 +22,14 @@ Windows = tuple[Window, ...]
 class Division:
     """How an operator divides: ``axes`` are dimensions of the result that can be cut without repeating work, ``operands`` the windows of
     its operands by position (all of an operand is needed where there are none), ``loops`` the loop of each loop nest that every
-    dimension of the result belongs to. ``steps`` says of which numbers of elements the pieces of a dimension are multiples."""
+    dimension of the result belongs to. ``steps`` says of which numbers of elements the pieces of a dimension are multiples; ``copies``,
+    whether the operator only puts elements elsewhere."""
 
     axes: tuple[int, ...] = ()
     operands: dict[int, Windows] = field(default_factory=dict)
     loops: tuple[str, ...] = ()
     steps: dict[int, int] = field(default_factory=dict)
+    copies: bool = False
 
 
 WHOLE = Division()
@@ -298,7 +300,7 @@ def _largest(node: Node) -> Division:
 def _transpose(node: Node) -> Division:
     rank = len(node.result.shape)
     order = node.integers("perm") or list(range(rank))[::-1]
-    return Division(tuple(range(rank)), {0: tuple(Window(order.index(axis)) for axis in range(rank))})
+    return Division(tuple(range(rank)), {0: tuple(Window(order.index(axis)) for axis in range(rank))}, copies=True)
 
 
 @_rule("Concat")
@@ -311,7 +313,7 @@ def _concatenation(node: Node) -> Division:
         if value:
             operands[index] = tuple(Window(a, low=-start, high=-start) if a == axis else Window(a) for a in range(rank))
             start += value.shape[axis]
-    return Division(tuple(range(rank)), operands)
+    return Division(tuple(range(rank)), operands, copies=len(set(node.inputs)) == len(node.inputs))
 
 
 @_rule("Expand")
@@ -597,10 +599,7 @@ def _rotation(node: Node) -> Division:
     return Division((0, 1, 2), {0: (*identity(2), Window(2, 1, each, unit=each))} | angles, steps={2: each})
 
 
-@_rule(
-    *("GemmaRotaryEmbedding", "MRotaryEmbedding", "BiasSplitGelu", "ComplexMul", "ComplexMulConj", "SwiGLU", "GatedAdd", "Multinomial"),
-    *("MelWeightMatrix", "MurmurHash3", "BitmaskDropout", "BitmaskBiasDropout"),
-)
+@_rule("BiasSplitGelu", "SwiGLU", "MelWeightMatrix", "MurmurHash3", "BitmaskDropout", "BitmaskBiasDropout", "GatedAdd")
 def _not_by_position(node: Node) -> Division:
     """Counted as elementwise, yet an element needs others than the matching ones."""
     return WHOLE
