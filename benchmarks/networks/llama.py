@@ -61,7 +61,13 @@ class _Decoder:
 
     def attention(self, name: str, source: str) -> str:
         query, key = (
-            self.add("RotaryEmbedding", f"{name}.{part}.rotated", self.split(f"{name}.{part}", self.linear(f"{name}.{part}", source, self.width)), "cos", "sin")
+            self.add(
+                "RotaryEmbedding",
+                f"{name}.{part}.rotated",
+                self.split(f"{name}.{part}", self.linear(f"{name}.{part}", source, self.width)),
+                "cos",
+                "sin",
+            )
             for part in ("q", "k")
         )
         value = self.split(f"{name}.v", self.linear(f"{name}.v", source, self.width))

@@ -14,8 +14,8 @@ def without_updates(graph: Graph) -> Graph:
     """Make every update of a storage write a new one, named ``NAME@1``, ``NAME@2``, ...
 
     The new storage of a weight or an input is a result of the network. A partial update reads all of the old one, since the rest must be
-    copied. Copies that nobody needs are left out (:mod:`loadmaster.workloads.lowering.without_copies`). Graphs without either are returned as
-    they are. O(operators + operands).
+    copied. Copies that nobody needs are left out (:mod:`loadmaster.workloads.lowering.without_copies`). Graphs without either are
+    returned as they are. O(operators + operands).
     """
     versions = _Versions(graph)
     ops = tuple(versions.renamed(op) for op in graph.ops)

@@ -77,7 +77,10 @@ class _Rewriting:
         notes = self.source.notes
         if self.outputs:
             many = f"{len(self.outputs)} results grow" if len(self.outputs) > 1 else "a result grows"
-            notes = (*notes, f"{many} in place: what is new is written behind the input that it continues ({next(iter(self.outputs))}, ...)")
+            notes = (
+                *notes,
+                f"{many} in place: what is new is written behind the input that it continues ({next(iter(self.outputs))}, ...)",
+            )
         return replace(self.source, ops=ops, outputs=tuple(outputs), notes=notes)
 
     def _only_moves(self, op: Op) -> bool:
