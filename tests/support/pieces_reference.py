@@ -24,6 +24,7 @@ class Network:
     def __init__(self, model: onnx.ModelProto) -> None:
         self.nodes = {node.name: node for node in model.graph.node}
         self.constants: Arrays = {item.name: numpy_helper.to_array(item) for item in model.graph.initializer}
+        self.makers = {output: node.name for node in model.graph.node for output in node.output}
         self._opset = model.opset_import[0].version
 
     def run(self, name: str, values: Mapping[str, np.ndarray]) -> Arrays:
@@ -90,5 +91,14 @@ def piece(
             tensor = graph.tensors[read.tensor]
             source = seen.get(tensor.storage, spoiled.get(tensor.storage))
             operands[read.tensor] = source.reshape(tensor.shape)
-        seen |= network.run(op.name, network.constants | operands)
+        seen |= network.run(op.name, _with_moved(network, op.name, network.constants | operands))
     return seen
+
+
+def _with_moved(network: Network, name: str, values: Arrays) -> Arrays:
+    """What a node reads, with what operators that are left out would have made of it."""
+    for operand in network.nodes[name].input:
+        if operand and operand not in values:
+            mover = network.makers[operand]
+            values = values | network.run(mover, _with_moved(network, mover, values))
+    return values

@@ -230,7 +230,22 @@ def test_a_piece_of_every_layer_needs_its_ranges_only(layer) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_pieces_of_random_graphs_need_their_ranges_only(seed: int) -> None:
-    assert check(seed, *network(100 + seed))
+    build, model, graph = network(100 + seed)
+    assert check(seed, build, model, graph)
+    assert check(seed, build, model, without_updates(graph)), "the same where copies are left out"
+
+
+def test_products_read_what_was_moved_where_it_lies() -> None:
+    """Attention reads transposed keys, and convolutions the parts of a concatenation: neither is copied."""
+    left_out = 0
+    for seed in range(20):
+        build, model, graph = network(300 + seed, (attention, concatenated, convolution), 3)
+        single = without_updates(graph)
+        left_out += len(graph.ops) - len(single.ops)
+        assert check(seed, build, model, single)
+        workload = lower([graph], npu())
+        assert lm.verify(planned(workload, npu())) == ()
+    assert left_out > 20
 
 
 def planned(workload: Workload, target: Target) -> Plan:
