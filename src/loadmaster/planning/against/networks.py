@@ -45,7 +45,8 @@ def operators(plan: PlanRecord, models: Sequence[Model]) -> Iterator[str]:
                 continue
             reads, writes = tuple(model.storages(op.reads)), tuple(model.storages(op.writes))
             if (operator.reads, operator.writes) != (reads, writes):
-                yield f"{label}: the operator {quoted(operator.name)} reads {_list(reads)} and writes {_list(writes)}, the plan says otherwise"
+                does = f"reads {_list(reads)} and writes {_list(writes)}"
+                yield f"{label}: the operator {quoted(operator.name)} {does}, the plan says otherwise"
             if operator.shape and operator.shape != model.tensor(op.writes[0].tensor).shape:
                 yield f"{label}: the result of {quoted(operator.name)} has another shape than the plan says"
             if operator.operands and operator.operands != model.needs(op):

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from loadmaster.planning.against.model import Model
 from loadmaster.planning.plan_records import PlannedJob, PlannedTensor, PlanRecord
@@ -21,6 +21,8 @@ from loadmaster.workloads.graph import LoopNest, Op, OpClass
 from loadmaster.workloads.job import Job, Operand, OperandNeeds, Ranges, Role, TensorInstance, Workload
 
 _CHANNELS, _GROUPS = "channels", "groups"
+Span = tuple[int, int]
+"""First channel of something, and the first of the next."""
 _HOSTS = (OpClass.PRODUCT, OpClass.ELEMENTWISE, OpClass.REDUCTION, OpClass.MOVEMENT)
 """Operators into which others may be fused: each result is there as soon as its place has been computed."""
 
@@ -91,7 +93,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """A plan's jobs as the model makes them, in an order in which one core could run them; ``planned[i]`` is what job ``i`` is in the plan."""
+    """A plan's jobs as the model makes them, in an order in which one core could run them; ``planned`` are the plan's own in that order."""
 
     workload: Workload
     planned: tuple[PlannedJob, ...]
@@ -105,6 +107,7 @@ class Work:
         self._models = {model.name: model for model in models}
         self._rank = {model.name: number for number, model in enumerate(models)}
         self._groups: dict[tuple[str, tuple[str, ...]], Group] = {}
+        self._known_spans: dict[tuple[tuple[str, str, int], int], dict[str, Span | None]] = {}
         self._tensors = {tensor.name: tensor for tensor in plan.tensors}
         self._stored: dict[tuple[str, str, int], list[PlannedTensor]] = defaultdict(list)
         for tensor in plan.tensors:
@@ -204,14 +207,27 @@ class Work:
         first, last = self._channels(job, group) or (0, 0)
         return last - first, group.main.nests[0].k
 
-    def _channels(self, job: PlannedJob, group: Group) -> tuple[int, int] | None:
+    def _channels(self, job: PlannedJob, group: Group) -> Span | None:
         """First output channel of a tile without ranges, and the first of the next, from the bytes that tiles write; None if not whole."""
         written = sorted({operand.tensor for operand in job.writes})
         if not written or not group.main.nests:
             return None
         tensor = self._tensors[written[0]]
-        parts = self._stored[tensor.network, tensor.storage, tensor.mini_batch]
-        return _span([part.bytes for part in parts], parts.index(tensor), group.main.nests[0].k)
+        return self._spans((tensor.network, tensor.storage, tensor.mini_batch), group.main.nests[0].k)[tensor.name]
+
+    def _spans(self, key: tuple[str, str, int], channels: int) -> dict[str, Span | None]:
+        """Channels of the parts of a storage, which follow one another, by their bytes; None where they are not whole."""
+        if (key, channels) not in self._known_spans:
+            parts = self._stored[key]
+            ends = [0, *accumulate(part.bytes for part in parts)]
+            total = max(1, ends[-1])
+            self._known_spans[key, channels] = {
+                part.name: (first * channels // total, last * channels // total)
+                if not (first * channels % total or last * channels % total)
+                else None
+                for part, (first, last) in zip(parts, pairwise(ends), strict=True)
+            }
+        return self._known_spans[key, channels]
 
     def _nests(self, job: PlannedJob) -> tuple[LoopNest, ...]:
         group = self.group(job)
@@ -272,27 +288,15 @@ class Work:
         sizes = [part.bytes for part in parts]
         if job.tiles > 1 and storage in group.divided:
             channels, own = group.main.nests[0].k, self._channels(job, group) or (0, 0)
-            spans = [_span(sizes, number, channels) for number in range(len(parts))]
+            key = job.network, storage, parts[0].mini_batch
+            spans = self._spans(key, channels).values()
             if len(parts) == 1:
                 touched = touched * own[1] // channels - touched * own[0] // channels
-            elif all(spans) and not parts[0].ranges and self._made_in(job, storage) in (None, channels):
+            elif all(spans) and not parts[0].ranges and group.model.channels.get(storage, channels) == channels:
                 each = touched // channels
                 return [each * max(0, min(own[1], span[1]) - max(own[0], span[0])) for span in spans if span]
         total = max(1, sum(sizes))
         return [-(-touched * size // total) for size in sizes]
-
-    def _made_in(self, job: PlannedJob, storage: str) -> int | None:
-        """Output channels of the operator that makes a storage; None if it is there from the start."""
-        model = self._models[job.network]
-        maker = next((op for op in model.operators.values() if any(model.storage(w.tensor) == storage for w in op.writes)), None)
-        return maker.nests[0].k if maker is not None and maker.nests else None
-
-
-def _span(sizes: Sequence[int], number: int, channels: int) -> tuple[int, int] | None:
-    """Channels of one of several parts that follow one another, by their bytes; None where they are not whole."""
-    ends = [0, *accumulate(sizes)]
-    first, last = ends[number] * channels, ends[number + 1] * channels
-    return None if not ends[-1] or first % ends[-1] or last % ends[-1] else (first // ends[-1], last // ends[-1])
 
 
 def _whole_steps(group: Group, axis: int, first: int, last: int) -> bool:
@@ -312,4 +316,4 @@ def _piece(nest: LoopNest, shape: Sequence[int], ranges: Ranges) -> LoopNest:
         if last - first < extent:
             name = loop if loop != _CHANNELS else _GROUPS if nest.groups > 1 and _GROUPS not in nest.loops else "k"
             bounds[name] = bounds[name] * (last - first) // extent
-    return replace(nest, **bounds)
+    return replace(nest, batch=bounds["batch"], groups=bounds[_GROUPS], y=bounds["y"], x=bounds["x"], k=bounds["k"])

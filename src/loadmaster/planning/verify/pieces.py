@@ -27,7 +27,9 @@ def ranges(facts: Facts) -> Iterator[str]:
         yield from _sound(f"operator {quoted(name)}", operator)
     for job in facts.plan.jobs:
         shapes = {operators[job.network, name].shape for name in job.operators if (job.network, name) in operators}
-        if job.ranges and (len(shapes) != 1 or job.tiles < 2):
+        if job.ranges and not all((job.network, name) in operators for name in job.operators):
+            yield f"job {quoted(job.name)} makes a part of the result of operators that its network does not have"
+        elif job.ranges and (len(shapes) != 1 or job.tiles < 2):
             yield f"job {quoted(job.name)} makes a part of a result, but its operators do not have one shape, or it is said to be whole"
         elif job.ranges:
             yield from _inside(f"job {quoted(job.name)}", job.ranges, next(iter(shapes)))
@@ -177,6 +179,7 @@ def _range(window: OperandWindow, box: Box, extent: int) -> tuple[int, int]:
 
 
 def volume(box: Box) -> int:
+    """Elements of a part."""
     return math.prod(last - first for first, last in box)
 
 
