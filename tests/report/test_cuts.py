@@ -9,16 +9,18 @@ from functools import cache
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 from tests.planning.test_mutations import planned
-from tests.report.test_report_html import attributes, charts, models, objects
+from tests.report.test_report_html import charts, models
 from tests.support.cut_networks import convolutions, cut_plan
 from tests.support.networks import npu
 
 import loadmaster as lm
 from loadmaster.planning.plan import Plan
+from loadmaster.report.charts import canvas
 from loadmaster.report.colours import PALETTE, shade
 from loadmaster.report.cuts import cuts_of, family
 from loadmaster.report.html import render_page
 from loadmaster.report.perfetto import render_trace
+from loadmaster.report.stack_chart import draw_stack
 
 
 @cache
@@ -97,17 +99,12 @@ def test_the_page_has_a_row_for_every_operator_and_a_chart_for_a_stack() -> None
 
 
 def test_bands_that_are_alive_at_once_do_not_overlap_in_the_chart() -> None:
-    data = charts(render_page(banded()))
-    known = {model["id"]: model for model in models(data)}
-    stacks = cuts_of(banded()).stacks
-    drawn = [
-        f for f in objects(data["docs"]["plan"], "Figure") if attributes(attributes(f, known)["title"], known)["text"] == stacks[0].title
-    ]
-    assert len(drawn) == 1
-    source = attributes(attributes(attributes(drawn[0], known)["renderers"][0], known)["data_source"], known)["data"]
-    columns = dict(source["entries"])
+    stack = cuts_of(banded()).stacks[0]
+    plot, remark = draw_stack(stack, canvas(banded()))
+    assert remark == ""
+    columns = plot.renderers[0].data_source.data
     boxes = list(zip(*(columns[side] for side in ("left", "right", "top", "bottom")), strict=True))
-    assert len(boxes) == sum(len(operator.bands) for operator in stacks[0].operators)
+    assert len(boxes) == sum(len(operator.bands) for operator in stack.operators)
     for number, (left, right, top, bottom) in enumerate(boxes):
         for a, b, c, d in boxes[:number]:
             assert min(right, b) <= max(left, a) or min(bottom, d) <= max(top, c) + 1e-9
@@ -120,14 +117,12 @@ def test_pieces_of_one_operator_have_one_name_and_one_colour() -> None:
     assert {family(job) for job in plan.jobs} <= names
     assert not [name for name in names if re.search(r"\[\d+/\d+\]$", name)]
     data = charts(render_page(plan))
-    known = {model["id"]: model for model in models(data)}
     colours: dict[str, set[str]] = {}
     for model in models(data):
         if model["name"] == "ColumnDataSource":
             columns = dict(model["attributes"]["data"]["entries"])
             for operators, colour in zip(columns.get("operators", []), columns.get("colour", []), strict=False):
                 colours.setdefault(operators, set()).add(colour)
-    assert known
     assert len(colours) > 1
     assert all(len(used) == 1 for used in colours.values())
     cut = {", ".join(operator.jobs[0].operators) for operator in cuts_of(plan).operators}
