@@ -148,8 +148,8 @@ def plan(
         notes = [*_streaming_notes(chosen.workload, target), *contest.notes(), *(uncut(graphs, target) if cut == "auto" else ())]
         if bounds is not of_jobs:
             notes.append(
-                f"the jobs as they were cut take at least {format_seconds(seconds_of(of_jobs.makespan.picoseconds))}: "
-                f"{of_jobs.makespan.limit}"
+                "the lower bound holds however operators are cut; the jobs as they were cut take at least "
+                f"{format_seconds(seconds_of(of_jobs.makespan.picoseconds))}: {of_jobs.makespan.limit}"
             )
         return assemble(chosen.workload, chosen.table, target, chosen.energy.rates, chosen.goal, best, bounds, seed, notes)
 

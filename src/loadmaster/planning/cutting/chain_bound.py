@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats, Mask
+from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.planning.cutting.precedence import Precedence
 
 MOST_OPERATORS = 1000
@@ -79,9 +79,9 @@ def _between(after: Mask, before: Mask, demands: Demands) -> Floats:
     # An output that is not awaited by the end of its operator may leave later.
     inbound[:, -1] += sets @ demands.outbound
     means = [(sets * busy) @ before + main * inbound for busy, main in zip(demands.busy, demands.main, strict=True)]
-    return np.maximum.reduce(means)
+    return np.asarray(np.maximum.reduce(means), dtype=np.float64)
 
 
-def sums_by_operator(values: Floats, operator: Sequence[int], count: int) -> Floats:
+def sums_by_operator(values: Floats, operator: Sequence[int] | Ints, count: int) -> Floats:
     """Sums of what each job needs over the jobs of every operator."""
-    return np.bincount(np.asarray(operator, dtype=np.int64), weights=values, minlength=count)
+    return np.bincount(np.asarray(operator, dtype=np.int64), weights=values, minlength=count).astype(np.float64)
