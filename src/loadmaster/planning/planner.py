@@ -139,7 +139,8 @@ def plan(
             energy = EnergyModel(table, energy_rates(target))
             return WorkloadPlanner(workload, table, target, goal, energy, seed, samples, rounds, deadline, report, interrupts)
 
-        contest = _Contest(candidates(graphs, target, mini_batches, cut), planner, interrupts, deadline.part(_TIME_TO_JUDGE), report)
+        judging = deadline.part(_TIME_TO_JUDGE)
+        contest = _Contest(candidates(graphs, target, mini_batches, cut, judging.passed), planner, interrupts, judging, report)
         chosen, best = contest.best()
         report("bounding", 0.0)
         of_jobs = goal_bounds(chosen.workload, chosen.table, target, chosen.energy.rates, chosen.goal)
