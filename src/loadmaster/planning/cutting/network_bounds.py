@@ -77,7 +77,7 @@ def network_bounds(
     order = [group for own in groups for _ in range(mini_batches) for group in own for _ in range(group.cut.tiles)]
     table = _least_table(workload, target, order)
     operator = {job.name: n for job, n in zip(workload.jobs, number, strict=True)}
-    least = {job.name: seconds for job, seconds in zip(workload.jobs, _least_pieces(workload, target, order, table), strict=True)}
+    least = _least_pieces(workload, target, order, number, table)
     precedence = {
         info.name: Precedence.of(single, own, [group.form for group in described])
         for info, single, own, described in zip(workload.networks, singles, fused, groups, strict=True)
@@ -108,7 +108,7 @@ class _Chains:
     target: Target
     needs: Needs
     operator: dict[str, int]
-    least: dict[str, float]
+    least: dict[str, Floats]
 
     def longest(self, network: str, precedence: Precedence) -> int:
         """Picoseconds of the longest chain of the first mini-batch of a network; 0 if it has no jobs."""
@@ -122,8 +122,7 @@ class _Chains:
         weights = (main_only(needs), best_multipliers(needs.without_links()), best_multipliers(needs))
         busy = np.stack([sums_by_operator(needs.means(each)[rows], operator, count) for each in weights])
         main = np.array([each[len(target.cores)] / max(1, sum(each)) for each in weights])
-        least = np.full(count, np.inf)
-        np.minimum.at(least, operator, [self.least[self.jobs[number].name] * PICOSECONDS for number in rows])
+        least = self.least[network] * PICOSECONDS
         inbound, outbound = self._traffic(rows, operator, count)
         held = 0 if target.fast is None else target.fast.capacity
         return chain_bound(precedence, Demands(busy, main, inbound, outbound, least, held / target.main.read_bandwidth * PICOSECONDS))
@@ -146,7 +145,8 @@ class _Chains:
 
 
 def _fitting(tensor: TensorInstance, room: int) -> TensorInstance:
-    return replace(tensor, bytes=min(tensor.bytes, room)) if tensor.kind == "activation" and not tensor.is_output else tensor
+    fits = tensor.bytes <= room or tensor.kind != "activation" or tensor.is_output
+    return tensor if fits else replace(tensor, bytes=room)
 
 
 def _groups(single: Graph, fused: Sequence[FusedOp], target: Target) -> list[_Group]:
@@ -159,12 +159,19 @@ def _groups(single: Graph, fused: Sequence[FusedOp], target: Target) -> list[_Gr
     return found
 
 
-def _least_pieces(workload: Workload, target: Target, groups: Sequence[_Group], table: JobTable) -> Floats:
-    """Seconds that the shortest piece of every job takes at least on any core, shape (jobs,): of what divides, a single element."""
-    smallest = [_single_element(job, group.form) for job, group in zip(workload.jobs, groups, strict=True)]
-    divides = np.array([group.divides for group in groups], dtype=np.bool_)
-    seconds, _ = divisible_costs(smallest, target)
-    return np.asarray(np.where(divides, np.minimum(seconds, table.compute).min(axis=1), table.compute.min(axis=1)))
+def _least_pieces(
+    workload: Workload, target: Target, groups: Sequence[_Group], number: Sequence[int], table: JobTable
+) -> dict[str, Floats]:
+    """Seconds that the shortest piece of every operator of every network takes at least on any core: of what divides, one element."""
+    found = {}
+    for info in workload.networks:
+        mine = [j for j, job in enumerate(workload.jobs) if job.network == info.name and job.mini_batch == 0]
+        divides = np.array([groups[j].divides for j in mine], dtype=np.bool_)
+        seconds, _ = divisible_costs([_single_element(workload.jobs[j], groups[j].form) for j in mine], target)
+        least = np.where(divides[:, None], np.minimum(seconds, table.compute[mine]), table.compute[mine]).min(axis=1)
+        found[info.name] = np.full(1 + max(number[j] for j in mine), np.inf)
+        np.minimum.at(found[info.name], [number[j] for j in mine], least)
+    return found
 
 
 def _single_element(job: Job, form: Divisible | None) -> Job:
