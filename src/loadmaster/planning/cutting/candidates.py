@@ -15,7 +15,8 @@ import numpy as np
 from loadmaster.core.arrays import Floats
 from loadmaster.core.units import format_bytes
 from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.planning.cutting.stacks import Network, best_stacks, stacked
+from loadmaster.planning.cutting.banding import Network, stacked
+from loadmaster.planning.cutting.stacks import best_stacks
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
@@ -122,7 +123,7 @@ def _offers(networks: Sequence[_Network], target: Target) -> Iterator[tuple[str,
         stackable = [Network(without_updates(network.graph), network.fused, network.forms) for network in networks]
         for divisor in (1, 2, 4):
             room = target.fast.capacity // divisor
-            stacks = [best_stacks(network, room) for network in stackable]
+            stacks = [best_stacks(own, room, target, n.plain).stacks for own, n in zip(stackable, networks, strict=True)]
             if all(stack.bands == 1 for own in stacks for stack in own):
                 continue
             bands = f"into bands for {format_bytes(room)} of {target.fast.name}"
