@@ -17,6 +17,9 @@ from loadmaster.workloads.lowering.instantiate import Cut, Cuts
 from loadmaster.workloads.lowering.split import Split
 from loadmaster.workloads.window import whole
 
+_AHEAD = 16
+"""Steps before the first band, at most."""
+
 
 @dataclass(frozen=True)
 class Stack:
@@ -105,22 +108,34 @@ def _row_axis(shape: Sequence[int]) -> int:
     return 2 if len(shape) >= 4 else max(0, len(shape) - 2)
 
 
+def steps_of(bands: int) -> int:
+    """Bands and what goes before them: steps in which operators at the beginning of a stack get ahead of those at its end.
+
+    An operator needs a few rows more than what it makes; over a deep stack these add up. Without such steps the first band would make them
+    all at once, and need more room than any other.
+    """
+    return bands + min(bands // 4, _AHEAD)
+
+
 def ends_of(network: Network, number: int, last: int, bands: int, ends: Mapping[int, Ints]) -> Ints:
-    """Where the bands of an operator end: as far as the bands of its readers need, evenly where the stack ends."""
-    extent = network.extent(number)
-    wanted = np.zeros(bands, dtype=np.int64)
+    """Where the steps of an operator end, shape (steps,): as far as those of its readers need, evenly where the stack ends."""
+    extent, ahead = network.extent(number), steps_of(bands) - bands
+    wanted = np.zeros(ahead + bands, dtype=np.int64)
     for access in network.fused[number].writes:
         for reader in network.readers.get(access.tensor, ()):
             if number < reader < last:
                 wanted = np.maximum(wanted, network.edge(reader, access.tensor)[1][ends[reader]])
     if not wanted[-1]:
-        wanted = extent * np.arange(1, bands + 1) // bands
+        wanted[ahead:] = extent * np.arange(1, bands + 1) // bands
+    elif ahead:
+        pace = int(np.diff(wanted[ahead:-1]).max(initial=1))
+        wanted[:ahead] = np.maximum(wanted[:ahead], wanted[ahead] - pace * np.arange(ahead, 0, -1))
     wanted[-1] = extent
     return np.asarray(np.maximum.accumulate(wanted))
 
 
 def band_ends(network: Network, stack: Stack) -> dict[int, tuple[int, ...]]:
-    """Where the bands of every operator of a stack end. A band may be empty, where the one before has made all that is needed."""
+    """Where the steps of every operator of a stack end. A step may be empty, where the one before has made all that is needed."""
     ends: dict[int, Ints] = {}
     for number in range(stack.last - 1, stack.first - 1, -1):
         ends[number] = ends_of(network, number, stack.last, stack.bands, ends)
@@ -143,8 +158,8 @@ def stacked(network: Network, stacks: Sequence[Stack], plain: Sequence[Cut]) -> 
             filled = tuple(dict.fromkeys(end for end in ends if end))
             cuts[number] = Grid(form.shape, tuple(filled if d == axis else (extent,) for d, extent in enumerate(form.shape)))
             tiles[number] = [filled.index(end) if end > before else None for before, end in itertools.pairwise((0, *ends))]
-        for band in range(stack.bands):
-            order += [(number, tile) for number in numbers if (tile := tiles[number][band]) is not None]
+        for step in range(steps_of(stack.bands)):
+            order += [(number, tile) for number in numbers if (tile := tiles[number][step]) is not None]
     return Cuts(cuts, order)
 
 

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
-from loadmaster.planning.cutting.banding import Network, Stack, ends_of
+from loadmaster.planning.cutting.banding import Network, Stack, ends_of, steps_of
 from loadmaster.planning.cutting.refills import Refills
 from loadmaster.targets.hardware import Target
+from loadmaster.workloads.graph import TensorKind
 from loadmaster.workloads.lowering.instantiate import Cut
 
 LONGEST = 24
@@ -129,7 +130,9 @@ class StackCosts:
         network = model.network
         self._made = [access.tensor for number in range(first, last) for access in network.fused[number].writes]
         self._weights = sum(
-            {a.tensor: a.bytes for number in range(first, last) for a in network.fused[number].reads if network.is_weight(a.tensor)}.values()
+            {
+                a.tensor: a.bytes for number in range(first, last) for a in network.fused[number].reads if network.is_weight(a.tensor)
+            }.values()
         )
         self._banded: dict[int, _Banded | None] = {}
         self._numbers = [1] if first == last - 1 else []
@@ -211,7 +214,7 @@ class StackCosts:
 
 @dataclass(frozen=True)
 class _Banded:
-    """A stack in so many bands: what it streams, and what it holds during each band, in bytes.
+    """A stack in so many bands: what it streams, and what it holds during each step, in bytes.
 
     ``free`` is the room that is left beside what lies inside the stack; ``held`` what is left of each storage that the stack reads, ``made``
     what there is of each that it writes. Every weight has its size, and what crosses if it is streamed.
@@ -264,7 +267,8 @@ class _Lives:
         self._model, self._network, self._last, self._bands = model, model.network, last, bands
         self._first = last
         self._ends: dict[int, Ints] = {}
-        self._change = np.zeros(bands * LONGEST + 1, dtype=np.int64)
+        self._steps = steps_of(bands)
+        self._change = np.zeros(self._steps * LONGEST + 1, dtype=np.int64)
         self._streams: dict[str, float] = {}
         self._held: dict[str, Floats] = {}
         self._made: dict[str, Floats] = {}
@@ -279,7 +283,7 @@ class _Lives:
             self._add(self._first)
         if self._full:
             return None
-        inner = np.cumsum(self._change)[:-1].reshape(self._bands, LONGEST).max(axis=1)
+        inner = np.cumsum(self._change)[:-1].reshape(self._steps, LONGEST).max(axis=1)
         free = self._model.capacity - inner
         self._full = bool(free.min() < 0)
         if self._full:
@@ -312,8 +316,10 @@ class _Lives:
                 continue
             low, high = network.edge(number, access.tensor)
             rows = network.rows_of(access.tensor)
-            needed = high[ends[busy]] - low[starts[busy]]
-            self._streams[access.tensor] = self._streams.get(access.tensor, 0.0) + access.bytes * times * float(needed.sum()) / rows
+            needed = int((high[ends[busy]] - low[starts[busy]]).sum())
+            # An input comes in bands of its own, of which the next band of the reader takes its halo.
+            needed = min(needed, rows) if network.graph.tensors[access.tensor].kind is TensorKind.INPUT else needed
+            self._streams[access.tensor] = self._streams.get(access.tensor, 0.0) + access.bytes * times * needed / rows
             left = size * (1 - np.minimum.accumulate(low[starts][::-1])[::-1] / rows)
             self._held[access.tensor] = np.maximum(self._held.get(access.tensor, 0.0), left)
 
@@ -321,7 +327,7 @@ class _Lives:
         network, stops = self._network, self._ends[number]
         starts = np.concatenate([[0], stops[:-1]])
         shares = network.bytes_of(storage) * (stops - starts) // network.extent(number)
-        written = self._step(np.arange(self._bands), number)
+        written = self._step(np.arange(self._steps), number)
         read = written.copy()
         for reader in network.readers.get(storage, ()):
             low, high = network.edge(reader, storage)
