@@ -1,4 +1,4 @@
-"""U-Net and FSRCNN as ONNX graphs of shapes alone: their activations are large and their weights few, so that small memories need stacks."""
+"""U-Net and FSRCNN as ONNX graphs of shapes alone: activations are large and weights few, so that small memories need stacks."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ class _Banded:
     """A stack in so many bands: what it streams, and what it holds during each step, in bytes.
 
     ``free`` is the room that is left beside what lies inside the stack; ``held`` what is left of each storage that the stack reads, ``made``
-    what there is of each that it writes. Every weight has its size, and what crosses if it is streamed.
+    what there is of each that it writes. Every weight has its size, and what crosses if it is streamed; those that are worth most come first.
     """
 
     network: Network
@@ -237,10 +237,8 @@ class _Banded:
         """Bytes that are free during every band."""
         free = self.free
         for storage in before:
-            if storage in after or storage not in self.held:
-                free = free - self.network.bytes_of(storage)
-            else:
-                free = free - self.held[storage]
+            stays = storage in after or storage not in self.held
+            free = free - (self.network.bytes_of(storage) if stays else self.held[storage])
         for storage in after - before:
             free = free - self.made[storage]
         return float(free.min())
