@@ -10,8 +10,9 @@ Names are loaded on first use, so that importing the package costs nothing.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from loadmaster.core.packages import package
 
 if TYPE_CHECKING:
     from loadmaster.allocation.allocate import allocate as allocate
@@ -185,7 +186,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'loadmaster' has no attribute {name!r}")
     module, _, own_name = _HOMES[name].partition(":")
-    return getattr(import_module(module), own_name or name)
+    return getattr(package(module, f"loadmaster.{name}"), own_name or name)
 
 
 def __dir__() -> list[str]:
