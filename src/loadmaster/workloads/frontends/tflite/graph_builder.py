@@ -146,7 +146,7 @@ class _Walk:
 
     def _control_flow(self, operator: OperatorEntry, call: Call, name: str) -> Step:
         """An operator that runs subgraphs reads their weights, which are the same for all operators that run them."""
-        found = []
+        found: list[Value] = []
         for body in bodies_within(self._model, operator.bodies):
             self.subgraph_ops.update(inner.kind for inner in self._model.subgraphs[body].operators)
             found += self._weights_of(body)
@@ -182,7 +182,7 @@ def _plain_step(call: Call, name: str, work: Work, states: tuple[Value, ...] = (
 
 
 def _translated_step(call: Call, name: str, meaning: Meaning) -> Step:
-    operands = tuple(laid and laid.value for laid in meaning.operands)
+    operands = tuple(None if laid is None else laid.value for laid in meaning.operands)
     node = Node(name, meaning.kind, "", meaning.attributes, operands, (meaning.result.value, *call.outputs[1:]))
     work = _work(call, node)
     division = in_file_order(division_of(node, work), meaning.operands, meaning.result)

@@ -83,9 +83,13 @@ def _rule(*kinds: str) -> Callable[[_Rule], _Rule]:
     return register
 
 
+def _as_is_or_absent(value: Value | None) -> Laid | None:
+    return None if value is None else as_is(value)
+
+
 def _named(kind: str) -> _Rule:
     """An operator with the same operands in the same order."""
-    return lambda call: Meaning(kind, tuple(value and as_is(value) for value in call.inputs), as_is(call.result))
+    return lambda call: Meaning(kind, tuple(_as_is_or_absent(value) for value in call.inputs), as_is(call.result))
 
 
 _ALIKE = {
@@ -201,7 +205,7 @@ def _convolution(call: Call, order: tuple[int, ...], stride: tuple[int, ...], di
         "dilations": [call.option(field, 1) for field in dilation],
         "auto_pad": _padding(call),
     }
-    return Meaning("Conv", (channels_second(data), filters, bias and as_is(bias)), channels_second(call.result), attributes)
+    return Meaning("Conv", (channels_second(data), filters, _as_is_or_absent(bias)), channels_second(call.result), attributes)
 
 
 def _with_order(weight: Value, order: tuple[int, ...]) -> Laid:
@@ -232,14 +236,14 @@ def _deep_convolution(call: Call) -> Meaning:
 def _transposed_convolution(call: Call) -> Meaning:
     """Weights are (out, height, width, in); the first operand only says the shape."""
     weight, bias = _with_order(call.operand(1), (3, 0, 1, 2)), call.optional(3)
-    return Meaning("ConvTranspose", (channels_second(call.operand(2)), weight, bias and as_is(bias)), channels_second(call.result))
+    return Meaning("ConvTranspose", (channels_second(call.operand(2)), weight, _as_is_or_absent(bias)), channels_second(call.result))
 
 
 @_rule("CONV_3D_TRANSPOSE")
 def _deep_transposed_convolution(call: Call) -> Meaning:
     """Weights are (depth, height, width, out, in); the first operand only says the shape."""
     weight, bias = _with_order(call.operand(1), (4, 3, 0, 1, 2)), call.optional(3)
-    return Meaning("ConvTranspose", (channels_second(call.operand(2)), weight, bias and as_is(bias)), channels_second(call.result))
+    return Meaning("ConvTranspose", (channels_second(call.operand(2)), weight, _as_is_or_absent(bias)), channels_second(call.result))
 
 
 @_rule("FULLY_CONNECTED")
@@ -254,7 +258,7 @@ def _fully_connected(call: Call) -> Meaning:
     flat = len(data.shape) == 2 and data.shape[0] == rows and call.result.shape == (rows, weight.shape[0])
     operand = as_is(data) if flat else reshaped(data, (rows, weight.shape[1]))
     result = as_is(call.result) if flat else reshaped(call.result, (rows, weight.shape[0]))
-    return Meaning("Gemm", (operand, as_is(weight), bias and as_is(bias)), result, {"transB": 1})
+    return Meaning("Gemm", (operand, as_is(weight), _as_is_or_absent(bias)), result, {"transB": 1})
 
 
 @_rule("BATCH_MATMUL")

@@ -1,0 +1,130 @@
+"""How many bytes of scratch each operator asks for, measured with TFLM's interpreter.
+
+A copy of the model with one operator alone, all of whose tensors lie at address 0, has a head of the largest tensor and the operator's
+scratch buffers above it.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from loadmaster.core.errors import ModelError
+from loadmaster.integrations.tflite.flatbuffer_writer import (
+    Content,
+    Existing,
+    Field,
+    NewTable,
+    Number,
+    Numbers,
+    Tables,
+    Text,
+    write_before,
+)
+from loadmaster.integrations.tflite.interpreter import Measured, measure_each
+from loadmaster.integrations.tflite.lifetimes import Lifetimes, Span, arena_bytes, needs_room
+from loadmaster.integrations.tflite.planned_file import ONLINE, PLAN, plan_bytes
+from loadmaster.integrations.tflite.scratch import Scratch, ScratchBuffer
+from loadmaster.workloads.frontends.tflite.flatbuffer import Table
+from loadmaster.workloads.frontends.tflite.model import OperatorEntry, SubgraphEntry, TensorEntry, TfliteModel
+from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER
+
+_REFERENCES = (4, 5, 12)
+"""Fields of an operator that are kept by pointing to them: options, custom options, further options."""
+_NUMBERS = ((0, "I"), (3, "B"), (6, "b"), (11, "B"))
+"""Fields of an operator that are kept, with their types."""
+
+
+def probe(model: TfliteModel, found: Lifetimes) -> Scratch:
+    """Measure the scratch of every operator that is run; those that run subgraphs ask for none.
+
+    O(operators) loads of the interpreter, each of one operator.
+
+    Raises
+    ------
+    ModelError
+        If the interpreter does not know an operator.
+    """
+    spans: dict[tuple[int, int], list[Span]] = {}
+    for visit in found.visits:
+        spans.setdefault((visit.subgraph, visit.operator), []).append(visit.span)
+    operators = [key for key in spans if not model.subgraphs[key[0]].operators[key[1]].bodies]
+    entries = [(model.subgraphs[subgraph], model.subgraphs[subgraph].operators[index]) for subgraph, index in operators]
+    tops = [_largest(subgraph, operator) for subgraph, operator in entries]
+    fronts = [_front(model, subgraph, operator) for subgraph, operator in entries]
+    buffers = []
+    answers = measure_each(model.root.file.data, fronts, max(tops, default=0))
+    for key, (_, operator), top, answer in zip(operators, entries, tops, answers, strict=True):
+        name = f"operator {key[1]} of subgraph {key[0]} ({operator.kind})"
+        if not isinstance(answer, Measured):
+            raise ModelError(
+                f"{name}: TFLM's interpreter cannot load it, so that its scratch is not known ({answer}): "
+                "give the log of a target's build with --scratch FILE, or plan without with --scratch none"
+            )
+        if answer.head > top:
+            buffers.append(ScratchBuffer(f"scratch of {name}", answer.head - top, tuple(spans[key])))
+    return Scratch(tuple(buffers), "probed")
+
+
+def _operands(operator: OperatorEntry) -> list[int]:
+    """Tensors of an operator, each once."""
+    named = (*operator.inputs, *operator.outputs, *operator.intermediates)
+    return list(dict.fromkeys(tensor for tensor in named if tensor >= 0))
+
+
+def _largest(subgraph: SubgraphEntry, operator: OperatorEntry) -> int:
+    planned = (subgraph.tensors[index] for index in _operands(operator))
+    return max((arena_bytes(tensor) for tensor in planned if needs_room(tensor)), default=0)
+
+
+def _front(model: TfliteModel, subgraph: SubgraphEntry, operator: OperatorEntry) -> bytes:
+    """Tables of a model with one operator, to stand before the file that they point into."""
+    root = model.root
+    used = _operands(operator)
+    place = {tensor: position for position, tensor in enumerate(used)} | {-1: -1}
+    tensors = [subgraph.tensors[index] for index in used]
+    given = dict.fromkeys(place[index] for index in operator.inputs if index >= 0 and needs_room(subgraph.tensors[index]))
+    main = NewTable(
+        {
+            0: Tables([Existing(tensor.position) for tensor in tensors]),
+            1: Numbers("i", tuple(given)),
+            2: Numbers("i", tuple(place[index] for index in operator.outputs)),
+            3: Tables([_operator(root, operator, place)]),
+        }
+    )
+    buffers, number = _buffers(root, tensors)
+    offsets = [0 if needs_room(tensor) else ONLINE for tensor in tensors]
+    note = NewTable({0: Text(PLAN), 1: Number("I", number)})
+    codes = root.at(1)
+    fields: dict[int, Field] = {
+        0: Number("I", root.number(0, "I")),
+        2: Tables([main]),
+        4: Tables([*buffers, NewTable({0: Content(plan_bytes(offsets))})]),
+        6: Tables([note]),
+    }
+    if codes is not None:
+        fields[1] = Existing(root.file.follow(codes))
+    return write_before(b"", NewTable(fields), IDENTIFIER)
+
+
+def _buffers(root: Table, tensors: list[TensorEntry]) -> tuple[list[Existing], int]:
+    """Buffers under their numbers, those that no tensor uses replaced by an empty one, so that loading is quick; and how many."""
+    tables = [table.position for table in root.tables(4)]
+    used = {Table(root.file, tensor.position).number(2, "I") for tensor in tensors}
+    kept = [Existing(position if number in used else tables[0]) for number, position in enumerate(tables)]
+    return kept, len(kept)
+
+
+def _operator(root: Table, operator: OperatorEntry, place: dict[int, int]) -> NewTable:
+    """The operator with its tensors renumbered."""
+    table = Table(root.file, operator.position)
+    fields: dict[int, Field] = {field: Number(code, table.number(field, code)) for field, code in _NUMBERS if table.at(field) is not None}
+    for field, operands in ((1, operator.inputs), (2, operator.outputs), (8, operator.intermediates)):
+        fields[field] = Numbers("i", tuple(place[index] for index in operands))
+    for field in _REFERENCES:
+        if (at := table.at(field)) is not None:
+            fields[field] = Existing(table.file.follow(at))
+    if (at := table.at(7)) is not None:
+        start = table.file.follow(at)
+        count = table.file.vector(start, 1)[1]
+        fields[7] = Numbers("b", struct.unpack_from(f"<{count}b", table.file.data, start + 4))
+    return NewTable(fields)
