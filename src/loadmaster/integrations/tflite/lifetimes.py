@@ -7,7 +7,6 @@ walked in its place. A tensor is there from the scope that makes it to the last 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from loadmaster.core.errors import ModelError
@@ -31,6 +30,8 @@ _ELEMENT_BYTES = {
     "complex128": 16,
 }
 """As TFLM counts them: four bits take a byte."""
+_HANDLE = "VAR_HANDLE"
+"""Its kernel keeps its result, the handle of a variable, beside the plan."""
 
 Span = tuple[int, int]
 """First and last scope, both included."""
@@ -89,9 +90,10 @@ def lifetimes(model: TfliteModel) -> Lifetimes:
     found: list[ArenaTensor] = []
     number = 0
     for index, subgraph in enumerate(model.subgraphs):
+        handles = {output for operator in subgraph.operators if operator.kind == _HANDLE for output in operator.outputs}
         for position, tensor in enumerate(subgraph.tensors):
             spans = tuple((first, last) for first, last in walk.lives[index][position].spans) or ((NEVER, NEVER),)
-            if needs_room(tensor):
+            if needs_room(tensor) and position not in handles:
                 name = tensor.name or f"tensor {position}"
                 found.append(ArenaTensor(number, name if index == 0 else f"{name} of subgraph {index}", arena_bytes(tensor), spans))
             number += 1
@@ -169,8 +171,3 @@ class _Walk:
         if not life.spans:
             life.spans.append([NEVER, NEVER])
         life.spans[-1][1] = self._scope
-
-
-def kinds_of(model: TfliteModel, visits: Sequence[Visit]) -> list[str]:
-    """The kind of operator of each visit."""
-    return [model.subgraphs[visit.subgraph].operators[visit.operator].kind for visit in visits]

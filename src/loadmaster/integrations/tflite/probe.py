@@ -7,6 +7,8 @@ scratch buffers above it.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from loadmaster.core.errors import ModelError
 from loadmaster.integrations.tflite.flatbuffer_writer import (
@@ -34,34 +36,55 @@ _NUMBERS = ((0, "I"), (3, "B"), (6, "b"), (11, "B"))
 """Fields of an operator that are kept, with their types."""
 
 
-def probe(model: TfliteModel, found: Lifetimes) -> Scratch:
-    """Measure the scratch of every operator that is run; those that run subgraphs ask for none.
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A copy of a model with one operator: tables that stand before the model's file, and the head that it has without scratch."""
 
-    O(operators) loads of the interpreter, each of one operator.
+    name: str
+    front: bytes
+    head: int
+    spans: tuple[Span, ...]
+
+
+def probe(model: TfliteModel, found: Lifetimes) -> Scratch:
+    """Measure the scratch of every operator that is run, in as many loads of the interpreter.
 
     Raises
     ------
     ModelError
         If the interpreter does not know an operator.
     """
+    tried = trials(model, found)
+    answers = measure_each(model.root.file.data, [trial.front for trial in tried], max((trial.head for trial in tried), default=0))
+    return scratch_of(tried, answers)
+
+
+def trials(model: TfliteModel, found: Lifetimes) -> list[Trial]:
+    """A copy for each operator that is run; those that run subgraphs ask for no scratch."""
     spans: dict[tuple[int, int], list[Span]] = {}
     for visit in found.visits:
         spans.setdefault((visit.subgraph, visit.operator), []).append(visit.span)
-    operators = [key for key in spans if not model.subgraphs[key[0]].operators[key[1]].bodies]
-    entries = [(model.subgraphs[subgraph], model.subgraphs[subgraph].operators[index]) for subgraph, index in operators]
-    tops = [_largest(subgraph, operator) for subgraph, operator in entries]
-    fronts = [_front(model, subgraph, operator) for subgraph, operator in entries]
+    made = []
+    for (number, index), runs in spans.items():
+        subgraph = model.subgraphs[number]
+        operator = subgraph.operators[index]
+        if not operator.bodies:
+            name = f"operator {index} of subgraph {number} ({operator.kind})"
+            made.append(Trial(name, _front(model, subgraph, operator), _largest(subgraph, operator), tuple(runs)))
+    return made
+
+
+def scratch_of(tried: Sequence[Trial], answers: Sequence[Measured | str]) -> Scratch:
+    """What trials say, by the answers to them: whatever the head has beyond the largest tensor."""
     buffers = []
-    answers = measure_each(model.root.file.data, fronts, max(tops, default=0))
-    for key, (_, operator), top, answer in zip(operators, entries, tops, answers, strict=True):
-        name = f"operator {key[1]} of subgraph {key[0]} ({operator.kind})"
+    for trial, answer in zip(tried, answers, strict=True):
         if not isinstance(answer, Measured):
             raise ModelError(
-                f"{name}: TFLM's interpreter cannot load it, so that its scratch is not known ({answer}): "
+                f"{trial.name}: TFLM's interpreter cannot load it, so that its scratch is not known ({answer}): "
                 "give the log of a target's build with --scratch FILE, or plan without with --scratch none"
             )
-        if answer.head > top:
-            buffers.append(ScratchBuffer(f"scratch of {name}", answer.head - top, tuple(spans[key])))
+        if answer.head > trial.head:
+            buffers.append(ScratchBuffer(f"scratch of {trial.name}", answer.head - trial.head, trial.spans))
     return Scratch(tuple(buffers), "probed")
 
 
