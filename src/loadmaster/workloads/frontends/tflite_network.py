@@ -1,4 +1,4 @@
-"""`.tflite` files."""
+"""`.tflite` files, as the converters of TensorFlow Lite write them."""
 
 from __future__ import annotations
 
