@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from loadmaster.core.errors import LoadmasterError
+from loadmaster.core.packages import missing
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,7 +38,8 @@ def instead(name: str, known: Iterable[str], otherwise: str = "") -> str:
 def takes(error: type[LoadmasterError], **kinds: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Have a function refuse, with ``error``, arguments that are not of the types given here by name.
 
-    None is taken wherever it is the default. No truth value counts as a number.
+    None is taken wherever it is the default. No truth value counts as a number. A package that the
+    function needs and that is not installed is an error that says how to install it.
     """
 
     def checked(function: Callable[P, R]) -> Callable[P, R]:
@@ -50,7 +52,10 @@ def takes(error: type[LoadmasterError], **kinds: Any) -> Callable[[Callable[P, R
             for name, value in (*zip(names, args, strict=False), *kwargs.items()):
                 if name in kinds and not (value is None and name in optional):
                     require_type(value, kinds[name], f"{function.__name__}: {name}", error)
-            return function(*args, **kwargs)
+            try:
+                return function(*args, **kwargs)
+            except ModuleNotFoundError as absent:
+                raise missing(absent, f"loadmaster.{function.__name__}") from absent
 
         return call
 

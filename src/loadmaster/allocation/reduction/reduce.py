@@ -14,6 +14,7 @@ from loadmaster.allocation.problem import FREE, NO_GAPS, Gaps, Problem
 from loadmaster.allocation.reduction.cliques import on_one_clock
 from loadmaster.allocation.rules import check_pins, common_residue, gaps_from
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
+from loadmaster.core.rows import distinct_rows
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ def _highest_base(addresses: Ints, lifts: Ints) -> int:
 
 def _distinct(pairs: Ints) -> Ints:
     """Pairs of two, each once."""
-    return np.unique(np.sort(pairs[pairs[:, 0] != pairs[:, 1]], axis=1), axis=0).reshape(-1, 2)
+    return distinct_rows(np.sort(pairs[pairs[:, 0] != pairs[:, 1]], axis=1).reshape(-1, 2))[0]
 
 
 def _distinct_in_place(rows: Ints) -> Ints:

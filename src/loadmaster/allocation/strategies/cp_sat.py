@@ -10,6 +10,7 @@ from loadmaster.allocation.gap_placer import place
 from loadmaster.allocation.search_state import Search, Strategy
 from loadmaster.allocation.strategies.greedy import orders
 from loadmaster.core.errors import AllocationError
+from loadmaster.core.packages import package
 
 _WORK = 60.0
 """Units of CP-SAT's own deterministic time, roughly seconds: the default budget."""
@@ -19,7 +20,7 @@ _ADDRESS_LIMIT = 2**50
 
 def run(search: Search) -> None:
     """Build the model, start from greedy, and solve."""
-    solver_library = _library()
+    solver_library: Any = package("ortools.sat.python.cp_model", "strategy 'cp-sat'")
     search.offer(place(search.problem, next(orders(search.problem))))
     if search.done:
         return
@@ -40,14 +41,6 @@ def run(search: Search) -> None:
         search.floor = search.capacity + 1
     elif search.capacity is None and status in (solver_library.OPTIMAL, solver_library.INFEASIBLE):
         search.floor = search.peak or 0
-
-
-def _library() -> Any:
-    try:
-        from ortools.sat.python import cp_model
-    except ImportError:
-        raise AllocationError("strategy 'cp-sat' needs OR-Tools: pip install 'loadmaster[rivals]', or use another strategy") from None
-    return cp_model
 
 
 def _model(library: Any, search: Search) -> tuple[Any, list[Any]]:
