@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
@@ -22,7 +23,6 @@ from loadmaster.planning.decisions import Score, Solution
 from loadmaster.planning.goal import Goal, goal_of
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import ROUNDS
-from loadmaster.planning.scheduling.goal_bounds import goal_bounds
 from loadmaster.planning.workload_planner import SAMPLES, WorkloadPlanner
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
@@ -34,6 +34,8 @@ CUTS = ("auto", "none")
 _MOST_OPERATORS = 1_000_000
 _MOST_JUDGED = 10_000
 """Pieces in all the ways to cut that are judged: what exceeds it is not tried, so that planning large workloads takes bounded work."""
+_AFTER_SEARCH = 3.0
+"""Times that lowering and costing jobs takes: what is kept of a time limit for bounds and for writing the plan down."""
 _TIME_TO_JUDGE = 0.3
 """Share of a time limit after which no further way to cut is judged."""
 
@@ -132,27 +134,32 @@ def plan(
             return goal_of(workload, objective, network, deadlines or {}, periods or {})
 
         def planner(candidate: Candidate) -> WorkloadPlanner:
+            begun = time.monotonic()
             workload = lower(graphs, target, mini_batches=mini_batches, cuts=candidate.cuts)
             goal = goal_for(workload)
             report("costing", 0.0)
             table = job_table(workload, target)
             energy = EnergyModel(table, energy_rates(target))
-            return WorkloadPlanner(workload, table, target, goal, energy, seed, samples, rounds, deadline, report, interrupts)
+            # Bounds and the records of the plan take about as long again, several times.
+            search = deadline.before(_AFTER_SEARCH * (time.monotonic() - begun))
+            return WorkloadPlanner(workload, table, target, goal, energy, seed, samples, rounds, search, report, interrupts)
 
         judging = deadline.part(_TIME_TO_JUDGE)
         contest = _Contest(candidates(graphs, target, mini_batches, cut, judging.passed), planner, interrupts, judging, report)
         chosen, best = contest.best()
         report("bounding", 0.0)
-        of_jobs = goal_bounds(chosen.workload, chosen.table, target, chosen.energy.rates, chosen.goal)
-        bounds = network_bounds(graphs, target, mini_batches, goal_for, chosen.energy.rates) or of_jobs
+        bounds = network_bounds(graphs, target, mini_batches, goal_for, chosen.energy.rates)
+        of_jobs = None if bounds is not None and deadline.passed() else chosen.bounds()
         report("assembling", 0.0)
         notes = [*_streaming_notes(chosen.workload, target), *contest.notes(), *(uncut(graphs, target) if cut == "auto" else ())]
-        if bounds is not of_jobs:
+        if bounds is not None and of_jobs is not None:
             notes.append(
                 "the lower bound holds however operators are cut; the jobs as they were cut take at least "
                 f"{format_seconds(seconds_of(of_jobs.makespan.picoseconds))}: {of_jobs.makespan.limit}"
             )
-        return assemble(chosen.workload, chosen.table, target, chosen.energy.rates, chosen.goal, best, bounds, seed, notes)
+        return assemble(
+            chosen.workload, chosen.table, target, chosen.energy.rates, chosen.goal, best, bounds or chosen.bounds(), seed, notes
+        )
 
 
 @dataclass(frozen=True)
@@ -248,7 +255,7 @@ class _Contest:
     def _cannot_win(self, entry: _Entry, best: Score) -> bool:
         """Whether even the bound of an entry's jobs is no better than a plan that is late nowhere."""
         planner = entry.planner
-        bounds = goal_bounds(planner.workload, planner.table, planner.target, planner.energy.rates, planner.goal)
+        bounds = planner.bounds()
         return best[0] == 0 and bounds.objective(planner.goal.objective, planner.goal.latency_network) >= best[1]
 
 
