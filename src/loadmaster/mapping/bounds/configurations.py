@@ -19,6 +19,7 @@ import numpy as np
 from loadmaster import _native
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.deadline import NO_DEADLINE, Deadline
+from loadmaster.core.packages import package
 from loadmaster.core.rows import distinct_rows
 from loadmaster.mapping.group import Group, Queues
 from loadmaster.mapping.timeline import timeline
@@ -71,7 +72,7 @@ class _Program:
     """The master program: a row per kind of job, a column per configuration; times are relative to ``makespan``."""
 
     def __init__(self, group: Group, makespan: float) -> None:
-        import highspy
+        highspy = package("highspy", "the bound of a mapping")
 
         rows = np.hstack([np.where(group.allowed, group.latency, np.inf), np.where(group.allowed, group.demand, 0.0)])
         _, columns, _ = distinct_rows(rows.reshape(2 * group.jobs, group.cores).T)

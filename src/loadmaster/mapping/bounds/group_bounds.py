@@ -19,6 +19,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.deadline import NO_DEADLINE, Deadline
+from loadmaster.core.packages import package
 from loadmaster.core.rows import distinct_rows
 from loadmaster.mapping.bounds.configurations import configuration_bound
 from loadmaster.mapping.group import Group, Queues
@@ -158,7 +159,7 @@ class _Program:
 
         Each assignment of jobs to cores is a cut. Returns the best bound and the cost of every job on every core behind it.
         """
-        import highspy
+        highspy = package("highspy", "the bound of a mapping")
 
         classes = [np.array([core]) for core in sorted(set(fixed))] + self._fresh(fixed)
         columns = np.array([members[0] for members in classes])

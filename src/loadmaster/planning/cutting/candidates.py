@@ -15,7 +15,8 @@ import numpy as np
 from loadmaster.core.arrays import Floats
 from loadmaster.core.units import format_bytes
 from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.planning.cutting.stacks import Network, best_stacks, stacked
+from loadmaster.planning.cutting.banding import Network, stacked
+from loadmaster.planning.cutting.stacks import best_stacks
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
@@ -126,7 +127,7 @@ def _offers(networks: Sequence[_Network], target: Target, late: Callable[[], boo
         stackable = [Network(without_updates(network.graph), network.fused, network.forms) for network in networks]
         for divisor in (1, 2, 4):
             room = target.fast.capacity // divisor
-            stacks = [best_stacks(network, room) for network in stackable if not late()]
+            stacks = [best_stacks(own, room, target, n.plain).stacks for own, n in zip(stackable, networks, strict=True) if not late()]
             if late():
                 return
             if all(stack.bands == 1 for own in stacks for stack in own):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints, Mask
+from loadmaster.core.packages import package
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.job_table import JobTable
 from loadmaster.cost.job_times import link_seconds, whole_picoseconds
@@ -253,7 +254,7 @@ def best_multipliers(needs: Needs) -> list[int]:
 
     Cores with equal columns share a multiplier, so that the program has a handful of variables however many jobs there are.
     """
-    import highspy
+    highspy = package("highspy", "the bound of a plan")
 
     cores = needs.core.shape[1]
     kinds = [int(np.flatnonzero((needs.core == needs.core[:, [c]]).all(axis=0))[0]) for c in range(cores)]
