@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 
@@ -21,6 +22,7 @@ from loadmaster.planning.cutting.candidates import Candidate, candidates, uncut
 from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.decisions import Score, Solution
 from loadmaster.planning.goal import Goal, goal_of
+from loadmaster.planning.inherit import inherited, require_smaller
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import ROUNDS
 from loadmaster.planning.workload_planner import SAMPLES, WorkloadPlanner
@@ -54,6 +56,7 @@ _TIME_TO_JUDGE = 0.3
     time_limit=Real,
     seed=Integral,
     cut=str,
+    smaller=Target,
 )
 def plan(
     graphs: Sequence[Graph],
@@ -69,6 +72,7 @@ def plan(
     deadlines: Mapping[str, float] | None = None,
     periods: Mapping[str, float] | None = None,
     cut: str = "auto",
+    smaller: Target | None = None,
     progress: Progress | None = None,
 ) -> Plan:
     """Plan networks together on a target.
@@ -112,6 +116,9 @@ def plan(
         deadline later. Without a period all mini-batches are there from the start; without a deadline they are never late.
     cut : str
         ``auto``, or ``none``: operators stay whole, but for those that exceed the fast memory.
+    smaller : Target, optional
+        A machine of which the target has more: memory, bandwidth, cores or clock. The networks are planned for it too, and its plan is
+        taken if it is the better one here, so that the plan is not slower than the one for the smaller machine.
     progress : callable, optional
         Called with the stage and the share of it that is done.
 
@@ -121,9 +128,11 @@ def plan(
         If main memory cannot hold the networks, or no plan was found with which it can: with the bytes that the plan of least need takes,
         and those that every plan takes. If a machine that must copy operands cannot hold those of one job.
     PlanError
-        If an argument is out of range, or a network is not known.
+        If an argument is out of range, a network is not known, or ``smaller`` is not.
     """
     _check_arguments(graphs, target, mini_batches, seed, rounds)
+    if smaller is not None:
+        require_smaller(smaller, target)
     require_known("cut", cut, CUTS, PlanError)
     deadline = Deadline.within(time_limit)
     with deferred_interrupts() as interrupts:
@@ -133,20 +142,27 @@ def plan(
         def goal_for(workload: Workload) -> Goal:
             return goal_of(workload, objective, network, deadlines or {}, periods or {})
 
-        def planner(candidate: Candidate) -> WorkloadPlanner:
+        def planner(candidate: Candidate, machine: Target = target) -> WorkloadPlanner:
             begun = time.monotonic()
-            workload = lower(graphs, target, mini_batches=mini_batches, cuts=candidate.cuts)
+            workload = lower(graphs, machine, mini_batches=mini_batches, cuts=candidate.cuts)
             goal = goal_for(workload)
             report("costing", 0.0)
-            table = job_table(workload, target)
-            energy = EnergyModel(table, energy_rates(target))
+            table = job_table(workload, machine)
+            energy = EnergyModel(table, energy_rates(machine))
             # Bounds and the records of the plan take about as long again, several times.
             search = deadline.before(_AFTER_SEARCH * (time.monotonic() - begun))
-            return WorkloadPlanner(workload, table, target, goal, energy, seed, samples, rounds, search, report, interrupts)
+            return WorkloadPlanner(workload, table, machine, goal, energy, seed, samples, rounds, search, report, interrupts)
 
-        judging = deadline.part(_TIME_TO_JUDGE)
-        contest = _Contest(candidates(graphs, target, mini_batches, cut, judging.passed), planner, interrupts, judging, report)
+        def contest_on(machine: Target) -> _Contest:
+            judging = deadline.part(_TIME_TO_JUDGE)
+            offered = candidates(graphs, machine, mini_batches, cut, judging.passed)
+            return _Contest(offered, lambda candidate: planner(candidate, machine), interrupts, judging, report)
+
+        contest = contest_on(target)
         chosen, best = contest.best()
+        with suppress(CapacityError):
+            if smaller is not None:
+                chosen, best = contest.compared(chosen, best, *inherited(*contest_on(smaller).best(), target))
         report("bounding", 0.0)
         bounds = network_bounds(graphs, target, mini_batches, goal_for, chosen.energy.rates)
         of_jobs = None if bounds is not None and deadline.passed() else chosen.bounds()
@@ -215,6 +231,15 @@ class _Contest:
                 "this is the best plan so far"
             )
         return chosen.planner, solution
+
+    def compared(
+        self, planner: WorkloadPlanner, solution: Solution, other: WorkloadPlanner, theirs: Solution
+    ) -> tuple[WorkloadPlanner, Solution]:
+        """The better of the best plan and one that was made for a smaller machine."""
+        if planner.score_of(solution) <= other.score_of(theirs):
+            return planner, solution
+        self._notes = ["this is the plan for a smaller machine, timed on this one: none was found that is better"]
+        return other, theirs
 
     def notes(self) -> list[str]:
         """What a reader of the plan should know about how it came to be."""

@@ -349,6 +349,19 @@ class WorkloadPlanner:
         packed = tuple(_retimed(part, timeline) for part in packed)
         return Solution(candidate.schedule, candidate.placement, timeline, packed, after)
 
+    def timed(self, solution: Solution) -> Solution:
+        """What was decided for a smaller machine, timed on this one: as early as the order allows, or if that is slower, in its rhythm."""
+        schedule, placement, after = solution.schedule, solution.placement, solution.after
+        timeline = self._replay(schedule, placement, after)
+        held = as_timed(after, solution.timeline)
+        as_found = self._replay(schedule, placement, held)
+        if self._score(schedule, placement, as_found) < self._score(schedule, placement, timeline):
+            after, timeline = held, as_found
+        packed = [_retimed(part, timeline) for part in solution.packed]
+        nothing = Packed((), [], [], [], [], 0)
+        packed += [nothing] * (len(self.target.memories) - len(packed))
+        return Solution(schedule, placement, timeline, tuple(packed), after)
+
     def _staged(self) -> Solution:
         """Bring every operand to the fast memory; fill less of it, then wait for copies back, if it cannot be packed."""
         assert self.target.fast is not None
