@@ -8,6 +8,8 @@ from loadmaster.workloads.lowering.fuse import FusedOp
 
 _MOST_TILES = 256
 """Tiles of one operator, at most."""
+_MOST_READ = 8
+"""Times the fast memory's bytes that all tiles may read of what they share, at most, for more than two to fit at once."""
 _SIDE_BY_SIDE = (4, 2, 1)
 """Numbers of tiles that should fit at once, tried in this order, so that one is fetched while others are computed."""
 
@@ -38,6 +40,12 @@ class Split:
         (first, last), (begin, end) = self.range(tile), other.range(part)
         return max(0, min(last, end) - max(first, begin))
 
+    def parts_met(self, tile: int, other: Split) -> range:
+        """Parts of another split of the same channels that share some with a tile."""
+        first, last = self.range(tile)
+        # Part p begins at floor(channels p / tiles): the last that begins at or before a channel is found without looking at all.
+        return range(((first + 1) * other.tiles - 1) // self.channels, (last * other.tiles - 1) // self.channels + 1)
+
 
 WHOLE = Split(1, 1)
 
@@ -60,7 +68,8 @@ def choose_split(fused: FusedOp, capacity: int) -> Split:
         return WHOLE
     for at_once in _SIDE_BY_SIDE:
         room = (capacity - whole) // at_once
-        for tiles in range(-(-shared // max(1, room)), min(nest.k, _MOST_TILES) + 1):
+        most = _MOST_TILES if at_once <= 2 else min(_MOST_TILES, _MOST_READ * capacity // max(1, whole))
+        for tiles in range(-(-shared // max(1, room)), min(nest.k, most) + 1):
             if shared * -(-nest.k // tiles) // nest.k <= room:
                 return Split(nest.k, tiles)
     return WHOLE
