@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from loadmaster.planning.sweep.design_space import parse_axes as parse_axes
     from loadmaster.planning.sweep.sweep import sweep as sweep
     from loadmaster.planning.verify.plan import verify as verify
+    from loadmaster.planning.verify_against import verify_against as verify_against
     from loadmaster.report.strategies import strategies as strategies
     from loadmaster.targets.hardware import Target as Target
     from loadmaster.targets.load import target as target
@@ -117,6 +118,7 @@ _HOMES = {
     "sweep": "loadmaster.planning.sweep.sweep",
     "target": "loadmaster.targets.load",
     "verify": "loadmaster.planning.verify.plan",
+    "verify_against": "loadmaster.planning.verify_against",
     "verify_banks": "loadmaster.allocation.memories.verify",
     "verify_buffers": "loadmaster.allocation.verify",
     "verify_placement": "loadmaster.placement.verify",
@@ -173,6 +175,7 @@ __all__ = [
     "sweep",
     "target",
     "verify",
+    "verify_against",
     "verify_banks",
     "verify_buffers",
     "verify_placement",

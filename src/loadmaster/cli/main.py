@@ -12,6 +12,7 @@ import typer
 
 from loadmaster import __version__
 from loadmaster.cli.commands.allocate import allocate_command
+from loadmaster.cli.commands.export.group import app as export_group
 from loadmaster.cli.commands.inspect import inspect_command
 from loadmaster.cli.commands.map import map_command
 from loadmaster.cli.commands.place import place_command
@@ -57,6 +58,7 @@ app.command("profile")(profile_command)
 app.command("verify")(verify_command)
 app.command("targets")(targets_command)
 app.command("inspect")(inspect_command)
+app.add_typer(export_group, name="export")
 
 # What typer raises for a command line that it cannot parse; it exports the subclass only.
 _UsageError: Any = typer.BadParameter.__mro__[1]

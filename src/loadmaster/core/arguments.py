@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from functools import wraps
 from inspect import signature
 from numbers import Integral, Real
+from operator import index
 from os import PathLike
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -66,6 +67,16 @@ def require_type(value: object, kinds: Any, what: str, error: type[LoadmasterErr
     wanted = kinds if isinstance(kinds, tuple) else (kinds,)
     if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted and object not in wanted):
         raise error(f"{what} is {_shown(value)}: give {' or '.join(dict.fromkeys(map(_title, wanted)))}")
+
+
+def as_whole(value: object) -> int | None:
+    """A whole number of any type, such as NumPy's or SymPy's, as a Python one; None for anything else, truth values included."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
 
 
 def _title(kind: Any) -> str:
