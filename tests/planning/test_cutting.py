@@ -20,9 +20,10 @@ from loadmaster.core.progress import no_progress
 from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyModel
+from loadmaster.planning.cutting.banding import Network, stacked
 from loadmaster.planning.cutting.candidates import candidates
 from loadmaster.planning.cutting.network_bounds import network_bounds
-from loadmaster.planning.cutting.stacks import Network, best_stacks, stacked
+from loadmaster.planning.cutting.stacks import best_stacks
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.targets.hardware import Style, Target
@@ -123,7 +124,8 @@ def test_stacks_of_bands_make_every_row_once() -> None:
     single = without_updates(graph)
     fused = fuse(single)
     network = Network(single, fused, [divisible(single, group) for group in fused])
-    cuts = stacked(network, best_stacks(network, 3_000), [WHOLE] * len(fused))
+    plain = [WHOLE] * len(fused)
+    cuts = stacked(network, best_stacks(network, 3_000, machine(), plain).stacks, plain)
     assert any(cut.tiles > 1 for cut in cuts.cuts)
     assert sorted(cuts.steps) == [(group, tile) for group, cut in enumerate(cuts.cuts) for tile in range(cut.tiles)]
     workload = lower([graph], machine(), cuts=[cuts])

@@ -23,6 +23,7 @@ from loadmaster.cli.commands.targets import targets_command
 from loadmaster.cli.commands.verify import verify_command
 from loadmaster.cli.streams import ClosedPipe, check_streams
 from loadmaster.core.errors import LoadmasterError, OutputError
+from loadmaster.core.packages import missing
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -80,6 +81,11 @@ def main() -> NoReturn:
         code = 128 + signal.SIGPIPE
     except LoadmasterError as error:
         code = _refuse(str(error))
+    except ModuleNotFoundError as error:
+        needed = missing(error, "this command")
+        if needed is error:
+            raise
+        code = _refuse(str(needed))
     except _UsageError as error:
         code = _refuse(f"{error.format_message()} (see --help)")
     except KeyboardInterrupt:

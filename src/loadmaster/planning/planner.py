@@ -139,7 +139,8 @@ def plan(
             energy = EnergyModel(table, energy_rates(target))
             return WorkloadPlanner(workload, table, target, goal, energy, seed, samples, rounds, deadline, report, interrupts)
 
-        contest = _Contest(candidates(graphs, target, mini_batches, cut), planner, interrupts, deadline.part(_TIME_TO_JUDGE), report)
+        judging = deadline.part(_TIME_TO_JUDGE)
+        contest = _Contest(candidates(graphs, target, mini_batches, cut, judging.passed), planner, interrupts, judging, report)
         chosen, best = contest.best()
         report("bounding", 0.0)
         of_jobs = goal_bounds(chosen.workload, chosen.table, target, chosen.energy.rates, chosen.goal)
@@ -148,8 +149,8 @@ def plan(
         notes = [*_streaming_notes(chosen.workload, target), *contest.notes(), *(uncut(graphs, target) if cut == "auto" else ())]
         if bounds is not of_jobs:
             notes.append(
-                f"the jobs as they were cut take at least {format_seconds(seconds_of(of_jobs.makespan.picoseconds))}: "
-                f"{of_jobs.makespan.limit}"
+                "the lower bound holds however operators are cut; the jobs as they were cut take at least "
+                f"{format_seconds(seconds_of(of_jobs.makespan.picoseconds))}: {of_jobs.makespan.limit}"
             )
         return assemble(chosen.workload, chosen.table, target, chosen.energy.rates, chosen.goal, best, bounds, seed, notes)
 

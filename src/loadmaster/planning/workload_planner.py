@@ -27,6 +27,7 @@ from loadmaster.planning.joint.problem import JointProblem
 from loadmaster.planning.joint.search import Found, JointSearch
 from loadmaster.planning.packing import most_alive, pack, pack_all
 from loadmaster.planning.replay import replay
+from loadmaster.planning.residency.evict import evict, worth_of_stays
 from loadmaster.planning.residency.resident import keep_resident, optimistic, resident, saved_seconds
 from loadmaster.planning.residency.staged import stage_copies
 from loadmaster.planning.scheduling.list_scheduler import map_jobs
@@ -170,30 +171,33 @@ class WorkloadPlanner:
             yield found.evaluations, score, None
             if overflow(score) or (least is not None and score >= least):
                 continue
-            candidate = self._packed(problem, found)
-            solution = None if candidate is None else self._complete(candidate, needed=least is None)
-            if solution is None:
+            candidate, whole = self._packed(problem, found)
+            solution = self._complete(candidate, needed=least is None)
+            if solution is None or not whole:
                 # Where it failed before, it is far from fitting.
                 failures += 1
                 less = _LESS_ROOM**failures
-                search.fill_less(**{"fast" if candidate is None else "main": less})
+                search.fill_less(**{"main" if solution is None else "fast": less})
+            if solution is None:
                 continue
             score = self.score_of(solution)
             if least is None or score < least:
                 least, better = score, True
                 yield found.evaluations, score, solution
 
-    def _packed(self, problem: JointProblem, found: Found) -> _Candidate | None:
-        """What was found, with addresses in the fast memory; None if it finds none there."""
+    def _packed(self, problem: JointProblem, found: Found) -> tuple[_Candidate, bool]:
+        """What was found, with addresses in the fast memory, and whether all of it: what finds none goes back to main memory."""
         self.report("allocating", 0.0)
         schedule, placement, timeline = problem.decisions(found.evaluation)
-        stays = _Stays.of(self.workload, placement, timeline, 1)
-        assert self.target.fast is not None
-        room = {"capacity": self.target.fast.capacity, "alignment": self.target.fast.alignment}
-        result = pack_all(stays.start, stays.end, stays.sizes, **room, seconds=self._seconds())
-        if result is None:
-            return None
-        return _Candidate(schedule, placement, timeline, stays.packed(result), found.evaluation.judged)
+        tensors, jobs = self.workload.tensors, len(self.workload.jobs)
+        worth = worth_of_stays([r for r in placement.residences if r.memory == 1], tensors, self.table, schedule)
+        packed = self._pack(1, placement, timeline, worth)
+        homeless = [r for r, offset in zip(packed.residences, packed.offsets, strict=True) if offset < 0]
+        if homeless:
+            placement, timeline = evict(homeless, placement, timeline, tensors, self.table, jobs)
+            placed = [offset for offset in packed.offsets if offset >= 0]
+            packed = _Stays.of(self.workload, placement, timeline, 1).packed(Packing(np.array(placed, dtype=np.int64), 0, packed.load))
+        return _Candidate(schedule, placement, timeline, packed, found.evaluation.judged), not homeless
 
     def _score(self, schedule: Schedule, placement: Placement, timeline: Timeline) -> Score:
         def energy() -> int:
@@ -310,7 +314,7 @@ class WorkloadPlanner:
                 return _Candidate(schedule, placement, timeline, None, score)
             if limit is not None and self.is_late():
                 return None
-            packed = self._pack(1, placement, timeline, value)
+            packed = self._pack(1, placement, timeline, value[[r.tensor for r in placement.residences if r.memory == 1]])
             homeless = [r.tensor for r, offset in zip(packed.residences, packed.offsets, strict=True) if offset < 0]
             if not homeless:
                 return _Candidate(schedule, placement, timeline, packed, score)
@@ -358,10 +362,9 @@ class WorkloadPlanner:
     ) -> Packed:
         memory = self.target.memories[memory_index]
         stays = _Stays.of(self.workload, placement, timeline, memory_index)
-        worth = None if value is None else value[[r.tensor for r in stays.residences]]
         room = {"capacity": memory.capacity, "alignment": memory.alignment}
         return stays.packed(
-            pack(stays.start, stays.end, stays.sizes, **room, value=worth, seconds=self._seconds() if seconds is None else seconds)
+            pack(stays.start, stays.end, stays.sizes, **room, value=value, seconds=self._seconds() if seconds is None else seconds)
         )
 
     def _pack_main(self, candidate: _Candidate, needed: bool) -> Packed | None:

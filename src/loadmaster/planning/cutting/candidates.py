@@ -7,7 +7,7 @@ go to the core where they end first, and all operands are in the fast memory, if
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,8 @@ import numpy as np
 from loadmaster.core.arrays import Floats
 from loadmaster.core.units import format_bytes
 from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.planning.cutting.stacks import Network, best_stacks, stacked
+from loadmaster.planning.cutting.banding import Network, stacked
+from loadmaster.planning.cutting.stacks import best_stacks
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
@@ -83,18 +84,20 @@ class Candidate:
     cuts: Sequence[Cuts | None] = ()
 
 
-def candidates(graphs: Sequence[Graph], target: Target, mini_batches: int, cut: str = "auto") -> Iterator[Candidate]:
-    """Ways to cut networks, whole operators first, then by how good they seem; each is worked out when it is asked for.
+def candidates(
+    graphs: Sequence[Graph], target: Target, mini_batches: int, cut: str = "auto", late: Callable[[], bool] = lambda: False
+) -> Iterator[Candidate]:
+    """Ways to cut networks, whole operators first, then by how good they seem; each is worked out when it is asked for, until it is late.
 
     Up to so many pieces for the cores, stacks of bands for the fast memory, for half of it and for a quarter, and both together. A machine
     that must copy operands is offered whole operators only, and so are networks of more than 3,000 operators.
     """
     yield Candidate("none")
-    if cut == "none" or not target.main.in_place or sum(len(graph.ops) for graph in graphs) > MOST_OPERATORS:
+    if late() or cut == "none" or not target.main.in_place or sum(len(graph.ops) for graph in graphs) > MOST_OPERATORS:
         return
     networks = [_Network.of(graph, target) for graph in graphs]
     offered = [[Cuts(network.plain) for network in networks]]
-    for name, cuts in _offers(networks, target):
+    for name, cuts in _offers(networks, target, late):
         if cuts not in offered and mini_batches * sum(len(each.steps) for each in cuts) <= MOST_PIECES:
             offered.append(cuts)
             yield Candidate(name, cuts)
@@ -112,9 +115,11 @@ def uncut(graphs: Sequence[Graph], target: Target) -> Iterator[str]:
                 yield f"{graph.name}: operators stay whole: it is not known which part of its operands a part of a result needs"
 
 
-def _offers(networks: Sequence[_Network], target: Target) -> Iterator[tuple[str, list[Cuts]]]:
+def _offers(networks: Sequence[_Network], target: Target, late: Callable[[], bool]) -> Iterator[tuple[str, list[Cuts]]]:
     cores = len(target.cores)
-    estimates = [_estimates(network, target) for network in networks] if cores > 1 else []
+    estimates = [_estimates(network, target, late) for network in networks] if cores > 1 else []
+    if late():
+        return
     by_cores = [_best(options, cores) for options in estimates] or [network.plain for network in networks]
     if cores > 1:
         yield f"into up to {cores} pieces", [Cuts(pieces) for pieces in by_cores]
@@ -122,7 +127,9 @@ def _offers(networks: Sequence[_Network], target: Target) -> Iterator[tuple[str,
         stackable = [Network(without_updates(network.graph), network.fused, network.forms) for network in networks]
         for divisor in (1, 2, 4):
             room = target.fast.capacity // divisor
-            stacks = [best_stacks(network, room) for network in stackable]
+            stacks = [best_stacks(own, room, target, n.plain).stacks for own, n in zip(stackable, networks, strict=True) if not late()]
+            if late():
+                return
             if all(stack.bands == 1 for own in stacks for stack in own):
                 continue
             bands = f"into bands for {format_bytes(room)} of {target.fast.name}"
@@ -142,11 +149,12 @@ class _Option:
     seconds: Floats
 
 
-def _estimates(network: _Network, target: Target) -> list[_Option]:
+def _estimates(network: _Network, target: Target, late: Callable[[], bool]) -> list[_Option]:
+    """Ways to cut all operators of a network, the plain one first; not all of them once it is late."""
     cores = len(target.cores)
     options = [network.plain]
     options += [network.uniform(along, parts) for parts in sorted({2, 3, cores, 2 * cores}) for along in (CHANNELS, _ROWS, _COLUMNS)]
-    return [_Option(cuts, _seconds(network, cuts, target)) for cuts in options]
+    return [_Option(cuts, _seconds(network, cuts, target)) for number, cuts in enumerate(options) if not number or not late()]
 
 
 def _best(options: Sequence[_Option], most: int) -> list[Cut]:

@@ -232,6 +232,8 @@ class _Pieces:
         assert isinstance(cut, Grid)
         tensor = self.graph.tensors[storage]
         boxes = list(dict.fromkeys(form.needed(self.graph, storage, box) for box in cut.boxes))
+        if tensor.kind is TensorKind.INPUT:
+            boxes = _where_first_needed(boxes, tensor.shape)
         volumes = [volume(box) for box in boxes]
         total = math.prod(tensor.shape)
         # Boxes that overlap, or leave something out, add up to another volume, unless they are cut along one dimension: see below.
@@ -303,6 +305,19 @@ class _Pieces:
 
 def _label(tile: int, tiles: int) -> str:
     return "" if tiles == 1 else f"[{tile}/{tiles}]"
+
+
+def _where_first_needed(boxes: Sequence[Box], shape: Sequence[int]) -> list[Box]:
+    """Boxes that differ along one dimension, as bands that each begin where the one before ends; other boxes as they are.
+
+    Of rows that two pieces need, the first to come gets the band, and the next reads from both: so they are fetched once.
+    """
+    axes = [axis for axis in range(len(shape)) if len({box[axis] for box in boxes}) > 1]
+    if len(axes) != 1:
+        return list(boxes)
+    ends = sorted({box[axes[0]][1] for box in boxes if box[axes[0]][1] > box[axes[0]][0]})
+    ends[-1:] = [shape[axes[0]]]
+    return [(*boxes[0][: axes[0]], part, *boxes[0][axes[0] + 1 :]) for part in itertools.pairwise((0, *ends))]
 
 
 def _disjoint(boxes: Sequence[Box]) -> bool:

@@ -44,6 +44,9 @@ def division(node: Node, op_class: OpClass) -> Division:
     """How a node divides; :data:`WHOLE` if that is not known, or if it has several results."""
     if node.domain not in ("", "ai.onnx", "com.microsoft") or sum(value is not None for value in node.outputs) != 1:
         return WHOLE
+    if node.attrs.get("channels_last"):
+        # The rules below take channels to come second.
+        return WHOLE
     rule = _RULES.get(node.kind, _elementwise if op_class is OpClass.ELEMENTWISE else None)
     return rule(node) if rule and node.result.shape else WHOLE
 
