@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loadmaster.targets.hardware import Style, Target
@@ -46,11 +47,14 @@ class Split:
         (first, last), (begin, end) = self.range(tile), other.range(part)
         return max(0, min(last, end) - max(first, begin))
 
-    def parts_met(self, tile: int, other: Split) -> range:
+    def parts_met(self, tile: int, other: Split) -> Sequence[int]:
         """Parts of another split of the same channels that share some with a tile."""
         first, last = self.range(tile)
-        # Part p begins at floor(channels p / tiles): the last that begins at or before a channel is found without looking at all.
-        return range(((first + 1) * other.tiles - 1) // self.channels, (last * other.tiles - 1) // self.channels + 1)
+        return range(other._part_of(first), other._part_of(last - 1) + 1)
+
+    def _part_of(self, channel: int) -> int:
+        # Part p begins at floor(steps p / tiles) steps: the last that begins at or before a channel, without looking at all.
+        return ((channel // self.step + 1) * self.tiles - 1) // -(-self.channels // self.step)
 
 
 WHOLE = Split(1, 1)
