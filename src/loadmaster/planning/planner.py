@@ -38,6 +38,8 @@ _MOST_JUDGED = 10_000
 """Pieces in all the ways to cut that are judged: what exceeds it is not tried, so that planning large workloads takes bounded work."""
 _AFTER_SEARCH = 3.0
 """Times that lowering and costing jobs takes: what is kept of a time limit for bounds and for writing the plan down."""
+_MOST_REFINED = 600
+"""Pieces in all the changes of the best way to cut that are judged."""
 _TIME_TO_JUDGE = 0.3
 """Share of a time limit after which no further way to cut is judged."""
 
@@ -182,9 +184,13 @@ def plan(
 class _Entry:
     """A way to cut, the planner of its jobs, and the score that a glance gives it."""
 
-    name: str
+    candidate: Candidate
     planner: WorkloadPlanner
     glance: Score | None = None
+
+    def order(self) -> tuple[bool, Score | tuple[()]]:
+        """The better entry comes first; one that was not looked at last."""
+        return self.glance is None, self.glance or ()
 
 
 class _Contest:
@@ -205,7 +211,7 @@ class _Contest:
     def best(self) -> tuple[WorkloadPlanner, Solution]:
         """The best plan and its planner: of the way to cut that seems best, or of whole operators."""
         first = next(self._offered)
-        whole = _Entry(first.name, self._planner(first))
+        whole = _Entry(first, self._planner(first))
         best: tuple[Score, _Entry, Solution] | None = None
         error: CapacityError | None = None
         for entry in self._ranking(whole):
@@ -224,7 +230,7 @@ class _Contest:
             raise error
         _, chosen, solution = best
         if chosen is not whole:
-            self._notes.append(f"operators were cut {chosen.name}: {_pieces(chosen.planner.workload)}")
+            self._notes.append(f"operators were cut {chosen.candidate.name}: {_pieces(chosen.planner.workload)}")
         if any(entry.planner.interrupted for entry in (chosen, whole)):
             self._notes.append(
                 "the search was stopped early, by a time limit or an interrupt, and what was left was packed with the least effort: "
@@ -247,14 +253,15 @@ class _Contest:
 
     def _ranking(self, whole: _Entry) -> list[_Entry]:
         """The way to cut that seems best, then whole operators; only these if there is nothing to choose, or no time."""
-        judged: list[_Entry] = []
+        seeming = whole
         try:
             with self._interrupts.breakable():
                 for entry in self._judged(whole):
-                    judged.append(entry)
+                    seeming = min(seeming, entry, key=_Entry.order)
+                for entry in self._refined(seeming):
+                    seeming = entry
         except KeyboardInterrupt:
             pass
-        seeming = min(judged, key=lambda entry: entry.glance or (), default=whole)
         return [whole] if seeming.planner is whole.planner else [seeming, whole]
 
     def _judged(self, whole: _Entry) -> Iterator[_Entry]:
@@ -266,16 +273,39 @@ class _Contest:
             self._report("choosing cuts", min(0.95, number / 10))
             if number == 0:
                 yield replace(whole, glance=whole.planner.glance())
-            try:
-                planner = self._planner(candidate)
-            except TargetError:
-                # The parts of an operand are too many for a core's buffer.
+            entry = self._glanced_at(candidate)
+            if entry is None:
                 continue
-            pieces += len(planner.workload.jobs)
+            pieces += len(entry.planner.workload.jobs)
             if pieces > _MOST_JUDGED:
                 self._notes.append(f"not every way to cut operators was tried, as they are more than {_MOST_JUDGED} pieces together")
                 return
-            yield _Entry(candidate.name, planner, planner.glance())
+            yield entry
+
+    def _refined(self, entry: _Entry) -> Iterator[_Entry]:
+        """Ever better entries with one operator after the other cut in another way, as long as a few of these help."""
+        pieces, improves = 0, True
+        while improves:
+            improves = False
+            for candidate in entry.candidate.changed():
+                if self._until.passed() or pieces > _MOST_REFINED:
+                    return
+                self._report("changing cuts", pieces / _MOST_REFINED)
+                changed = self._glanced_at(candidate)
+                if changed is not None:
+                    pieces += len(changed.planner.workload.jobs)
+                    if changed.order() < entry.order():
+                        entry, improves = changed, True
+                        yield entry
+                        break
+
+    def _glanced_at(self, candidate: Candidate) -> _Entry | None:
+        """A way to cut and what a glance says of it; None if the parts of an operand are too many for a core's buffer."""
+        try:
+            planner = self._planner(candidate)
+        except TargetError:
+            return None
+        return _Entry(candidate, planner, planner.glance())
 
     def _cannot_win(self, entry: _Entry, best: Score) -> bool:
         """Whether even the bound of an entry's jobs is no better than a plan that is late nowhere."""

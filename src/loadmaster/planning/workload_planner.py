@@ -118,10 +118,8 @@ class WorkloadPlanner:
         few = replace(self, samples=_GLANCE_SAMPLES)
         begun = few._candidate(few._map(few._nowhere(), "mapping"), few._nowhere(), None)
         assert begun is not None
-        for candidate in few._with_residents(begun.score):
-            begun = min(begun, candidate, key=lambda c: c.score)
         if not self._joins():
-            return begun.score
+            return min((begun, *few._with_residents(begun.score)), key=lambda candidate: candidate.score).score
         search = JointSearch(self._joint_problem(), self._orders_of(begun), samples=_GLANCE_ORDERS, seed=self.seed, late=self.is_late)
         return min(begun.score, search.run(_GLANCE_ORDERS).evaluation.judged)
 
