@@ -3,4 +3,5 @@
 GPU = "no GPU can be used here"
 MOUNT = "no file system can be mounted here"
 PUBLIC_INSTANCES = "the public instances are not at hand"
-MAY_BE_MISSING = (GPU, MOUNT, PUBLIC_INSTANCES)
+TOOLCHAIN = "this toolchain is large: .ci/toolchains installs it and runs these tests"
+MAY_BE_MISSING = (GPU, MOUNT, PUBLIC_INSTANCES, TOOLCHAIN)

@@ -25,6 +25,8 @@ _EXTRAS = {
     "stable_baselines3": "search",
     "gymnasium": "search",
     "distributed": "cluster",
+    "executorch": "executorch",
+    "tflite_micro": "tflite",
     "tflite_micro": "tflite",
 }
 """The extra that brings a package, by the name under which the package is imported; the allocator needs none of them."""

@@ -1,0 +1,58 @@
+"""Which results may be written over an operand: those of element-wise kernels, where nothing reads the operand afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from executorch.exir.memory_planning import get_node_tensor_specs
+
+from loadmaster.integrations.executorch.requests import Request
+
+
+def in_place_pairs(graph_module: torch.fx.GraphModule, requests: list[Request]) -> list[tuple[int, int]]:
+    """Pairs (operand, result) of requests by position; linear in the number of nodes.
+
+    Both have a storage of their own, of the same type, shape and order of dimensions.
+    """
+    own = {id(request.spec): at for at, request in enumerate(requests) if not request.inside}
+    pairs = []
+    for index, node in enumerate(graph_module.graph.nodes):
+        if not _is_element_wise(node):
+            continue
+        results = get_node_tensor_specs(node)
+        if len(results) != 1 or id(results[0]) not in own:
+            continue
+        for operand in dict.fromkeys(_operands(node, own)):
+            source = requests[operand].spec
+            if source is not results[0] and source.lifetime[1] == index and _alike(source, results[0]):
+                pairs.append((operand, own[id(results[0])]))
+    return pairs
+
+
+def _is_element_wise(node: torch.fx.Node) -> bool:
+    """The tag is on the functional form of some operators only."""
+    target = node.target
+    if node.op != "call_function" or not isinstance(target, torch._ops.OpOverload) or "out" not in node.kwargs:
+        return False
+    packet = target.overloadpacket
+    return any(torch.Tag.pointwise in getattr(packet, name).tags for name in packet.overloads())
+
+
+def _operands(node: torch.fx.Node, own: Mapping[int, int]) -> Iterator[int]:
+    for operand in node.args:
+        if isinstance(operand, torch.fx.Node):
+            specs = get_node_tensor_specs(operand)
+            if len(specs) == 1 and id(specs[0]) in own:
+                yield own[id(specs[0])]
+
+
+def _alike(one: Any, other: Any) -> bool:
+    return bool(
+        one.dtype == other.dtype
+        and tuple(one.shape) == tuple(other.shape)
+        and tuple(one.dim_order) == tuple(other.dim_order)
+        and not one.const
+        and one.shape_dynamism == other.shape_dynamism
+    )
