@@ -190,7 +190,7 @@ def test_bodies_of_control_flow_are_counted_and_their_weights_read(tmp_path: Pat
 
 
 def test_an_operator_that_is_not_known_is_planned_with_its_bytes(tmp_path: Path) -> None:
-    graph = graph_of(tmp_path, one_operator("CUSTOM:Mystery", [(1, 8)], [(4, 4)], (1, 3), {}.copy() or None))
+    graph = graph_of(tmp_path, one_operator("CUSTOM:Mystery", [(1, 8)], [(4, 4)], (1, 3), None))
     assert graph.unknown_ops == {"CUSTOM:Mystery": 1}
     assert [access.bytes for access in (*graph.ops[0].reads, *graph.ops[0].writes)] == [32, 64, 12]
 
@@ -235,7 +235,7 @@ def refused(tmp_path: Path, model: Model | bytes, read: Callable[[Path | str], o
 
 
 def plain() -> Model:
-    return one_operator("RELU", [(1, 8)], [], (1, 8), {}.copy() or None)
+    return one_operator("RELU", [(1, 8)], [], (1, 8), None)
 
 
 def test_what_is_no_file_of_tensorflow_lite_is_refused(tmp_path: Path) -> None:
@@ -338,7 +338,7 @@ def test_sizes_that_nothing_can_hold_are_refused(tmp_path: Path) -> None:
         main = model.subgraph()
         main.outputs = [main.out("RELU", [main.input(shape)], shape)]
         assert words in refused(tmp_path, model, lambda path: export_model(path, scratch="none"))
-    assert "2^62 bytes or more" in refused(tmp_path, one_operator("RELU", [(2**31 - 1,) * 3], [], (1,), {0: b(0)}))
+    assert "2^62 bytes or more" in refused(tmp_path, one_operator("RELU", [(2**31 - 1,) * 3], [], (1,), None))
     model = Model()
     main = model.subgraph()
     main.outputs = [main.out("RELU", [main.input((2**28,))], (2**28,))]
