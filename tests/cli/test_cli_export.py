@@ -77,8 +77,9 @@ def test_the_log_of_a_target_says_what_scratch_its_kernels_take(tmp_path: Path) 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no compiler")
 def test_the_plan_in_c_compiles(tmp_path: Path) -> None:
-    source = tmp_path / "plan.cc"
-    assert run("export", "tflite", MODEL, "--out", tmp_path / "p.tflite", "--scratch", "none", "--c-struct", source).returncode == 0
+    source, log = tmp_path / "plan.cc", tmp_path / "log.txt"
+    log.write_text(log_of(MODEL, ""))
+    assert run("export", "tflite", MODEL, "--out", tmp_path / "p.tflite", "--scratch", log, "--c-struct", source).returncode == 0
     header = tmp_path / "tensorflow/lite/micro/memory_planner/memory_plan_struct.h"
     header.parent.mkdir(parents=True)
     header.write_text(
@@ -109,7 +110,12 @@ def test_logs_of_something_else_are_refused(tmp_path: Path) -> None:
 def test_what_cannot_be_done_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     out = tmp_path / "planned.tflite"
     refused(run("export", "tflite", MODEL, "--out", out, "--scratch", "none", "--alignment", "8"), "a power of two of at least 16")
-    refused(run("export", "tflite", MODEL, "--out", out, "--scratch", "none", "--in-place", "RELUX"), "did you mean RELU")
+    refused(run("export", "tflite", MODEL, "--out", out, "--scratch", "none", "--in-place", "RELUX"), "did you mean relu")
+    source = tmp_path / "plan.cc"
+    refused(
+        run("export", "tflite", MODEL, "--out", out, "--scratch", "none", "--c-struct", source), "--c-struct lists every scratch buffer"
+    )
+    assert not source.exists()
     refused(run("export", "tflite", tmp_path / "absent.tflite", "--out", out), "absent.tflite", "cannot be read")
     refused(run("export", "tflight", MODEL, "--out", out), "tflight")
     assert not out.exists()
