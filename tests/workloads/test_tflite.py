@@ -398,7 +398,7 @@ def test_damaged_files_are_refused_in_one_line_or_read(tmp_path: Path) -> None:
     rng = random.Random(0)
     files = [random_model(seed).bytes() for seed in range(12)]
     read = refusals = 0
-    for _ in range(int(4000 * FUZZ)):
+    for _ in range(int(1500 * FUZZ)):
         data = bytearray(rng.choice(files))
         for _ in range(rng.randint(1, 6)):
             at = rng.randrange(len(data))
@@ -421,8 +421,8 @@ def test_damaged_files_are_refused_in_one_line_or_read(tmp_path: Path) -> None:
             read += not complaint
             refusals += bool(complaint)
             assert "\n" not in complaint
-    assert refusals > 100 * FUZZ
-    assert read > 100 * FUZZ
+    assert refusals > 50 * FUZZ
+    assert read > 50 * FUZZ
 
 
 def test_a_writer_of_flatbuffers_aligns_every_number() -> None:
