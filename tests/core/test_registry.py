@@ -196,7 +196,7 @@ ALONE = {
     "placement/place.py": {"best-fit"},
     "planning/verify/plan.py": {"dataflow"},
 }
-"""Names that stand alone elsewhere: a package, an extra, two defaults, the packing of what does not fit, and a check that is called like a model."""
+"""Names that stand alone elsewhere: packages, defaults, the packing of what does not fit, and a check that is called like a model."""
 
 
 def strings(path: Path) -> list[str]:
