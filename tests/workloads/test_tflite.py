@@ -299,11 +299,27 @@ def test_indices_of_what_is_not_there_are_refused(tmp_path: Path) -> None:
     assert "does not say which subgraphs it runs" in refused(tmp_path, model)
 
 
-def test_what_nothing_has_written_cannot_be_read(tmp_path: Path) -> None:
+def test_what_is_written_later_cannot_be_read_and_what_never_is_written_is_named(tmp_path: Path) -> None:
+    """Converters leave tensors that nothing writes, which kernels read for their shape or not at all."""
     model = plain()
-    lost = model.subgraphs[0].tensor((1, 8), name="lost")
-    model.subgraphs[0].outputs = [model.subgraphs[0].out("TANH", [lost], (1, 8))]
-    assert "reads tensor 'lost', which nothing has written" in refused(tmp_path, model)
+    main = model.subgraphs[0]
+    lost = main.tensor((1, 8), name="lost")
+    main.outputs = [main.out("TANH", [lost], (1, 8))]
+    graph = graph_of(tmp_path, model)
+    assert graph.notes == ("tensor 'lost' is read and nothing writes it: it is planned as a constant",)
+    assert graph.tensors["lost"].kind is TensorKind.WEIGHT
+    main.op("RELU", [0], [lost])
+    assert "reads tensor 'lost' before another writes it" in refused(tmp_path, model)
+
+
+def test_handles_of_variables_cost_nothing(tmp_path: Path) -> None:
+    model = Model()
+    main = model.subgraph()
+    handle = main.out("VAR_HANDLE", [], (1,), {0: Text(""), 1: Text("state")}, dtype="resource")
+    main.outputs = [main.out("READ_VARIABLE", [handle], (1, 8), {})]
+    graph = graph_of(tmp_path, model)
+    assert [op.op_class for op in graph.ops] == [OpClass.SHAPE, OpClass.MOVEMENT]
+    assert not graph.unknown_ops
 
 
 def test_subgraphs_that_run_in_a_circle_are_refused(tmp_path: Path) -> None:
