@@ -36,10 +36,10 @@ CUTS = ("auto", "none")
 _MOST_OPERATORS = 1_000_000
 _MOST_JUDGED = 10_000
 """Pieces in all the ways to cut that are judged: what exceeds it is not tried, so that planning large workloads takes bounded work."""
-_AFTER_SEARCH = 3.0
-"""Times that lowering and costing jobs takes: what is kept of a time limit for bounds and for writing the plan down."""
 _MOST_REFINED = 600
 """Pieces in all the changes of the best way to cut that are judged."""
+_AFTER_SEARCH = 3.0
+"""Times that lowering and costing jobs takes: what is kept of a time limit for bounds and for writing the plan down."""
 _TIME_TO_JUDGE = 0.3
 """Share of a time limit after which no further way to cut is judged."""
 

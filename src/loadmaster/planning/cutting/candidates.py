@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -25,6 +26,8 @@ MOST_PIECES = 20_000
 _PATIENCE = {1.0: "an early end", 0.8: "an early end and little work", 0.5: "little work"}
 """What pieces for the cores are chosen for: how much the end of a network alone counts, against the time at which cores are free."""
 _BESIDE_BANDS = 0.8
+_AMPLE = 0.5
+"""Share of the fast memory up to which what is in use at once leaves so much room that bands are not tried."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,17 @@ def uncut(graphs: Sequence[Graph], target: Target) -> Iterator[str]:
                 yield f"{graph.name}: operators stay whole: it is not known which part of its operands a part of a result needs"
 
 
+def _most_in_use(network: _Network) -> int:
+    """Most bytes that a whole operator reads and writes, and that lie there meanwhile for later ones. O(operators + operands)."""
+    graph, change = network.graph, [0] * (len(network.fused) + 1)
+    made = {access.tensor: number for number, group in enumerate(network.fused) for access in group.writes}
+    last = {access.tensor: number for number, group in enumerate(network.fused) for access in (*group.writes, *group.reads)}
+    for storage, until in last.items():
+        change[made.get(storage, until)] += graph.tensors[storage].bytes
+        change[until + 1] -= graph.tensors[storage].bytes
+    return max(itertools.accumulate(change))
+
+
 def _offers(networks: Sequence[_Network], target: Target, late: Callable[[], bool]) -> Iterator[Candidate]:
     choices = [network.choice(target) for network in networks if not late()] if len(target.cores) > 1 else []
     if late():
@@ -114,7 +128,7 @@ def _offers(networks: Sequence[_Network], target: Target, late: Callable[[], boo
     over_cores = {patience: [choice.best(patience) for choice in choices] for patience in _PATIENCE if choices}
     for patience, chosen in over_cores.items():
         yield Candidate.of(f"over the cores for {_PATIENCE[patience]}", choices, chosen)
-    if target.fast is None:
+    if target.fast is None or max(map(_most_in_use, networks)) <= target.fast.capacity * _AMPLE:
         return
     stackable = [Network(network.graph, network.fused, network.forms) for network in networks]
     for divisor in (1, 2, 4):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loadmaster.targets.hardware import Style, Target
@@ -10,6 +11,8 @@ from loadmaster.workloads.lowering.fuse import FusedOp
 
 _MOST_TILES = 256
 """Tiles of one operator, at most."""
+_MOST_READ = 8
+"""Times the fast memory's bytes that all tiles may read of what they share, at most, for more than two to fit at once."""
 _SIDE_BY_SIDE = (16, 4, 3, 2, 1)
 """Numbers of tiles that should fit at once, tried in this order, so that one is fetched while others are computed."""
 
@@ -43,6 +46,15 @@ class Split:
         """Count the channels that a tile shares with a part of another split of the same channels."""
         (first, last), (begin, end) = self.range(tile), other.range(part)
         return max(0, min(last, end) - max(first, begin))
+
+    def parts_met(self, tile: int, other: Split) -> Sequence[int]:
+        """Parts of another split of the same channels that share some with a tile."""
+        first, last = self.range(tile)
+        return range(other._part_of(first), other._part_of(last - 1) + 1)
+
+    def _part_of(self, channel: int) -> int:
+        # Part p begins at floor(steps p / tiles) steps: the last that begins at or before a channel, without looking at all.
+        return ((channel // self.step + 1) * self.tiles - 1) // -(-self.channels // self.step)
 
 
 WHOLE = Split(1, 1)
@@ -91,6 +103,8 @@ def choose_split(fused: FusedOp, capacity: int, sizes: Sizes = ANY) -> Split:
         for step in dict.fromkeys((sizes.step, 1)):
             steps = -(-nest.k // step)
             most = min(steps, _MOST_TILES) if at_once == 1 else min(steps, max(1, nest.k // sizes.least), _MOST_TILES)
+            if at_once > 2:
+                most = min(most, _MOST_READ * capacity // max(1, whole))
             for tiles in range(-(-shared // max(1, room)), most + 1):
                 if shared * min(nest.k, -(-steps // tiles) * step) // nest.k <= room:
                     return Split(nest.k, tiles, step)
