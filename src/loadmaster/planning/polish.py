@@ -1,4 +1,4 @@
-"""Changes of a plan of a few jobs: another core, another order, a stay more or less, a job that waits so that another has the link alone."""
+"""Changes of a plan of a few jobs: another core or order, a stay more or less, a job that waits so that another has the link alone."""
 
 from __future__ import annotations
 
