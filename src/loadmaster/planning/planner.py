@@ -105,9 +105,9 @@ def plan(
     rounds : int
         Rounds of the joint search, 128 orders each; 0 leaves it out: then networks are mapped, placed and allocated separately.
     time_limit : float, optional
-        Seconds after which the search stops where it is, and memories are packed with the least effort that packs them; the plan's notes
-        then say so. So they do after Ctrl-C, which ends the search, and once more gives up. Reading costs, one plan and the bounds take
-        their time whatever the limit.
+        Seconds in which the plan should be there: the search stops where it is, early enough for bounds and for writing the plan down, and
+        memories are packed with the least effort that packs them; the plan's notes then say so. So they do after Ctrl-C, which ends the
+        search, and once more gives up. Costs, one plan and the bounds take their time whatever the limit.
     objective : str
         What is minimised: ``throughput``, the makespan; ``latency``, the longest time from the release of a mini-batch of one network to
         its end; ``energy``; or ``edp``, energy times makespan.
