@@ -156,7 +156,8 @@ def _groups(single: Graph, fused: Sequence[FusedOp], target: Target) -> list[_Gr
     found = []
     for group in fused:
         form = divisible(single, group)
-        splits = form is None and can_split(group)
+        # A machine without fast memory has no smaller one that would split anything.
+        splits = form is None and target.fast is not None and can_split(group)
         cut = choose_split(group, room, sizes_for(target)) if room and form is None and not splits else WHOLE
         found.append(_Group(form, splits, _shares(single, group), cut))
     return found
