@@ -28,10 +28,10 @@ from loadmaster.planning.scheduling.makespan_bound import (
     main_only,
 )
 from loadmaster.targets.hardware import Target
-from loadmaster.workloads.graph import Access, Graph
+from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Job, TensorInstance, Workload
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
-from loadmaster.workloads.lowering.grid import Divisible, divisible, piece_of
+from loadmaster.workloads.lowering.grid import Divisible, divisible, least_share, piece_of
 from loadmaster.workloads.lowering.instantiate import Cut, Cuts, lower
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE, choose_split
@@ -187,17 +187,8 @@ def _shares(graph: Graph, group: FusedOp) -> dict[str, float]:
     for op in group.ops:
         for access in op.reads:
             storage = graph.tensors[access.tensor].storage
-            shares[storage] = max(shares.get(storage, 0.0), _least_share(access))
+            shares[storage] = max(shares.get(storage, 0.0), least_share(access))
     return shares
-
-
-def _least_share(access: Access) -> float:
-    """Share of an operand that is read by some piece, however small pieces are: strides may step over the rest."""
-    share = 1.0
-    for window in access.windows:
-        if window.axis >= 0:
-            share *= min(1.0, (window.high - window.low + window.denominator) / max(1, window.numerator))
-    return share
 
 
 def _least_table(workload: Workload, target: Target, groups: Sequence[_Group]) -> JobTable:

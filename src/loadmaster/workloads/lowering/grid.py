@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from loadmaster.workloads.graph import Graph, LoopNest
+from loadmaster.workloads.graph import Access, Graph, LoopNest
 from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.window import Box, Window, hull, identity, operand_box, reshaped, volume, whole
 
@@ -112,6 +112,15 @@ def divisible(graph: Graph, group: FusedOp) -> Divisible | None:
     grouped = nest is not None and nest.groups > 1 and CHANNELS in nest.loops and "groups" not in nest.loops
     step = tuple(nest.k if grouped and nest is not None and nest.loops[axis] == CHANNELS else 1 for axis in range(len(shape)))
     return Divisible(shape, axes, step, uses) if axes else None
+
+
+def least_share(access: Access) -> float:
+    """Share of an operand that is read by some piece, however small pieces are: strides may step over the rest."""
+    share = 1.0
+    for window in access.windows:
+        if window.axis >= 0:
+            share *= min(1.0, (window.high - window.low + window.denominator) / max(1, window.numerator))
+    return share
 
 
 def piece_of(nest: LoopNest, shape: Sequence[int], box: Box) -> LoopNest:
