@@ -21,7 +21,7 @@ from loadmaster.workloads.lowering.fuse import FusedOp, fuse
 from loadmaster.workloads.lowering.grid import Divisible, divisible, least_share
 from loadmaster.workloads.lowering.instantiate import Cut, Cuts, lower
 from loadmaster.workloads.lowering.single_assignment import without_updates
-from loadmaster.workloads.lowering.split import WHOLE, choose_split
+from loadmaster.workloads.lowering.split import WHOLE, choose_split, sizes_for
 
 _LENGTHS = (2, 4, 8, 16)
 """Pieces are at most this fraction of the least time that all jobs take, one way to divide for each."""
@@ -68,7 +68,8 @@ class _Network:
         fused = fuse(single)
         room = target.fast.capacity if target.fast else None
         forms = [divisible(single, group) for group in fused]
-        plain: list[Cut] = [choose_split(group, room) if room else WHOLE for group in fused]
+        sizes = sizes_for(target)
+        plain: list[Cut] = [choose_split(group, room, sizes) if room else WHOLE for group in fused]
         return _Network(graph, fused, forms, plain)
 
     def in_parts(self, parts: int, nth: int, long: Mask) -> list[Cut]:
@@ -224,7 +225,7 @@ def _shares(network: _Network, number: int) -> dict[str, float]:
     for op in network.fused[number].ops:
         for access in op.reads:
             storage = single.tensors[access.tensor].storage
-            shares[storage] = max(shares.get(storage, 0.0), least_share(access))
+            shares[storage] = max(shares.get(storage, 0.0), least_share(single, op, access))
     return shares
 
 

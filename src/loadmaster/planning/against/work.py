@@ -65,6 +65,21 @@ class Group:
                     found[operand.tensor].append(operand)
         return found
 
+    def operands_with(self, storage: str) -> set[str]:
+        """Operands of loop nests that a storage is a part of."""
+        return {
+            self.model.storage(read.part_of)
+            for op in self.ops
+            for read in op.reads
+            if read.part_of and self.model.storage(read.tensor) == storage
+        }
+
+    @cached_property
+    def makes_one(self) -> bool:
+        """Whether of the first operator's results only the first is needed."""
+        needed = {read.tensor for op in self.model.operators.values() for read in op.reads} | {*self.model.graph.outputs}
+        return bool(self.main.writes) and not any(write.tensor in needed for write in self.main.writes[1:])
+
     @cached_property
     def elements(self) -> int:
         """Scalar operations outside loop nests."""
@@ -145,10 +160,10 @@ class Work:
                 continue
             group, label = self.group(job), f"job {quoted(job.name)}"
             nests = group.main.nests
-            if len(nests) > 1 or any(nest.repeats != 1 for nest in nests):
+            if any(nest.repeats != 1 for nest in nests) or not group.makes_one:
                 yield f"{label} is a piece of {quoted(job.operators[0])}, which cannot be cut"
             elif not job.ranges:
-                if not nests or nests[0].groups != 1 or self._channels(job, group) is None:
+                if len(nests) != 1 or nests[0].groups != 1 or self._channels(job, group) is None:
                     yield f"{label} is no number of whole output channels of {quoted(job.operators[0])}"
             else:
                 for axis, (first, last) in enumerate(job.ranges):
@@ -261,8 +276,9 @@ class Work:
             weight = group.model.tensor(storage).kind == "weight"
             parts = self._stored[job.network, storage, 0 if weight else job.mini_batch]
             shares = self._boxed(job, group, storage, parts) if job.ranges else self._touched(job, group, storage, parts, touched)
-            roles = [(Role.INPUT, i) for i, nest in enumerate(nests) if nest.input == storage]
-            roles += [(Role.WEIGHT, i) for i, nest in enumerate(nests) if nest.weight == storage]
+            names = {storage, *group.operands_with(storage)}
+            roles = [(Role.INPUT, i) for i, nest in enumerate(nests) if nest.input in names]
+            roles += [(Role.WEIGHT, i) for i, nest in enumerate(nests) if nest.weight in names]
             for role, nest in roles or [(Role.ONCE, -1)]:
                 yield from (Operand(part.name, size, role, nest) for part, size in zip(parts, shares, strict=True) if size)
 
@@ -301,11 +317,11 @@ class Work:
 
 def _whole_steps(group: Group, axis: int, first: int, last: int) -> bool:
     """Whether an operator can be cut along a dimension of its result, and in these places."""
-    nests, main = group.main.nests, group.main
-    if axis not in main.axes or len(main.writes) != 1 or (nests and not (nests[0].loops and nests[0].loops[axis])):
+    main = group.main
+    if axis not in main.axes or not all(nest.loops and nest.loops[axis] for nest in main.nests):
         return False
-    grouped = bool(nests) and nests[0].groups > 1 and nests[0].loops[axis] == _CHANNELS and _GROUPS not in nests[0].loops
-    step = nests[0].k if grouped else 1
+    grouped = [n.k for n in main.nests if n.groups > 1 and n.loops[axis] == _CHANNELS and _GROUPS not in n.loops]
+    step = grouped[-1] if grouped else main.steps[axis] if main.steps else 1
     return first % step == 0 and (last % step == 0 or last == group.shape[axis])
 
 
@@ -315,5 +331,5 @@ def _piece(nest: LoopNest, shape: Sequence[int], ranges: Ranges) -> LoopNest:
     for loop, extent, (first, last) in zip(nest.loops, shape, ranges, strict=True):
         if last - first < extent:
             name = loop if loop != _CHANNELS else _GROUPS if nest.groups > 1 and _GROUPS not in nest.loops else "k"
-            bounds[name] = bounds[name] * (last - first) // extent
+            bounds[name] = bounds[name] * last // extent - bounds[name] * first // extent
     return replace(nest, batch=bounds["batch"], groups=bounds[_GROUPS], y=bounds["y"], x=bounds["x"], k=bounds["k"])

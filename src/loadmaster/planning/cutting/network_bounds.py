@@ -34,7 +34,7 @@ from loadmaster.workloads.lowering.fuse import FusedOp, fuse
 from loadmaster.workloads.lowering.grid import Divisible, divisible, least_share, piece_of
 from loadmaster.workloads.lowering.instantiate import Cut, Cuts, lower
 from loadmaster.workloads.lowering.single_assignment import without_updates
-from loadmaster.workloads.lowering.split import WHOLE, choose_split
+from loadmaster.workloads.lowering.split import WHOLE, choose_split, sizes_for
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def _groups(single: Graph, fused: Sequence[FusedOp], target: Target) -> list[_Gr
     found = []
     for group in fused:
         form = divisible(single, group)
-        cut = choose_split(group, room) if room and form is None else WHOLE
+        cut = choose_split(group, room, sizes_for(target)) if room and form is None else WHOLE
         found.append(_Group(form, _shares(single, group), cut))
     return found
 
@@ -187,7 +187,7 @@ def _shares(graph: Graph, group: FusedOp) -> dict[str, float]:
     for op in group.ops:
         for access in op.reads:
             storage = graph.tensors[access.tensor].storage
-            shares[storage] = max(shares.get(storage, 0.0), least_share(access))
+            shares[storage] = max(shares.get(storage, 0.0), least_share(graph, op, access))
     return shares
 
 
