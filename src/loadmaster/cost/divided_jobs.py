@@ -97,8 +97,8 @@ def divide_jobs(
     """Read sources as :func:`~loadmaster.cost.job_pool.read_pool` does, and divide the operators of networks in several ways.
 
     In each way pieces take at most a half, a quarter, ... of the least time that all jobs take on the machine, where that can be had. Of
-    the cuts of an operator into pieces that are short enough, that is taken whose pieces take the least together. Jobs of lists and tables stay
-    whole. O(ways to cut an operator x jobs).
+    the cuts of an operator into pieces that are short enough, that is taken whose pieces take the least together. Jobs of lists and
+    tables stay whole. O(ways to cut an operator x jobs).
 
     Raises
     ------

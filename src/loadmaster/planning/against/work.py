@@ -77,8 +77,7 @@ class Group:
     @cached_property
     def makes_one(self) -> bool:
         """Whether of the first operator's results only the first is needed."""
-        needed = {read.tensor for op in self.model.operators.values() for read in op.reads} | {*self.model.graph.outputs}
-        return bool(self.main.writes) and not any(write.tensor in needed for write in self.main.writes[1:])
+        return bool(self.main.writes) and not any(write.tensor in self.model.needed for write in self.main.writes[1:])
 
     @cached_property
     def elements(self) -> int:
