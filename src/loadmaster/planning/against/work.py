@@ -68,10 +68,11 @@ class Group:
     def operands_with(self, storage: str) -> set[str]:
         """Operands of loop nests that a storage is a part of."""
         return {
-            self.model.storage(read.part_of)
+            self.model.storage(operand)
             for op in self.ops
             for read in op.reads
-            if read.part_of and self.model.storage(read.tensor) == storage
+            for operand in read.part_of
+            if self.model.storage(read.tensor) == storage
         }
 
     @cached_property
