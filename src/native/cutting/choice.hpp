@@ -34,6 +34,10 @@ struct Choice {
 // pieces of all options of an operator x (cores + pieces that they read)).
 Choice choose(const Network &network, std::size_t width, double patience);
 
+// The same after changing the option of one operator after the other as long as all then ends earlier, or with less work. At most `most` operators
+// are run for it.
+Choice improve(const Network &network, std::span<const std::int64_t> option, std::int64_t most);
+
 // Seconds until all ends with an option for every operator, each counted from its first, by the same model.
 double makespan(const Network &network, std::span<const std::int64_t> option);
 
