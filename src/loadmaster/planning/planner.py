@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 
@@ -20,9 +22,9 @@ from loadmaster.planning.cutting.candidates import Candidate, candidates, uncut
 from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.decisions import Score, Solution
 from loadmaster.planning.goal import Goal, goal_of
+from loadmaster.planning.inherit import inherited, require_smaller
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import ROUNDS
-from loadmaster.planning.scheduling.goal_bounds import goal_bounds
 from loadmaster.planning.workload_planner import SAMPLES, WorkloadPlanner
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
@@ -36,6 +38,8 @@ _MOST_JUDGED = 10_000
 """Pieces in all the ways to cut that are judged: what exceeds it is not tried, so that planning large workloads takes bounded work."""
 _MOST_REFINED = 600
 """Pieces in all the changes of the best way to cut that are judged."""
+_AFTER_SEARCH = 3.0
+"""Times that lowering and costing jobs takes: what is kept of a time limit for bounds and for writing the plan down."""
 _TIME_TO_JUDGE = 0.3
 """Share of a time limit after which no further way to cut is judged."""
 
@@ -54,6 +58,7 @@ _TIME_TO_JUDGE = 0.3
     time_limit=Real,
     seed=Integral,
     cut=str,
+    smaller=Target,
 )
 def plan(
     graphs: Sequence[Graph],
@@ -69,6 +74,7 @@ def plan(
     deadlines: Mapping[str, float] | None = None,
     periods: Mapping[str, float] | None = None,
     cut: str = "auto",
+    smaller: Target | None = None,
     progress: Progress | None = None,
 ) -> Plan:
     """Plan networks together on a target.
@@ -112,6 +118,9 @@ def plan(
         deadline later. Without a period all mini-batches are there from the start; without a deadline they are never late.
     cut : str
         ``auto``, or ``none``: operators stay whole, but for those that exceed the fast memory.
+    smaller : Target, optional
+        A machine of which the target has more: memory, bandwidth, cores or clock. The networks are planned for it too, and its plan is
+        taken if it is the better one here, so that the plan is not slower than the one for the smaller machine.
     progress : callable, optional
         Called with the stage and the share of it that is done.
 
@@ -121,9 +130,11 @@ def plan(
         If main memory cannot hold the networks, or no plan was found with which it can: with the bytes that the plan of least need takes,
         and those that every plan takes. If a machine that must copy operands cannot hold those of one job.
     PlanError
-        If an argument is out of range, or a network is not known.
+        If an argument is out of range, a network is not known, or ``smaller`` is not.
     """
     _check_arguments(graphs, target, mini_batches, seed, rounds)
+    if smaller is not None:
+        require_smaller(smaller, target)
     require_known("cut", cut, CUTS, PlanError)
     deadline = Deadline.within(time_limit)
     with deferred_interrupts() as interrupts:
@@ -133,28 +144,40 @@ def plan(
         def goal_for(workload: Workload) -> Goal:
             return goal_of(workload, objective, network, deadlines or {}, periods or {})
 
-        def planner(candidate: Candidate) -> WorkloadPlanner:
-            workload = lower(graphs, target, mini_batches=mini_batches, cuts=candidate.cuts)
+        def planner(candidate: Candidate, machine: Target = target) -> WorkloadPlanner:
+            begun = time.monotonic()
+            workload = lower(graphs, machine, mini_batches=mini_batches, cuts=candidate.cuts)
             goal = goal_for(workload)
             report("costing", 0.0)
-            table = job_table(workload, target)
-            energy = EnergyModel(table, energy_rates(target))
-            return WorkloadPlanner(workload, table, target, goal, energy, seed, samples, rounds, deadline, report, interrupts)
+            table = job_table(workload, machine)
+            energy = EnergyModel(table, energy_rates(machine))
+            # Bounds and the records of the plan take about as long again, several times.
+            search = deadline.before(_AFTER_SEARCH * (time.monotonic() - begun))
+            return WorkloadPlanner(workload, table, machine, goal, energy, seed, samples, rounds, search, report, interrupts)
 
-        judging = deadline.part(_TIME_TO_JUDGE)
-        contest = _Contest(candidates(graphs, target, mini_batches, cut, judging.passed), planner, interrupts, judging, report)
+        def contest_on(machine: Target) -> _Contest:
+            judging = deadline.part(_TIME_TO_JUDGE)
+            offered = candidates(graphs, machine, mini_batches, cut, judging.passed)
+            return _Contest(offered, lambda candidate: planner(candidate, machine), interrupts, judging, report)
+
+        contest = contest_on(target)
         chosen, best = contest.best()
+        with suppress(CapacityError):
+            if smaller is not None:
+                chosen, best = contest.compared(chosen, best, *inherited(*contest_on(smaller).best(), target))
         report("bounding", 0.0)
-        of_jobs = goal_bounds(chosen.workload, chosen.table, target, chosen.energy.rates, chosen.goal)
-        bounds = network_bounds(graphs, target, mini_batches, goal_for, chosen.energy.rates) or of_jobs
+        bounds = network_bounds(graphs, target, mini_batches, goal_for, chosen.energy.rates)
+        of_jobs = None if bounds is not None and deadline.passed() else chosen.bounds()
         report("assembling", 0.0)
         notes = [*_streaming_notes(chosen.workload, target), *contest.notes(), *(uncut(graphs, target) if cut == "auto" else ())]
-        if bounds is not of_jobs:
+        if bounds is not None and of_jobs is not None:
             notes.append(
                 "the lower bound holds however operators are cut; the jobs as they were cut take at least "
                 f"{format_seconds(seconds_of(of_jobs.makespan.picoseconds))}: {of_jobs.makespan.limit}"
             )
-        return assemble(chosen.workload, chosen.table, target, chosen.energy.rates, chosen.goal, best, bounds, seed, notes)
+        return assemble(
+            chosen.workload, chosen.table, target, chosen.energy.rates, chosen.goal, best, bounds or chosen.bounds(), seed, notes
+        )
 
 
 @dataclass(frozen=True)
@@ -214,6 +237,15 @@ class _Contest:
                 "this is the best plan so far"
             )
         return chosen.planner, solution
+
+    def compared(
+        self, planner: WorkloadPlanner, solution: Solution, other: WorkloadPlanner, theirs: Solution
+    ) -> tuple[WorkloadPlanner, Solution]:
+        """The better of the best plan and one that was made for a smaller machine."""
+        if planner.score_of(solution) <= other.score_of(theirs):
+            return planner, solution
+        self._notes = ["this is the plan for a smaller machine, timed on this one: none was found that is better"]
+        return other, theirs
 
     def notes(self) -> list[str]:
         """What a reader of the plan should know about how it came to be."""
@@ -278,7 +310,7 @@ class _Contest:
     def _cannot_win(self, entry: _Entry, best: Score) -> bool:
         """Whether even the bound of an entry's jobs is no better than a plan that is late nowhere."""
         planner = entry.planner
-        bounds = goal_bounds(planner.workload, planner.table, planner.target, planner.energy.rates, planner.goal)
+        bounds = planner.bounds()
         return best[0] == 0 and bounds.objective(planner.goal.objective, planner.goal.latency_network) >= best[1]
 
 

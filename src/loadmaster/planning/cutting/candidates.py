@@ -17,7 +17,7 @@ from loadmaster.workloads.lowering.fuse import FusedOp, fuse
 from loadmaster.workloads.lowering.grid import Divisible, divisible
 from loadmaster.workloads.lowering.instantiate import Cut, Cuts
 from loadmaster.workloads.lowering.single_assignment import without_updates
-from loadmaster.workloads.lowering.split import WHOLE, choose_split
+from loadmaster.workloads.lowering.split import WHOLE, choose_split, sizes_for
 
 MOST_OPERATORS = 3000
 """In all networks together: beyond, trying to cut them would take longer than planning them."""
@@ -43,7 +43,7 @@ class _Network:
         single = without_updates(graph)
         fused = fuse(single)
         room = target.fast.capacity if target.fast else None
-        plain: list[Cut] = [choose_split(f, room) if room else WHOLE for f in fused]
+        plain: list[Cut] = [choose_split(f, room, sizes_for(target)) if room else WHOLE for f in fused]
         return _Network(single, fused, [divisible(single, f) for f in fused], plain)
 
     def choice(self, target: Target) -> CutChoice:
