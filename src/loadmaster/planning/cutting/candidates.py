@@ -23,8 +23,9 @@ MOST_OPERATORS = 3000
 """In all networks together: beyond, trying to cut them would take longer than planning them."""
 MOST_PIECES = 20_000
 """In all mini-batches together."""
-_PATIENCE = {"an early end": 1.0, "an early end and little work": 0.8, "little work": 0.5}
-"""What pieces for the cores are chosen for: how much the end of a network alone counts, against the time at which cores are free."""
+_PATIENCE = {"little work": 0.5, "an early end and little work": 0.8, "an early end": 1.0}
+"""What pieces for the cores are chosen for: how much the end of a network alone counts, against the time at which cores are free. The
+fewest pieces come first."""
 _AMPLE = 0.5
 """Share of the fast memory up to which what is in use at once leaves so much room that bands are not tried."""
 
