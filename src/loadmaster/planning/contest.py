@@ -123,8 +123,11 @@ class Contest:
             yield entry
 
     def _refined(self, entry: _Entry) -> Iterator[_Entry]:
-        """Ever better entries with one operator after the other cut in another way, as long as a few of these help."""
-        pieces, improves = 0, True
+        """Ever better entries with one operator after the other cut in another way, as long as a few of these help.
+
+        Ranking all changes takes time that is quadratic in operators: it is left out where hardly any could be tried.
+        """
+        pieces, improves = 0, 2 * len(entry.planner.workload.jobs) <= _MOST_REFINED
         while improves:
             improves = False
             for candidate in entry.candidate.changed():
