@@ -470,6 +470,8 @@ class CutProblem:
     ) -> None: ...
     def choose(self, width: int, patience: float) -> tuple[Ints, float]:
         """The option of every operator, counted from its first, and the seconds that all take by this model."""
+    def improve(self, option: Ints, most: int) -> tuple[Ints, float]:
+        """The same after changing one operator after the other as long as that helps; runs at most about ``most`` operators."""
     def makespan(self, option: Ints) -> float:
         """The seconds that all take with an option for every operator."""
 

@@ -26,9 +26,9 @@ _FEW_WAYS = 32
 """Ways to cut small networks in halves that are all tried."""
 MOST_PIECES = 20_000
 """In all mini-batches together."""
-_PATIENCE = {1.0: "an early end", 0.8: "an early end and little work", 0.5: "little work"}
-"""What pieces for the cores are chosen for: how much the end of a network alone counts, against the time at which cores are free."""
-_BESIDE_BANDS = 0.8
+_PATIENCE = {"little work": 0.5, "an early end and little work": 0.8, "an early end": 1.0}
+"""What pieces for the cores are chosen for: how much the end of a network alone counts, against the time at which cores are free. The
+fewest pieces come first."""
 _AMPLE = 0.5
 """Share of the fast memory up to which what is in use at once leaves so much room that bands are not tried."""
 
@@ -138,13 +138,22 @@ def _most_in_use(network: _Network) -> int:
     return max(itertools.accumulate(change))
 
 
+def _over_cores(choices: Sequence[CutChoice]) -> Iterator[Candidate]:
+    """Pieces for the cores; what does not only count as little work is offered as it was improved, too."""
+    for aim, patience in _PATIENCE.items():
+        chosen = [choice.best(patience) for choice in choices]
+        if patience > min(_PATIENCE.values()):
+            better = [choice.improved(own) for choice, own in zip(choices, chosen, strict=True)]
+            yield Candidate.of(f"over the cores for {aim}", choices, better)
+        yield Candidate.of(f"over the cores for {aim}", choices, chosen)
+
+
 def _offers(networks: Sequence[_Network], target: Target, late: Callable[[], bool]) -> Iterator[Candidate]:
     choices = [network.choice(target) for network in networks if not late()] if len(target.cores) > 1 else []
     if late():
         return
-    over_cores = {patience: [choice.best(patience) for choice in choices] for patience in _PATIENCE if choices}
-    for patience, chosen in over_cores.items():
-        yield Candidate.of(f"over the cores for {_PATIENCE[patience]}", choices, chosen)
+    if choices:
+        yield from _over_cores(choices)
     if target.fast is None or max(map(_most_in_use, networks)) <= target.fast.capacity * _AMPLE:
         return
     stackable = [Network(network.graph, network.fused, network.forms) for network in networks]
@@ -157,6 +166,6 @@ def _offers(networks: Sequence[_Network], target: Target, late: Callable[[], boo
             continue
         bands = f"into bands for {format_bytes(room)} of {target.fast.name}"
         if choices:
-            others = [choice.cuts(own) for choice, own in zip(choices, over_cores[_BESIDE_BANDS], strict=True)]
+            others = [choice.cuts(choice.best(_PATIENCE["an early end and little work"])) for choice in choices]
             yield Candidate(f"{bands}, others over the cores", [stacked(*each) for each in zip(stackable, stacks, others, strict=True)])
         yield Candidate(bands, [stacked(own, found, n.plain) for own, found, n in zip(stackable, stacks, networks, strict=True)])

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -75,7 +76,6 @@ class JointSearch:
         self._problem, self._samples, self._late, self._progress = problem, samples, late, progress
         self._chains = chains(problem.workload)
         self._cores = problem.table.compute.shape[1]
-        self._alternatives = [self._blocks_of(chain) for chain in self._chains]
         self._best: tuple[Evaluation, Ints, JointOptions] | None = None
         self._design: Design | None = None
         self._least: Score | None = None
@@ -139,6 +139,11 @@ class JointSearch:
         if score is not None and (self._least is None or _hardly_worse(score, self._least, tolerance)):
             self._design, self._least = design, score
         return score
+
+    @cached_property
+    def _alternatives(self) -> list[list[tuple[Block, ...]]]:
+        """Blocks that are tried for every network; a short search does not come to them."""
+        return [self._blocks_of(chain) for chain in self._chains]
 
     def _blocks_of(self, chain: Chain) -> list[tuple[Block, ...]]:
         assert self._problem.target.fast is not None
