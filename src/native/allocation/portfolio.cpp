@@ -73,7 +73,7 @@ std::vector<std::int64_t> Portfolio::placed(std::span<const std::int64_t> order,
 void Portfolio::run() {
     const bool small = buffers_.count() <= kLarge;
     if (!effort_.in_passing) at_once();
-    if (!over()) first_fits();
+    if (!done()) first_fits();
     if (small && !effort_.in_passing && !over()) search(kShortNodes);
     if (!effort_.in_passing && !over()) best_fit();
     if (!effort_.in_passing && small && !over()) greedy_orders();
