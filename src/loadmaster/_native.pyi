@@ -215,6 +215,9 @@ class SearchRules:
         symmetry_breaking: bool = True, failed_states: bool = True, spanning_buffers: bool = True, slot_reduction: bool = True
     ) -> None: ...
 
+LOADMASTER_ALLOCATE: int
+"""Address of the C function `loadmaster_allocate`, which the package contains as well."""
+
 class Effort:
     """How long to look: ``work`` per cent of the default budgets, and seconds from the call that takes it on."""
 
