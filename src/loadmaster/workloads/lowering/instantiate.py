@@ -289,7 +289,7 @@ class _Pieces:
         if divides and source is not None and source.channels == cut.channels:
             # Cut along the same channels: only the parts that hold the tile's own.
             each = access.bytes // cut.channels
-            return [(i, each * cut.overlap(tile, source, i)) for i in range(len(parts))]
+            return [(i, each * count) for i, count in source.shared(*cut.range(tile))]
         touched = cut.amount_of_tile(access.bytes, tile) if divides and len(parts) == 1 else access.bytes
         total = max(1, sum(part.bytes for part in parts))
         return [(i, -(-touched * part.bytes // total)) for i, part in enumerate(parts)]

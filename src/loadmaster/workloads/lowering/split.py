@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from loadmaster.targets.hardware import Style, Target
@@ -39,10 +41,12 @@ class Split:
     def _edge(self, tile: int) -> int:
         return min(self.channels, -(-self.channels // self.step) * tile // self.tiles * self.step)
 
-    def overlap(self, tile: int, other: Split, part: int) -> int:
-        """Count the channels that a tile shares with a part of another split of the same channels."""
-        (first, last), (begin, end) = self.range(tile), other.range(part)
-        return max(0, min(last, end) - max(first, begin))
+    def shared(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Tiles that have some of the channels [first, last), and how many. O(log tiles + those)."""
+        tile = bisect_right(range(self.tiles), first, key=self._edge) - 1
+        while tile < self.tiles and (begin := self._edge(tile)) < last:
+            yield tile, min(last, self._edge(tile + 1)) - max(first, begin)
+            tile += 1
 
 
 WHOLE = Split(1, 1)
@@ -50,10 +54,14 @@ WHOLE = Split(1, 1)
 
 @dataclass(frozen=True)
 class Sizes:
-    """Output channels of tiles that suit a machine: multiples of ``step``, and if more than one is at work ``least``."""
+    """Output channels of tiles that suit a machine: multiples of ``step``, and if more than one is at work ``least``.
+
+    ``balance`` is the number of multiply-accumulates that all cores do while the main link brings a byte.
+    """
 
     step: int = 1
     least: int = 1
+    balance: float = 0.0
 
 
 ANY = Sizes()
@@ -69,7 +77,7 @@ def sizes_for(target: Target) -> Sizes:
     step = max((getattr(core, extents[core.style]) for core in target.cores if core.style in extents and not core.flexible), default=1)
     rate = sum(core.rows * core.columns * core.macs_per_cycle[8] * core.clock for core in target.cores)
     bandwidth = (target.fast or target.main).read_bandwidth
-    return Sizes(step, max(1, math.ceil(rate / bandwidth / step)) * step)
+    return Sizes(step, max(1, math.ceil(rate / bandwidth / step)) * step, rate / target.main.read_bandwidth)
 
 
 def choose_split(fused: FusedOp, capacity: int, sizes: Sizes = ANY) -> Split:
@@ -88,7 +96,9 @@ def choose_split(fused: FusedOp, capacity: int, sizes: Sizes = ANY) -> Split:
         return WHOLE
     if any(write.bytes % nest.k for write in fused.writes):
         return WHOLE
-    for at_once in _SIDE_BY_SIDE:
+    # Where the main link is what takes time, cores wait for bytes whatever the tiles are.
+    fewest = 0 if nest.macs >= shared * sizes.balance else 1
+    for at_once in _SIDE_BY_SIDE[fewest:]:
         room = (capacity - whole) // at_once
         for step in dict.fromkeys((sizes.step, 1)):
             steps = -(-nest.k // step)
