@@ -216,8 +216,9 @@ class StackCosts:
 class _Banded:
     """A stack in so many bands: what it streams, and what it holds during each step, in bytes.
 
-    ``free`` is the room that is left beside what lies inside the stack; ``held`` what is left of each storage that the stack reads, ``made``
-    what there is of each that it writes. Every weight has its size, and what crosses if it is streamed; those that are worth most come first.
+    ``free`` is the room that is left beside what lies inside the stack; ``held`` what is left of each storage that the stack reads,
+    ``made`` what there is of each that it writes. ``sizes`` are of weights: what each has, and what crosses if it is streamed; those that
+    save most come first.
     """
 
     network: Network

@@ -262,7 +262,7 @@ class _Pieces:
         result: list[_Read] = []
         for access in group.reads:
             shares = self._boxed(number, access, tile) if isinstance(cut, Grid) else self._channelled(group, cut, access, tile)
-            for role, nest in _roles(group.nests, access):
+            for role, nest in operand_roles(group.nests, access):
                 result += [_Read(access.tensor, part, size, role, nest) for part, size in shares if size]
         return result
 
@@ -289,7 +289,7 @@ class _Pieces:
         if divides and source is not None and source.channels == cut.channels:
             # Cut along the same channels: only the parts that hold the tile's own.
             each = access.bytes // cut.channels
-            return [(i, each * count) for i, count in source.shared(*cut.range(tile))]
+            return [(i, each * cut.overlap(tile, source, i)) for i in cut.parts_met(tile, source)]
         touched = cut.amount_of_tile(access.bytes, tile) if divides and len(parts) == 1 else access.bytes
         total = max(1, sum(part.bytes for part in parts))
         return [(i, -(-touched * part.bytes // total)) for i, part in enumerate(parts)]
@@ -401,7 +401,7 @@ class _MiniBatch:
         )
 
 
-def _roles(nests: Sequence[LoopNest], access: Access) -> list[tuple[Role, int]]:
+def operand_roles(nests: Sequence[LoopNest], access: Access) -> list[tuple[Role, int]]:
     """Return an operand's roles in the loop nests; a tensor that is both factors of a product is fetched as each."""
     names = (access.tensor, access.part_of) if access.part_of else (access.tensor,)
     roles = [(Role.INPUT, i) for i, nest in enumerate(nests) if nest.input in names]

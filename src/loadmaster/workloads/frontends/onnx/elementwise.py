@@ -36,12 +36,17 @@ rule(
 
 @rule("RotaryEmbedding")
 @rule("ComplexMul", "ComplexMulConj", "MRotaryEmbedding", domain=MICROSOFT)
-def _by_pairs(node: Node, data: int = 0) -> Work:
+def _by_pairs(node: Node) -> Work:
     """As elementwise, but an element needs its partner too: it cannot run on each as it is made."""
-    return replace(elementwise(node, data), op_class=OpClass.REDUCTION)
+    return replace(elementwise(node), op_class=OpClass.REDUCTION)
 
 
-rule("GemmaRotaryEmbedding", domain=MICROSOFT)(lambda node: _by_pairs(node, data=1))
+@rule("GemmaRotaryEmbedding", domain=MICROSOFT)
+def _gemma_rotation(node: Node) -> Work:
+    """Count as `RotaryEmbedding`, whose data are the second operand here."""
+    return replace(elementwise(node, data=1), op_class=OpClass.REDUCTION)
+
+
 rule("HannWindow", "HammingWindow", planning=(0,))(lambda node: _window(node, 1))
 rule("BlackmanWindow", planning=(0,))(lambda node: _window(node, 2))
 

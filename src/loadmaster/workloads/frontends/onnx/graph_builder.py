@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import onnx
 
@@ -113,8 +114,9 @@ def _operator(step: Step, reads: tuple[Access, ...], used: set[str]) -> Op:
     found = _division(step)
     nests = tuple(with_loops(nest, found.loops) for nest in work.nests)
     steps = tuple(found.steps.get(axis, 1) for axis in range(len(step.node.result.shape))) if found.steps else ()
-    divides = {"axes": found.axes, "steps": steps, "copies": found.copies}
-    return Op(step.node.name, step.kind or step.node.kind, work.op_class, reads, writes, nests, work.elements, _bits(step), **divides)
+    kind = step.kind or step.node.kind
+    whole = Op(step.node.name, kind, work.op_class, reads, writes, nests, work.elements, _bits(step))
+    return replace(whole, axes=found.axes, steps=steps, copies=found.copies)
 
 
 def _division(step: Step) -> Division:
