@@ -383,7 +383,8 @@ def forged(kind: str) -> tuple[list[Graph], Plan]:
 @pytest.mark.parametrize(("forge", "kind"), [(forge, kind) for forge, kinds in FORGERIES.items() for kind in kinds])
 def test_every_consistent_forgery_is_found(forge: Forgery, kind: str) -> None:
     own, plan = forged(kind)
-    found = [mended(changed) for changed in forge(plan)]
+    # A bound that is reached cannot be raised.
+    found = [changed for changed in map(mended, forge(plan)) if changed != mended(plan)]
     assert found, "a test that changes nothing proves nothing"
     accepted = [number for number, changed in enumerate(found) if not verify_against(changed, own, plan.target)]
     assert not accepted, f"forgeries {accepted} of {len(found)} are accepted"
