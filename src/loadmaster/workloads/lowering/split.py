@@ -104,14 +104,14 @@ def choose_split(fused: FusedOp, capacity: int, sizes: Sizes = ANY) -> Split:
         return WHOLE
     if any(write.bytes % nest.k for write in fused.writes):
         return WHOLE
-    # Where the main link is what takes time, cores wait for bytes whatever the tiles are.
-    fewest = 0 if nest.macs >= shared * sizes.balance else 1
-    for at_once in _SIDE_BY_SIDE[fewest:]:
+    # Where the main link is what takes time, cores wait for bytes whatever the tiles are, and it should not carry anything twice.
+    computes = nest.macs >= shared * sizes.balance > 0
+    for at_once in _SIDE_BY_SIDE if computes else _SIDE_BY_SIDE[1:]:
         room = (capacity - whole) // at_once
         for step in dict.fromkeys((sizes.step, 1)):
             steps = -(-nest.k // step)
             most = min(steps, _MOST_TILES) if at_once == 1 else min(steps, max(1, nest.k // sizes.least), _MOST_TILES)
-            if at_once > 2:
+            if at_once > 2 and not computes:
                 most = min(most, _MOST_READ * capacity // max(1, whole))
             for tiles in range(-(-shared // max(1, room)), most + 1):
                 if shared * min(nest.k, -(-steps // tiles) * step) // nest.k <= room:
