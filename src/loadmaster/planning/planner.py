@@ -162,6 +162,7 @@ def plan(
 
         contest = contest_on(target)
         chosen, best = contest.best()
+        large = cut == "auto" and len(chosen.workload.jobs) > _MOST_JUDGED
         with suppress(CapacityError):
             if smaller is not None:
                 chosen, best = contest.compared(chosen, best, *inherited(*contest_on(smaller).best(), target))
@@ -170,6 +171,8 @@ def plan(
         of_jobs = None if bounds is not None and deadline.passed() else chosen.bounds()
         report("assembling", 0.0)
         notes = [*_streaming_notes(chosen.workload, target), *contest.notes(), *(uncut(graphs, target) if cut == "auto" else ())]
+        if large:
+            notes.append(f"no other way to cut operators was tried, as they are more than {_MOST_JUDGED} pieces as it is")
         if bounds is not None and of_jobs is not None:
             notes.append(
                 "the lower bound holds however operators are cut; the jobs as they were cut take at least "
@@ -267,6 +270,9 @@ class _Contest:
     def _judged(self, whole: _Entry) -> Iterator[_Entry]:
         """Entries with what a glance says of them; whole operators are judged too once there is anything to compare them with."""
         pieces = len(whole.planner.workload.jobs)
+        if pieces > _MOST_JUDGED:
+            # What would come first is as large again: working it out would be in vain.
+            return
         for number, candidate in enumerate(self._offered):
             if self._until.passed():
                 return
