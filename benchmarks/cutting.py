@@ -1,24 +1,28 @@
-"""What cutting operators is worth: ``python -m benchmarks.cutting [--rounds N]``.
+"""What cutting operators is worth: ``python -m benchmarks.cutting [--rounds N] [--llm]``.
 
 First the networks that the onnx package ships, each alone on ``edge-npu`` at int8: makespan with whole operators and with cut ones, over
 the roofline (multiply-accumulates at the rate of all cores, or weights, inputs and outputs at the bandwidth) and over
 the lower bound. Then bytes over the main link with small scratchpads, over what is compulsory: weights, inputs and outputs once. Every plan
-is verified. Times are estimates of the cost model; ``s`` is processor time.
+is verified. Times are estimates of the cost model; ``s`` is processor time. ``--llm`` plans decoders of the shape of Llama 7B instead: 512
+tokens at once, and one token after 2,048, for one sequence and for eight.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import loadmaster as lm
+from benchmarks.networks.llama import llama
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import ROUNDS
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
+from loadmaster.workloads.lowering.single_assignment import without_updates
 
 NETWORKS = ("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet", "vgg19", "zfnet512")
 MOBILENET = str(Path(__file__).parents[1] / "fixtures" / "mobilenetv2.onnx.gz")
@@ -55,11 +59,34 @@ def mean(values: Sequence[float]) -> float:
     return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
+def language_models() -> None:
+    """Print makespans of prefill and decode over their bounds, and bytes over the main link over compulsory ones."""
+    print(f"{'network':18} {'target':12} {'ms':>9} {'of bound':>9} {'GB':>7} {'/ least':>8} {'jobs':>6} {'s':>6}")
+    # The weights alone exceed the memory of edge-npu as it is.
+    machines = [lm.target("edge-npu", ["dram.capacity=16 GiB"]), lm.target("server-npu")]
+    for target, batch, cached in itertools.product(machines, (1, 8), (0, 2048)):
+        graph = llama(batch, 1 if cached else 512, cached)
+        started = time.process_time()
+        plan = lm.plan([graph], target, rounds=1, samples=16)
+        seconds = time.process_time() - started
+        if violations := lm.verify(plan):
+            raise SystemExit(f"{graph.name}, {target.name}: {violations[0].message}")
+        makespan, moved = plan.metrics.makespan, plan.metrics.traffic[target.main.name].value
+        share, least = makespan.lower_bound / makespan.value, moved / compulsory(without_updates(graph))
+        figures = f"{makespan.value * 1e3:9.2f} {share:9.1%} {moved / 1e9:7.2f} {least:8.2f} {len(plan.jobs):6} {seconds:6.1f}"
+        print(f"{graph.name:18} {target.name:12} {figures}", flush=True)
+
+
 def main() -> None:
     """Print both tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--llm", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.llm:
+        language_models()
+        return
+    rounds = arguments.rounds
     target = lm.target("edge-npu")
     print(f"{'network':14} {'whole ms':>9} {'cut ms':>9} {'/ roofline':>11} {'/ bound':>8} {'jobs':>6} {'s':>6}")
     over: list[tuple[float, float, float]] = []

@@ -14,7 +14,7 @@ from loadmaster.planning.decisions import Score, Solution
 from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.workloads.job import Workload
 
-_MOST_JUDGED = 10_000
+MOST_JUDGED = 10_000
 """Pieces in all the ways to cut that are judged: what exceeds it is not tried, so that planning large workloads takes bounded work."""
 _MOST_REFINED = 600
 """Pieces in all the changes of the best way to cut that are judged."""
@@ -110,6 +110,9 @@ class Contest:
     def _judged(self, whole: _Entry) -> Iterator[_Entry]:
         """Entries with what a glance says of them; whole operators are judged too once there is anything to compare them with."""
         pieces = len(whole.planner.workload.jobs)
+        if pieces > MOST_JUDGED:
+            # What would come first is as large again: working it out would be in vain.
+            return
         for number, candidate in enumerate(self._offered):
             if self._until.passed():
                 return
@@ -120,8 +123,8 @@ class Contest:
             if entry is None:
                 continue
             pieces += len(entry.planner.workload.jobs)
-            if pieces > _MOST_JUDGED:
-                self._notes.append(f"not every way to cut operators was tried, as they are more than {_MOST_JUDGED} pieces together")
+            if pieces > MOST_JUDGED:
+                self._notes.append(f"not every way to cut operators was tried, as they are more than {MOST_JUDGED} pieces together")
                 return
             yield entry
 

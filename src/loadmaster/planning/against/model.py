@@ -63,7 +63,11 @@ class Model:
         """What parts of an operator's result need of its operands, as plans say it."""
         accesses = [access for access in op.reads if access.bytes]
         return tuple(
-            OperandNeeds(self.storage(a.tensor), self.tensor(a.tensor).shape, tuple(_plain(window) for window in a.windows))
+            OperandNeeds(
+                self.storage(a.tensor),
+                self.tensor(self.storage(a.tensor) if a.of_storage else a.tensor).shape,
+                tuple(_plain(window) for window in a.windows),
+            )
             for a in accesses
         )
 

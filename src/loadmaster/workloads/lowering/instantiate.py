@@ -150,7 +150,8 @@ def _operator_info(graph: Graph, op: Op, in_pieces: bool) -> OperatorInfo:
 
 def _needs(graph: Graph, access: Access) -> OperandNeeds:
     tensor = graph.tensors[access.tensor]
-    return OperandNeeds(tensor.storage, tensor.shape, tuple(_operand_window(window) for window in access.windows))
+    shape = graph.tensors[tensor.storage].shape if access.of_storage else tensor.shape
+    return OperandNeeds(tensor.storage, shape, tuple(_operand_window(window) for window in access.windows))
 
 
 def _operand_window(window: Window) -> OperandWindow:
