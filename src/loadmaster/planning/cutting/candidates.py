@@ -30,6 +30,8 @@ MOST_OPERATORS = 3000
 MOST_PIECES = 20_000
 """In all mini-batches together."""
 _ROWS, _COLUMNS = "rows", "columns"
+_SHARES = (1.0, 0.8, 0.5)
+"""Of the fast memory, for which stacks are chosen: what is left lets pieces of several bands run at once, and addresses be found."""
 _GAIN = 0.03
 """A cut must make an operator faster by this share for each doubling of its pieces, or it is left as it was."""
 
@@ -89,7 +91,7 @@ def candidates(
 ) -> Iterator[Candidate]:
     """Ways to cut networks, whole operators first, then by how good they seem; each is worked out when it is asked for, until it is late.
 
-    Up to so many pieces for the cores, stacks of bands for the fast memory, for half of it and for a quarter, and both together. A machine
+    Up to so many pieces for the cores, stacks of bands for the fast memory and for shares of it, and both together. A machine
     that must copy operands is offered whole operators only, and so are networks of more than 3,000 operators.
     """
     yield Candidate("none")
@@ -125,8 +127,8 @@ def _offers(networks: Sequence[_Network], target: Target, late: Callable[[], boo
         yield f"into up to {cores} pieces", [Cuts(pieces) for pieces in by_cores]
     if target.fast is not None:
         stackable = [Network(without_updates(network.graph), network.fused, network.forms) for network in networks]
-        for divisor in (1, 2, 4):
-            room = target.fast.capacity // divisor
+        for share in _SHARES:
+            room = int(target.fast.capacity * share)
             stacks = [best_stacks(own, room, target, n.plain).stacks for own, n in zip(stackable, networks, strict=True) if not late()]
             if late():
                 return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loadmaster.workloads.lowering.fuse import FusedOp
@@ -40,7 +41,7 @@ class Split:
         (first, last), (begin, end) = self.range(tile), other.range(part)
         return max(0, min(last, end) - max(first, begin))
 
-    def parts_met(self, tile: int, other: Split) -> range:
+    def parts_met(self, tile: int, other: Split) -> Sequence[int]:
         """Parts of another split of the same channels that share some with a tile."""
         first, last = self.range(tile)
         # Part p begins at floor(channels p / tiles): the last that begins at or before a channel is found without looking at all.
