@@ -7,9 +7,9 @@ import random
 import numpy as np
 from tests.support.tflite_models import Model, Subgraph, b, i
 
-from loadmaster.integrations.tflite.flatbuffer_writer import Text
+from loadmaster.integrations.tflite.flatbuffer_writer import Number, Text
 
-_SAME, _VALID = 0, 1
+_SAME = 0
 Value = tuple[int, tuple[int, int, int, int]]
 """A tensor by its index, and its shape: one image, height, width, channels."""
 
@@ -87,8 +87,6 @@ class Layers:
         return self.subgraph.out("MEAN", [value[0], self.subgraph.tensor((2,), "int32", [1, 2])], shape, {0: b(1)}), shape
 
     def softmax(self, value: Value, _: list[Value]) -> Value:
-        from loadmaster.integrations.tflite.flatbuffer_writer import Number
-
         return self.subgraph.out("SOFTMAX", [value[0]], value[1], {0: Number("f", 1.0)}), value[1]
 
     def flat(self, value: Value, _: list[Value]) -> Value:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from loadmaster.allocation import native
 from loadmaster.allocation.answer import EXHAUSTED, Allocation, Certificate, Infeasibility, Load, Status
 from loadmaster.allocation.bounds import load_bound
 from loadmaster.allocation.explain import explain
@@ -99,7 +100,9 @@ def solve(
     wall, cpu = time.monotonic(), time.process_time()
     effort = _Effort(strategy, seed, threads, deadline, budget_divisor)
     ranges = joined(problem.reserved)
-    if capacity is not None or not ranges:
+    if strategy == "auto" and problem.conflicts is None and not len(problem.in_place):
+        answer = _natively(problem, capacity, effort)
+    elif capacity is not None or not ranges:
         answer = _within(problem, capacity, effort)
     elif _hollow(merge(problem).problem):
         answer = _descend(problem, ranges, effort)
@@ -125,6 +128,29 @@ class _Effort:
 
     def search(self, reduced: Reduced, capacity: int | None) -> Search:
         return Search(reduced.problem, load_bound(reduced.problem), capacity, self.seed, self.threads, self.deadline, self.budget_divisor)
+
+
+def _natively(problem: Problem, capacity: int | None, effort: _Effort) -> Allocation:
+    """The whole policy as the library has it."""
+    limits = native.effort(effort.seed, effort.threads, effort.deadline, effort.budget_divisor)
+    try:
+        found = native.allocate(problem, capacity, limits)
+    except ValueError:
+        # Pins of aliases that overlap: this names them.
+        reduce(problem, capacity)
+        raise
+    proof: Certificate | None = None
+    if found.status == "infeasible":
+        assert capacity is not None
+        reduced = reduce(problem, capacity)
+        proof = explain(reduced, load_bound(reduced.problem), capacity)
+    elif found.status == "optimal":
+        names = tuple(problem.name(buffer) for buffer in found.witnesses.tolist())
+        proof = EXHAUSTED if found.proof == "exhausted" else Load(found.bound, found.instant, names)
+    lower = max(found.bound, proof.required) if isinstance(proof, Infeasibility) else found.bound
+    peak, counts = None if found.offsets is None else found.peak, dict(found.counters)
+    status: Status = found.status
+    return Allocation(status, found.offsets, peak, lower, capacity, "auto", effort.seed, 0.0, 0.0, proof, found.interrupted, counts)
 
 
 def _within(problem: Problem, capacity: int | None, effort: _Effort) -> Allocation:

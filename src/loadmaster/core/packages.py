@@ -25,6 +25,7 @@ _EXTRAS = {
     "stable_baselines3": "search",
     "gymnasium": "search",
     "distributed": "cluster",
+    "tflite_micro": "tflite",
 }
 """The extra that brings a package, by the name under which the package is imported; the allocator needs none of them."""
 

@@ -20,7 +20,7 @@ from loadmaster.core.units import format_bytes
 from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.cost.job_table import JobTable
 from loadmaster.cost.job_times import JobTimes, job_times, memories_used
-from loadmaster.planning.decisions import Packed, Packing, Placement, Residence, Schedule, Score, Solution, Timeline
+from loadmaster.planning.decisions import Bounds, Packed, Packing, Placement, Residence, Schedule, Score, Solution, Timeline
 from loadmaster.planning.dependencies import After, as_timed, waits
 from loadmaster.planning.goal import Goal, delivered, overflow, overflowing
 from loadmaster.planning.joint.problem import JointProblem
@@ -30,6 +30,7 @@ from loadmaster.planning.replay import replay
 from loadmaster.planning.residency.evict import evict, worth_of_stays
 from loadmaster.planning.residency.resident import keep_resident, optimistic, resident, saved_seconds
 from loadmaster.planning.residency.staged import stage_copies
+from loadmaster.planning.scheduling.goal_bounds import goal_bounds
 from loadmaster.planning.scheduling.list_scheduler import map_jobs
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
@@ -79,6 +80,7 @@ class WorkloadPlanner:
     report: Progress
     interrupts: Interrupts
     interrupted: bool = False
+    _bounds: Bounds | None = field(init=False, default=None)
     _input_release: Ints = field(init=False)
     _padded: Ints = field(init=False)
 
@@ -105,15 +107,19 @@ class WorkloadPlanner:
             return self._fitting(separate, best.score)
         return self._jointly(best, separate)
 
+    def bounds(self) -> Bounds:
+        """What no plan of these jobs can go below."""
+        if self._bounds is None:
+            self._bounds = goal_bounds(self.workload, self.table, self.target, self.energy.rates, self.goal)
+        return self._bounds
+
     def glance(self) -> Score:
         """A score that hints at the one of :meth:`best`: few schedules and orders, and no addresses in main memory."""
         few = replace(self, samples=_GLANCE_SAMPLES)
         begun = few._candidate(few._map(few._nowhere(), "mapping"), few._nowhere(), None)
         assert begun is not None
-        for candidate in few._with_residents(begun.score):
-            begun = min(begun, candidate, key=lambda c: c.score)
         if not self._joins():
-            return begun.score
+            return min((begun, *few._with_residents(begun.score)), key=lambda candidate: candidate.score).score
         search = JointSearch(self._joint_problem(), self._orders_of(begun), samples=_GLANCE_ORDERS, seed=self.seed, late=self.is_late)
         return min(begun.score, search.run(_GLANCE_ORDERS).evaluation.judged)
 
@@ -340,6 +346,19 @@ class WorkloadPlanner:
                 after, timeline = held, as_found
         packed = tuple(_retimed(part, timeline) for part in packed)
         return Solution(candidate.schedule, candidate.placement, timeline, packed, after)
+
+    def timed(self, solution: Solution) -> Solution:
+        """What was decided for a smaller machine, timed on this one: as early as the order allows, or if that is slower, in its rhythm."""
+        schedule, placement, after = solution.schedule, solution.placement, solution.after
+        timeline = self._replay(schedule, placement, after)
+        held = as_timed(after, solution.timeline)
+        as_found = self._replay(schedule, placement, held)
+        if self._score(schedule, placement, as_found) < self._score(schedule, placement, timeline):
+            after, timeline = held, as_found
+        packed = [_retimed(part, timeline) for part in solution.packed]
+        nothing = Packed((), [], [], [], [], 0)
+        packed += [nothing] * (len(self.target.memories) - len(packed))
+        return Solution(schedule, placement, timeline, tuple(packed), after)
 
     def _staged(self) -> Solution:
         """Bring every operand to the fast memory; fill less of it, then wait for copies back, if it cannot be packed."""

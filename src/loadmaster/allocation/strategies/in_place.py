@@ -14,7 +14,6 @@ from loadmaster.allocation.problem import FREE, NO_IN_PLACE, Problem
 from loadmaster.allocation.reduction.reduce import Reduced, reduce, sharing_pairs
 from loadmaster.allocation.rules import common_residue
 from loadmaster.allocation.search_state import Search
-from loadmaster.allocation.strategies import exact
 from loadmaster.core.errors import AllocationError
 
 _CASES = 256
@@ -32,7 +31,7 @@ def run(search: Search, whole: Callable[[Search], None]) -> None:
     ordered = sorted(reduced_cases, key=lambda case: case[0].bytes)
     floor = None
     for number, (bound, reduced) in enumerate(ordered):
-        if search.done or search.expired():
+        if search.done or search.interrupted or search.expired():
             return
         lower = bound.bytes
         if not ((search.peak is not None and lower >= search.peak) or (search.capacity is not None and lower > search.capacity)):
@@ -64,9 +63,7 @@ def _solve(search: Search, reduced: Reduced, bound: Load, strategy: Callable[[Se
 
 def _quick(search: Search) -> None:
     if search.problem.features <= native.HONOURS:
-        native.greedy(search)
-        if not search.done and not search.expired():
-            exact.run(search)
+        native.run(search, "auto", in_passing=True)
 
 
 def _reduced(problem: Problem, partitions: Iterable[Groups]) -> Iterator[tuple[Load, Reduced]]:

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from loadmaster.core.errors import ModelError, RuntimeUnavailable
+from loadmaster.core.errors import ModelError
+from loadmaster.core.packages import missing
 
 _MODULE = "loadmaster.integrations.tflite.interpreter_process"
+_PACKAGE = "tflite_micro"
 _ROOM = 2**22
 """Bytes beside the head with which an interpreter is tried first."""
 
@@ -29,7 +31,7 @@ class Measured:
 
 def is_installed() -> bool:
     """Whether TFLM's interpreter is there."""
-    return find_spec("tflite_micro") is not None
+    return find_spec(_PACKAGE) is not None
 
 
 def measure(data: bytes, head: int, least: bool = False) -> Measured:
@@ -51,11 +53,11 @@ def measure_each(old: bytes, fronts: Sequence[bytes], head: int, least: bool = F
 
     Raises
     ------
-    RuntimeUnavailable
+    MissingPackageError
         If there is no interpreter.
     """
     if not is_installed():
-        raise RuntimeUnavailable('TFLM\'s interpreter is not installed: pip install "loadmaster[tflite]"')
+        raise missing(ModuleNotFoundError(name=_PACKAGE), "probing with TFLM's interpreter")
     answers: list[Measured | str] = []
     with tempfile.TemporaryDirectory(prefix="loadmaster-") as folder:
         shared = Path(folder, "old")

@@ -18,7 +18,7 @@ LARGEST_OFFSET = 2**31
 """Offsets and sizes of a plan are below this many bytes."""
 NEVER = -1
 """The scope of a tensor that nothing uses: TFLM keeps room for it, beside others that nothing uses."""
-_MOST_VISITS = 1_000_000
+MOST_VISITS = 250_000
 """Operators that are visited, those of a subgraph once for each operator that runs it."""
 _DEEPEST = 100
 """Subgraphs within one another."""
@@ -139,8 +139,8 @@ class _Walk:
         for index, operator in enumerate(subgraph.operators):
             self._scope += 1
             first = self._scope
-            if len(self.visits) == _MOST_VISITS:
-                raise ModelError(f"more than {_MOST_VISITS} operators run, those of subgraphs each time: convert the model without so many")
+            if len(self.visits) == MOST_VISITS:
+                raise ModelError(f"more than {MOST_VISITS} operators run, those of subgraphs each time: convert the model without so many")
             for tensor in operator.outputs:
                 self._create(lives[tensor])
             for body in operator.bodies:

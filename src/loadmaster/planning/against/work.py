@@ -65,6 +65,15 @@ class Group:
                     found[operand.tensor].append(operand)
         return found
 
+    def operands_with(self, storage: str) -> set[str]:
+        """Operands of loop nests that a storage is a part of."""
+        return {
+            self.model.storage(read.part_of)
+            for op in self.ops
+            for read in op.reads
+            if read.part_of and self.model.storage(read.tensor) == storage
+        }
+
     @cached_property
     def elements(self) -> int:
         """Scalar operations outside loop nests."""
@@ -261,8 +270,9 @@ class Work:
             weight = group.model.tensor(storage).kind == "weight"
             parts = self._stored[job.network, storage, 0 if weight else job.mini_batch]
             shares = self._boxed(job, group, storage, parts) if job.ranges else self._touched(job, group, storage, parts, touched)
-            roles = [(Role.INPUT, i) for i, nest in enumerate(nests) if nest.input == storage]
-            roles += [(Role.WEIGHT, i) for i, nest in enumerate(nests) if nest.weight == storage]
+            names = {storage, *group.operands_with(storage)}
+            roles = [(Role.INPUT, i) for i, nest in enumerate(nests) if nest.input in names]
+            roles += [(Role.WEIGHT, i) for i, nest in enumerate(nests) if nest.weight in names]
             for role, nest in roles or [(Role.ONCE, -1)]:
                 yield from (Operand(part.name, size, role, nest) for part, size in zip(parts, shares, strict=True) if size)
 
@@ -315,5 +325,5 @@ def _piece(nest: LoopNest, shape: Sequence[int], ranges: Ranges) -> LoopNest:
     for loop, extent, (first, last) in zip(nest.loops, shape, ranges, strict=True):
         if last - first < extent:
             name = loop if loop != _CHANNELS else _GROUPS if nest.groups > 1 and _GROUPS not in nest.loops else "k"
-            bounds[name] = bounds[name] * (last - first) // extent
+            bounds[name] = bounds[name] * last // extent - bounds[name] * first // extent
     return replace(nest, batch=bounds["batch"], groups=bounds[_GROUPS], y=bounds["y"], x=bounds["x"], k=bounds["k"])

@@ -76,6 +76,13 @@ class Network:
         assert axis is not None
         return form.shape[axis]
 
+    def step(self, number: int) -> int:
+        """Of how many rows the pieces of an operator's result are multiples."""
+        form, axis = self.forms[number], self.rows(number)
+        assert form is not None
+        assert axis is not None
+        return form.step[axis]
+
     def edge(self, reader: int, storage: str) -> tuple[Ints, Ints]:
         """Rows of a storage that rows of an operator's result need: where those of row ``r`` begin, and where those up to ``r`` end.
 
@@ -130,6 +137,8 @@ def ends_of(network: Network, number: int, last: int, bands: int, ends: Mapping[
     elif ahead:
         pace = int(np.diff(wanted[ahead:-1]).max(initial=1))
         wanted[:ahead] = np.maximum(wanted[:ahead], wanted[ahead] - pace * np.arange(ahead, 0, -1))
+    step = network.step(number)
+    wanted = np.minimum(-(-np.maximum(wanted, 0) // step) * step, extent)
     wanted[-1] = extent
     return np.asarray(np.maximum.accumulate(wanted))
 

@@ -28,13 +28,14 @@ from loadmaster.planning.scheduling.makespan_bound import (
     main_only,
 )
 from loadmaster.targets.hardware import Target
-from loadmaster.workloads.graph import Access, Graph
+from loadmaster.workloads.graph import Access, Graph, Op
 from loadmaster.workloads.job import Job, TensorInstance, Workload
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
 from loadmaster.workloads.lowering.grid import Divisible, divisible, piece_of
 from loadmaster.workloads.lowering.instantiate import Cut, Cuts, lower
 from loadmaster.workloads.lowering.single_assignment import without_updates
-from loadmaster.workloads.lowering.split import WHOLE, choose_split
+from loadmaster.workloads.lowering.split import WHOLE, choose_split, sizes_for
+from loadmaster.workloads.window import whole
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ def _groups(single: Graph, fused: Sequence[FusedOp], target: Target) -> list[_Gr
     found = []
     for group in fused:
         form = divisible(single, group)
-        cut = choose_split(group, room) if room and form is None else WHOLE
+        cut = choose_split(group, room, sizes_for(target)) if room and form is None else WHOLE
         found.append(_Group(form, _shares(single, group), cut))
     return found
 
@@ -187,16 +188,19 @@ def _shares(graph: Graph, group: FusedOp) -> dict[str, float]:
     for op in group.ops:
         for access in op.reads:
             storage = graph.tensors[access.tensor].storage
-            shares[storage] = max(shares.get(storage, 0.0), _least_share(access))
+            shares[storage] = max(shares.get(storage, 0.0), _least_share(graph, op, access))
     return shares
 
 
-def _least_share(access: Access) -> float:
-    """Share of an operand that is read by some piece, however small pieces are: strides may step over the rest."""
+def _least_share(graph: Graph, op: Op, access: Access) -> float:
+    """Share of an operand that is read by some piece, however small pieces are: strides may step over the rest, or never reach it."""
     share = 1.0
-    for window in access.windows:
+    result = whole(graph.tensors[op.writes[0].tensor].shape)
+    for window, extent in zip(access.windows, graph.tensors[access.tensor].shape, strict=False):
         if window.axis >= 0:
-            share *= min(1.0, (window.high - window.low + window.denominator) / max(1, window.numerator))
+            first, last = window.of(result, extent)
+            steps = (window.high - window.low + window.denominator) / max(1, window.numerator)
+            share *= min(1.0, steps, (last - first) / max(1, extent))
     return share
 
 

@@ -26,7 +26,7 @@ from loadmaster.workloads.job import (
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
 from loadmaster.workloads.lowering.grid import Grid, divisible, piece_of
 from loadmaster.workloads.lowering.single_assignment import without_updates
-from loadmaster.workloads.lowering.split import WHOLE, Split, choose_split
+from loadmaster.workloads.lowering.split import WHOLE, Split, choose_split, sizes_for
 from loadmaster.workloads.window import Box, Window, shared, volume, whole
 
 
@@ -85,6 +85,7 @@ class _Builder:
 
     def __init__(self, target: Target, chosen: Sequence[Cuts | None]) -> None:
         self._capacity = target.fast.capacity if target.fast else None
+        self._sizes = sizes_for(target)
         self._chosen = chosen
         self.networks: list[NetworkInfo] = []
         self.jobs: list[Job] = []
@@ -97,7 +98,7 @@ class _Builder:
             raise PlanError(f"{graph.source}: nothing to plan: every operator is a view or a constant")
         chosen = self._chosen[len(self.networks)] if self._chosen else None
         if chosen is None:
-            chosen = Cuts([choose_split(f, self._capacity) if self._capacity else WHOLE for f in fused])
+            chosen = Cuts([choose_split(f, self._capacity, self._sizes) if self._capacity else WHOLE for f in fused])
         pieces = _Pieces(graph, fused, chosen)
         for mini_batch in range(mini_batches):
             _MiniBatch(self, pieces, name, mini_batch, mini_batches).add()
@@ -261,7 +262,7 @@ class _Pieces:
         result: list[_Read] = []
         for access in group.reads:
             shares = self._boxed(number, access, tile) if isinstance(cut, Grid) else self._channelled(group, cut, access, tile)
-            for role, nest in _roles(group.nests, access):
+            for role, nest in operand_roles(group.nests, access):
                 result += [_Read(access.tensor, part, size, role, nest) for part, size in shares if size]
         return result
 
@@ -400,8 +401,9 @@ class _MiniBatch:
         )
 
 
-def _roles(nests: Sequence[LoopNest], access: Access) -> list[tuple[Role, int]]:
+def operand_roles(nests: Sequence[LoopNest], access: Access) -> list[tuple[Role, int]]:
     """Return an operand's roles in the loop nests; a tensor that is both factors of a product is fetched as each."""
-    roles = [(Role.INPUT, i) for i, nest in enumerate(nests) if nest.input == access.tensor]
-    roles += [(Role.WEIGHT, i) for i, nest in enumerate(nests) if nest.weight == access.tensor]
+    names = (access.tensor, access.part_of) if access.part_of else (access.tensor,)
+    roles = [(Role.INPUT, i) for i, nest in enumerate(nests) if nest.input in names]
+    roles += [(Role.WEIGHT, i) for i, nest in enumerate(nests) if nest.weight in names]
     return roles or [(Role.ONCE, -1)]

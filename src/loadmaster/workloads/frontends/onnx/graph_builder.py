@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import onnx
 
@@ -19,6 +20,7 @@ from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, Tenso
 from loadmaster.workloads.window import Window
 
 _UNCUT = (OpClass.VIEW, OpClass.SHAPE, OpClass.CONTROL_FLOW, OpClass.UNKNOWN)
+_SELECTIONS = ("Slice", "Gather")
 _PRECISION_NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "double": "fp64", "int8": "int8", "uint8": "int8"}
 
 
@@ -111,7 +113,10 @@ def _operator(step: Step, reads: tuple[Access, ...], used: set[str]) -> Op:
     writes = tuple(Access(value.name, 0 if work.op_class is OpClass.VIEW else value.bytes) for value in written)
     found = _division(step)
     nests = tuple(with_loops(nest, found.loops) for nest in work.nests)
-    return Op(step.node.name, step.kind or step.node.kind, work.op_class, reads, writes, nests, work.elements, _bits(step), axes=found.axes)
+    steps = tuple(found.steps.get(axis, 1) for axis in range(len(step.node.result.shape))) if found.steps else ()
+    kind = step.kind or step.node.kind
+    whole = Op(step.node.name, kind, work.op_class, reads, writes, nests, work.elements, _bits(step))
+    return replace(whole, axes=found.axes, steps=steps, copies=found.copies)
 
 
 def _division(step: Step) -> Division:
@@ -119,8 +124,8 @@ def _division(step: Step) -> Division:
 
 
 def division_of(node: Node, work: Work) -> Division:
-    """How an operator divides; what touches some part of an operand is cut only if it is a slice, nor what has several loop nests."""
-    if work.op_class in _UNCUT or (work.touched is not None and node.kind != "Slice") or len(work.nests) > 1:
+    """How an operator divides; what touches some part of an operand is cut only if it is known which part."""
+    if work.op_class in _UNCUT or (work.touched is not None and node.kind not in _SELECTIONS):
         return WHOLE
     return division(node, work.op_class)
 

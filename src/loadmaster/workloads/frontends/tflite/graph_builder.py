@@ -104,6 +104,9 @@ class _Walk:
                     self._add(value)
         except ModelError as error:
             raise ModelError(f"{describe(operator.kind, name)}: {error}") from None
+        except Exception as error:
+            text = f"{describe(operator.kind, name)} has operands or options that do not fit ({type(error).__name__}: {error})"
+            raise ModelError(f"{text}: the file is damaged, convert the model again") from error
         self.steps.append(step)
 
     def _add(self, value: Value) -> None:

@@ -54,7 +54,9 @@ def in_file_order(found: Division, operands: Sequence[Laid | None], result: Laid
         if laid is not None and laid.order is not None and index in found.operands
     }
     loops = tuple(loop for _, loop in sorted(zip(order, found.loops, strict=True))) if found.loops else ()
-    return Division(tuple(sorted(order[axis] for axis in found.axes)), windows, loops)
+    steps = {order[axis]: step for axis, step in found.steps.items()}
+    copies = found.copies and len(windows) == len(found.operands)
+    return Division(tuple(sorted(order[axis] for axis in found.axes)), windows, loops, steps, copies)
 
 
 def _windows(windows: Sequence[Window], operand: Sequence[int], result: Sequence[int]) -> tuple[Window, ...]:
