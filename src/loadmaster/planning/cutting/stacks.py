@@ -82,6 +82,7 @@ class StackModel:
 
     def __init__(self, network: Network, capacity: int, target: Target, plain: Sequence[Cut]) -> None:
         self.network, self.capacity, self.plain = network, capacity, plain
+        self.alignment = target.fast.alignment if target.fast is not None else 1
         self.refills = Refills(network, target, BANDS)
         # What cores do while pieces start, as bytes that cross meanwhile: else many small pieces would cost nothing.
         start_up = sum(core.start_up for core in target.cores) / len(target.cores) ** 2
@@ -211,7 +212,7 @@ class StackCosts:
             streams[access.tensor] = access.bytes * times * tiles
         made = {access.tensor: np.full(1, network.bytes_of(access.tensor), dtype=np.float64) for access in group.writes}
         free = np.full(1, model.capacity, dtype=np.float64)
-        return _Banded(network, free, streams, made, weights, cut.tiles * model.bytes_of_piece)
+        return _Banded(network, free, streams, made, weights, cut.tiles * model.bytes_of_piece, model.alignment)
 
     def _cut(self, bands: int) -> _Banded | None:
         lives = self._lives.setdefault(bands, _Lives(self._model, self.last, bands))
@@ -232,6 +233,7 @@ class _Banded:
     made: Mapping[str, Floats]
     sizes: Sequence[tuple[float, float]]
     pieces: float
+    alignment: int
     rooms: dict[Kept, float] = field(default_factory=dict)
 
     def given(self, before: Kept) -> float:
@@ -251,7 +253,7 @@ class _Banded:
         total = 0.0
         for size, streamed in self.sizes:
             if size <= room and streamed > size:
-                room -= size
+                room -= -(-size // self.alignment) * self.alignment
                 total += size
             else:
                 total += streamed
@@ -290,7 +292,7 @@ class _Lives:
             return None
         weights = sorted(self._weights.values(), key=lambda weight: (-weight[1] / max(1.0, weight[0]), -weight[0]))
         pieces = self._pieces * self._model.bytes_of_piece
-        return _Banded(self._network, free, dict(self._streams), dict(self._made), weights, pieces)
+        return _Banded(self._network, free, dict(self._streams), dict(self._made), weights, pieces, self._model.alignment)
 
     def _add(self, number: int) -> None:
         network = self._network
@@ -322,7 +324,8 @@ class _Lives:
     def _live(self, number: int, storage: str) -> None:
         network, stops = self._network, self._ends[number]
         starts = np.concatenate([[0], stops[:-1]])
-        shares = network.bytes_of(storage) * (stops - starts) // network.extent(number)
+        unit = self._model.alignment
+        shares = -(-network.bytes_of(storage) * (stops - starts) // (network.extent(number) * unit)) * unit
         written = self._step(np.arange(self._steps), number)
         read = written.copy()
         for reader in network.readers.get(storage, ()):
