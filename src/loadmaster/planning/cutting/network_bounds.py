@@ -34,7 +34,7 @@ from loadmaster.workloads.lowering.fuse import FusedOp, fuse
 from loadmaster.workloads.lowering.grid import Divisible, divisible, piece_of
 from loadmaster.workloads.lowering.instantiate import Cut, Cuts, lower
 from loadmaster.workloads.lowering.single_assignment import without_updates
-from loadmaster.workloads.lowering.split import WHOLE, choose_split, sizes_for
+from loadmaster.workloads.lowering.split import WHOLE, can_split, choose_split, sizes_for
 from loadmaster.workloads.window import whole
 
 
@@ -43,13 +43,14 @@ class _Group:
     """What a fused operator is to the bound: how it can be cut, if it can, and the least share of each storage that its pieces read."""
 
     form: Divisible | None
+    splits: bool
     shares: dict[str, float]
     cut: Cut
 
     @property
     def divides(self) -> bool:
-        """Whether it can be cut along what does not reduce."""
-        return self.form is not None
+        """Whether it can be cut along what does not reduce, or split into tiles of its channels, as it is for smaller memories."""
+        return self.form is not None or self.splits
 
 
 def network_bounds(
@@ -155,8 +156,9 @@ def _groups(single: Graph, fused: Sequence[FusedOp], target: Target) -> list[_Gr
     found = []
     for group in fused:
         form = divisible(single, group)
-        cut = choose_split(group, room, sizes_for(target)) if room and form is None else WHOLE
-        found.append(_Group(form, _shares(single, group), cut))
+        splits = form is None and can_split(group)
+        cut = choose_split(group, room, sizes_for(target)) if room and form is None and not splits else WHOLE
+        found.append(_Group(form, splits, _shares(single, group), cut))
     return found
 
 
@@ -168,19 +170,23 @@ def _least_pieces(
     for info in workload.networks:
         mine = [j for j, job in enumerate(workload.jobs) if job.network == info.name and job.mini_batch == 0]
         divides = np.array([groups[j].divides for j in mine], dtype=np.bool_)
-        seconds, _ = divisible_costs([_single_element(workload.jobs[j], groups[j].form) for j in mine], target)
+        seconds, _ = divisible_costs([_smallest(workload.jobs[j], groups[j]) for j in mine], target)
         least = np.where(divides[:, None], np.minimum(seconds, table.compute[mine]), table.compute[mine]).min(axis=1)
         found[info.name] = np.full(1 + max(number[j] for j in mine), np.inf)
         np.minimum.at(found[info.name], [number[j] for j in mine], least)
     return found
 
 
-def _single_element(job: Job, form: Divisible | None) -> Job:
-    if form is None:
-        return job
-    box = tuple((0, 1) if axis in form.axes else (0, extent) for axis, extent in enumerate(form.shape))
-    total = max(1, math.prod(form.shape))
-    return replace(job, nests=tuple(piece_of(nest, form.shape, box) for nest in job.nests), elements=job.elements // total)
+def _smallest(job: Job, group: _Group) -> Job:
+    """A job no larger than any piece of another: one element of its result, or one channel."""
+    form = group.form
+    if form is not None:
+        box = tuple((0, 1) if axis in form.axes else (0, extent) for axis, extent in enumerate(form.shape))
+        total = max(1, math.prod(form.shape))
+        return replace(job, nests=tuple(piece_of(nest, form.shape, box) for nest in job.nests), elements=job.elements // total)
+    if group.splits:
+        return replace(job, nests=tuple(replace(nest, k=1) for nest in job.nests), elements=job.elements // job.nests[0].k)
+    return job
 
 
 def _shares(graph: Graph, group: FusedOp) -> dict[str, float]:

@@ -91,14 +91,12 @@ def choose_split(fused: FusedOp, capacity: int, sizes: Sizes = ANY) -> Split:
     nest can be cut, and only if its results have as many bytes for every channel. Tiles have ``sizes``, unless none of them would fit.
     """
     total = sum(access.bytes for access in (*fused.reads, *fused.writes))
-    if total <= capacity or len(fused.nests) != 1:
+    if total <= capacity or not can_split(fused):
         return WHOLE
     nest = fused.nests[0]
     whole = sum(access.bytes for access in fused.reads if access.tensor not in fused.by_channel)
     shared = total - whole
-    if nest.groups != 1 or nest.repeats != 1 or nest.k < 2 or not nest.output or whole >= capacity:
-        return WHOLE
-    if any(write.bytes % nest.k for write in fused.writes):
+    if whole >= capacity:
         return WHOLE
     for at_once in _SIDE_BY_SIDE:
         room = (capacity - whole) // at_once
@@ -111,3 +109,12 @@ def choose_split(fused: FusedOp, capacity: int, sizes: Sizes = ANY) -> Split:
                 if shared * min(nest.k, -(-steps // tiles) * step) // nest.k <= room:
                     return Split(nest.k, tiles, step)
     return WHOLE
+
+
+def can_split(fused: FusedOp) -> bool:
+    """Whether an operator can be split into tiles of its output channels at all, on some machine."""
+    if len(fused.nests) != 1:
+        return False
+    nest = fused.nests[0]
+    single = nest.groups == 1 and nest.repeats == 1 and nest.k > 1 and bool(nest.output)
+    return single and not any(write.bytes % nest.k for write in fused.writes)
