@@ -289,8 +289,8 @@ class JointSearch:
         move = generator.random()
         if move < 0.25:
             return replace(design, choices=self._other_choices(design.choices, generator))
-        if move < 0.5:
-            n = int(generator.integers(len(self._chains)))
+        n = int(generator.integers(len(self._chains)))
+        if move < 0.5 and self._chains[n].mini_batches > 1:
             changed = _other_blocks(self._chains[n], design.blocks[n], generator)
             return replace(design, blocks=_with(design.blocks, n, changed))
         if move < 0.75 and len(self._chains) > 1:
