@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -25,7 +26,7 @@ LONGEST = 16
 """Operators in a stack at most: longer ones have so much halo that they do not pay."""
 BANDS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Numbers of bands that are tried, beside one band for every row."""
-_MOST_KEPT = 4
+_MOST_KEPT = 3
 """Results that may be kept from stack to stack, at most; of more, the smallest."""
 
 Kept = frozenset[str]
@@ -43,7 +44,7 @@ class Choice:
 def best_stacks(network: Network, capacity: int, target: Target, plain: Sequence[Cut]) -> Choice:
     """Stacks that cover a network in order, with the fewest bytes over the main link by the model.
 
-    An operator that is a stack of its own in one band is cut as in ``plain``. O(operators x 16 x bands x pairs of sets of at most 4 results
+    An operator that is a stack of its own in one band is cut as in ``plain``. O(operators x 16 x bands x pairs of sets of at most 3 results
     that are kept from stack to stack).
     """
     model = StackModel(network, capacity, target, plain)
@@ -88,6 +89,7 @@ class StackModel:
         start_up = sum(core.start_up for core in target.cores) / len(target.cores) ** 2
         self.bytes_of_piece = start_up * target.main.read_bandwidth
         self._keepable = self._what_may_be_kept()
+        self._least_reads = [network.least_read(number) for number in range(len(network.fused))]
 
     def _what_may_be_kept(self) -> list[tuple[str, ...]]:
         """For every place between two operators, results made before that are needed behind it and that fit."""
@@ -107,6 +109,10 @@ class StackModel:
             for kept in itertools.combinations(able, count):
                 if sum(map(network.bytes_of, kept)) <= self.capacity:
                     yield frozenset(kept)
+
+    def least_read(self, number: int) -> dict[str, float]:
+        """What an operator's bands read at least, see :meth:`Network.least_read`."""
+        return self._least_reads[number]
 
     def ending_with(self, last: int) -> Iterator[StackCosts]:
         """Stacks that end with one operator, each one operator longer than the one before; the last can be held in some number of bands."""
@@ -135,6 +141,11 @@ class StackCosts:
                 a.tensor: a.bytes for number in range(first, last) for a in network.fused[number].reads if network.is_weight(a.tensor)
             }.values()
         )
+        self._given: dict[str, float] = {}
+        for number in range(first, last):
+            for storage, size in model.least_read(number).items():
+                if not first <= network.home.get(storage, -1) < last:
+                    self._given[storage] = max(self._given.get(storage, 0.0), size)
         self._banded: dict[int, _Banded | None] = {}
         self.numbers = [1] if first == last - 1 else []
         if network.rows(first) is not None and network.rows(last - 1) is not None:
@@ -150,7 +161,8 @@ class StackCosts:
         """The number of bands with the fewest bytes, if they are fewer than ``below``."""
         written = self._written(before, after)
         best: _Cost | None = None
-        if self._weights + written >= below:
+        least = self._weights + written + sum(size for storage, size in self._given.items() if storage not in before)
+        if least >= below * (1 - 1e-9):
             return None
         for bands in self.numbers:
             banded = self._in(bands)
@@ -250,14 +262,28 @@ class _Banded:
 
     def weights(self, room: float) -> float:
         """Bytes that cross for weights, of which those stay that save most for each byte of room."""
+        if room >= self._room_for_weights:
+            return self._bytes_once
         total = 0.0
         for size, streamed in self.sizes:
-            if size <= room and streamed > size:
-                room -= -(-size // self.alignment) * self.alignment
+            padded = self._padded(size)
+            if padded <= room and streamed > size:
+                room -= padded
                 total += size
             else:
                 total += streamed
         return total
+
+    @cached_property
+    def _room_for_weights(self) -> float:
+        return sum(self._padded(size) for size, _ in self.sizes)
+
+    @cached_property
+    def _bytes_once(self) -> float:
+        return sum(size for size, _ in self.sizes)
+
+    def _padded(self, size: float) -> float:
+        return -(-size // self.alignment) * self.alignment
 
 
 class _Lives:
