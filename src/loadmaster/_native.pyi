@@ -485,7 +485,8 @@ class JointOptions:
 
     def __init__(
         self, *, filled_fraction: float, retained_fraction: float, prefetch_fraction: float, release_delay_positions: int,
-        prefetch_single_use: bool, fast_link_price: float, link_load_limit: float, core_wait_ratio: float, energy_weight: float,
+        prefetch_single_use: bool, fast_link_price: float, occupancy_exponent: float, link_load_limit: float, core_wait_ratio: float,
+        energy_weight: float,
         urgent_networks_first: bool
     ) -> None: ...
 

@@ -29,6 +29,8 @@ MOST_PIECES = 20_000
 _PATIENCE = {"little work": 0.5, "an early end and little work": 0.8, "an early end": 1.0}
 """What pieces for the cores are chosen for: how much the end of a network alone counts, against the time at which cores are free. The
 fewest pieces come first."""
+_SHARES = (1.0, 0.8, 0.5)
+"""Of the fast memory, for which stacks are chosen: what is left lets pieces of several bands run at once, and addresses be found."""
 _AMPLE = 0.5
 """Share of the fast memory up to which what is in use at once leaves so much room that bands are not tried."""
 
@@ -87,7 +89,7 @@ def candidates(
 ) -> Iterator[Candidate]:
     """Ways to cut networks, whole operators first; each is worked out when it is asked for, until it is late.
 
-    Pieces for the cores, stacks of bands for the fast memory, for half of it and for a quarter, and both together. A machine
+    Pieces for the cores, stacks of bands for the fast memory and for shares of it, and both together. A machine
     that must copy operands is offered whole operators only, and so are networks of more than 3,000 operators.
     """
     yield Candidate("none")
@@ -157,8 +159,8 @@ def _offers(networks: Sequence[_Network], target: Target, late: Callable[[], boo
     if target.fast is None or max(map(_most_in_use, networks)) <= target.fast.capacity * _AMPLE:
         return
     stackable = [Network(network.graph, network.fused, network.forms) for network in networks]
-    for divisor in (1, 2, 4):
-        room = target.fast.capacity // divisor
+    for share in _SHARES:
+        room = int(target.fast.capacity * share)
         stacks = [best_stacks(own, room, target, n.plain).stacks for own, n in zip(stackable, networks, strict=True) if not late()]
         if late():
             return
