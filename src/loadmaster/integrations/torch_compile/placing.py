@@ -100,8 +100,8 @@ def problem_of(
 ) -> Problem:
     """Make the kernel sequence of calls that take ``seconds`` each.
 
-    Of the storages that callers own, those in ``moving`` are the plan's to move; all others are where they are, and so are ``others``
-    bytes of other graphs, and, when the second part runs, ``gradients`` bytes that those after this graph have made.
+    Of the storages that callers own, and of gradients, those in ``moving`` are the plan's to move; all others are where they are, and so
+    are ``others`` bytes of other graphs, and, when the second part runs, ``gradients`` bytes that those after this graph have made.
     """
     storages = captured.storages
     planned = [storage.bytes > 0 and (storage.owner is Owner.PLAN or s in moving) for s, storage in enumerate(storages)]
@@ -118,7 +118,7 @@ def problem_of(
     for k, (call, profile) in enumerate(zip(captured.calls, profiles, strict=True)):
         fresh = [s for s in call.writes if s not in made]
         made.update(call.writes)
-        elsewhere[k:] += sum(storages[s].bytes for s in fresh if storages[s].owner is Owner.RETURNED)
+        elsewhere[k:] += sum(storages[s].bytes for s in fresh if storages[s].owner is Owner.RETURNED and s not in moving)
         elsewhere[k] += profile.outside
         operands = tuple(
             Operand(numbers[s], read=s in call.reads, write=s in call.writes, slow_seconds=_CANNOT)
@@ -127,9 +127,8 @@ def problem_of(
         )
         workspace = -(-profile.workspace // alignment) * alignment
         kernels.append(Kernel(call.name, call.kind, operands, (Algorithm("measured", float(seconds[k]), workspace),)))
-    tensors = tuple(
-        StoredTensor(storages[s].name, storages[s].bytes, StoredKind.WEIGHT if s in moving else StoredKind.INTERMEDIATE) for s in numbers
-    )
+    kinds = {Owner.PLAN: StoredKind.INTERMEDIATE, Owner.CALLER: StoredKind.WEIGHT, Owner.RETURNED: StoredKind.OUTPUT}
+    tensors = tuple(StoredTensor(storages[s].name, storages[s].bytes, kinds[storages[s].owner]) for s in numbers)
     return Problem(KernelSequence(name, tensors, tuple(kernels), link, alignment), tuple(numbers), elsewhere)
 
 
@@ -218,17 +217,18 @@ def _unmoved(problem: Problem) -> Placed:
 
 
 def _staying(problem: Problem, budget: int) -> frozenset[int]:
-    """Choose the storages of the caller that stay in the fast memory all the time."""
+    """Choose the storages of the caller, and gradients, that stay in the fast memory for as long as they exist."""
     sequence = problem.sequence
-    if not any(tensor.kind is StoredKind.WEIGHT for tensor in sequence.tensors):
+    if all(tensor.kind is StoredKind.INTERMEDIATE for tensor in sequence.tensors):
         return frozenset()
     try:
         placement = place_for_runtime(sequence, problem.ceilings(budget), Mode.SYNC, keep_between_steps=True)
     except CapacityError:
         return frozenset()
     moved = {move.tensor for move in placement.moves}
-    always = {stay.tensor for stay in placement.stays if stay.start == 0 and stay.end == len(sequence.kernels)}
-    return frozenset(problem.storage[t] for t in always - moved if sequence.tensors[t].kind is StoredKind.WEIGHT)
+    lives = sequence.lifetimes.tolist()
+    always = {stay.tensor for stay in placement.stays if [stay.start, stay.end] == lives[stay.tensor]}
+    return frozenset(problem.storage[t] for t in always - moved if sequence.tensors[t].kind is not StoredKind.INTERMEDIATE)
 
 
 def _packed(problem: Problem, budget: int, mode: Mode, rounds: int) -> Placed | int:
