@@ -6,7 +6,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 # Alone and first: asked for by other packages, pip might bring a build with gigabytes of CUDA.
 TORCH := torch==2.13.0
 
-.PHONY: demo check test lint docs test-python ctest sanitize clean always
+.PHONY: demo check test lint docs test-python wheel ctest sanitize clean always
 
 demo: .venv/installed
 	$(BIN)/loadmaster plan onnx:resnet50 fixtures/bert-base.onnx.gz --target edge-npu --out demo-plan
@@ -37,6 +37,10 @@ docs: .venv/installed-docs
 test-python:
 	.ci/other-python $(OTHER)
 
+# The source archive and the wheels, in dist/, tried in fresh environments.
+wheel:
+	.ci/wheels
+
 # Native code that needs no Python (the allocation library, the runtime's allocator), with the sanitizers, and its tests.
 ctest:
 	cmake -S . -B build/ctest -DCMAKE_BUILD_TYPE=Release -DLOADMASTER_PYTHON=OFF -DLOADMASTER_TESTS=ON -DLOADMASTER_SANITIZE=ON
@@ -60,7 +64,7 @@ sanitize: .venv/installed-dev
 
 # The package is installed in place: editing Python needs no new install, but native code and new modules do.
 .venv/installed: pyproject.toml CMakeLists.txt $(wildcard src/native/*/*) .venv/modules
-	$(PIP) --editable .
+	$(PIP) --editable ".[plan]"
 	touch $@
 
 # One install for both: every install compiles the native core.
@@ -77,4 +81,4 @@ sanitize: .venv/installed-dev
 	$(PYTHON) -m venv .venv
 
 clean:
-	rm -rf .venv build demo-plan
+	rm -rf .venv build dist demo-plan

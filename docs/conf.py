@@ -78,12 +78,21 @@ def _directive(name: str) -> str:
 def _command_reference() -> str:
     """A section for every command, with its usage, what it does, and its options as a table."""
     commands: dict[str, Any] = typer.main.get_command(app).commands
-    return "\n\n".join(_command_section(name, command) for name, command in commands.items())
+    return "\n\n".join(_command_section(name, command) for name, command in _flat(commands))
+
+
+def _flat(commands: dict[str, Any], group: str = "") -> list[tuple[str, Any]]:
+    """Commands and those of groups, which are called ``GROUP COMMAND``."""
+    found = []
+    for name, command in commands.items():
+        inner = getattr(command, "commands", None)
+        found += [(f"{group}{name}", command)] if inner is None else _flat(inner, f"{group}{name} ")
+    return found
 
 
 def _command_section(name: str, command: Any) -> str:
     context = command.context_class(command, info_name=f"loadmaster {name}")
-    usage = " ".join(["loadmaster", name, *command.collect_usage_pieces(context)])
+    usage = " ".join(["loadmaster", *name.split(), *command.collect_usage_pieces(context)])
     records = (option.get_help_record(context) for option in command.params)
     rows = "\n".join(f"| `{_cell(record[0])}` | {_cell(record[1])} |" for record in records if record)
     return f"## {name}\n\n```text\n{usage}\n```\n\n{command.help}\n\n| argument or option | meaning |\n|---|---|\n{rows}"

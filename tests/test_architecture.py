@@ -154,6 +154,24 @@ def test_verifiers_import_records_only(verifier: str) -> None:
             assert not {name for name in beyond if modules()[name].name != "__init__.py"}, f"{module} reaches {sorted(beyond)}"
 
 
+def test_checks_against_a_model_take_networks_and_costs_and_nothing_that_decides() -> None:
+    """They read what frontends make and the cost model counts; cutting, scheduling, placing and packing are strange to them.
+
+    Only the function that calls them computes bounds again, by the code that bounds plans.
+    """
+    given = ("core", "targets", "cost", "planning.against", "planning.verify", "workloads.frontends")
+    records = {"planning.plan_records", "planning.decisions", "workloads.graph", "workloads.job", "workloads.window"}
+    records |= {"workloads.network_timing", "workloads.lowering.single_assignment"}
+    checks = [module for module in modules() if module.startswith("planning.against.")]
+    assert len(checks) > 3
+    for module in checks:
+        beyond = {name for name in reach(module) if not f"{name}.".startswith(tuple(f"{each}." for each in given)) and name not in records}
+        assert not {name for name in beyond if modules()[name].name != "__init__.py"}, f"{module} reaches {sorted(beyond)}"
+    deciders = ("allocation.", "placement.", "planning.joint.", "planning.residency.", "planning.packing", "planning.planner")
+    caller = reach("planning.verify_against")
+    assert not [name for name in caller if name.startswith(deciders)]
+
+
 @pytest.mark.parametrize("verifier", sorted(RECORDS))
 def test_verifiers_and_their_records_use_neither_native_code_nor_solvers(verifier: str) -> None:
     for module in modules():

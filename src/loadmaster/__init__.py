@@ -10,8 +10,9 @@ Names are loaded on first use, so that importing the package costs nothing.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from loadmaster.core.packages import package
 
 if TYPE_CHECKING:
     from loadmaster.allocation.allocate import allocate as allocate
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from loadmaster.planning.sweep.design_space import parse_axes as parse_axes
     from loadmaster.planning.sweep.sweep import sweep as sweep
     from loadmaster.planning.verify.plan import verify as verify
+    from loadmaster.planning.verify_against import verify_against as verify_against
     from loadmaster.report.strategies import strategies as strategies
     from loadmaster.targets.hardware import Target as Target
     from loadmaster.targets.load import target as target
@@ -116,6 +118,7 @@ _HOMES = {
     "sweep": "loadmaster.planning.sweep.sweep",
     "target": "loadmaster.targets.load",
     "verify": "loadmaster.planning.verify.plan",
+    "verify_against": "loadmaster.planning.verify_against",
     "verify_banks": "loadmaster.allocation.memories.verify",
     "verify_buffers": "loadmaster.allocation.verify",
     "verify_placement": "loadmaster.placement.verify",
@@ -172,6 +175,7 @@ __all__ = [
     "sweep",
     "target",
     "verify",
+    "verify_against",
     "verify_banks",
     "verify_buffers",
     "verify_placement",
@@ -185,7 +189,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'loadmaster' has no attribute {name!r}")
     module, _, own_name = _HOMES[name].partition(":")
-    return getattr(import_module(module), own_name or name)
+    return getattr(package(module, f"loadmaster.{name}"), own_name or name)
 
 
 def __dir__() -> list[str]:

@@ -1,5 +1,7 @@
 """Hot kernels in C++; the interpreter lock is released while they run. Malformed arrays raise ValueError."""
 
+from typing import Literal
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -185,6 +187,10 @@ class PackingProblem:
         goes; without them, to the latest placement to blame.
         """
 
+    def search(
+        self, strategy: str, *, capacity: int, bound: int, hint: Ints | None = None, effort: Effort, in_passing: bool = False
+    ) -> Searched:
+        """One strategy by name, from scratch. ``capacity``: -1 for none; ``bound``: bytes at which nothing is left to gain."""
     def record_backtracks(self, capacity: int, *, steps: int, every: int, horizon: int) -> RecordedBacktracks:
         """TelaMalloc's search with an oracle, which tries all targets of every ``every``-th choice for ``horizon`` steps."""
 
@@ -208,6 +214,42 @@ class SearchRules:
         self, *, section_inference: bool = True, dominance: bool = True, level_skipping: bool = True, decomposition: bool = True,
         symmetry_breaking: bool = True, failed_states: bool = True, spanning_buffers: bool = True, slot_reduction: bool = True
     ) -> None: ...
+
+class Effort:
+    """How long to look: ``work`` per cent of the default budgets, and seconds from the call that takes it on."""
+
+    def __init__(self, *, seed: int = 0, threads: int = 1, seconds: float = ..., work: float = 100.0) -> None: ...
+
+class Searched:
+    """What one strategy found: offsets or None, and the bytes that any packing needs as far as an exhausted search has shown."""
+
+    offsets: Ints | None
+    floor: int
+    counters: dict[str, int]
+    interrupted: bool
+
+class Packed:
+    """A checked answer. ``proof``: ``"load"``, of the ``witnesses`` at an instant, ``"exhausted"`` or nothing."""
+
+    status: Literal["optimal", "feasible", "infeasible", "unknown"]
+    offsets: Ints | None
+    peak: int
+    bound: int
+    proof: str
+    instant: int
+    witnesses: Ints
+    counters: dict[str, int]
+    interrupted: bool
+
+def allocate(
+    size: Ints, alignment: Ints, pin: Ints, hint: Ints, first: Ints, begin: Ints, end: Ints, low: Ints, high: Ints, group_first: Ints,
+    member: Ints, shift: Ints, reserved_low: Ints, reserved_high: Ints, capacity: int, effort: Effort,
+) -> Packed:
+    """The whole policy: demands in, a checked answer out. Columns of buffers and sections are those of `PackingProblem`.
+
+    Group g has the members ``group_first[g]`` to ``group_first[g + 1] - 1``, each ``shift`` bytes above its address.
+    ``capacity``: -1 for none.
+    """
 
 class TelamallocFeatures:
     """Features of TelaMalloc's search, described in `loadmaster.allocation.strategies.telamalloc.Options`."""
@@ -409,6 +451,27 @@ class FoundPaths:
     nodes: int
     rounds: int
     stopped: bool
+
+# Cutting operators.
+
+class CutProblem:
+    """Operators, in an order in which they can run, and the ways to cut each, checked once; its arrays must not change afterwards.
+
+    Operators have options, options pieces: those of number ``i`` begin at ``*_first[i]``. ``alone`` is seconds of a piece on every core,
+    ``link`` those of the near memory's link. Boxes are rows of a first element and the one after the last for every dimension: what a piece
+    has ``made``, and what it has ``needed`` of each ``source`` of its operator. ``fetch`` is seconds of the main link before a piece,
+    ``stream`` while it runs, ``given`` the bytes of each operator's weights and inputs, of which ``room`` fit into the fast memory ahead of
+    their use.
+    """
+
+    def __init__(
+        self, *, option_first: Ints, piece_first: Ints, need_first: Ints, alone: Table, link: Floats, made: IntTable, needed: IntTable,
+        source_first: Ints, source: Ints, fetch: Floats, stream: Floats, given: Ints, room: int
+    ) -> None: ...
+    def choose(self, width: int, patience: float) -> tuple[Ints, float]:
+        """The option of every operator, counted from its first, and the seconds that all take by this model."""
+    def makespan(self, option: Ints) -> float:
+        """The seconds that all take with an option for every operator."""
 
 # Joint planning.
 

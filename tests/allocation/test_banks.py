@@ -280,3 +280,17 @@ def test_one_memory_does_not_do_for_buffers_that_name_several() -> None:
         lm.allocate_banks(three(), [SRAM, DRAM], cost=[[0, 1]])
     with pytest.raises(AllocationError, match="must share a memory"):
         lm.allocate_banks(three(), [SRAM, DRAM], cost=[[0, -1], [-1, 0], [0, 0]], aliases=((0, 1),))
+
+
+def test_aliases_at_an_offset_share_a_memory_and_keep_their_distance() -> None:
+    buffers = [lm.Buffer("whole", 2, 5, 96), lm.Buffer("part", 0, 2, 30), lm.Buffer("other", 0, 5, 64)]
+    banks = [lm.Bank("sram", 128, alignment=64), lm.Bank("dram", alignment=64)]
+    wanted = {"aliases": ((0, (1, 33)),)}
+    answer = lm.allocate_banks(buffers, banks, **wanted)
+    assert (answer.status, answer.cost, answer.memory[0]) == ("optimal", 64, answer.memory[1])
+    assert answer.offsets[1] - answer.offsets[0] == 33
+    problem = problem_of(buffers, **wanted)
+    assert lm.verify_banks(problem, answer.memory, answer.offsets, banks) == ()
+    odd = [buffers[0], replace(buffers[1], alignment=2), buffers[2]]
+    with pytest.raises(AllocationError, match="a group that begins at an aligned address"):
+        lm.allocate_banks(odd, banks, **wanted)

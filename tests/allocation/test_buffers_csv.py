@@ -1,5 +1,6 @@
 """MiniMalloc's CSV: all columns in any order, errors that name their place, files that appear whole."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -111,3 +112,27 @@ def test_a_file_that_cannot_be_written_or_read_is_named(tmp_path: Path) -> None:
 def test_numbers_of_thousands_of_digits_are_refused(row: str) -> None:
     with pytest.raises(AllocationError, match="buffers:2:"):
         parse_buffers("id,lower,upper,size,alignment,gaps\n" + row.format("9" * 5000) + "\n")
+
+
+def test_aliases_are_written_and_read_again() -> None:
+    buffers = [lm.Buffer("whole", 3, 5, 96), lm.Buffer("first", 0, 3, 64), lm.Buffer("second", 2, 3, 32), lm.Buffer("other", 0, 2, 32)]
+    problem = problem_of(buffers, aliases=((0, 1, (2, 64)),))
+    text = format_buffers(problem)
+    assert text.splitlines()[0] == "id,lower,upper,size,alias,shift"
+    assert text.splitlines()[3] == "second,2,3,32,whole,64"
+    assert parse_buffers(text).aliases == problem.aliases
+    chain = "id,lower,upper,size,alias,shift\na,0,1,9,,\nb,0,1,4,a,2\nc,0,1,4,b,3\n"
+    assert parse_buffers(chain).aliases == (((0, 0), (1, 2), (2, 5)),)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ("a,0,1,9,x,0\n", "f.csv:2:5: alias of buffer 'a' is 'x', and there is no buffer of that id"),
+        ("a,0,1,9,b,2\nb,0,1,9,a,2\n", "f.csv:3:5: alias of buffer 'b' contradicts what other rows say of its distance to 'a'"),
+        ("a,0,1,9,b,x\nb,0,1,9,,\n", "f.csv:2:6: shift is 'x': write a whole number"),
+    ],
+)
+def test_aliases_that_make_no_sense_are_refused(rows: str, words: str) -> None:
+    with pytest.raises(AllocationError, match=re.escape(words)):
+        parse_buffers("id,lower,upper,size,alias,shift\n" + rows, "f.csv")

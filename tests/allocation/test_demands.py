@@ -1,5 +1,7 @@
 """What users may ask for beyond lifetimes: aliases, in-place pairs, reserved ranges, gaps, conflicts without a clock."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -228,6 +230,73 @@ def test_an_alias_group_leaves_free_what_none_of_it_occupies() -> None:
 def test_aliases_without_bytes_go_where_one_is_pinned() -> None:
     answer = lm.allocate([lm.Buffer("a", 0, 4, 0), lm.Buffer("b", 0, 4, 0, offset=4)], aliases=((0, 1),))
     assert answer.offsets.tolist() == [4, 4]
+
+
+def test_an_alias_at_an_offset_keeps_its_distance() -> None:
+    """Two parts of a concatenation are written one after the other, and read as a whole."""
+    buffers = [lm.Buffer("first", 0, 3, 64), lm.Buffer("second", 2, 3, 32), lm.Buffer("whole", 3, 5, 96), lm.Buffer("other", 0, 2, 32)]
+    wanted = {"aliases": ((2, (0, 0), (1, 64)),)}
+    answer = lm.allocate(buffers, **wanted)
+    holds(buffers, answer, **wanted)
+    assert answer.offsets[1] - answer.offsets[0] == 64
+    assert answer.offsets[2] == answer.offsets[0]
+    assert (answer.status, answer.peak) == ("optimal", 96)
+    assert lm.allocate(buffers, aliases=((1, (0, -64)),)).offsets[[0, 1]].tolist() == [0, 64]
+    moved = answer.offsets.copy()
+    moved[1] -= 1
+    assert lm.verify_buffers(problem_of(buffers, **wanted), moved)[0].rule == "alias"
+
+
+def test_aliases_suit_the_alignments_of_all_members() -> None:
+    buffers = [lm.Buffer("a", 0, 4, 40, alignment=16), lm.Buffer("b", 0, 4, 8, alignment=16), lm.Buffer("c", 0, 4, 3)]
+    answer = lm.allocate(buffers, aliases=((0, (1, 32)), (2,)))
+    assert answer.offsets.tolist() == [0, 32, 40]
+    with pytest.raises(AllocationError, match=r"no address suits the alignments of 'a', 'b', which lie at \[0, 24\]"):
+        lm.allocate(buffers, aliases=((0, (1, 24)),))
+    odd = [lm.Buffer("a", 0, 4, 4, alignment=1), lm.Buffer("b", 0, 4, 4, alignment=8), lm.Buffer("low", 0, 4, 4)]
+    answer = lm.allocate(odd, aliases=((0, (1, 4)),))
+    assert (answer.offsets.tolist(), answer.peak) == ([4, 8, 0], 12)
+    # An alignment for all is one of the group's address, not of what lies within the group.
+    assert lm.allocate(buffers[::2], alignment=64, aliases=((0, (1, 4)),)).offsets.tolist() == [0, 4]
+
+
+def test_pins_of_aliases_at_an_offset_agree() -> None:
+    pinned = [lm.Buffer("a", 0, 4, 40), lm.Buffer("b", 0, 4, 8, offset=48), lm.Buffer("c", 0, 4, 16)]
+    assert lm.allocate(pinned, aliases=((0, (1, 32)),)).offsets.tolist() == [16, 48, 0]
+    with pytest.raises(AllocationError, match="'a', 'b' would begin at -16"):
+        lm.allocate(pinned, aliases=((0, (1, 64)),))
+
+
+def test_an_in_place_pair_may_have_a_shift() -> None:
+    """An input is written where a concatenation will hold it."""
+    buffers = [lm.Buffer("x", 0, 3, 32), lm.Buffer("y", 0, 3, 64), lm.Buffer("both", 2, 5, 96)]
+    answer = lm.allocate(buffers, in_place=[(2, 0), (2, 1, 32)])
+    assert (answer.status, answer.peak, answer.offsets.tolist()) == ("optimal", 96, [0, 32, 0])
+    holds(buffers, answer, in_place=[(2, 0), (2, 1, 32)])
+    assert lm.allocate(buffers, in_place=[(2, 0), (2, 1, 16)]).offsets.tolist() == [96, 16, 0]
+
+
+class Whole:
+    """A whole number of a library's own, such as SymPy's."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __index__(self) -> int:
+        return self.value
+
+
+def test_whole_numbers_of_any_type_are_taken() -> None:
+    n = Whole
+    buffers = [lm.Buffer("a", n(0), n(4), n(8), alignment=n(4), offset=n(8)), lm.Buffer("b", n(2), n(4), n(8), accesses=n(2))]
+    answer = lm.allocate([*buffers[:1], replace(buffers[1], accesses=1)], n(64), alignment=n(2), aliases=((n(0), (n(1), n(8))),))
+    assert answer.offsets.tolist() == [8, 16]
+    assert lm.allocate(([n(0)], [n(1)], [n(5)]), reserved=((n(0), n(3)),)).peak == 8
+    assert lm.allocate_banks(buffers[1:], [lm.Bank("sram", n(64), alignment=n(8))]).cost == 0
+    with pytest.raises(AllocationError, match="offset is -3"):
+        lm.allocate([lm.Buffer("a", 0, 1, 1, offset=n(-3))])
+    with pytest.raises(AllocationError, match="capacity True"):
+        lm.allocate(buffers[:1], True)
 
 
 @pytest.mark.parametrize("strategy", ["auto", "greedy", "best-fit", "local-search"])

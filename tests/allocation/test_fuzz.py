@@ -86,6 +86,8 @@ def test_scaling_bytes_scales_peak_and_capacity(case, factor: int, capacity: int
         pin=np.where(problem.pin < 0, -1, problem.pin * factor),
         gaps=gaps._replace(low=gaps.low * factor, high=gaps.high * factor),
         reserved=tuple((low * factor, high * factor) for low, high in problem.reserved),
+        aliases=tuple(tuple((buffer, shift * factor) for buffer, shift in group) for group in problem.aliases),
+        in_place=problem.in_place * np.array([1, 1, factor]),
     )
     assert lm.allocate(scaled).peak == before.peak * factor
     assert lm.allocate(scaled, capacity * factor).status == lm.allocate(problem, capacity).status

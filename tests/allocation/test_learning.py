@@ -124,4 +124,4 @@ def test_a_missing_package_is_named_before_the_work(
     with pytest.raises(SystemExit) as ended:
         learning.main()
     assert ended.value.code == 2
-    assert "scikit-learn, which is not installed" in capsys.readouterr().err
+    assert "learning needs sklearn, which is not installed: pip install" in capsys.readouterr().err

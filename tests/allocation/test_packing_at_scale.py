@@ -24,7 +24,7 @@ def windows(count: int, length: int, seed: int):
 
 def packed(problem) -> Search:
     search = Search(problem, load_bound(problem))
-    native.greedy(search)
+    search.offer(native.packing_problem(problem).greedy().offsets)
     return search
 
 

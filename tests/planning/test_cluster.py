@@ -15,7 +15,7 @@ import pytest
 from tests.support.networks import residual_chain
 
 import loadmaster as lm
-from loadmaster.core.errors import PlanError
+from loadmaster.core.errors import MissingPackageError, PlanError
 from loadmaster.planning.sweep.design_space import Axes
 from loadmaster.planning.sweep.store import SweepStore
 from loadmaster.planning.sweep.sweep import sweep
@@ -94,5 +94,5 @@ def test_a_scheduler_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPat
 
 def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(PlanError, match=r"loadmaster\[cluster\]"), dask_cluster("dask://127.0.0.1:9"):
+    with pytest.raises(MissingPackageError, match=r"loadmaster\[cluster\]"), dask_cluster("dask://127.0.0.1:9"):
         pass

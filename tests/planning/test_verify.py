@@ -156,6 +156,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "float": TIMES,
     "bool": st.booleans(),
     "str": st.sampled_from(NAMES),
+    "tuple[int, ...]": st.lists(INTEGERS, max_size=3).map(tuple),
+    "Ranges": st.lists(st.lists(INTEGERS, max_size=3).map(tuple), max_size=3).map(tuple),
     "tuple[str, ...]": st.lists(st.sampled_from(NAMES), max_size=3).map(tuple) | STORAGES,
     "tuple[OperatorInfo, ...]": st.lists(st.builds(OperatorInfo, st.sampled_from(NAMES), STORAGES, STORAGES), max_size=3).map(tuple),
     "tuple[PlannedOperand, ...]": st.lists(
@@ -177,7 +179,7 @@ def _mutated(plan: Plan, data: st.DataObject) -> Plan:
         records.append(records[at])
     else:
         field = data.draw(st.sampled_from(fields(records[at])))
-        records[at] = replace(records[at], **{field.name: data.draw(VALUES.get(str(field.type), VALUES["str"]))})
+        records[at] = replace(records[at], **{field.name: data.draw(VALUES[str(field.type)])})
     return replace(plan, **{part: tuple(records)})
 
 

@@ -16,13 +16,15 @@ from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph
 
 
-def convolutions(name: str = "cut", *, rows: int = 12, channels: int = 8, strides: tuple[int, ...] = (1, 2), skip: bool = True) -> Graph:
-    """A chain of 3 x 3 convolutions of the given strides with rectifiers; ``skip`` adds the first result to that of one more."""
+def convolutions(
+    name: str = "cut", *, rows: int = 12, channels: int = 8, strides: tuple[int, ...] = (1, 2), skip: bool = True, pad: int = 1
+) -> Graph:
+    """A chain of 3 x 3 convolutions of the given strides with rectifiers; ``skip`` adds the last result to that of one more."""
     nodes, weights = [], []
 
     def conv(source: str, target: str, stride: int) -> None:
         weights.append(numpy_helper.from_array(np.zeros((channels, channels, 3, 3), np.float32), f"w_{target}"))
-        nodes.append(helper.make_node("Conv", [source, f"w_{target}"], [f"c_{target}"], target, strides=[stride] * 2, pads=[1] * 4))
+        nodes.append(helper.make_node("Conv", [source, f"w_{target}"], [f"c_{target}"], target, strides=[stride] * 2, pads=[pad] * 4))
         nodes.append(helper.make_node("Relu", [f"c_{target}"], [target], f"relu_{target}"))
 
     last = "x"

@@ -124,16 +124,19 @@ def columns(rows: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray, n
 
 def every_offset(buffers: list[lm.Buffer], most: int, *, reserved=(), aliases=(), in_place=(), conflicts=None) -> int | None:
     """Smallest peak up to ``most`` by trying every offset of every buffer, under all demands; None if there is none."""
-    group = {member: number for number, members in enumerate(aliases) for member in members}
+    aliases = [[member if isinstance(member, tuple) else (member, 0) for member in group] for group in aliases]
+    in_place = [(*pair, 0) if len(pair) == 2 else pair for pair in in_place]
+    group = {member: number for number, members in enumerate(aliases) for member, _ in members}
+    shift = {member: up for members in aliases for member, up in members}
     solid = [bool(b.size and b.upper > b.lower) if conflicts is not None else bool(rectangles(b)) for b in buffers]
     placed = [b for b in range(len(buffers)) if solid[b] or b in group]
 
     def apart(i: int, at: int, j: int, there: int) -> bool:
         if group.get(i, -1) == group.get(j, -2):
-            return at == there
+            return at - shift[i] == there - shift[j]
         if not (solid[i] and solid[j]):
             return True
-        if at == there and ((i, j) in in_place or (j, i) in in_place):
+        if (i, j, there - at) in in_place or (j, i, at - there) in in_place:
             return True
         if conflicts is not None:
             listed = (i, j) in conflicts or (j, i) in conflicts
@@ -175,10 +178,11 @@ def demands(draw, count: int) -> dict:
         found["reserved"] = tuple((low, low + draw(st.integers(1, 4))) for low in lows)
     if "aliases" in wanted and count > 1:
         members = draw(st.lists(st.integers(0, count - 1), unique=True, min_size=2, max_size=5))
-        groups = (tuple(members[:2]), tuple(members[2:])) if len(members) > 3 else (tuple(members),)
-        found["aliases"] = groups
+        shifts = draw(st.lists(st.sampled_from([0, 0, 2, 4, 5]), min_size=5, max_size=5)) if draw(st.booleans()) else [0] * 5
+        rows = tuple(zip(members, shifts, strict=False))
+        found["aliases"] = (rows[:2], rows[2:]) if len(rows) > 3 else (rows,)
     if "in_place" in wanted and pairs:
-        found["in_place"] = draw(some)
+        found["in_place"] = [(i, j, draw(st.sampled_from([0, 0, 0, -2, 3]))) for i, j in draw(some)]
     if "conflicts" in wanted and pairs:
         found["conflicts"] = draw(some)
     return found

@@ -185,7 +185,7 @@ CASES: list[tuple[str, list[Operand], dict[str, Any], list[tuple[int, ...]], tup
     ),
     ("BiasSplitGelu", [(F32, 2, 8), (F32, 8)], {}, [(2, 4)], ("elementwise", 0, 8, 32)),
     ("BitmaskDropout", [(F32, 2, 30)], {}, [(2, 30), (2,)], ("elementwise", 0, 60, 32)),
-    ("GemmaRotaryEmbedding", [(F32, 1, 3), *[(F32, 1, 2, 3, 4)] * 4], {}, [(1, 2, 3, 4)] * 2, ("elementwise", 0, 24, 32)),
+    ("GemmaRotaryEmbedding", [(F32, 1, 3), *[(F32, 1, 2, 3, 4)] * 4], {}, [(1, 2, 3, 4)] * 2, ("reduction", 0, 24, 32)),
     ("TorchEmbedding", [(F32, 9, 8, "weight"), (I64, 2, 3)], {}, [(2, 3, 8)], ("movement", 0, 0, 32)),
     ("MurmurHash3", [(I32, 4)], {}, [(4,)], ("elementwise", 0, 4, 32)),
     ("IsAllFinite", [(F32, 2, 3)], {}, [()], ("reduction", 0, 6, 32)),

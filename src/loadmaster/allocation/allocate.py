@@ -10,17 +10,18 @@ from typing import Any
 
 import numpy as np
 
+from loadmaster.allocation import native
 from loadmaster.allocation.answer import EXHAUSTED, Allocation, Certificate, Infeasibility, Load, Status
 from loadmaster.allocation.bounds import load_bound
 from loadmaster.allocation.explain import explain
 from loadmaster.allocation.fast_path import allocate_at_once
 from loadmaster.allocation.problem import Buffer, Problem
-from loadmaster.allocation.reduction.reduce import Reduced, joined, reduce
+from loadmaster.allocation.reduction.reduce import Reduced, joined, merge, reduce
 from loadmaster.allocation.rules import check, problem_of
 from loadmaster.allocation.search_state import Search
 from loadmaster.allocation.strategies.registry import able_strategy
 from loadmaster.allocation.verify import broken_rules
-from loadmaster.core.arguments import require_type
+from loadmaster.core.arguments import as_whole, require_type
 from loadmaster.core.arrays import WHOLE_LIMIT, Array, Ints
 from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.core.errors import AllocationError, LoadmasterError
@@ -52,7 +53,7 @@ def allocate(
     strategy
         A name that ``loadmaster.strategies("allocate")`` lists.
     alignment
-        Bytes; every offset is a multiple of it, and of the buffer's own alignment.
+        Bytes; every offset is a multiple of it, and of the buffer's own alignment. Within an alias group only the group's address is.
     time_limit
         Seconds; the best packing so far comes back. Without it the budget is a count of work, and the answer is the same on every
         machine.
@@ -83,7 +84,7 @@ def allocate(
     check_limits(capacity, time_limit, seed, threads)
     if problem.homes is not None:
         raise AllocationError("buffers name memories: say what memories there are, with --memory or allocate_banks")
-    return solve(problem, capacity, strategy, seed, threads, Deadline.within(time_limit))
+    return solve(problem, as_whole(capacity), strategy, seed, threads, Deadline.within(time_limit))
 
 
 def solve(
@@ -99,9 +100,11 @@ def solve(
     wall, cpu = time.monotonic(), time.process_time()
     effort = _Effort(strategy, seed, threads, deadline, budget_divisor)
     ranges = joined(problem.reserved)
-    if capacity is not None or not ranges:
+    if strategy == "auto" and problem.conflicts is None and not len(problem.in_place):
+        answer = _natively(problem, capacity, effort)
+    elif capacity is not None or not ranges:
         answer = _within(problem, capacity, effort)
-    elif _hollow(problem):
+    elif _hollow(merge(problem).problem):
         answer = _descend(problem, ranges, effort)
     else:
         answer = _below_or_above(problem, ranges, effort)
@@ -125,6 +128,29 @@ class _Effort:
 
     def search(self, reduced: Reduced, capacity: int | None) -> Search:
         return Search(reduced.problem, load_bound(reduced.problem), capacity, self.seed, self.threads, self.deadline, self.budget_divisor)
+
+
+def _natively(problem: Problem, capacity: int | None, effort: _Effort) -> Allocation:
+    """The whole policy as the library has it."""
+    limits = native.effort(effort.seed, effort.threads, effort.deadline, effort.budget_divisor)
+    try:
+        found = native.allocate(problem, capacity, limits)
+    except ValueError:
+        # Pins of aliases that overlap: this names them.
+        reduce(problem, capacity)
+        raise
+    proof: Certificate | None = None
+    if found.status == "infeasible":
+        assert capacity is not None
+        reduced = reduce(problem, capacity)
+        proof = explain(reduced, load_bound(reduced.problem), capacity)
+    elif found.status == "optimal":
+        names = tuple(problem.name(buffer) for buffer in found.witnesses.tolist())
+        proof = EXHAUSTED if found.proof == "exhausted" else Load(found.bound, found.instant, names)
+    lower = max(found.bound, proof.required) if isinstance(proof, Infeasibility) else found.bound
+    peak, counts = None if found.offsets is None else found.peak, dict(found.counters)
+    status: Status = found.status
+    return Allocation(status, found.offsets, peak, lower, capacity, "auto", effort.seed, 0.0, 0.0, proof, found.interrupted, counts)
 
 
 def _within(problem: Problem, capacity: int | None, effort: _Effort) -> Allocation:
@@ -176,8 +202,9 @@ def _hollow(problem: Problem) -> bool:
 def _descend(problem: Problem, ranges: Ranges, effort: _Effort) -> Allocation:
     """The lowest peak by halving what lies between a packing and what is proven; a capacity left undecided proves nothing."""
     effort = replace(effort, budget_divisor=effort.budget_divisor * _DESCENT_BUDGET_DIVISOR)
-    highest = max(ranges[-1][1], int(problem.pin.max(initial=0)))
-    best = _within(problem, highest + sum((problem.size + problem.alignment).tolist()), effort)
+    blocks = merge(problem).problem
+    highest = max(ranges[-1][1], int(blocks.pin.max(initial=0))) + sum((blocks.size + blocks.alignment).tolist())
+    best = _within(problem, highest + sum(abs(shift) for *_, shift in blocks.in_place.tolist()), effort)
     peak, proven = best.peak, best.lower_bound
     if peak is None:
         return replace(best, capacity=None)
@@ -197,12 +224,16 @@ def _descend(problem: Problem, ranges: Ranges, effort: _Effort) -> Allocation:
 
 
 def aligned(problem: Problem, alignment: int | None) -> Problem:
-    """The problem with every offset a multiple of ``alignment`` as well."""
+    """The problem with every offset a multiple of ``alignment`` as well, but for those within an alias group."""
     if alignment is None:
         return problem
-    if isinstance(alignment, bool) or not isinstance(alignment, int) or not 1 <= alignment < 2**40:
+    step = as_whole(alignment)
+    if step is None or not 1 <= step < 2**40:
         raise AllocationError(f"alignment {alignment!r}: give a whole number of bytes of at least 1 and less than 2^40")
-    aligned = replace(problem, alignment=np.lcm(problem.alignment, alignment))
+    within = [member for group in problem.aliases for member, shift in group if shift > 0]
+    wanted = np.lcm(problem.alignment, step)
+    wanted[within] = problem.alignment[within]
+    aligned = replace(problem, alignment=wanted)
     check(aligned)
     return aligned
 
@@ -211,9 +242,7 @@ def check_limits(capacity: int | None, time_limit: float | None, seed: int, thre
     """Raise `AllocationError` for limits that make no sense."""
     for name, value, kind in (("time_limit", time_limit or 0, Real), ("seed", seed, Integral), ("threads", threads, Integral)):
         require_type(value, kind, name, AllocationError)
-    if capacity is not None and (
-        isinstance(capacity, bool) or not isinstance(capacity, int | np.integer) or not 0 <= capacity < WHOLE_LIMIT
-    ):
+    if capacity is not None and not 0 <= (-1 if (room := as_whole(capacity)) is None else room) < WHOLE_LIMIT:
         raise AllocationError(f"capacity {capacity!r}: give a whole number of bytes from 0 to 2^62")
     if time_limit is not None and not time_limit >= 0:
         raise AllocationError(f"time limit {time_limit!r}: give a number of seconds of at least 0")

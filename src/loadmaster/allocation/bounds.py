@@ -59,7 +59,7 @@ def _highest_end(problem: Problem) -> Load:
 
 def _without_smaller_in_place_partners(problem: Problem, parts: Parts) -> Parts:
     """Parts of all buffers but the smaller one of each in-place pair, which may lie inside the larger one."""
-    one, other = problem.in_place.T
+    one, other, _ = problem.in_place.T
     smaller = np.zeros(len(problem), dtype=bool)
     smaller[np.where(problem.size[one] < problem.size[other], one, other)] = True
     keep = ~smaller[parts.owner]
@@ -72,7 +72,7 @@ def _clique(problem: Problem) -> Load:
     order = np.argsort(-problem.size, kind="stable")
     near = neighbours_in(problem, order)
     place = {buffer: at for at, buffer in enumerate(order.tolist())}
-    for pair in problem.in_place.tolist():
+    for *pair, _ in problem.in_place.tolist():
         one, other = (place[buffer] for buffer in pair)
         near[one] &= ~(1 << other)
         near[other] &= ~(1 << one)

@@ -1,7 +1,8 @@
 """The CSV form of packing problems and solutions that MiniMalloc reads and writes.
 
 Columns in any order: ``id``, ``lower``, ``upper`` (or ``end``: inclusive) and ``size``, optionally ``alignment``, ``offset`` (a pin; in a
-solution the answer), ``hint`` and ``gaps`` such as ``2-8 20-30@0:64``. Where there are several memories also ``memory`` (a pin; in a
+solution the answer), ``hint``, ``gaps`` such as ``2-8 20-30@0:64``, and ``alias``, the id of a buffer to which this one keeps its
+distance: it lies ``shift`` bytes above it, or at the same address. Where there are several memories also ``memory`` (a pin; in a
 solution the answer), ``prefers`` such as ``sram l2 dram:500`` (the best first, a cost of its own after a colon) and ``accesses``.
 """
 
@@ -25,9 +26,9 @@ from loadmaster.core.errors import AllocationError
 from loadmaster.core.files import replace_file
 
 _SYNONYMS = {"buffer": "id", "buffer_id": "id", "begin": "lower", "start": "lower"}
-_KNOWN = ("id", "lower", "upper", "end", "size", "alignment", "offset", "hint", "gaps", "memory", "prefers", "accesses")
-_TEXT = ("id", "gaps", "memory", "prefers")
-_DEFAULTS = {"alignment": 1, "offset": FREE, "hint": FREE, "accesses": 1}
+_KNOWN = ("id", "lower", "upper", "end", "size", "alignment", "offset", "hint", "gaps", "alias", "shift", "memory", "prefers", "accesses")
+_TEXT = ("id", "gaps", "alias", "memory", "prefers")
+_DEFAULTS = {"alignment": 1, "offset": FREE, "hint": FREE, "shift": 0, "accesses": 1}
 _CHOICE = re.compile(r"([^:]+)(?::(\d+))?")
 _GAP = re.compile(r"(\d+)-(\d+)(?:@(\d+):(\d+))?")
 _MOST_DIGITS = 40
@@ -190,7 +191,34 @@ def _problem(columns: dict[str, Any], table: _Table) -> Problem:
     upper = np.asarray(columns.get("end", columns.get("upper")), dtype=np.int64)
     numbers = {"upper": upper + 1 if inclusive else upper, "lower": columns["lower"], "size": columns["size"]}
     numbers |= {new: columns[name] for name, new in (("alignment", "alignment"), ("offset", "pin"), ("hint", "hint")) if name in columns}
-    return from_columns(numbers, tuple(columns["id"]), _gaps(columns.get("gaps", ()), int(inclusive), table), _homes(columns, table))
+    return from_columns(numbers, tuple(columns["id"]), _gaps(columns.get("gaps", ()), int(inclusive), table), _demands(columns, table))
+
+
+def _demands(columns: dict[str, Any], table: _Table) -> dict[str, Any]:
+    aliases = _aliases(columns, table)
+    return _homes(columns, table) | ({"aliases": aliases} if aliases else {})
+
+
+def _aliases(columns: dict[str, Any], table: _Table) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """Groups of buffers that name each other; O(n)."""
+    number = {name: row for row, name in enumerate(columns["id"])}
+    group: dict[int, dict[int, int]] = {}
+    for row, base in enumerate(columns.get("alias", ())):
+        if not base:
+            continue
+        if base not in number:
+            raise AllocationError(f"{table.where(row, 'alias')} is {base!r}, and there is no buffer of that id")
+        mine, theirs = (group.setdefault(buffer, {buffer: 0}) for buffer in (row, number[base]))
+        up = theirs[number[base]] + int(columns.get("shift", {row: 0})[row]) - mine[row]
+        if mine is theirs and up:
+            raise AllocationError(f"{table.where(row, 'alias')} contradicts what other rows say of its distance to {base!r}: drop one")
+        if len(mine) > len(theirs):
+            mine, theirs, up = theirs, mine, -up
+        for member in mine if mine is not theirs else ():
+            theirs[member] = mine[member] + up
+            group[member] = theirs
+    found = {id(members): members for members in group.values() if len(members) > 1}
+    return tuple(tuple(sorted(members.items())) for members in found.values())
 
 
 def _homes(columns: dict[str, Any], table: _Table) -> dict[str, Homes]:
@@ -249,10 +277,23 @@ def format_buffers(problem: Problem, offsets: Ints | None = None, memory: Sequen
         columns["hint"] = ["" if v < 0 else str(v) for v in problem.hint.tolist()]
     if len(problem.gaps.owner):
         columns["gaps"] = _gap_cells(problem)
+    if problem.aliases:
+        columns |= _alias_columns(problem)
     if offsets is not None or "pins" in problem.features:
         columns["offset"] = ["" if v < 0 else str(v) for v in (problem.pin if offsets is None else offsets).tolist()]
     columns |= _home_columns(problem.homes, memory)
     return "\n".join([",".join(columns), *map(",".join, zip(*columns.values(), strict=True))]) + "\n"
+
+
+def _alias_columns(problem: Problem) -> dict[str, list[str]]:
+    """Every member of a group but the lowest names that one."""
+    alias, shifts = [""] * len(problem), [""] * len(problem)
+    for group in problem.aliases:
+        base, lowest = min(group, key=lambda member: member[1])
+        for buffer, shift in group:
+            if buffer != base:
+                alias[buffer], shifts[buffer] = _quoted(problem.name(base)), str(shift - lowest)
+    return {"alias": alias, "shift": shifts}
 
 
 def _home_columns(homes: Homes | None, memory: Sequence[str] | None) -> dict[str, list[str]]:

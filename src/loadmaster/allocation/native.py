@@ -8,6 +8,7 @@ from loadmaster import _native
 from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.search_state import Search
 from loadmaster.core.arrays import Ints
+from loadmaster.core.deadline import Deadline
 
 HONOURS = frozenset({"alignment", "pins", "gaps", "windows"})
 """What the native core can do beyond lifetimes and sizes."""
@@ -18,19 +19,47 @@ def packing_problem(problem: Problem) -> _native.PackingProblem:
     return _native.PackingProblem(*_columns(problem), *problem.sections)
 
 
-def greedy(search: Search) -> None:
-    """Offer the best of the native family of first-fit orders.
+def run(search: Search, strategy: str, *, in_passing: bool = False) -> None:
+    """Offer what one of the native strategies finds; ``in_passing``: of ``auto`` only the greedy orders and the exact search."""
+    limits = effort(search.seed, search.threads, search.deadline, search.budget_divisor)
+    capacity = -1 if search.capacity is None else search.capacity
+    found = packing_problem(search.problem).search(
+        strategy, capacity=capacity, bound=search.bound.bytes, hint=_hint(search.problem), effort=limits, in_passing=in_passing
+    )
+    for name, more in found.counters.items():
+        search.count(name, more)
+    if found.offsets is not None:
+        search.offer(found.offsets)
+    search.floor = max(search.floor, found.floor)
+    search.interrupted |= found.interrupted
 
-    Raises
-    ------
-    KeyboardInterrupt
-        If one came; what was found is kept.
-    """
-    found = packing_problem(search.problem).greedy(_hint(search.problem), seconds=_seconds(search))
-    search.offer(found.offsets)
-    search.expired()
-    if found.interrupted:
-        raise KeyboardInterrupt
+
+def effort(seed: int, threads: int, deadline: Deadline, budget_divisor: int) -> _native.Effort:
+    """How long to look, as the native core takes it."""
+    return _native.Effort(seed=seed % 2**64, threads=threads, seconds=deadline.left(), work=100 / budget_divisor)
+
+
+def allocate(problem: Problem, capacity: int | None, limits: _native.Effort) -> _native.Packed:
+    """The whole way from demands to a checked answer, for problems without in-place pairs and conflicts."""
+    members = [member for group in problem.aliases for member in group]
+    first = np.cumsum([0, *(len(group) for group in problem.aliases)], dtype=np.int64)
+    member, shift = np.array(members, dtype=np.int64).reshape(-1, 2).T
+    low, high = np.array(problem.reserved, dtype=np.int64).reshape(-1, 2).T
+    size, alignment, pin = _columns(problem)
+    return _native.allocate(
+        size,
+        alignment,
+        pin,
+        np.ascontiguousarray(problem.hint),
+        *problem.sections,
+        first,
+        np.ascontiguousarray(member),
+        np.ascontiguousarray(shift),
+        np.ascontiguousarray(low),
+        np.ascontiguousarray(high),
+        -1 if capacity is None else capacity,
+        limits,
+    )
 
 
 def in_order(problem: Problem, order: Ints, best_fit: bool = False) -> Ints:
@@ -41,32 +70,6 @@ def in_order(problem: Problem, order: Ints, best_fit: bool = False) -> Ints:
 def apart(problem: Problem, order: Ints, best_fit: bool = False) -> Ints:
     """`in_order` for buffers that conflict by pairs."""
     return _native.place_apart(*_columns(problem), *problem.neighbours, np.ascontiguousarray(order, dtype=np.int64), best_fit).offsets
-
-
-def exact(search: Search, nodes: int) -> None:
-    """Search until a packing is good enough, nothing is left to try, or the nodes are spent.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        If one came; what was found is kept.
-    """
-    problem, seconds = packing_problem(search.problem), _seconds(search)
-    start = search.offsets if search.offsets is not None else _hint(search.problem)
-    if search.capacity is None:
-        found = problem.minimise(start, nodes=nodes, seconds=seconds, seed=search.seed, threads=search.threads)
-    else:
-        found = problem.fit(search.capacity, start, nodes=nodes, seconds=seconds, seed=search.seed, threads=search.threads)
-    search.count("nodes", found.nodes)
-    if found.status in ("optimal", "feasible"):
-        search.offer(found.offsets)
-    if orderly(search.problem):
-        search.floor = max(search.floor, found.bound)
-        if search.capacity is not None and found.status == "infeasible":
-            search.floor = max(search.floor, search.capacity + 1)
-    search.expired()
-    if found.interrupted:
-        raise KeyboardInterrupt
 
 
 def fits(problem: Problem, capacity: int, nodes: int) -> bool | None:
@@ -101,7 +104,3 @@ def _columns(problem: Problem) -> tuple[Ints, Ints, Ints]:
 
 def _hint(problem: Problem) -> Ints | None:
     return problem.hint if (problem.hint >= 0).any() else None
-
-
-def _seconds(search: Search) -> float:
-    return search.remaining()

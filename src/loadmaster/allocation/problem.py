@@ -21,7 +21,7 @@ FREE = -1
 """Stands for "no pin" and "no hint" in arrays."""
 
 _NONE = np.empty(0, dtype=np.int64)
-_NO_PAIRS = np.empty((0, 2), dtype=np.int64)
+NO_IN_PLACE: Ints = np.empty((0, 3), dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +114,10 @@ class Problem:
         Address ranges [low, high) in which nothing is ever occupied. Bytes that a buffer never occupies may lie in them, as they may in
         other buffers.
     aliases
-        Groups of buffers that must share their offset; where two of a group are alive together they share their bytes.
+        Groups of (buffer, shift): all of a group move as one, each so many bytes above the group's address. Where two of a group are alive
+        together they share what bytes they have in common.
     in_place
-        Pairs that may share their offset instead of being apart.
+        Rows (one, other, shift): these two may have ``other`` lie ``shift`` bytes above ``one`` instead of being apart.
     conflicts
         Pairs that must be apart, a row each, instead of those whose lifetimes overlap: for buffers without a common clock. Gaps then mean
         nothing.
@@ -133,8 +134,8 @@ class Problem:
     ids: tuple[str, ...] | None = None
     gaps: Gaps = NO_GAPS
     reserved: tuple[tuple[int, int], ...] = ()
-    aliases: tuple[tuple[int, ...], ...] = ()
-    in_place: Ints = field(default_factory=lambda: _NO_PAIRS)
+    aliases: tuple[tuple[tuple[int, int], ...], ...] = ()
+    in_place: Ints = field(default_factory=lambda: NO_IN_PLACE)
     conflicts: Ints | None = None
     homes: Homes | None = None
 
@@ -192,13 +193,22 @@ class Problem:
         lower, upper, low, high = (np.ascontiguousarray(column[order], dtype=np.int64) for column in parts[1:])
         return first, lower, upper, low, high
 
-    def meet(self, one: int, other: int) -> bool:
-        """Whether two buffers that must be apart would share bytes at one offset: they conflict, or occupy the same ones at one instant."""
+    def meet(self, one: int, other: int, shift: int = 0) -> bool:
+        """Whether two buffers that must be apart would share bytes with ``other`` at ``shift`` bytes above ``one``."""
         if self.conflicts is not None:
-            return (min(one, other), max(one, other)) in self._conflicting
-        first, lower, upper, low, high = self.sections
-        mine, theirs = (range(int(first[buffer]), int(first[buffer + 1])) for buffer in (one, other))
-        return any(lower[a] < upper[b] and lower[b] < upper[a] and low[a] < high[b] and low[b] < high[a] for a in mine for b in theirs)
+            touch = shift < int(self.size[one]) and -shift < int(self.size[other])
+            return touch and (min(one, other), max(one, other)) in self._conflicting
+        first, lower, upper, low, high = self._section_lists
+        mine, theirs = (range(first[buffer], first[buffer + 1]) for buffer in (one, other))
+        return any(
+            lower[a] < upper[b] and lower[b] < upper[a] and low[a] < high[b] + shift and low[b] + shift < high[a]
+            for a in mine
+            for b in theirs
+        )
+
+    @cached_property
+    def _section_lists(self) -> tuple[list[int], ...]:
+        return tuple(column.tolist() for column in self.sections)
 
     @cached_property
     def neighbours(self) -> tuple[Ints, Ints]:
@@ -239,7 +249,7 @@ class Problem:
         place[keep] = np.arange(len(keep))
         gapped = place[self.gaps.owner] >= 0
         gaps = Gaps(place[self.gaps.owner[gapped]], *(column[gapped] for column in self.gaps[1:]))
-        aliases = tuple(tuple(int(place[i]) for i in group if place[i] >= 0) for group in self.aliases)
+        aliases = tuple(tuple((int(place[i]), shift) for i, shift in group if place[i] >= 0) for group in self.aliases)
         return replace(
             self,
             **{name: getattr(self, name)[keep] for name in ("lower", "upper", "size", "alignment", "pin", "hint")},
@@ -252,9 +262,11 @@ class Problem:
         )
 
 
-def _pairs_among(place: Ints, pairs: Ints) -> Ints:
-    renamed = place[pairs]
-    return renamed[(renamed >= 0).all(axis=1)]
+def _pairs_among(place: Ints, rows: Ints) -> Ints:
+    """Rows whose first two columns name buffers that have a place, with these instead."""
+    renamed = rows.copy()
+    renamed[:, :2] = place[rows[:, :2]]
+    return renamed[(renamed[:, :2] >= 0).all(axis=1)]
 
 
 def conflicts_of_order(count: int, before: Sequence[tuple[int, int]] | Ints) -> Ints:

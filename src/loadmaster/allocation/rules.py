@@ -6,12 +6,14 @@ import heapq
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import gcd, lcm
+from operator import index
 from typing import Any
 
 import numpy as np
 
 from loadmaster.allocation.problem import FREE, NO_GAPS, Buffer, Gaps, Homes, Problem
-from loadmaster.core.arguments import require_type
+from loadmaster.core.arguments import as_whole, require_type
 from loadmaster.core.arrays import WHOLE_LIMIT, Array, Ints, Mask
 from loadmaster.core.errors import AllocationError
 
@@ -86,27 +88,48 @@ def _checked_demands(demands: Mapping[str, Any]) -> dict[str, Any]:
     if unknown:
         raise AllocationError(f"demand {unknown[0]!r} is not known: use {', '.join(known[:4])}")
     checked = dict(demands)
-    for name in ("in_place", "conflicts"):
-        if checked.get(name) is not None:
-            checked[name] = _pairs(checked[name], name)
+    if checked.get("in_place") is not None:
+        checked["in_place"] = _rows(
+            checked["in_place"], "in_place", (2, 3), "pairs of buffers, such as [(0, 1)], or with a shift, (4, 5, 64)"
+        )
+    if checked.get("conflicts") is not None:
+        checked["conflicts"] = _rows(checked["conflicts"], "conflicts", (2,), _TWO)
     if "reserved" in checked:
-        checked["reserved"] = tuple((int(low), int(high)) for low, high in _pairs(checked["reserved"], "reserved").tolist())
+        checked["reserved"] = tuple((int(low), int(high)) for low, high in _rows(checked["reserved"], "reserved", (2,), _TWO).tolist())
     if "aliases" in checked:
         if not isinstance(checked["aliases"], Sequence) or not all(isinstance(group, Sequence) for group in checked["aliases"]):
-            raise AllocationError("aliases: give groups of buffers' numbers, such as ((0, 1), (4, 5, 6))")
-        checked["aliases"] = tuple(tuple(whole(np.array(group, dtype=object), "aliases").tolist()) for group in checked["aliases"])
+            raise AllocationError(f"aliases: {_GROUPS}")
+        checked["aliases"] = tuple(_group(group) for group in checked["aliases"])
     return checked
 
 
-def _pairs(values: Any, name: str) -> Ints:
-    """Rows of two whole numbers."""
+_TWO = "pairs of whole numbers, such as [(0, 1), (4, 5)]"
+_GROUPS = "give groups of buffers' numbers, such as ((0, 1), (4, 5)), or with a shift in bytes, (0, (1, 64))"
+
+
+def _group(members: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+    """Buffers with their shifts, the lowest of which is 0."""
+    rows = [tuple(member) if isinstance(member, Sequence) and not isinstance(member, str) else (member, 0) for member in members]
+    if any(len(row) != 2 for row in rows):
+        raise AllocationError(f"aliases: {_GROUPS}")
+    flat = whole(np.array([number for row in rows for number in row], dtype=object), "aliases").reshape(-1, 2).tolist()
+    lowest = min((shift for _, shift in flat), default=0)
+    return tuple((buffer, shift - lowest) for buffer, shift in flat)
+
+
+def _rows(values: Any, name: str, widths: tuple[int, ...], what: str) -> Ints:
+    """Rows of whole numbers, as wide as the widest permitted."""
+    if not isinstance(values, np.ndarray) and isinstance(values, Sequence) and len(widths) > 1:
+        values = [[*row, 0] if isinstance(row, Sequence) and len(row) == widths[0] else row for row in values]
     try:
         rows = np.asarray(values, dtype=None if isinstance(values, np.ndarray) else object)
     except ValueError:
         rows = np.empty(1, dtype=object)
-    if rows.size and (rows.ndim != 2 or rows.shape[1] != 2):
-        raise AllocationError(f"{name}: give pairs of whole numbers, such as [(0, 1), (4, 5)]")
-    return whole(rows.reshape(-1), name).reshape(-1, 2)
+    if rows.size and (rows.ndim != 2 or rows.shape[1] not in widths):
+        raise AllocationError(f"{name}: give {what}")
+    width = rows.shape[1] if rows.size else widths[-1]
+    table = whole(rows.reshape(-1), name).reshape(-1, width)
+    return np.ascontiguousarray(np.pad(table, ((0, 0), (0, widths[-1] - width))))
 
 
 def whole(values: Any, name: str) -> Ints:
@@ -116,12 +139,18 @@ def whole(values: Any, name: str) -> Ints:
         raise AllocationError(f"buffers: {name!r} must be a list of whole numbers, not an array of shape {array.shape}")
     if (array.dtype.kind in "iu" and array.dtype.itemsize < 8) or array.dtype == np.int64 or not len(array):
         return np.ascontiguousarray(array, dtype=np.int64)
-    for at, value in enumerate(array.tolist()):
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise AllocationError(f"buffer {at}: {name} is {value!r}: write a whole number")
-        if abs(value) >= WHOLE_LIMIT:
-            raise AllocationError(f"buffer {at}: {name} is {value}, which is 2^62 or more: scale the problem down")
-    return array.astype(np.int64)
+    numbers = [_number(value, at, name) for at, value in enumerate(array.tolist())]
+    return np.array(numbers, dtype=np.int64)
+
+
+def _number(value: Any, at: int, name: str) -> int:
+    """A whole number of any type."""
+    number = as_whole(value)
+    if number is None:
+        raise AllocationError(f"buffer {at}: {name} is {value!r}: write a whole number")
+    if abs(number) >= WHOLE_LIMIT:
+        raise AllocationError(f"buffer {at}: {name} is {number}, which is 2^62 or more: scale the problem down")
+    return number
 
 
 def _three(buffers: Any) -> dict[str, Any]:
@@ -137,8 +166,8 @@ def _three(buffers: Any) -> dict[str, Any]:
 def _columns_of(buffers: Sequence[Buffer]) -> dict[str, Any]:
     def addresses(field: str) -> list[Any]:
         values = [getattr(buffer, field) for buffer in buffers]
-        if bad := [at for at, value in enumerate(values) if isinstance(value, int) and value < 0]:
-            raise AllocationError(f"buffer {buffers[bad[0]].id!r}: {field} is {values[bad[0]]}: an address is at least 0")
+        if bad := [at for at, value in enumerate(values) if value is not None and (as_whole(value) or 0) < 0]:
+            raise AllocationError(f"buffer {buffers[bad[0]].id!r}: {field} is {as_whole(values[bad[0]])}: an address is at least 0")
         return [FREE if value is None else value for value in values]
 
     columns: dict[str, Any] = {name: [getattr(buffer, name) for buffer in buffers] for name in ("lower", "upper", "size", "alignment")}
@@ -160,14 +189,15 @@ def _homes_of(buffers: Sequence[Buffer]) -> Homes | None:
     prefers = tuple(tuple((item, None) if isinstance(item, str) else (item[0], item[1]) for item in buffer.prefers) for buffer in buffers)
     homes = Homes(tuple(buffer.memory for buffer in buffers), prefers, tuple(buffer.accesses for buffer in buffers))
     check_homes(homes, lambda at, field: f"buffer {buffers[at].id!r}: {field}")
-    return homes
+    plain = tuple(tuple((name, as_whole(cost)) for name, cost in choices) for choices in prefers)
+    return homes._replace(prefers=plain, accesses=tuple(index(accesses) for accesses in homes.accesses))
 
 
 def check_homes(homes: Homes, where: Where) -> None:
     """Raise for accesses or costs that are no whole numbers, and for memories that are listed twice."""
     for buffer, (prefers, accesses) in enumerate(zip(homes.prefers, homes.accesses, strict=True)):
         for field, value in [("accesses", accesses), *(("prefers", cost) for _, cost in prefers if cost is not None)]:
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < WHOLE_LIMIT:
+            if not 0 <= (-1 if (number := as_whole(value)) is None else number) < WHOLE_LIMIT:
                 raise AllocationError(f"{where(buffer, field)} has {value!r}: write a whole number from 0 to 2^62")
         names = [name for name, _ in prefers]
         if len(set(names)) < len(names):
@@ -187,6 +217,7 @@ def check(problem: Problem, where: Where | None = None) -> None:
             buffer = int(np.flatnonzero(wrong)[0])
             values = {name: int(getattr(problem, name)[buffer]) for name in ("lower", "upper", "size", "alignment", "pin", "hint")}
             raise AllocationError(f"{place(buffer, field)} {what.format(**values)}")
+    _check_members(problem)
     _check_sums(problem)
     _check_ids(problem, place)
     _check_gaps(problem, place)
@@ -210,15 +241,28 @@ def _faults(problem: Problem) -> Iterator[tuple[Mask, str, str]]:
     yield problem.hint < FREE, "hint", "is {hint}: an address is at least 0"
 
 
+def _check_members(problem: Problem) -> None:
+    """Whom groups and pairs name exists."""
+    grouped = [member for group in problem.aliases for member, _ in group]
+    pairs = [problem.in_place[:, :2], *([] if problem.conflicts is None else [problem.conflicts])]
+    for named in (np.array(grouped, dtype=np.int64), *(block.reshape(-1) for block in pairs)):
+        unknown = named[(named < 0) | (named >= len(problem))]
+        if len(unknown):
+            raise AllocationError(f"buffer {unknown[0]} of an alias group or a pair does not exist: there are {len(problem)}")
+
+
 def _check_sums(problem: Problem) -> None:
     """Every packing that an engine may try must have addresses below 2^62."""
     if not len(problem):
         return
     highest = max(int(problem.pin.max()), int(problem.hint.max()), *(high for _, high in problem.reserved), 0)
     widest = int(problem.size.max()) + int(problem.alignment.max())
-    if highest + widest * (len(problem) + 1) < WHOLE_LIMIT:
+    # A group is as long as its shifts say, and as aligned as all of its members together.
+    far = sum(max(shift for _, shift in group) + 2 * _common_step(problem, group) for group in problem.aliases if group)
+    far += sum(abs(shift) for *_, shift in problem.in_place.tolist())
+    if highest + widest * (len(problem) + 1) + far < WHOLE_LIMIT:
         return
-    total = highest + sum(problem.size.tolist()) + sum(problem.alignment.tolist())
+    total = highest + sum(problem.size.tolist()) + sum(problem.alignment.tolist()) + far
     if total >= WHOLE_LIMIT:
         raise AllocationError(f"buffers: the sizes add up to {total} bytes with alignments and pins, 2^62 or more: scale them down")
 
@@ -252,24 +296,53 @@ def _check_groups(problem: Problem) -> None:
     for low, high in problem.reserved:
         if not 0 <= low <= high < WHOLE_LIMIT:
             raise AllocationError(f"reserved range {low}-{high}: it must not be reversed and must lie between 0 and 2^62")
-    grouped = [member for group in problem.aliases for member in group]
-    pairs = [problem.in_place, *([] if problem.conflicts is None else [problem.conflicts])]
-    for named in (np.array(grouped, dtype=np.int64), *(block.reshape(-1) for block in pairs)):
-        unknown = named[(named < 0) | (named >= len(problem))]
-        if len(unknown):
-            raise AllocationError(f"buffer {unknown[0]} of an alias group or a pair does not exist: there are {len(problem)}")
+    grouped = [member for group in problem.aliases for member, _ in group]
     if len(set(grouped)) < len(grouped):
         raise AllocationError("aliases: a buffer is in two groups: join the groups")
     for group in problem.aliases:
-        pins = {int(problem.pin[member]) for member in group} - {FREE}
-        if len(pins) > 1:
-            names = ", ".join(repr(problem.name(member)) for member in group)
-            raise AllocationError(f"aliases: {names} must share an address but are pinned to {sorted(pins)}: keep one pin")
-        crooked = [member for member in group for pin in pins if pin % int(problem.alignment[member])]
-        if crooked:
-            step, name = int(problem.alignment[crooked[0]]), problem.name(crooked[0])
-            at = f"is pinned to {pins.pop()}, not a multiple of {step}, the alignment of {name!r}"
-            raise AllocationError(f"aliases: an address that {name!r} must share {at}: move the pin or relax the alignment")
+        _check_group(problem, group)
+
+
+def _check_group(problem: Problem, group: Sequence[tuple[int, int]]) -> None:
+    """There is an address for the group that suits the alignments and pins of all members."""
+    names = ", ".join(repr(problem.name(member)) for member, _ in group)
+    steps = [(int(problem.alignment[member]), shift) for member, shift in group]
+    if common_residue(steps) is None:
+        raise AllocationError(
+            f"aliases: no address suits the alignments of {names}, which lie at {[shift for _, shift in group]}: relax one"
+        )
+    bases = {int(problem.pin[member]) - shift for member, shift in group if problem.pin[member] != FREE}
+    if len(bases) > 1:
+        pins = sorted({int(problem.pin[member]) for member, _ in group} - {FREE})
+        raise AllocationError(f"aliases: {names} must share an address but are pinned to {pins}: keep one pin")
+    for base in bases:
+        if base < 0:
+            raise AllocationError(f"aliases: {names} would begin at {base} where one of them is pinned: move the pin up by {-base}")
+        for member, shift in group:
+            step, name = int(problem.alignment[member]), problem.name(member)
+            if (base + shift) % step:
+                at = f"is pinned to {base + shift}, not a multiple of {step}, the alignment of {name!r}"
+                raise AllocationError(f"aliases: an address that {name!r} must share {at}: move the pin or relax the alignment")
+
+
+def _common_step(problem: Problem, group: Sequence[tuple[int, int]]) -> int:
+    return lcm(*(int(problem.alignment[member]) for member, _ in group))
+
+
+def common_residue(steps: Sequence[tuple[int, int]]) -> int | None:
+    """The least address that, with each shift added, is a multiple of the alignment beside it; None if there is none.
+
+    Solved one congruence after another (Chinese remainders of moduli that need not be coprime).
+    """
+    found, step = 0, 1
+    for alignment, shift in steps:
+        common = gcd(step, alignment)
+        missing = -shift - found
+        if missing % common:
+            return None
+        found += step * (missing // common * pow(step // common, -1, alignment // common) % (alignment // common))
+        step = lcm(step, alignment)
+    return found % step
 
 
 def check_pins(problem: Problem, where: Where | None = None) -> None:
@@ -294,11 +367,11 @@ def check_pins(problem: Problem, where: Where | None = None) -> None:
     if problem.homes is not None or not (problem.pin >= 0).any():
         # Pins to different memories do not meet: each memory is looked at when it is known who lives there.
         return
-    group = {member: number for number, members in enumerate(problem.aliases) for member in members}
-    in_place = set(map(frozenset, problem.in_place.tolist()))
+    group = {member: number for number, members in enumerate(problem.aliases) for member, _ in members}
+    in_place = {(one, other, shift) for one, other, shift in problem.in_place.tolist()}
     for one, other, when in _pinned_together(problem):
         a, b = int(problem.pin[one]), int(problem.pin[other])
-        if group.get(one, -1) != group.get(other, -2) and not (a == b and frozenset((one, other)) in in_place):
+        if group.get(one, -1) != group.get(other, -2) and (one, other, b - a) not in in_place and (other, one, a - b) not in in_place:
             both = f"is {a}, and buffer {problem.name(other)!r} is pinned to {b}"
             raise AllocationError(f"{place(one, 'offset')} {both}: they overlap{when}: move one")
 

@@ -7,7 +7,7 @@ in play.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import combinations, pairwise
 
 from loadmaster.allocation.problem import Problem
@@ -65,8 +65,9 @@ def _fitting(problem: Problem, offsets: Ints, occupying: set[int], capacity: int
 
 def _shared(problem: Problem, offsets: Ints) -> Iterator[tuple[str, str]]:
     for group in problem.aliases:
-        if len({int(offsets[i]) for i in group}) > 1:
-            yield "alias", f"buffers {', '.join(repr(problem.name(i)) for i in group)} must share their offset"
+        if len({int(offsets[i]) - shift for i, shift in group}) > 1:
+            wanted = ", ".join(f"{problem.name(i)!r}" + (f" {shift} bytes above it" if shift else "") for i, shift in group)
+            yield "alias", f"buffers {wanted} must share their offset"
 
 
 def _reserved(problem: Problem, pieces: list[Piece]) -> Iterator[tuple[str, str]]:
@@ -134,22 +135,28 @@ def _listed(problem: Problem, offsets: Ints) -> Iterator[tuple[int, int, int]]:
     solid = (problem.size > 0) & (problem.upper > problem.lower) & (offsets >= 0)
     top = offsets + problem.size
     clash = solid[one] & solid[other] & (one != other) & (offsets[one] < top[other]) & (offsets[other] < top[one])
-    group_of = {member: number for number, group in enumerate(problem.aliases) for member in group}
-    in_place = {frozenset(pair) for pair in problem.in_place.tolist()}
+    together = _together(problem, offsets)
     for a, b in problem.conflicts[clash].tolist():
-        together = group_of.get(a, -1) == group_of.get(b, -2)
-        if not together and not (frozenset((a, b)) in in_place and offsets[a] == offsets[b]):
+        if not together(a, b):
             yield a, b, int(max(problem.lower[a], problem.lower[b]))
 
 
 def _pairs(problem: Problem, offsets: Ints, pieces: list[Piece]) -> Iterator[tuple[int, int, int]]:
-    group_of = {member: number for number, group in enumerate(problem.aliases) for member in group}
-    in_place = {frozenset(pair) for pair in problem.in_place.tolist()}
+    together = _together(problem, offsets)
     for (one, a, b, low, high), (other, c, d, first, last) in combinations(pieces, 2):
-        pair = frozenset((one, other))
-        if one == other or low >= last or first >= high:
-            continue
-        if group_of.get(one, -1) == group_of.get(other, -2) or (pair in in_place and offsets[one] == offsets[other]):
+        if one == other or low >= last or first >= high or together(one, other):
             continue
         if a < d and c < b:
             yield one, other, max(a, c)
+
+
+def _together(problem: Problem, offsets: Ints) -> Callable[[int, int], bool]:
+    """Tells whether two buffers may share bytes: they are aliases, or lie to each other as their in-place pair says."""
+    group_of = {member: number for number, group in enumerate(problem.aliases) for member, _ in group}
+    in_place = {(one, other, shift) for one, other, shift in problem.in_place.tolist()}
+
+    def together(one: int, other: int) -> bool:
+        up = int(offsets[other]) - int(offsets[one])
+        return group_of.get(one, -1) == group_of.get(other, -2) or (one, other, up) in in_place or (other, one, -up) in in_place
+
+    return together

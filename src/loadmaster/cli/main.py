@@ -12,6 +12,7 @@ import typer
 
 from loadmaster import __version__
 from loadmaster.cli.commands.allocate import allocate_command
+from loadmaster.cli.commands.export.group import app as export_group
 from loadmaster.cli.commands.inspect import inspect_command
 from loadmaster.cli.commands.map import map_command
 from loadmaster.cli.commands.place import place_command
@@ -22,6 +23,7 @@ from loadmaster.cli.commands.targets import targets_command
 from loadmaster.cli.commands.verify import verify_command
 from loadmaster.cli.streams import ClosedPipe, check_streams
 from loadmaster.core.errors import LoadmasterError, OutputError
+from loadmaster.core.packages import missing
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -56,6 +58,7 @@ app.command("profile")(profile_command)
 app.command("verify")(verify_command)
 app.command("targets")(targets_command)
 app.command("inspect")(inspect_command)
+app.add_typer(export_group, name="export")
 
 # What typer raises for a command line that it cannot parse; it exports the subclass only.
 _UsageError: Any = typer.BadParameter.__mro__[1]
@@ -78,6 +81,11 @@ def main() -> NoReturn:
         code = 128 + signal.SIGPIPE
     except LoadmasterError as error:
         code = _refuse(str(error))
+    except ModuleNotFoundError as error:
+        needed = missing(error, "this command")
+        if needed is error:
+            raise
+        code = _refuse(str(needed))
     except _UsageError as error:
         code = _refuse(f"{error.format_message()} (see --help)")
     except KeyboardInterrupt:

@@ -7,11 +7,13 @@ from difflib import get_close_matches
 from functools import wraps
 from inspect import signature
 from numbers import Integral, Real
+from operator import index
 from os import PathLike
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from loadmaster.core.errors import LoadmasterError
+from loadmaster.core.packages import missing
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,7 +38,8 @@ def instead(name: str, known: Iterable[str], otherwise: str = "") -> str:
 def takes(error: type[LoadmasterError], **kinds: Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Have a function refuse, with ``error``, arguments that are not of the types given here by name.
 
-    None is taken wherever it is the default. No truth value counts as a number.
+    None is taken wherever it is the default. No truth value counts as a number. A package that the
+    function needs and that is not installed is an error that says how to install it.
     """
 
     def checked(function: Callable[P, R]) -> Callable[P, R]:
@@ -49,7 +52,10 @@ def takes(error: type[LoadmasterError], **kinds: Any) -> Callable[[Callable[P, R
             for name, value in (*zip(names, args, strict=False), *kwargs.items()):
                 if name in kinds and not (value is None and name in optional):
                     require_type(value, kinds[name], f"{function.__name__}: {name}", error)
-            return function(*args, **kwargs)
+            try:
+                return function(*args, **kwargs)
+            except ModuleNotFoundError as absent:
+                raise missing(absent, f"loadmaster.{function.__name__}") from absent
 
         return call
 
@@ -61,6 +67,16 @@ def require_type(value: object, kinds: Any, what: str, error: type[LoadmasterErr
     wanted = kinds if isinstance(kinds, tuple) else (kinds,)
     if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted and object not in wanted):
         raise error(f"{what} is {_shown(value)}: give {' or '.join(dict.fromkeys(map(_title, wanted)))}")
+
+
+def as_whole(value: object) -> int | None:
+    """A whole number of any type, such as NumPy's or SymPy's, as a Python one; None for anything else, truth values included."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
 
 
 def _title(kind: Any) -> str:

@@ -42,6 +42,10 @@ class Deadline:
             return 0.0
         return 1.0 if self.end <= self.begin else min(1.0, (time.monotonic() - self.begin) / (self.end - self.begin))
 
+    def before(self, seconds: float) -> Deadline:
+        """The deadline of work after which something is to be done that takes so many seconds; half of the time left is kept for it."""
+        return self if self.end is None else Deadline(self.begin, self.end - min(seconds, self.left() / 2))
+
     def part(self, fraction: float) -> Deadline:
         """The deadline, from now on, of work that may take this fraction of the time left."""
         return Deadline.within(self.left() * fraction if self.is_set else None)

@@ -33,6 +33,10 @@ class JobError(LoadmasterError):
     """A job list or a table of job costs is malformed, or a cost model cannot say what a job costs."""
 
 
+class MissingPackageError(LoadmasterError):
+    """A package that only parts of the program need is not installed."""
+
+
 class OutputError(LoadmasterError):
     """A result could not be written."""
 

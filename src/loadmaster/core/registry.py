@@ -12,6 +12,7 @@ from typing import Generic, NamedTuple, TypeVar, cast
 
 from loadmaster.core.arguments import require_known
 from loadmaster.core.errors import LoadmasterError
+from loadmaster.core.packages import package
 
 Entry = TypeVar("Entry")
 
@@ -53,7 +54,7 @@ class Registry(Generic[Entry]):
         """Import an entry. Raises the registry's error, with the name that was probably meant, if there is none."""
         modules = self._modules
         require_known(self._kind, name, modules, self._error, self._otherwise)
-        return cast(Entry, getattr(import_module(f"{self._package}.{modules[name].stem}"), self._attribute))
+        return cast(Entry, getattr(package(f"{self._package}.{modules[name].stem}", f"{self._kind} {name!r}"), self._attribute))
 
     def summaries(self) -> dict[str, str]:
         """The first sentence of the docstring of every entry's module, by the entry's name."""

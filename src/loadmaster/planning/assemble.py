@@ -106,15 +106,15 @@ class _Writer:
         self._by_time = sorted(range(len(workload.jobs)), key=lambda j: (start[j], end[j], core[j], j))
 
     def _collect_accesses(self) -> list[list[_Access]]:
-        accesses: list[dict[tuple[int, bool], _Access]] = [{} for _ in self._workload.jobs]
+        sums: list[dict[tuple[int, bool], tuple[int, int]]] = [{} for _ in self._workload.jobs]
         core = self._schedule.core[self._table.operand_job]
         rows = np.arange(len(core))
         moved, tile = self._table.moved[rows, core].tolist(), self._table.tile[rows, core].tolist()
         columns = (self._table.operand_job.tolist(), self._table.operand_tensor.tolist(), self._table.operand_write.tolist())
         for job, tensor, write, bytes_moved, bytes_tile in zip(*columns, moved, tile, strict=True):
-            old = accesses[job].get((tensor, write), _Access(tensor, write, 0, 0))
-            accesses[job][tensor, write] = replace(old, moved=old.moved + bytes_moved, tile=old.tile + bytes_tile)
-        return [list(own.values()) for own in accesses]
+            before = sums[job].get((tensor, write), (0, 0))
+            sums[job][tensor, write] = (before[0] + bytes_moved, before[1] + bytes_tile)
+        return [[_Access(tensor, write, *both) for (tensor, write), both in own.items()] for own in sums]
 
     def _task_name(self, task: int) -> str:
         jobs = self._workload.jobs

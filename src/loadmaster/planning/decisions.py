@@ -101,11 +101,15 @@ class Timeline:
 
 @dataclass(frozen=True)
 class MakespanBound:
-    """``picoseconds`` that any plan takes, what says so, and the bytes that must cross the main memory's link."""
+    """``picoseconds`` that any plan takes, what says so, and the bytes that must cross the main memory's link.
+
+    ``terms`` are all bounds of which it is the largest, by what says so.
+    """
 
     picoseconds: int
     limit: str
     main_bytes: int
+    terms: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)

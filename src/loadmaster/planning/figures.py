@@ -90,7 +90,10 @@ class Outcome:
 
     def notes(self) -> Iterator[str]:
         """Where bounds come from, what cannot be done in time, and what energies rest on."""
-        yield f"the makespan's lower bound comes from: {self._bounds.makespan.limit}"
+        bound = self._bounds.makespan
+        terms = ", ".join(f"{name} {format_seconds(seconds_of(value))}" for name, value in bound.terms)
+        of_all = f"; it is the largest of: {terms}" if terms else ""
+        yield f"the makespan's lower bound comes from: {bound.limit}{of_all}"
         for name, _, deadline in self._goal.timings():
             least = self._bounds.latency[name]
             if deadline is not None and deadline < least:

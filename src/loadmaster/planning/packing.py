@@ -10,7 +10,7 @@ import numpy as np
 from loadmaster.allocation.native import packing_problem
 from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.strategies.telamalloc import Options, TelaMalloc
-from loadmaster.core.arrays import Floats, Ints
+from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.deadline import Deadline
 from loadmaster.planning.decisions import Packing
 
@@ -20,6 +20,8 @@ _FEW = 1500
 """Buffers up to which a search may mend what orders are far from."""
 _NEAR = 1.05
 """Share of the capacity up to which it may do so for more buffers; beyond, all that it does is take time."""
+_MENDS = 64
+"""Orders that are tried beside the usual ones, where something is left out."""
 
 
 def pack(
@@ -35,26 +37,41 @@ def pack(
     """Give each buffer an offset so that no two alive at once overlap and none ends past ``capacity``.
 
     Buffers are alive over [start, end), an empty lifetime counting as an instant, and take ``size`` bytes each at a
-    multiple of ``alignment``. Where :func:`pack_all` finds nothing, each
+    multiple of ``alignment``. Where first-fit orders, and for up to 1,500 buffers searches, do not place all, each
     order places one buffer after another at its lowest free gap: longest-lived first,
-    largest first (TensorFlow Lite), largest area, earliest. The first order that places everything wins, else the one
+    largest first (TensorFlow Lite), largest area, earliest. The best order is then mended: what it leaves out comes earlier, as in
+    squeaky wheel optimisation (Joslin and Clements, 1999). The first order that places everything wins, else the one
     that loses least ``value`` (by default bytes); a buffer that fits nowhere gets -1. Once ``seconds`` are over, no further order or
     search is begun. Time grows a little faster than n, memory with n.
     """
     deadline = Deadline.within(seconds)
-    whole = pack_all(start, end, size, capacity=capacity, alignment=alignment, seconds=seconds)
-    if whole is not None:
-        return whole
     units = _Units.of(start, end, size, alignment)
+    # Of many buffers a few that are left out cost less than the search that places them.
+    all_offsets = units.all(capacity, capacity, seconds, searched=len(size) <= _FEW)
+    if all_offsets is not None:
+        return _packing(all_offsets, start, end, size)
     worth = size.astype(np.float64) if value is None else value
-    least, offsets = np.inf, np.full(len(size), -1, dtype=np.int64)
+    least, offsets, best = np.inf, np.full(len(size), -1, dtype=np.int64), np.arange(len(size))
     for order in _orders(start, np.maximum(end, start + 1), size):
         candidate = units.what_fits(order, capacity)
         lost = float(worth[candidate < 0].sum())
         if lost < least:
-            least, offsets = lost, candidate
+            least, offsets, best = lost, candidate, order
         if (candidate >= 0).all() or deadline.passed():
             break
+    fits = offsets
+    for _ in range(_MENDS if least > 0 and not deadline.passed() else 0):
+        best = _promoted(best, fits[best] < 0)
+        fits = units.what_fits(best, capacity)
+        lost = float(worth[fits < 0].sum())
+        if lost < least:
+            least, offsets = lost, fits
+        if (fits >= 0).all() or deadline.passed():
+            break
+    return _packing(offsets, start, end, size)
+
+
+def _packing(offsets: Ints, start: Ints, end: Ints, size: Ints) -> Packing:
     placed = offsets >= 0
     return Packing(offsets, int((offsets + size)[placed].max(initial=0)), most_alive(start, end, size))
 
@@ -69,7 +86,7 @@ def pack_all(
     """
     units = _Units.of(start, end, size, alignment)
     offsets = units.all(capacity, capacity if enough is None else enough, seconds)
-    return None if offsets is None else Packing(offsets, int((offsets + size).max(initial=0)), most_alive(start, end, size))
+    return None if offsets is None else _packing(offsets, start, end, size)
 
 
 @dataclass(frozen=True)
@@ -90,8 +107,8 @@ class _Units:
         """Units that lie in the capacity as a whole, then with one that the highest buffer may not fill."""
         return list(dict.fromkeys((capacity // self.unit, -(-capacity // self.unit))))
 
-    def all(self, capacity: int, enough: int, seconds: float) -> Ints | None:
-        """Offsets for every buffer, or None."""
+    def all(self, capacity: int, enough: int, seconds: float, searched: bool = True) -> Ints | None:
+        """Offsets for every buffer, or None; what orders do not find is ``searched`` for."""
         deadline = Deadline.within(seconds)
         problem = self.problem
         if most_alive(problem.lower, problem.upper, problem.size) > -(-capacity // self.unit):
@@ -102,7 +119,7 @@ class _Units:
             raise KeyboardInterrupt
         if (fitting := self._within(first.offsets, capacity)) is not None:
             return fitting
-        search = len(problem) <= _FEW or first.peak * self.unit <= capacity * _NEAR
+        search = searched and (len(problem) <= _FEW or first.peak * self.unit <= capacity * _NEAR)
         for room in self.rooms(capacity) if search and deadline.left() else ():
             # A search of fewer steps than buffers cannot end.
             offsets = TelaMalloc(problem, room).run(deadline.left()) if len(problem) <= Options.steps else None
@@ -130,6 +147,13 @@ def _orders(start: Ints, end: Ints, size: Ints) -> list[Ints]:
     length, index = end - start, np.arange(len(size))
     keys = [(index, -size, -length), (index, -length, -size), (index, -(size.astype(np.float64) * length)), (index, -size, start)]
     return [np.lexsort(key) for key in keys]
+
+
+def _promoted(order: Ints, left_out: Mask) -> Ints:
+    """The order with what was left out half as far from its beginning."""
+    place = np.arange(len(order), dtype=np.float64)
+    place[left_out] /= 2
+    return np.asarray(order[np.argsort(place, kind="stable")])
 
 
 def most_alive(start: Ints, end: Ints, size: Ints) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 
@@ -20,9 +22,9 @@ from loadmaster.planning.cutting.candidates import Candidate, candidates, uncut
 from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.decisions import Score, Solution
 from loadmaster.planning.goal import Goal, goal_of
+from loadmaster.planning.inherit import inherited, require_smaller
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import ROUNDS
-from loadmaster.planning.scheduling.goal_bounds import goal_bounds
 from loadmaster.planning.workload_planner import SAMPLES, WorkloadPlanner
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
@@ -34,6 +36,10 @@ CUTS = ("auto", "none")
 _MOST_OPERATORS = 1_000_000
 _MOST_JUDGED = 10_000
 """Pieces in all the ways to cut that are judged: what exceeds it is not tried, so that planning large workloads takes bounded work."""
+_MOST_REFINED = 600
+"""Pieces in all the changes of the best way to cut that are judged."""
+_AFTER_SEARCH = 3.0
+"""Times that lowering and costing jobs takes: what is kept of a time limit for bounds and for writing the plan down."""
 _TIME_TO_JUDGE = 0.3
 """Share of a time limit after which no further way to cut is judged."""
 
@@ -52,6 +58,7 @@ _TIME_TO_JUDGE = 0.3
     time_limit=Real,
     seed=Integral,
     cut=str,
+    smaller=Target,
 )
 def plan(
     graphs: Sequence[Graph],
@@ -67,6 +74,7 @@ def plan(
     deadlines: Mapping[str, float] | None = None,
     periods: Mapping[str, float] | None = None,
     cut: str = "auto",
+    smaller: Target | None = None,
     progress: Progress | None = None,
 ) -> Plan:
     """Plan networks together on a target.
@@ -110,6 +118,9 @@ def plan(
         deadline later. Without a period all mini-batches are there from the start; without a deadline they are never late.
     cut : str
         ``auto``, or ``none``: operators stay whole, but for those that exceed the fast memory.
+    smaller : Target, optional
+        A machine of which the target has more: memory, bandwidth, cores or clock. The networks are planned for it too, and its plan is
+        taken if it is the better one here, so that the plan is not slower than the one for the smaller machine.
     progress : callable, optional
         Called with the stage and the share of it that is done.
 
@@ -119,9 +130,11 @@ def plan(
         If main memory cannot hold the networks, or no plan was found with which it can: with the bytes that the plan of least need takes,
         and those that every plan takes. If a machine that must copy operands cannot hold those of one job.
     PlanError
-        If an argument is out of range, or a network is not known.
+        If an argument is out of range, a network is not known, or ``smaller`` is not.
     """
     _check_arguments(graphs, target, mini_batches, seed, rounds)
+    if smaller is not None:
+        require_smaller(smaller, target)
     require_known("cut", cut, CUTS, PlanError)
     deadline = Deadline.within(time_limit)
     with deferred_interrupts() as interrupts:
@@ -131,36 +144,53 @@ def plan(
         def goal_for(workload: Workload) -> Goal:
             return goal_of(workload, objective, network, deadlines or {}, periods or {})
 
-        def planner(candidate: Candidate) -> WorkloadPlanner:
-            workload = lower(graphs, target, mini_batches=mini_batches, cuts=candidate.cuts)
+        def planner(candidate: Candidate, machine: Target = target) -> WorkloadPlanner:
+            begun = time.monotonic()
+            workload = lower(graphs, machine, mini_batches=mini_batches, cuts=candidate.cuts)
             goal = goal_for(workload)
             report("costing", 0.0)
-            table = job_table(workload, target)
-            energy = EnergyModel(table, energy_rates(target))
-            return WorkloadPlanner(workload, table, target, goal, energy, seed, samples, rounds, deadline, report, interrupts)
+            table = job_table(workload, machine)
+            energy = EnergyModel(table, energy_rates(machine))
+            # Bounds and the records of the plan take about as long again, several times.
+            search = deadline.before(_AFTER_SEARCH * (time.monotonic() - begun))
+            return WorkloadPlanner(workload, table, machine, goal, energy, seed, samples, rounds, search, report, interrupts)
 
-        contest = _Contest(candidates(graphs, target, mini_batches, cut), planner, interrupts, deadline.part(_TIME_TO_JUDGE), report)
+        def contest_on(machine: Target) -> _Contest:
+            judging = deadline.part(_TIME_TO_JUDGE)
+            offered = candidates(graphs, machine, mini_batches, cut, judging.passed)
+            return _Contest(offered, lambda candidate: planner(candidate, machine), interrupts, judging, report)
+
+        contest = contest_on(target)
         chosen, best = contest.best()
+        with suppress(CapacityError):
+            if smaller is not None:
+                chosen, best = contest.compared(chosen, best, *inherited(*contest_on(smaller).best(), target))
         report("bounding", 0.0)
-        of_jobs = goal_bounds(chosen.workload, chosen.table, target, chosen.energy.rates, chosen.goal)
-        bounds = network_bounds(graphs, target, mini_batches, goal_for, chosen.energy.rates) or of_jobs
+        bounds = network_bounds(graphs, target, mini_batches, goal_for, chosen.energy.rates)
+        of_jobs = None if bounds is not None and deadline.passed() else chosen.bounds()
         report("assembling", 0.0)
         notes = [*_streaming_notes(chosen.workload, target), *contest.notes(), *(uncut(graphs, target) if cut == "auto" else ())]
-        if bounds is not of_jobs:
+        if bounds is not None and of_jobs is not None:
             notes.append(
-                f"the jobs as they were cut take at least {format_seconds(seconds_of(of_jobs.makespan.picoseconds))}: "
-                f"{of_jobs.makespan.limit}"
+                "the lower bound holds however operators are cut; the jobs as they were cut take at least "
+                f"{format_seconds(seconds_of(of_jobs.makespan.picoseconds))}: {of_jobs.makespan.limit}"
             )
-        return assemble(chosen.workload, chosen.table, target, chosen.energy.rates, chosen.goal, best, bounds, seed, notes)
+        return assemble(
+            chosen.workload, chosen.table, target, chosen.energy.rates, chosen.goal, best, bounds or chosen.bounds(), seed, notes
+        )
 
 
 @dataclass(frozen=True)
 class _Entry:
     """A way to cut, the planner of its jobs, and the score that a glance gives it."""
 
-    name: str
+    candidate: Candidate
     planner: WorkloadPlanner
     glance: Score | None = None
+
+    def order(self) -> tuple[bool, Score | tuple[()]]:
+        """The better entry comes first; one that was not looked at last."""
+        return self.glance is None, self.glance or ()
 
 
 class _Contest:
@@ -181,7 +211,7 @@ class _Contest:
     def best(self) -> tuple[WorkloadPlanner, Solution]:
         """The best plan and its planner: of the way to cut that seems best, or of whole operators."""
         first = next(self._offered)
-        whole = _Entry(first.name, self._planner(first))
+        whole = _Entry(first, self._planner(first))
         best: tuple[Score, _Entry, Solution] | None = None
         error: CapacityError | None = None
         for entry in self._ranking(whole):
@@ -200,7 +230,7 @@ class _Contest:
             raise error
         _, chosen, solution = best
         if chosen is not whole:
-            self._notes.append(f"operators were cut {chosen.name}: {_pieces(chosen.planner.workload)}")
+            self._notes.append(f"operators were cut {chosen.candidate.name}: {_pieces(chosen.planner.workload)}")
         if any(entry.planner.interrupted for entry in (chosen, whole)):
             self._notes.append(
                 "the search was stopped early, by a time limit or an interrupt, and what was left was packed with the least effort: "
@@ -208,20 +238,30 @@ class _Contest:
             )
         return chosen.planner, solution
 
+    def compared(
+        self, planner: WorkloadPlanner, solution: Solution, other: WorkloadPlanner, theirs: Solution
+    ) -> tuple[WorkloadPlanner, Solution]:
+        """The better of the best plan and one that was made for a smaller machine."""
+        if planner.score_of(solution) <= other.score_of(theirs):
+            return planner, solution
+        self._notes = ["this is the plan for a smaller machine, timed on this one: none was found that is better"]
+        return other, theirs
+
     def notes(self) -> list[str]:
         """What a reader of the plan should know about how it came to be."""
         return self._notes
 
     def _ranking(self, whole: _Entry) -> list[_Entry]:
         """The way to cut that seems best, then whole operators; only these if there is nothing to choose, or no time."""
-        judged: list[_Entry] = []
+        seeming = whole
         try:
             with self._interrupts.breakable():
                 for entry in self._judged(whole):
-                    judged.append(entry)
+                    seeming = min(seeming, entry, key=_Entry.order)
+                for entry in self._refined(seeming):
+                    seeming = entry
         except KeyboardInterrupt:
             pass
-        seeming = min(judged, key=lambda entry: entry.glance or (), default=whole)
         return [whole] if seeming.planner is whole.planner else [seeming, whole]
 
     def _judged(self, whole: _Entry) -> Iterator[_Entry]:
@@ -233,21 +273,44 @@ class _Contest:
             self._report("choosing cuts", min(0.95, number / 10))
             if number == 0:
                 yield replace(whole, glance=whole.planner.glance())
-            try:
-                planner = self._planner(candidate)
-            except TargetError:
-                # The parts of an operand are too many for a core's buffer.
+            entry = self._glanced_at(candidate)
+            if entry is None:
                 continue
-            pieces += len(planner.workload.jobs)
+            pieces += len(entry.planner.workload.jobs)
             if pieces > _MOST_JUDGED:
                 self._notes.append(f"not every way to cut operators was tried, as they are more than {_MOST_JUDGED} pieces together")
                 return
-            yield _Entry(candidate.name, planner, planner.glance())
+            yield entry
+
+    def _refined(self, entry: _Entry) -> Iterator[_Entry]:
+        """Ever better entries with one operator after the other cut in another way, as long as a few of these help."""
+        pieces, improves = 0, True
+        while improves:
+            improves = False
+            for candidate in entry.candidate.changed():
+                if self._until.passed() or pieces > _MOST_REFINED:
+                    return
+                self._report("changing cuts", pieces / _MOST_REFINED)
+                changed = self._glanced_at(candidate)
+                if changed is not None:
+                    pieces += len(changed.planner.workload.jobs)
+                    if changed.order() < entry.order():
+                        entry, improves = changed, True
+                        yield entry
+                        break
+
+    def _glanced_at(self, candidate: Candidate) -> _Entry | None:
+        """A way to cut and what a glance says of it; None if the parts of an operand are too many for a core's buffer."""
+        try:
+            planner = self._planner(candidate)
+        except TargetError:
+            return None
+        return _Entry(candidate, planner, planner.glance())
 
     def _cannot_win(self, entry: _Entry, best: Score) -> bool:
         """Whether even the bound of an entry's jobs is no better than a plan that is late nowhere."""
         planner = entry.planner
-        bounds = goal_bounds(planner.workload, planner.table, planner.target, planner.energy.rates, planner.goal)
+        bounds = planner.bounds()
         return best[0] == 0 and bounds.objective(planner.goal.objective, planner.goal.latency_network) >= best[1]
 
 

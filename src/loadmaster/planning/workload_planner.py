@@ -20,15 +20,17 @@ from loadmaster.core.units import format_bytes
 from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.cost.job_table import JobTable
 from loadmaster.cost.job_times import JobTimes, job_times, memories_used
-from loadmaster.planning.decisions import Packed, Packing, Placement, Residence, Schedule, Score, Solution, Timeline
+from loadmaster.planning.decisions import Bounds, Packed, Packing, Placement, Residence, Schedule, Score, Solution, Timeline
 from loadmaster.planning.dependencies import After, as_timed, waits
 from loadmaster.planning.goal import Goal, delivered, overflow, overflowing
 from loadmaster.planning.joint.problem import JointProblem
 from loadmaster.planning.joint.search import Found, JointSearch
 from loadmaster.planning.packing import most_alive, pack, pack_all
 from loadmaster.planning.replay import replay
+from loadmaster.planning.residency.evict import evict, worth_of_stays
 from loadmaster.planning.residency.resident import keep_resident, optimistic, resident, saved_seconds
 from loadmaster.planning.residency.staged import stage_copies
+from loadmaster.planning.scheduling.goal_bounds import goal_bounds
 from loadmaster.planning.scheduling.list_scheduler import map_jobs
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
@@ -78,6 +80,7 @@ class WorkloadPlanner:
     report: Progress
     interrupts: Interrupts
     interrupted: bool = False
+    _bounds: Bounds | None = field(init=False, default=None)
     _input_release: Ints = field(init=False)
     _padded: Ints = field(init=False)
 
@@ -104,15 +107,19 @@ class WorkloadPlanner:
             return self._fitting(separate, best.score)
         return self._jointly(best, separate)
 
+    def bounds(self) -> Bounds:
+        """What no plan of these jobs can go below."""
+        if self._bounds is None:
+            self._bounds = goal_bounds(self.workload, self.table, self.target, self.energy.rates, self.goal)
+        return self._bounds
+
     def glance(self) -> Score:
         """A score that hints at the one of :meth:`best`: few schedules and orders, and no addresses in main memory."""
         few = replace(self, samples=_GLANCE_SAMPLES)
         begun = few._candidate(few._map(few._nowhere(), "mapping"), few._nowhere(), None)
         assert begun is not None
-        for candidate in few._with_residents(begun.score):
-            begun = min(begun, candidate, key=lambda c: c.score)
         if not self._joins():
-            return begun.score
+            return min((begun, *few._with_residents(begun.score)), key=lambda candidate: candidate.score).score
         search = JointSearch(self._joint_problem(), self._orders_of(begun), samples=_GLANCE_ORDERS, seed=self.seed, late=self.is_late)
         return min(begun.score, search.run(_GLANCE_ORDERS).evaluation.judged)
 
@@ -170,30 +177,33 @@ class WorkloadPlanner:
             yield found.evaluations, score, None
             if overflow(score) or (least is not None and score >= least):
                 continue
-            candidate = self._packed(problem, found)
-            solution = None if candidate is None else self._complete(candidate, needed=least is None)
-            if solution is None:
+            candidate, whole = self._packed(problem, found)
+            solution = self._complete(candidate, needed=least is None)
+            if solution is None or not whole:
                 # Where it failed before, it is far from fitting.
                 failures += 1
                 less = _LESS_ROOM**failures
-                search.fill_less(**{"fast" if candidate is None else "main": less})
+                search.fill_less(**{"main" if solution is None else "fast": less})
+            if solution is None:
                 continue
             score = self.score_of(solution)
             if least is None or score < least:
                 least, better = score, True
                 yield found.evaluations, score, solution
 
-    def _packed(self, problem: JointProblem, found: Found) -> _Candidate | None:
-        """What was found, with addresses in the fast memory; None if it finds none there."""
+    def _packed(self, problem: JointProblem, found: Found) -> tuple[_Candidate, bool]:
+        """What was found, with addresses in the fast memory, and whether all of it: what finds none goes back to main memory."""
         self.report("allocating", 0.0)
         schedule, placement, timeline = problem.decisions(found.evaluation)
-        stays = _Stays.of(self.workload, placement, timeline, 1)
-        assert self.target.fast is not None
-        room = {"capacity": self.target.fast.capacity, "alignment": self.target.fast.alignment}
-        result = pack_all(stays.start, stays.end, stays.sizes, **room, seconds=self._seconds())
-        if result is None:
-            return None
-        return _Candidate(schedule, placement, timeline, stays.packed(result), found.evaluation.judged)
+        tensors, jobs = self.workload.tensors, len(self.workload.jobs)
+        worth = worth_of_stays([r for r in placement.residences if r.memory == 1], tensors, self.table, schedule)
+        packed = self._pack(1, placement, timeline, worth)
+        homeless = [r for r, offset in zip(packed.residences, packed.offsets, strict=True) if offset < 0]
+        if homeless:
+            placement, timeline = evict(homeless, placement, timeline, tensors, self.table, jobs)
+            placed = [offset for offset in packed.offsets if offset >= 0]
+            packed = _Stays.of(self.workload, placement, timeline, 1).packed(Packing(np.array(placed, dtype=np.int64), 0, packed.load))
+        return _Candidate(schedule, placement, timeline, packed, found.evaluation.judged), not homeless
 
     def _score(self, schedule: Schedule, placement: Placement, timeline: Timeline) -> Score:
         def energy() -> int:
@@ -310,7 +320,7 @@ class WorkloadPlanner:
                 return _Candidate(schedule, placement, timeline, None, score)
             if limit is not None and self.is_late():
                 return None
-            packed = self._pack(1, placement, timeline, value)
+            packed = self._pack(1, placement, timeline, value[[r.tensor for r in placement.residences if r.memory == 1]])
             homeless = [r.tensor for r, offset in zip(packed.residences, packed.offsets, strict=True) if offset < 0]
             if not homeless:
                 return _Candidate(schedule, placement, timeline, packed, score)
@@ -337,6 +347,19 @@ class WorkloadPlanner:
         packed = tuple(_retimed(part, timeline) for part in packed)
         return Solution(candidate.schedule, candidate.placement, timeline, packed, after)
 
+    def timed(self, solution: Solution) -> Solution:
+        """What was decided for a smaller machine, timed on this one: as early as the order allows, or if that is slower, in its rhythm."""
+        schedule, placement, after = solution.schedule, solution.placement, solution.after
+        timeline = self._replay(schedule, placement, after)
+        held = as_timed(after, solution.timeline)
+        as_found = self._replay(schedule, placement, held)
+        if self._score(schedule, placement, as_found) < self._score(schedule, placement, timeline):
+            after, timeline = held, as_found
+        packed = [_retimed(part, timeline) for part in solution.packed]
+        nothing = Packed((), [], [], [], [], 0)
+        packed += [nothing] * (len(self.target.memories) - len(packed))
+        return Solution(schedule, placement, timeline, tuple(packed), after)
+
     def _staged(self) -> Solution:
         """Bring every operand to the fast memory; fill less of it, then wait for copies back, if it cannot be packed."""
         assert self.target.fast is not None
@@ -358,10 +381,9 @@ class WorkloadPlanner:
     ) -> Packed:
         memory = self.target.memories[memory_index]
         stays = _Stays.of(self.workload, placement, timeline, memory_index)
-        worth = None if value is None else value[[r.tensor for r in stays.residences]]
         room = {"capacity": memory.capacity, "alignment": memory.alignment}
         return stays.packed(
-            pack(stays.start, stays.end, stays.sizes, **room, value=worth, seconds=self._seconds() if seconds is None else seconds)
+            pack(stays.start, stays.end, stays.sizes, **room, value=value, seconds=self._seconds() if seconds is None else seconds)
         )
 
     def _pack_main(self, candidate: _Candidate, needed: bool) -> Packed | None:

@@ -7,15 +7,23 @@ from loadmaster.report import figures, tables
 from loadmaster.report.bandwidth import draw_link
 from loadmaster.report.charts import Canvas, canvas
 from loadmaster.report.convergence import draw_convergence, draw_lateness
+from loadmaster.report.cuts import cuts_of
 from loadmaster.report.legend import legend
 from loadmaster.report.memory_map import draw_map
 from loadmaster.report.page import Page, hint, in_page, section
 from loadmaster.report.schedule import draw_schedule
+from loadmaster.report.stack_chart import draw_stack
 from loadmaster.report.text import Html, to_html
 
 SCHEDULE_HINT = (
-    "The paler a job, the longer it waits for memory. Drag to pan, hold Ctrl and scroll to zoom in time: all charts move together. "
+    "The paler a job, the longer it waits for memory. Pieces of one operator have one shade of their network's colour. "
+    "Drag to pan, hold Ctrl and scroll to zoom in time: all charts move together. "
     "Click a network in the legend to hide it everywhere; the circular arrow in a chart's corner resets the view."
+)
+STACKS_DRAWN = 3
+STACK_HINT = (
+    "A stack runs band by band. Each rectangle is a band of an operator's result, from when it is written to when it is last read: what "
+    "lies one above the other in a lane is in memory at once. Of the first mini-batch; the stacks with the most bytes between operators."
 )
 MAP_HINT = "What jobs produce is drawn in full colour, weights and inputs are pale. Colours are those of the networks above."
 
@@ -56,7 +64,32 @@ def _chart_sections(plan: PlanRecord, on: Canvas, page: Page) -> list[Html]:
     search = [section("Search", *drawn)] if drawn else []
     private = [section("Private buffers", tables.buffers(plan))] if any(core.buffer for core in plan.target.cores) else []
     peaks = [section(f"At the peak of {m.name}", tables.peak(plan, m, on.unit)) for m in memories]
-    return [schedule, maps, *search, *private, section("Traffic", tables.traffic(plan)), section("Energy", tables.energy(plan)), *peaks]
+    return [
+        schedule,
+        *_cuts(plan, on, page),
+        maps,
+        *search,
+        *private,
+        section("Traffic", tables.traffic(plan)),
+        section("Energy", tables.energy(plan)),
+        *peaks,
+    ]
+
+
+def _cuts(plan: PlanRecord, on: Canvas, page: Page) -> list[Html]:
+    """Make the section of operators in pieces, with a chart for each of the stacks that hold most."""
+    cuts = cuts_of(plan)
+    if not cuts.operators:
+        return []
+    left_out = len(cuts.operators) - tables.CUT_ROWS
+    remark = f" The table has the first {tables.CUT_ROWS}." if left_out > 0 else ""
+    largest = sorted(cuts.stacks, key=lambda stack: (-stack.bytes, stack.number))[:STACKS_DRAWN]
+    charts = [page.place(draw_stack(stack, on)) for stack in largest]
+    return [
+        section(
+            "Cut operators", hint(cuts.summary() + remark), *([hint(STACK_HINT)] if charts else []), *charts, tables.cut_operators(cuts)
+        )
+    ]
 
 
 def _hide_together(on: Canvas) -> None:

@@ -12,6 +12,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket
 
 from loadmaster.planning.plan_records import PlannedJob, PlannedTransfer, PlanRecord
 from loadmaster.report import figures
+from loadmaster.report.cuts import family, piece
 from loadmaster.report.timeline import Steps, bytes_alive, outline
 
 MACHINE = 1
@@ -137,19 +138,23 @@ def rows(slices: Iterable[Slice]) -> Iterator[Sequence[Slice]]:
 
 
 def job_slice(job: PlannedJob) -> Slice:
-    """Make the slice of a job, with its most important details."""
+    """Make the slice of a job, with its most important details.
+
+    Pieces of an operator have one name, because Perfetto colours slices by their names.
+    """
     facts = (
         ("network", job.network),
         ("mini_batch", job.mini_batch),
         ("kind", job.kind),
         ("operators", ", ".join(job.operators)),
+        *((("piece", piece(job)),) if job.tiles > 1 else ()),
         ("macs", job.macs),
         ("compute_ns", job.compute * 1e9),
         ("stall_ns", max(0.0, job.end - job.start - job.compute) * 1e9),
         ("read_bytes", sum(operand.bytes for operand in job.reads)),
         ("written_bytes", sum(operand.bytes for operand in job.writes)),
     )
-    return Slice(nanoseconds(job.start), nanoseconds(job.end), job.name, facts)
+    return Slice(nanoseconds(job.start), nanoseconds(job.end), family(job), facts)
 
 
 def copy_slice(move: PlannedTransfer) -> Slice:

@@ -13,7 +13,8 @@ from loadmaster.core.units import format_bytes, format_seconds
 from loadmaster.planning.plan_records import PlannedJob, PlannedOperand, PlannedTransfer, PlanRecord
 from loadmaster.report import figures
 from loadmaster.report.charts import Canvas, chart, hover, rectangles
-from loadmaster.report.colours import COPY, MERGED
+from loadmaster.report.colours import COPY, MERGED, shade
+from loadmaster.report.cuts import family, piece
 from loadmaster.report.legend import legend_name
 from loadmaster.report.merging import MAX_SHAPES, merge_neighbours
 from loadmaster.report.text import chart_text, clipped, comma, plural, printable
@@ -22,6 +23,7 @@ LANE_FILL = 0.76
 JOB_ROWS = (
     ("network", "network"),
     ("operators", "operators"),
+    ("piece", "piece"),
     ("core", "lane"),
     ("time", "time"),
     ("duration", "duration"),
@@ -86,7 +88,7 @@ def draw_schedule(plan: PlanRecord, on: Canvas) -> tuple[figure, str]:
     plot = chart(on, "Schedule", height, Range1d(start=len(rows) - 0.5, end=-0.5), "")
     _name_lanes(plot, rows)
     single = [b for b in shapes if len(b.items) == 1]
-    _draw_jobs(plot, on, rows, single)
+    _draw_jobs(plot, on, rows, single, _shades(plan))
     _draw_copies(plot, on, rows, single)
     merged = [b for b in shapes if len(b.items) > 1]
     _draw_merged(plot, on, rows, merged)
@@ -123,8 +125,24 @@ def _columns(on: Canvas, rows: Sequence[Lane], shapes: Sequence[Block]) -> dict[
     }
 
 
-def _draw_jobs(plot: figure, on: Canvas, rows: Sequence[Lane], shapes: Sequence[Block]) -> None:
-    """Draw jobs with a renderer for each network, under the name by which the legend finds it."""
+def _shades(plan: PlanRecord) -> dict[tuple[str, tuple[str, ...]], int]:
+    """Number the operators in pieces of every network, so that neighbours have unlike shades; whole ones are not among them."""
+    numbers: dict[str, int] = defaultdict(int)
+    shades: dict[tuple[str, tuple[str, ...]], int] = {}
+    for job in sorted(plan.jobs, key=lambda job: (job.start, job.name)):
+        if job.tiles > 1 and (job.network, job.operators) not in shades:
+            shades[job.network, job.operators] = numbers[job.network]
+            numbers[job.network] += 1
+    return shades
+
+
+def _draw_jobs(
+    plot: figure, on: Canvas, rows: Sequence[Lane], shapes: Sequence[Block], shades: dict[tuple[str, tuple[str, ...]], int]
+) -> None:
+    """Draw jobs with a renderer for each network, under the name by which the legend finds it.
+
+    The pieces of an operator have one shade of the network's colour, in all mini-batches.
+    """
     by_network: dict[str, list[tuple[Block, PlannedJob]]] = {name: [] for name in on.colours}
     for block in shapes:
         if isinstance(job := block.items[0], PlannedJob):
@@ -132,7 +150,8 @@ def _draw_jobs(plot: figure, on: Canvas, rows: Sequence[Lane], shapes: Sequence[
     renderers = []
     for number, (network, pairs) in enumerate(by_network.items()):
         data = _columns(on, rows, [block for block, _ in pairs]) | _job_columns([job for _, job in pairs])
-        renderer = rectangles(plot, data, on.colours[network], "alpha", "alpha")
+        data["colour"] = [shade(on.colours[network], shades.get((network, job.operators), 0)) for _, job in pairs]
+        renderer = rectangles(plot, data, "colour", "alpha", "alpha")
         renderer.name = legend_name(number)
         on.drawn.setdefault(network, []).append(renderer)
         renderers.append(renderer)
@@ -144,7 +163,8 @@ def _job_columns(jobs: Sequence[PlannedJob]) -> dict[str, list[object]]:
     lengths = [job.end - job.start for job in jobs]
     shares = [min(1.0, job.compute / length) if length > 0 else 1.0 for job, length in zip(jobs, lengths, strict=True)]
     return {
-        "name": [printable(job.name) for job in jobs],
+        "name": [printable(family(job)) for job in jobs],
+        "piece": [piece(job) or "the whole" for job in jobs],
         "network": [printable(job.network) for job in jobs],
         "operators": [figures.operators_of(job.operators) for job in jobs],
         "duration": [_duration(job) for job in jobs],

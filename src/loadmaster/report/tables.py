@@ -8,11 +8,13 @@ from loadmaster.core.units import format_bytes, format_count, format_joules, for
 from loadmaster.planning.plan_records import PlannedAllocation, PlanRecord
 from loadmaster.report import figures
 from loadmaster.report.colours import network_colours
+from loadmaster.report.cuts import Cuts
 from loadmaster.report.text import NOTHING, Html, comma, excess, percent, plural, shortfall, to_html
 from loadmaster.report.timeline import TimeUnit, alive_at, bytes_alive
 from loadmaster.targets.hardware import Memory
 
 PEAK_ROWS = 30
+CUT_ROWS = 200
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
@@ -198,6 +200,23 @@ def energy(plan: PlanRecord) -> Html:
     if plan.target.static_power:
         rows.append(("static power", "", "", format_joules(static), meter(static / total)))
     return table(("Memory or core", ">Arithmetic and array", ">Bytes in and out", ">Energy", "Share"), rows)
+
+
+def cut_operators(cuts: Cuts) -> Html:
+    """Make a table of operators in pieces: how each is cut and why."""
+    rows = [
+        (
+            operator.network,
+            figures.operators_of(operator.jobs[0].operators),
+            f"{len(operator.jobs):,}",
+            operator.how(),
+            f"{operator.cores:,}",
+            "" if operator.stack is None else str(operator.stack + 1),
+            cuts.why(operator),
+        )
+        for operator in cuts.operators[:CUT_ROWS]
+    ]
+    return table(("Network", "Operators", ">Pieces", "Along", ">Cores", ">Stack", "Why"), rows)
 
 
 def mini_batches(plan: PlanRecord) -> Html:

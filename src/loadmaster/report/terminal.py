@@ -11,6 +11,7 @@ from rich.text import Text
 from loadmaster.core.units import format_bytes, format_count, format_joules, format_rate, format_seconds
 from loadmaster.planning.plan_records import Improvement, PlanRecord
 from loadmaster.report import figures
+from loadmaster.report.cuts import cuts_of
 from loadmaster.report.text import clipped, excess, percent, plural, printable, shortfall
 
 KINDS_SHOWN = 8
@@ -149,5 +150,6 @@ def _closing(plan: PlanRecord, seconds: float, cpu_seconds: float) -> Text:
     """Make the last lines: status, notes, planning time, and that the figures are estimates."""
     spent = f"{format_seconds(seconds)} ({format_seconds(cpu_seconds)} of processor time)"
     took = f"Planned {plural(len(plan.jobs), 'job')} in {spent}, seed {plan.seed}."
-    lines = [f"Note: {printable(note)}" for note in plan.notes] + _convergence(plan)
+    cut = cuts_of(plan).summary()
+    lines = [f"Note: {printable(note)}" for note in plan.notes] + ([cut] if cut else []) + _convergence(plan)
     return Text("\n".join(("", *lines, f"Status {figures.verdict(plan)}.", took, figures.ESTIMATES)))

@@ -72,11 +72,13 @@ class Access:
     """An operator's use of one tensor: ``bytes`` that it touches at least once (a lookup touches few rows of a table).
 
     ``windows`` say, for every dimension of the tensor, which of it a part of the operator's result needs; without them it needs all.
+    ``part_of`` is the operand of the loop nests that the tensor is a part of, if it is not that operand itself.
     """
 
     tensor: str
     bytes: int
     windows: tuple[Window, ...] = ()
+    part_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,8 @@ class Op:
     ``reads`` and ``writes`` list its operands in the file's order (optional ones that are absent, and constants that only say a
     shape, are left out). ``elements`` counts scalar operations outside the loop nests. ``bits`` is the width of the arithmetic. An operator
     that can be run by itself has an ``invocation``. Writing a tensor that already exists updates it in place. ``axes`` are the dimensions
-    of its one result along which it can be cut without doing work twice.
+    of its first result along which it can be cut without doing work twice, each in multiples of so many elements as ``steps`` says (of one
+    if empty). One that ``copies`` makes every element of its result from the one that the windows of its operands name.
     """
 
     name: str
@@ -145,6 +148,8 @@ class Op:
     bits: int = 32
     invocation: Invocation | None = None
     axes: tuple[int, ...] = ()
+    steps: tuple[int, ...] = ()
+    copies: bool = False
 
     @property
     def macs(self) -> int:

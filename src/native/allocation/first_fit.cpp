@@ -314,6 +314,10 @@ std::vector<std::int64_t> by_hint(std::span<const std::int64_t> hint) {
 
 }  // namespace
 
+bool pins_clash(const Buffers &buffers) {
+    return std::any_of(buffers.pin.begin(), buffers.pin.end(), [](std::int64_t at) { return at >= 0; }) && pins_clash(buffers, Timeline(buffers));
+}
+
 std::int64_t simple_bound(const Buffers &buffers) {
     std::int64_t bound = load_bound(buffers).bytes;
     for (std::int64_t b = 0; b < buffers.count(); ++b)

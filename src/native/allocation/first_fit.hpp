@@ -33,6 +33,9 @@ Greedy place_apart(const Buffers &buffers, std::span<const std::int64_t> near_fi
 // The best of a family of orders. Stops at a peak of `enough` or once the budget is spent, never before the first order is through.
 Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint, std::int64_t enough, Budget &budget);
 
+// Whether two pinned buffers overlap, so that there is no packing. O(n log n).
+bool pins_clash(const Buffers &buffers);
+
 // Load, and the highest pinned top and the largest size: no peak is below.
 std::int64_t simple_bound(const Buffers &buffers);
 

@@ -19,6 +19,10 @@ std::uint64_t mix(std::uint64_t x) {
     return x ^ (x >> 33);
 }
 
+std::uint64_t mixed(std::int32_t entry, std::int64_t number) {
+    return mix(static_cast<std::uint64_t>(number) * 0x9e3779b97f4a7c15ULL + static_cast<std::uint64_t>(entry));
+}
+
 }  // namespace
 
 Search::Search(const Model &model, const SearchRules &rules)
@@ -26,6 +30,7 @@ Search::Search(const Model &model, const SearchRules &rules)
     for (std::int32_t b = 0; b < model_.count; ++b) {
         local_valleys_ &= model_.first[b + 1] - model_.first[b] == 1;
         unaligned_ &= model_.alignment[b] == 1 && model_.pin[b] < 0;
+        smallest_ = std::min(smallest_, model_.size[b]);
     }
     local_valleys_ &= !model_.windows;
     unaligned_ &= !model_.windows;
@@ -257,23 +262,43 @@ void Search::list_candidates(const Valley &valley) {
 
 std::uint64_t Search::key_of(const Part &part, Int base) const {
     std::uint64_t key = static_cast<std::uint64_t>(part.to - part.from);
-    for (std::int32_t i = part.from; i < part.to; ++i) {
-        const auto buffer = static_cast<std::uint64_t>(order_[i]);
-        key += mix(static_cast<std::uint64_t>(lowest_[order_[i]] - base) * 0x9e3779b97f4a7c15ULL + buffer);
-    }
+    for (std::int32_t i = part.from; i < part.to; ++i) key += mixed(order_[i], lowest_[order_[i]] - base);
     return key;
 }
 
-bool Search::known_to_fail(const Part &part, std::uint64_t key, Int base) const {
-    const auto same = [&](std::int32_t b, Int place) {
-        return lowest_[b] == place + base && model_.hull_begin[b] >= part.slot_from && model_.hull_end[b] <= part.slot_to;
-    };
-    return failed_.knows(key, static_cast<std::size_t>(part.to - part.from), part.capacity - base, same);
+// Free bytes of a slot between what is placed and the floor; holes that hold no buffer are none.
+Search::Int Search::hole(std::int32_t slot) const {
+    if (floor_[slot] == kPlaced) return 0;
+    const Int height = floor_[slot] - top_[slot];
+    return height < smallest_ ? 0 : height;
 }
 
-void Search::remember(const Part &part, std::uint64_t key, Int base) {
-    FailedStates::Whole &state = failed_.add(key, part.capacity - base);
-    for (std::int32_t i = part.from; i < part.to; ++i) state.emplace_back(order_[i], lowest_[order_[i]] - base);
+std::uint64_t Search::key_with_holes(const Part &part, std::uint64_t key) const {
+    key = ~key;
+    for (std::int32_t s = part.slot_from; s < part.slot_to; ++s)
+        if (const Int height = hole(s)) key += mixed(-1 - s, height);
+    return key;
+}
+
+bool Search::known_to_fail(const Part &part, const Level &level) const {
+    const auto same = [&](std::int32_t entry, Int number) {
+        if (entry < 0) return hole(-1 - entry) == number;
+        return lowest_[entry] == number + level.base && model_.hull_begin[entry] >= part.slot_from && model_.hull_end[entry] <= part.slot_to;
+    };
+    const auto count = static_cast<std::size_t>(part.to - part.from);
+    const Int capacity = part.capacity - level.base;
+    if (failed_.knows(level.key, count, capacity, same)) return true;
+    if (!rules_.dominance || model_.windows) return false;
+    const auto slots = static_cast<std::size_t>(part.slot_to - part.slot_from);
+    return failed_.knows(level.key_with_holes, count + slots, capacity, same);
+}
+
+// `complete`: no branch was cut by dominance; else the state may have a packing above other holes.
+void Search::remember(const Part &part, const Level &level, bool complete) {
+    FailedStates::Whole &state = failed_.add(complete ? level.key : level.key_with_holes, part.capacity - level.base);
+    for (std::int32_t i = part.from; i < part.to; ++i) state.emplace_back(order_[i], lowest_[order_[i]] - level.base);
+    if (complete) return;
+    for (std::int32_t s = part.slot_from; s < part.slot_to; ++s) state.emplace_back(-1 - s, hole(s));
 }
 
 Outcome Search::solve(const Part &part) {
@@ -300,11 +325,12 @@ Outcome Search::solve(const Part &part) {
 // Where no buffer starts on the floor of one slot after another, each level of floors is a state of its own. False if that is known to fail.
 bool Search::enter_level(const Part &part) {
     capacity_ = part.capacity;
-    Level level{undo_.size(), 0, 0, dominance_cuts_};
+    Level level{undo_.size(), 0, 0, 0, dominance_cuts_};
     if (rules_.failed_states && part.to - part.from >= kSmallestRemembered) {
         level.base = unaligned_ ? lowest_floor(part) : 0;
         level.key = key_of(part, level.base);
-        if (known_to_fail(part, level.key, level.base)) return false;
+        level.key_with_holes = key_with_holes(part, level.key);
+        if (known_to_fail(part, level)) return false;
     }
     levels_.push_back(level);
     return true;
@@ -313,9 +339,7 @@ bool Search::enter_level(const Part &part) {
 void Search::leave_level(const Part &part) {
     const Level &level = levels_.back();
     rewind(level.mark);
-    // If dominance cut off a branch, the state may have a packing when it is reached in another order.
-    const bool complete = dominance_cuts_ == level.dominance_cuts;
-    if (rules_.failed_states && part.to - part.from >= kSmallestRemembered && complete) remember(part, level.key, level.base);
+    if (rules_.failed_states && part.to - part.from >= kSmallestRemembered) remember(part, level, dominance_cuts_ == level.dominance_cuts);
 }
 
 Outcome Search::try_candidates(const Part &part, const Valley &valley) {

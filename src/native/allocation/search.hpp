@@ -15,6 +15,7 @@
 #include "allocation/rules.hpp"
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace loadmaster::allocation {
@@ -57,7 +58,7 @@ class Search {
     };
     struct Level {
         std::size_t mark;  // of what to undo
-        std::uint64_t key;
+        std::uint64_t key, key_with_holes;
         Int base;
         std::int64_t dominance_cuts;
     };
@@ -91,14 +92,17 @@ class Search {
     void rewind(std::size_t mark);
     Int lowest_floor(const Part &part) const;
     std::uint64_t key_of(const Part &part, Int base) const;
-    bool known_to_fail(const Part &part, std::uint64_t key, Int base) const;
-    void remember(const Part &part, std::uint64_t key, Int base);
+    std::uint64_t key_with_holes(const Part &part, std::uint64_t key) const;
+    Int hole(std::int32_t slot) const;
+    bool known_to_fail(const Part &part, const Level &level) const;
+    void remember(const Part &part, const Level &level, bool complete);
     bool waits_for_identical(std::int32_t buffer) const;
 
     const Model &model_;
     const SearchRules rules_;
     bool local_valleys_ = true;  // no buffer has gaps or windows, so that every valley is a complete choice, not only the lowest one
     bool unaligned_ = true;      // no buffer has an alignment, a pin or windows, so that each can move by any number of units
+    Int smallest_ = std::numeric_limits<Int>::max();  // size of any buffer
     Allowance *allowance_ = nullptr;
     const BranchingHeuristic *heuristic_ = nullptr;
     Int capacity_ = 0;  // of the part at hand

@@ -1,21 +1,18 @@
 // Python bindings of the allocation kernels. Arguments are checked here, so that no kernel reads out of bounds or overflows.
-#include "allocation/buffers.hpp"
 #include "allocation/first_fit.hpp"
-#include "allocation/packing_check.hpp"
-#include "allocation/small.hpp"
+#include "allocation/demands.hpp"
+#include "allocation/portfolio.hpp"
 #include "allocation/skyline.hpp"
 #include "allocation/solver.hpp"
 #include "allocation/telamalloc.hpp"
-#include "bindings/arguments.hpp"
+#include "bindings/allocation.hpp"
 #include "bindings/search_budget.hpp"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
-#include <array>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <string>
 
@@ -25,93 +22,11 @@ using namespace loadmaster::allocation;
 
 namespace {
 
-using Ints = Array<std::int64_t, 1>;
 using Reals = Array<double, 1>;
-// Sizes, alignments and the highest pin together may not exceed this, so that no sum of them overflows.
 constexpr std::int64_t kLargestTotal = std::int64_t{1} << 62;
 constexpr double kForever = std::numeric_limits<double>::infinity();
 
-// Adds to a running sum that must stay at or below 2^62.
-void add_bytes(std::int64_t &sum, std::int64_t bytes) {
-    if (bytes > kLargestTotal - sum) throw std::overflow_error("sizes: more than 2^62 bytes in all");
-    sum += bytes;
-}
-
-void check_sections(const Buffers &b) {
-    const auto sections = static_cast<std::int64_t>(b.begin.size());
-    require(b.end.size() == b.begin.size() && b.low.size() == b.begin.size() && b.high.size() == b.begin.size(), "sections: arrays of different lengths");
-    require(b.first.size() == b.size.size() + 1 && b.first[0] == 0, "first: must start with 0 and have one element more than size");
-    for (std::size_t i = 1; i < b.first.size(); ++i) require(b.first[i] >= b.first[i - 1], "first: must not decrease");
-    require(b.first.back() == sections, "first: must end with the number of sections");
-    for (std::int64_t i = 0; i < b.count(); ++i)
-        for (std::int64_t s = b.first[i]; s < b.first[i + 1]; ++s) {
-            require(b.begin[s] <= b.end[s], "begin: must not be after end");
-            require(0 <= b.low[s] && b.low[s] <= b.high[s] && b.high[s] <= b.size[i], "low, high: must lie within the buffer");
-        }
-}
-
-// Sections of one buffer are at different instants, or at the same ones and in different bytes.
-void check_overlaps(const Buffers &b) {
-    std::vector<std::array<std::int64_t, 4>> mine;
-    for (std::int64_t i = 0; i < b.count(); ++i) {
-        if (b.first[i + 1] - b.first[i] < 2) continue;
-        mine.clear();
-        for (std::int64_t s = b.first[i]; s < b.first[i + 1]; ++s)
-            if (b.begin[s] < b.end[s]) mine.push_back({b.begin[s], b.end[s], b.low[s], b.high[s]});
-        std::sort(mine.begin(), mine.end());
-        for (std::size_t k = 1; k < mine.size(); ++k) {
-            const auto &[begin, end, low, high] = mine[k];
-            const auto &before = mine[k - 1];
-            const bool together = before[0] == begin && before[1] == end;
-            require(together ? before[3] <= low : before[1] <= begin, "sections: two of one buffer overlap");
-        }
-    }
-}
-
-void check(const Buffers &b) {
-    require(b.size.size() < (std::size_t{1} << 30) && b.begin.size() < (std::size_t{1} << 30), "too many buffers");
-    require(b.alignment.size() == b.size.size() && b.pin.size() == b.size.size(), "buffers: arrays of different lengths");
-    std::int64_t sum = 0, highest = 0;
-    for (std::int64_t i = 0; i < b.count(); ++i) {
-        require(b.size[i] >= 0, "size: must not be negative");
-        require(b.alignment[i] >= 1, "alignment: must be at least 1");
-        require(b.pin[i] >= -1, "pin: must be an offset, or -1 for none");
-        add_bytes(sum, b.size[i]);
-        add_bytes(sum, b.alignment[i] - 1);
-        highest = std::max(highest, b.pin[i]);
-    }
-    add_bytes(sum, highest);
-    check_sections(b);
-    check_overlaps(b);
-}
-
-void require_order(const Ints &order, const Buffers &buffers) {
-    require(static_cast<std::int64_t>(order.size()) == buffers.count(), "order: must name every buffer once");
-    std::vector<char> seen(order.size(), 0);
-    for (std::int64_t b : view(order)) require(b >= 0 && b < buffers.count() && !seen[b]++, "order: must name every buffer once");
-}
-
-const char *name_of(Status status) {
-    switch (status) {
-        case Status::optimal: return "optimal";
-        case Status::feasible: return "feasible";
-        case Status::infeasible: return "infeasible";
-        default: return "unknown";
-    }
-}
-
-template <typename T>
-nb::object column(std::vector<T> &&values) {
-    const std::size_t count = values.size();
-    return to_numpy(std::move(values), {count});
-}
-
 // Results as Python sees them.
-struct PlacedInOrder {
-    nb::object offsets;
-    std::int64_t peak;
-};
-
 struct GreedyPacking {
     const char *status;
     nb::object offsets;
@@ -131,6 +46,13 @@ struct TelamallocPacking {
     bool found;
     nb::object offsets;
     TelamallocCounts counts;
+    bool interrupted;
+};
+
+struct Searched {
+    nb::object offsets;  // or None
+    std::int64_t floor;
+    Counters counters;
     bool interrupted;
 };
 
@@ -264,6 +186,23 @@ class PackingProblem {
                 column(std::move(samples.group)), budget.interrupted()};
     }
 
+    // One strategy, from scratch. `capacity`: -1 for none.
+    Searched search(const std::string &strategy, std::int64_t capacity, std::int64_t bound, const std::optional<Ints> &hint, const PythonEffort &effort,
+                    bool in_passing) const {
+        const auto hints = checked_hint(hint);
+        require(capacity >= -1 && bound >= 0, "capacity, bound: must not be negative");
+        Effort limits = effort.native();
+        limits.in_passing = in_passing;
+        require(!pins_clash(buffers_), "pin: pinned buffers overlap");
+        Portfolio portfolio(buffers_, hints, {bound}, std::min(capacity, kLargestTotal), limits);
+        {
+            nb::gil_scoped_release release;
+            if (buffers_.count() > 0) portfolio.run(strategy);
+        }
+        nb::object offsets = portfolio.found() ? column(std::vector<std::int64_t>(portfolio.offset())) : nb::none();
+        return {offsets, portfolio.floor(), portfolio.counters(), portfolio.interrupted()};
+    }
+
     Conflict first_conflict(std::int64_t capacity, const Ints &order, const Ints &offset) const {
         require(offset.size() == order.size(), "order, offset: arrays of different lengths");
         const Timeline timeline(buffers_);
@@ -303,59 +242,6 @@ class PackingProblem {
     const Buffers buffers_;
 };
 
-PlacedInOrder py_place_apart(const Ints &size, const Ints &alignment, const Ints &pin, const Ints &near_first, const Ints &near, const Ints &order,
-                             bool best_fit) {
-    const std::vector<std::int64_t> none(size.size() + 1, 0);
-    const Buffers buffers{view(size), view(alignment), view(pin), none, {}, {}, {}, {}};
-    check(buffers);
-    require_order(order, buffers);
-    require(near_first.size() == size.size() + 1 && near_first.data()[0] == 0, "near_first: must start with 0 and have one element more than size");
-    for (std::size_t i = 0; i < size.size(); ++i) require(near_first.data()[i] <= near_first.data()[i + 1], "near_first: must not decrease");
-    require(near_first.data()[size.size()] == static_cast<std::int64_t>(near.size()), "near_first: must end with the number of neighbours");
-    for (std::int64_t other : view(near)) require(0 <= other && other < buffers.count(), "near: must name buffers");
-    Greedy greedy;
-    {
-        nb::gil_scoped_release release;
-        greedy = place_apart(buffers, view(near_first), view(near), view(order), best_fit);
-    }
-    return {column(std::move(greedy.offset)), greedy.peak};
-}
-
-// Plain buffers as a problem: whatever it needs beyond the caller's arrays.
-struct PlainArrays {
-    explicit PlainArrays(std::size_t count) : ones(count, 1), none(count, -1), zeros(count, 0), first(count + 1) { std::iota(first.begin(), first.end(), 0); }
-    Buffers buffers(const Ints &lower, const Ints &upper, const Ints &size) const {
-        return {view(size), ones, none, first, view(lower), view(upper), zeros, view(size)};
-    }
-    std::vector<std::int64_t> ones, none, zeros, first;
-};
-
-nb::object py_allocate_small(const Ints &lower, const Ints &upper, const Ints &size) {
-    // More buffers than this would take longer than the quick call is meant to.
-    constexpr std::size_t kSmallLimit = 4096;
-    require(lower.size() == size.size() && upper.size() == size.size(), "buffers: arrays of different lengths");
-    require(size.size() <= kSmallLimit, "buffers: at most 4,096 for a quick allocation");
-    std::int64_t sum = 0;
-    for (std::size_t i = 0; i < size.size(); ++i) {
-        require(size.data()[i] >= 0, "size: must not be negative");
-        require(lower.data()[i] <= upper.data()[i], "lower: must not be after upper");
-        add_bytes(sum, size.data()[i]);
-    }
-    const PlainArrays arrays(size.size());
-    Small small;
-    {
-        nb::gil_scoped_release release;
-        small = allocate_small(arrays.buffers(lower, upper, size));
-    }
-    return nb::make_tuple(to_numpy(std::move(small.offset), {size.size()}), small.peak, small.bound);
-}
-
-bool py_packing_holds(const Ints &lower, const Ints &upper, const Ints &size, const Ints &offset, std::int64_t peak) {
-    const std::size_t count = size.size();
-    require(lower.size() == count && upper.size() == count && offset.size() == count, "buffers: arrays of different lengths");
-    return packing_holds(lower.data(), upper.data(), size.data(), offset.data(), count, peak);
-}
-
 }  // namespace
 
 void bind_allocation(nb::module_ &module) {
@@ -382,7 +268,6 @@ void bind_allocation(nb::module_ &module) {
         .def(nb::init<Ints, Ints, Ints, Ints, Reals, Reals>(), nb::arg("root"), nb::arg("feature"), nb::arg("left"), nb::arg("right"), nb::arg("threshold"),
              nb::arg("value"));
     nb::class_<Load>(module, "Load").def_ro("bytes", &Load::bytes).def_ro("instant", &Load::instant);
-    nb::class_<PlacedInOrder>(module, "PlacedInOrder").def_ro("offsets", &PlacedInOrder::offsets).def_ro("peak", &PlacedInOrder::peak);
     nb::class_<GreedyPacking>(module, "GreedyPacking")
         .def_ro("status", &GreedyPacking::status)
         .def_ro("offsets", &GreedyPacking::offsets)
@@ -405,6 +290,11 @@ void bind_allocation(nb::module_ &module) {
         .def_prop_ro("major_backtracks", [](const TelamallocPacking &run) { return run.counts.major_backtracks; })
         .def_prop_ro("attempts", [](const TelamallocPacking &run) { return run.counts.attempts; })
         .def_ro("interrupted", &TelamallocPacking::interrupted);
+    nb::class_<Searched>(module, "Searched")
+        .def_ro("offsets", &Searched::offsets)
+        .def_ro("floor", &Searched::floor)
+        .def_prop_ro("counters", [](const Searched &run) { return counted(run.counters); })
+        .def_ro("interrupted", &Searched::interrupted);
     nb::class_<RecordedBacktracks>(module, "RecordedBacktracks")
         .def_ro("features", &RecordedBacktracks::features)
         .def_ro("cost", &RecordedBacktracks::cost)
@@ -428,11 +318,9 @@ void bind_allocation(nb::module_ &module) {
              nb::arg("seed") = 0, nb::arg("rules") = nb::none(), nb::arg("threads") = 1)
         .def("telamalloc", &PackingProblem::telamalloc, nb::arg("capacity"), nb::kw_only(), nb::arg("steps"), nb::arg("features") = nb::none(),
              nb::arg("patience") = 200, nb::arg("seconds") = kForever, nb::arg("trees") = nb::none())
+        .def("search", &PackingProblem::search, nb::arg("strategy"), nb::kw_only(), nb::arg("capacity"), nb::arg("bound"), nb::arg("hint") = nb::none(),
+             nb::arg("effort"), nb::arg("in_passing") = false)
         .def("record_backtracks", &PackingProblem::record_backtracks, nb::arg("capacity"), nb::kw_only(), nb::arg("steps"), nb::arg("every"),
              nb::arg("horizon"))
         .def("first_conflict", &PackingProblem::first_conflict, nb::arg("capacity"), nb::arg("order"), nb::arg("offset"));
-    module.def("place_apart", &py_place_apart, nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("near_first"), nb::arg("near"),
-               nb::arg("order"), nb::arg("best_fit") = false);
-    module.def("packing_holds", &py_packing_holds, nb::arg("lower"), nb::arg("upper"), nb::arg("size"), nb::arg("offset"), nb::arg("peak"));
-    module.def("allocate_small", &py_allocate_small, nb::arg("lower"), nb::arg("upper"), nb::arg("size"));
 }

@@ -4,6 +4,8 @@
 namespace nb = nanobind;
 
 void bind_allocation(nb::module_ &module);
+void bind_cutting(nb::module_ &module);
+void bind_allocation_policy(nb::module_ &module);
 void bind_joint(nb::module_ &module);
 void bind_mapping(nb::module_ &module);
 void bind_placement(nb::module_ &module);
@@ -12,7 +14,9 @@ void bind_simulation(nb::module_ &module);
 
 NB_MODULE(_native, module) {
     bind_simulation(module);
+    bind_allocation_policy(module);
     bind_allocation(module);
+    bind_cutting(module);
     bind_joint(module);
     bind_mapping(module);
     bind_runtime(module);

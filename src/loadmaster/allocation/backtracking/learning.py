@@ -25,6 +25,7 @@ from loadmaster.allocation.native import packing_problem
 from loadmaster.allocation.problem import FREE, Problem
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.errors import AllocationError, LoadmasterError
+from loadmaster.core.packages import package
 
 FEATURES = (
     "rank from the latest",
@@ -87,24 +88,17 @@ def fit(samples: BacktrackSamples, seed: int = 0, trees: int = 60, depth: int = 
 
     Raises
     ------
+    MissingPackageError
+        If scikit-learn is not installed.
     AllocationError
-        If scikit-learn is not installed, or nothing was recorded.
+        If nothing was recorded.
     """
-    regressor = _regressor()
+    regressor = package("sklearn.ensemble", "learning").GradientBoostingRegressor
     if not len(samples.cost):
         raise AllocationError("learning: no search had to choose where to go back to: give instances that are harder to pack")
     model = regressor(n_estimators=trees, max_depth=depth, learning_rate=0.1, subsample=0.7, random_state=seed)
     model.fit(samples.features, samples.regret)
     return _joined([(estimator.tree_, model.learning_rate) for (estimator,) in model.estimators_])
-
-
-def _regressor() -> Any:
-    """scikit-learn's boosted trees; raises `AllocationError` if they are not installed."""
-    try:
-        from sklearn.ensemble import GradientBoostingRegressor
-    except ImportError:
-        raise AllocationError("learning needs scikit-learn, which is not installed: pip install 'loadmaster[learn]'") from None
-    return GradientBoostingRegressor
 
 
 def _joined(fitted: list[tuple[Any, float]]) -> Trees:
@@ -183,7 +177,7 @@ def main() -> None:
     from loadmaster.allocation.buffers_csv import read_buffers
 
     try:
-        _regressor()  # before minutes of work, not after them
+        package("sklearn.ensemble", "learning")  # before minutes of work, not after them
         problems = map(read_buffers, arguments.files) if arguments.files else generated(arguments.instances, arguments.seed)
         samples = record(at_limits(problems))
         write_trees(arguments.output, fit(samples, arguments.seed))

@@ -22,7 +22,7 @@ from loadmaster.allocation.memories.relaxation import Cut, Relaxation, relax
 from loadmaster.allocation.memories.spilling import spill
 from loadmaster.allocation.memories.verify import broken_bank_rules
 from loadmaster.allocation.problem import Buffer, Problem
-from loadmaster.allocation.reduction.reduce import Reduced, merge, without_empty
+from loadmaster.allocation.reduction.reduce import Merged, Reduced, merge, without_empty
 from loadmaster.allocation.rules import check_pins, problem_of_banks
 from loadmaster.core.arguments import takes
 from loadmaster.core.arrays import Array, Ints
@@ -117,10 +117,20 @@ def _task(problem: Problem, banks: tuple[Bank, ...], costs: Ints, settings: _Set
     forbidden = np.zeros(costs_of_blocks.shape, dtype=bool)
     np.logical_or.at(forbidden, merged.place, costs == FORBIDDEN)
     costs_of_blocks[forbidden] = FORBIDDEN
+    _check_residues(problem, merged, banks)
     _check_homes(merged.problem, banks, costs_of_blocks)
     reduced = without_empty(merged)
     block_costs = costs_of_blocks[reduced.kept]
     return _Task(reduced, banks, block_costs, relax(reduced.problem, banks, block_costs), settings, _cheapest(costs_of_blocks))
+
+
+def _check_residues(problem: Problem, merged: Merged, banks: tuple[Bank, ...]) -> None:
+    """A memory's alignment is one of a group's address, which then must suit the alignments within the group."""
+    for group in problem.aliases if any(bank.alignment > 1 for bank in banks) else ():
+        if min(int(merged.lift[member]) for member, _ in group):
+            names = ", ".join(repr(problem.name(member)) for member, _ in group)
+            what = "the alignments of all members must hold for a group that begins at an aligned address: relax one"
+            raise AllocationError(f"aliases: {names} with memories that have an alignment: {what}")
 
 
 def _check_homes(problem: Problem, banks: tuple[Bank, ...], costs: Ints) -> None:

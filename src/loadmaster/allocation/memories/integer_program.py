@@ -14,6 +14,7 @@ import numpy as np
 from loadmaster.allocation.memories.problem import FORBIDDEN
 from loadmaster.allocation.memories.relaxation import Multipliers, Relaxation
 from loadmaster.core.arrays import Floats, Ints, Mask
+from loadmaster.core.packages import package
 
 _MIP_NODES = 500
 """Nodes of branch and bound that HiGHS may visit in one solution."""
@@ -23,7 +24,7 @@ class Program:
     """One relaxation in the solver's hands. Variables are the allowed pairs of a buffer and a memory, in rows of the cost matrix."""
 
     def __init__(self, relaxation: Relaxation, seconds: float) -> None:
-        import highspy
+        highspy = package("highspy", "choosing a memory for every buffer")
 
         self._highspy = highspy
         self._relaxation = relaxation

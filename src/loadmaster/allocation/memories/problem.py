@@ -14,7 +14,7 @@ import numpy as np
 
 from loadmaster.allocation.answer import Allocation, Infeasibility, Status
 from loadmaster.allocation.problem import Homes, Problem
-from loadmaster.core.arguments import require_type
+from loadmaster.core.arguments import as_whole, require_type
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.errors import AllocationError
 
@@ -76,21 +76,31 @@ def check_banks(banks: Sequence[Bank]) -> tuple[Bank, ...]:
         spot = f"memory {bank.name!r}"
         if not isinstance(bank.name, str) or not bank.name or set(bank.name) & set(" ,:=\t\n"):
             raise AllocationError(f"{spot}: a name has at least one letter, and no blanks, commas, colons or equals signs")
-        if bank.capacity is not None and not (_whole(bank.capacity) and 0 <= bank.capacity < WHOLE_LIMIT):
+        if bank.capacity is not None and not 0 <= _whole(bank.capacity) < WHOLE_LIMIT:
             raise AllocationError(f"{spot}: capacity is {bank.capacity!r}: give a whole number of bytes from 0 to 2^62, or none")
-        if not (_whole(bank.alignment) and 1 <= bank.alignment < 2**40):
+        if not 1 <= _whole(bank.alignment) < 2**40:
             raise AllocationError(f"{spot}: alignment is {bank.alignment!r}: give a whole number of at least 1 and less than 2^40")
         for low, high in bank.reserved:
-            if not (_whole(low) and _whole(high) and 0 <= low <= high < WHOLE_LIMIT):
+            if not 0 <= _whole(low) <= _whole(high) < WHOLE_LIMIT:
                 raise AllocationError(f"{spot}: reserved range {low}-{high}: it must not be reversed and must lie between 0 and 2^62")
     names = [bank.name for bank in banks]
     if twice := [name for name in names if names.count(name) > 1]:
         raise AllocationError(f"memory {twice[0]!r} is there twice: give each its own name")
-    return tuple(banks)
+    return tuple(
+        Bank(
+            bank.name,
+            None if bank.capacity is None else _whole(bank.capacity),
+            _whole(bank.alignment),
+            tuple((_whole(low), _whole(high)) for low, high in bank.reserved),
+        )
+        for bank in banks
+    )
 
 
-def _whole(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+def _whole(value: Any) -> int:
+    """A whole number, or -1, which none may be."""
+    number = as_whole(value)
+    return -1 if number is None else number
 
 
 def costs_of(problem: Problem, banks: Sequence[Bank], given: Any = None) -> Ints:

@@ -181,7 +181,7 @@ def relax(problem: Problem, banks: Sequence[Bank], cost: Ints) -> Relaxation:
         bytes_[:, at] = -(-bytes_[:, at] // step) * step
         room.append(None if bank.capacity is None else -(-(bank.capacity - _taken(bank)) // step) * step)
     if len(problem.in_place):
-        one, other = problem.in_place.T
+        one, other, _ = problem.in_place.T
         bytes_[np.isin(owner, np.where(problem.size[one] < problem.size[other], one, other))] = 0
     unit = [max(1, int(np.gcd.reduce(bytes_[:, at]))) if len(owner) else 1 for at in range(len(banks))]
     room = [None if free is None else free // one * one for free, one in zip(room, unit, strict=True)]

@@ -10,7 +10,7 @@ import numpy as np
 from loadmaster.allocation.gap_placer import place
 from loadmaster.allocation.memories.problem import FORBIDDEN, Bank, in_bank
 from loadmaster.allocation.memories.relaxation import Relaxation
-from loadmaster.allocation.problem import FREE, Problem
+from loadmaster.allocation.problem import FREE, NO_IN_PLACE, Problem
 from loadmaster.allocation.reduction.reduce import reduce
 from loadmaster.allocation.strategies.greedy import orders
 from loadmaster.core.arrays import Floats, Ints, Mask
@@ -19,7 +19,6 @@ _PASSES = 4
 """Attempts to fill the gaps, each without the buffers that found none in the one before."""
 _CLOSE = 5_000
 """Buffers up to which packings are searched for, not only gaps filled."""
-_NO_PAIRS = np.empty((0, 2), dtype=np.int64)
 
 Pack = Callable[[int, Ints], Ints | None]
 """Offsets for some buffers in a memory, within its capacity, or None."""
@@ -152,11 +151,11 @@ def _fill(part: Problem, offsets: Ints, order: Ints, capacity: int) -> Ints:
     """Give those in ``order`` who have no offset yet one below the capacity, if a gap is wide enough, without moving the others."""
     wanted = np.unique(np.concatenate([order, np.flatnonzero(offsets != FREE)]))
     # Pairs may share where they are already; no more of them do.
-    sharing = len(part.in_place) > 0 and bool((offsets[part.in_place] != FREE).all(axis=1).any())
+    sharing = len(part.in_place) > 0 and bool((offsets[part.in_place[:, :2]] != FREE).all(axis=1).any())
     filled = np.full(len(part), FREE, dtype=np.int64)
     for _ in range(_PASSES):
         some = part.only(wanted)
-        some = some if sharing else replace(some, in_place=_NO_PAIRS)
+        some = some if sharing else replace(some, in_place=NO_IN_PLACE)
         everyone = reduce(replace(some, pin=np.where(offsets[wanted] != FREE, offsets[wanted], some.pin))).problem
         rank = np.full(len(part), len(part), dtype=np.int64)
         rank[order] = np.arange(len(order))

@@ -27,12 +27,15 @@ def broken_bank_rules(problem: Problem, memory: Sequence[str], offsets: Ints, ba
     names = [bank.name for bank in banks]
     yield from _homes(problem, memory, names)
     for group in problem.aliases:
-        if len({memory[member] for member in group}) > 1:
-            yield "alias", f"buffers {', '.join(repr(problem.name(member)) for member in group)} must share their memory"
+        if len({memory[member] for member, _ in group}) > 1:
+            yield "alias", f"buffers {', '.join(repr(problem.name(member)) for member, _ in group)} must share their memory"
+    within = {member for group in problem.aliases for member, shift in group if shift > 0}
     for bank in banks:
         inside = np.array([name == bank.name for name in memory], dtype=bool)
         for buffer in np.flatnonzero(inside & (offsets >= 0) & (offsets % bank.alignment != 0)).tolist():
-            yield "alignment", f"buffer {problem.name(buffer)!r} is at {offsets[buffer]}, not a multiple of {bank.alignment} ({bank.name})"
+            if buffer not in within:
+                what = f"is at {offsets[buffer]}, not a multiple of {bank.alignment} ({bank.name})"
+                yield "alignment", f"buffer {problem.name(buffer)!r} {what}"
         for rule, message in broken_rules(_alone(problem, inside, bank), np.where(inside, offsets, 0), bank.capacity):
             yield rule, f"{message} (in {bank.name})"
 
@@ -55,5 +58,5 @@ def _alone(problem: Problem, inside: np.ndarray[tuple[int], np.dtype[np.bool_]],
         size=np.where(inside, problem.size, 0),
         pin=np.where(inside, problem.pin, FREE),
         reserved=bank.reserved,
-        aliases=tuple(tuple(member for member in group if inside[member]) for group in problem.aliases),
+        aliases=tuple(tuple(member for member in group if inside[member[0]]) for group in problem.aliases),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import lcm
 from typing import Any
@@ -12,16 +12,21 @@ import numpy as np
 
 from loadmaster.allocation.problem import FREE, NO_GAPS, Gaps, Problem
 from loadmaster.allocation.reduction.cliques import on_one_clock
-from loadmaster.allocation.rules import check_pins, gaps_from
+from loadmaster.allocation.rules import check_pins, common_residue, gaps_from
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
+from loadmaster.core.rows import distinct_rows
 
 
 @dataclass(frozen=True)
 class Merged:
-    """Aliases as one buffer each, conflicts on a clock: and for each buffer of the original problem its ``place`` in this one."""
+    """Aliases as one buffer each, conflicts on a clock: and for each buffer of the original problem its ``place`` in this one.
+
+    A buffer lies ``lift`` bytes above the one in whose place it is.
+    """
 
     problem: Problem
     place: Ints
+    lift: Ints
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ class Reduced:
         """Offsets of the original buffers; what takes no space goes where it is pinned, or to 0."""
         offsets = np.maximum(self.merged.problem.pin, 0)
         offsets[self.kept] = solved[: self.own]
-        return offsets[self.merged.place]
+        return offsets[self.merged.place] + self.merged.lift
 
     def peak(self, solved: Ints) -> int:
         """Highest address of a buffer, reserved ranges left out."""
@@ -66,12 +71,12 @@ def reduce(problem: Problem, capacity: int | None = None) -> Reduced:
 
 def merge(problem: Problem) -> Merged:
     """Put conflicts on a clock and merge aliases; pins are not looked at."""
-    place = np.arange(len(problem))
+    place, lift = np.arange(len(problem)), np.zeros(len(problem), dtype=np.int64)
     if problem.conflicts is not None and (clocked := on_one_clock(problem)) is not None:
         problem = clocked
     if problem.aliases:
-        problem, place = _merge(problem)
-    return Merged(problem, place)
+        problem, place, lift = _merge(problem)
+    return Merged(problem, place, lift)
 
 
 def without_empty(merged: Merged, capacity: int | None = None) -> Reduced:
@@ -105,66 +110,98 @@ def _reserve(problem: Problem, capacity: int) -> Problem:
     return replace(problem, **merged, ids=ids, reserved=(), conflicts=conflicts)
 
 
-def _merge(problem: Problem) -> tuple[Problem, Ints]:
-    """Put one buffer in the place of each alias group, which occupies at each instant what any of them does."""
-    grouped = {member for group in problem.aliases for member in group}
+def _merge(problem: Problem) -> tuple[Problem, Ints, Ints]:
+    """Put one buffer in the place of each alias group, which occupies at each instant what any of them does.
+
+    It lies at a multiple of what the alignments of all members divide, and its members so much above it that each is aligned.
+    """
+    grouped = {member for group in problem.aliases for member, _ in group}
     single = np.array([i for i in range(len(problem)) if i not in grouped], dtype=np.int64)
     base = replace(problem, aliases=(), in_place=problem.in_place[:0], conflicts=None).only(single)
     place = np.full(len(problem), -1, dtype=np.int64)
     place[single] = np.arange(len(single))
     columns: dict[str, list[int]] = {name: [] for name in ("lower", "upper", "size", "alignment", "pin", "hint")}
     rows = []
+    lift = np.zeros(len(problem), dtype=np.int64)
     for number, group in enumerate(problem.aliases):
-        members = np.array(group, dtype=np.int64)
+        members, lifts = _lifted(problem, group)
         place[members] = len(single) + number
+        lift[members] = lifts
         solid = members[problem.solid[members]]
         columns["lower"].append(int(problem.lower[solid].min(initial=2**61)) if len(solid) else 0)
         columns["upper"].append(int(problem.upper[solid].max(initial=0)))
-        columns["size"].append(int(problem.size[solid].max(initial=0)))
+        columns["size"].append(int((problem.size + lift)[solid].max(initial=0)))
         columns["alignment"].append(lcm(*problem.alignment[members].tolist()))
-        columns["pin"].append(int(problem.pin[members].max()))
-        columns["hint"].append(int(problem.hint[members].max()))
-        spans = _windows(problem, members, columns["size"][-1], (columns["lower"][-1], columns["upper"][-1]))
+        columns["pin"].append(_highest_base(problem.pin[members], lifts))
+        columns["hint"].append(_highest_base(problem.hint[members], lifts))
+        spans = _windows(problem, members, lift, columns["size"][-1], (columns["lower"][-1], columns["upper"][-1]))
         rows += [(len(single) + number, *span) for span in spans]
     merged: dict[str, Any] = {
         name: np.concatenate([getattr(base, name), np.array(column, dtype=np.int64)]) for name, column in columns.items()
     }
-    ids = tuple(problem.name(int(i)) for i in single) + tuple("+".join(problem.name(i) for i in group) for group in problem.aliases)
+    ids = tuple(problem.name(int(i)) for i in single) + tuple("+".join(problem.name(i) for i, _ in group) for group in problem.aliases)
     extra = gaps_from(rows) if rows else NO_GAPS
     gaps = Gaps(*(np.concatenate(pair) for pair in zip(base.gaps, extra, strict=True)))
-    result = replace(base, **merged, ids=ids, gaps=gaps, in_place=sharing_pairs(problem, place))
+    result = replace(base, **merged, ids=ids, gaps=gaps, in_place=sharing_pairs(problem, place, lift))
     if problem.conflicts is not None:
         result = replace(result, conflicts=_distinct(place[problem.conflicts]), gaps=base.gaps)
-    return result, place
+    return result, place, lift
+
+
+def _lifted(problem: Problem, group: Sequence[tuple[int, int]]) -> tuple[Ints, Ints]:
+    """Members of a group, and how far each lies above a multiple of their common step."""
+    members, shifts = (np.array(column, dtype=np.int64) for column in zip(*group, strict=True))
+    lifts = shifts - shifts.min()
+    residue = common_residue(list(zip(problem.alignment[members].tolist(), lifts.tolist(), strict=True)))
+    assert residue is not None, "checked with the problem"
+    return members, lifts + residue
+
+
+def _highest_base(addresses: Ints, lifts: Ints) -> int:
+    """Where the highest of some members' addresses, if any has one, puts the whole."""
+    known = addresses != FREE
+    return max(0, int((addresses - lifts)[known].max())) if known.any() else FREE
 
 
 def _distinct(pairs: Ints) -> Ints:
     """Pairs of two, each once."""
-    return np.unique(np.sort(pairs[pairs[:, 0] != pairs[:, 1]], axis=1), axis=0).reshape(-1, 2)
+    return distinct_rows(np.sort(pairs[pairs[:, 0] != pairs[:, 1]], axis=1).reshape(-1, 2))[0]
 
 
-def sharing_pairs(problem: Problem, place: Ints) -> Ints:
-    """In-place pairs among alias groups, given each buffer's group: two may share if all their members that must be apart may."""
-    pairs = _distinct(problem.in_place)
+def _distinct_in_place(rows: Ints) -> Ints:
+    """In-place rows of two, each once, the buffer of the lower number first."""
+    one, other, shift = rows[rows[:, 0] != rows[:, 1]].T
+    turned = np.column_stack([np.minimum(one, other), np.maximum(one, other), np.where(one < other, shift, -shift)])
+    return np.unique(turned, axis=0).reshape(-1, 3)
+
+
+def sharing_pairs(problem: Problem, place: Ints, lift: Ints) -> Ints:
+    """In-place pairs among alias groups, given where each buffer is: two may share if all their members that must be apart may."""
+    pairs = _distinct_in_place(problem.in_place)
     if not len(pairs):
         return pairs
     allowed = set(map(tuple, pairs.tolist()))
+    lifts = lift.tolist()
     members: dict[int, list[int]] = {}
     for buffer in np.flatnonzero(problem.solid).tolist():
         members.setdefault(int(place[buffer]), []).append(buffer)
 
-    def may(one: int, other: int) -> bool:
-        apart = [(a, b) for a in members.get(one, ()) for b in members.get(other, ()) if problem.meet(a, b)]
-        return bool(apart) and all((min(pair), max(pair)) in allowed for pair in apart)
+    def may(one: int, other: int, shift: int) -> bool:
+        pairs = ((a, b, shift + lifts[b] - lifts[a]) for a in members.get(one, ()) for b in members.get(other, ()))
+        apart = [(a, b, up) for a, b, up in pairs if problem.meet(a, b, up)]
+        return bool(apart) and all((a, b, up) in allowed or (b, a, -up) in allowed for a, b, up in apart)
 
-    kept = [pair for pair in _distinct(place[pairs]).tolist() if may(*pair)]
-    return np.array(kept, dtype=np.int64).reshape(-1, 2)
+    one, other, shift = pairs.T
+    blocks = np.column_stack([place[one], place[other], shift + lift[one] - lift[other]])
+    kept = [row for row in _distinct_in_place(blocks).tolist() if may(*row)]
+    return np.array(kept, dtype=np.int64).reshape(-1, 3)
 
 
-def _windows(problem: Problem, members: Ints, size: int, lifetime: tuple[int, int]) -> list[tuple[int, int, int, int]]:
+def _windows(problem: Problem, members: Ints, lift: Ints, size: int, lifetime: tuple[int, int]) -> list[tuple[int, int, int, int]]:
     """Gaps of a merged buffer: windows where less than ``size`` bytes of it are occupied."""
     mine = np.isin(problem.parts.owner, members)
-    _, lower, upper, low, high = (column[mine] for column in problem.parts)
+    owner, lower, upper, low, high = (column[mine] for column in problem.parts)
+    low, high = low + lift[owner], high + lift[owner]
     # A member may be absent when its life begins or ends: then the lifetime reaches beyond all parts.
     cuts = np.unique(np.concatenate([lower, upper, np.array(lifetime)])).tolist()
     spans: list[tuple[int, int, int, int]] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from loadmaster.allocation import native
 from loadmaster.allocation.gap_placer import place
 from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.search_state import Search, Strategy
@@ -13,6 +14,9 @@ from loadmaster.core.arrays import Ints
 def run(search: Search) -> None:
     """Place once."""
     problem = search.problem
+    if problem.features <= native.HONOURS:
+        native.run(search, "best-fit")
+        return
     search.offer(place(problem, order(problem), best_fit=True))
 
 

@@ -10,6 +10,7 @@ from loadmaster.allocation.gap_placer import place
 from loadmaster.allocation.search_state import Search, Strategy
 from loadmaster.allocation.strategies.greedy import orders
 from loadmaster.core.errors import AllocationError
+from loadmaster.core.packages import package
 
 _WORK = 60.0
 """Units of CP-SAT's own deterministic time, roughly seconds: the default budget."""
@@ -19,7 +20,7 @@ _ADDRESS_LIMIT = 2**50
 
 def run(search: Search) -> None:
     """Build the model, start from greedy, and solve."""
-    solver_library = _library()
+    solver_library: Any = package("ortools.sat.python.cp_model", "strategy 'cp-sat'")
     search.offer(place(search.problem, next(orders(search.problem))))
     if search.done:
         return
@@ -40,14 +41,6 @@ def run(search: Search) -> None:
         search.floor = search.capacity + 1
     elif search.capacity is None and status in (solver_library.OPTIMAL, solver_library.INFEASIBLE):
         search.floor = search.peak or 0
-
-
-def _library() -> Any:
-    try:
-        from ortools.sat.python import cp_model
-    except ImportError:
-        raise AllocationError("strategy 'cp-sat' needs OR-Tools: pip install 'loadmaster[rivals]', or use another strategy") from None
-    return cp_model
 
 
 def _model(library: Any, search: Search) -> tuple[Any, list[Any]]:
@@ -87,7 +80,10 @@ def _rectangles(model: Any, search: Search, offsets: list[Any]) -> None:
 def _apart(model: Any, search: Search, offsets: list[Any]) -> None:
     """Every conflicting pair: one below the other, or, if it may share, both at one address."""
     problem, parts = search.problem, search.problem.parts
-    sharing = {frozenset(pair) for pair in problem.in_place.tolist()}
+    sharing: dict[tuple[int, int], list[int]] = {}
+    for one, other, shift in problem.in_place.tolist():
+        sharing.setdefault((one, other), []).append(shift)
+        sharing.setdefault((other, one), []).append(-shift)
     listed = None if problem.conflicts is None else {frozenset(pair) for pair in problem.conflicts.tolist()}
     rows = list(zip(*(column.tolist() for column in parts), strict=True))
     for at, (one, a, b, low, high) in enumerate(rows):
@@ -95,11 +91,12 @@ def _apart(model: Any, search: Search, offsets: list[Any]) -> None:
             pair = frozenset((one, other))
             if one == other or not (pair in listed if listed is not None else (a < d and c < b)):
                 continue
-            ways = [model.new_bool_var("") for _ in range(3 if pair in sharing else 2)]
+            shifts = sharing.get((one, other), [])
+            ways = [model.new_bool_var("") for _ in range(2 + len(shifts))]
             model.add(offsets[one] + high <= offsets[other] + first).only_enforce_if(ways[0])
             model.add(offsets[other] + last <= offsets[one] + low).only_enforce_if(ways[1])
-            if len(ways) == 3:
-                model.add(offsets[one] == offsets[other]).only_enforce_if(ways[2])
+            for way, shift in zip(ways[2:], shifts, strict=True):
+                model.add(offsets[other] - offsets[one] == shift).only_enforce_if(way)
             model.add_bool_or(ways)
 
 

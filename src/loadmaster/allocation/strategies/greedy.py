@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from loadmaster.allocation import native
 from loadmaster.allocation.gap_placer import place
 from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.search_state import Search, Strategy
@@ -21,6 +22,9 @@ _ORDERS_BELOW = 20_000
 
 def run(search: Search) -> None:
     """Try orders until nothing is left to gain."""
+    if search.problem.features <= native.HONOURS:
+        native.run(search, "greedy")
+        return
     for number, order in enumerate(orders(search.problem)):
         if search.done or (number and (search.expired() or len(search.problem) > _ORDERS_BELOW)):
             break

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -10,17 +10,19 @@ import numpy as np
 from loadmaster.allocation import native
 from loadmaster.allocation.answer import Load
 from loadmaster.allocation.bounds import load_bound
-from loadmaster.allocation.problem import FREE, Problem
+from loadmaster.allocation.problem import FREE, NO_IN_PLACE, Problem
 from loadmaster.allocation.reduction.reduce import Reduced, reduce, sharing_pairs
+from loadmaster.allocation.rules import common_residue
 from loadmaster.allocation.search_state import Search
-from loadmaster.allocation.strategies import exact
 from loadmaster.core.errors import AllocationError
 
 _CASES = 256
 """Cases up to which all are tried, so that the lowest is proven to be."""
-_NO_PAIRS = np.empty((0, 2), dtype=np.int64)
 
-Groups = frozenset[frozenset[int]]
+Row = tuple[int, int, int]
+"""Two buffers, and how far the other lies above the one."""
+Groups = frozenset[tuple[tuple[int, int], ...]]
+"""Buffers that move as one, each with its shift, as alias groups do; those that move alone are left out."""
 
 
 def run(search: Search, whole: Callable[[Search], None]) -> None:
@@ -29,7 +31,7 @@ def run(search: Search, whole: Callable[[Search], None]) -> None:
     ordered = sorted(reduced_cases, key=lambda case: case[0].bytes)
     floor = None
     for number, (bound, reduced) in enumerate(ordered):
-        if search.done or search.expired():
+        if search.done or search.interrupted or search.expired():
             return
         lower = bound.bytes
         if not ((search.peak is not None and lower >= search.peak) or (search.capacity is not None and lower > search.capacity)):
@@ -61,16 +63,13 @@ def _solve(search: Search, reduced: Reduced, bound: Load, strategy: Callable[[Se
 
 def _quick(search: Search) -> None:
     if search.problem.features <= native.HONOURS:
-        native.greedy(search)
-        if not search.done and not search.expired():
-            exact.run(search)
+        native.run(search, "auto", in_passing=True)
 
 
 def _reduced(problem: Problem, partitions: Iterable[Groups]) -> Iterator[tuple[Load, Reduced]]:
     for groups in partitions:
-        shared = tuple(tuple(sorted(group)) for group in sorted(groups, key=min) if len(group) > 1)
         try:
-            reduced = reduce(replace(problem, in_place=_NO_PAIRS, aliases=shared))
+            reduced = reduce(replace(problem, in_place=NO_IN_PLACE, aliases=tuple(sorted(groups))))
         except AllocationError:
             # A group takes over a pin at which another buffer is pinned: this case has no packing.
             continue
@@ -79,10 +78,12 @@ def _reduced(problem: Problem, partitions: Iterable[Groups]) -> Iterator[tuple[L
 
 def _partitions(problem: Problem, limit: int) -> tuple[list[Groups], bool]:
     """Ways to let pairs share, and whether these are all; the first lets as many share as it can, the last none."""
-    pairs = [frozenset(pair) for pair in sharing_pairs(problem, np.arange(len(problem))).tolist()]
-    pairs.sort(key=lambda pair: (-min(int(problem.size[buffer]) for buffer in pair), sorted(pair)))
-    allowed = frozenset(pairs)
-    forced = [pair for pair in pairs if len(pins := {int(problem.pin[buffer]) for buffer in pair}) == 1 and FREE not in pins]
+    rows = sharing_pairs(problem, np.arange(len(problem)), np.zeros(len(problem), dtype=np.int64)).tolist()
+    pairs: list[Row] = [(one, other, shift) for one, other, shift in rows]
+    pairs.sort(key=lambda pair: (-min(int(problem.size[buffer]) for buffer in pair[:2]), pair))
+    allowed = frozenset(pairs) | {(other, one, -shift) for one, other, shift in pairs}
+    pin = problem.pin.tolist()
+    forced = [(one, other, up) for one, other, up in pairs if FREE not in (pin[one], pin[other]) and pin[one] + up == pin[other]]
     start: Groups = frozenset()
     for pair in forced:
         start = _joined(problem, start, pair, allowed) or start
@@ -101,12 +102,22 @@ def _partitions(problem: Problem, limit: int) -> tuple[list[Groups], bool]:
     return found, True
 
 
-def _joined(problem: Problem, groups: Groups, pair: frozenset[int], allowed: frozenset[frozenset[int]]) -> Groups | None:
-    """The groups after a pair's are joined; None if they are one already, or pins or two that must be apart forbid it."""
-    one, other = (next((group for group in groups if buffer in group), frozenset((buffer,))) for buffer in pair)
-    pins = {int(problem.pin[buffer]) for buffer in one | other} - {FREE}
-    if one == other or len(pins) > 1 or any(pin % int(problem.alignment[buffer]) for pin in pins for buffer in one | other):
+def _joined(problem: Problem, groups: Groups, pair: Row, allowed: Collection[Row]) -> Groups | None:
+    """The groups after a pair's are joined; None if they are one already, or pins, alignments or two that must be apart forbid it."""
+    mine, theirs = (
+        next((group for group in groups if any(member == buffer for member, _ in group)), ((buffer, 0),)) for buffer in pair[:2]
+    )
+    if mine == theirs:
         return None
-    if any(frozenset((a, b)) not in allowed and problem.meet(a, b) for a in one for b in other):
+    up = pair[2] + dict(mine)[pair[0]] - dict(theirs)[pair[1]]
+    moved = tuple((buffer, shift + up) for buffer, shift in theirs)
+    if any(problem.meet(a, b, y - x) and (a, b, y - x) not in allowed for a, x in mine for b, y in moved):
         return None
-    return (groups - {one, other}) | {one | other}
+    lowest = min(shift for _, shift in mine + moved)
+    whole = tuple(sorted((buffer, shift - lowest) for buffer, shift in mine + moved))
+    if common_residue([(int(problem.alignment[buffer]), shift) for buffer, shift in whole]) is None:
+        return None
+    bases = {int(problem.pin[buffer]) - shift for buffer, shift in whole if problem.pin[buffer] != FREE}
+    if len(bases) > 1 or any(base < 0 or (base + shift) % int(problem.alignment[b]) for base in bases for b, shift in whole):
+        return None
+    return (groups - {mine, theirs}) | {whole}

@@ -10,20 +10,20 @@ from loadmaster.allocation.search_state import Search, Strategy, peak_of
 from loadmaster.allocation.strategies.greedy import orders
 from loadmaster.core.arrays import Ints
 
-_WORK = 1_000_000
-"""Buffers placed, over all samples: the default budget."""
+_WORK = 40_000
+"""Buffers placed, over all samples: the default budget where native code cannot do it."""
 _PER_PAIR = 16
 """Samples at most for every pair of buffers: small sets have few orders."""
-_SLOW_WORK = 40_000
-"""The same where native code cannot do the placing."""
 
 
 def run(search: Search) -> None:
     """Start from the best greedy order; then move a culprit and keep what is no worse."""
     problem, random = search.problem, np.random.default_rng(search.seed)
+    if problem.features <= native.HONOURS:
+        native.run(search, "local-search")
+        return
     order, peak, offsets = _start(search)
-    work = _WORK if problem.features <= native.HONOURS else _SLOW_WORK
-    for _ in range(min(work // len(problem) + 1, _PER_PAIR * len(problem) ** 2)):
+    for _ in range(min(_WORK // len(problem) + 1, _PER_PAIR * len(problem) ** 2)):
         if search.done or search.expired():
             return
         candidate = _moved(order, offsets, search, random)

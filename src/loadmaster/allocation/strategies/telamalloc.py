@@ -12,14 +12,9 @@ from dataclasses import dataclass, fields
 from loadmaster import _native
 from loadmaster.allocation import native
 from loadmaster.allocation.backtracking.trees import Trees
-from loadmaster.allocation.gap_placer import place
 from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.search_state import Search, Strategy
-from loadmaster.allocation.strategies import best_fit
 from loadmaster.core.arrays import Ints
-
-_CAPACITIES = 8
-"""Attempts at ever higher capacities that may fail."""
 
 
 @dataclass(frozen=True)
@@ -109,23 +104,9 @@ class TelaMalloc:
         return found.offsets if found.found else None
 
 
-def run(search: Search, options: Options | None = None) -> None:
+def run(search: Search) -> None:
     """Find any packing; then ask for less: first the bound, then ever closer to the best so far."""
-    problem = search.problem
-    search.offer(place(problem, best_fit.order(problem), best_fit=True))
-    low = search.bound.bytes if search.capacity is None else search.capacity
-    failures = 0
-    while not search.done and search.peak is not None and not search.expired() and failures < _CAPACITIES:
-        capacity = low + (search.peak - 1 - low) * failures // _CAPACITIES
-        attempt = TelaMalloc(problem, capacity, options)
-        offsets = attempt.run(search.remaining())
-        for name, value in vars(attempt.counts).items():
-            search.count(name, value)
-        failures += offsets is None
-        if offsets is not None:
-            search.offer(offsets)
-        elif search.capacity is not None:
-            break
+    native.run(search, "telamalloc")
 
 
 STRATEGY = Strategy(native.HONOURS, run)

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 
 def allocate_command(
-    buffers: Annotated[Path, typer.Argument(metavar="BUFFERS.csv", help="Columns id, lower, upper (or end, inclusive), size, and more.")],
+    buffers: Annotated[
+        Path,
+        typer.Argument(
+            metavar="BUFFERS.csv",
+            help="Columns id, lower, upper (or end, inclusive), size, and more; or a `.tflite` file, for the tensors of its arena.",
+        ),
+    ],
     capacity: Annotated[
         str | None, typer.Option(metavar="BYTES", help="Find any packing that fits, such as `1MiB`. Without it, the lowest peak.")
     ] = None,
@@ -42,14 +48,13 @@ def allocate_command(
     Example: `loadmaster allocate buffers.csv --capacity 1MiB --output packed.csv`, or with `--memory sram=1MiB --memory dram`
     """
     from loadmaster.allocation.allocate import aligned, allocate
-    from loadmaster.allocation.buffers_csv import read_buffers
     from loadmaster.core.units import parse_bytes, parse_seconds
 
     limit = None if time_limit is None else parse_seconds(time_limit)
     room, step = (None if text is None else parse_bytes(text) for text in (capacity, alignment))
     if output is not None:
         _require_writable(output.parent, "--output")
-    problem = aligned(read_buffers(buffers), step)
+    problem = aligned(_problem(buffers), step)
     if memory:
         if room is not None:
             raise AllocationError("--capacity belongs to one memory: write --memory NAME=BYTES")
@@ -60,6 +65,16 @@ def allocate_command(
     else:
         answer = allocate(problem, room, strategy=strategy, time_limit=limit, seed=seed, threads=threads)
         _show_packing(problem, answer, output, as_json)
+
+
+def _problem(path: Path) -> Problem:
+    if path.suffix.lower() == ".tflite":
+        from loadmaster.integrations.tflite.export import tflite_problem
+
+        return tflite_problem(path)
+    from loadmaster.allocation.buffers_csv import read_buffers
+
+    return read_buffers(path)
 
 
 def _show_packing(problem: Problem, answer: Allocation | BankAllocation, output: Path | None, as_json: bool) -> None:

@@ -141,6 +141,8 @@ def _planned(networks: dict[str, Any], target: str, overrides: list[str], option
 def _summary_json(done: _Done) -> dict[str, Any]:
     from dataclasses import asdict
 
+    from loadmaster.report.cuts import cuts_of
+
     plan, violations, seconds, cpu_seconds, files = done
     metrics = plan.metrics
     return {
@@ -166,6 +168,7 @@ def _summary_json(done: _Done) -> dict[str, Any]:
         },
         "utilisation": {name: rate.value for name, rate in metrics.utilisation.items()},
         "jobs": len(plan.jobs),
+        "cuts": cuts_of(plan).to_json(),
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
         "seed": plan.seed,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loadmaster.cli.options import Json, Memory, memories_of
+from loadmaster.cli.options import Batch, Dim, Json, Memory, Precision, Training, load_networks, memories_of
 from loadmaster.cli.printing import print_json, print_violations
 from loadmaster.core.errors import AllocationError, PlanError
 
@@ -20,13 +20,31 @@ def verify_command(
     buffers: Annotated[Path | None, typer.Option(metavar="OUT.csv", help="Buffers with their offsets, instead of a plan.")] = None,
     capacity: Annotated[str | None, typer.Option(metavar="BYTES", help="With --buffers: what every buffer must end within.")] = None,
     memory: Memory = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODEL[,MODEL...]", help="The plan's networks in its order, to check that it is one of them. May be repeated."
+        ),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE.toml", help="With --against: the machine; without, the plan's own is believed.")
+    ] = None,
+    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a field of the target.")] = None,
+    batch: Batch = None,
+    dim: Dim = None,
+    precision: Precision = None,
+    training: Training = False,
     as_json: Json = False,
 ) -> None:
     """Check a plan file, or the offsets of buffers; exit code 1 if it does not hold.
 
-    The checks share no code with the planner or the allocator.
+    The checks share no code with the planner or the allocator. With --against, the networks are read again with the options that were
+    given to `plan`, and every job is costed again: the plan must be one of these networks, with all of their operators, sizes and work, and
+    its bounds must be proven. With --target too, it must be for that machine.
 
     Example: `loadmaster verify plan/plan.json`, or `loadmaster verify --buffers packed.csv --capacity 1MiB`
+
+    Example: `loadmaster verify plan/plan.json --against onnx:resnet50,bert.onnx --precision int8 --target edge-npu`
     """
     if (plan is None) == (buffers is None):
         raise PlanError("verify: give either PLAN.json or --buffers OUT.csv")
@@ -34,9 +52,18 @@ def verify_command(
         raise PlanError("verify: --capacity and --memory belong to --buffers: a plan names its own memories")
     if capacity is not None and memory:
         raise PlanError("verify: --capacity belongs to one memory: write --memory NAME=BYTES")
+    networks: dict[str, Any] = {"batch": batch, "dim": dim, "precision": precision, "training": training}
+    if (plan is None or not against) and (against or target or overrides or any(networks.values())):
+        raise PlanError("verify: networks, --target and what they are read with belong to PLAN.json --against MODEL")
+    if overrides and target is None:
+        raise PlanError("verify: --set changes a target: give --target too")
     source = plan or buffers
     assert source is not None
-    what, counts, violations = ("plan", *_check_plan(source)) if plan else ("packing", *_check_packing(source, capacity, memory))
+    if plan:
+        models = [model for text in against or () for model in text.split(",")]
+        what, (counts, violations) = "plan", _check_plan(source, models, networks, target, overrides or [])
+    else:
+        what, (counts, violations) = "packing", _check_packing(source, capacity, memory)
     if as_json:
         print_json({"valid": not violations, "violations": [{"rule": v.rule, "message": v.message} for v in violations]})
     elif not violations:
@@ -46,12 +73,22 @@ def verify_command(
         raise typer.Exit(1)
 
 
-def _check_plan(file: Path) -> tuple[str, tuple[Violation, ...]]:
+def _check_plan(
+    file: Path, models: list[str], networks: dict[str, Any], target: str | None, overrides: list[str]
+) -> tuple[str, tuple[Violation, ...]]:
     from loadmaster.planning.plan import Plan
     from loadmaster.planning.verify.plan import verify
+    from loadmaster.planning.verify_against import verify_against
+    from loadmaster.targets.load import target as read_target
 
+    machine = None if target is None else read_target(target, overrides)
     plan = Plan.load(file)
-    return f"{len(plan.jobs)} jobs, {len(plan.allocations)} allocations, {len(plan.transfers)} transfers", verify(plan)
+    counts = f"{len(plan.jobs)} jobs, {len(plan.allocations)} allocations, {len(plan.transfers)} transfers"
+    if not models:
+        return counts, verify(plan)
+    graphs = load_networks(models, **networks)
+    known = "these networks" if machine is None else f"these networks on {machine.name}"
+    return f"{counts}; it is one of {known}", verify_against(plan, graphs, machine)
 
 
 def _check_packing(file: Path, capacity: str | None, memory: list[str] | None) -> tuple[str, tuple[Violation, ...]]:

@@ -19,6 +19,8 @@ import numpy as np
 from loadmaster import _native
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.deadline import NO_DEADLINE, Deadline
+from loadmaster.core.packages import package
+from loadmaster.core.rows import distinct_rows
 from loadmaster.mapping.group import Group, Queues
 from loadmaster.mapping.timeline import timeline
 
@@ -70,17 +72,17 @@ class _Program:
     """The master program: a row per kind of job, a column per configuration; times are relative to ``makespan``."""
 
     def __init__(self, group: Group, makespan: float) -> None:
-        import highspy
+        highspy = package("highspy", "the bound of a mapping")
 
         rows = np.hstack([np.where(group.allowed, group.latency, np.inf), np.where(group.allowed, group.demand, 0.0)])
-        columns = np.unique(rows.reshape(group.jobs, 2, group.cores), axis=2, return_inverse=True)[1].reshape(-1)
+        _, columns, _ = distinct_rows(rows.reshape(2 * group.jobs, group.cores).T)
         self.kinds = [np.flatnonzero(columns == kind) for kind in range(columns.max() + 1)]
         first = [int(members[0]) for members in self.kinds]
         rows = np.hstack([rows[:, first], rows[:, [group.cores + core for core in first]]])
-        kinds, self.kind_of, count = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
+        kinds, self.kind_of, count = distinct_rows(rows)
         latency, demand = kinds[:, : len(first)] / makespan, kinds[:, len(first) :]
         kept = count * (latency * np.maximum(1.0, demand)).min(axis=1) > _SMALL
-        self.kind_of = np.where(kept, np.cumsum(kept) - 1, -1)[self.kind_of.reshape(-1)]
+        self.kind_of = np.where(kept, np.cumsum(kept) - 1, -1)[self.kind_of]
         self.latency, self.demand, self.count = latency[kept], np.ascontiguousarray(demand[kept]), count[kept].astype(np.float64)
         self.makespan = makespan
         cores = np.array([len(members) for members in self.kinds], dtype=np.int32)

@@ -19,6 +19,8 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.deadline import NO_DEADLINE, Deadline
+from loadmaster.core.packages import package
+from loadmaster.core.rows import distinct_rows
 from loadmaster.mapping.bounds.configurations import configuration_bound
 from loadmaster.mapping.group import Group, Queues
 
@@ -115,7 +117,7 @@ class _Program:
     def __init__(self, group: Group) -> None:
         self.group = group
         latency, demand = np.where(group.allowed, group.latency, 0.0), np.where(group.allowed, group.demand, 0.0)
-        alike = np.unique(np.vstack([np.where(group.allowed, latency, -1.0), demand]), axis=1, return_inverse=True)[1].reshape(-1)
+        _, alike, _ = distinct_rows(np.vstack([np.where(group.allowed, latency, -1.0), demand]).T)
         self.kinds = [np.flatnonzero(alike == kind) for kind in range(alike.max() + 1)]
         # Sums and products of what is not negative: floating point adds no more than this, relatively.
         self.slack = 1.0 - (group.jobs + group.cores + 50) * 2.0**-52
@@ -157,7 +159,7 @@ class _Program:
 
         Each assignment of jobs to cores is a cut. Returns the best bound and the cost of every job on every core behind it.
         """
-        import highspy
+        highspy = package("highspy", "the bound of a mapping")
 
         classes = [np.array([core]) for core in sorted(set(fixed))] + self._fresh(fixed)
         columns = np.array([members[0] for members in classes])

@@ -6,8 +6,9 @@ import warnings
 
 import numpy as np
 
+from loadmaster.core.packages import package
 from loadmaster.mapping.group_search import Search, Strategy
-from loadmaster.mapping.strategies.vectors import dimensions, library, values
+from loadmaster.mapping.strategies.vectors import dimensions, values
 
 _OFFSPRING = 100
 _DENSE = 400
@@ -16,7 +17,7 @@ _DENSE = 400
 
 def run(search: Search) -> None:
     """Restart from a random point until the search is done."""
-    cma = library("cma", "cma-es")
+    cma = package("cma", "strategy 'cma-es'")
     restarts = 0
     while not search.done:
         options = {"bounds": [0, 1], "seed": 1 + (search.seed * 1000 + restarts) % (2**31), "verbose": -9, "popsize": _OFFSPRING}

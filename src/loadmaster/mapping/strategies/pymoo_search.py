@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from loadmaster.core.packages import package
 from loadmaster.mapping.group_search import Search
-from loadmaster.mapping.strategies.vectors import dimensions, library, values
+from loadmaster.mapping.strategies.vectors import dimensions, values
 
 _POPULATION = 100
 
@@ -15,13 +16,14 @@ def minimise(search: Search, algorithm: str, strategy: str) -> None:
 
     Raises
     ------
-    MappingError
+    MissingPackageError
         If pymoo is not installed.
     """
-    problem = library("pymoo.core.problem", strategy).Problem(n_var=dimensions(search), n_obj=1, xl=0.0, xu=1.0)
-    static = library("pymoo.problems.static", strategy).StaticProblem
-    evaluator = library("pymoo.core.evaluator", strategy).Evaluator()
-    module = library(f"pymoo.algorithms.soo.nonconvex.{algorithm.lower()}", strategy)
+    purpose = f"strategy {strategy!r}"
+    problem = package("pymoo.core.problem", purpose).Problem(n_var=dimensions(search), n_obj=1, xl=0.0, xu=1.0)
+    static = package("pymoo.problems.static", purpose).StaticProblem
+    evaluator = package("pymoo.core.evaluator", purpose).Evaluator()
+    module = package(f"pymoo.algorithms.soo.nonconvex.{algorithm.lower()}", purpose)
     optimiser = getattr(module, algorithm)(pop_size=_POPULATION)
     optimiser.setup(problem, termination=("n_gen", 2**62), seed=search.seed % 2**31, verbose=False)
     while not search.done:

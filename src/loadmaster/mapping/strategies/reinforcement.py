@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from loadmaster.core.arrays import Floats
+from loadmaster.core.packages import package
 from loadmaster.mapping.group_search import Search
-from loadmaster.mapping.strategies.vectors import library
 
 SAMPLES = 500
 """Mappings that are evaluated if nobody says how many."""
@@ -25,14 +25,15 @@ def learn(search: Search, algorithm: str, strategy: str, **options: int) -> None
 
     Raises
     ------
-    MappingError
+    MissingPackageError
         If stable-baselines3 or gymnasium is not installed.
     """
-    kind = getattr(library("stable_baselines3", strategy), algorithm)
+    purpose = f"strategy {strategy!r}"
+    kind = getattr(package("stable_baselines3", purpose), algorithm)
     if search.done:
         return
     policy = {"net_arch": [128, 128, 128]}
-    environment = _environment(search, library("gymnasium", strategy))
+    environment = _environment(search, package("gymnasium", purpose))
     model = kind("MlpPolicy", environment, seed=search.seed % 2**31, device="cpu", verbose=0, policy_kwargs=policy, gamma=1.0, **options)
     try:
         model.learn(total_timesteps=2**40)

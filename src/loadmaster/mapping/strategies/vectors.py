@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
-
 import numpy as np
 
 from loadmaster.core.arrays import Floats
-from loadmaster.core.errors import MappingError
 from loadmaster.mapping.group_search import Genome, Search
 
 
@@ -33,17 +29,3 @@ def mirrored(points: Floats) -> Floats:
     """Points mirrored at the faces of the unit cube until they are inside."""
     folded = np.abs(points) % 2.0
     return np.asarray(np.where(folded > 1.0, 2.0 - folded, folded))
-
-
-def library(name: str, strategy: str) -> Any:
-    """Import a library that only some strategies need.
-
-    Raises
-    ------
-    MappingError
-        If it is not installed.
-    """
-    try:
-        return import_module(name)
-    except ImportError:
-        raise MappingError(f"strategy {strategy!r} needs {name.partition('.')[0]}: pip install 'loadmaster[search]'") from None

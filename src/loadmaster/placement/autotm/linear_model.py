@@ -10,6 +10,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.deadline import NO_DEADLINE, Deadline
+from loadmaster.core.packages import package
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +84,7 @@ class LinearModel:
         method: str = "choose",
     ) -> Solved:
         """Run HiGHS, with ``integers`` whole to within ``gap``, until ``deadline`` or ``stop`` says so."""
-        import highspy
+        highspy = package("highspy", "strategy 'autotm'")
 
         solver: Any = highspy.Highs()
         solver.silent()

@@ -1,41 +1,38 @@
-"""Ways to cut networks for a machine, best guesses first; the planner plans with some of them and keeps the best plan.
-
-Every operator that can be cut is tried whole and in parts along its channels, rows and columns, and costed as if it ran alone: pieces
-go to the core where they end first, and all operands are in the fast memory, if there is one.
-"""
+"""Ways to cut networks for a machine; the planner plans with some of them and keeps the best plan."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from loadmaster.core.arrays import Floats
 from loadmaster.core.units import format_bytes
-from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.planning.cutting.stacks import Network, best_stacks, stacked
+from loadmaster.planning.cutting.banding import Network, stacked
+from loadmaster.planning.cutting.choice import Chosen, CutChoice
+from loadmaster.planning.cutting.options import operator_options
+from loadmaster.planning.cutting.stacks import best_stacks
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
-from loadmaster.workloads.lowering.grid import CHANNELS, Divisible, divisible
-from loadmaster.workloads.lowering.instantiate import Cut, Cuts, lower
+from loadmaster.workloads.lowering.grid import Divisible, divisible
+from loadmaster.workloads.lowering.instantiate import Cut, Cuts
 from loadmaster.workloads.lowering.single_assignment import without_updates
-from loadmaster.workloads.lowering.split import WHOLE, choose_split
+from loadmaster.workloads.lowering.split import WHOLE, choose_split, sizes_for
 
 MOST_OPERATORS = 3000
 """In all networks together: beyond, trying to cut them would take longer than planning them."""
 MOST_PIECES = 20_000
 """In all mini-batches together."""
-_ROWS, _COLUMNS = "rows", "columns"
-_GAIN = 0.03
-"""A cut must make an operator faster by this share for each doubling of its pieces, or it is left as it was."""
+_PATIENCE = {1.0: "an early end", 0.8: "an early end and little work", 0.5: "little work"}
+"""What pieces for the cores are chosen for: how much the end of a network alone counts, against the time at which cores are free."""
+_BESIDE_BANDS = 0.8
+_AMPLE = 0.5
+"""Share of the fast memory up to which what is in use at once leaves so much room that bands are not tried."""
 
 
 @dataclass(frozen=True)
 class _Network:
-    """A network's fused operators, and how each can be cut."""
+    """A network's fused operators, how each divides, and how each is cut where nothing else is chosen."""
 
     graph: Graph
     fused: list[FusedOp]
@@ -47,57 +44,58 @@ class _Network:
         single = without_updates(graph)
         fused = fuse(single)
         room = target.fast.capacity if target.fast else None
-        plain: list[Cut] = [choose_split(f, room) if room else WHOLE for f in fused]
-        return _Network(graph, fused, [divisible(single, f) for f in fused], plain)
+        plain: list[Cut] = [choose_split(f, room, sizes_for(target)) if room else WHOLE for f in fused]
+        return _Network(single, fused, [divisible(single, f) for f in fused], plain)
 
-    def uniform(self, along: str, parts: int) -> list[Cut]:
-        """Every operator that can be cut along its channels, or rows, in so many parts; the others as they were."""
-        return [self._cut(form, group, along, parts, plain) for form, group, plain in zip(self.forms, self.fused, self.plain, strict=True)]
-
-    def _cut(self, form: Divisible | None, group: FusedOp, along: str, parts: int, plain: Cut) -> Cut:
-        axis = _axis(form, group, along) if form is not None else None
-        if form is None or axis is None:
-            return plain
-        grid = form.grid({axis: parts})
-        return grid if grid.tiles >= plain.tiles else plain
-
-
-def _axis(form: Divisible, group: FusedOp, along: str) -> int | None:
-    """The dimension of an operator's result that holds its channels, its columns, or its rows: the longest other one, if any."""
-    rank = len(form.shape)
-    loops = group.nests[0].loops if group.nests else ()
-    channels = loops.index(CHANNELS) if CHANNELS in loops else (1 if rank > 3 else rank - 1)
-    if along == CHANNELS:
-        return channels if channels in form.axes else None
-    others = [axis for axis in form.axes if axis != channels]
-    if along == _COLUMNS:
-        return rank - 1 if rank > 3 and rank - 1 in others else None
-    return max(others, key=lambda axis: (min(form.shape[axis], 32), -axis), default=None)
+    def choice(self, target: Target) -> CutChoice:
+        """The choice of pieces for the cores."""
+        options = operator_options(self.graph, self.fused, self.forms, self.plain, target)
+        return CutChoice(self.graph, self.fused, self.forms, options, target)
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to cut networks: what it is called, and the cuts of each network; without any, operators stay as whole as they fit."""
+    """A way to cut networks: what it is called, and the cuts of each network; without any, operators stay as whole as they fit.
+
+    One that was ``chosen`` from the options of ``choices``, a network each, can be changed.
+    """
 
     name: str
     cuts: Sequence[Cuts | None] = ()
+    choices: Sequence[CutChoice] = ()
+    chosen: Sequence[Chosen] = ()
+
+    @staticmethod
+    def of(name: str, choices: Sequence[CutChoice], chosen: Sequence[Chosen]) -> Candidate:
+        """The candidate of an option for every operator of every network."""
+        return Candidate(name, [Cuts(choice.cuts(own)) for choice, own in zip(choices, chosen, strict=True)], choices, chosen)
+
+    def changed(self) -> Iterator[Candidate]:
+        """The same with one operator cut in another way, first those that a model thinks best of."""
+        changes = [
+            (*change, n) for n, (choice, own) in enumerate(zip(self.choices, self.chosen, strict=True)) for change in choice.changes(own)
+        ]
+        for _, own, n in sorted(changes, key=lambda change: change[0]):
+            yield Candidate.of(self.name, self.choices, [*self.chosen[:n], own, *self.chosen[n + 1 :]])
 
 
-def candidates(graphs: Sequence[Graph], target: Target, mini_batches: int, cut: str = "auto") -> Iterator[Candidate]:
-    """Ways to cut networks, whole operators first, then by how good they seem; each is worked out when it is asked for.
+def candidates(
+    graphs: Sequence[Graph], target: Target, mini_batches: int, cut: str = "auto", late: Callable[[], bool] = lambda: False
+) -> Iterator[Candidate]:
+    """Ways to cut networks, whole operators first; each is worked out when it is asked for, until it is late.
 
-    Up to so many pieces for the cores, stacks of bands for the fast memory, for half of it and for a quarter, and both together. A machine
+    Pieces for the cores, stacks of bands for the fast memory, for half of it and for a quarter, and both together. A machine
     that must copy operands is offered whole operators only, and so are networks of more than 3,000 operators.
     """
     yield Candidate("none")
-    if cut == "none" or not target.main.in_place or sum(len(graph.ops) for graph in graphs) > MOST_OPERATORS:
+    if late() or cut == "none" or not target.main.in_place or sum(len(graph.ops) for graph in graphs) > MOST_OPERATORS:
         return
     networks = [_Network.of(graph, target) for graph in graphs]
-    offered = [[Cuts(network.plain) for network in networks]]
-    for name, cuts in _offers(networks, target):
-        if cuts not in offered and mini_batches * sum(len(each.steps) for each in cuts) <= MOST_PIECES:
-            offered.append(cuts)
-            yield Candidate(name, cuts)
+    offered: list[Sequence[Cuts | None]] = [[Cuts(network.plain) for network in networks]]
+    for candidate in _offers(networks, target, late):
+        if candidate.cuts not in offered and mini_batches * sum(len(cuts.steps) for cuts in candidate.cuts if cuts) <= MOST_PIECES:
+            offered.append(candidate.cuts)
+            yield candidate
 
 
 def uncut(graphs: Sequence[Graph], target: Target) -> Iterator[str]:
@@ -112,77 +110,36 @@ def uncut(graphs: Sequence[Graph], target: Target) -> Iterator[str]:
                 yield f"{graph.name}: operators stay whole: it is not known which part of its operands a part of a result needs"
 
 
-def _offers(networks: Sequence[_Network], target: Target) -> Iterator[tuple[str, list[Cuts]]]:
-    cores = len(target.cores)
-    estimates = [_estimates(network, target) for network in networks] if cores > 1 else []
-    by_cores = [_best(options, cores) for options in estimates] or [network.plain for network in networks]
-    if cores > 1:
-        yield f"into up to {cores} pieces", [Cuts(pieces) for pieces in by_cores]
-    if target.fast is not None:
-        stackable = [Network(without_updates(network.graph), network.fused, network.forms) for network in networks]
-        for divisor in (1, 2, 4):
-            room = target.fast.capacity // divisor
-            stacks = [best_stacks(network, room) for network in stackable]
-            if all(stack.bands == 1 for own in stacks for stack in own):
-                continue
-            bands = f"into bands for {format_bytes(room)} of {target.fast.name}"
-            if cores > 1:
-                combined = zip(stackable, stacks, by_cores, strict=True)
-                yield f"{bands}, others into up to {cores} pieces", [stacked(*each) for each in combined]
-            yield bands, [stacked(own, found, n.plain) for own, found, n in zip(stackable, stacks, networks, strict=True)]
-    for most in (2 * cores, 2) if cores > 1 else ():
-        yield f"into up to {most} pieces", [Cuts(_best(options, most)) for options in estimates]
+def _most_in_use(network: _Network) -> int:
+    """Most bytes that a whole operator reads and writes, and that lie there meanwhile for later ones. O(operators + operands)."""
+    graph, change = network.graph, [0] * (len(network.fused) + 1)
+    made = {access.tensor: number for number, group in enumerate(network.fused) for access in group.writes}
+    last = {access.tensor: number for number, group in enumerate(network.fused) for access in (*group.writes, *group.reads)}
+    for storage, until in last.items():
+        change[made.get(storage, until)] += graph.tensors[storage].bytes
+        change[until + 1] -= graph.tensors[storage].bytes
+    return max(itertools.accumulate(change))
 
 
-@dataclass(frozen=True)
-class _Option:
-    """A way to cut all operators, and the seconds that each then takes."""
-
-    cuts: list[Cut]
-    seconds: Floats
-
-
-def _estimates(network: _Network, target: Target) -> list[_Option]:
-    cores = len(target.cores)
-    options = [network.plain]
-    options += [network.uniform(along, parts) for parts in sorted({2, 3, cores, 2 * cores}) for along in (CHANNELS, _ROWS, _COLUMNS)]
-    return [_Option(cuts, _seconds(network, cuts, target)) for cuts in options]
-
-
-def _best(options: Sequence[_Option], most: int) -> list[Cut]:
-    """The fastest cut of every operator into at most so many pieces, where that is worth it."""
-    chosen = list(options[0].cuts)
-    least = options[0].seconds.copy()
-    for option in options[1:]:
-        for number, cut in enumerate(option.cuts):
-            if chosen[number].tiles < cut.tiles <= max(most, chosen[number].tiles) or cut.tiles == chosen[number].tiles:
-                doublings = np.log2(max(1.0, cut.tiles / chosen[number].tiles))
-                if option.seconds[number] < least[number] * (1.0 - _GAIN * doublings):
-                    chosen[number], least[number] = cut, option.seconds[number]
-    return chosen
-
-
-def _seconds(network: _Network, cuts: list[Cut], target: Target) -> Floats:
-    """Seconds of every operator alone on the machine, cut so: what its pieces take on the cores, or its operands on the near link.
-
-    The main link is left out, as weights can be fetched while operators before run, however this one is cut.
-    """
-    workload = lower([network.graph], target, cuts=[Cuts(cuts)])
-    table = job_table(workload, target)
-    near = target.fast or target.main
-    each = table.moved / np.where(table.operand_write, near.write_bandwidth, near.read_bandwidth)[:, None]
-    busy, shared = np.zeros_like(table.compute), np.zeros(len(table.compute))
-    np.add.at(busy, table.operand_job, each)
-    np.add.at(shared, table.operand_job, each.min(axis=1))
-    durations = np.maximum(table.compute, busy)
-    until = np.concatenate([[0], np.cumsum([cut.tiles for cut in cuts])])
-    return np.array([max(shared[a:b].sum(), _listed(durations[a:b])) for a, b in itertools.pairwise(until)])
-
-
-def _listed(durations: Floats) -> float:
-    """Makespan of a few jobs, the longest first, each on the core where it ends first."""
-    ends = np.zeros(durations.shape[1])
-    for row in durations[np.argsort(-durations.min(axis=1), kind="stable")]:
-        core = int(np.argmin(ends + row))
-        ends[core] += row[core]
-    return float(ends.max())
+def _offers(networks: Sequence[_Network], target: Target, late: Callable[[], bool]) -> Iterator[Candidate]:
+    choices = [network.choice(target) for network in networks if not late()] if len(target.cores) > 1 else []
+    if late():
+        return
+    over_cores = {patience: [choice.best(patience) for choice in choices] for patience in _PATIENCE if choices}
+    for patience, chosen in over_cores.items():
+        yield Candidate.of(f"over the cores for {_PATIENCE[patience]}", choices, chosen)
+    if target.fast is None or max(map(_most_in_use, networks)) <= target.fast.capacity * _AMPLE:
+        return
+    stackable = [Network(network.graph, network.fused, network.forms) for network in networks]
+    for divisor in (1, 2, 4):
+        room = target.fast.capacity // divisor
+        stacks = [best_stacks(own, room, target, n.plain).stacks for own, n in zip(stackable, networks, strict=True) if not late()]
+        if late():
+            return
+        if all(stack.bands == 1 for own in stacks for stack in own):
+            continue
+        bands = f"into bands for {format_bytes(room)} of {target.fast.name}"
+        if choices:
+            others = [choice.cuts(own) for choice, own in zip(choices, over_cores[_BESIDE_BANDS], strict=True)]
+            yield Candidate(f"{bands}, others over the cores", [stacked(*each) for each in zip(stackable, stacks, others, strict=True)])
+        yield Candidate(bands, [stacked(own, found, n.plain) for own, found, n in zip(stackable, stacks, networks, strict=True)])

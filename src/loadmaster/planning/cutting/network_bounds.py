@@ -2,36 +2,55 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from loadmaster.core.arrays import Floats, Ints
+from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.analytical.divisible import divisible_costs
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyRates
 from loadmaster.cost.job_table import JobTable
-from loadmaster.planning.decisions import Bounds
+from loadmaster.planning.cutting.chain_bound import MOST_OPERATORS, Demands, chain_bound, sums_by_operator
+from loadmaster.planning.cutting.precedence import Precedence
+from loadmaster.planning.decisions import Bounds, MakespanBound
 from loadmaster.planning.goal import Goal
 from loadmaster.planning.scheduling.goal_bounds import goal_bounds
-from loadmaster.planning.scheduling.makespan_bound import divisible_bound
+from loadmaster.planning.scheduling.makespan_bound import (
+    Needs,
+    best_multipliers,
+    divisible_bound,
+    divisible_needs,
+    inbound_bytes,
+    main_only,
+)
 from loadmaster.targets.hardware import Target
-from loadmaster.workloads.graph import Access, Graph
-from loadmaster.workloads.job import TensorInstance, Workload
+from loadmaster.workloads.graph import Access, Graph, Op
+from loadmaster.workloads.job import Job, TensorInstance, Workload
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
-from loadmaster.workloads.lowering.grid import divisible
+from loadmaster.workloads.lowering.grid import Divisible, divisible, piece_of
 from loadmaster.workloads.lowering.instantiate import Cut, Cuts, lower
 from loadmaster.workloads.lowering.single_assignment import without_updates
-from loadmaster.workloads.lowering.split import WHOLE, choose_split
+from loadmaster.workloads.lowering.split import WHOLE, can_split, choose_split, sizes_for
+from loadmaster.workloads.window import whole
 
 
 @dataclass(frozen=True)
 class _Group:
-    """What a fused operator is to the bound: whether it can be cut, and the least share of each storage that its pieces read."""
+    """What a fused operator is to the bound: how it can be cut, if it can, and the least share of each storage that its pieces read."""
 
-    divides: bool
+    form: Divisible | None
+    splits: bool
     shares: dict[str, float]
     cut: Cut
+
+    @property
+    def divides(self) -> bool:
+        """Whether it can be cut along what does not reduce, or split into tiles of its channels, as it is for smaller memories."""
+        return self.form is not None or self.splits
 
 
 def network_bounds(
@@ -39,35 +58,135 @@ def network_bounds(
 ) -> Bounds | None:
     """Bounds of makespan, energy and latencies under every cut; None where nothing can be cut, so that the bounds of the jobs hold.
 
-    Every operator's work goes to cores in any shares, each core at the rate of the piece that suits it best. Weights, inputs and outputs
-    of the networks cross the main link once, and activations are written once and read once by every operator over the link that takes
-    less time. There is no critical path, since all cores may share an operator. O(operators x cores).
+    The makespan is at least each of
+
+    - the compulsory traffic: weights and inputs of the networks cross the main link once, and so do outputs;
+    - the arithmetic over all cores: every operator's work goes to cores in any shares, each core at the rate of the piece that suits it
+      best (:func:`~loadmaster.cost.analytical.divisible.divisible_costs`);
+    - a linear program over both, in which activations are written once and read once by every operator over the link that takes less;
+    - the longest chain of operators of one mini-batch, each of them shared by all cores, and run side by side with those that it can
+      overlap (:func:`~loadmaster.planning.cutting.chain_bound.chain_bound`).
+
+    O(operators x cores), and the chain O(operators^3) in a matrix product of up to 1,000 operators; none of larger networks.
     """
-    groups = [_groups(graph, target) for graph in graphs]
+    singles = [without_updates(graph) for graph in graphs]
+    fused = [fuse(single) for single in singles]
+    groups = [_groups(single, own, target) for single, own in zip(singles, fused, strict=True)]
     if not target.main.in_place or not any(group.divides for own in groups for group in own):
         return None
     workload = lower(graphs, target, mini_batches=mini_batches, cuts=[Cuts([group.cut for group in own]) for own in groups])
+    number = [n for own in groups for _ in range(mini_batches) for n, group in enumerate(own) for _ in range(group.cut.tiles)]
     order = [group for own in groups for _ in range(mini_batches) for group in own for _ in range(group.cut.tiles)]
     table = _least_table(workload, target, order)
+    operator = {job.name: n for job, n in zip(workload.jobs, number, strict=True)}
+    least = _least_pieces(workload, target, order, number, table)
+    precedence = {
+        info.name: Precedence.of(single, own, [group.form for group in described])
+        for info, single, own, described in zip(workload.networks, singles, fused, groups, strict=True)
+        if len(own) <= MOST_OPERATORS
+    }
+
+    def bound_of(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, target: Target) -> MakespanBound:
+        needs = divisible_needs(tensors, table, target)
+        bound = divisible_bound(needs, target.main.name)
+        chains = _Chains(jobs, tensors, table, target, needs, operator, least)
+        chain = max((chains.longest(name, own) for name, own in precedence.items()), default=0)
+        terms = (*bound.terms, ("longest chain of operators, each shared by all cores", chain))
+        return replace(bound, terms=terms) if chain <= bound.picoseconds else MakespanBound(chain, terms[-1][0], bound.main_bytes, terms)
+
     room = 0 if target.fast is None else target.fast.capacity
     # A piece of what is larger than the fast memory may fit there.
     tensors = tuple(_fitting(tensor, room) for tensor in workload.tensors)
-    return goal_bounds(replace(workload, tensors=tensors), table, target, rates, goal_for(workload), divisible_bound)
+    return goal_bounds(replace(workload, tensors=tensors), table, target, rates, goal_for(workload), bound_of)
+
+
+@dataclass(frozen=True)
+class _Chains:
+    """Chains of the networks of some jobs, which may be all, or one network's, or one mini-batch's."""
+
+    jobs: Sequence[Job]
+    tensors: Sequence[TensorInstance]
+    table: JobTable
+    target: Target
+    needs: Needs
+    operator: dict[str, int]
+    least: dict[str, Floats]
+
+    def longest(self, network: str, precedence: Precedence) -> int:
+        """Picoseconds of the longest chain of the first mini-batch of a network; 0 if it has no jobs."""
+        mine = [number for number, job in enumerate(self.jobs) if job.network == network]
+        if not mine:
+            return 0
+        batch = self.jobs[mine[0]].mini_batch
+        rows = np.array([number for number in mine if self.jobs[number].mini_batch == batch], dtype=np.int64)
+        operator, count = [self.operator[self.jobs[number].name] for number in rows], len(precedence.needs)
+        target, needs = self.target, self.needs
+        weights = (main_only(needs), best_multipliers(needs.without_links()), best_multipliers(needs))
+        busy = np.stack([sums_by_operator(needs.means(each)[rows], operator, count) for each in weights])
+        main = np.array([each[len(target.cores)] / max(1, sum(each)) for each in weights])
+        least = self.least[network] * PICOSECONDS
+        inbound, outbound = self._traffic(rows, operator, count)
+        held = 0 if target.fast is None else target.fast.capacity
+        return chain_bound(precedence, Demands(busy, main, inbound, outbound, least, held / target.main.read_bandwidth * PICOSECONDS))
+
+    def _traffic(self, rows: Ints, operator: Sequence[int], count: int) -> tuple[Floats, Floats]:
+        """Picoseconds of the main link for what each operator is the first to read of weights and inputs, and for its outputs."""
+        table, main = self.table, self.target.main
+        chosen = np.zeros(len(self.jobs), dtype=np.bool_)
+        chosen[rows] = True
+        position = np.full(len(self.jobs), -1, dtype=np.int64)
+        position[rows] = operator
+        t, inbound = table.operand_tensor, inbound_bytes(self.tensors, table, chosen)
+        reads = np.flatnonzero(chosen[table.operand_job] & ~table.operand_write)
+        read, first = np.unique(t[reads], return_index=True)
+        by_reader = sums_by_operator(inbound[read].astype(np.float64), position[table.operand_job[reads[first]]], count)
+        writes = np.flatnonzero(chosen[table.operand_job] & table.operand_write)
+        left = np.array([self.tensors[number].bytes if self.tensors[number].is_output else 0 for number in t[writes]], dtype=np.float64)
+        by_writer = sums_by_operator(left, position[table.operand_job[writes]], count)
+        return by_reader / main.read_bandwidth * PICOSECONDS, by_writer / main.write_bandwidth * PICOSECONDS
 
 
 def _fitting(tensor: TensorInstance, room: int) -> TensorInstance:
-    return replace(tensor, bytes=min(tensor.bytes, room)) if tensor.kind == "activation" and not tensor.is_output else tensor
+    fits = tensor.bytes <= room or tensor.kind != "activation" or tensor.is_output
+    return tensor if fits else replace(tensor, bytes=room)
 
 
-def _groups(graph: Graph, target: Target) -> list[_Group]:
-    single = without_updates(graph)
+def _groups(single: Graph, fused: Sequence[FusedOp], target: Target) -> list[_Group]:
     room = target.fast.capacity if target.fast else None
     found = []
-    for group in fuse(single):
-        divides = divisible(single, group) is not None
-        cut = choose_split(group, room) if room and not divides else WHOLE
-        found.append(_Group(divides, _shares(single, group), cut))
+    for group in fused:
+        form = divisible(single, group)
+        splits = form is None and can_split(group)
+        cut = choose_split(group, room, sizes_for(target)) if room and form is None and not splits else WHOLE
+        found.append(_Group(form, splits, _shares(single, group), cut))
     return found
+
+
+def _least_pieces(
+    workload: Workload, target: Target, groups: Sequence[_Group], number: Sequence[int], table: JobTable
+) -> dict[str, Floats]:
+    """Seconds that the shortest piece of every operator of every network takes at least on any core: of what divides, one element."""
+    found = {}
+    for info in workload.networks:
+        mine = [j for j, job in enumerate(workload.jobs) if job.network == info.name and job.mini_batch == 0]
+        divides = np.array([groups[j].divides for j in mine], dtype=np.bool_)
+        seconds, _ = divisible_costs([_smallest(workload.jobs[j], groups[j]) for j in mine], target)
+        least = np.where(divides[:, None], np.minimum(seconds, table.compute[mine]), table.compute[mine]).min(axis=1)
+        found[info.name] = np.full(1 + max(number[j] for j in mine), np.inf)
+        np.minimum.at(found[info.name], [number[j] for j in mine], least)
+    return found
+
+
+def _smallest(job: Job, group: _Group) -> Job:
+    """A job no larger than any piece of another: one element of its result, or one channel."""
+    form = group.form
+    if form is not None:
+        box = tuple((0, 1) if axis in form.axes else (0, extent) for axis, extent in enumerate(form.shape))
+        total = max(1, math.prod(form.shape))
+        return replace(job, nests=tuple(piece_of(nest, form.shape, box) for nest in job.nests), elements=job.elements // total)
+    if group.splits:
+        return replace(job, nests=tuple(replace(nest, k=1) for nest in job.nests), elements=job.elements // job.nests[0].k)
+    return job
 
 
 def _shares(graph: Graph, group: FusedOp) -> dict[str, float]:
@@ -75,16 +194,19 @@ def _shares(graph: Graph, group: FusedOp) -> dict[str, float]:
     for op in group.ops:
         for access in op.reads:
             storage = graph.tensors[access.tensor].storage
-            shares[storage] = max(shares.get(storage, 0.0), _least_share(access))
+            shares[storage] = max(shares.get(storage, 0.0), _least_share(graph, op, access))
     return shares
 
 
-def _least_share(access: Access) -> float:
-    """Share of an operand that is read by some piece, however small pieces are: strides may step over the rest."""
+def _least_share(graph: Graph, op: Op, access: Access) -> float:
+    """Share of an operand that is read by some piece, however small pieces are: strides may step over the rest, or never reach it."""
     share = 1.0
-    for window in access.windows:
+    result = whole(graph.tensors[op.writes[0].tensor].shape)
+    for window, extent in zip(access.windows, graph.tensors[access.tensor].shape, strict=False):
         if window.axis >= 0:
-            share *= min(1.0, (window.high - window.low + window.denominator) / max(1, window.numerator))
+            first, last = window.of(result, extent)
+            steps = (window.high - window.low + window.denominator) / max(1, window.numerator)
+            share *= min(1.0, steps, (last - first) / max(1, extent))
     return share
 
 

@@ -1,234 +1,332 @@
 """Stacks of operators that run band by band, depth first, so that what lies between them never leaves the fast memory.
 
 The rows of a stack's results are cut into bands. A band of an operator is as long as the next operator's band needs, so that rows which two
-bands share (the halo) are kept. Which operators form a stack, and how many bands it has, is found by dynamic programming
-over the bytes that cross the main link (the axes of DeFiNES, HPCA 2023: fuse depth and tile size, with a cache along one axis).
+bands share (the halo) are kept. Which operators form a stack, how many bands it has, which of its weights stay and which are streamed once
+a band, and what is kept from one stack to another, is found by dynamic programming over the bytes that cross the main link (the axes of
+DeFiNES, HPCA 2023: fuse depth and tile size, with a cache along one axis).
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from loadmaster.core.arrays import Ints
-from loadmaster.workloads.graph import Graph, TensorKind
-from loadmaster.workloads.lowering.fuse import FusedOp
-from loadmaster.workloads.lowering.grid import Divisible, Grid
-from loadmaster.workloads.lowering.instantiate import Cut, Cuts
-from loadmaster.workloads.window import whole
+from loadmaster.core.arrays import Floats, Ints
+from loadmaster.planning.cutting.banding import Network, Stack, ends_of, steps_of
+from loadmaster.planning.cutting.refills import Refills
+from loadmaster.targets.hardware import Target
+from loadmaster.workloads.graph import TensorKind
+from loadmaster.workloads.lowering.instantiate import Cut
 
-_LONGEST = 24
+LONGEST = 24
 """Operators in a stack at most: longer ones have so much halo that they do not pay."""
-_BANDS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-_KEPT = 0.05
-"""Share of what a stack takes and leaves that is counted even where there is room to keep it: other things may be in the way."""
+BANDS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+"""Numbers of bands that are tried, beside one band for every row."""
+_MOST_KEPT = 4
+"""Results that may be kept from stack to stack, at most; of more, the smallest."""
+
+Kept = frozenset[str]
+_NOTHING: Kept = frozenset()
 
 
 @dataclass(frozen=True)
-class Stack:
-    """Operators ``first`` up to ``last`` (not included) in ``bands`` bands, and the bytes that the model counts for it."""
+class Choice:
+    """Stacks that cover a network in order, and the bytes that cross the main link by the model."""
 
-    first: int
-    last: int
+    stacks: tuple[Stack, ...]
+    bytes: float
+
+
+def best_stacks(network: Network, capacity: int, target: Target, plain: Sequence[Cut]) -> Choice:
+    """Stacks that cover a network in order, with the fewest bytes over the main link by the model.
+
+    An operator that is a stack of its own in one band is cut as in ``plain``. O(operators x 24 x bands x pairs of sets of at most 4 results
+    that are kept from stack to stack).
+    """
+    model = StackModel(network, capacity, target, plain)
+    least: list[dict[Kept, float]] = [{_NOTHING: 0.0}]
+    # Chains of stacks share their beginnings: each is its last stack and the state before it.
+    origin: dict[tuple[int, Kept], tuple[Stack, Kept]] = {}
+    for last in range(1, len(network.fused) + 1):
+        here: dict[Kept, float] = {}
+        for stack in model.ending_with(last):
+            for before, spent in least[stack.first].items():
+                for after in model.kept_after(stack.first, last, before):
+                    cost = stack.cost(before, after, here.get(after, np.inf) - spent)
+                    if cost is not None:
+                        here[after] = spent + cost.bytes
+                        origin[last, after] = (Stack(stack.first, last, cost.bands), before)
+        least.append(here)
+    end, kept = len(network.fused), _NOTHING
+    stacks: list[Stack] = []
+    while end:
+        found, kept = origin[end, kept]
+        stacks.append(found)
+        end = found.first
+    return Choice(tuple(stacks[::-1]), least[-1][_NOTHING])
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """A number of bands, and the bytes that cross the main link with it."""
+
     bands: int
     bytes: float
 
 
-@dataclass
-class Network:
-    """A network's fused operators, how each divides, and who reads what each writes."""
+class StackModel:
+    """What stacks of a network cost, given the results that are kept in the fast memory before and after them."""
 
-    graph: Graph
-    fused: Sequence[FusedOp]
-    forms: Sequence[Divisible | None]
-    home: dict[str, int] = field(default_factory=dict)
-    readers: dict[str, list[int]] = field(default_factory=dict)
-    _edges: dict[Any, tuple[Ints, Ints]] = field(default_factory=dict)
+    def __init__(self, network: Network, capacity: int, target: Target, plain: Sequence[Cut]) -> None:
+        self.network, self.capacity, self.plain = network, capacity, plain
+        self.refills = Refills(network, target, BANDS)
+        # What cores do while pieces start, as bytes that cross meanwhile: else many small pieces would cost nothing.
+        start_up = sum(core.start_up for core in target.cores) / len(target.cores) ** 2
+        self.bytes_of_piece = start_up * target.main.read_bandwidth
+        self._keepable = self._what_may_be_kept()
 
-    def __post_init__(self) -> None:
-        for number, group in enumerate(self.fused):
-            for access in group.reads:
-                self.readers.setdefault(access.tensor, []).append(number)
-            for access in group.writes:
-                self.home[access.tensor] = number
-        self.outputs = {self.graph.tensors[name].storage for name in self.graph.outputs}
+    def _what_may_be_kept(self) -> list[tuple[str, ...]]:
+        """For every place between two operators, results made before that are needed behind it and that fit."""
+        network, count = self.network, len(self.network.fused)
+        found: list[list[str]] = [[] for _ in range(count + 1)]
+        for storage, maker in network.home.items():
+            if network.bytes_of(storage) <= self.capacity:
+                for place in range(maker + 1, max(network.readers.get(storage, [0])) + 1):
+                    found[place].append(storage)
+        return [tuple(sorted(own, key=lambda storage: (network.bytes_of(storage), storage))[:_MOST_KEPT]) for own in found]
 
-    def bytes_of(self, storage: str) -> int:
-        """Bytes of a storage."""
-        return self.graph.tensors[storage].bytes
+    def kept_after(self, first: int, last: int, before: Kept) -> Iterator[Kept]:
+        """Sets of results that may be in the fast memory behind a stack: made in it, or there before."""
+        network = self.network
+        able = [storage for storage in self._keepable[last] if network.home[storage] >= first or storage in before]
+        for count in range(len(able) + 1):
+            for kept in itertools.combinations(able, count):
+                if sum(map(network.bytes_of, kept)) <= self.capacity:
+                    yield frozenset(kept)
 
-    def rows(self, number: int) -> int | None:
-        """The dimension of an operator's result that holds its rows, if it can be cut along it."""
-        form = self.forms[number]
-        if form is None:
-            return None
-        axis = _row_axis(form.shape)
-        return axis if axis in form.axes else None
-
-    def extent(self, number: int) -> int:
-        """Rows of an operator's result; it must have some."""
-        form, axis = self.forms[number], self.rows(number)
-        assert form is not None
-        assert axis is not None
-        return form.shape[axis]
-
-    def edge(self, reader: int, storage: str) -> tuple[Ints, Ints]:
-        """Rows of a storage that rows of an operator's result need: where those of row ``r`` begin, and where those up to ``r`` end.
-
-        Operators that divide alike share what is worked out.
-        """
-        form, axis = self.forms[reader], self.rows(reader)
-        assert form is not None
-        assert axis is not None
-        tensors = self.graph.tensors
-        shape = tensors[storage].shape
-        key = (form.shape, shape, tuple((tensors[name].shape, windows) for name, windows in form.uses[storage]))
-        if key not in self._edges:
-            own, box = _row_axis(shape), list(whole(form.shape))
-            low, high = [], [0]
-            for row in range(form.shape[axis]):
-                box[axis] = (row, row + 1)
-                begin, end = form.needed(self.graph, storage, tuple(box))[own]
-                low.append(begin)
-                high.append(max(high[-1], end))
-            self._edges[key] = (np.array([*low, shape[own]], dtype=np.int64), np.array(high, dtype=np.int64))
-        return self._edges[key]
-
-
-def _row_axis(shape: Sequence[int]) -> int:
-    return 2 if len(shape) >= 4 else max(0, len(shape) - 2)
-
-
-def best_stacks(network: Network, capacity: int) -> list[Stack]:
-    """Stacks that cover a network in order, with the fewest bytes over the main link by the model. O(operators x 24 x bands)."""
-    count = len(network.fused)
-    cost: list[float] = [0.0] + [float("inf")] * count
-    choice: list[Stack | None] = [None] * (count + 1)
-    for last in range(1, count + 1):
-        for stack in _Ending(network, last).stacks(capacity):
-            if cost[stack.first] + stack.bytes < cost[last]:
-                cost[last], choice[last] = cost[stack.first] + stack.bytes, stack
-    stacks: list[Stack] = []
-    end = count
-    while end:
-        stack_here = choice[end]
-        assert stack_here is not None
-        stacks.append(stack_here)
-        end = stack_here.first
-    return stacks[::-1]
-
-
-class _Ending:
-    """Stacks that end with one operator, each one operator longer than the one before."""
-
-    def __init__(self, network: Network, last: int) -> None:
-        self._network, self._last = network, last
-        self._first = last
-        self._weights: dict[str, int] = {}
-        self._given: dict[str, int] = {}
-        self._largest = self._left = 0
-        self._lives: dict[int, _Lives] = {}
-
-    def stacks(self, capacity: int) -> Iterator[Stack]:
-        """The best number of bands of each; the longest is the last that can be held in some number of bands."""
-        network, rows = self._network, True
-        for first in range(self._last - 1, max(-1, self._last - 1 - _LONGEST), -1):
-            rows &= network.rows(first) is not None
-            if not rows and first < self._last - 1:
+    def ending_with(self, last: int) -> Iterator[StackCosts]:
+        """Stacks that end with one operator, each one operator longer than the one before; the last can be held in some number of bands."""
+        rows = True
+        lives: dict[int, _Lives] = {}
+        for first in range(last - 1, max(-1, last - 1 - LONGEST), -1):
+            rows &= self.network.rows(first) is not None
+            if not rows and first < last - 1:
                 return
-            self._grow(first)
-            stack = self._best(capacity, _BANDS if rows else (1,))
+            stack = StackCosts(self, first, last, lives if rows else {})
             yield stack
-            if stack.bytes == float("inf"):
+            if first < last - 1 and not stack.holds:
                 return
 
-    def _grow(self, first: int) -> None:
-        network, own = self._network, 0
-        self._first = first
-        for access in network.fused[first].reads:
-            if network.graph.tensors[access.tensor].kind is TensorKind.WEIGHT:
-                self._weights[access.tensor] = max(self._weights.get(access.tensor, 0), access.bytes)
-                own += access.bytes
-            else:
-                self._given[access.tensor] = network.bytes_of(access.tensor)
-        self._largest = max(self._largest, own)
-        for access in network.fused[first].writes:
-            self._given.pop(access.tensor, None)
-            if _leaves(network, access.tensor, self._last):
-                self._left += network.bytes_of(access.tensor)
 
-    def _best(self, capacity: int, choices: Sequence[int]) -> Stack:
-        """The fewest bands with hardly more than the fewest bytes."""
-        numbers = range(self._first, self._last)
-        weights, ends = sum(self._weights.values()), sum(self._given.values()) + self._left
-        streamed = min(weights, 2 * self._largest)
-        single = len(numbers) == 1
-        best = Stack(self._first, self._last, 1, float(weights + ends) if single else float("inf"))
-        fewest = 0 if single else min(self._network.extent(number) for number in numbers)
-        for bands in choices:
-            if bands > 1 and fewest < bands and not (single and self._network.extent(self._first) >= bands):
-                break
-            lives = self._lives.setdefault(bands, _Lives(self._network, self._last, bands))
-            if lives.peak > capacity:
+class StackCosts:
+    """What one stack costs in every number of bands, given what is kept before and after it."""
+
+    def __init__(self, model: StackModel, first: int, last: int, lives: dict[int, _Lives]) -> None:
+        self.first, self.last = first, last
+        self._model, self._lives = model, lives
+        network = model.network
+        self._made = [access.tensor for number in range(first, last) for access in network.fused[number].writes]
+        self._weights = sum(
+            {
+                a.tensor: a.bytes for number in range(first, last) for a in network.fused[number].reads if network.is_weight(a.tensor)
+            }.values()
+        )
+        self._banded: dict[int, _Banded | None] = {}
+        self._numbers = [1] if first == last - 1 else []
+        if network.rows(first) is not None and network.rows(last - 1) is not None:
+            extent = network.extent(last - 1)
+            self._numbers += sorted({bands for bands in (*BANDS, extent) if 1 < bands <= extent})
+
+    @property
+    def holds(self) -> bool:
+        """Whether the finest bands fit."""
+        return bool(self._numbers) and self._in(self._numbers[-1]) is not None
+
+    def cost(self, before: Kept, after: Kept, below: float) -> _Cost | None:
+        """The number of bands with the fewest bytes, if they are fewer than ``below``."""
+        written = self._written(before, after)
+        best: _Cost | None = None
+        if self._weights + written >= below:
+            return None
+        for bands in self._numbers:
+            banded = self._in(bands)
+            if banded is None:
                 continue
-            peak = lives.up_to(self._first) if bands > 1 or not single else 0
-            room = capacity - peak - weights
-            value = float(weights)
-            if room < 0:
-                room, value = capacity - peak - streamed, float(weights * bands)
+            # More bands make halos and pieces no fewer.
+            fixed = written + banded.given(before)
+            if self._weights + fixed >= below:
+                if bands > 1:
+                    break
+                continue
+            room = banded.room(before, after)
             if room < 0:
                 continue
-            value += ends if ends > room else _KEPT * ends
-            if value < best.bytes * (1 - 1e-3):
-                best = Stack(self._first, self._last, bands, value)
-            if value <= weights + _KEPT * ends:
+            weights = banded.weights(room)
+            if fixed + weights < below * (1 - 1e-9):
+                below = fixed + weights
+                best = _Cost(bands, below)
+            if weights <= self._weights and bands > 1:
                 break
         return best
 
+    def _written(self, before: Kept, after: Kept) -> float:
+        """Bytes of results that go to main memory: outputs, and what later operators need that is not kept."""
+        network = self._model.network
+        total = 0
+        for storage in self._made:
+            if storage in network.outputs or (storage not in after and network.leaves(storage, self.last)):
+                total += network.bytes_of(storage)
+        for storage in before - after:
+            if storage not in network.outputs and network.leaves(storage, self.last):
+                total += network.bytes_of(storage)
+        return float(total)
 
-def _leaves(network: Network, storage: str, last: int) -> bool:
-    """Whether later operators or the caller need what a stack up to ``last`` writes."""
-    return storage in network.outputs or any(reader >= last for reader in network.readers.get(storage, ()))
+    def _in(self, bands: int) -> _Banded | None:
+        if bands not in self._banded:
+            self._banded[bands] = self._whole() if bands == 1 else self._cut(bands)
+        return self._banded[bands]
+
+    def _whole(self) -> _Banded:
+        """One operator, cut as it would be without stacks: every tile reads all that does not divide by channels."""
+        model, number = self._model, self.first
+        network, cut, group = model.network, model.plain[number], model.network.fused[number]
+        one = np.ones(1)
+        streams, held, weights = {}, {}, []
+        for access in group.reads:
+            times = model.refills.of(network, number, 1, access.tensor)
+            if network.is_weight(access.tensor):
+                weights.append((float(access.bytes), access.bytes * times))
+                continue
+            tiles = 1 if access.tensor in group.by_channel else cut.tiles
+            streams[access.tensor] = access.bytes * times * tiles
+            held[access.tensor] = network.bytes_of(access.tensor) * one
+        made = {access.tensor: network.bytes_of(access.tensor) * one for access in group.writes}
+        inner = np.zeros(1)
+        return _Banded(network, self.last, model.capacity - inner, streams, held, made, weights, cut.tiles * model.bytes_of_piece)
+
+    def _cut(self, bands: int) -> _Banded | None:
+        lives = self._lives.setdefault(bands, _Lives(self._model, self.last, bands))
+        return lives.banded(self.first)
+
+
+@dataclass(frozen=True)
+class _Banded:
+    """A stack in so many bands: what it streams, and what it holds during each step, in bytes.
+
+    ``free`` is the room that is left beside what lies inside the stack; ``held`` what is left of each storage that the stack reads,
+    ``made`` what there is of each that it writes. ``sizes`` are of weights: what each has, and what crosses if it is streamed; those that
+    save most come first.
+    """
+
+    network: Network
+    last: int
+    free: Floats
+    streams: Mapping[str, float]
+    held: Mapping[str, Floats]
+    made: Mapping[str, Floats]
+    sizes: Sequence[tuple[float, float]]
+    pieces: float
+
+    def given(self, before: Kept) -> float:
+        """Bytes that are read from main memory, weights left out, and what pieces cost."""
+        return self.pieces + sum(size for storage, size in self.streams.items() if storage not in before)
+
+    def room(self, before: Kept, after: Kept) -> float:
+        """Bytes that are free during every band."""
+        free = self.free
+        for storage in before:
+            stays = storage in after or storage not in self.held
+            free = free - (self.network.bytes_of(storage) if stays else self.held[storage])
+        for storage in after - before:
+            free = free - self.made[storage]
+        return float(free.min())
+
+    def weights(self, room: float) -> float:
+        """Bytes that cross for weights, of which those stay that save most for each byte of room."""
+        total = 0.0
+        for size, streamed in self.sizes:
+            if size <= room and streamed > size:
+                room -= size
+                total += size
+            else:
+                total += streamed
+        return total
 
 
 class _Lives:
-    """What lies inside stacks that end with one operator, in so many bands: how much of it is alive at each step.
+    """What lies inside stacks that end with one operator, in so many bands, and what they stream.
 
-    A step is a band and an operator; an operator that is put in front adds what it writes and changes nothing else.
+    A step is a band and an operator; an operator that is put in front adds what it reads and writes and changes nothing else.
     """
 
-    def __init__(self, network: Network, last: int, bands: int) -> None:
-        self._network, self._last, self._bands = network, last, bands
+    def __init__(self, model: StackModel, last: int, bands: int) -> None:
+        self._model, self._network, self._last, self._bands = model, model.network, last, bands
         self._first = last
         self._ends: dict[int, Ints] = {}
-        self._change = np.zeros(bands * _LONGEST + 1, dtype=np.int64)
-        self.peak = 0
+        self._steps = steps_of(bands)
+        self._change = np.zeros(self._steps * LONGEST + 1, dtype=np.int64)
+        self._streams: dict[str, float] = {}
+        self._held: dict[str, Floats] = {}
+        self._made: dict[str, Floats] = {}
+        self._weights: dict[str, tuple[float, float]] = {}
+        self._pieces = 0
+        self._full = False
 
-    def up_to(self, first: int) -> int:
-        """Most bytes of what lies inside the stack from ``first`` on that are alive at once."""
-        if first < self._first:
-            while self._first > first:
-                self._first -= 1
-                self._add(self._first)
-            self.peak = int(np.cumsum(self._change).max())
-        return self.peak
+    def banded(self, first: int) -> _Banded | None:
+        """The stack from ``first`` on; None if what lies inside it does not fit."""
+        while self._first > first and not self._full:
+            self._first -= 1
+            self._add(self._first)
+        if self._full:
+            return None
+        inner = np.cumsum(self._change)[:-1].reshape(self._steps, LONGEST).max(axis=1)
+        free = self._model.capacity - inner
+        self._full = bool(free.min() < 0)
+        if self._full:
+            return None
+        weights = sorted(self._weights.values(), key=lambda weight: (-weight[1] / max(1.0, weight[0]), -weight[0]))
+        pieces = self._pieces * self._model.bytes_of_piece
+        return _Banded(self._network, self._last, free, dict(self._streams), dict(self._held), self._made, weights, pieces)
 
     def _add(self, number: int) -> None:
         network = self._network
-        self._ends[number] = _ends_of(network, number, self._last, self._bands, self._ends)
+        ends = ends_of(network, number, self._last, self._bands, self._ends)
+        self._ends[number] = ends
+        starts = np.concatenate([[0], ends[:-1]])
+        busy = np.flatnonzero(ends > starts)
+        self._pieces += len(busy)
         for access in network.fused[number].writes:
-            if not _leaves(network, access.tensor, self._last):
+            size = network.bytes_of(access.tensor)
+            self._streams.pop(access.tensor, None)
+            self._held.pop(access.tensor, None)
+            if network.leaves(access.tensor, self._last):
+                self._made[access.tensor] = size * ends / network.extent(number)
+            else:
                 self._live(number, access.tensor)
+        for access in network.fused[number].reads:
+            times = self._model.refills.of(network, number, self._bands, access.tensor)
+            size = network.bytes_of(access.tensor)
+            if network.is_weight(access.tensor):
+                own, streamed = self._weights.get(access.tensor, (0.0, 0.0))
+                self._weights[access.tensor] = (max(own, float(access.bytes)), streamed + access.bytes * times * len(busy))
+                continue
+            low, high = network.edge(number, access.tensor)
+            rows = network.rows_of(access.tensor)
+            needed = int((high[ends[busy]] - low[starts[busy]]).sum())
+            # An input comes in bands of its own, of which the next band of the reader takes its halo.
+            needed = min(needed, rows) if network.graph.tensors[access.tensor].kind is TensorKind.INPUT else needed
+            self._streams[access.tensor] = self._streams.get(access.tensor, 0.0) + access.bytes * times * needed / rows
+            left = size * (1 - np.minimum.accumulate(low[starts][::-1])[::-1] / rows)
+            self._held[access.tensor] = np.maximum(self._held.get(access.tensor, 0.0), left)
 
     def _live(self, number: int, storage: str) -> None:
         network, stops = self._network, self._ends[number]
         starts = np.concatenate([[0], stops[:-1]])
         shares = network.bytes_of(storage) * (stops - starts) // network.extent(number)
-        written = self._step(np.arange(self._bands), number)
+        written = self._step(np.arange(self._steps), number)
         read = written.copy()
         for reader in network.readers.get(storage, ()):
             low, high = network.edge(reader, storage)
@@ -243,47 +341,4 @@ class _Lives:
         np.add.at(self._change, read + 1, -shares)
 
     def _step(self, band: Ints, number: int) -> Ints:
-        return band * _LONGEST + (number - self._last + _LONGEST)
-
-
-def _ends_of(network: Network, number: int, last: int, bands: int, ends: dict[int, Ints]) -> Ints:
-    """Where the bands of an operator end: as far as the bands of its readers need, evenly where the stack ends."""
-    extent = network.extent(number)
-    wanted = np.zeros(bands, dtype=np.int64)
-    for access in network.fused[number].writes:
-        for reader in network.readers.get(access.tensor, ()):
-            if number < reader < last:
-                wanted = np.maximum(wanted, network.edge(reader, access.tensor)[1][ends[reader]])
-    if not wanted[-1]:
-        wanted = extent * np.arange(1, bands + 1) // bands
-    wanted[-1] = extent
-    return np.asarray(np.maximum.accumulate(wanted))
-
-
-def band_ends(network: Network, first: int, last: int, bands: int) -> dict[int, tuple[int, ...]]:
-    """Where the bands of every operator of a stack end. A band may be empty, where the one before has made all that is needed."""
-    ends: dict[int, Ints] = {}
-    for number in range(last - 1, first - 1, -1):
-        ends[number] = _ends_of(network, number, last, bands, ends)
-    return {number: tuple(own.tolist()) for number, own in ends.items()}
-
-
-def stacked(network: Network, stacks: Sequence[Stack], plain: Sequence[Cut]) -> Cuts:
-    """The cuts and the order of jobs that stacks stand for; an operator that is a stack of its own in one band stays as in ``plain``."""
-    cuts = list(plain)
-    order: list[tuple[int, int]] = []
-    tiles: dict[int, list[int | None]] = {}
-    for stack in stacks:
-        numbers = range(stack.first, stack.last)
-        if stack.bands == 1:
-            order += [(number, tile) for number in numbers for tile in range(cuts[number].tiles)]
-            continue
-        for number, ends in band_ends(network, stack.first, stack.last, stack.bands).items():
-            form, axis = network.forms[number], network.rows(number)
-            assert form is not None
-            filled = tuple(dict.fromkeys(end for end in ends if end))
-            cuts[number] = Grid(form.shape, tuple(filled if d == axis else (extent,) for d, extent in enumerate(form.shape)))
-            tiles[number] = [filled.index(end) if end > before else None for before, end in itertools.pairwise((0, *ends))]
-        for band in range(stack.bands):
-            order += [(number, tile) for number in numbers if (tile := tiles[number][band]) is not None]
-    return Cuts(cuts, order)
+        return band * LONGEST + (number - self._last + LONGEST)

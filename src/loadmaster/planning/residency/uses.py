@@ -12,6 +12,8 @@ def readers(jobs: Sequence[Job], tensors: Sequence[TensorInstance]) -> list[tupl
     index = {tensor.name: i for i, tensor in enumerate(tensors)}
     lists: list[list[int]] = [[] for _ in tensors]
     for number, job in enumerate(jobs):
-        for name in dict.fromkeys(operand.tensor for operand in job.reads):
-            lists[index[name]].append(number)
+        for operand in job.reads:
+            own = lists[index[operand.tensor]]
+            if not own or own[-1] != number:
+                own.append(number)
     return [tuple(users) for users in lists]

@@ -39,11 +39,10 @@ def goal_bounds(
         if released := int(goal.release[mine[-1]]):
             alone = max(alone - released, _part(workload, table, target, first, int(goal.first[mine[1]]), bound_of).picoseconds)
             rest = _part(workload, table, target, int(goal.first[mine[-1]]), last, bound_of, weights_are_there=True)
-            whole = max(
-                whole,
-                MakespanBound(released + rest.picoseconds, f"release of the last mini-batch of {info.name}", whole.main_bytes),
-                key=lambda bound: bound.picoseconds,
-            )
+            limit, least = f"release of the last mini-batch of {info.name}", released + rest.picoseconds
+            terms = (*whole.terms, (limit, least))
+            later = least > whole.picoseconds
+            whole = MakespanBound(least, limit, whole.main_bytes, terms) if later else replace(whole, terms=terms)
         latency[info.name] = alone
     return Bounds(whole, energy_bound(workload.tensors, table, target, rates) + rates.static(whole.picoseconds), latency)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints, Mask
+from loadmaster.core.packages import package
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.job_table import JobTable
 from loadmaster.cost.job_times import link_seconds, whole_picoseconds
@@ -40,38 +41,58 @@ def makespan_bound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table
     """
     needs = _needs(jobs, tensors, table, target)
     path = max(upward_rank([job.after for job in jobs], [int(least) // _FINE for least in needs.core.min(axis=1)]), default=0)
-    bounds = [(path, "critical path"), (_evaluate(needs, _main_only(needs)), f"traffic of {target.main.name}")]
-    bounds.append((_evaluate(needs, _best_multipliers(needs)), "work and traffic"))
+    bounds = [(path, "critical path"), (evaluate(needs, main_only(needs)), f"traffic of {target.main.name}")]
+    bounds.append((evaluate(needs, best_multipliers(needs)), "work and traffic"))
     crowded, crowded_bytes = _crowded(tensors, table, target)
     least = needs.fixed + int(needs.forced.min(axis=1).sum()) + crowded
     bounds.append((-(-least // _FINE), f"traffic of {target.main.name}, as the fast memory has room for only so much of a job"))
     value, limit = max(bounds, key=lambda bound: bound[0])
-    return MakespanBound(value, limit, needs.main_bytes + crowded_bytes)
+    terms = tuple((text, picoseconds) for picoseconds, text in bounds)
+    return MakespanBound(value, limit, needs.main_bytes + crowded_bytes, terms)
 
 
-def divisible_bound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, target: Target) -> MakespanBound:
-    """The same linear program where jobs may be cut, and where it says of every job what its pieces take at least, all together.
+def divisible_bound(needs: Needs, main: str) -> MakespanBound:
+    """The same linear program where jobs may be cut, for the needs of :func:`divisible_needs`.
 
     No job must follow another, none is longer than its shares, and nothing is too large for the fast memory: see
     :mod:`loadmaster.planning.cutting.network_bounds`, which makes the table. O(jobs x cores) time and memory.
     """
+    program = evaluate(needs, best_multipliers(needs))
+    terms = [
+        (f"traffic of {main}", evaluate(needs, main_only(needs))),
+        ("arithmetic over all cores", evaluate(needs, best_multipliers(needs.without_links()))),
+        ("work and traffic, however operators are cut", program),
+    ]
+    # Of equals the plainest says most.
+    limit, value = max(terms, key=lambda term: term[1])
+    return MakespanBound(value, limit, needs.main_bytes, tuple(terms))
+
+
+def divisible_needs(tensors: Sequence[TensorInstance], table: JobTable, target: Target) -> Needs:
+    """What jobs need when the table says of every job what its pieces take at least, all together."""
     t, write = table.operand_tensor, table.operand_write
     activation = np.array([tensor.kind == "activation" for tensor in tensors])
     output = np.array([tensor.is_output for tensor in tensors])
     sizes = np.array([tensor.bytes for tensor in tensors], dtype=np.int64)
     link = [_link_time(table, memory, activation[t] & ~(write & output[t])) for memory in target.memories]
-    read = np.zeros(len(tensors), dtype=np.int64)
-    np.add.at(read, t[~write], table.moved[~write].min(axis=1))
-    inbound, outbound = int(np.minimum(sizes, read)[~activation].sum()), int(sizes[activation & output].sum())
+    inbound = int(inbound_bytes(tensors, table).sum())
+    outbound = int(sizes[activation & output].sum())
     fixed = int(_fine(np.array(inbound / target.main.read_bandwidth + outbound / target.main.write_bandwidth)))
-    needs = _Needs(_fine(table.compute), link, np.zeros_like(link[0][:, :, 0]), fixed, inbound + outbound)
-    bounds = [(_evaluate(needs, _main_only(needs)), f"traffic of {target.main.name}")]
-    bounds.append((_evaluate(needs, _best_multipliers(needs)), "work and traffic, however operators are cut"))
-    return MakespanBound(*max(bounds, key=lambda bound: bound[0]), needs.main_bytes)
+    return Needs(_fine(table.compute), link, np.zeros_like(link[0][:, :, 0]), fixed, inbound + outbound)
+
+
+def inbound_bytes(tensors: Sequence[TensorInstance], table: JobTable, jobs: Mask | None = None) -> Ints:
+    """Bytes of every weight and input, shape (tensors,), that ``jobs``, or all, take in over the main link; 0 for activations."""
+    given = np.array([tensor.kind != "activation" for tensor in tensors])
+    sizes = np.array([tensor.bytes for tensor in tensors], dtype=np.int64)
+    rows = ~table.operand_write if jobs is None else ~table.operand_write & jobs[table.operand_job]
+    read = np.zeros(len(tensors), dtype=np.int64)
+    np.add.at(read, table.operand_tensor[rows], table.moved[rows].min(axis=1))
+    return np.asarray(np.where(given, np.minimum(sizes, read), 0))
 
 
 @dataclass(frozen=True)
-class _Needs:
+class Needs:
     """What the jobs need at least of each resource, in 1/64 of a picosecond.
 
     ``core[j, c]``; ``link[l][j, c, d]`` for the accesses of job ``j`` to activations that may lie anywhere, were they all
@@ -86,8 +107,19 @@ class _Needs:
     fixed: int
     main_bytes: int
 
+    def without_links(self) -> Needs:
+        """The same on a machine whose links take no time."""
+        return replace(self, link=[np.zeros_like(link) for link in self.link], forced=np.zeros_like(self.forced), fixed=0)
 
-def _needs(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, target: Target) -> _Needs:
+    def means(self, weights: Sequence[int]) -> Floats:
+        """What each job needs at least of the mean of all resources with these weights, in picoseconds; without ``fixed``."""
+        cores, share = self.core.shape[1], np.array(weights, dtype=np.float64) / max(1, sum(weights))
+        traffic = np.minimum.reduce([link * weight for link, weight in zip(self.link, share[cores:], strict=True)])
+        cost = self.core * share[:cores] + self.forced * share[cores] + traffic.sum(axis=2)
+        return np.asarray(cost.min(axis=1) / _FINE)
+
+
+def _needs(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, target: Target) -> Needs:
     t, write = table.operand_tensor, table.operand_write
     activation = np.array([tensor.kind == "activation" for tensor in tensors])
     output = np.array([tensor.is_output for tensor in tensors])
@@ -103,7 +135,7 @@ def _needs(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTab
     # A job lasts a whole number of picoseconds, so rounding up is sound here.
     core = whole_picoseconds(np.maximum(table.compute, _moving_time(table, target) * (1 - 1e-12))) * _FINE
     inside = int(table.moved[accesses & ~free].min(axis=1).sum())
-    return _Needs(core, link, forced, fixed, inbound + outbound + inside)
+    return Needs(core, link, forced, fixed, inbound + outbound + inside)
 
 
 def _moving_time(table: JobTable, target: Target) -> Floats:
@@ -134,7 +166,7 @@ def _crowded(tensors: Sequence[TensorInstance], table: JobTable, target: Target)
     """Time of the main link, and bytes, that jobs need because not all of their activations fit into the fast memory at once.
 
     Each activation is whole in the fast memory while a job uses it there, so that the cheapest that leave enough room for the others
-    cross the main link. Accesses differ from job to job, so that all of them count. Those of :class:`_Needs` that are fixed or forced
+    cross the main link. Accesses differ from job to job, so that all of them count. Those of :class:`Needs` that are fixed or forced
     are not among them.
     """
     fast = target.fast
@@ -200,12 +232,12 @@ def _compulsory_inbound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], 
     return sum(min(tensor.bytes, read.get(tensor.name, 0)) for tensor in outside)
 
 
-def _main_only(needs: _Needs) -> list[int]:
+def main_only(needs: Needs) -> list[int]:
     """All weight on the main link."""
     return [0] * needs.core.shape[1] + [1] + [0] * (len(needs.link) - 1)
 
 
-def _evaluate(needs: _Needs, weights: list[int]) -> int:
+def evaluate(needs: Needs, weights: list[int]) -> int:
     """The bound for integer multipliers: a makespan T gives every resource T, so sum(w) T >= sum over jobs of the least weighted use."""
     cores = needs.core.shape[1]
     cost = needs.core.astype(object) * np.array(weights[:cores], dtype=object)
@@ -217,12 +249,12 @@ def _evaluate(needs: _Needs, weights: list[int]) -> int:
     return -(-total // max(1, sum(weights) * _FINE))
 
 
-def _best_multipliers(needs: _Needs) -> list[int]:
+def best_multipliers(needs: Needs) -> list[int]:
     """Maximise the bound over multipliers by cutting planes (Kelley, 1960): each assignment of jobs to resources is a cut.
 
     Cores with equal columns share a multiplier, so that the program has a handful of variables however many jobs there are.
     """
-    import highspy
+    highspy = package("highspy", "the bound of a plan")
 
     cores = needs.core.shape[1]
     kinds = [int(np.flatnonzero((needs.core == needs.core[:, [c]]).all(axis=0))[0]) for c in range(cores)]
@@ -257,7 +289,7 @@ def _best_multipliers(needs: _Needs) -> list[int]:
     return [*per_core, *(int(w) for w in integers[len(columns) :])]
 
 
-def _least_use(needs: _Needs, columns: list[int], weights: Floats) -> Floats:
+def _least_use(needs: Needs, columns: list[int], weights: Floats) -> Floats:
     """Use of every resource when each job takes its cheapest core and each access its cheapest link."""
     core = needs.core[:, columns].astype(np.float64)
     links = [link[:, columns].astype(np.float64) for link in needs.link]

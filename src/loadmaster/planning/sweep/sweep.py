@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, as_completed
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from loadmaster.core.errors import CapacityError, TargetError
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.planning.sweep.design_space import Axes, DesignPoint, Sweep, machine
+from loadmaster.planning.sweep.heirs import Heirs
 from loadmaster.planning.sweep.store import SweepStore, networks_key, point_key
 from loadmaster.planning.sweep.workers import local_processes
 from loadmaster.targets.hardware import Target
@@ -30,7 +31,9 @@ def sweep(
     """Plan the same networks on machines with other scratchpads and bandwidths.
 
     Every point is one plan, with the same ``options``, so that its answer is the one that :func:`loadmaster.plan` gives for that machine,
-    whoever works it out. Points that the store has are not planned again. Ctrl-C ends the sweep with the points that are finished.
+    whoever works it out. Where the makespan counts and a machine with less memory and bandwidth has a shorter one, the point is planned
+    once more with that machine as ``smaller``: so more of either is not slower. Points that the store has are not planned again. Ctrl-C
+    ends the sweep with the points that are finished.
 
     Parameters
     ----------
@@ -66,10 +69,12 @@ def sweep(
         report(f"{len(found)} of {len(keys)} points planned", len(found) / len(keys))
 
     report(f"{reused} of {len(keys)} points are there already", reused / len(keys))
-    todo = {key: each for key, each in zip(keys, machines, strict=True) if key not in found}
-    if todo:
-        with local_processes() if executor is None else nullcontext(executor) as workers:
-            _plan_all(workers, graphs, todo, options, keep)
+    todo = {key: (each, options) for key, each in zip(keys, machines, strict=True) if key not in found}
+    machine_of, heirs = dict(zip(keys, machines, strict=True)), Heirs()
+    with nullcontext(executor) if executor is not None else _processes_if(bool(todo)) as workers:
+        while todo and workers is not None and _plan_all(workers, graphs, todo, keep):
+            slower = heirs.of(found) if options.get("objective", "throughput") == "throughput" else {}
+            todo = {key: (machine_of[key], options | {"smaller": machine_of[source]}) for key, source in slower.items()}
     points = tuple(found[key] for key in keys if key in found)
     scratchpads, bandwidths = {size_of(each): None for each in machines}, {bandwidth_of(each): None for each in machines}
     return Sweep(tuple(graph.name for graph in graphs), target.name, tuple(scratchpads), tuple(bandwidths), points, reused)
@@ -94,18 +99,26 @@ def bandwidth_of(target: Target) -> float:
     return min(target.main.read_bandwidth, target.main.write_bandwidth)
 
 
+def _processes_if(needed: bool) -> AbstractContextManager[Executor | None]:
+    return local_processes() if needed else nullcontext()
+
+
 def _plan_all(
-    workers: Executor, graphs: Sequence[Graph], todo: dict[str, Target], options: dict[str, Any], keep: Callable[[str, DesignPoint], None]
-) -> None:
-    """Hand each finished point to ``keep`` at once; after Ctrl-C no further one is begun."""
+    workers: Executor,
+    graphs: Sequence[Graph],
+    todo: dict[str, tuple[Target, dict[str, Any]]],
+    keep: Callable[[str, DesignPoint], None],
+) -> bool:
+    """Hand each finished point to ``keep`` at once; after Ctrl-C no further one is begun. Whether all are finished."""
     futures: dict[Future[DesignPoint], str] = {}
     try:
-        for key, each in todo.items():
+        for key, (each, options) in todo.items():
             futures[workers.submit(plan_point, tuple(graphs), each, options)] = key
         for future in as_completed(futures):
             keep(futures[future], future.result())
+        return True
     except KeyboardInterrupt:
-        return
+        return False
     finally:
         for future in futures:
             future.cancel()

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from loadmaster.core.errors import PlanError
+from loadmaster.core.packages import package
 
 _SCHEME = "dask://"
 _CONNECT_TIMEOUT = "10s"
@@ -85,23 +86,22 @@ def dask_cluster(address: str) -> Iterator[Executor]:
 
     Raises
     ------
+    MissingPackageError
+        If Dask is not installed.
     PlanError
-        If the address does not read so, Dask is not installed, or nobody answers.
+        If the address does not read so, or nobody answers.
     """
     host, _, port = address.removeprefix(_SCHEME).rpartition(":")
     if not address.startswith(_SCHEME) or not host or not port.isdecimal():
         raise PlanError(f"--cluster {address!r}: write dask://host:port, the address of a Dask scheduler")
+    distributed = package("distributed", "--cluster")
+    lost = (distributed.KilledWorker, package("distributed.comm", "--cluster").CommClosedError, CancelledError)
     try:
-        from distributed import Client, KilledWorker
-        from distributed.comm import CommClosedError
-    except ImportError:
-        raise PlanError("--cluster needs Dask: pip install 'loadmaster[cluster]'") from None
-    try:
-        client = Client(f"tcp://{host}:{port}", timeout=_CONNECT_TIMEOUT, set_as_default=False)
+        client = distributed.Client(f"tcp://{host}:{port}", timeout=_CONNECT_TIMEOUT, set_as_default=False)
     except (OSError, TimeoutError) as error:
         raise PlanError(f"--cluster {address!r}: no Dask scheduler answers there: {error}") from None
     with client:
         try:
             yield client.get_executor(pure=False)
-        except (KilledWorker, CommClosedError, CancelledError) as error:
+        except lost as error:
             raise PlanError(f"--cluster {address!r}: the cluster gave up: {error}: {_GO_ON}") from None

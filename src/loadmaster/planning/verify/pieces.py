@@ -27,7 +27,9 @@ def ranges(facts: Facts) -> Iterator[str]:
         yield from _sound(f"operator {quoted(name)}", operator)
     for job in facts.plan.jobs:
         shapes = {operators[job.network, name].shape for name in job.operators if (job.network, name) in operators}
-        if job.ranges and (len(shapes) != 1 or job.tiles < 2):
+        if job.ranges and not all((job.network, name) in operators for name in job.operators):
+            yield f"job {quoted(job.name)} makes a part of the result of operators that its network does not have"
+        elif job.ranges and (len(shapes) != 1 or job.tiles < 2):
             yield f"job {quoted(job.name)} makes a part of a result, but its operators do not have one shape, or it is said to be whole"
         elif job.ranges:
             yield from _inside(f"job {quoted(job.name)}", job.ranges, next(iter(shapes)))
@@ -65,7 +67,7 @@ def parts(facts: Facts) -> Iterator[str]:
         yield from _once(what, [tensor.ranges for tensor in tensors], tensors[0].shape)
         total, elements = sum(tensor.bytes for tensor in tensors), math.prod(tensors[0].shape)
         for tensor in tensors:
-            if abs(tensor.bytes * elements - total * _volume(tensor.ranges)) >= elements:
+            if abs(tensor.bytes * elements - total * volume(tensor.ranges)) >= elements:
                 yield f"tensor {quoted(tensor.name)} has {tensor.bytes} bytes, its share of {quoted(key[1])} is another"
 
 
@@ -93,16 +95,16 @@ def reads(facts: Facts) -> Iterator[str]:
 
 def _own(job: PlannedJob, operator: OperatorInfo, needs: OperandNeeds) -> Iterator[str]:
     """What a piece needs of its own results is what it makes."""
-    needed = _needed(needs, job.ranges)
+    needed = needed_part(needs, job.ranges)
     inside = needs.shape == operator.shape and all(a >= c and b <= d for (a, b), (c, d) in zip(needed, job.ranges, strict=True))
-    if not inside and _volume(needed):
+    if not inside and volume(needed):
         yield f"job {quoted(job.name)} needs more of {quoted(needs.tensor)} than the part of it that it makes"
 
 
 def _covered(job: PlannedJob, needs: OperandNeeds, tensors: Sequence[PlannedTensor], read: dict[str, int]) -> Iterator[str]:
     """A piece's reads of one storage against what it needs of it."""
-    needed = _needed(needs, job.ranges)
-    if not _volume(needed):
+    needed = needed_part(needs, job.ranges)
+    if not volume(needed):
         return
     if not all(tensor.ranges for tensor in tensors) or not tensors:
         missing = [tensor.name for tensor in tensors if tensor.name not in read] if tensors else [needs.tensor]
@@ -112,16 +114,16 @@ def _covered(job: PlannedJob, needs: OperandNeeds, tensors: Sequence[PlannedTens
     if math.prod(shape) != math.prod(needs.shape) or any(tensor.shape != shape for tensor in tensors):
         yield f"job {quoted(job.name)} reads {quoted(needs.tensor)} as another number of elements than it has"
         return
-    box = needed if shape == needs.shape else _renamed(needed, needs.shape, shape)
+    box = needed if shape == needs.shape else renamed(needed, needs.shape, shape)
     found = 0
     for tensor in tensors:
         if tensor.name in read:
-            shared = _shared(box, tensor.ranges)
+            shared = common_elements(box, tensor.ranges)
             found += shared
-            if read[tensor.name] < tensor.bytes * shared // _volume(tensor.ranges):
+            if read[tensor.name] < tensor.bytes * shared // volume(tensor.ranges):
                 yield f"job {quoted(job.name)} reads {read[tensor.name]} bytes of {quoted(tensor.name)}, less than it needs"
-    if found != _volume(box):
-        yield f"job {quoted(job.name)} reads {found} of the {_volume(box)} elements of {quoted(needs.tensor)} that it needs"
+    if found != volume(box):
+        yield f"job {quoted(job.name)} reads {found} of the {volume(box)} elements of {quoted(needs.tensor)} that it needs"
 
 
 def _operators(facts: Facts) -> dict[tuple[str, str], OperatorInfo]:
@@ -158,7 +160,7 @@ def _sound_window(window: OperandWindow, rank: int) -> bool:
     return all(0 <= n < _LARGEST for n in numbers) and window.divide > 0 and (window.axis is None or 0 <= window.axis < rank)
 
 
-def _needed(needs: OperandNeeds, box: Box) -> list[tuple[int, int]]:
+def needed_part(needs: OperandNeeds, box: Box) -> list[tuple[int, int]]:
     """Ranges of an operand that a part of the result needs."""
     if not needs.windows:
         return [(0, extent) for extent in needs.shape]
@@ -176,11 +178,12 @@ def _range(window: OperandWindow, box: Box, extent: int) -> tuple[int, int]:
     return begin, max(begin, min(end, extent))
 
 
-def _volume(box: Box) -> int:
+def volume(box: Box) -> int:
+    """Elements of a part."""
     return math.prod(last - first for first, last in box)
 
 
-def _shared(one: Box, other: Box) -> int:
+def common_elements(one: Box, other: Box) -> int:
     """Elements that two parts have in common."""
     return math.prod(max(0, min(a[1], b[1]) - max(a[0], b[0])) for a, b in zip(one, other, strict=True))
 
@@ -193,10 +196,10 @@ def _once(what: str, boxes: Sequence[Box], shape: Sequence[int]) -> Iterator[str
         for other in ordered[i + 1 :]:
             if other[axis][0] >= one[axis][1]:
                 break
-            if _shared(one, other):
+            if common_elements(one, other):
                 yield f"{what} overlap: {_text(one)} and {_text(other)}"
                 return
-    total = sum(_volume(box) for box in boxes)
+    total = sum(volume(box) for box in boxes)
     if total != math.prod(shape):
         yield f"{what} are {total} elements together, not {math.prod(shape)}"
 
@@ -205,7 +208,7 @@ def _text(box: Box) -> str:
     return "[" + ", ".join(f"{first}:{last}" for first, last in box) + "]"
 
 
-def _renamed(box: Box, old: Sequence[int], new: Sequence[int]) -> list[tuple[int, int]]:
+def renamed(box: Box, old: Sequence[int], new: Sequence[int]) -> list[tuple[int, int]]:
     """The smallest part of an array of shape ``new`` that holds a part of shape ``old``, element after element the same array.
 
     Dimensions fall into runs of as many elements on both sides, as short as can be; in each run a part lies between two positions.

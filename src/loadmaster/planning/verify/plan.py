@@ -98,16 +98,18 @@ def verify(plan: PlanRecord) -> tuple[Violation, ...]:
     """
     facts = Facts(plan)
     for stage in RULES:
-        if found := tuple(violation for rule, check in stage.items() for violation in _violations(rule, check(facts))):
+        if found := tuple(violation for rule, check in stage.items() for violation in tell(rule, check(facts))):
             return found
     return ()
 
 
-def _violations(rule: str, messages: Iterator[str]) -> Iterator[Violation]:
-    yield from (Violation(rule, _line(message)) for message in islice(messages, SHOWN))
+def tell(rule: str, messages: Iterator[str]) -> tuple[Violation, ...]:
+    """What breaks a rule: the first messages, and how many more there are."""
+    shown = [Violation(rule, _line(message)) for message in islice(messages, SHOWN)]
     more = sum(1 for _ in islice(messages, _COUNTED))
     if more:
-        yield Violation(rule, f"and {more} more" if more < _COUNTED else f"and at least {more} more")
+        shown.append(Violation(rule, f"and {more} more" if more < _COUNTED else f"and at least {more} more"))
+    return tuple(shown)
 
 
 def _line(message: str) -> str:

@@ -118,11 +118,13 @@ def _by_channel(graph: Graph, group: FusedOp) -> frozenset[str]:
 
 def _merge(graph: Graph, accesses: Iterable[Access]) -> list[Access]:
     """Merge accesses to one per storage, as large as the largest, because fused operators fetch a storage once."""
-    largest: dict[str, int] = {}
+    largest: dict[str, Access] = {}
     for access in accesses:
         storage = graph.tensors[access.tensor].storage
-        largest[storage] = max(access.bytes, largest.get(storage, 0))
-    return [Access(storage, size) for storage, size in largest.items()]
+        before = largest.get(storage, Access(storage, 0))
+        operand = graph.tensors[access.part_of].storage if access.part_of else ""
+        largest[storage] = Access(storage, max(access.bytes, before.bytes), part_of=before.part_of or operand)
+    return list(largest.values())
 
 
 def _on_storage(graph: Graph, nest: LoopNest, inside: set[str], group: FusedOp) -> LoopNest:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from loadmaster.workloads.graph import Graph, LoopNest
+from loadmaster.workloads.graph import Access, Graph, LoopNest, Op
 from loadmaster.workloads.lowering.fuse import FusedOp
-from loadmaster.workloads.window import Box, Window, hull, identity, operand_box, reshaped, volume, whole
+from loadmaster.workloads.window import Box, Window, hull, operand_box, reshaped, volume, whole
 
 CHANNELS = "channels"
 
@@ -82,36 +82,55 @@ class Divisible:
 def divisible(graph: Graph, group: FusedOp) -> Divisible | None:
     """How a group can be cut; None if it cannot.
 
-    All operators of a group must make results of one shape, element by element from one another, so that a piece of the last needs just
-    that piece of the others.
+    All operators of a group must make results of one shape, and along what is cut element by element from one another, so that a piece of
+    the last needs just that piece of the others. Of several results only the first may be needed.
     """
     main = group.main
-    if not main.axes or len(main.writes) != 1 or len(main.nests) > 1 or any(nest.repeats != 1 for nest in main.nests):
+    if not main.axes or not _only_first(group) or any(nest.repeats != 1 or not nest.loops for nest in main.nests):
         return None
     shape = graph.tensors[main.writes[0].tensor].shape
-    plain = identity(len(shape))
+    axes = {axis for axis in main.axes if shape[axis] > 1 and all(nest.loops[axis] for nest in main.nests)}
     made: set[str] = set()
     uses: dict[str, list[tuple[str, tuple[Window, ...]]]] = {}
     for op in group.ops:
         for read in op.reads:
             storage = graph.tensors[read.tensor].storage
             if storage in made:
-                if read.windows != plain:
-                    return None
+                axes &= _element_by_element(graph, read, shape)
             elif read.bytes:
                 uses.setdefault(storage, []).append((read.tensor, read.windows))
-        for write in op.writes:
+        for write in op.writes[:1] if op is main else op.writes:
             tensor = graph.tensors[write.tensor]
             if tensor.shape != shape or tensor.alias_of is not None or tensor.storage in uses:
                 return None
             made.add(write.tensor)
     if any(math.prod(graph.tensors[name].shape) != math.prod(graph.tensors[s].shape) for s, names in uses.items() for name, _ in names):
         return None
-    nest = main.nests[0] if main.nests else None
-    axes = tuple(axis for axis in main.axes if shape[axis] > 1 and (nest is None or (nest.loops and nest.loops[axis])))
-    grouped = nest is not None and nest.groups > 1 and CHANNELS in nest.loops and "groups" not in nest.loops
-    step = tuple(nest.k if grouped and nest is not None and nest.loops[axis] == CHANNELS else 1 for axis in range(len(shape)))
-    return Divisible(shape, axes, step, uses) if axes else None
+    return Divisible(shape, tuple(sorted(axes)), _steps(main, len(shape)), uses) if axes else None
+
+
+def _only_first(group: FusedOp) -> bool:
+    """Whether of all that the first operator writes only its first result is needed."""
+    needed = {access.tensor for access in group.writes} | {read.tensor for op in group.ops for read in op.reads}
+    return bool(group.main.writes) and not any(write.tensor in needed for write in group.main.writes[1:])
+
+
+def _element_by_element(graph: Graph, read: Access, shape: tuple[int, ...]) -> set[int]:
+    """Dimensions of a result of which every element needs the one at the same place of an operand."""
+    if graph.tensors[read.tensor].shape != shape or len(read.windows) != len(shape):
+        return set()
+    return {axis for axis, window in enumerate(read.windows) if window == Window(axis)} - {
+        window.axis for axis, window in enumerate(read.windows) if window.axis != axis
+    }
+
+
+def _steps(main: Op, rank: int) -> tuple[int, ...]:
+    """Of how many elements pieces are multiples: whole groups of a grouped product, whole heads."""
+    steps = list(main.steps) or [1] * rank
+    for nest in main.nests:
+        if nest.groups > 1 and CHANNELS in nest.loops and "groups" not in nest.loops:
+            steps[nest.loops.index(CHANNELS)] = nest.k
+    return tuple(steps)
 
 
 def piece_of(nest: LoopNest, shape: Sequence[int], box: Box) -> LoopNest:
@@ -123,5 +142,6 @@ def piece_of(nest: LoopNest, shape: Sequence[int], box: Box) -> LoopNest:
         loop = nest.loops[axis]
         if loop == CHANNELS:
             loop = "groups" if nest.groups > 1 and "groups" not in nest.loops else "k"
-        bounds[loop] = bounds[loop] * (last - first) // shape[axis]
+        # The rounds of all pieces add up, also where a loop has fewer than the dimension: a transposed convolution's, over what it reads.
+        bounds[loop] = bounds[loop] * last // shape[axis] - bounds[loop] * first // shape[axis]
     return replace(nest, batch=bounds["batch"], groups=bounds["groups"], y=bounds["y"], x=bounds["x"], k=bounds["k"])

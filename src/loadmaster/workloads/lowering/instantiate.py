@@ -26,7 +26,7 @@ from loadmaster.workloads.job import (
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
 from loadmaster.workloads.lowering.grid import Grid, divisible, piece_of
 from loadmaster.workloads.lowering.single_assignment import without_updates
-from loadmaster.workloads.lowering.split import WHOLE, Split, choose_split
+from loadmaster.workloads.lowering.split import WHOLE, Split, choose_split, sizes_for
 from loadmaster.workloads.window import Box, Window, shared, volume, whole
 
 
@@ -85,6 +85,7 @@ class _Builder:
 
     def __init__(self, target: Target, chosen: Sequence[Cuts | None]) -> None:
         self._capacity = target.fast.capacity if target.fast else None
+        self._sizes = sizes_for(target)
         self._chosen = chosen
         self.networks: list[NetworkInfo] = []
         self.jobs: list[Job] = []
@@ -97,7 +98,7 @@ class _Builder:
             raise PlanError(f"{graph.source}: nothing to plan: every operator is a view or a constant")
         chosen = self._chosen[len(self.networks)] if self._chosen else None
         if chosen is None:
-            chosen = Cuts([choose_split(f, self._capacity) if self._capacity else WHOLE for f in fused])
+            chosen = Cuts([choose_split(f, self._capacity, self._sizes) if self._capacity else WHOLE for f in fused])
         pieces = _Pieces(graph, fused, chosen)
         for mini_batch in range(mini_batches):
             _MiniBatch(self, pieces, name, mini_batch, mini_batches).add()
@@ -232,6 +233,8 @@ class _Pieces:
         assert isinstance(cut, Grid)
         tensor = self.graph.tensors[storage]
         boxes = list(dict.fromkeys(form.needed(self.graph, storage, box) for box in cut.boxes))
+        if tensor.kind is TensorKind.INPUT:
+            boxes = _where_first_needed(boxes, tensor.shape)
         volumes = [volume(box) for box in boxes]
         total = math.prod(tensor.shape)
         # Boxes that overlap, or leave something out, add up to another volume, unless they are cut along one dimension: see below.
@@ -259,7 +262,7 @@ class _Pieces:
         result: list[_Read] = []
         for access in group.reads:
             shares = self._boxed(number, access, tile) if isinstance(cut, Grid) else self._channelled(group, cut, access, tile)
-            for role, nest in _roles(group.nests, access):
+            for role, nest in operand_roles(group.nests, access):
                 result += [_Read(access.tensor, part, size, role, nest) for part, size in shares if size]
         return result
 
@@ -286,7 +289,7 @@ class _Pieces:
         if divides and source is not None and source.channels == cut.channels:
             # Cut along the same channels: only the parts that hold the tile's own.
             each = access.bytes // cut.channels
-            return [(i, each * cut.overlap(tile, source, i)) for i in range(len(parts))]
+            return [(i, each * cut.overlap(tile, source, i)) for i in cut.parts_met(tile, source)]
         touched = cut.amount_of_tile(access.bytes, tile) if divides and len(parts) == 1 else access.bytes
         total = max(1, sum(part.bytes for part in parts))
         return [(i, -(-touched * part.bytes // total)) for i, part in enumerate(parts)]
@@ -303,6 +306,19 @@ class _Pieces:
 
 def _label(tile: int, tiles: int) -> str:
     return "" if tiles == 1 else f"[{tile}/{tiles}]"
+
+
+def _where_first_needed(boxes: Sequence[Box], shape: Sequence[int]) -> list[Box]:
+    """Boxes that differ along one dimension, as bands that each begin where the one before ends; other boxes as they are.
+
+    Of rows that two pieces need, the first to come gets the band, and the next reads from both: so they are fetched once.
+    """
+    axes = [axis for axis in range(len(shape)) if len({box[axis] for box in boxes}) > 1]
+    if len(axes) != 1:
+        return list(boxes)
+    ends = sorted({box[axes[0]][1] for box in boxes if box[axes[0]][1] > box[axes[0]][0]})
+    ends[-1:] = [shape[axes[0]]]
+    return [(*boxes[0][: axes[0]], part, *boxes[0][axes[0] + 1 :]) for part in itertools.pairwise((0, *ends))]
 
 
 def _disjoint(boxes: Sequence[Box]) -> bool:
@@ -385,8 +401,9 @@ class _MiniBatch:
         )
 
 
-def _roles(nests: Sequence[LoopNest], access: Access) -> list[tuple[Role, int]]:
+def operand_roles(nests: Sequence[LoopNest], access: Access) -> list[tuple[Role, int]]:
     """Return an operand's roles in the loop nests; a tensor that is both factors of a product is fetched as each."""
-    roles = [(Role.INPUT, i) for i, nest in enumerate(nests) if nest.input == access.tensor]
-    roles += [(Role.WEIGHT, i) for i, nest in enumerate(nests) if nest.weight == access.tensor]
+    names = (access.tensor, access.part_of) if access.part_of else (access.tensor,)
+    roles = [(Role.INPUT, i) for i, nest in enumerate(nests) if nest.input in names]
+    roles += [(Role.WEIGHT, i) for i, nest in enumerate(nests) if nest.weight in names]
     return roles or [(Role.ONCE, -1)]

@@ -1,10 +1,11 @@
-"""Turns in-place updates into new tensors, for engines that need every tensor to be written once."""
+"""Turns in-place updates into new tensors, for engines that need every tensor to be written once, and leaves out what need not run."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
+from loadmaster.workloads.lowering.without_copies import without_copies
 
 _FREE = frozenset({OpClass.VIEW, OpClass.SHAPE})
 
@@ -13,15 +14,16 @@ def without_updates(graph: Graph) -> Graph:
     """Make every update of a storage write a new one, named ``NAME@1``, ``NAME@2``, ...
 
     The new storage of a weight or an input is a result of the network. A partial update reads all of the old one, since the rest must be
-    copied. Graphs without updates are returned as they are. O(operators + operands).
+    copied. Copies that nobody needs are left out (:mod:`loadmaster.workloads.lowering.without_copies`). Graphs without either are
+    returned as they are. O(operators + operands).
     """
     versions = _Versions(graph)
     ops = tuple(versions.renamed(op) for op in graph.ops)
     if not versions.count:
-        return graph
+        return without_copies(graph)
     kept = [name for name in versions.count if graph.tensors[name].kind is not TensorKind.ACTIVATION]
     outputs = dict.fromkeys(versions.current(name) for name in (*graph.outputs, *kept))
-    return replace(graph, ops=ops, tensors=versions.tensors, outputs=tuple(outputs))
+    return without_copies(replace(graph, ops=ops, tensors=versions.tensors, outputs=tuple(outputs)))
 
 
 class _Versions:

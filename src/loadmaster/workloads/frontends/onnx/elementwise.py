@@ -23,16 +23,30 @@ rule(
     *("Dropout", "Elu", "Equal", "Erf", "Exp", "Floor", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity"),
     *("IsInf", "IsNaN", "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Mean", "Min", "Mish", "Mod", "Mul", "Neg", "Not", "Or", "PRelu"),
     *("Pow", "QuantizeLinear", "Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign"),
-    *("Sqrt", "Sub", "Sum", "SwiGLU", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Xor", "RotaryEmbedding"),
+    *("Sqrt", "Sub", "Sum", "SwiGLU", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Xor"),
 )(elementwise)
 rule("Clip", planning=(1, 2))(elementwise)
 rule("CastLike", planning=(1,))(lambda node: replace(elementwise(node), touched={1: 0}))
 rule(
-    *("FastGelu", "BiasGelu", "QuickGelu", "BiasAdd", "BiasSplitGelu", "BiasDropout", "BitmaskDropout", "BitmaskBiasDropout", "ComplexMul"),
-    *("ComplexMulConj", "ScaledSiLU", "GatedAdd", "MRotaryEmbedding", "MurmurHash3"),
+    *("FastGelu", "BiasGelu", "QuickGelu", "BiasAdd", "BiasSplitGelu", "BiasDropout", "BitmaskDropout", "BitmaskBiasDropout", "ScaledSiLU"),
+    *("GatedAdd", "MurmurHash3"),
     domain=MICROSOFT,
 )(elementwise)
-rule("GemmaRotaryEmbedding", domain=MICROSOFT)(lambda node: elementwise(node, data=1))
+
+
+@rule("RotaryEmbedding")
+@rule("ComplexMul", "ComplexMulConj", "MRotaryEmbedding", domain=MICROSOFT)
+def _by_pairs(node: Node) -> Work:
+    """As elementwise, but an element needs its partner too: it cannot run on each as it is made."""
+    return replace(elementwise(node), op_class=OpClass.REDUCTION)
+
+
+@rule("GemmaRotaryEmbedding", domain=MICROSOFT)
+def _gemma_rotation(node: Node) -> Work:
+    """Count as `RotaryEmbedding`, whose data are the second operand here."""
+    return replace(elementwise(node, data=1), op_class=OpClass.REDUCTION)
+
+
 rule("HannWindow", "HammingWindow", planning=(0,))(lambda node: _window(node, 1))
 rule("BlackmanWindow", planning=(0,))(lambda node: _window(node, 2))
 
@@ -67,7 +81,8 @@ def _random(node: Node) -> Work:
     return Work(OpClass.ELEMENTWISE, elements=node.result.count, touched={0: 0})
 
 
-rule("Bernoulli", "Multinomial")(elementwise)
+rule("Bernoulli")(elementwise)
+rule("Multinomial")(lambda node: replace(elementwise(node), op_class=OpClass.REDUCTION))
 
 
 @rule(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import onnx
 
@@ -12,13 +13,14 @@ from loadmaster.workloads.frontends.onnx.inputs import bind_inputs
 from loadmaster.workloads.frontends.onnx.order import captured, dependencies, execution_order, initialiser_names
 from loadmaster.workloads.frontends.onnx.rules import rule_of
 from loadmaster.workloads.frontends.onnx.shapes import Shapes
-from loadmaster.workloads.frontends.onnx.types import ELEMENT_BITS, Value, dtype_name
+from loadmaster.workloads.frontends.onnx.types import ELEMENT_BITS, Node, Value, Work, dtype_name
 from loadmaster.workloads.frontends.onnx.walk import Step, Walk
 from loadmaster.workloads.frontends.onnx.windows import WHOLE, Division, division, with_loops
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
 from loadmaster.workloads.window import Window
 
 _UNCUT = (OpClass.VIEW, OpClass.SHAPE, OpClass.CONTROL_FLOW, OpClass.UNKNOWN)
+_SELECTIONS = ("Slice", "Gather")
 _PRECISION_NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "double": "fp64", "int8": "int8", "uint8": "int8"}
 
 
@@ -111,15 +113,21 @@ def _operator(step: Step, reads: tuple[Access, ...], used: set[str]) -> Op:
     writes = tuple(Access(value.name, 0 if work.op_class is OpClass.VIEW else value.bytes) for value in written)
     found = _division(step)
     nests = tuple(with_loops(nest, found.loops) for nest in work.nests)
-    return Op(step.node.name, step.node.kind, work.op_class, reads, writes, nests, work.elements, _bits(step), axes=found.axes)
+    steps = tuple(found.steps.get(axis, 1) for axis in range(len(step.node.result.shape))) if found.steps else ()
+    kind = step.kind or step.node.kind
+    whole = Op(step.node.name, kind, work.op_class, reads, writes, nests, work.elements, _bits(step))
+    return replace(whole, axes=found.axes, steps=steps, copies=found.copies)
 
 
 def _division(step: Step) -> Division:
-    """How an operator divides; what touches some part of an operand is cut only if it is a slice, nor what has several loop nests."""
-    work = step.work
-    if work.op_class in _UNCUT or (work.touched is not None and step.node.kind != "Slice") or len(work.nests) > 1:
+    return division_of(step.node, step.work) if step.division is None else step.division
+
+
+def division_of(node: Node, work: Work) -> Division:
+    """How an operator divides; what touches some part of an operand is cut only if it is known which part."""
+    if work.op_class in _UNCUT or (work.touched is not None and node.kind not in _SELECTIONS):
         return WHOLE
-    return division(step.node, work.op_class)
+    return division(node, work.op_class)
 
 
 def _bits(step: Step) -> int:

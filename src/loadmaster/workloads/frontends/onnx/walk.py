@@ -35,6 +35,7 @@ from loadmaster.workloads.frontends.onnx.types import (
     stored_as,
 )
 from loadmaster.workloads.frontends.onnx.views import is_view
+from loadmaster.workloads.frontends.onnx.windows import Division
 from loadmaster.workloads.graph import OpClass, TensorKind
 
 LARGEST_COMPUTED = 2**40
@@ -46,11 +47,17 @@ _SHAPE_ONLY = ("Shape", "Size", "EyeLike")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One visited node with its work and outputs; ``outer`` are the values that its bodies capture."""
+    """One visited node with its work and outputs; ``outer`` are the values that its bodies capture.
+
+    Frontends that take other operators for ONNX ones of the same meaning give ``kind``, what the file calls it, and ``division``, which
+    follows the dimensions as the file orders them.
+    """
 
     node: Node
     work: Work
     outer: tuple[Value, ...] = ()
+    kind: str = ""
+    division: Division | None = None
 
 
 @dataclass

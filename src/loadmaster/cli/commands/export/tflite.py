@@ -1,0 +1,82 @@
+"""``loadmaster export tflite``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from loadmaster.cli.options import Json
+from loadmaster.cli.printing import print_json, print_tables
+
+if TYPE_CHECKING:
+    from loadmaster.integrations.tflite.export import ExportedModel
+
+
+def tflite_command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL.tflite")],
+    out: Annotated[Path, typer.Option(metavar="PLANNED.tflite", help="Where the model with its plan goes.")],
+    alignment: Annotated[str, typer.Option(metavar="BYTES", help="Every address is a multiple of it; at least 16.")] = "16",
+    in_place: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KERNELS",
+            help="Let kernels write over an operand: `reference`, TFLM's own, or operators that yours can, such as `ADD,RELU`.",
+        ),
+    ] = None,
+    scratch: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|probe|none",
+            help="Where the kernels' scratch buffers are known from: the log of a target's build with TF_LITE_SHOW_MEMORY_USE, TFLM's "
+            "interpreter (usual where it is installed: extra `tflite`), or nowhere: then the arena may grow.",
+        ),
+    ] = None,
+    c_struct: Annotated[
+        Path | None, typer.Option(metavar="PLAN.cc", help="Write the plan for the NonPersistentMemoryPlannerShim as well.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Plan the tensor arena of TensorFlow Lite for Microcontrollers.
+
+    The model is written with addresses for its tensors (`OfflineMemoryAllocation`) and is otherwise what it was. TFLM takes them as they
+    are; nothing else changes on the target but the size of the arena.
+
+    Example: `loadmaster export tflite model.tflite --out planned.tflite`, or with `--in-place reference --scratch probe`
+    """
+    from loadmaster.core.units import parse_bytes
+    from loadmaster.integrations.tflite.export import export_model, write_model
+
+    exported = export_model(model, alignment=parse_bytes(alignment), in_place=in_place, scratch=scratch)
+    written = write_model(exported, out, c_struct)
+    if as_json:
+        print_json(_as_json(exported) | {"written": [str(path) for path in written]})
+        return
+    from loadmaster.report.arena import arena_summary
+
+    print_tables(arena_summary(_as_json(exported)))
+    for path in written:
+        typer.echo(f"wrote {path}")
+
+
+def _as_json(exported: ExportedModel) -> dict[str, Any]:
+    plan = exported.plan
+    return {
+        "model": exported.name,
+        "status": plan.status,
+        "head_before": plan.head_before,
+        "head": plan.head,
+        "lower_bound": plan.lower_bound,
+        "tensors": len(plan.offsets),
+        "in_place": plan.in_place,
+        "scratch": exported.scratch.source,
+        "scratch_buffers": [{"name": buffer.name, "bytes": buffer.bytes} for buffer in exported.scratch.buffers],
+        "growth_at_most": plan.growth,
+        "measured_before": exported.before and asdict(exported.before),
+        "measured": exported.after and asdict(exported.after),
+    }
+
+
+COMMAND = tflite_command

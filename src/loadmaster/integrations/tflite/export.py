@@ -1,0 +1,141 @@
+"""From a ``.tflite`` file to one with a plan of TFLM's arena in it, which is written only if it has been checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from loadmaster.allocation.problem import Problem
+from loadmaster.allocation.verify import verify_buffers
+from loadmaster.core.errors import AllocationError, LoadmasterError
+from loadmaster.core.files import replace_file
+from loadmaster.integrations.tflite.arena import ArenaPlan, arena_problem, plan_arena, plan_entries
+from loadmaster.integrations.tflite.c_struct import buffer_plan
+from loadmaster.integrations.tflite.in_place import in_place_pairs, kernels_in_place
+from loadmaster.integrations.tflite.interpreter import Measured, is_installed, measure
+from loadmaster.integrations.tflite.lifetimes import UNIT, Lifetimes, lifetimes
+from loadmaster.integrations.tflite.memory_log import read_memory_log
+from loadmaster.integrations.tflite.planned_file import plan_in, with_plan
+from loadmaster.integrations.tflite.probe import probe
+from loadmaster.integrations.tflite.scratch import UNKNOWN, Scratch
+from loadmaster.workloads.frontends.tflite.model import TfliteModel, parse_model, read_file
+
+PROBE, NONE = "probe", "none"
+
+
+@dataclass(frozen=True)
+class ExportedModel:
+    """What was planned for a model: the file with the plan, the plan, what it is made for, and what was measured of both files."""
+
+    name: str
+    data: bytes
+    plan: ArenaPlan
+    found: Lifetimes
+    scratch: Scratch
+    before: Measured | None
+    after: Measured | None
+
+
+def export_model(
+    source: str | Path, *, alignment: int = UNIT, in_place: str | None = None, scratch: str | None = None, measured: bool = True
+) -> ExportedModel:
+    """Plan the arena of a ``.tflite`` file.
+
+    Parameters
+    ----------
+    source
+        The file.
+    alignment
+        Bytes; a power of two of at least 16 of which every address is a multiple.
+    in_place
+        Operators whose kernels may write over an operand: a library of kernels, or names with commas between them.
+    scratch
+        Where the scratch buffers of kernels are known from: ``probe``, with TFLM's interpreter, which is usual where it is installed; the
+        log of a target's build; or ``none``.
+    measured
+        Whether both files are loaded into TFLM's interpreter, where it is installed.
+
+    Raises
+    ------
+    LoadmasterError
+        If the file cannot be read, planned or measured; the message begins with its name.
+    """
+    try:
+        model = parse_model(read_file(source))
+        found = lifetimes(model)
+        known = _scratch(model, found, scratch)
+        pairs = tuple(in_place_pairs(model, found, kernels_in_place(in_place))) if in_place else ()
+        plan = plan_arena(found, known, alignment, pairs)
+        data = with_plan(model, plan_entries(found, plan.offsets))
+        check_file(data, model, known, plan, alignment, pairs)
+        files = (model.root.file.data, data) if measured and known.source == "probed" else ()
+        measurements = [measure(file, plan.head_before, least=True) for file in files]
+    except LoadmasterError as error:
+        raise type(error)(" ".join(f"{source}: {error}".split())) from None
+    before, after = measurements or (None, None)
+    if after is not None and after.head != plan.head:
+        raise AllocationError(f"{source}: TFLM's interpreter takes {after.head} bytes, not {plan.head} as planned: please report it")
+    return ExportedModel(Path(source).stem, data, plan, found, known, before, after)
+
+
+def write_model(model: ExportedModel, path: Path, c_struct: Path | None = None) -> list[Path]:
+    """Write the file with the plan and, if asked for, its C source."""
+    written = [replace_file(path, model.data, "the model with its plan")]
+    if c_struct is not None:
+        source = buffer_plan(model.name, model.found, model.scratch, model.plan)
+        written.append(replace_file(c_struct, source, "the plan in C"))
+    return written
+
+
+def tflite_problem(source: str | Path) -> Problem:
+    """The packing problem of a file's arena, without scratch buffers. Raises `ModelError`, with the file's name, if it cannot be read."""
+    try:
+        return arena_problem(lifetimes(parse_model(read_file(source))), UNKNOWN)
+    except LoadmasterError as error:
+        raise type(error)(" ".join(f"{source}: {error}".split())) from None
+
+
+def check_file(
+    data: bytes, before: TfliteModel, scratch: Scratch, plan: ArenaPlan, alignment: int, pairs: Sequence[tuple[int, int]]
+) -> None:
+    """Read a planned file again: it must hold what it held, and a plan in which nothing overlaps.
+
+    Raises
+    ------
+    AllocationError
+        If it does not, in which case it must not be written.
+    """
+    after = parse_model(data)
+    if _contents(after) != _contents(before):
+        raise AllocationError("the file with the plan does not hold what it held before: please report it")
+    found = lifetimes(after)
+    entries = plan_in(data)
+    offsets = [-1 if entries is None else entries[tensor.number] for tensor in found.tensors]
+    problem = arena_problem(found, scratch, alignment, pairs)
+    violations = verify_buffers(problem, np.array([*offsets, *plan.scratch_offsets], dtype=np.int64), plan.head)
+    if violations:
+        raise AllocationError(f"the plan does not hold ({violations[0].message}): please report it")
+
+
+def _contents(model: TfliteModel) -> list[object]:
+    """What a file holds, without where it holds it: tensors with their bytes, operators with their options."""
+    data = memoryview(model.root.file.data)
+    return [
+        (
+            subgraph.name,
+            subgraph.inputs,
+            subgraph.outputs,
+            [(t.name, t.shape, t.dtype, t.is_variable, data[t.content[0] : sum(t.content)]) for t in subgraph.tensors],
+            [(op.kind, op.inputs, op.outputs, op.intermediates, op.bodies) for op in subgraph.operators],
+        )
+        for subgraph in model.subgraphs
+    ]
+
+
+def _scratch(model: TfliteModel, found: Lifetimes, source: str | None) -> Scratch:
+    if source == NONE or (source is None and not is_installed()):
+        return UNKNOWN
+    return probe(model, found) if source in (None, PROBE) else read_memory_log(Path(source or ""), found)

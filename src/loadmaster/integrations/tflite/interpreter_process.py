@@ -1,0 +1,78 @@
+"""Loads models into TFLM's interpreter, in a process of its own: a model that it cannot bear ends that process, not the program.
+
+Run as ``python -m``, with a request in JSON on standard input: ``old``, a file, and ``jobs``: each the path of a file whose bytes stand
+before those of ``old``, and the arena's bytes. For every job one line of JSON follows on standard output: ``head`` and ``tail`` in bytes,
+with ``least``, the smallest arena in which it can be allocated, if the job asks for it; or an ``error``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+_UNIT = 16
+_LARGER = 8
+"""An arena that turns out too small is made so many times larger, twice."""
+_REPORT = re.compile(r"Arena allocation (head|tail) (\d+) bytes")
+
+
+def main() -> None:
+    """Answer one request."""
+    request = json.load(sys.stdin)
+    old = Path(request["old"]).read_bytes() if request["old"] else b""
+    for job in request["jobs"]:
+        data = Path(job["front"]).read_bytes() + old
+        print(json.dumps(_measured(data, job["arena"], job["least"])), flush=True)
+
+
+def _measured(data: bytes, arena: int, least: bool) -> dict[str, Any]:
+    for size in (arena, arena * _LARGER, arena * _LARGER**2):
+        found, log = _allocated(data, size)
+        if found:
+            return found | ({"least": _least(data, found["head"] + found["tail"], size)} if least else {})
+    lines = [" ".join(line.split()) for line in log.splitlines() if line.strip()]
+    return {"error": "; ".join(lines[:3]) or "no reason given"}
+
+
+def _allocated(data: bytes, arena: int) -> tuple[dict[str, int], str]:
+    """Head and tail, if a model can be allocated in an arena; and what the interpreter prints."""
+    from tflite_micro.python.tflite_micro import runtime
+
+    with tempfile.TemporaryFile() as file:
+        kept = os.dup(2)
+        os.dup2(file.fileno(), 2)
+        try:
+            runtime.Interpreter.from_bytes(data, arena_size=arena).print_allocations()
+        except (RuntimeError, ValueError):
+            found = False
+        else:
+            found = True
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+        file.seek(0)
+        log = file.read().decode("utf-8", "replace")
+    return {name: int(size) for name, size in _REPORT.findall(log)} if found else {}, log
+
+
+def _least(data: bytes, low: int, high: int) -> int:
+    """The smallest arena in units, which is at least ``low`` and less than ``high``; allocation itself may need more than what remains."""
+    few, many = -(-low // _UNIT), -(-high // _UNIT)
+    if _allocated(data, few * _UNIT)[0]:
+        return few * _UNIT
+    while many - few > 1:
+        middle = (few + many) // 2
+        if _allocated(data, middle * _UNIT)[0]:
+            many = middle
+        else:
+            few = middle
+    return many * _UNIT
+
+
+if __name__ == "__main__":
+    main()

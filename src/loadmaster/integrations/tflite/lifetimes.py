@@ -1,0 +1,173 @@
+"""When each tensor of a model is in TFLM's arena, in the scopes that TFLM counts (``AllocationInfoBuilder`` of its micro_allocator).
+
+Scope 0 is before the first operator and holds the inputs; every operator is one more. A subgraph that an operator runs is one more and is
+walked in its place. A tensor is there from the scope that makes it to the last that uses it, both included.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from loadmaster.core.errors import ModelError
+from loadmaster.workloads.frontends.tflite.model import TensorEntry, TfliteModel
+
+UNIT = 16
+"""Bytes; TFLM rounds every buffer up to a multiple, and begins the arena at one."""
+LARGEST_OFFSET = 2**31
+"""Offsets and sizes of a plan are below this many bytes."""
+NEVER = -1
+"""The scope of a tensor that nothing uses: TFLM keeps room for it, beside others that nothing uses."""
+MOST_VISITS = 250_000
+"""Operators that are visited, those of a subgraph once for each operator that runs it."""
+_DEEPEST = 100
+"""Subgraphs within one another."""
+_ELEMENT_BYTES = {
+    **dict.fromkeys(("bool", "int8", "uint8", "int4", "float8e4m3fn", "float8e5m2"), 1),
+    **dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 2),
+    **dict.fromkeys(("float32", "int32", "uint32", "resource"), 4),
+    **dict.fromkeys(("int64", "uint64", "double", "complex64"), 8),
+    "complex128": 16,
+}
+"""As TFLM counts them: four bits take a byte."""
+_HANDLE = "VAR_HANDLE"
+"""Its kernel keeps its result, the handle of a variable, beside the plan."""
+
+Span = tuple[int, int]
+"""First and last scope, both included."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaTensor:
+    """A tensor that needs room in the arena.
+
+    ``number`` counts the tensors of all subgraphs in their order. ``bytes`` are rounded up to :data:`UNIT`. Of several ``spans`` TFLM
+    knows the last only: the others are from subgraphs that are run more than once, or results that are written again.
+    """
+
+    number: int
+    name: str
+    bytes: int
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One run of an operator: from its own scope to that in which the last subgraph that it runs ends."""
+
+    subgraph: int
+    operator: int
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetimes:
+    """Tensors that need room, in the order of the file; every run of an operator, in the order of time; tensors of all kinds."""
+
+    tensors: tuple[ArenaTensor, ...]
+    visits: tuple[Visit, ...]
+    tensor_count: int
+
+
+@dataclass
+class _Life:
+    """What is known so far of one tensor's life; ``marked`` says that its span is only TFLM's mark of an output at the start."""
+
+    spans: list[list[int]] = field(default_factory=list)
+    marked: bool = False
+
+
+def lifetimes(model: TfliteModel) -> Lifetimes:
+    """Walk a model as TFLM does. Time and memory are linear in operands, and in how often subgraphs are run.
+
+    Raises
+    ------
+    ModelError
+        If subgraphs run each other in a circle, or a tensor is of a type or size that TFLM has not.
+    """
+    walk = _Walk(model)
+    walk.enter(0)
+    found: list[ArenaTensor] = []
+    number = 0
+    for index, subgraph in enumerate(model.subgraphs):
+        handles = {output for operator in subgraph.operators if operator.kind == _HANDLE for output in operator.outputs}
+        for position, tensor in enumerate(subgraph.tensors):
+            spans = tuple((first, last) for first, last in walk.lives[index][position].spans) or ((NEVER, NEVER),)
+            if needs_room(tensor) and position not in handles:
+                name = tensor.name or f"tensor {position}"
+                found.append(ArenaTensor(number, name if index == 0 else f"{name} of subgraph {index}", arena_bytes(tensor), spans))
+            number += 1
+    return Lifetimes(tuple(found), tuple(walk.visits), number)
+
+
+def needs_room(tensor: TensorEntry) -> bool:
+    """Whether a tensor is planned: neither constant nor a variable, which is kept beside the plan, nor empty."""
+    return not tensor.constant and not tensor.is_variable and tensor.count > 0
+
+
+def arena_bytes(tensor: TensorEntry) -> int:
+    """Bytes of a tensor in the arena, rounded up."""
+    width = _ELEMENT_BYTES.get(tensor.dtype)
+    if width is None:
+        raise ModelError(f"tensor {tensor.name!r} has elements of type {tensor.dtype}, which TFLM cannot hold: convert it with another")
+    size = -(-width * math.prod(tensor.shape) // UNIT) * UNIT
+    if size >= LARGEST_OFFSET:
+        raise ModelError(f"tensor {tensor.name!r} takes {size} bytes, and TFLM counts below 2^31: convert the model with smaller sizes")
+    return size
+
+
+class _Walk:
+    def __init__(self, model: TfliteModel) -> None:
+        self.lives = [[_Life() for _ in subgraph.tensors] for subgraph in model.subgraphs]
+        self.visits: list[Visit] = []
+        self._model = model
+        self._scope = 0
+        self._open: list[int] = []
+
+    def enter(self, number: int) -> None:
+        """Visit a subgraph at the current scope."""
+        if number in self._open:
+            raise ModelError(f"subgraph {number} runs itself, by way of others or at once: convert the model again")
+        if len(self._open) == _DEEPEST:
+            raise ModelError(f"more than {_DEEPEST} subgraphs run one within the other: convert the model with flatter control flow")
+        self._open.append(number)
+        subgraph, lives = self._model.subgraphs[number], self.lives[number]
+        for tensor in subgraph.inputs:
+            self._create(lives[tensor])
+        for tensor in subgraph.outputs:
+            self._mark(lives[tensor])
+        for index, operator in enumerate(subgraph.operators):
+            self._scope += 1
+            first = self._scope
+            if len(self.visits) == MOST_VISITS:
+                raise ModelError(f"more than {MOST_VISITS} operators run, those of subgraphs each time: convert the model without so many")
+            for tensor in operator.outputs:
+                self._create(lives[tensor])
+            for body in operator.bodies:
+                self._scope += 1
+                self.enter(body)
+            for tensor in (*operator.inputs, *operator.outputs):
+                if tensor >= 0:
+                    self._use(lives[tensor])
+            self.visits.append(Visit(number, index, (first, self._scope)))
+        for tensor in subgraph.outputs:
+            self._use(lives[tensor])
+        self._open.pop()
+
+    def _create(self, life: _Life) -> None:
+        """Begin a span, in place of one that is a mark only."""
+        if life.marked:
+            life.spans.pop()
+        life.spans.append([self._scope, self._scope])
+        life.marked = False
+
+    def _mark(self, life: _Life) -> None:
+        """Mark an output, which matters if no operator writes it; what is an input as well is there already."""
+        if not life.spans or life.spans[-1][0] != self._scope:
+            life.spans.append([self._scope, self._scope])
+            life.marked = True
+
+    def _use(self, life: _Life) -> None:
+        if not life.spans:
+            life.spans.append([NEVER, NEVER])
+        life.spans[-1][1] = self._scope

@@ -1,0 +1,153 @@
+"""How many bytes of scratch each operator asks for, measured with TFLM's interpreter.
+
+A copy of the model with one operator alone, all of whose tensors lie at address 0, has a head of the largest tensor and the operator's
+scratch buffers above it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from loadmaster.core.errors import ModelError
+from loadmaster.integrations.tflite.flatbuffer_writer import (
+    Content,
+    Existing,
+    Field,
+    NewTable,
+    Number,
+    Numbers,
+    Tables,
+    Text,
+    write_before,
+)
+from loadmaster.integrations.tflite.interpreter import Measured, measure_each
+from loadmaster.integrations.tflite.lifetimes import Lifetimes, Span, arena_bytes, needs_room
+from loadmaster.integrations.tflite.planned_file import ONLINE, PLAN, plan_bytes
+from loadmaster.integrations.tflite.scratch import Scratch, ScratchBuffer
+from loadmaster.workloads.frontends.tflite.flatbuffer import Table
+from loadmaster.workloads.frontends.tflite.model import OperatorEntry, SubgraphEntry, TensorEntry, TfliteModel
+from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER
+
+_REFERENCES = (4, 5, 12)
+"""Fields of an operator that are kept by pointing to them: options, custom options, further options."""
+_NUMBERS = ((0, "I"), (3, "B"), (6, "b"), (11, "B"))
+"""Fields of an operator that are kept, with their types."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A copy of a model with one operator: tables that stand before the model's file, and the head that it has without scratch."""
+
+    name: str
+    front: bytes
+    head: int
+    spans: tuple[Span, ...]
+
+
+def probe(model: TfliteModel, found: Lifetimes) -> Scratch:
+    """Measure the scratch of every operator that is run, in as many loads of the interpreter.
+
+    Raises
+    ------
+    ModelError
+        If the interpreter does not know an operator.
+    """
+    tried = trials(model, found)
+    answers = measure_each(model.root.file.data, [trial.front for trial in tried], max((trial.head for trial in tried), default=0))
+    return scratch_of(tried, answers)
+
+
+def trials(model: TfliteModel, found: Lifetimes) -> list[Trial]:
+    """A copy for each operator that is run; those that run subgraphs ask for no scratch."""
+    spans: dict[tuple[int, int], list[Span]] = {}
+    for visit in found.visits:
+        spans.setdefault((visit.subgraph, visit.operator), []).append(visit.span)
+    made = []
+    for (number, index), runs in spans.items():
+        subgraph = model.subgraphs[number]
+        operator = subgraph.operators[index]
+        if not operator.bodies:
+            name = f"operator {index} of subgraph {number} ({operator.kind})"
+            made.append(Trial(name, _front(model, subgraph, operator), _largest(subgraph, operator), tuple(runs)))
+    return made
+
+
+def scratch_of(tried: Sequence[Trial], answers: Sequence[Measured | str]) -> Scratch:
+    """What trials say, by the answers to them: whatever the head has beyond the largest tensor."""
+    buffers = []
+    for trial, answer in zip(tried, answers, strict=True):
+        if not isinstance(answer, Measured):
+            raise ModelError(
+                f"{trial.name}: TFLM's interpreter cannot load it, so that its scratch is not known ({answer}): "
+                "give the log of a target's build with --scratch FILE, or plan without with --scratch none"
+            )
+        if answer.head > trial.head:
+            buffers.append(ScratchBuffer(f"scratch of {trial.name}", answer.head - trial.head, trial.spans))
+    return Scratch(tuple(buffers), "probed")
+
+
+def _operands(operator: OperatorEntry) -> list[int]:
+    """Tensors of an operator, each once."""
+    named = (*operator.inputs, *operator.outputs, *operator.intermediates)
+    return list(dict.fromkeys(tensor for tensor in named if tensor >= 0))
+
+
+def _largest(subgraph: SubgraphEntry, operator: OperatorEntry) -> int:
+    planned = (subgraph.tensors[index] for index in _operands(operator))
+    return max((arena_bytes(tensor) for tensor in planned if needs_room(tensor)), default=0)
+
+
+def _front(model: TfliteModel, subgraph: SubgraphEntry, operator: OperatorEntry) -> bytes:
+    """Tables of a model with one operator, to stand before the file that they point into."""
+    root = model.root
+    used = _operands(operator)
+    place = {tensor: position for position, tensor in enumerate(used)} | {-1: -1}
+    tensors = [subgraph.tensors[index] for index in used]
+    given = dict.fromkeys(place[index] for index in operator.inputs if index >= 0 and needs_room(subgraph.tensors[index]))
+    main = NewTable(
+        {
+            0: Tables([Existing(tensor.position) for tensor in tensors]),
+            1: Numbers("i", tuple(given)),
+            2: Numbers("i", tuple(place[index] for index in operator.outputs)),
+            3: Tables([_operator(root, operator, place)]),
+        }
+    )
+    buffers, number = _buffers(root, tensors)
+    offsets = [0 if needs_room(tensor) else ONLINE for tensor in tensors]
+    note = NewTable({0: Text(PLAN), 1: Number("I", number)})
+    codes = root.at(1)
+    fields: dict[int, Field] = {
+        0: Number("I", root.number(0, "I")),
+        2: Tables([main]),
+        4: Tables([*buffers, NewTable({0: Content(plan_bytes(offsets))})]),
+        6: Tables([note]),
+    }
+    if codes is not None:
+        fields[1] = Existing(root.file.follow(codes))
+    return write_before(b"", NewTable(fields), IDENTIFIER)
+
+
+def _buffers(root: Table, tensors: list[TensorEntry]) -> tuple[list[Existing], int]:
+    """Buffers under their numbers, those that no tensor uses replaced by an empty one, so that loading is quick; and how many."""
+    tables = [table.position for table in root.tables(4)]
+    used = {Table(root.file, tensor.position).number(2, "I") for tensor in tensors}
+    kept = [Existing(position if number in used else tables[0]) for number, position in enumerate(tables)]
+    return kept, len(kept)
+
+
+def _operator(root: Table, operator: OperatorEntry, place: dict[int, int]) -> NewTable:
+    """The operator with its tensors renumbered."""
+    table = Table(root.file, operator.position)
+    fields: dict[int, Field] = {field: Number(code, table.number(field, code)) for field, code in _NUMBERS if table.at(field) is not None}
+    for field, operands in ((1, operator.inputs), (2, operator.outputs), (8, operator.intermediates)):
+        fields[field] = Numbers("i", tuple(place[index] for index in operands))
+    for field in _REFERENCES:
+        if (at := table.at(field)) is not None:
+            fields[field] = Existing(table.file.follow(at))
+    if (at := table.at(7)) is not None:
+        start = table.file.follow(at)
+        count = table.file.vector(start, 1)[1]
+        fields[7] = Numbers("b", struct.unpack_from(f"<{count}b", table.file.data, start + 4))
+    return NewTable(fields)

@@ -1,0 +1,107 @@
+"""What a plan may be checked against: networks as frontends read them, looked up by the names that the plan uses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from loadmaster.core.names import unique_names
+from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
+from loadmaster.workloads.job import OperandNeeds, OperandWindow
+from loadmaster.workloads.lowering.single_assignment import without_updates
+from loadmaster.workloads.window import Window
+
+_FREE = (OpClass.VIEW, OpClass.SHAPE)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network, in which every tensor is written once, with its operators that cost something by name."""
+
+    name: str
+    graph: Graph
+
+    @cached_property
+    def operators(self) -> dict[str, Op]:
+        """Operators in their order."""
+        return {op.name: op for op in self.graph.ops if op.op_class not in _FREE}
+
+    @cached_property
+    def place(self) -> dict[str, int]:
+        """Place of every operator in the order."""
+        return {name: number for number, name in enumerate(self.operators)}
+
+    @cached_property
+    def channels(self) -> dict[str, int]:
+        """Output channels of the loop nest that makes a storage."""
+        return {self.storage(write.tensor): op.nests[0].k for op in self.operators.values() if op.nests for write in op.writes}
+
+    def tensor(self, name: str) -> Tensor:
+        """A tensor, which may be a view."""
+        return self.graph.tensors[name]
+
+    def storage(self, name: str) -> str:
+        """Name of the tensor that owns the bytes; none for what never leaves a core."""
+        return self.graph.tensors[name].storage if name in self.graph.tensors else ""
+
+    def elements(self, name: str) -> int:
+        """Elements of a tensor."""
+        return math.prod(self.graph.tensors[name].shape)
+
+    def storages(self, accesses: Sequence[Access]) -> dict[str, int]:
+        """Storages of accesses, none of them empty, and the most bytes that one of these touches."""
+        found: dict[str, int] = {}
+        for access in accesses:
+            storage = self.storage(access.tensor)
+            if access.bytes:
+                found[storage] = max(access.bytes, found.get(storage, 0))
+        return found
+
+    def needs(self, op: Op) -> tuple[OperandNeeds, ...]:
+        """What parts of an operator's result need of its operands, as plans say it."""
+        accesses = [access for access in op.reads if access.bytes]
+        return tuple(
+            OperandNeeds(self.storage(a.tensor), self.tensor(a.tensor).shape, tuple(_plain(window) for window in a.windows))
+            for a in accesses
+        )
+
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        """Inputs that some operator reads."""
+        read = {storage for op in self.operators.values() for storage in self.storages(op.reads)}
+        return tuple(name for name, tensor in self.graph.tensors.items() if name in read and tensor.kind is TensorKind.INPUT)
+
+    @cached_property
+    def outputs(self) -> tuple[str, ...]:
+        """Outputs that some operator reads or writes; the others are known before anything runs."""
+        touched = {storage for op in self.operators.values() for storage in self.storages((*op.reads, *op.writes))}
+        return tuple(storage for storage in dict.fromkeys(map(self.storage, self.graph.outputs)) if storage in touched)
+
+    @cached_property
+    def unused(self) -> tuple[str, ...]:
+        """What is written though nobody reads or returns it."""
+        read = {storage for op in self.operators.values() for storage in self.storages(op.reads)}
+        written = dict.fromkeys(storage for op in self.operators.values() for storage in self.storages(op.writes))
+        delivered = {self.storage(name) for name in self.graph.outputs}
+        return tuple(storage for storage in written if storage not in read and storage not in delivered)
+
+    @cached_property
+    def unknown(self) -> tuple[str, ...]:
+        """Kinds of operators that are not understood, with how many there are of each."""
+        counts = sorted(self.graph.unknown_ops.items())
+        return tuple(kind[:60] if count == 1 else f"{kind[:60]} x{count}" for kind, count in counts)
+
+
+def models_of(graphs: Sequence[Graph]) -> tuple[Model, ...]:
+    """The networks under the names that a plan of them gives them. Linear in operators."""
+    names = unique_names(graph.name for graph in graphs)
+    return tuple(Model(name, without_updates(graph)) for name, graph in zip(names, graphs, strict=True))
+
+
+def _plain(window: Window) -> OperandWindow:
+    if window.axis < 0:
+        return OperandWindow(None)
+    ahead, behind = max(0, window.low), max(0, -window.low)
+    return OperandWindow(window.axis, window.numerator, window.denominator, ahead, behind, window.high - window.low, window.unit)

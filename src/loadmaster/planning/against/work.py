@@ -1,0 +1,329 @@
+"""Jobs of a plan, built again from the model: their loop nests, scalar operations, and the least bytes of every operand.
+
+Which operators run as one job, and which part of their result each piece makes, is the plan's choice: whether it is a sound one is
+checked here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate, pairwise
+
+from loadmaster.planning.against.model import Model
+from loadmaster.planning.plan_records import PlannedJob, PlannedTensor, PlanRecord
+from loadmaster.planning.verify.facts import quoted
+from loadmaster.planning.verify.pieces import common_elements, needed_part, renamed, volume
+from loadmaster.workloads.graph import LoopNest, Op, OpClass
+from loadmaster.workloads.job import Job, Operand, OperandNeeds, Ranges, Role, TensorInstance, Workload
+
+_CHANNELS, _GROUPS = "channels", "groups"
+Span = tuple[int, int]
+"""First channel of something, and the first of the next."""
+_HOSTS = (OpClass.PRODUCT, OpClass.ELEMENTWISE, OpClass.REDUCTION, OpClass.MOVEMENT)
+"""Operators into which others may be fused: each result is there as soon as its place has been computed."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Operators that run as one job, whole or in pieces: ``needs`` of what comes from outside, by storage."""
+
+    model: Model
+    names: tuple[str, ...]
+
+    @cached_property
+    def ops(self) -> list[Op]:
+        """The operators; the others are fused into the first."""
+        return [self.model.operators[name] for name in self.names]
+
+    @property
+    def main(self) -> Op:
+        """The operator that the job is of."""
+        return self.ops[0]
+
+    @cached_property
+    def made(self) -> dict[str, int]:
+        """Storages that the operators write, with their elements."""
+        return {self.model.storage(w.tensor): self.model.elements(w.tensor) for op in self.ops for w in op.writes}
+
+    @cached_property
+    def reads(self) -> dict[str, int]:
+        """Storages from outside, and the bytes that whole operators touch of each."""
+        all_of = self.model.storages([access for op in self.ops for access in op.reads])
+        return {storage: size for storage, size in all_of.items() if storage not in self.made}
+
+    @cached_property
+    def needs(self) -> dict[str, list[OperandNeeds]]:
+        """What parts of the result need of each storage from outside."""
+        found: dict[str, list[OperandNeeds]] = defaultdict(list)
+        for op in self.ops:
+            for operand in self.model.needs(op):
+                if operand.tensor not in self.made:
+                    found[operand.tensor].append(operand)
+        return found
+
+    def operands_with(self, storage: str) -> set[str]:
+        """Operands of loop nests that a storage is a part of."""
+        return {
+            self.model.storage(read.part_of)
+            for op in self.ops
+            for read in op.reads
+            if read.part_of and self.model.storage(read.tensor) == storage
+        }
+
+    @cached_property
+    def elements(self) -> int:
+        """Scalar operations outside loop nests."""
+        return sum(op.elements for op in self.ops)
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the first operator's first result."""
+        return self.model.tensor(self.main.writes[0].tensor).shape
+
+    @cached_property
+    def divided(self) -> frozenset[str]:
+        """Storages of which every output channel of the only loop nest needs its own part, where windows are not known."""
+        nest = self.main.nests[0]
+        result = self.model.tensor(nest.output).shape if nest.output else ()
+        axis = 1 - len(result) if "Conv" in self.main.kind else -1
+        apart, together = {self.model.storage(nest.weight)}, {self.model.storage(nest.input)}
+        for op in self.ops:
+            for read in op.reads:
+                shape = self.model.tensor(read.tensor).shape
+                along = len(shape) >= -axis and shape[axis] == nest.k and self.model.tensor(op.writes[0].tensor).shape == result
+                own = along or (op is self.main and shape == (nest.k,)) or read.tensor == nest.weight
+                (apart if own else together).add(self.model.storage(read.tensor))
+        return frozenset(apart - together)
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """A plan's jobs as the model makes them, in an order in which one core could run them; ``planned`` are the plan's own in that order."""
+
+    workload: Workload
+    planned: tuple[PlannedJob, ...]
+
+
+class Work:
+    """A plan's jobs beside the model. All of it is linear in operands and in pieces x parts that each could read."""
+
+    def __init__(self, plan: PlanRecord, models: Sequence[Model]) -> None:
+        self.plan = plan
+        self._models = {model.name: model for model in models}
+        self._rank = {model.name: number for number, model in enumerate(models)}
+        self._groups: dict[tuple[str, tuple[str, ...]], Group] = {}
+        self._known_spans: dict[tuple[tuple[str, str, int], int], dict[str, Span | None]] = {}
+        self._tensors = {tensor.name: tensor for tensor in plan.tensors}
+        self._stored: dict[tuple[str, str, int], list[PlannedTensor]] = defaultdict(list)
+        for tensor in plan.tensors:
+            self._stored[tensor.network, tensor.storage, 0 if tensor.kind == "weight" else tensor.mini_batch].append(tensor)
+
+    def group(self, job: PlannedJob) -> Group:
+        """The operators of a job."""
+        key = job.network, job.operators
+        if key not in self._groups:
+            self._groups[key] = Group(self._models[job.network], job.operators)
+        return self._groups[key]
+
+    def fusions(self) -> Iterator[str]:
+        """Operators that run as one job are one, and elementwise ones that follow it place by place."""
+        for (network, names), job in {(job.network, job.operators): job for job in self.plan.jobs}.items():
+            group = self.group(job)
+            if len(names) > 1 and group.main.op_class not in _HOSTS:
+                yield f"network {quoted(network)}: nothing can be fused into {quoted(names[0])}"
+            made: set[str] = set()
+            for op in group.ops:
+                if op is not group.main and not self._follows(group, op, made):
+                    yield f"network {quoted(network)}: {quoted(op.name)} cannot run as one job with {quoted(names[0])}"
+                made |= {group.model.storage(access.tensor) for access in op.writes}
+
+    def _follows(self, group: Group, op: Op, made: set[str]) -> bool:
+        inside = [access.tensor for access in op.reads if group.model.storage(access.tensor) in made]
+        if op.op_class is not OpClass.ELEMENTWISE or not inside or not op.writes:
+            return False
+        return all(group.model.elements(name) == group.model.elements(op.writes[0].tensor) for name in inside)
+
+    def cuts(self) -> Iterator[str]:
+        """Operators are cut along dimensions that can be cut, and whole groups of a grouped operator stay together."""
+        for job in self.plan.jobs:
+            if job.tiles == 1:
+                continue
+            group, label = self.group(job), f"job {quoted(job.name)}"
+            nests = group.main.nests
+            if len(nests) > 1 or any(nest.repeats != 1 for nest in nests):
+                yield f"{label} is a piece of {quoted(job.operators[0])}, which cannot be cut"
+            elif not job.ranges:
+                if not nests or nests[0].groups != 1 or self._channels(job, group) is None:
+                    yield f"{label} is no number of whole output channels of {quoted(job.operators[0])}"
+            else:
+                for axis, (first, last) in enumerate(job.ranges):
+                    if last - first < group.shape[axis] and not _whole_steps(group, axis, first, last):
+                        yield f"{label} is cut along dimension {axis} of {quoted(job.operators[0])}, where that cannot be cut so"
+
+    def amounts(self) -> Iterator[str]:
+        """Jobs do the model's multiply-accumulates and scalar operations at its width, and pieces their share of them."""
+        shares: dict[tuple[str, int, tuple[str, ...]], list[PlannedJob]] = defaultdict(list)
+        for job in self.plan.jobs:
+            group, label = self.group(job), f"job {quoted(job.name)}"
+            if (job.kind, job.bits) != (group.main.kind, group.main.bits):
+                yield f"{label} is said to be {quoted(job.kind)} of {job.bits} bits, the network has {group.main.kind} of {group.main.bits}"
+            macs = sum(nest.macs for nest in self._nests(job))
+            if job.macs != macs:
+                yield f"{label} is said to do {job.macs} multiply-accumulates, its operators have {macs}"
+            shares[job.network, job.mini_batch, job.operators].append(job)
+        for (network, batch, names), jobs in shares.items():
+            group = self.group(jobs[0])
+            if sum(job.elements for job in jobs) != group.elements:
+                found = f"{sum(job.elements for job in jobs)} scalar operations are planned for {quoted(names[0])}"
+                yield f"network {quoted(network)}, mini-batch {batch}: {found}, it has {group.elements}"
+            for job in jobs:
+                part, whole = self._share(job)
+                if abs(job.elements * whole - group.elements * part) >= max(1, whole):
+                    yield f"job {quoted(job.name)} is said to do {job.elements} scalar operations, not its share of {group.elements}"
+
+    def rebuilt(self) -> Rebuilt:
+        """All jobs, with the operands that the model gives them."""
+        order = sorted(self.plan.jobs, key=self._place)
+        index = {job.name: number for number, job in enumerate(order)}
+        producer = {tensor.name: index[tensor.producer] if tensor.producer else -1 for tensor in self.plan.tensors}
+        jobs = []
+        for job in order:
+            group, nests = self.group(job), self._nests(job)
+            reads, writes = tuple(self._reads(job, group)), tuple(self._writes(job, group, nests))
+            after = tuple(sorted({producer[operand.tensor] for operand in reads} - {-1}))
+            own = (job.name, job.network, job.mini_batch, group.main.kind, job.operators, nests, job.elements, group.main.bits)
+            jobs.append(Job(*own, reads, writes, after, job.tile, job.tiles, job.ranges))
+        tensors = tuple(
+            TensorInstance(t.name, t.network, t.storage, t.mini_batch, t.bytes, t.kind, t.is_output, producer[t.name], t.shape, t.ranges)
+            for t in self.plan.tensors
+        )
+        return Rebuilt(Workload(self.plan.networks, tuple(jobs), tensors), tuple(order))
+
+    def _place(self, job: PlannedJob) -> tuple[int, int, int, int]:
+        return self._rank[job.network], job.mini_batch, self._models[job.network].place[job.operators[0]], job.tile
+
+    def _share(self, job: PlannedJob) -> tuple[int, int]:
+        """A job's part of its operators' result, and all of it, in elements or channels."""
+        group = self.group(job)
+        if job.ranges:
+            return volume(job.ranges), math.prod(group.shape)
+        if job.tiles == 1:
+            return 1, 1
+        first, last = self._channels(job, group) or (0, 0)
+        return last - first, group.main.nests[0].k
+
+    def _channels(self, job: PlannedJob, group: Group) -> Span | None:
+        """First output channel of a tile without ranges, and the first of the next, from the bytes that tiles write; None if not whole."""
+        written = sorted({operand.tensor for operand in job.writes})
+        if not written or not group.main.nests:
+            return None
+        tensor = self._tensors[written[0]]
+        return self._spans((tensor.network, tensor.storage, tensor.mini_batch), group.main.nests[0].k)[tensor.name]
+
+    def _spans(self, key: tuple[str, str, int], channels: int) -> dict[str, Span | None]:
+        """Channels of the parts of a storage, which follow one another, by their bytes; None where they are not whole."""
+        if (key, channels) not in self._known_spans:
+            parts = self._stored[key]
+            ends = [0, *accumulate(part.bytes for part in parts)]
+            total = max(1, ends[-1])
+            self._known_spans[key, channels] = {
+                part.name: (first * channels // total, last * channels // total)
+                if not (first * channels % total or last * channels % total)
+                else None
+                for part, (first, last) in zip(parts, pairwise(ends), strict=True)
+            }
+        return self._known_spans[key, channels]
+
+    def _nests(self, job: PlannedJob) -> tuple[LoopNest, ...]:
+        group = self.group(job)
+        nests = tuple(self._placed(job, group, nest) for nest in group.main.nests)
+        if job.tiles == 1:
+            return nests
+        if job.ranges:
+            return tuple(_piece(nest, group.shape, job.ranges) for nest in nests)
+        first, last = self._channels(job, group) or (0, 0)
+        return tuple(replace(nest, k=last - first) for nest in nests)
+
+    def _placed(self, job: PlannedJob, group: Group, nest: LoopNest) -> LoopNest:
+        """The nest with storages for operands; what only fused operators read leaves the core as the last result of as many elements."""
+        storage = group.model.storage
+        output, written = storage(nest.output), [self._tensors[operand.tensor].storage for operand in job.writes]
+        if output in group.made and output not in written:
+            elements = group.model.elements(nest.output)
+            last = [name for name in group.made if name in written and group.made[name] == elements]
+            output = last[-1] if last else ""
+        return replace(nest, input=storage(nest.input), weight=storage(nest.weight), output=output)
+
+    def _writes(self, job: PlannedJob, group: Group, nests: Sequence[LoopNest]) -> Iterator[Operand]:
+        for name in dict.fromkeys(operand.tensor for operand in job.writes):
+            tensor = self._tensors[name]
+            nest = next((i for i, nest in enumerate(nests) if nest.output == tensor.storage), -1)
+            yield Operand(name, tensor.bytes, Role.OUTPUT if nest >= 0 else Role.ONCE, nest)
+
+    def _reads(self, job: PlannedJob, group: Group) -> Iterator[Operand]:
+        nests = self._nests(job)
+        for storage, touched in group.reads.items():
+            weight = group.model.tensor(storage).kind == "weight"
+            parts = self._stored[job.network, storage, 0 if weight else job.mini_batch]
+            shares = self._boxed(job, group, storage, parts) if job.ranges else self._touched(job, group, storage, parts, touched)
+            names = {storage, *group.operands_with(storage)}
+            roles = [(Role.INPUT, i) for i, nest in enumerate(nests) if nest.input in names]
+            roles += [(Role.WEIGHT, i) for i, nest in enumerate(nests) if nest.weight in names]
+            for role, nest in roles or [(Role.ONCE, -1)]:
+                yield from (Operand(part.name, size, role, nest) for part, size in zip(parts, shares, strict=True) if size)
+
+    def _boxed(self, job: PlannedJob, group: Group, storage: str, parts: Sequence[PlannedTensor]) -> list[int]:
+        """Bytes of every part of a storage that a piece needs."""
+        shape = group.model.tensor(storage).shape
+        box: list[tuple[int, int]] = []
+        for needs in group.needs[storage]:
+            own = needed_part(needs, job.ranges)
+            if volume(own):
+                own = own if needs.shape == shape else renamed(own, needs.shape, shape)
+                box = [(min(a, c), max(b, d)) for (a, b), (c, d) in zip(box, own, strict=True)] if box else own
+        if not box and shape:
+            return [0] * len(parts)
+        if len(parts) > 1 and not all(part.ranges for part in parts):
+            return [part.bytes for part in parts]
+        places = [part.ranges or tuple((0, extent) for extent in shape) for part in parts]
+        pairs = zip(parts, places, strict=True)
+        return [-(-part.bytes * common_elements(place, box) // max(1, volume(place))) for part, place in pairs]
+
+    def _touched(self, job: PlannedJob, group: Group, storage: str, parts: Sequence[PlannedTensor], touched: int) -> list[int]:
+        """Bytes of every part of a storage that a whole job reads, or a tile over output channels."""
+        sizes = [part.bytes for part in parts]
+        if job.tiles > 1 and storage in group.divided:
+            channels, own = group.main.nests[0].k, self._channels(job, group) or (0, 0)
+            key = job.network, storage, parts[0].mini_batch
+            spans = self._spans(key, channels).values()
+            if len(parts) == 1:
+                touched = touched * own[1] // channels - touched * own[0] // channels
+            elif all(spans) and not parts[0].ranges and group.model.channels.get(storage, channels) == channels:
+                each = touched // channels
+                return [each * max(0, min(own[1], span[1]) - max(own[0], span[0])) for span in spans if span]
+        total = max(1, sum(sizes))
+        return [-(-touched * size // total) for size in sizes]
+
+
+def _whole_steps(group: Group, axis: int, first: int, last: int) -> bool:
+    """Whether an operator can be cut along a dimension of its result, and in these places."""
+    nests, main = group.main.nests, group.main
+    if axis not in main.axes or len(main.writes) != 1 or (nests and not (nests[0].loops and nests[0].loops[axis])):
+        return False
+    grouped = bool(nests) and nests[0].groups > 1 and nests[0].loops[axis] == _CHANNELS and _GROUPS not in nests[0].loops
+    step = nests[0].k if grouped else 1
+    return first % step == 0 and (last % step == 0 or last == group.shape[axis])
+
+
+def _piece(nest: LoopNest, shape: Sequence[int], ranges: Ranges) -> LoopNest:
+    """The nest of a part of its result."""
+    bounds = {"batch": nest.batch, _GROUPS: nest.groups, "y": nest.y, "x": nest.x, "k": nest.k}
+    for loop, extent, (first, last) in zip(nest.loops, shape, ranges, strict=True):
+        if last - first < extent:
+            name = loop if loop != _CHANNELS else _GROUPS if nest.groups > 1 and _GROUPS not in nest.loops else "k"
+            bounds[name] = bounds[name] * last // extent - bounds[name] * first // extent
+    return replace(nest, batch=bounds["batch"], groups=bounds[_GROUPS], y=bounds["y"], x=bounds["x"], k=bounds["k"])

@@ -1,0 +1,181 @@
+"""Operators of a network cut into bands of rows: which rows of what each band needs, and where the bands of a stack of operators end."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from loadmaster.core.arrays import Ints
+from loadmaster.workloads.graph import Graph, TensorKind
+from loadmaster.workloads.lowering.fuse import FusedOp
+from loadmaster.workloads.lowering.grid import CHANNELS, Divisible, Grid
+from loadmaster.workloads.lowering.instantiate import Cut, Cuts
+from loadmaster.workloads.lowering.split import Split
+from loadmaster.workloads.window import whole
+
+_AHEAD = 16
+"""Steps before the first band, at most."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Operators ``first`` up to ``last`` (not included) in ``bands`` bands; one operator in one band stays as it is."""
+
+    first: int
+    last: int
+    bands: int
+
+
+@dataclass
+class Network:
+    """A network's fused operators, how each divides, and who reads what each writes."""
+
+    graph: Graph
+    fused: Sequence[FusedOp]
+    forms: Sequence[Divisible | None]
+    home: dict[str, int] = field(default_factory=dict)
+    readers: dict[str, list[int]] = field(default_factory=dict)
+    _edges: dict[Any, tuple[Ints, Ints]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for number, group in enumerate(self.fused):
+            for access in group.reads:
+                self.readers.setdefault(access.tensor, []).append(number)
+            for access in group.writes:
+                self.home[access.tensor] = number
+        self.outputs = {self.graph.tensors[name].storage for name in self.graph.outputs}
+
+    def bytes_of(self, storage: str) -> int:
+        """Bytes of a storage."""
+        return self.graph.tensors[storage].bytes
+
+    def is_weight(self, storage: str) -> bool:
+        """Whether a storage is the same for all bands."""
+        return self.graph.tensors[storage].kind is TensorKind.WEIGHT
+
+    def leaves(self, storage: str, last: int) -> bool:
+        """Whether operators from ``last`` on, or the caller, need a storage."""
+        return storage in self.outputs or any(reader >= last for reader in self.readers.get(storage, ()))
+
+    def rows(self, number: int) -> int | None:
+        """The dimension of an operator's result that holds its rows, if it can be cut along it."""
+        form = self.forms[number]
+        if form is None:
+            return None
+        axis = _row_axis(form.shape)
+        return axis if axis in form.axes else None
+
+    def extent(self, number: int) -> int:
+        """Rows of an operator's result; it must have some."""
+        form, axis = self.forms[number], self.rows(number)
+        assert form is not None
+        assert axis is not None
+        return form.shape[axis]
+
+    def step(self, number: int) -> int:
+        """Of how many rows the pieces of an operator's result are multiples."""
+        form, axis = self.forms[number], self.rows(number)
+        assert form is not None
+        assert axis is not None
+        return form.step[axis]
+
+    def edge(self, reader: int, storage: str) -> tuple[Ints, Ints]:
+        """Rows of a storage that rows of an operator's result need: where those of row ``r`` begin, and where those up to ``r`` end.
+
+        Operators that divide alike share what is worked out.
+        """
+        form, axis = self.forms[reader], self.rows(reader)
+        assert form is not None
+        assert axis is not None
+        tensors = self.graph.tensors
+        shape = tensors[storage].shape
+        key = (form.shape, shape, tuple((tensors[name].shape, windows) for name, windows in form.uses[storage]))
+        if key not in self._edges:
+            own, box = _row_axis(shape), list(whole(form.shape))
+            low, high = [], [0]
+            for row in range(form.shape[axis]):
+                box[axis] = (row, row + 1)
+                begin, end = form.needed(self.graph, storage, tuple(box))[own] if shape else (0, 1)
+                low.append(begin)
+                high.append(max(high[-1], end))
+            self._edges[key] = (np.array([*low, self.rows_of(storage)], dtype=np.int64), np.array(high, dtype=np.int64))
+        return self._edges[key]
+
+    def rows_of(self, storage: str) -> int:
+        """Rows of a storage."""
+        shape = self.graph.tensors[storage].shape
+        return shape[_row_axis(shape)] if shape else 1
+
+
+def _row_axis(shape: Sequence[int]) -> int:
+    return 2 if len(shape) >= 4 else max(0, len(shape) - 2)
+
+
+def steps_of(bands: int) -> int:
+    """Bands and what goes before them: steps in which operators at the beginning of a stack get ahead of those at its end.
+
+    An operator needs a few rows more than what it makes; over a deep stack these add up. Without such steps the first band would make them
+    all at once, and need more room than any other.
+    """
+    return bands + min(bands // 4, _AHEAD)
+
+
+def ends_of(network: Network, number: int, last: int, bands: int, ends: Mapping[int, Ints]) -> Ints:
+    """Where the steps of an operator end, shape (steps,): as far as those of its readers need, evenly where the stack ends."""
+    extent, ahead = network.extent(number), steps_of(bands) - bands
+    wanted = np.zeros(ahead + bands, dtype=np.int64)
+    for access in network.fused[number].writes:
+        for reader in network.readers.get(access.tensor, ()):
+            if number < reader < last:
+                wanted = np.maximum(wanted, network.edge(reader, access.tensor)[1][ends[reader]])
+    if not wanted[-1]:
+        wanted[ahead:] = extent * np.arange(1, bands + 1) // bands
+    elif ahead:
+        pace = int(np.diff(wanted[ahead:-1]).max(initial=1))
+        wanted[:ahead] = np.maximum(wanted[:ahead], wanted[ahead] - pace * np.arange(ahead, 0, -1))
+    step = network.step(number)
+    wanted = np.minimum(-(-np.maximum(wanted, 0) // step) * step, extent)
+    wanted[-1] = extent
+    return np.asarray(np.maximum.accumulate(wanted))
+
+
+def band_ends(network: Network, stack: Stack) -> dict[int, tuple[int, ...]]:
+    """Where the steps of every operator of a stack end. A step may be empty, where the one before has made all that is needed."""
+    ends: dict[int, Ints] = {}
+    for number in range(stack.last - 1, stack.first - 1, -1):
+        ends[number] = ends_of(network, number, stack.last, stack.bands, ends)
+    return {number: tuple(own.tolist()) for number, own in ends.items()}
+
+
+def stacked(network: Network, stacks: Sequence[Stack], plain: Sequence[Cut]) -> Cuts:
+    """The cuts and the order of jobs that stacks stand for; an operator that is a stack of its own in one band stays as in ``plain``."""
+    cuts = [_boxed(network, number, cut) for number, cut in enumerate(plain)]
+    order: list[tuple[int, int]] = []
+    tiles: dict[int, list[int | None]] = {}
+    for stack in stacks:
+        numbers = range(stack.first, stack.last)
+        if stack.bands == 1:
+            order += [(number, tile) for number in numbers for tile in range(cuts[number].tiles)]
+            continue
+        for number, ends in band_ends(network, stack).items():
+            form, axis = network.forms[number], network.rows(number)
+            assert form is not None
+            filled = tuple(dict.fromkeys(end for end in ends if end))
+            cuts[number] = Grid(form.shape, tuple(filled if d == axis else (extent,) for d, extent in enumerate(form.shape)))
+            tiles[number] = [filled.index(end) if end > before else None for before, end in itertools.pairwise((0, *ends))]
+        for step in range(steps_of(stack.bands)):
+            order += [(number, tile) for number in numbers if (tile := tiles[number][step]) is not None]
+    return Cuts(cuts, order)
+
+
+def _boxed(network: Network, number: int, cut: Cut) -> Cut:
+    """The same cut as a grid where there is one, so that a band that reads the result reads only the rows that it needs."""
+    form, nests = network.forms[number], network.fused[number].nests
+    if not isinstance(cut, Split) or cut.tiles == 1 or form is None or not nests or CHANNELS not in nests[0].loops:
+        return cut
+    axis = nests[0].loops.index(CHANNELS)
+    return form.grid({axis: cut.tiles}) if axis in form.axes else cut

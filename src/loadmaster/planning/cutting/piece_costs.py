@@ -1,0 +1,99 @@
+"""What pieces of operators cost on every core, before any way to cut them has been chosen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from loadmaster.core.arrays import Floats
+from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.cost.job_table import JobTable
+from loadmaster.cost.job_times import link_seconds
+from loadmaster.targets.hardware import Target
+from loadmaster.workloads.graph import Access, Graph
+from loadmaster.workloads.job import Job, Operand, Role, TensorInstance, Workload
+from loadmaster.workloads.lowering.fuse import FusedOp
+from loadmaster.workloads.lowering.grid import Divisible, piece_of
+from loadmaster.workloads.lowering.instantiate import operand_roles
+from loadmaster.workloads.window import Box, volume
+
+
+@dataclass(frozen=True)
+class PieceCosts:
+    """Seconds of pieces: ``alone[p, c]`` on each core, ``link[p]`` of the near memory's link, and ``stream[p]`` of the main one's.
+
+    Operands are in the fast memory where all of a piece's fit there, else they are streamed from the main memory.
+    """
+
+    alone: Floats
+    link: Floats
+    stream: Floats
+
+    def __getitem__(self, pieces: slice | list[int]) -> PieceCosts:
+        """Costs of some of the pieces."""
+        return PieceCosts(self.alone[pieces], self.link[pieces], self.stream[pieces])
+
+    @staticmethod
+    def of(table: JobTable, target: Target) -> PieceCosts:
+        """Those of the jobs of a table."""
+        least = np.zeros(len(table.compute))
+        np.add.at(least, table.operand_job, table.moved.min(axis=1))
+        near = target.fast or target.main
+        streams = (least > near.capacity)[table.operand_job]
+        seconds = np.where(streams[:, None], link_seconds(table, target.main), link_seconds(table, near))
+        busy, link, stream = np.zeros_like(table.compute), *np.zeros((2, len(table.compute)))
+        np.add.at(busy, table.operand_job, seconds)
+        np.add.at(link, table.operand_job, np.where(streams, 0.0, seconds.min(axis=1)))
+        np.add.at(stream, table.operand_job, np.where(streams, seconds.min(axis=1), 0.0))
+        return PieceCosts(np.maximum(table.compute, busy), link, stream)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of the result of an operator."""
+
+    group: FusedOp
+    form: Divisible
+    box: Box
+
+
+def piece_costs(graph: Graph, pieces: Sequence[Piece], target: Target) -> PieceCosts:
+    """Costs of pieces of a network's operators, whatever they are cut with. Linear in their operands."""
+    jobs = tuple(_job(graph, piece) for piece in pieces)
+    names = dict.fromkeys(operand.tensor for job in jobs for operand in (*job.reads, *job.writes))
+    tensors = tuple(TensorInstance(name, "", name, 0, graph.tensors[name].bytes, "activation") for name in names)
+    return PieceCosts.of(job_table(Workload((), jobs, tensors), target), target)
+
+
+def _job(graph: Graph, piece: Piece) -> Job:
+    group, form = piece.group, piece.form
+    total, made = math.prod(form.shape), volume(piece.box)
+    reads = [operand for access in group.reads for operand in _operands(graph, piece, access)]
+    writes = []
+    for access in group.writes:
+        nest = next((i for i, nest in enumerate(group.nests) if nest.output == access.tensor), -1)
+        size = graph.tensors[access.tensor].bytes * made // total
+        writes.append(Operand(access.tensor, size, Role.OUTPUT if nest >= 0 else Role.ONCE, nest))
+    return Job(
+        name=group.main.name,
+        network="",
+        mini_batch=0,
+        kind=group.main.kind,
+        operators=(group.main.name,),
+        nests=tuple(piece_of(nest, form.shape, piece.box) for nest in group.nests),
+        elements=group.elements * made // total,
+        bits=group.main.bits,
+        reads=tuple(reads),
+        writes=tuple(writes),
+        after=(),
+    )
+
+
+def _operands(graph: Graph, piece: Piece, access: Access) -> list[Operand]:
+    tensor = graph.tensors[access.tensor]
+    needed = volume(piece.form.needed(graph, access.tensor, piece.box))
+    size = -(-tensor.bytes * needed // max(1, math.prod(tensor.shape)))
+    return [Operand(access.tensor, size, role, nest) for role, nest in operand_roles(piece.group.nests, access) if size]

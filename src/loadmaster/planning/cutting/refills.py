@@ -1,0 +1,71 @@
+"""How often an operator's bands cross a core's port: what exceeds the private buffer is fetched several times from where it lies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+
+import numpy as np
+
+from loadmaster.core.arrays import Floats
+from loadmaster.cost.analytical.nests import WIDTHS, NestTable
+from loadmaster.cost.analytical.tiling import best_tiling
+from loadmaster.planning.cutting.banding import Network
+from loadmaster.targets.hardware import Target
+from loadmaster.workloads.lowering.grid import piece_of
+from loadmaster.workloads.window import whole
+
+_BESIDE = 0.75
+"""Share of the private buffer that is left for a loop nest with operands outside it."""
+
+
+class Refills:
+    """Times that the input and the weights of each operator's loop nest cross the port, by operator and number of bands."""
+
+    def __init__(self, network: Network, target: Target, bands: Sequence[int]) -> None:
+        buffer = min((core.buffer for core in target.cores if core.buffer), default=0)
+        keys, columns, rooms = [], [], []
+        for number, group in enumerate(network.fused):
+            if not buffer or len(group.nests) != 1:
+                continue
+            outside = [access for access in group.reads if access.tensor not in (group.nests[0].input, group.nests[0].weight)]
+            for count in bands if network.rows(number) is not None else (1,):
+                keys.append((number, count))
+                columns.append(_piece(network, number, count))
+                rooms.append(buffer * (_BESIDE if outside else 1.0))
+        self._times: dict[tuple[int, int], tuple[float, float]] = {}
+        if keys:
+            names = [field.name for field in fields(NestTable) if field.name != "row_of"]
+            table = dict(zip(names, np.array(columns, dtype=np.float64).T, strict=True))
+            tiling = best_tiling(NestTable(**table, row_of=np.arange(len(keys))[:, None]), np.array(rooms))
+            times: list[Floats] = [np.maximum(1.0, tiling.input_times), np.maximum(1.0, tiling.weight_times)]
+            self._times = dict(zip(keys, zip(*(column.tolist() for column in times), strict=True), strict=True))
+
+    def of(self, network: Network, number: int, bands: int, storage: str) -> float:
+        """Times that an operand of an operator in so many bands crosses."""
+        if (number, bands) not in self._times:
+            return 1.0
+        of_input, of_weight = self._times[number, bands]
+        nest = network.fused[number].nests[0]
+        return of_weight if storage == nest.weight else of_input if storage == nest.input else 1.0
+
+
+def _piece(network: Network, number: int, bands: int) -> list[float]:
+    """The loop nest of a band in the middle, as a row of a :class:`NestTable`."""
+    group, form, axis = network.fused[number], network.forms[number], network.rows(number)
+    nest, given = group.nests[0], 1.0
+    sizes = [float(network.bytes_of(name)) if name in network.graph.tensors else 0.0 for name in (nest.input, nest.weight, nest.output)]
+    if form is not None and axis is not None and bands > 1:
+        extent = form.shape[axis]
+        rows = -(-extent // bands)
+        begin = (extent - rows) // 2
+        box = list(whole(form.shape))
+        box[axis] = (begin, begin + rows)
+        nest = piece_of(nest, form.shape, tuple(box))
+        if nest.input in form.uses:
+            low, high = network.edge(number, nest.input)
+            given = (high[begin + rows] - low[begin]) / network.rows_of(nest.input)
+        sizes = [sizes[0] * given, sizes[1], sizes[2] * rows / extent]
+    extents = (nest.groups, nest.batch, nest.k, nest.c, nest.y, nest.x, nest.r, nest.s, nest.repeats)
+    width = next((width for width in WIDTHS if group.main.bits <= width), WIDTHS[-1])
+    return [*map(float, (*extents, *nest.stride, *nest.dilation, width)), *sizes]

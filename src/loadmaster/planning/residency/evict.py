@@ -1,0 +1,88 @@
+"""Send stays of the fast memory back to main memory: what they held is read, and written, there."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from loadmaster.core.arrays import Floats, Ints, Mask
+from loadmaster.cost.job_table import JobTable
+from loadmaster.planning.decisions import Placement, Residence, Schedule, Timeline
+from loadmaster.workloads.job import TensorInstance
+
+
+def worth_of_stays(residences: Sequence[Residence], tensors: Sequence[TensorInstance], table: JobTable, schedule: Schedule) -> Floats:
+    """Bytes of the main link that each stay saves: reads, and a write that nobody else needs, less what fetches it. O(operands + users)."""
+    moved = table.moved[np.arange(len(table.operand_job)), schedule.core[table.operand_job]]
+    crossing: dict[tuple[int, int], int] = defaultdict(int)
+    written: dict[int, int] = defaultdict(int)
+    columns = (table.operand_job, table.operand_tensor, table.operand_write, moved)
+    for job, tensor, write, size in zip(*(column.tolist() for column in columns), strict=True):
+        if write:
+            written[tensor] += size
+        else:
+            crossing[job, tensor] += size
+    jobs = len(schedule.core)
+    worth = []
+    for stay in residences:
+        saved = sum(crossing[job, stay.tensor] for job in stay.users)
+        record = tensors[stay.tensor]
+        fetched = stay.writer >= jobs
+        saved += -record.bytes if fetched else 0 if record.is_output else written[stay.tensor]
+        worth.append(max(0.0, float(saved)) + 1e-6 * record.bytes)
+    return np.array(worth)
+
+
+def evict(
+    evicted: Collection[Residence], placement: Placement, timeline: Timeline, tensors: Sequence[TensorInstance], table: JobTable, jobs: int
+) -> tuple[Placement, Timeline]:
+    """The placement without some stays of the fast memory, and the timeline without the copies that fetched them.
+
+    Jobs that used an evicted stay use main memory; when tasks start and end is left as it was. O(operands + tasks + users of all stays).
+    """
+    gone = set(evicted)
+    kept_copies = sorted(set(range(len(placement.copies))) - {stay.writer - jobs for stay in gone if stay.writer >= jobs})
+    number = {jobs + old: jobs + new for new, old in enumerate(kept_copies)}
+
+    def renamed(task: int) -> int:
+        return task if task < jobs else number[task]
+
+    kept = [stay for stay in placement.residences if stay not in gone]
+    streams: dict[int, list[int]] = defaultdict(list)
+    for stay in evicted:
+        streams[stay.tensor] += stay.users
+    still_fast = {stay.tensor for stay in kept if stay.memory == 1}
+    read_fast, write_fast, write_main = placement.read_fast.copy(), placement.write_fast.copy(), placement.write_main.copy()
+    for stay in evicted:
+        read_fast[stay.tensor] &= stay.tensor in still_fast
+        if stay.writer < jobs:
+            write_fast[stay.tensor], write_main[stay.tensor] = False, True
+    residences = []
+    for stay in kept:
+        users = tuple(renamed(task) for task in stay.users if task < jobs or task in number)
+        if stay.memory == 0:
+            users = tuple(dict.fromkeys((*users, *streams.pop(stay.tensor, ()))))
+        residences.append(replace(stay, writer=renamed(stay.writer), users=users))
+    residences += [Residence(tensor, 0, tensors[tensor].producer, tuple(dict.fromkeys(users))) for tensor, users in streams.items()]
+    tasks = np.array([*range(jobs), *(jobs + old for old in kept_copies)], dtype=np.int64)
+    changed = Placement(
+        read_fast,
+        write_fast,
+        write_main,
+        tuple(placement.copies[old] for old in kept_copies),
+        tuple(residences),
+        _streamed(placement, evicted, table, read_fast),
+    )
+    return changed, replace(timeline, start=timeline.start[tasks], end=timeline.end[tasks])
+
+
+def _streamed(placement: Placement, evicted: Collection[Residence], table: JobTable, read_fast: Mask) -> Ints:
+    """Rows that are read from main memory although others read the same tensor in the fast one."""
+    pairs = {(job, stay.tensor) for stay in evicted for job in stay.users}
+    columns = (table.operand_job.tolist(), table.operand_tensor.tolist(), table.operand_write.tolist())
+    rows = [row for row, (job, tensor, write) in enumerate(zip(*columns, strict=True)) if not write and (job, tensor) in pairs]
+    found = np.union1d(placement.streamed, np.array(rows, dtype=np.int64)).astype(np.int64)
+    return np.asarray(found[read_fast[table.operand_tensor[found]]])

@@ -1,0 +1,258 @@
+"""How a plan cuts operators: into what, on how many cores at once, and which operators run band by band as a stack.
+
+All of it is read off the plan's records, of the first mini-batch of every network. O(jobs log jobs).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from loadmaster.core.units import format_bytes, format_seconds
+from loadmaster.planning.plan_records import PlannedJob, PlannedTensor, PlanRecord
+from loadmaster.report.text import comma, plural, printable
+
+_ROWS, _COLUMNS = "rows", "columns"
+_IMAGES = ("Conv", "Pool", "Resize", "Upsample", "Normalization", "LRN")
+"""Parts of the kinds of operators whose results have channels before rows and columns."""
+
+
+@dataclass(frozen=True)
+class Band:
+    """A part of an operator's result: from when it is written to when it is last read, in seconds."""
+
+    job: PlannedJob
+    tensor: PlannedTensor
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class CutOperator:
+    """An operator, with those fused into it, that runs in pieces: ``along`` which dimensions of its result, and in pieces of which sizes.
+
+    ``at_once`` is how many pieces run at one time at most, ``alive`` how many bytes of its results are waiting for readers at most, and
+    ``stack`` the number of its stack, if it is in one.
+    """
+
+    jobs: tuple[PlannedJob, ...]
+    bands: tuple[Band, ...]
+    along: tuple[tuple[str, int, int], ...]
+    at_once: int
+    alive: int
+    stack: int | None = None
+
+    @property
+    def network(self) -> str:
+        """The network."""
+        return self.jobs[0].network
+
+    @property
+    def name(self) -> str:
+        """The operator that others are fused into."""
+        return self.jobs[0].operators[0]
+
+    @property
+    def cores(self) -> int:
+        """Cores that run a piece."""
+        return len({job.core for job in self.jobs})
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its results."""
+        return sum(band.tensor.bytes for band in self.bands)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds from the start of its first piece to the end of its last."""
+        return max(job.end for job in self.jobs) - min(job.start for job in self.jobs)
+
+    @property
+    def busy(self) -> float:
+        """Seconds of cores that its pieces take."""
+        return math.fsum(job.end - job.start for job in self.jobs)
+
+    def how(self) -> str:
+        """Into what it is cut."""
+        if not self.along:
+            return "output channels"
+        return comma(f"{name}, {_sizes(low, high)} each" for name, low, high in self.along)
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Operators that run band by band, depth first, in the order in which they begin."""
+
+    number: int
+    operators: tuple[CutOperator, ...]
+
+    @property
+    def bands(self) -> int:
+        """Pieces of the operator that has most."""
+        return max(len(operator.jobs) for operator in self.operators)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that lie between its operators, were they whole."""
+        return sum(operator.bytes for operator in self.operators[:-1])
+
+    @property
+    def title(self) -> str:
+        """What charts call it."""
+        first, last = self.operators[0], self.operators[-1]
+        return f"{printable(first.network)}: {printable(first.name)} to {printable(last.name)}"
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """All that a plan cuts, in the order in which it begins."""
+
+    operators: tuple[CutOperator, ...] = ()
+    stacks: tuple[Stack, ...] = field(default=())
+
+    def why(self, operator: CutOperator) -> str:
+        """What an operator's cut is good for, as the plan shows it."""
+        reasons = []
+        if operator.at_once > 1:
+            work = f"{format_seconds(operator.busy)} of work in {format_seconds(operator.elapsed)}"
+            reasons.append(f"across cores: {operator.at_once} at once, {work}")
+        if operator.stack is not None:
+            waiting = f"at most {format_bytes(operator.alive)} of {format_bytes(operator.bytes)} waits for readers"
+            reasons.append(f"through memory, in a stack of {len(self.stacks[operator.stack].operators)}: {waiting}")
+        if not operator.along:
+            reasons.append("whole, its operands would exceed the fast memory")
+        return "; ".join(reasons) or "piece after piece, as its neighbours are cut"
+
+    def summary(self) -> str:
+        """The plan's cuts in a line; empty if there are none."""
+        if not self.operators:
+            return ""
+        pieces = sum(len(operator.jobs) for operator in self.operators)
+        across = sum(operator.at_once > 1 for operator in self.operators)
+        text = f"Cut: {plural(len(self.operators), 'operator')} in {pieces:,} pieces, {across} of these operators on several cores at once"
+        if not self.stacks:
+            return f"{text}."
+        largest = max(self.stacks, key=lambda stack: len(stack.operators))
+        bands = max(stack.bands for stack in self.stacks)
+        return f"{text}; {plural(len(self.stacks), 'stack')} of up to {len(largest.operators)} operators and {bands} bands."
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """One object for each operator in pieces."""
+        return [
+            {
+                "network": operator.network,
+                "operator": operator.name,
+                "operators": list(operator.jobs[0].operators),
+                "pieces": len(operator.jobs),
+                "along": [{"dimension": name, "least": low, "most": high} for name, low, high in operator.along],
+                "cores": operator.cores,
+                "at_once": operator.at_once,
+                "bytes": operator.bytes,
+                "most_alive": operator.alive,
+                "stack": operator.stack,
+                "why": self.why(operator),
+            }
+            for operator in self.operators
+        ]
+
+
+def family(job: PlannedJob) -> str:
+    """What all pieces of an operator are called together: the name of a piece without its number."""
+    return job.name.removesuffix(f"[{job.tile}/{job.tiles}]")
+
+
+def piece(job: PlannedJob) -> str:
+    """Which piece of its operators a job is; empty for whole ones."""
+    if job.tiles == 1:
+        return ""
+    ranges = ", ".join(f"{first}:{last}" for first, last in job.ranges)
+    return f"{job.tile + 1} of {job.tiles}" + (f", [{ranges}] of the result" if ranges else "")
+
+
+def cuts_of(plan: PlanRecord) -> Cuts:
+    """Find what a plan cuts."""
+    groups: dict[tuple[str, tuple[str, ...]], list[PlannedJob]] = defaultdict(list)
+    for job in plan.jobs:
+        if job.tiles > 1 and job.mini_batch == 0:
+            groups[job.network, job.operators].append(job)
+    if not groups:
+        return Cuts()
+    readers: dict[str, list[PlannedJob]] = defaultdict(list)
+    for job in plan.jobs:
+        for name in {operand.tensor for operand in job.reads}:
+            readers[name].append(job)
+    tensors = {tensor.name: tensor for tensor in plan.tensors}
+    shapes = {(network.name, operator.name): operator.shape for network in plan.networks for operator in network.operators}
+    found = []
+    for jobs in sorted(groups.values(), key=lambda jobs: (min(job.start for job in jobs), jobs[0].name)):
+        jobs.sort(key=lambda job: job.tile)
+        bands = tuple(_band(job, tensors[name], readers[name]) for job in jobs for name in sorted({x.tensor for x in job.writes}))
+        at_once = _most((job.start, job.end, 1) for job in jobs)
+        alive = _most((band.start, band.end, band.tensor.bytes) for band in bands)
+        found.append(CutOperator(tuple(jobs), bands, _along(jobs, shapes[jobs[0].network, jobs[0].operators[0]]), at_once, alive))
+    return _with_stacks(found, readers)
+
+
+def _band(job: PlannedJob, tensor: PlannedTensor, readers: Sequence[PlannedJob]) -> Band:
+    return Band(job, tensor, job.start, max((reader.end for reader in readers), default=job.end))
+
+
+def _along(jobs: Sequence[PlannedJob], shape: Sequence[int]) -> tuple[tuple[str, int, int], ...]:
+    """Dimensions that pieces cut, with the least and the most elements of a piece along each."""
+    names, found = _dimensions(jobs[0].kind, len(shape)), []
+    for axis, extent in enumerate(shape if jobs[0].ranges else ()):
+        sizes = [job.ranges[axis][1] - job.ranges[axis][0] for job in jobs]
+        if min(sizes) < extent:
+            found.append((names[axis], min(sizes), max(sizes)))
+    return tuple(found)
+
+
+def _dimensions(kind: str, rank: int) -> list[str]:
+    """What the dimensions of a result are called, as far as its rank and the kind of operator tell."""
+    if rank == 4 and not any(part in kind for part in _IMAGES):
+        return ["batch", "channels or heads", _ROWS, _COLUMNS]
+    if rank > 3:
+        return ["batch", "channels", *(f"dimension {axis}" for axis in range(2, rank - 2)), _ROWS, _COLUMNS]
+    return [*(f"dimension {axis}" for axis in range(rank - 2)), *(_ROWS, _COLUMNS)[2 - min(2, rank) :]]
+
+
+def _sizes(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _most(amounts: Iterable[tuple[float, float, int]]) -> int:
+    """The most of amounts over [start, end) at one time."""
+    events = sorted((time, change) for start, end, amount in amounts for time, change in ((start, amount), (end, -amount)))
+    level = most = 0
+    for _, change in events:
+        level += change
+        most = max(most, level)
+    return most
+
+
+def _with_stacks(operators: Sequence[CutOperator], readers: dict[str, list[PlannedJob]]) -> Cuts:
+    """Join operators of which one reads a band of the other before the last of its bands has begun."""
+    home = {job.name: number for number, operator in enumerate(operators) for job in operator.jobs}
+    root = list(range(len(operators)))
+
+    def top(number: int) -> int:
+        while root[number] != number:
+            root[number] = number = root[root[number]]
+        return number
+
+    for number, operator in enumerate(operators):
+        last = max(job.start for job in operator.jobs)
+        for band in operator.bands:
+            for reader in readers[band.tensor.name]:
+                if reader.name in home and reader.start < last:
+                    root[top(home[reader.name])] = top(number)
+    members: dict[int, list[int]] = defaultdict(list)
+    for number in range(len(operators)):
+        members[top(number)].append(number)
+    large = [group for group in members.values() if len(group) > 1]
+    of_stack = {number: place for place, group in enumerate(large) for number in group}
+    marked = [CutOperator(o.jobs, o.bands, o.along, o.at_once, o.alive, of_stack.get(number)) for number, o in enumerate(operators)]
+    return Cuts(tuple(marked), tuple(Stack(place, tuple(marked[number] for number in group)) for place, group in enumerate(large)))

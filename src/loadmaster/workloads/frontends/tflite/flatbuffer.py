@@ -1,0 +1,135 @@
+"""Reads FlatBuffers, the encoding of ``.tflite`` files: tables, vectors and strings by position, every access checked.
+
+The encoding is described at https://flatbuffers.dev/internals. A table begins with the signed distance to its vtable, which says at which
+distance from the table each field lies. Fields that are tables, vectors or strings hold the unsigned distance to them. Distances point
+forward only, so that a chain of them ends; what a damaged file can do is point outside, or point to one thing from many places.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from loadmaster.core.errors import ModelError
+
+_LONGEST_TEXT = 4096
+"""Bytes of a name; longer ones are no names."""
+
+
+class Flatbuffer:
+    """The bytes of a file.
+
+    All vectors together may have as many elements as the file has bytes. Honest files have a quarter of that, as an element that is
+    not a plain byte takes four bytes; more can only be had by pointing to one vector from many places.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self.data: Final = data
+        self._elements_left = len(data)
+
+    @property
+    def root(self) -> Table:
+        """The table in which everything else is."""
+        return Table(self, self.follow(0))
+
+    def number(self, at: int, code: str) -> int:
+        """A little-endian number of ``struct``'s type ``code`` at a position."""
+        try:
+            value: int = struct.unpack_from(f"<{code}", self.data, at)[0]
+        except struct.error:
+            raise self.damaged(at) from None
+        return value
+
+    def follow(self, at: int) -> int:
+        """The position to which the distance at a position points."""
+        distance = self.number(at, "I")
+        if not 4 <= distance <= len(self.data) - at:
+            raise self.damaged(at)
+        return at + distance
+
+    def vector(self, at: int, width: int) -> tuple[int, int]:
+        """Position of the first element, and number of elements, of a vector at a position; ``width`` is the bytes of an element."""
+        count = self.number(at, "I")
+        if count * width > len(self.data) - at - 4:
+            raise self.damaged(at)
+        return at + 4, count
+
+    def spend(self, count: int) -> None:
+        """Count elements that are read one by one. Raises `ModelError` when there are more than a file of this size can hold."""
+        self._elements_left -= count
+        if self._elements_left < 0:
+            raise ModelError("points to the same bytes from too many places: the file is damaged, export it again")
+
+    def damaged(self, at: int) -> ModelError:
+        """The error for a position at which nothing sensible is."""
+        return ModelError(f"is cut off or damaged at byte {at} of {len(self.data)}: convert or copy it again")
+
+
+class Table:
+    """A table at a position; its fields are read by their numbers in the schema."""
+
+    __slots__ = ("_end", "_vtable", "file", "position")
+
+    def __init__(self, file: Flatbuffer, position: int) -> None:
+        self.file = file
+        self.position = position
+        self._vtable = position - file.number(position, "i")
+        if self._vtable < 0:
+            raise file.damaged(position)
+        self._end = self._vtable + file.number(self._vtable, "H")
+        if self._end > len(file.data):
+            raise file.damaged(self._vtable)
+
+    @property
+    def fields(self) -> int:
+        """How many fields the table may have."""
+        return max(0, self._end - self._vtable - 4) // 2
+
+    def at(self, field: int) -> int | None:
+        """Position of a field; None if it is absent."""
+        entry = self._vtable + 4 + 2 * field
+        distance = self.file.number(entry, "H") if entry + 2 <= self._end else 0
+        return self.position + distance if distance else None
+
+    def number(self, field: int, code: str = "i", default: int = 0) -> int:
+        """A whole number, or ``default``."""
+        at = self.at(field)
+        return default if at is None else self.file.number(at, code)
+
+    def table(self, field: int) -> Table | None:
+        """The table that a field points to."""
+        at = self.at(field)
+        return None if at is None else Table(self.file, self.file.follow(at))
+
+    def tables(self, field: int) -> Iterator[Table]:
+        """The tables of a vector."""
+        start, count = self._vector(field, 4)
+        self.file.spend(count)
+        for at in range(start, start + 4 * count, 4):
+            yield Table(self.file, self.file.follow(at))
+
+    def count(self, field: int) -> int:
+        """Elements of a vector of tables."""
+        return self._vector(field, 4)[1]
+
+    def numbers(self, field: int, code: str = "i") -> tuple[int, ...]:
+        """The numbers of a vector, of ``struct``'s type ``code``."""
+        start, count = self._vector(field, struct.calcsize(code))
+        self.file.spend(count)
+        return struct.unpack_from(f"<{count}{code}", self.file.data, start)
+
+    def content(self, field: int) -> tuple[int, int]:
+        """Position and length of a vector of bytes, which is not read; (0, 0) if it is absent."""
+        return self._vector(field, 1)
+
+    def text(self, field: int) -> str:
+        """A string on one line, empty if it is absent."""
+        start, length = self._vector(field, 1)
+        self.file.spend(min(length, _LONGEST_TEXT))
+        raw = self.file.data[start : start + min(length, _LONGEST_TEXT)]
+        return " ".join(raw.decode("utf-8", "replace").split())
+
+    def _vector(self, field: int, width: int) -> tuple[int, int]:
+        at = self.at(field)
+        return (0, 0) if at is None else self.file.vector(self.file.follow(at), width)

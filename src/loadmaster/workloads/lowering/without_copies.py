@@ -1,0 +1,132 @@
+"""Leaves out operators that only move elements, where those who read the result can as well read where the elements came from."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from loadmaster.workloads.graph import Access, Graph, Op, OpClass, TensorKind
+from loadmaster.workloads.window import ALL, Box, Window, shared, volume
+
+_READ_ANY_ORDER = (OpClass.PRODUCT,)
+"""Operators that load operands with dimensions in another order at no cost: a matrix product takes either operand transposed."""
+
+
+def without_copies(graph: Graph) -> Graph:
+    """Let operators read the parts of a concatenation, and what a transposition moved, where they lie.
+
+    A concatenation goes if all that read it say which part of it they need, a transposition if all of these are products. A result of the
+    network must be made, but for a cache that grows: where the first part is an input of the network, the new parts are written behind it,
+    and are results instead of the whole. O(operators + operands x parts).
+    """
+    rewriting = _Rewriting(graph)
+    for op in reversed(graph.ops):
+        if op.copies:
+            rewriting.leave_out(op)
+    return rewriting.graph()
+
+
+@dataclass
+class _Rewriting:
+    """What operators read by now, and which of them go."""
+
+    source: Graph
+    reads: dict[str, list[Access]] = field(init=False)
+    readers: dict[str, list[Op]] = field(init=False)
+    gone: set[str] = field(default_factory=set)
+    outputs: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.reads = {op.name: list(op.reads) for op in self.source.ops}
+        self.readers = defaultdict(list)
+        for op in self.source.ops:
+            for tensor in dict.fromkeys(self.source.tensors[read.tensor].storage for read in op.reads):
+                self.readers[tensor].append(op)
+
+    def leave_out(self, op: Op) -> None:
+        """Leave an operator out, if those that read its result can do without it."""
+        result = op.writes[0].tensor
+        parts = self.reads[op.name]
+        readers = [reader for reader in self.readers[result] if reader.name not in self.gone]
+        turned = any(window.axis != axis for part in parts for axis, window in enumerate(part.windows))
+        if not self._only_moves(op) or not (self._is_free(result) or self._grows(result, parts)):
+            return
+        if not all(self._can_read(reader, result, turned) for reader in readers) or not (readers or result in self.source.outputs):
+            return
+        for reader in readers:
+            rewritten = []
+            for read in self.reads[reader.name]:
+                rewritten += [_through(read, part) for part in parts] if read.tensor == result else [read]
+            self.reads[reader.name] = rewritten
+            for part in parts:
+                owner = self.source.tensors[part.tensor].storage
+                if reader not in self.readers[owner]:
+                    self.readers[owner].append(reader)
+        if result in self.source.outputs:
+            self.outputs[result] = tuple(part.tensor for part in parts[1:])
+        self.gone.add(op.name)
+
+    def graph(self) -> Graph:
+        """The graph of what is left."""
+        if not self.gone:
+            return self.source
+        ops = tuple(replace(op, reads=tuple(self.reads[op.name])) for op in self.source.ops if op.name not in self.gone)
+        outputs = dict.fromkeys(name for output in self.source.outputs for name in self.outputs.get(output, (output,)))
+        notes = self.source.notes
+        if self.outputs:
+            many = f"{len(self.outputs)} results grow" if len(self.outputs) > 1 else "a result grows"
+            notes = (
+                *notes,
+                f"{many} in place: what is new is written behind the input that it continues ({next(iter(self.outputs))}, ...)",
+            )
+        return replace(self.source, ops=ops, outputs=tuple(outputs), notes=notes)
+
+    def _only_moves(self, op: Op) -> bool:
+        """Whether every element of the result is one of an operand: their places in the result fill it without overlap."""
+        result = self.source.tensors[op.writes[0].tensor]
+        if len(op.writes) != 1 or result.alias_of is not None or result.kind is not TensorKind.ACTIVATION:
+            return False
+        boxes: list[Box] = []
+        for part in self.reads[op.name]:
+            shape = self.source.tensors[part.tensor].shape
+            if len(part.windows) != len(result.shape) or {window.axis for window in part.windows} != set(range(len(result.shape))):
+                return False
+            place = {window.axis: (-window.low, extent - window.low) for window, extent in zip(part.windows, shape, strict=True)}
+            boxes.append(tuple(place[axis] for axis in range(len(result.shape))))
+        apart = not any(shared(one, other) for number, one in enumerate(boxes) for other in boxes[:number])
+        return bool(boxes) and apart and sum(volume(box) for box in boxes) == math.prod(result.shape)
+
+    def _is_free(self, result: str) -> bool:
+        """Whether a result is not the network's, under whatever name."""
+        return result not in {self.source.tensors[output].storage for output in self.source.outputs}
+
+    def _grows(self, result: str, parts: Sequence[Access]) -> bool:
+        """Whether a result of the network is an input with something behind it that operators make, and has no other name."""
+        tensors = self.source.tensors
+        kinds = [tensors[tensors[part.tensor].storage].kind for part in parts]
+        fits = len(kinds) > 1 and kinds[0] is TensorKind.INPUT and all(kind is TensorKind.ACTIVATION for kind in kinds[1:])
+        return fits and [output for output in self.source.outputs if tensors[output].storage == result] == [result]
+
+    def _can_read(self, reader: Op, result: str, turned: bool) -> bool:
+        """Whether an operator says which part of a result it needs, reads all of it, and can take it as it lies."""
+        if turned and reader.op_class not in _READ_ANY_ORDER and not reader.copies:
+            return False
+        tensor = self.source.tensors[result]
+        used = [read for read in self.reads[reader.name] if self.source.tensors[read.tensor].storage == result]
+        return all(read.tensor == result and read.bytes == tensor.bytes and len(read.windows) == len(tensor.shape) for read in used)
+
+
+def _through(read: Access, part: Access) -> Access:
+    """What a reader of the whole needs of a part; ``part`` says which element of the whole each of its own is."""
+    windows = tuple(_shifted(read.windows[window.axis], -window.low) for window in part.windows)
+    return Access(part.tensor, part.bytes, windows, read.part_of or read.tensor)
+
+
+def _shifted(window: Window, start: int) -> Window:
+    """The window of a part that begins at an element of the whole; all of it where that cannot be said."""
+    if window.axis < 0 or start % window.unit:
+        return ALL
+    shift = start // window.unit * window.denominator
+    return replace(window, low=window.low - shift, high=window.high - shift)

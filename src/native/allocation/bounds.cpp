@@ -1,0 +1,67 @@
+#include "allocation/bounds.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace loadmaster::allocation {
+
+namespace {
+
+bool has_windows(const Buffers &buffers) {
+    for (std::int64_t b = 0; b < buffers.count(); ++b)
+        for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s)
+            if (buffers.occupies(s) && (buffers.low[s] > 0 || buffers.high[s] < buffers.size[b])) return true;
+    return false;
+}
+
+// The load when every section takes whole steps, less the most that a buffer alive at that instant takes beyond its bytes.
+Bound load_in_steps(const Buffers &buffers, std::int64_t step) {
+    std::vector<std::int64_t> high(buffers.high.begin(), buffers.high.end());
+    for (std::size_t s = 0; s < high.size(); ++s) high[s] = buffers.low[s] + align_up(high[s] - buffers.low[s], step);
+    const Load load = load_bound({buffers.size, buffers.alignment, buffers.pin, buffers.first, buffers.begin, buffers.end, buffers.low, high});
+    std::int64_t slack = 0;
+    for (std::size_t s = 0; s < high.size(); ++s)
+        if (buffers.occupies(static_cast<std::int64_t>(s)) && buffers.begin[s] <= load.instant && load.instant < buffers.end[s])
+            slack = std::max(slack, high[s] - buffers.high[s]);
+    return {load.bytes - slack, load.instant};
+}
+
+}  // namespace
+
+Bound lower_bound(const Buffers &buffers) {
+    const Load load = load_bound(buffers);
+    Bound best{load.bytes, load.instant};
+    std::int64_t step = 0;
+    for (std::int64_t alignment : buffers.alignment) step = std::gcd(step, alignment);
+    if (step > 1 && !has_windows(buffers)) {
+        const Bound rounded = load_in_steps(buffers, step);
+        if (rounded.bytes > best.bytes) best = rounded;
+    }
+    for (std::int64_t b = 0; b < buffers.count(); ++b) {
+        const std::int64_t top = std::max<std::int64_t>(buffers.pin[b], 0) + buffers.size[b];
+        if (top <= best.bytes) continue;
+        for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s)
+            if (buffers.occupies(s) && (best.buffer != b || buffers.begin[s] < best.instant)) best = {top, buffers.begin[s], b};
+    }
+    return best;
+}
+
+std::vector<std::int64_t> witnesses(const Buffers &buffers, const Bound &bound) {
+    if (bound.buffer >= 0) return {bound.buffer};
+    std::vector<std::int64_t> found;
+    for (std::int64_t b = 0; b < buffers.count(); ++b)
+        for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s)
+            if (buffers.occupies(s) && buffers.begin[s] <= bound.instant && bound.instant < buffers.end[s]) {
+                found.push_back(b);
+                break;
+            }
+    return found;
+}
+
+bool orderly(const Buffers &buffers) {
+    for (std::int64_t s = 0; s < static_cast<std::int64_t>(buffers.begin.size()); ++s)
+        if (buffers.occupies(s) && buffers.low[s] > 0) return false;
+    return true;
+}
+
+}  // namespace loadmaster::allocation

@@ -1,0 +1,27 @@
+// Bytes that any packing needs, and what says so.
+#pragma once
+
+#include "allocation/buffers.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace loadmaster::allocation {
+
+struct Bound {
+    std::int64_t bytes = 0, instant = 0;
+    std::int64_t buffer = -1;  // the one that ends highest, if that alone says so; -1: all that are alive at the instant
+};
+
+// Most bytes that must be apart at one instant. Where all alignments share a divisor, sizes count rounded up to it, but for what the topmost buffer
+// may save. The largest buffer and the highest pin bound the peak as well. O(n log n).
+Bound lower_bound(const Buffers &buffers);
+
+// The buffers that a bound speaks of, ascending.
+std::vector<std::int64_t> witnesses(const Buffers &buffers, const Bound &bound);
+
+// Whether of two buffers that are alive together one must lie above the other throughout, so that an exhausted search is a proof: no section
+// leaves low bytes of its buffer free.
+bool orderly(const Buffers &buffers);
+
+}  // namespace loadmaster::allocation

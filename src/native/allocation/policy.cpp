@@ -1,0 +1,204 @@
+#include "allocation/policy.hpp"
+
+#include "allocation/first_fit.hpp"
+#include "allocation/reduction.hpp"
+#include "allocation/verify.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <stdexcept>
+
+namespace loadmaster::allocation {
+
+namespace {
+
+using Int = std::int64_t;
+using Ranges = std::vector<AddressRange>;
+
+constexpr Int kNoLimit = Int{1} << 62;
+// Where several capacities are tried in turn, the search of each has the usual budget divided by this.
+constexpr double kDescentShare = 8;
+
+void add(Counters &sum, const Counters &more) {
+    sum.nodes += more.nodes, sum.orders += more.orders, sum.steps += more.steps, sum.samples += more.samples;
+    sum.minor_backtracks += more.minor_backtracks, sum.major_backtracks += more.major_backtracks, sum.attempts += more.attempts;
+}
+
+// One search, with some of the ranges, for the lowest peak or within a capacity.
+class Trial {
+  public:
+    Trial(const Merged &merged, std::span<const AddressRange> ranges, Int capacity, const Effort &effort)
+        : merged_(merged), reduced_(without_empty(merged, ranges, capacity < 0 ? kNoLimit : capacity)), bound_(lower_bound(reduced_.buffers.view())),
+          capacity_(capacity), effort_(effort) {}
+
+    void run() {
+        const Buffers buffers = reduced_.buffers.view();
+        if (buffers.count() == 0) {
+            offset_.emplace();
+            return;
+        }
+        if (capacity_ >= 0 && bound_.bytes > capacity_) return;
+        if (pins_clash(buffers)) throw std::invalid_argument("offset: a pinned buffer overlaps another one, or a reserved range");
+        const bool hinted = std::any_of(reduced_.buffers.hint.begin(), reduced_.buffers.hint.end(), [](Int at) { return at >= 0; });
+        Portfolio portfolio(buffers, hinted ? std::span<const Int>(reduced_.buffers.hint) : std::span<const Int>(), bound_, capacity_, effort_);
+        portfolio.run();
+        floor_ = portfolio.floor();
+        interrupted = portfolio.interrupted();
+        counters = portfolio.counters();
+        if (portfolio.found()) offset_ = portfolio.offset(), solved_peak_ = portfolio.peak();
+    }
+
+    const Bound &bound() const { return bound_; }
+    Int lower() const { return std::max(bound_.bytes, floor_); }
+    // Reserved ranges count: they may be what reaches highest.
+    std::optional<Int> solved_peak() const { return offset_ ? std::optional(solved_peak_) : std::nullopt; }
+    bool fits() const { return offset_ && (capacity_ < 0 || solved_peak_ <= capacity_); }
+    bool impossible() const { return capacity_ >= 0 && lower() > capacity_; }
+
+    Allocation packing(Int lower, const Bound &bound) const {
+        Allocation answer = without_packing(lower);
+        answer.offset = reduced_.offsets(merged_, *offset_);
+        answer.peak = reduced_.peak(*offset_);
+        answer.status = answer.peak == lower ? Status::optimal : Status::feasible;
+        if (answer.status == Status::optimal) answer.proof = answer.peak == bound.bytes ? Proof::load : Proof::exhausted;
+        return answer;
+    }
+    Allocation without_packing(Int lower) const {
+        Allocation answer;
+        answer.bound = lower;
+        answer.interrupted = interrupted;
+        answer.counters = counters;
+        return answer;
+    }
+    // The original buffers in what the bound speaks of.
+    std::vector<Int> witnesses() const {
+        std::vector<char> named(merged_.buffers.size.size(), 0);
+        for (Int b : allocation::witnesses(reduced_.buffers.view(), bound_))
+            if (b < reduced_.own()) named[reduced_.kept[b]] = 1;
+        std::vector<Int> found;
+        for (std::size_t b = 0; b < merged_.place.size(); ++b)
+            if (named[merged_.place[b]]) found.push_back(static_cast<Int>(b));
+        return found;
+    }
+
+    bool interrupted = false;
+    Counters counters;
+
+  private:
+    const Merged &merged_;
+    const Reduced reduced_;
+    const Bound bound_;
+    const Int capacity_;
+    const Effort &effort_;
+    std::optional<std::vector<Int>> offset_;
+    Int solved_peak_ = 0, floor_ = 0;
+};
+
+class Driver {
+  public:
+    Driver(const Demands &demands, const Effort &effort) : merged_(merge(demands)), ranges_(joined(demands.reserved)), effort_(effort) {}
+
+    Allocation run(Int capacity) {
+        if (capacity >= 0 || ranges_.empty()) return within(capacity, effort_);
+        return merged_.hollow() ? descend() : below_or_above();
+    }
+
+  private:
+    static Allocation with_load(Allocation answer, const Trial &trial) {
+        answer.load = trial.bound();
+        if (answer.proof == Proof::load) answer.witnesses = trial.witnesses();
+        return answer;
+    }
+
+    // Ranges within a capacity are taken for granted, but a packing may end below them: the bound is that without any.
+    Allocation within(Int capacity, const Effort &effort) const {
+        Trial trial(merged_, ranges_, capacity, effort);
+        trial.run();
+        if (trial.impossible() && !trial.fits()) return infeasible(trial, capacity);
+        std::optional<Trial> without;
+        if (!ranges_.empty()) without.emplace(merged_, Ranges{}, -1, effort);
+        const Trial &free = without ? *without : trial;
+        const Int lower = without ? free.bound().bytes : trial.lower();
+        return with_load(trial.fits() ? trial.packing(lower, free.bound()) : trial.without_packing(lower), free);
+    }
+
+    static Allocation infeasible(const Trial &trial, Int capacity) {
+        Allocation answer = trial.without_packing(std::max(trial.lower(), capacity + 1));
+        answer.status = Status::infeasible;
+        answer.proof = trial.bound().bytes > capacity ? Proof::load : Proof::exhausted;
+        return with_load(answer, trial);
+    }
+
+    // The lowest peak, case by case: below the first range, between it and the second, and so on; for buffers that lie across none.
+    Allocation below_or_above() const {
+        Int open = std::numeric_limits<Int>::max();
+        Counters counters;
+        bool interrupted = false;
+        for (std::size_t count = 0;; ++count) {
+            Trial trial(merged_, {ranges_.data(), count}, -1, effort_);
+            const bool last = count == ranges_.size();
+            const Int ceiling = last ? kNoLimit : ranges_[count].low;
+            if (last || trial.bound().bytes <= ceiling) trial.run();
+            add(counters, trial.counters);
+            interrupted |= trial.interrupted;
+            if (last || (trial.solved_peak() && *trial.solved_peak() <= ceiling)) {
+                Allocation answer = trial.fits() ? trial.packing(std::min(trial.lower(), open), trial.bound()) : trial.without_packing(std::min(trial.lower(), open));
+                answer.interrupted = interrupted;
+                answer.counters = counters;
+                return with_load(answer, trial);
+            }
+            if (trial.lower() <= ceiling) open = std::min(open, trial.lower());
+        }
+    }
+
+    // The lowest peak by halving what lies between a packing and what is proven; a capacity left undecided proves nothing.
+    Allocation descend() const {
+        Effort effort = effort_;
+        effort.work /= kDescentShare;
+        Int highest = ranges_.back().high;
+        for (Int pin : merged_.buffers.pin) highest = std::max(highest, pin);
+        for (Int b = 0; b < merged_.buffers.count(); ++b) highest += merged_.buffers.size[b] + merged_.buffers.alignment[b];
+        Allocation best = within(highest, effort);
+        if (best.offset.empty()) return best;
+        Int low = best.bound, proven = best.bound;
+        bool interrupted = best.interrupted;
+        while (low < best.peak && !interrupted) {
+            const Int capacity = std::midpoint(low, best.peak);
+            Allocation trial = within(capacity, effort);
+            interrupted |= trial.interrupted;
+            add(trial.counters, best.counters);
+            if (!trial.offset.empty()) {
+                best = std::move(trial);
+                continue;
+            }
+            best.counters = trial.counters;
+            low = capacity + 1;
+            if (trial.status == Status::infeasible) proven = low;
+        }
+        const bool by_load = best.proof == Proof::load;
+        best.bound = std::min(proven, best.peak);
+        best.status = best.peak == best.bound ? Status::optimal : Status::feasible;
+        best.proof = best.status == Status::feasible ? Proof::none : by_load ? Proof::load : Proof::exhausted;
+        best.interrupted = interrupted;
+        return best;
+    }
+
+    const Merged merged_;
+    const Ranges ranges_;
+    const Effort &effort_;
+};
+
+}  // namespace
+
+Allocation allocate(const Demands &demands, Int capacity, const Effort &effort) {
+    check(demands);
+    Allocation answer = Driver(demands, effort).run(capacity);
+    const bool packed = answer.status == Status::optimal || answer.status == Status::feasible;
+    if (!packed) answer.offset.clear();
+    else if (const auto broken = broken_rule(demands, answer.offset, capacity)) throw std::logic_error("a packing does not hold: " + *broken + ": please report it");
+    return answer;
+}
+
+}  // namespace loadmaster::allocation

@@ -1,0 +1,198 @@
+#include "allocation/portfolio.hpp"
+
+#include "allocation/first_fit.hpp"
+#include "allocation/orders.hpp"
+#include "allocation/placing_orders.hpp"
+#include "allocation/solver.hpp"
+#include "allocation/telamalloc.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+namespace loadmaster::allocation {
+
+namespace {
+
+// With more buffers than this, searches that visit all pairs are left out.
+constexpr std::int64_t kLarge = 2'000;
+// With more buffers than this, exact search has no chance, and would not fit the stack.
+constexpr std::int64_t kHuge = 10'000;
+// Up to so many buffers all greedy orders are tried.
+constexpr std::int64_t kOrdersBelow = 20'000;
+// Nodes of the exact search. A node of a set beyond the second figure takes longer, and such sets are rarely searched through.
+constexpr std::int64_t kNodes = 4'000'000, kFullBudgetBuffers = 450;
+// Nodes where low bytes are free, so that the search cannot complete a proof, and of the short search, some ten milliseconds.
+constexpr std::int64_t kNodesWithoutProof = 20'000, kShortNodes = 10'000;
+// TelaMalloc: steps for each capacity, and attempts at ever higher capacities that may fail.
+constexpr std::int64_t kSteps = 20'000, kCapacities = 8;
+// Local search: buffers placed over all samples, and samples for every pair of buffers, because small sets have few orders.
+constexpr std::int64_t kPlacements = 1'000'000, kSamplesPerPair = 16;
+
+}  // namespace
+
+Budget Effort::budget(std::int64_t nodes) const {
+    double seconds = std::numeric_limits<double>::infinity();
+    if (timed()) seconds = std::max(0.0, std::chrono::duration<double>(deadline - Budget::Clock::now()).count());
+    return Budget(nodes, seconds, poll);
+}
+
+Portfolio::Portfolio(const Buffers &buffers, std::span<const std::int64_t> hint, const Bound &bound, std::int64_t capacity, const Effort &effort)
+    : buffers_(buffers), hint_(hint.begin(), hint.end()), bound_(bound), capacity_(capacity), effort_(effort), orderly_(orderly(buffers)) {}
+
+bool Portfolio::done() const {
+    if (capacity_ >= 0 && floor_ > capacity_) return true;
+    return found() && peak_ <= std::max({capacity_, bound_.bytes, floor_});
+}
+
+bool Portfolio::over() {
+    if (effort_.timed() && Budget::Clock::now() >= effort_.deadline) interrupted_ = true;
+    return interrupted_ || done();
+}
+
+void Portfolio::note(const Budget &budget) { interrupted_ |= budget.interrupted() || budget.stopped(); }
+
+bool Portfolio::offer(std::vector<std::int64_t> &&offset) {
+    const std::int64_t peak = peak_of(buffers_, offset);
+    if (found() && peak >= peak_) return false;
+    peak_ = peak;
+    offset_ = std::move(offset);
+    return true;
+}
+
+std::int64_t Portfolio::scaled(std::int64_t work) const { return std::max<std::int64_t>(1, std::llround(static_cast<double>(work) * effort_.work / 100)); }
+
+std::vector<std::int64_t> Portfolio::placed(std::span<const std::int64_t> order, bool best_fit) const {
+    return place_in_order(buffers_, order, best_fit, std::numeric_limits<std::int64_t>::max()).offset;
+}
+
+void Portfolio::run() {
+    const bool small = buffers_.count() <= kLarge;
+    first_fits();
+    if (small && !effort_.in_passing && !over()) search(kShortNodes);
+    if (!effort_.in_passing && !over()) best_fit();
+    if (!effort_.in_passing && small && !over()) greedy_orders();
+    if (buffers_.count() <= kHuge && !over()) exact();
+    if (effort_.in_passing || effort_.work < 100 || !small) return;
+    if (!over()) telamalloc();
+    if (!over()) local_search();
+}
+
+void Portfolio::first_fits() {
+    Budget budget = effort_.budget(-1);
+    Greedy greedy = best_first_fit(buffers_, hint_, std::max(bound_.bytes, capacity_), budget);
+    if (greedy.packed) offer(std::move(greedy.offset));
+    note(budget);
+}
+
+void Portfolio::run(std::string_view strategy) {
+    if (strategy == "auto") run();
+    else if (strategy == "best-fit") best_fit();
+    else if (strategy == "greedy") greedy_orders();
+    else if (strategy == "exact") exact();
+    else if (strategy == "telamalloc") best_fit(), telamalloc();
+    else if (strategy == "local-search") local_search();
+    else throw std::invalid_argument("strategy: none of this name");
+}
+
+void Portfolio::exact() {
+    const double share = std::min(1.0, static_cast<double>(kFullBudgetBuffers) / static_cast<double>(std::max<std::int64_t>(1, buffers_.count())));
+    const auto nodes = static_cast<std::int64_t>(static_cast<double>(orderly_ ? kNodes : kNodesWithoutProof) * std::pow(share, 1.5));
+    search(effort_.timed() ? -1 : scaled(nodes));
+}
+
+void Portfolio::search(std::int64_t nodes) {
+    Budget budget = effort_.budget(nodes);
+    const Settings settings{effort_.seed, {}, effort_.threads};
+    const std::span<const std::int64_t> start = found() ? std::span<const std::int64_t>(offset_) : std::span<const std::int64_t>(hint_);
+    Answer answer = capacity_ < 0 ? minimise(buffers_, start, settings, budget) : fit(buffers_, start, capacity_, settings, budget);
+    counters_.nodes += budget.nodes();
+    if (answer.status == Status::optimal || answer.status == Status::feasible) offer(std::move(answer.offset));
+    if (orderly_) {
+        floor_ = std::max(floor_, answer.bound);
+        if (capacity_ >= 0 && answer.status == Status::infeasible) floor_ = std::max(floor_, capacity_ + 1);
+    }
+    note(budget);
+}
+
+void Portfolio::best_fit() { offer(placed(by_birth(buffers_), true)); }
+
+void Portfolio::greedy_orders() {
+    Budget budget = effort_.budget(-1);
+    bool first = true;
+    for (const PlacingOrder &order : allocation::greedy_orders(buffers_, hint_)) {
+        if (done() || (!first && (!budget.look() || buffers_.count() > kOrdersBelow))) break;
+        offer(placed(order, false));
+        ++counters_.orders;
+        first = false;
+    }
+    note(budget);
+}
+
+// Asks for the bound first, then for ever more, up to just below the best so far.
+void Portfolio::telamalloc() {
+    if (!found()) best_fit();
+    const std::int64_t low = capacity_ < 0 ? bound_.bytes : capacity_;
+    for (std::int64_t failures = 0; failures < kCapacities && !over();) {
+        Budget budget = effort_.budget(-1);
+        TelamallocOptions options;
+        options.steps = kSteps;
+        const double share = static_cast<double>(failures) / kCapacities;
+        const std::int64_t capacity = low + static_cast<std::int64_t>(static_cast<double>(peak_ - 1 - low) * share);
+        Telamalloc search(buffers_, capacity, options, budget);
+        const bool packed = search.run();
+        counters_.steps += search.counts().steps;
+        counters_.minor_backtracks += search.counts().minor_backtracks;
+        counters_.major_backtracks += search.counts().major_backtracks;
+        counters_.attempts += search.counts().attempts;
+        note(budget);
+        if (packed) offer(search.offsets());
+        else if (capacity_ >= 0) break;
+        else ++failures;
+    }
+}
+
+// Starts from the best greedy order; a buffer that reaches the peak moves forward in the order, sometimes any two change places, and what is no
+// worse is kept.
+void Portfolio::local_search() {
+    Budget budget = effort_.budget(-1);
+    PlacingOrder order;
+    std::vector<std::int64_t> offset;
+    std::int64_t peak = std::numeric_limits<std::int64_t>::max();
+    for (PlacingOrder &candidate : allocation::greedy_orders(buffers_, hint_)) {
+        std::vector<std::int64_t> there = placed(candidate, false);
+        ++counters_.samples;
+        if (peak_of(buffers_, there) >= peak) continue;
+        peak = peak_of(buffers_, there), offset = there, order = std::move(candidate);
+        offer(std::move(there));
+        if (done() || !budget.look()) break;
+    }
+    const std::int64_t count = buffers_.count();
+    Random random(effort_.seed);
+    const auto below = [&](std::size_t limit) { return static_cast<std::size_t>(random.uniform() * static_cast<double>(limit)); };
+    std::vector<std::int64_t> tops(offset.size());
+    std::vector<std::size_t> high;
+    for (std::int64_t left = std::min(kPlacements / count + 1, kSamplesPerPair * count * count); left > 0 && !done() && budget.look(); --left) {
+        for (std::size_t b = 0; b < tops.size(); ++b) tops[b] = offset[b] + buffers_.size[b];
+        std::vector<std::int64_t> sorted = tops;
+        const auto rank = sorted.begin() + static_cast<std::ptrdiff_t>(0.95 * static_cast<double>(count - 1));
+        std::nth_element(sorted.begin(), rank, sorted.end());
+        high.clear();
+        for (std::size_t i = 0; i < order.size(); ++i)
+            if (tops[order[i]] >= *rank) high.push_back(i);
+        PlacingOrder moved = order;
+        const std::size_t at = high[below(high.size())], to = below(at + 1);
+        std::rotate(moved.begin() + static_cast<std::ptrdiff_t>(to), moved.begin() + static_cast<std::ptrdiff_t>(at), moved.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+        if (random.uniform() < 0.5) std::swap(moved[below(moved.size())], moved[below(moved.size())]);
+        std::vector<std::int64_t> there = placed(moved, false);
+        ++counters_.samples;
+        if (peak_of(buffers_, there) > peak) continue;
+        peak = peak_of(buffers_, there), offset = there, order = std::move(moved);
+        offer(std::move(there));
+    }
+    note(budget);
+}
+
+}  // namespace loadmaster::allocation

@@ -1,0 +1,80 @@
+// The strategy `auto`: every search in turn, from the quickest on, until a bound is met or the budget is spent.
+//
+// Only ever a lower peak is kept, so that the answer is never worse than that of any search alone.
+#pragma once
+
+#include "allocation/bounds.hpp"
+#include "common/budget.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace loadmaster::allocation {
+
+// How long to look. Budgets of work are `work` per cent of the default ones; what more than one attempt pays for has a smaller share.
+struct Effort {
+    std::uint64_t seed = 0;
+    std::int64_t threads = 1;
+    double work = 100;
+    bool in_passing = false;  // only greedy orders and exact search
+    Budget::Clock::time_point deadline = Budget::Clock::time_point::max();
+    std::function<bool()> poll;  // whether a signal has come
+
+    bool timed() const { return deadline != Budget::Clock::time_point::max(); }
+    // A budget of nodes (negative: no limit) until the deadline.
+    Budget budget(std::int64_t nodes) const;
+};
+
+struct Counters {
+    std::int64_t nodes = 0, orders = 0, steps = 0, minor_backtracks = 0, major_backtracks = 0, attempts = 0, samples = 0;
+};
+
+class Portfolio {
+  public:
+    // `capacity`: -1 for the lowest peak. `hint`: empty, or an offset for each buffer, -1 for none.
+    Portfolio(const Buffers &buffers, std::span<const std::int64_t> hint, const Bound &bound, std::int64_t capacity, const Effort &effort);
+
+    void run();
+    // One of "auto", "best-fit", "greedy", "exact", "telamalloc" and "local-search"; throws std::invalid_argument for others.
+    void run(std::string_view strategy);
+    // The searches, each of which offers what it finds.
+    void exact();
+    void best_fit();
+    void greedy_orders();
+    void local_search();
+    void telamalloc();
+
+    bool found() const { return peak_ >= 0; }
+    const std::vector<std::int64_t> &offset() const { return offset_; }
+    std::int64_t peak() const { return peak_; }
+    // Bytes that any packing needs, as far as an exhausted search has shown.
+    std::int64_t floor() const { return floor_; }
+    bool interrupted() const { return interrupted_; }
+    const Counters &counters() const { return counters_; }
+
+  private:
+    bool done() const;
+    bool over();
+    bool offer(std::vector<std::int64_t> &&offset);
+    void first_fits();
+    void search(std::int64_t nodes);
+    std::int64_t scaled(std::int64_t work) const;
+    void note(const Budget &budget);
+    std::vector<std::int64_t> placed(std::span<const std::int64_t> order, bool best_fit) const;
+
+    const Buffers buffers_;
+    const std::vector<std::int64_t> hint_;
+    const Bound bound_;
+    const std::int64_t capacity_;
+    const Effort &effort_;
+    const bool orderly_;
+    std::vector<std::int64_t> offset_;
+    std::int64_t peak_ = -1, floor_ = 0;
+    bool interrupted_ = false;
+    Counters counters_;
+};
+
+}  // namespace loadmaster::allocation

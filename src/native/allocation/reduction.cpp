@@ -1,0 +1,167 @@
+#include "allocation/reduction.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <set>
+
+namespace loadmaster::allocation {
+
+namespace {
+
+using Int = std::int64_t;
+
+// a * b modulo m, for numbers below 2^62.
+Int multiplied(Int a, Int b, Int m) { return static_cast<Int>(static_cast<__int128>(a) * b % m); }
+
+// The inverse of a modulo m, which share no divisor.
+Int inverse(Int a, Int m) {
+    Int r = m, next = a % m, x = 0, y = 1;
+    while (next != 0) {
+        const Int times = r / next;
+        std::swap(r -= times * next, next);
+        std::swap(x -= times * y, y);
+    }
+    return m == 1 ? 0 : (x % m + m) % m;
+}
+
+struct Part {
+    Int begin, end, low, high;
+    auto operator<=>(const Part &) const = default;
+};
+
+// The rectangles that some parts cover together: at each stretch of time, ranges that do not touch.
+std::vector<Part> united(const std::vector<Part> &parts) {
+    std::set<Int> cuts;
+    for (const Part &part : parts) cuts.insert(part.begin), cuts.insert(part.end);
+    std::vector<Part> found;
+    std::vector<AddressRange> before;
+    std::size_t from = 0;  // where the rectangles of the stretch before begin
+    for (auto at = cuts.begin(); at != cuts.end() && std::next(at) != cuts.end(); ++at) {
+        std::vector<AddressRange> taken;
+        for (const Part &part : parts)
+            if (part.begin <= *at && *at < part.end) taken.push_back({part.low, part.high});
+        taken = joined(std::move(taken));
+        const bool same = found.size() - from == taken.size() && from < found.size() && found.back().end == *at &&
+                          std::equal(taken.begin(), taken.end(), found.begin() + static_cast<std::ptrdiff_t>(from),
+                                     [](const AddressRange &range, const Part &part) { return range.low == part.low && range.high == part.high; });
+        if (same) {
+            for (std::size_t i = from; i < found.size(); ++i) found[i].end = *std::next(at);
+            continue;
+        }
+        from = found.size();
+        for (const auto &[low, high] : taken) found.push_back({*at, *std::next(at), low, high});
+    }
+    return found;
+}
+
+void copy_sections(const Buffers &from, Int buffer, OwnedBuffers &to) {
+    for (Int s = from.first[buffer]; s < from.first[buffer + 1]; ++s)
+        if (from.occupies(s)) to.add_section(from.begin[s], from.end[s], from.low[s], from.high[s]);
+}
+
+void merge_group(const Demands &demands, const std::vector<Member> &group, Merged &merged) {
+    const Buffers buffers = demands.buffers.view();
+    const Int residue = common_residue(buffers, group).value(), place = merged.buffers.count();
+    Int lowest = std::numeric_limits<Int>::max(), size = 0, step = 1, pin = -1, hint = -1;
+    for (const Member &member : group) lowest = std::min(lowest, member.shift);
+    std::vector<Part> parts;
+    for (const auto &[b, shift] : group) {
+        const Int lift = residue + shift - lowest;
+        merged.place[b] = place, merged.lift[b] = lift;
+        step = std::lcm(step, buffers.alignment[b]);
+        if (buffers.pin[b] >= 0) pin = std::max(pin, buffers.pin[b] - lift);
+        if (demands.buffers.hint[b] >= 0) hint = std::max({hint, demands.buffers.hint[b] - lift, Int{0}});
+        if (buffers.matters(b)) size = std::max(size, lift + buffers.size[b]);
+        for (Int s = buffers.first[b]; s < buffers.first[b + 1]; ++s)
+            if (buffers.occupies(s)) parts.push_back({buffers.begin[s], buffers.end[s], buffers.low[s] + lift, buffers.high[s] + lift});
+    }
+    merged.buffers.add(size, step, pin, hint);
+    for (const Part &part : united(parts)) merged.buffers.add_section(part.begin, part.end, part.low, part.high);
+}
+
+}  // namespace
+
+// One congruence after another (Chinese remainders of moduli that need not be coprime).
+std::optional<Int> common_residue(const Buffers &buffers, const std::vector<Member> &group) {
+    Int lowest = std::numeric_limits<Int>::max(), found = 0, step = 1;
+    for (const Member &member : group) lowest = std::min(lowest, member.shift);
+    for (const auto &[buffer, shift] : group) {
+        const Int alignment = buffers.alignment[buffer], common = std::gcd(step, alignment), rest = alignment / common;
+        const Int missing = -(shift - lowest) - found;
+        if (missing % common != 0) return std::nullopt;
+        const Int wanted = (missing / common % rest + rest) % rest;
+        found += step * multiplied(wanted, inverse(step / common, rest), rest);
+        step *= rest;
+        found %= step;
+    }
+    return found;
+}
+
+bool Merged::hollow() const {
+    const Buffers view = buffers.view();
+    for (Int b = 0; b < view.count(); ++b) {
+        std::vector<AddressRange> taken;
+        for (Int s = view.first[b]; s < view.first[b + 1]; ++s)
+            if (view.occupies(s)) taken.push_back({view.low[s], view.high[s]});
+        if (taken.empty()) continue;
+        taken = joined(std::move(taken));
+        if (taken.size() > 1 || taken[0].low > 0 || taken[0].high < view.size[b]) return true;
+    }
+    return false;
+}
+
+Merged merge(const Demands &demands) {
+    const Buffers buffers = demands.buffers.view();
+    Merged merged;
+    merged.place.assign(buffers.size.size(), -1);
+    merged.lift.assign(buffers.size.size(), 0);
+    for (const std::vector<Member> &group : demands.aliases)
+        for (const Member &member : group) merged.place[member.buffer] = -2;
+    for (Int b = 0; b < buffers.count(); ++b) {
+        if (merged.place[b] == -2) continue;
+        merged.place[b] = merged.buffers.count();
+        merged.buffers.add(buffers.size[b], buffers.alignment[b], buffers.pin[b], demands.buffers.hint[b]);
+        copy_sections(buffers, b, merged.buffers);
+    }
+    for (const std::vector<Member> &group : demands.aliases) merge_group(demands, group, merged);
+    return merged;
+}
+
+Reduced without_empty(const Merged &merged, std::span<const AddressRange> ranges, Int limit) {
+    const Buffers buffers = merged.buffers.view();
+    Reduced reduced;
+    Int begin = std::numeric_limits<Int>::max(), end = 1;
+    for (Int b = 0; b < buffers.count(); ++b) {
+        if (!buffers.matters(b)) continue;
+        reduced.kept.push_back(b);
+        reduced.buffers.add(buffers.size[b], buffers.alignment[b], buffers.pin[b], merged.buffers.hint[b]);
+        copy_sections(buffers, b, reduced.buffers);
+    }
+    for (Int instant : reduced.buffers.begin) begin = std::min(begin, instant);
+    for (Int instant : reduced.buffers.end) end = std::max(end, instant);
+    for (const auto &[low, high] : ranges) {
+        if (low >= limit) continue;
+        const Int bytes = std::min(high, limit) - low;
+        reduced.buffers.add(bytes, 1, low, -1);
+        reduced.buffers.add_section(std::min(begin, Int{0}), end, 0, bytes);
+    }
+    return reduced;
+}
+
+std::vector<Int> Reduced::offsets(const Merged &merged, std::span<const Int> solved) const {
+    std::vector<Int> of_merged(merged.buffers.size.size());
+    for (std::size_t b = 0; b < of_merged.size(); ++b) of_merged[b] = std::max<Int>(merged.buffers.pin[b], 0);
+    for (std::size_t i = 0; i < kept.size(); ++i) of_merged[kept[i]] = solved[i];
+    std::vector<Int> offsets(merged.place.size());
+    for (std::size_t b = 0; b < offsets.size(); ++b) offsets[b] = of_merged[merged.place[b]] + merged.lift[b];
+    return offsets;
+}
+
+Int Reduced::peak(std::span<const Int> solved) const {
+    Int peak = 0;
+    for (Int b = 0; b < own(); ++b) peak = std::max(peak, solved[b] + buffers.size[b]);
+    return peak;
+}
+
+}  // namespace loadmaster::allocation

@@ -1,0 +1,66 @@
+// What the bindings of the allocator share.
+#pragma once
+
+#include "allocation/portfolio.hpp"
+#include "allocation/solver.hpp"
+#include "bindings/arguments.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace loadmaster::allocation {
+
+using Ints = Array<std::int64_t, 1>;
+
+inline void require_order(const Ints &order, const Buffers &buffers) {
+    require(static_cast<std::int64_t>(order.size()) == buffers.count(), "order: must name every buffer once");
+    std::vector<char> seen(order.size(), 0);
+    for (std::int64_t b : view(order)) require(b >= 0 && b < buffers.count() && !seen[b]++, "order: must name every buffer once");
+}
+
+inline const char *name_of(Status status) {
+    switch (status) {
+        case Status::optimal: return "optimal";
+        case Status::feasible: return "feasible";
+        case Status::infeasible: return "infeasible";
+        default: return "unknown";
+    }
+}
+
+template <typename T>
+nanobind::object column(std::vector<T> &&values) {
+    const std::size_t count = values.size();
+    return to_numpy(std::move(values), {count});
+}
+
+// What a search counted, by name; what it did not do is left out.
+inline nanobind::dict counted(const Counters &counters) {
+    nanobind::dict found;
+    const auto set = [&](const char *name, std::int64_t count) {
+        if (count > 0) found[name] = count;
+    };
+    set("nodes", counters.nodes);
+    set("orders", counters.orders);
+    set("steps", counters.steps);
+    set("minor_backtracks", counters.minor_backtracks);
+    set("major_backtracks", counters.major_backtracks);
+    set("attempts", counters.attempts);
+    set("samples", counters.samples);
+    return found;
+}
+
+struct PlacedInOrder {
+    nanobind::object offsets;
+    std::int64_t peak;
+};
+
+// `Effort` as Python states it: seconds from the call on instead of a deadline.
+struct PythonEffort {
+    std::uint64_t seed;
+    std::int64_t threads;
+    double seconds, work;
+
+    Effort native() const;
+};
+
+}  // namespace loadmaster::allocation

@@ -1,0 +1,46 @@
+"""Distinct rows: the same as NumPy's, and an interrupt at any line, NumPy's included, stays one."""
+
+import itertools
+import sys
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from loadmaster.core.rows import distinct_rows
+
+
+@pytest.mark.parametrize("shape", [(0, 2), (1, 3), (40, 1), (60, 3), (5, 0)])
+def test_distinct_rows_are_those_of_numpy(shape: tuple[int, int]) -> None:
+    rows = np.random.default_rng(0).choice([0.0, 1.5, np.inf], shape)
+    found = distinct_rows(rows)
+    if rows.size:
+        for ours, theirs in zip(found, np.unique(rows, axis=0, return_inverse=True, return_counts=True), strict=True):
+            assert np.array_equal(ours, theirs.reshape(ours.shape))
+    assert np.array_equal(found[0][found[1]], rows)
+    assert int(found[2].sum()) == len(rows)
+
+
+def test_an_interrupt_at_any_line_is_raised_as_such() -> None:
+    """In ``numpy.unique`` along an axis some become a TypeError, which ended whole searches."""
+    rows, left = np.random.default_rng(0).random((20, 3)), 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise KeyboardInterrupt
+        return trace
+
+    for at in itertools.count(1):
+        left = at
+        sys.settrace(trace)
+        try:
+            distinct_rows(rows)
+            break
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+    assert at > 10, "nothing was traced"

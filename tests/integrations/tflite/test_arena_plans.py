@@ -1,0 +1,240 @@
+"""Plans of TFLM's arena, against its interpreter: the head that was foretold, equal outputs, and never more bytes than without a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support.tflite_models import Model, b, i
+from tests.support.tflite_random import random_model
+from tests.support.tflm import inputs_for, outputs_of, same_outputs
+
+from loadmaster.integrations.tflite import interpreter
+from loadmaster.integrations.tflite.arena import ArenaPlan, _growth, plan_arena, plan_entries
+from loadmaster.integrations.tflite.export import check_file, export_model
+from loadmaster.integrations.tflite.in_place import LIBRARIES, in_place_pairs
+from loadmaster.integrations.tflite.lifetimes import lifetimes
+from loadmaster.integrations.tflite.planned_file import plan_in, with_plan
+from loadmaster.integrations.tflite.probe import scratch_of, trials
+from loadmaster.integrations.tflite.scratch import UNKNOWN, Scratch
+from loadmaster.workloads.frontends.tflite.model import parse_model
+
+pytest.importorskip("tflite_micro")
+_ROOM = 2**16
+
+
+def heads(files: Sequence[bytes]) -> list[int]:
+    """Bytes of the arena's head, as TFLM's interpreter reports them."""
+    found = interpreter.measure_each(b"", files, _ROOM)
+    assert not [each for each in found if isinstance(each, str)]
+    return [each.head for each in found if not isinstance(each, str)]
+
+
+def probed(files: Sequence[bytes]) -> list[Scratch]:
+    """The scratch of several models, measured by one process."""
+    models = [parse_model(data) for data in files]
+    tried = [trials(model, lifetimes(model)) for model in models]
+    answers = interpreter.measure_each(b"", [trial.front + data for data, each in zip(files, tried, strict=True) for trial in each], _ROOM)
+    found, at = [], 0
+    for each in tried:
+        found.append(scratch_of(each, answers[at : at + len(each)]))
+        at += len(each)
+    return found
+
+
+def planned(data: bytes, scratch: Scratch, kernels: frozenset[str] = frozenset()) -> tuple[ArenaPlan, bytes]:
+    model = parse_model(data)
+    found = lifetimes(model)
+    pairs = tuple(in_place_pairs(model, found, kernels))
+    plan = plan_arena(found, scratch, pairs=pairs)
+    file = with_plan(model, plan_entries(found, plan.offsets))
+    check_file(file, model, scratch, plan, 16, pairs)
+    return plan, file
+
+
+def hold(seeds: Sequence[int], kernels: frozenset[str] = frozenset()) -> tuple[int, int]:
+    """Check plans of random models against the interpreter; how many became smaller, and how many operators ask for scratch."""
+    files = [random_model(seed).bytes() for seed in seeds]
+    scratch = probed(files)
+    plans = [planned(data, each, kernels) for data, each in zip(files, scratch, strict=True)]
+    measured = heads([*files, *(file for _, file in plans)])
+    for seed, (plan, file), before, after, data in zip(seeds, plans, measured, measured[len(files) :], files, strict=False):
+        assert before == plan.head_before, f"seed {seed}"
+        assert after == plan.head <= before, f"seed {seed}"
+        assert plan.head >= plan.lower_bound
+        assert plan.status == "optimal" or kernels, f"seed {seed}"
+        assert same_outputs(data, file), f"seed {seed}"
+    return sum(plan.head < plan.head_before for plan, _ in plans), sum(len(each.buffers) for each in scratch)
+
+
+def test_plans_of_a_few_random_models_hold() -> None:
+    assert hold(range(12))[0] > 0
+
+
+@pytest.mark.slow
+def test_plans_of_many_random_models_hold() -> None:
+    smaller, scratch = hold(range(12, 112))
+    assert smaller > 15
+    assert scratch > 50
+
+
+@pytest.mark.slow
+def test_plans_in_place_of_many_random_models_hold() -> None:
+    assert hold(range(200, 240), LIBRARIES["reference"])[0] > 20
+
+
+def fragmented_model() -> tuple[bytes, list[int]]:
+    """A model whose fifth operator asks for 32 bytes of scratch, and addresses that are as low as they can be but leave it a gap of 16."""
+    model = Model()
+    main = model.subgraph()
+    rng = np.random.default_rng(0)
+
+    def dense(source: int, size: int) -> int:
+        width, out = main.shapes[source][1], size // 4
+        return main.out("FULLY_CONNECTED", [source, main.tensor((out, width), "float32", rng.normal(size=(out, width))), -1], (1, out), {})
+
+    first = main.input((1, 4))
+    wide = dense(first, 640)
+    narrow = dense(wide, 384)
+    long = dense(first, 608)
+    features = main.tensor((8, 96), "float32", rng.normal(size=(8, 96)))
+    times = main.tensor((8, 2), "float32", rng.normal(size=(8, 2)))
+    state = main.tensor((1, 16), variable=True)
+    bias = main.tensor((8,), "float32", np.zeros(8))
+    filtered = main.out("SVDF", [narrow, features, times, bias, state], (1, 8), {0: i(1), 1: b(0)})
+    late = dense(long, 400)
+    last = dense(late, 32)
+    main.outputs = [main.out("ADD", [filtered, last], (1, 8), {0: b(0)})]
+    offsets = [-1] * len(main.tensors)
+    places = {first: 384, wide: 400, narrow: 0, long: 432, filtered: 400, late: 0, last: 432, main.outputs[0]: 464}
+    for tensor, offset in places.items():
+        offsets[tensor] = offset
+    return model.bytes(), offsets
+
+
+def test_scratch_makes_a_plan_grow_that_does_not_know_it_and_not_one_that_does() -> None:
+    data, offsets = fragmented_model()
+    naive = with_plan(parse_model(data), offsets)
+    (scratch,) = probed([data])
+    assert [buffer.bytes for buffer in scratch.buffers] == [32]
+    plan, file = planned(data, scratch)
+    blind, _ = planned(data, UNKNOWN)
+    assert blind.head == 1040
+    assert heads([data, naive, file]) == [1056, 1072, 1056]
+    assert plan.head == plan.head_before == plan.lower_bound == 1056
+    assert same_outputs(data, naive)
+    assert same_outputs(data, file)
+
+
+def test_a_plan_without_scratch_grows_by_no_more_than_was_said() -> None:
+    files = [random_model(seed).bytes() for seed in range(300, 320)] + [fragmented_model()[0]]
+    plans = [planned(data, UNKNOWN) for data in files]
+    measured = heads([*files, *(file for _, file in plans)])
+    grown = [after - before for before, after in zip(measured, measured[len(files) :], strict=False)]
+    assert all(more <= plan.growth for more, (plan, _) in zip(grown, plans, strict=True))
+    assert all(after >= plan.head for after, (plan, _) in zip(measured[len(files) :], plans, strict=True))
+
+
+def test_the_growth_that_is_said_is_that_of_the_worst_operator() -> None:
+    data, offsets = fragmented_model()
+    found = lifetimes(parse_model(data))
+    # Where the filter runs, tensors take 1,024 bytes and end at 1,040; where the last sum does, 96 bytes end at 496.
+    assert _growth(found, [offsets[tensor.number] for tensor in found.tensors]) == 496 - 96
+
+
+UNARY = ("ABS", "CEIL", "COS", "ELU", "EXP", "FLOOR", "LOGISTIC", "NEG", "RELU", "RELU6", "ROUND", "SIN", "SQUARE", "TANH")
+POSITIVE = ("LOG", "RSQRT", "SQRT")
+BINARY = ("ADD", "DIV", "MAXIMUM", "MINIMUM", "MUL", "SQUARED_DIFFERENCE", "SUB")
+
+
+def in_place_models() -> dict[str, bytes]:
+    """For every operator that is said to work in place, a model in which its result can have no other place than the operand's."""
+    made = {}
+    shape = (1, 5, 7, 3)
+    for kind in (*UNARY, *POSITIVE, *BINARY, "PRELU", "LEAKY_RELU", "HARD_SWISH", "LOGICAL_NOT", "RESHAPE", "SQUEEZE", "EXPAND_DIMS"):
+        model = Model()
+        main = model.subgraph()
+        dtype = "int8" if kind == "HARD_SWISH" else "bool" if kind == "LOGICAL_NOT" else "float32"
+        more = {"scale": (0.05,)} if dtype == "int8" else {}
+        source = main.input(shape, dtype, **more)
+        if kind in POSITIVE:
+            source = main.out("SQUARE", [source], shape)
+        operands, target, options = [source], shape, None
+        if kind in BINARY:
+            operands, options = (
+                [source, main.tensor(shape, "float32", np.linspace(0.5, 2, 105))],
+                {0: b(0)} if kind in ("ADD", "MUL", "SUB") else None,
+            )
+        if kind == "PRELU":
+            operands.append(main.tensor((1, 1, 3), "float32", [0.1, 0.2, -0.3]))
+        if kind == "RESHAPE":
+            operands, target = [source, main.tensor((2,), "int32", [7, 15])], (7, 15)
+        if kind == "EXPAND_DIMS":
+            operands, target = [source, main.tensor((1,), "int32", [0])], (1, *shape)
+        if kind == "SQUEEZE":
+            target = shape[1:]
+        main.outputs = [main.out(kind, operands, target, options, dtype=dtype, **more)]
+        made[kind] = model.bytes()
+    return made
+
+
+def test_every_operator_that_is_said_to_work_in_place_does() -> None:
+    models = in_place_models()
+    assert set(models) == LIBRARIES["reference"]
+    for kind, data in models.items():
+        plan, file = planned(data, UNKNOWN, frozenset((kind, "SQUARE")))
+        assert plan.in_place >= 1, kind
+        assert plan.head < plan.head_before, kind
+        assert same_outputs(data, file), kind
+
+
+def test_nothing_is_broadcast_to_the_shared_place() -> None:
+    """The smaller operand of a broadcast sum is left where it is."""
+    model = Model()
+    main = model.subgraph()
+    row, image = main.input((1, 1, 1, 4)), main.input((1, 3, 3, 4))
+    main.outputs = [main.out("ADD", [row, image], (1, 3, 3, 4), {0: b(0)})]
+    found = lifetimes(parse_model(model.bytes()))
+    assert list(in_place_pairs(parse_model(model.bytes()), found, frozenset(("ADD",)))) == [(1, 2)]
+
+
+def test_a_state_that_lasts_stays_beside_the_plan() -> None:
+    """SVDF keeps a state in a variable tensor, and asks for scratch."""
+    model = Model()
+    main = model.subgraph()
+    rng = np.random.default_rng(0)
+    values = main.input((1, 6))
+    features = main.tensor((4, 6), "float32", rng.normal(size=(4, 6)))
+    times = main.tensor((4, 3), "float32", rng.normal(size=(4, 3)))
+    state = main.tensor((1, 12), variable=True)
+    bias = main.tensor((4,), "float32", np.zeros(4))
+    result = main.out("SVDF", [values, features, times, bias, state], (1, 4), {0: i(1), 1: b(0)})
+    main.outputs = [main.out("TANH", [result], (1, 4))]
+    data = model.bytes()
+    (scratch,) = probed([data])
+    assert [buffer.bytes for buffer in scratch.buffers] == [16]
+    plan, file = planned(data, scratch)
+    assert plan_in(file)[state] == -1
+    assert heads([data, file]) == [plan.head_before, plan.head]
+    assert same_outputs(data, file)
+    runs = [inputs_for(data, 1), inputs_for(data, 1)]
+    first, second = outputs_of(file, runs)
+    assert not np.array_equal(first[0], second[0]), "the state has no effect: the test shows nothing"
+
+
+@pytest.mark.slow
+def test_an_exported_file_runs_in_the_arena_that_was_said(tmp_path: Path) -> None:
+    source = tmp_path / "net.tflite"
+    data = random_model(24).bytes()
+    source.write_bytes(data)
+    exported = export_model(source)
+    assert exported.after is not None
+    assert exported.after.head == exported.plan.head
+    assert exported.after.least is not None
+    assert exported.after.least >= exported.after.head + exported.after.tail
+    runs = [inputs_for(data, 5)]
+    assert outputs_of(exported.data, runs, exported.after.least)[0][0].tobytes() == outputs_of(data, runs)[0][0].tobytes()
+    with pytest.raises(RuntimeError):
+        outputs_of(exported.data, runs, exported.after.least - 16)

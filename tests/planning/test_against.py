@@ -1,0 +1,453 @@
+"""Plans against the networks and machines that they are for: what the planner makes passes, and whatever is changed is found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass, replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.planning.test_mutations import network, planned, with_records
+from tests.support.cut_networks import convolutions
+from tests.support.hand_plan import finished
+from tests.support.networks import npu
+
+import loadmaster as lm
+from loadmaster.core.errors import PlanError
+from loadmaster.planning.plan import Plan
+from loadmaster.planning.plan_records import Cost, PlannedJob, Rate
+from loadmaster.planning.verify.plan import verify
+from loadmaster.planning.verify_against import verify_against
+from loadmaster.workloads.graph import Graph
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+GRAPHS: dict[str, Callable[[], list[Graph]]] = {
+    "pieces": lambda: [convolutions(rows=16, channels=32)],
+    "tiles": lambda: [network("a", 32)],
+    "copies": lambda: [network("a", 8)],
+    "batches": lambda: [network("a", 8), network("b", 16)],
+}
+TRUSTED = {
+    *(f"Plan.{name}" for name in ("producer", "seed", "notes", "search", "status")),
+    *(f"NetworkInfo.{name}" for name in ("notes",)),
+    "Target.description",
+    "Objective.network",
+}
+"""What docs/plan-format.md says is taken on trust even with the networks and the machine at hand."""
+CHOSEN = {
+    *(f"PlannedJob.{name}" for name in ("name", "core", "start", "end", "after")),
+    *(f"PlannedAllocation.{name}" for name in ("offset", "start", "end")),
+    *(f"PlannedTransfer.{name}" for name in ("start", "end", "after", "name")),
+}
+"""What a planner decides: changed, it is broken, or another plan of the same networks. Other tests break these."""
+
+
+@cache
+def graphs(kind: str) -> list[Graph]:
+    return GRAPHS[kind]()
+
+
+@cache
+def chain() -> tuple[Graph, Plan]:
+    """A chain of convolutions at fp32, whole, on one core with main memory only."""
+    graph = replace(convolutions(skip=False), precision="fp32")
+    graph = replace(graph, ops=tuple(replace(op, bits=32) for op in graph.ops))
+    return graph, lm.plan([graph], npu(1, scratchpad=0, buffer=0), samples=2, rounds=0, cut="none")
+
+
+def mended(plan: Plan) -> Plan:
+    """The plan with all the figures that follow from its records, and its bounds as they were, or as low as the values."""
+    old, new = plan.metrics, finished(plan)
+    least = min(old.makespan.lower_bound, new.metrics.makespan.value)
+    operations, inferences = 2 * sum(j.macs for j in plan.jobs), sum(n.batch * n.mini_batches for n in plan.networks)
+    busy = {core: sum(j.compute for j in plan.jobs if j.core == core) / least for core in old.utilisation}
+
+    def kept(value: Cost, before: Cost) -> Cost:
+        return replace(value, lower_bound=min(value.value, before.lower_bound))
+
+    if all(cost.value == old.traffic[name].value for name, cost in new.metrics.traffic.items()):
+        new = replace(new, links=plan.links)
+    found = new.metrics
+    metrics = replace(
+        found,
+        makespan=kept(found.makespan, old.makespan),
+        throughput=Rate(found.throughput.value, operations / least),
+        inferences_per_second=Rate(found.inferences_per_second.value, inferences / least),
+        utilisation={core: Rate(rate.value, max(rate.value, min(1.0, busy[core]))) for core, rate in found.utilisation.items()},
+        traffic={name: kept(cost, old.traffic[name]) for name, cost in found.traffic.items()},
+        energy=kept(found.energy, old.energy),
+        latency={name: kept(cost, old.latency[name]) for name, cost in found.latency.items()},
+    )
+    objective = replace(plan.objective, value=found.makespan.value, lower_bound=metrics.makespan.lower_bound)
+    return replace(new, metrics=metrics, objective=objective)
+
+
+# Every plan passes.
+
+
+@pytest.mark.parametrize("kind", GRAPHS)
+def test_what_the_planner_makes_is_a_plan_of_its_networks(kind: str) -> None:
+    plan = planned(kind)
+    assert verify_against(plan, graphs(kind), plan.target) == ()
+    assert verify_against(mended(plan), graphs(kind), plan.target) == (), "figures that are mended stay right"
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "changes", "more"),
+    [
+        ("ncf.onnx.gz", {"batch": 4}, [], {"mini_batches": 2}),
+        ("wide-and-deep.onnx.gz", {"batch": 4}, [], {"cut": "none"}),
+        ("onnxruntime-quantised.onnx.gz", {}, [], {}),
+        ("onnxruntime-quantised-optimised.onnx.gz", {}, [], {}),
+        ("traced-bert-opset13.onnx.gz", {"batch": 1, "dims": {"steps": 8}}, ["scratchpad.capacity=64KiB"], {}),
+        ("traced-bert-opset13.onnx.gz", {"batch": 1, "dims": {"steps": 8}}, ["scratchpad.capacity=8KiB"], {"cut": "none"}),
+    ],
+)
+def test_plans_of_files_pass(source: str, options: dict[str, Any], changes: list[str], more: dict[str, Any]) -> None:
+    machine = lm.target("edge-npu", changes)
+    network_ = lm.load(FIXTURES / source, **options)
+    plan = lm.plan([network_], machine, samples=2, rounds=0, **more)
+    assert verify_against(plan, [network_], machine) == ()
+
+
+@pytest.mark.parametrize(("training", "cut"), [(False, "auto"), (True, "none")])
+def test_plans_of_torch_modules_pass(training: bool, cut: str) -> None:
+    pytest.importorskip("torch")
+    machine = lm.target("edge-npu", ["scratchpad.capacity=16KiB"])
+    network_ = lm.load("torch:tests.support.factories:layers", batch=64, training=training)
+    plan = lm.plan([network_], machine, samples=2, rounds=0, cut=cut)
+    assert verify_against(plan, [network_], machine) == ()
+
+
+def test_goals_are_part_of_what_is_proven() -> None:
+    graph = convolutions()
+    plan = lm.plan([graph], npu(2), mini_batches=2, samples=2, rounds=0, objective="edp", periods={"cut": 1e-4}, deadlines={"cut": 1.0})
+    assert verify_against(plan, [graph], plan.target) == ()
+
+
+# Every field that a plan states about its networks and its machine.
+
+
+def variants(value: Any) -> Iterator[Any]:
+    """Other values of the same type."""
+    if isinstance(value, bool):
+        yield not value
+    elif isinstance(value, int | float):
+        yield value + 1
+        if value > 1 or (isinstance(value, float) and value):
+            yield type(value)(value / 2)
+    elif isinstance(value, str):
+        yield value + "'"
+    elif isinstance(value, tuple) and value and all(isinstance(item, str | int) for item in value):
+        yield from (value[:-1], ())
+
+
+def mutants(record: Any) -> Iterator[tuple[str, Any]]:
+    """The record with each of its fields changed, and those of the records in it."""
+    for field in fields(record):
+        value, name = getattr(record, field.name), f"{type(record).__name__}.{field.name}"
+        yield from ((name, replace(record, **{field.name: other})) for other in variants(value))
+        if is_dataclass(value):
+            yield from ((path, replace(record, **{field.name: other})) for path, other in mutants(value))
+        elif isinstance(value, tuple) and value and is_dataclass(value[0]):
+            for place, item in enumerate(value):
+                for path, other in mutants(item):
+                    yield path, replace(record, **{field.name: (*value[:place], other, *value[place + 1 :])})
+
+
+def few(found: Iterator[tuple[str, Any]], most: int) -> Iterator[tuple[str, Any]]:
+    """At most so many of each kind."""
+    seen: Counter[str] = Counter()
+    for path, plan in found:
+        if seen[path] < most:
+            seen[path] += 1
+            yield path, plan
+
+
+def stated(plan: Plan) -> Iterator[tuple[str, Plan]]:
+    """The plan with each field of its records changed."""
+    yield from ((path, replace(plan, target=target)) for path, target in mutants(plan.target))
+    for part in ("networks", "tensors", "jobs", "allocations", "transfers"):
+        records = getattr(plan, part)
+        for place, record in enumerate(records):
+            for path, other in mutants(record):
+                yield path, replace(plan, **{part: (*records[:place], other, *records[place + 1 :])})
+
+
+@pytest.mark.parametrize("kind", ["pieces", "tiles"])
+def test_every_field_that_is_changed_is_found_or_listed_as_trusted(kind: str) -> None:
+    plan = planned(kind)
+    tried: set[str] = set()
+    missed: set[str] = set()
+    for path, changed in few(stated(plan), 2):
+        tried.add(path)
+        if not verify(changed) and not verify_against(mended(changed), graphs(kind), plan.target):
+            missed.add(path)
+    assert {"NetworkInfo.batch", "OperatorInfo.reads", "PlannedTensor.bytes", "PlannedJob.macs", "PlannedOperand.bytes"} <= tried
+    assert missed <= TRUSTED | CHOSEN
+
+
+def test_the_story_of_a_plan_is_trusted_as_the_page_says() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "plan-format.md").read_text().partition("even with the networks and the machine")[2]
+    plan = planned("pieces")
+    told = replace(plan, producer="somebody", seed=9, notes=("a note",), search=())
+    assert verify_against(told, graphs("pieces"), plan.target) == ()
+    for word in ("producer", "seed", "notes", "search", "description"):
+        assert f"`{word}`" in page
+
+
+# Forgeries that are consistent throughout, so that the file alone shows nothing.
+
+Forgery = Callable[[Plan], Iterator[Plan]]
+
+
+def outputs_dropped(plan: Plan) -> Iterator[Plan]:
+    """An output becomes something that nobody uses."""
+    info = plan.networks[0]
+    last = info.outputs[-1]
+    changed = with_records(plan, "networks", lambda n: replace(n, outputs=n.outputs[:-1], unused=(*n.unused, last)))
+    yield with_records(changed, "tensors", lambda t: replace(t, is_output=False) if t.storage == last else t)
+
+
+def tensors_smaller(plan: Plan) -> Iterator[Plan]:
+    """A storage that is whole, and all that moves of it, is a third of its size in every mini-batch."""
+    whole = {t.storage for t in plan.tensors if not t.ranges and "[" not in t.name and t.bytes > 100}
+    for storage in sorted(whole):
+        own = {t.name for t in plan.tensors if t.storage == storage}
+
+        def less(record: Any, own: set[str] = own) -> Any:
+            if isinstance(record, PlannedJob):
+                return replace(record, reads=tuple(less(x, own) for x in record.reads), writes=tuple(less(x, own) for x in record.writes))
+            return replace(record, bytes=record.bytes // 3) if (getattr(record, "tensor", "") or record.name) in own else record
+
+        changed = plan
+        for part in ("tensors", "jobs", "transfers", "allocations"):
+            changed = with_records(changed, part, less)
+        yield changed
+
+
+def batches_larger(plan: Plan) -> Iterator[Plan]:
+    yield with_records(plan, "networks", lambda n: replace(n, batch=8 * n.batch))
+
+
+def precision_relabelled(plan: Plan) -> Iterator[Plan]:
+    yield with_records(with_records(plan, "networks", lambda n: replace(n, precision="int8")), "jobs", lambda j: replace(j, bits=8))
+
+
+def scalars_for_nothing(plan: Plan) -> Iterator[Plan]:
+    """Jobs do no scalar operations, and those without others take no time for arithmetic."""
+    yield with_records(plan, "jobs", lambda j: replace(j, elements=0, compute=j.compute if j.macs else 0.0))
+
+
+def half_the_work(plan: Plan) -> Iterator[Plan]:
+    changed = with_records(plan, "jobs", lambda j: replace(j, macs=j.macs // 2, compute=round(j.compute * 5e11) / 1e12))
+    done = sum(j.macs for j in changed.jobs)
+    yield with_records(changed, "networks", lambda n: replace(n, macs=done // n.mini_batches))
+
+
+def bytes_for_nothing(plan: Plan) -> Iterator[Plan]:
+    """One byte of every operand that is read moves."""
+    reads = {(j.name, x.tensor) for j in plan.jobs for x in j.reads if not j.ranges}
+    changed = with_records(
+        plan, "jobs", lambda j: j if j.ranges else replace(j, reads=tuple(replace(x, bytes=min(1, x.bytes)) for x in j.reads))
+    )
+    yield with_records(changed, "transfers", lambda t: replace(t, bytes=min(1, t.bytes)) if (t.job, t.tensor) in reads else t)
+
+
+def frugal_cores(plan: Plan) -> Iterator[Plan]:
+    """Jobs take no more energy than their multiply-accumulates alone would."""
+    yield with_records(plan, "jobs", lambda j: replace(j, energy=j.macs * {8: 0.3e-12, 32: 4.6e-12}[j.bits]))
+
+
+def slower_cores(plan: Plan) -> Iterator[Plan]:
+    """Arithmetic is said to take all the time that a job takes."""
+    yield with_records(plan, "jobs", lambda j: replace(j, compute=round((j.end - j.start) * 1e12) / 1e12))
+
+
+def operators_gone(plan: Plan) -> Iterator[Plan]:
+    """The last job and its operators are left out, and what it reads is the output; where what it reads is one tensor."""
+    last = max(plan.jobs, key=lambda job: job.end)
+    made, needed = {x.tensor for x in last.writes}, [x.tensor for x in last.reads if "/w_" not in x.tensor]
+    source = next(t for t in plan.tensors if t.name == needed[0])
+    moved = replace(source, is_output=True)
+    operators = tuple(o for o in plan.networks[0].operators if o.name not in last.operators)
+    info = replace(plan.networks[0], operators=operators, outputs=(source.storage,), macs=plan.networks[0].macs - last.macs)
+    end = max(job.end for job in plan.jobs if job is not last)
+    changed = replace(
+        plan,
+        networks=(info,),
+        jobs=tuple(j for j in plan.jobs if j is not last),
+        tensors=tuple(moved if t is source else t for t in plan.tensors if t.name not in made),
+        allocations=tuple(replace(a, end=min(a.end, end)) for a in plan.allocations if a.tensor not in made),
+        transfers=tuple(t for t in plan.transfers if t.job != last.name and t.tensor not in made),
+    )
+    yield changed
+
+
+def operators_merged(plan: Plan) -> Iterator[Plan]:
+    """Two jobs that follow one another are said to be one, so that what lies between never leaves the core."""
+    for first, second in pairwise(plan.jobs):
+        between = {x.tensor for x in first.writes} & {x.tensor for x in second.reads}
+        reads = (*first.reads, *(x for x in second.reads if x.tensor not in between))
+        both = replace(
+            first,
+            operators=first.operators + second.operators,
+            macs=first.macs + second.macs,
+            elements=first.elements + second.elements,
+            end=second.end,
+            compute=round((first.compute + second.compute) * 1e12) / 1e12,
+            energy=first.energy + second.energy,
+            reads=reads,
+            writes=second.writes,
+        )
+        own = {x.tensor for x in second.writes}
+        tensors = [replace(t, producer=first.name) if t.name in own else t for t in plan.tensors if t.name not in between]
+        jobs = [both if j is first else j for j in plan.jobs if j is not second]
+        jobs = [replace(j, after=tuple(dict.fromkeys(first.name if a == second.name else a for a in j.after))) for j in jobs]
+        kept = {part: tuple(r for r in getattr(plan, part) if r.tensor not in between) for part in ("transfers", "allocations")}
+        transfers = tuple(replace(t, job=first.name) if t.job == second.name else t for t in kept["transfers"])
+        free = max(a.offset + a.bytes for a in plan.allocations) // 64 * 64 + 64
+        places = [replace(a, start=min(a.start, first.start), offset=free) if a.tensor in own else a for a in kept["allocations"]]
+        places = [replace(a, end=max(a.end, second.end)) if a.tensor in {x.tensor for x in first.reads} else a for a in places]
+        transfers = tuple(replace(t, start=both.start, end=both.end) if t.job == first.name else t for t in transfers)
+        yield replace(plan, jobs=tuple(jobs), tensors=tuple(tensors), transfers=transfers, allocations=tuple(places))
+
+
+def windows_narrower(plan: Plan) -> Iterator[Plan]:
+    """Convolutions in pieces are said to need no rows beyond those that they make."""
+
+    def narrow(record: Any) -> Any:
+        operands = tuple(
+            replace(n, windows=tuple(replace(w, behind=0, reach=0) if w.axis is not None else w for w in n.windows))
+            for n in record.operands
+        )
+        return replace(record, operands=operands)
+
+    if any(operator.operands for info in plan.networks for operator in info.operators):
+        yield with_records(plan, "networks", lambda n: replace(n, operators=tuple(narrow(o) for o in n.operators)))
+
+
+def bounds_raised(plan: Plan) -> Iterator[Plan]:
+    """The makespan's bound grows by a hundredth, and all that follows from it; then the other bounds, one by one."""
+    least = plan.metrics.makespan.lower_bound * 1.01
+    metrics = replace(plan.metrics, makespan=replace(plan.metrics.makespan, lower_bound=least))
+    yield replace(plan, metrics=metrics, objective=replace(plan.objective, lower_bound=least))
+    for name in ("energy", "traffic", "latency"):
+        old = getattr(plan.metrics, name)
+        raised = (
+            replace(old, lower_bound=old.lower_bound * 1.01)
+            if isinstance(old, Cost)
+            else {key: replace(cost, lower_bound=min(cost.value, cost.lower_bound * 1.01 + 1)) for key, cost in old.items()}
+        )
+        yield replace(plan, metrics=replace(plan.metrics, **{name: raised}))
+
+
+def moved_sources(plan: Plan) -> Iterator[Plan]:
+    yield with_records(plan, "networks", lambda n: replace(n, source="another.onnx", name=n.name))
+
+
+def faster_machine(plan: Plan) -> Iterator[Plan]:
+    yield replace(plan, target=replace(plan.target, main=replace(plan.target.main, capacity=2 * plan.target.main.capacity)))
+
+
+FORGERIES: dict[Forgery, tuple[str, ...]] = {
+    outputs_dropped: ("pieces", "tiles", "batches", "chain"),
+    tensors_smaller: ("tiles", "batches", "copies", "chain"),
+    batches_larger: ("pieces", "tiles", "copies", "chain"),
+    precision_relabelled: ("chain",),
+    scalars_for_nothing: ("pieces", "tiles", "batches"),
+    half_the_work: ("chain",),
+    bytes_for_nothing: ("tiles", "batches", "chain"),
+    frugal_cores: ("pieces", "tiles", "chain"),
+    slower_cores: ("tiles", "batches"),
+    operators_gone: ("chain",),
+    operators_merged: ("chain",),
+    windows_narrower: ("pieces",),
+    bounds_raised: ("pieces", "tiles"),
+    moved_sources: ("pieces", "copies", "chain"),
+    faster_machine: ("pieces", "copies", "chain"),
+}
+"""Forgeries, and the plans that offer them."""
+
+
+def forged(kind: str) -> tuple[list[Graph], Plan]:
+    if kind == "chain":
+        return [chain()[0]], chain()[1]
+    return graphs(kind), planned(kind)
+
+
+@pytest.mark.parametrize(("forge", "kind"), [(forge, kind) for forge, kinds in FORGERIES.items() for kind in kinds])
+def test_every_consistent_forgery_is_found(forge: Forgery, kind: str) -> None:
+    own, plan = forged(kind)
+    found = [mended(changed) for changed in forge(plan)]
+    assert found, "a test that changes nothing proves nothing"
+    accepted = [number for number, changed in enumerate(found) if not verify_against(changed, own, plan.target)]
+    assert not accepted, f"forgeries {accepted} of {len(found)} are accepted"
+
+
+@pytest.mark.parametrize("forge", [forge for forge, kinds in FORGERIES.items() if "chain" in kinds])
+def test_the_file_alone_does_not_show_them(forge: Forgery) -> None:
+    """Else these forgeries would not prove that the model is needed."""
+    assert not verify(mended(next(forge(chain()[1]))))
+
+
+# The other way round: another model.
+
+
+def models(graph: Graph) -> Iterator[tuple[str, Graph]]:
+    """The network with each field of its operators and tensors changed, the last operators first."""
+    yield from (found for found in mutants(replace(graph, ops=(), tensors={})) if found[0].startswith("Graph."))
+    for place, op in reversed(list(enumerate(graph.ops))):
+        for path, other in mutants(op):
+            yield path, replace(graph, ops=(*graph.ops[:place], other, *graph.ops[place + 1 :]))
+    for tensor in graph.tensors.values():
+        for path, other in mutants(tensor):
+            yield path, replace(graph, tensors={**graph.tensors, tensor.name: other})
+
+
+def test_whatever_differs_in_the_network_is_found() -> None:
+    """Of whole operators or of those in pieces; left out is what no plan depends on."""
+    tried: Counter[str] = Counter()
+    found: Counter[str] = Counter()
+    for (graph, *_), plan in (forged("pieces"), forged("chain")):
+        for path, other in few(models(graph), 4):
+            if path.startswith("Graph."):
+                other = replace(other, ops=graph.ops, tensors=graph.tensors)
+            tried[path] += 1
+            try:
+                found[path] += bool(verify_against(plan, [other], plan.target))
+            except (KeyError, IndexError, ValueError, lm.LoadmasterError):
+                # No frontend makes such a graph.
+                tried[path] -= 1
+    assert tried["Op.elements"], "a test that changes nothing proves nothing"
+    missed = {path for path in tried if tried[path] and not found[path]}
+    assert missed <= {"Graph.notes", "Graph.inputs", "Tensor.dtype"}
+
+
+def test_another_number_of_networks_or_another_order_is_found() -> None:
+    plan, own = planned("batches"), graphs("batches")
+    for others in (own[:1], own[::-1], [*own, own[0]]):
+        assert {violation.rule for violation in verify_against(plan, others)} == {"network"}
+
+
+def test_without_a_target_the_plans_own_is_believed() -> None:
+    plan = planned("pieces")
+    larger = next(faster_machine(plan))
+    changed = mended(larger)
+    assert verify_against(changed, graphs("pieces")) == ()
+    assert {v.rule for v in verify_against(changed, graphs("pieces"), plan.target)} == {"machine"}
+
+
+def test_a_plan_that_does_not_hold_is_not_looked_at_further() -> None:
+    plan = planned("pieces")
+    broken = replace(plan, jobs=plan.jobs[1:])
+    assert verify_against(broken, graphs("pieces")) == verify(broken) != ()
+
+
+def test_what_is_no_plan_is_refused() -> None:
+    with pytest.raises(PlanError, match="plan"):
+        verify_against("plan.json", graphs("pieces"))

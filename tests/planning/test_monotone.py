@@ -1,0 +1,97 @@
+"""More memory, bandwidth, cores or a faster clock never make a plan slower."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.planning.test_sweep import Here
+from tests.support.cut_networks import convolutions
+from tests.support.networks import npu, residual_chain
+
+import loadmaster as lm
+from loadmaster.core.errors import PlanError
+from loadmaster.planning import planner
+from loadmaster.planning.cutting.candidates import Candidate, candidates
+from loadmaster.planning.sweep.design_space import Axes, DesignPoint
+from loadmaster.planning.sweep.heirs import Heirs
+from loadmaster.planning.sweep.sweep import sweep
+from loadmaster.targets.hardware import Target
+from loadmaster.workloads.graph import Graph
+
+FEW = {"samples": 2, "rounds": 1}
+
+
+def machine(cores: int, scratchpad: int, bandwidth: float, clock: float) -> Target:
+    """All cores alike, so that fewer are the first of more."""
+    target = npu(cores + 1, scratchpad)
+    own = tuple(replace(core, clock=clock) for core in target.cores[:cores])
+    return replace(target, cores=own, main=replace(target.main, read_bandwidth=bandwidth, write_bandwidth=bandwidth))
+
+
+def test_plans_that_know_the_one_of_a_smaller_machine_are_not_slower() -> None:
+    """A grid of machines, each planned with every one that has one thing less."""
+    graph = convolutions(rows=16, channels=16, strides=(1, 2), skip=True)
+    axes = ((1, 2), (4_000, 24_000), (1e9, 8e9), (5e8, 1e9))
+    spans: dict[tuple[int, ...], float] = {}
+    sizes = [range(len(axis)) for axis in axes]
+    for at in itertools.product(*sizes):
+        below = [(*at[:axis], at[axis] - 1, *at[axis + 1 :]) for axis in range(len(axes)) if at[axis]]
+        target = machine(*(axis[i] for axis, i in zip(axes, at, strict=True)))
+        smallest = min(below, key=lambda other: spans[other], default=None)
+        smaller = None if smallest is None else machine(*(axis[i] for axis, i in zip(axes, smallest, strict=True)))
+        plan = lm.plan([graph], target, smaller=smaller, **FEW)
+        assert lm.verify(plan) == ()
+        spans[at] = plan.metrics.makespan.value
+        assert all(spans[at] <= spans[other] * (1 + 1e-9) for other in below)
+
+
+def test_the_plan_of_a_smaller_machine_is_taken_where_none_better_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The larger machine is offered whole operators only, so that it is slower by itself."""
+    graph, large, small = convolutions(rows=16, channels=32), machine(2, 40_000, 1e10, 1e9), machine(2, 32_000, 1e10, 1e9)
+
+    def offered(graphs: Sequence[Graph], target: Target, *others: Any) -> Iterator[Candidate]:
+        return itertools.islice(candidates(graphs, target, *others), 1 if target is large else None)
+
+    monkeypatch.setattr(planner, "candidates", offered)
+    alone, theirs, plan = lm.plan([graph], large, **FEW), lm.plan([graph], small, **FEW), lm.plan([graph], large, smaller=small, **FEW)
+    assert theirs.metrics.makespan.value < 0.9 * alone.metrics.makespan.value
+    assert plan.metrics.makespan.value <= theirs.metrics.makespan.value
+    assert plan.target == large
+    assert lm.verify(plan) == ()
+    assert "this is the plan for a smaller machine, timed on this one: none was found that is better" in plan.notes
+
+
+def test_sweeps_are_in_order() -> None:
+    found = sweep(
+        [convolutions(rows=24, channels=16)], machine(2, 1, 1e9, 1e9), Axes((2_000, 8_000, 32_000), (5e8, 4e9)), executor=Here(), **FEW
+    )
+    for one, other in itertools.product(found.points, repeat=2):
+        assert one.violations == 0
+        if one.scratchpad <= other.scratchpad and one.bandwidth <= other.bandwidth:
+            assert other.makespan <= one.makespan * (1 + 1e-9)
+
+
+def test_a_slower_point_is_offered_the_plan_of_the_fastest_smaller_machine_once() -> None:
+    spans = {"a": (1, 5.0), "b": (2, 4.0), "c": (3, 6.0), "d": (4, 4.0)}
+    points = {key: DesignPoint(size, 1.0, "feasible", makespan=span) for key, (size, span) in spans.items()}
+    heirs = Heirs()
+    assert heirs.of(points) == {"c": "b"}
+    assert heirs.of(points) == {}
+    points["c"] = replace(points["c"], makespan=3.0)
+    assert heirs.of(points) == {"d": "b"}, "c has the plan of b, which is offered to d too"
+
+
+@pytest.mark.parametrize(
+    ("smaller", "word"),
+    [
+        (machine(2, 20_000, 2e9, 1e9), "dram.read_bandwidth"),
+        (machine(3, 20_000, 1e9, 1e9), "number of cores"),
+        (machine(2, 40_000, 1e9, 1e9), "scratchpad.capacity"),
+        (machine(2, 20_000, 1e9, 2e9), "c0.clock"),
+    ],
+)
+def test_a_machine_that_is_not_smaller_is_refused(smaller: Target, word: str) -> None:
+    with pytest.raises(PlanError, match=word):
+        lm.plan([residual_chain(1)], machine(2, 30_000, 1e9, 1e9), smaller=smaller)

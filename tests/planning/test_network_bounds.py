@@ -1,0 +1,98 @@
+"""The bound of a network holds against every plan of tiny ones: all cuts, cores, orders and residences."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.support.networks import npu
+from tests.support.tiny_plans import best_makespan, every_cut, tiny_machine, tiny_network
+
+import loadmaster as lm
+from loadmaster.cost.analytical.energy import energy_rates
+from loadmaster.planning.cutting.chain_bound import Demands, chain_bound
+from loadmaster.planning.cutting.network_bounds import network_bounds
+from loadmaster.planning.cutting.precedence import Need, Precedence
+from loadmaster.planning.decisions import MakespanBound
+from loadmaster.planning.goal import goal_of
+from loadmaster.targets.hardware import Target
+from loadmaster.workloads.graph import Graph
+from loadmaster.workloads.lowering.fuse import fuse
+from loadmaster.workloads.lowering.grid import divisible
+from loadmaster.workloads.lowering.instantiate import Cut, Cuts, lower
+from loadmaster.workloads.lowering.single_assignment import without_updates
+from loadmaster.workloads.lowering.split import WHOLE
+
+
+def bound_of(graph: Graph, target: Target) -> MakespanBound:
+    bounds = network_bounds([graph], target, 1, lambda w: goal_of(w, "throughput", None, {}, {}), energy_rates(target))
+    assert bounds is not None
+    return bounds.makespan
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_plan_of_any_cut_of_a_tiny_network_is_faster_than_its_bound(seed: int) -> None:
+    """50 networks for every seed, on machines of their own: 500 in all, and every plan of each that could be faster."""
+    generator, met = np.random.default_rng(seed), 0
+    for _ in range(50):
+        graph, target = tiny_network(generator, int(generator.integers(2, 5))), tiny_machine(generator)
+        bound = bound_of(graph, target)
+        assert bound.picoseconds == max(value for _, value in bound.terms)
+        best = min(best_makespan(graph, target, cuts, below=bound.picoseconds + 1) for cuts in every_cut(graph, 4))
+        assert best >= bound.picoseconds, bound
+        met += best == bound.picoseconds
+    assert met > 5, "some bounds are met by a plan, else plans are not tried"
+
+
+def random_grids(graph: Graph, generator: np.random.Generator) -> Cuts:
+    """Operators whole, or in parts along any of their dimensions, down to single elements."""
+    cuts: list[Cut] = []
+    single = without_updates(graph)
+    for group in fuse(single):
+        form = divisible(single, group)
+        parts = {} if form is None else {axis: int(generator.choice([1, 2, 3, form.shape[axis]])) for axis in form.axes}
+        cuts.append(WHOLE if form is None else form.grid(parts))
+    return Cuts(cuts)
+
+
+def test_what_is_said_of_precedence_holds_for_the_jobs_of_any_cut() -> None:
+    generator, said = np.random.default_rng(0), {"some": 0, "all_parts": 0, "whole": 0, "nothing": 0}
+    for _ in range(60):
+        graph = tiny_network(generator, 4)
+        single = without_updates(graph)
+        fused = fuse(single)
+        precedence = Precedence.of(single, fused, [divisible(single, group) for group in fused])
+        for _ in range(8):
+            cuts = random_grids(graph, generator)
+            jobs = lower([graph], npu(2, 10**6), cuts=[cuts]).jobs
+            number = [group for group, _ in cuts.steps]
+            pieces = [{j for j, group in enumerate(number) if group == own} for own in range(len(fused))]
+            for v, own in enumerate(precedence.needs):
+                for u, need in own.items():
+                    awaited = [pieces[u] & set(jobs[j].after) for j in pieces[v]]
+                    assert all(awaited) or not need.some
+                    assert set().union(*awaited) == pieces[u] or not need.all_parts
+                    assert all(parts == pieces[u] for parts in awaited) or not need.whole
+                    for name in ("some", "all_parts", "whole"):
+                        said[name] += getattr(need, name)
+                    said["nothing"] += not need.whole
+    assert min(said.values()) > 100, "each is claimed, and withheld, often"
+
+
+def test_branches_of_a_chain_may_run_side_by_side() -> None:
+    """Two branches of two operators each, every second of which waits for all of the first: 0 - 1, and 2 - 3."""
+    whole = Need(True, True, True)
+    pairs = np.array([[1, 1, 0, 0], [0, 1, 0, 0], [0, 0, 1, 1], [0, 0, 0, 1]], dtype=np.bool_)
+    precedence = Precedence([{}, {0: whole}, {}, {2: whole}], pairs, pairs)
+    zero, least = np.zeros(4), np.ones(4)
+    demands = Demands(np.array([[50.0, 10.0, 5.0, 30.0]]) / 4, zero[:1], zero, zero, least, 0.0)
+    assert chain_bound(precedence, demands) in (23, 24), "95 / 4 all together"
+    busy = np.array([[80.0, 0.0, 0.0, 0.0], [0.0, 40.0, 0.0, 0.0], [0.0, 0.0, 60.0, 0.0], [0.0, 0.0, 0.0, 50.0]])
+    assert chain_bound(precedence, replace(demands, busy=busy, main=np.zeros(4))) in (119, 120), "each on a resource of its own"
+
+
+def test_weights_that_nothing_reads_before_all_else_has_ended_come_after_it() -> None:
+    """The matrix products of VGG-19 have 124 MB of weights, 8 MiB of which can be there when the last convolution ends."""
+    bound = bound_of(lm.load("onnx:vgg19", precision="int8"), lm.target("edge-npu"))
+    others = [value for name, value in bound.terms if name != bound.limit]
+    assert bound.limit == "longest chain of operators, each shared by all cores"
+    assert bound.picoseconds > 1.3 * max(others)

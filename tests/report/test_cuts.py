@@ -1,0 +1,137 @@
+"""What a report says of operators in pieces: how each is cut and why, which are stacks, and one colour and name for the pieces of one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
+from tests.planning.test_mutations import planned
+from tests.report.test_report_html import charts, models
+from tests.support.cut_networks import convolutions, cut_plan
+from tests.support.networks import npu
+
+import loadmaster as lm
+from loadmaster.planning.plan import Plan
+from loadmaster.report.charts import canvas
+from loadmaster.report.colours import PALETTE, shade
+from loadmaster.report.cuts import cuts_of, family
+from loadmaster.report.html import render_page
+from loadmaster.report.perfetto import render_trace
+from loadmaster.report.stack_chart import draw_stack
+
+
+@cache
+def banded() -> Plan:
+    """Six convolutions on one core whose scratchpad is smaller than one of their results."""
+    graph = convolutions(rows=32, channels=16, strides=(1,) * 6, skip=False)
+    machine = npu(1, 16_000)
+    machine = replace(machine, main=replace(machine.main, read_bandwidth=1e8, write_bandwidth=1e8))
+    return lm.plan([graph], machine, samples=2, rounds=1)
+
+
+def test_whole_operators_are_not_listed(plan: Plan) -> None:
+    whole = replace(plan, jobs=tuple(replace(job, tiles=1, tile=0) for job in plan.jobs))
+    cuts = cuts_of(whole)
+    assert (cuts.operators, cuts.stacks, cuts.summary(), cuts.to_json()) == ((), (), "", [])
+    assert "Cut operators" not in render_page(whole)
+
+
+def test_every_operator_in_pieces_is_listed_once_with_its_pieces() -> None:
+    plan = cut_plan(2)
+    cuts = cuts_of(plan)
+    first = [job for job in plan.jobs if job.tiles > 1 and job.mini_batch == 0]
+    assert sorted(job.name for operator in cuts.operators for job in operator.jobs) == sorted(job.name for job in first)
+    for operator, row in zip(cuts.operators, cuts.to_json(), strict=True):
+        assert row["pieces"] == operator.jobs[0].tiles == len(operator.jobs)
+        assert row["cores"] == len({job.core for job in operator.jobs})
+        spans = [(job.start, job.end) for job in operator.jobs]
+        assert row["at_once"] == max(sum(start <= t < end for start, end in spans) for t, _ in spans)
+        assert row["bytes"] == sum(t.bytes for t in plan.tensors if t.producer in {job.name for job in operator.jobs})
+        assert row["most_alive"] <= row["bytes"]
+
+
+def test_pieces_say_along_which_dimension_and_how_large_they_are() -> None:
+    plan = cut_plan(1)
+    for operator in cuts_of(plan).operators:
+        for axis, name in enumerate(("batch", "channels", "rows", "columns")):
+            sizes = {job.ranges[axis][1] - job.ranges[axis][0] for job in operator.jobs if job.ranges}
+            stated = [(low, high) for along, low, high in operator.along if along == name]
+            assert stated in ([], [(min(sizes, default=0), max(sizes, default=0))])
+        assert operator.along or not operator.jobs[0].ranges
+
+
+def test_tiles_without_ranges_are_told_apart() -> None:
+    cuts = cuts_of(planned("tiles"))
+    assert cuts.operators
+    assert all("exceed" in cuts.why(operator) for operator in cuts.operators)
+
+
+def test_a_stack_is_what_runs_band_by_band() -> None:
+    cuts = cuts_of(banded())
+    assert cuts.stacks, "else this test proves nothing"
+    for stack in cuts.stacks:
+        assert stack.bands > 1
+        assert stack.operators == tuple(operator for operator in cuts.operators if operator.stack == stack.number)
+        for operator in stack.operators[1:]:
+            earlier = [
+                o for o in stack.operators if o is not operator and min(j.start for j in o.jobs) <= min(j.start for j in operator.jobs)
+            ]
+            assert any(min(j.start for j in operator.jobs) < max(j.start for j in o.jobs) for o in earlier)
+    inner = [operator for stack in cuts.stacks for operator in stack.operators[:-1]]
+    assert any(operator.alive < operator.bytes for operator in inner)
+    assert all("through memory" in cuts.why(operator) for operator in inner)
+
+
+def test_pieces_run_one_after_another_on_one_core() -> None:
+    assert {operator.at_once for operator in cuts_of(banded()).operators} == {1}
+
+
+def test_the_page_has_a_row_for_every_operator_and_a_chart_for_a_stack() -> None:
+    page = render_page(banded())
+    cuts = cuts_of(banded())
+    section = page.partition("<h2>Cut operators</h2>")[2].partition("</section>")[0]
+    assert section.count("<tr>") == len(cuts.operators) + 1
+    assert section.count("class=chart") == min(3, len(cuts.stacks))
+    assert cuts.summary() in section
+
+
+def test_bands_that_are_alive_at_once_do_not_overlap_in_the_chart() -> None:
+    stack = cuts_of(banded()).stacks[0]
+    plot, remark = draw_stack(stack, canvas(banded()))
+    assert remark == ""
+    columns = plot.renderers[0].data_source.data
+    boxes = list(zip(*(columns[side] for side in ("left", "right", "top", "bottom")), strict=True))
+    assert len(boxes) == sum(len(operator.bands) for operator in stack.operators)
+    for number, (left, right, top, bottom) in enumerate(boxes):
+        for a, b, c, d in boxes[:number]:
+            assert min(right, b) <= max(left, a) or min(bottom, d) <= max(top, c) + 1e-9
+
+
+def test_pieces_of_one_operator_have_one_name_and_one_colour() -> None:
+    plan = cut_plan(2)
+    trace = Trace.FromString(render_trace(plan))
+    names = {p.track_event.name for p in trace.packet if p.HasField("track_event")} - {""}
+    assert {family(job) for job in plan.jobs} <= names
+    assert not [name for name in names if re.search(r"\[\d+/\d+\]$", name)]
+    data = charts(render_page(plan))
+    colours: dict[str, set[str]] = {}
+    for model in models(data):
+        if model["name"] == "ColumnDataSource":
+            columns = dict(model["attributes"]["data"]["entries"])
+            for operators, colour in zip(columns.get("operators", []), columns.get("colour", []), strict=False):
+                colours.setdefault(operators, set()).add(colour)
+    assert len(colours) > 1
+    assert all(len(used) == 1 for used in colours.values())
+    cut = {", ".join(operator.jobs[0].operators) for operator in cuts_of(plan).operators}
+    assert len({next(iter(colours[name])) for name in cut & colours.keys()}) > 1, "neighbours differ"
+
+
+@pytest.mark.parametrize("colour", PALETTE)
+def test_shades_of_a_colour_are_five_and_valid(colour: str) -> None:
+    shades = [shade(colour, number) for number in range(6)]
+    assert shades[0] == shades[5] == colour
+    assert len({*shades}) == 5
+    assert all(re.fullmatch("#[0-9a-f]{6}", each) for each in shades)

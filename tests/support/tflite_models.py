@@ -1,0 +1,152 @@
+"""Small TensorFlow Lite models, written table by table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from loadmaster.integrations.tflite.flatbuffer_writer import Content, NewTable, Number, Numbers, Part, Tables, Text, write_before
+from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER, OPERATORS, TYPES
+
+OPTIONS = {
+    "CONV_2D": 1,
+    "DEPTHWISE_CONV_2D": 2,
+    "AVERAGE_POOL_2D": 5,
+    "MAX_POOL_2D": 5,
+    "SVDF": 6,
+    "FULLY_CONNECTED": 8,
+    "SOFTMAX": 9,
+    "CONCATENATION": 10,
+    "ADD": 11,
+    "RESHAPE": 17,
+    "MUL": 21,
+    "PAD": 22,
+    "TRANSPOSE": 26,
+    "MEAN": 27,
+    "SUB": 28,
+    "TRANSPOSE_CONV": 49,
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": 71,
+    "IF": 92,
+    "DEPTH_TO_SPACE": 94,
+    "WHILE": 93,
+    "BATCH_MATMUL": 101,
+    "CALL_ONCE": 103,
+    "VAR_HANDLE": 111,
+    "READ_VARIABLE": 112,
+    "ASSIGN_VARIABLE": 113,
+}
+"""Numbers of the types of options (``BuiltinOptions``)."""
+Fields = Mapping[int, Number | Part]
+
+
+def i(value: int) -> Number:
+    return Number("i", value)
+
+
+def b(value: int) -> Number:
+    return Number("b", value)
+
+
+@dataclass
+class Subgraph:
+    model: Model
+    tensors: list[NewTable] = field(default_factory=list)
+    operators: list[NewTable] = field(default_factory=list)
+    inputs: list[int] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)
+    shapes: list[tuple[int, ...]] = field(default_factory=list)
+
+    def tensor(
+        self,
+        shape: Sequence[int],
+        dtype: str = "float32",
+        data: Any = None,
+        variable: bool = False,
+        scale: Sequence[float] = (),
+        name: str | None = None,
+        buffer: int | None = None,
+    ) -> int:
+        """A tensor; with ``data`` it is a constant."""
+        index = len(self.tensors)
+        if buffer is None:
+            buffer = 0 if data is None else self.model.buffer(np.asarray(data, dtype=dtype).reshape(shape).tobytes())
+        fields: dict[int, Any] = {
+            0: Numbers("i", tuple(shape)),
+            1: b(TYPES.index(dtype)),
+            2: Number("I", buffer),
+            3: Text(f"t{index}" if name is None else name),
+        }
+        if scale:
+            fields[4] = NewTable({2: Numbers("f", tuple(scale)), 3: Numbers("q", (0,) * len(scale))})
+        if variable:
+            fields[5] = b(1)
+        self.tensors.append(NewTable(fields))
+        self.shapes.append(tuple(shape))
+        return index
+
+    def input(self, shape: Sequence[int], dtype: str = "float32", **more: Any) -> int:
+        self.inputs.append(self.tensor(shape, dtype, **more))
+        return self.inputs[-1]
+
+    def op(self, kind: str, inputs: Sequence[int], outputs: Sequence[int], options: Fields | None = None) -> None:
+        fields: dict[int, Any] = {0: Number("I", self.model.code(kind)), 1: Numbers("i", tuple(inputs)), 2: Numbers("i", tuple(outputs))}
+        if options is not None:
+            fields |= {3: Number("B", OPTIONS[kind]), 4: NewTable(options)}
+        self.operators.append(NewTable(fields))
+
+    def out(self, kind: str, inputs: Sequence[int], shape: Sequence[int], options: Fields | None = None, **more: Any) -> int:
+        """An operator with one new result, which is returned."""
+        result = self.tensor(shape, **more)
+        self.op(kind, inputs, (result,), options)
+        return result
+
+    def table(self) -> NewTable:
+        parts: dict[int, Any] = {0: Tables(self.tensors), 1: Numbers("i", self.inputs), 2: Numbers("i", self.outputs)}
+        return NewTable(parts | {3: Tables(self.operators), 4: Text("main")})
+
+
+@dataclass
+class Model:
+    subgraphs: list[Subgraph] = field(default_factory=list)
+    codes: list[str] = field(default_factory=list)
+    buffers: list[NewTable] = field(default_factory=lambda: [NewTable({})])
+    metadata: list[NewTable] = field(default_factory=list)
+
+    def subgraph(self) -> Subgraph:
+        self.subgraphs.append(Subgraph(self))
+        return self.subgraphs[-1]
+
+    def buffer(self, data: bytes) -> int:
+        self.buffers.append(NewTable({0: Content(data)}))
+        return len(self.buffers) - 1
+
+    def code(self, kind: str) -> int:
+        if kind not in self.codes:
+            self.codes.append(kind)
+        return self.codes.index(kind)
+
+    def note(self, name: str, data: bytes) -> None:
+        """Metadata."""
+        self.metadata.append(NewTable({0: Text(name), 1: Number("I", self.buffer(data))}))
+
+    def bytes(self, more: Fields | None = None) -> bytes:
+        parts: dict[int, Any] = {
+            0: Number("I", 3),
+            1: Tables([_code(kind) for kind in self.codes]),
+            2: Tables([subgraph.table() for subgraph in self.subgraphs]),
+            3: Text("made for a test"),
+            4: Tables(self.buffers),
+        }
+        if self.metadata:
+            parts[6] = Tables(self.metadata)
+        return write_before(b"", NewTable(parts | dict(more or {})), IDENTIFIER)
+
+
+def _code(kind: str) -> NewTable:
+    name, _, custom = kind.partition(":")
+    number = OPERATORS.index(name)
+    fields: dict[int, Any] = {0: b(min(number, 127)), 2: i(1), 3: i(number)}
+    return NewTable(fields | ({1: Text(custom)} if custom else {}))

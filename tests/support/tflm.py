@@ -1,0 +1,46 @@
+"""Runs models in TFLM's interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from loadmaster.workloads.frontends.tflite.model import parse_model
+
+
+def inputs_for(data: bytes, seed: int) -> list[np.ndarray]:
+    """Random inputs of a model's shapes and types."""
+    rng = np.random.default_rng(seed)
+    main = parse_model(data).subgraphs[0]
+    tensors = [main.tensors[index] for index in main.inputs]
+    return [_random(rng, tensor.shape, np.dtype(tensor.dtype)) for tensor in tensors]
+
+
+def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    if dtype == np.bool_:
+        return rng.integers(0, 2, shape).astype(dtype)
+    return rng.integers(-100, 100, shape).astype(dtype) if dtype.kind in "iu" else rng.normal(0, 1.5, shape).astype(dtype)
+
+
+def outputs_of(data: bytes, runs: Sequence[Sequence[np.ndarray]], arena: int = 2**22) -> list[list[Any]]:
+    """Outputs of several inferences, one after another."""
+    from tflite_micro.python.tflite_micro import runtime
+
+    interpreter = runtime.Interpreter.from_bytes(data, arena_size=arena)
+    count = len(parse_model(data).subgraphs[0].outputs)
+    found = []
+    for inputs in runs:
+        for index, value in enumerate(inputs):
+            interpreter.set_input(value, index)
+        interpreter.invoke()
+        found.append([np.array(interpreter.get_output(index)) for index in range(count)])
+    return found
+
+
+def same_outputs(one: bytes, other: bytes, seeds: Sequence[int] = (1, 2, 3)) -> bool:
+    """Whether two models give the same bits for the same inputs, in several inferences."""
+    runs = [inputs_for(one, seed) for seed in seeds]
+    first, second = outputs_of(one, runs), outputs_of(other, runs)
+    return all(a.tobytes() == b.tobytes() for mine, theirs in zip(first, second, strict=True) for a, b in zip(mine, theirs, strict=True))

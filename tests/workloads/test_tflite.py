@@ -1,0 +1,440 @@
+"""Networks from `.tflite` files: work, views, control flow and states as the ONNX frontend would have them, and files that are refused."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.support.onnx_builder import graph_of as onnx_graph_of
+from tests.support.onnx_builder import node
+from tests.support.tflite_models import Fields, Model, Subgraph, b, i
+from tests.support.tflite_random import random_model
+
+from loadmaster.core.errors import LoadmasterError, ModelError
+from loadmaster.integrations.tflite.export import export_model
+from loadmaster.integrations.tflite.flatbuffer_writer import NewTable, Number, Numbers, Tables, Text
+from loadmaster.integrations.tflite.lifetimes import lifetimes
+from loadmaster.workloads.frontends.load import load
+from loadmaster.workloads.frontends.tflite.model import parse_model
+from loadmaster.workloads.graph import Access, Graph, Op, OpClass, TensorKind
+from loadmaster.workloads.window import operand_box
+
+SAME, VALID = 0, 1
+FUZZ = float(os.environ.get("LOADMASTER_FUZZ", "1"))
+
+
+def graph_of(tmp_path: Path, model: Model, **options) -> Graph:
+    path = tmp_path / "net.tflite"
+    path.write_bytes(model.bytes())
+    return load(path, **options)
+
+
+def one_operator(
+    kind: str, inputs: list[tuple[int, ...]], weights: list[tuple[int, ...]], result: tuple[int, ...], options: Fields
+) -> Model:
+    model = Model()
+    main = model.subgraph()
+    operands = [main.input(shape, name=f"x{k}") for k, shape in enumerate(inputs)]
+    operands += [main.tensor(shape, "float32", np.ones(shape), name=f"w{k}") for k, shape in enumerate(weights)]
+    main.outputs = [main.out(kind, operands, result, options, name="y")]
+    return model
+
+
+CONV = {0: b(SAME), 1: i(2), 2: i(1), 4: i(1), 5: i(2)}
+"""Padding, strides of width and height, dilations of width and height."""
+FIRST = (0, 3, 1, 2)
+"""Where the dimensions of an image of TensorFlow Lite are in ONNX's."""
+LAYERS = {
+    "convolution": (
+        ("CONV_2D", [(2, 9, 11, 6)], [(8, 3, 5, 6), (8,)], (2, 9, 6, 8), CONV),
+        (node("Conv", ["x0", "w0", "w1"], "y", strides=[1, 2], dilations=[2, 1], auto_pad="SAME_UPPER"), (8, 6, 3, 5)),
+    ),
+    "grouped convolution": (
+        ("CONV_2D", [(1, 9, 9, 6)], [(8, 3, 3, 3), (8,)], (1, 7, 7, 8), {0: b(VALID), 1: i(1), 2: i(1)}),
+        (node("Conv", ["x0", "w0", "w1"], "y", group=2, auto_pad="VALID"), (8, 3, 3, 3)),
+    ),
+    "depthwise convolution": (
+        ("DEPTHWISE_CONV_2D", [(1, 8, 8, 4)], [(1, 3, 3, 8), (8,)], (1, 4, 4, 8), {0: b(SAME), 1: i(2), 2: i(2), 3: i(2)}),
+        (node("Conv", ["x0", "w0", "w1"], "y", group=4, strides=[2, 2], auto_pad="SAME_UPPER"), (8, 1, 3, 3)),
+    ),
+    "pooling": (
+        ("MAX_POOL_2D", [(1, 9, 8, 4)], [], (1, 5, 4, 4), {0: b(SAME), 1: i(2), 2: i(2), 3: i(2), 4: i(3)}),
+        (node("MaxPool", ["x0"], "y", kernel_shape=[3, 2], strides=[2, 2], auto_pad="SAME_UPPER"), None),
+    ),
+    "depth to space": (
+        ("DEPTH_TO_SPACE", [(1, 3, 4, 8)], [], (1, 6, 8, 2), {0: i(2)}),
+        (node("DepthToSpace", ["x0"], "y", blocksize=2), None),
+    ),
+    "sum": (
+        ("ADD", [(1, 4, 4, 3), (1, 4, 4, 3)], [], (1, 4, 4, 3), {0: b(0)}),
+        (node("Add", ["x0", "x1"], "y"), None),
+    ),
+}
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_layer_with_channels_last_has_the_work_and_the_windows_of_the_onnx_one(tmp_path: Path, layer: str) -> None:
+    (kind, inputs, weights, result, options), (onnx_node, filters) = LAYERS[layer]
+    ours = graph_of(tmp_path, one_operator(kind, inputs, weights, result, options)).ops[0]
+    shapes = {f"x{k}": tuple(shape[axis] for axis in FIRST) for k, shape in enumerate(inputs)}
+    constants = {f"w{k}": shape for k, shape in enumerate([filters, *weights[1:]] if filters else [])}
+    theirs = onnx_graph_of(tmp_path, [onnx_node], shapes, ["y"], constants).ops[0]
+    assert (ours.op_class, ours.elements, ours.macs) == (theirs.op_class, theirs.elements, theirs.macs)
+    for mine, other in zip(ours.nests, theirs.nests, strict=True):
+        bounds = ("k", "c", "y", "x", "r", "s", "groups", "batch", "stride", "dilation")
+        assert [getattr(mine, name) for name in bounds] == [getattr(other, name) for name in bounds]
+        assert mine.loops == tuple(other.loops[FIRST.index(axis)] for axis in range(4))
+    assert {access.tensor: access.bytes for access in ours.reads} == {access.tensor: access.bytes for access in theirs.reads}
+    assert set(ours.axes) == {FIRST[axis] for axis in theirs.axes}
+    for box in itertools.islice(boxes(result), 200):
+        for mine, other in zip(ours.reads, theirs.reads, strict=True):
+            if mine.tensor.startswith("x"):
+                shape = inputs[int(mine.tensor[1:])]
+                needed = operand_box(other.windows, tuple(box[axis] for axis in FIRST), shapes[mine.tensor])
+                assert operand_box(mine.windows, box, shape) == tuple(needed[FIRST.index(axis)] for axis in range(4))
+            assert bool(mine.windows) == bool(other.windows)
+
+
+def boxes(shape: tuple[int, ...]):
+    rng = random.Random(0)
+    while True:
+        ends = [sorted(rng.sample(range(extent + 1), 2)) for extent in shape]
+        yield tuple((first, last) for first, last in ends)
+
+
+def test_a_fully_connected_layer_is_a_matrix_product_of_rows(tmp_path: Path) -> None:
+    flat = graph_of(tmp_path, one_operator("FULLY_CONNECTED", [(3, 20)], [(7, 20), (7,)], (3, 7), {})).ops[0]
+    assert (flat.nests[0].k, flat.nests[0].c, flat.nests[0].y, flat.macs) == (7, 20, 3, 420)
+    assert flat.nests[0].loops == ("y", "channels")
+    merged = graph_of(tmp_path, one_operator("FULLY_CONNECTED", [(2, 4, 5)], [(7, 20), (7,)], (2, 7), {})).ops[0]
+    assert (merged.macs, merged.axes) == (280, ())
+
+
+def test_a_batch_of_matrix_products_may_be_transposed(tmp_path: Path) -> None:
+    op = graph_of(tmp_path, one_operator("BATCH_MATMUL", [(3, 5, 4), (3, 6, 5)], [], (3, 4, 6), {0: b(1), 1: b(1)})).ops[0]
+    assert op.macs == 3 * 4 * 5 * 6
+    x, y = op.reads
+    assert operand_box(x.windows, ((1, 2), (0, 3), (2, 4)), (3, 5, 4)) == ((1, 2), (0, 5), (0, 3))
+    assert operand_box(y.windows, ((1, 2), (0, 3), (2, 4)), (3, 6, 5)) == ((1, 2), (2, 4), (0, 5))
+
+
+def test_a_transposed_convolution_reads_its_third_operand(tmp_path: Path) -> None:
+    model = Model()
+    main = model.subgraph()
+    size = main.tensor((4,), "int32", [1, 8, 8, 5])
+    weight = main.tensor((5, 3, 3, 4), "float32", np.ones((5, 3, 3, 4)), name="w")
+    x = main.input((1, 4, 4, 4), name="x")
+    main.outputs = [main.out("TRANSPOSE_CONV", [size, weight, x], (1, 8, 8, 5), {0: b(SAME), 1: i(2), 2: i(2)})]
+    op = graph_of(tmp_path, model).ops[0]
+    assert op.macs == 4 * 4 * 9 * 4 * 5
+    assert [access.tensor for access in op.reads] == ["x", "w"]
+
+
+def lstm(main: Subgraph, steps: int, width: int, cells: int) -> Op | int:
+    """Time first, four gates, no peepholes and no projection."""
+    x = main.input((steps, 2, width), name="x")
+    gates = [main.tensor((cells, width), "float32", np.ones((cells, width))) for _ in range(4)]
+    recurrent = [main.tensor((cells, cells), "float32", np.ones((cells, cells))) for _ in range(4)]
+    biases = [main.tensor((cells,), "float32", np.ones(cells)) for _ in range(4)]
+    states = [main.tensor((2, cells), variable=True, name=name) for name in ("out state", "cell state")]
+    operands = [x, *gates, *recurrent, -1, -1, -1, *biases, -1, -1, *states]
+    return main.out("UNIDIRECTIONAL_SEQUENCE_LSTM", operands, (steps, 2, cells), {0: b(4), 3: b(1)})
+
+
+def test_a_recurrent_cell_has_a_product_for_each_gate_and_updates_its_states(tmp_path: Path) -> None:
+    model = Model()
+    main = model.subgraph()
+    main.outputs = [lstm(main, 6, 10, 7)]
+    op = graph_of(tmp_path, model).ops[0]
+    assert op.macs == 6 * 2 * 4 * 7 * (10 + 7)
+    assert {nest.repeats for nest in op.nests} == {1, 6}
+    assert {access.tensor for access in op.writes} == {"t22", "out state", "cell state"} or len(op.writes) == 3
+    assert {"out state", "cell state"} <= {access.tensor for access in op.reads}
+
+
+def test_views_and_constants_cost_nothing(tmp_path: Path) -> None:
+    model = Model()
+    main = model.subgraph()
+    x = main.input((1, 4, 4, 2), name="x")
+    half = main.tensor((2, 1, 1, 2), "float16", np.ones((2, 1, 1, 2)), name="half")
+    weight = main.out("DEQUANTIZE", [half], (2, 1, 1, 2), name="weight")
+    y = main.out("CONV_2D", [x, weight, -1], (1, 4, 4, 2), {0: b(SAME), 1: i(1), 2: i(1)}, name="y")
+    main.outputs = [main.out("RESHAPE", [y, main.tensor((2,), "int32", [1, 32])], (1, 32), {}, name="z")]
+    graph = graph_of(tmp_path, model)
+    assert [op.op_class for op in graph.ops] == [OpClass.VIEW, OpClass.PRODUCT, OpClass.VIEW]
+    assert graph.tensors["z"].alias_of == "y"
+    assert graph.bytes_of(TensorKind.WEIGHT) == 8
+    assert graph.ops[1].nests[0].weight == "weight"
+
+
+def test_bodies_of_control_flow_are_counted_and_their_weights_read(tmp_path: Path) -> None:
+    model = Model()
+    main = model.subgraph()
+    condition, x = main.input((1,), "bool", name="c"), main.input((1, 8), name="x")
+    main.outputs = [main.out("IF", [condition, x], (1, 8), {0: i(1), 1: i(2)}, name="y")]
+    for kind in ("RELU", "TANH"):
+        body = model.subgraph()
+        inner = body.input((1, 8))
+        first = body.out("MUL", [inner, body.tensor((1, 8), "float32", np.ones(8), name="scale")], (1, 8), {0: b(0)})
+        body.outputs = [body.out(kind, [first], (1, 8))]
+    graph = graph_of(tmp_path, model)
+    assert graph.subgraph_ops == {"MUL": 2, "RELU": 1, "TANH": 1}
+    assert graph.ops[0].op_class is OpClass.CONTROL_FLOW
+    assert graph.ops[0].reads[2:] == (Access("subgraph_1/scale", 32), Access("subgraph_2/scale", 32))
+
+
+def test_an_operator_that_is_not_known_is_planned_with_its_bytes(tmp_path: Path) -> None:
+    graph = graph_of(tmp_path, one_operator("CUSTOM:Mystery", [(1, 8)], [(4, 4)], (1, 3), {}.copy() or None))
+    assert graph.unknown_ops == {"CUSTOM:Mystery": 1}
+    assert [access.bytes for access in (*graph.ops[0].reads, *graph.ops[0].writes)] == [32, 64, 12]
+
+
+def test_quantised_tensors_keep_their_type_and_floats_can_be_planned_narrower(tmp_path: Path) -> None:
+    model = Model()
+    main = model.subgraph()
+    x = main.input((1, 16), "int8", name="x", scale=(0.1,))
+    main.outputs = [main.out("DEQUANTIZE", [x], (1, 16), name="y")]
+    graph = graph_of(tmp_path, model, precision="fp16")
+    assert (graph.tensors["x"].bytes, graph.tensors["y"].bytes) == (16, 32)
+    assert graph.ops[0].op_class is OpClass.ELEMENTWISE
+
+
+def test_random_models_are_read_and_every_tensor_is_written_before_it_is_read(tmp_path: Path) -> None:
+    for seed in range(40):
+        graph = graph_of(tmp_path, random_model(seed))
+        known = {name for name, tensor in graph.tensors.items() if tensor.kind is not TensorKind.ACTIVATION}
+        for op in graph.ops:
+            assert {access.tensor for access in op.reads} <= known, (seed, op.name)
+            known |= {access.tensor for access in op.writes}
+        assert set(graph.outputs) <= known
+
+
+# What is refused.
+
+
+def complaint(path: Path | str, read: Callable[[Path | str], object] = load) -> str:
+    """The error of a file: one line that begins with its name."""
+    with pytest.raises(LoadmasterError) as caught:
+        read(path)
+    text = str(caught.value)
+    assert text.startswith(f"{path}: ")
+    assert "\n" not in text
+    return text
+
+
+def refused(tmp_path: Path, model: Model | bytes, read: Callable[[Path | str], object] = load) -> str:
+    path = tmp_path / "bad.tflite"
+    path.write_bytes(model if isinstance(model, bytes) else model.bytes())
+    return complaint(path, read)
+
+
+def plain() -> Model:
+    return one_operator("RELU", [(1, 8)], [], (1, 8), {}.copy() or None)
+
+
+def test_what_is_no_file_of_tensorflow_lite_is_refused(tmp_path: Path) -> None:
+    for content in (b"", b"TFL3", b"hello, this is no network", bytes(100)):
+        assert "is not a TensorFlow Lite file" in refused(tmp_path, content)
+    assert "cannot be read (No such file" in complaint(tmp_path / "absent.tflite")
+    (tmp_path / "folder.tflite").mkdir()
+    assert "is not a file" in complaint(tmp_path / "folder.tflite")
+
+
+def test_options_that_a_file_with_fixed_shapes_cannot_have_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "net.tflite"
+    path.write_bytes(plain().bytes())
+    assert "convert the model for a batch of 4" in complaint(path, lambda name: load(name, batch=4))
+    assert load(path, batch=1).batch == 1
+    assert "shapes in a .tflite file are fixed" in complaint(path, lambda name: load(name, dims={"n": 2}))
+    assert "holds no training step" in complaint(path, lambda name: load(name, training=True))
+    assert "there is no precision 'fp8'" in complaint(path, lambda name: load(name, precision="fp8"))
+
+
+def test_every_beginning_of_a_file_is_refused_in_one_line(tmp_path: Path) -> None:
+    data = plain().bytes()
+    whole = parse_model(data)
+    end = len(data.rstrip(b"\0"))
+    for length in range(end):
+        with pytest.raises(ModelError) as caught:
+            parse_model(data[:length])
+        assert "\n" not in str(caught.value)
+    assert len(parse_model(data[: end + 4]).subgraphs) == len(whole.subgraphs)
+
+
+def test_distances_beyond_the_file_are_refused(tmp_path: Path) -> None:
+    data = bytearray(plain().bytes())
+    for distance in (0, 3, len(data), 2**31 - 1, 2**32 - 1):
+        struct.pack_into("<I", data, 0, distance)
+        assert "is cut off or damaged at byte" in refused(tmp_path, bytes(data))
+
+
+def test_models_without_a_network_are_refused(tmp_path: Path) -> None:
+    assert "holds no network" in refused(tmp_path, Model())
+    empty = Model()
+    empty.subgraph()
+    assert "holds no network" in refused(tmp_path, empty)
+
+
+def test_indices_of_what_is_not_there_are_refused(tmp_path: Path) -> None:
+    model = plain()
+    model.subgraphs[0].outputs = [17]
+    assert "subgraph 0 names tensor 17, but there are 2" in refused(tmp_path, model)
+    model = plain()
+    model.subgraphs[0].op("RELU", [99], [1])
+    assert "operator 1 of subgraph 0 (RELU) names tensor 99" in refused(tmp_path, model)
+    model = plain()
+    model.subgraphs[0].tensor((1,), buffer=55)
+    assert "tensor 2 of subgraph 0 names buffer 55" in refused(tmp_path, model)
+    model = plain()
+    model.subgraphs[0].op("IF", [0, 0], [1], {0: i(1), 1: i(7)})
+    assert "names subgraph 1, but there are 1" in refused(tmp_path, model)
+    model.subgraphs[0].operators.pop()
+    model.subgraphs[0].op("WHILE", [0], [1])
+    assert "does not say which subgraphs it runs" in refused(tmp_path, model)
+
+
+def test_what_nothing_has_written_cannot_be_read(tmp_path: Path) -> None:
+    model = plain()
+    lost = model.subgraphs[0].tensor((1, 8), name="lost")
+    model.subgraphs[0].outputs = [model.subgraphs[0].out("TANH", [lost], (1, 8))]
+    assert "reads tensor 'lost', which nothing has written" in refused(tmp_path, model)
+
+
+def test_subgraphs_that_run_in_a_circle_are_refused(tmp_path: Path) -> None:
+    model = plain()
+    other = model.subgraph()
+    c, x = other.input((1,), "bool"), other.input((1, 8))
+    other.outputs = [other.out("IF", [c, x], (1, 8), {0: i(1), 1: i(1)})]
+    main = model.subgraphs[0]
+    condition = main.input((1,), "bool")
+    main.outputs = [main.out("IF", [condition, 0], (1, 8), {0: i(1), 1: i(1)})]
+    assert "subgraph 1 runs itself" in refused(tmp_path, model, lambda path: export_model(path, scratch="none"))
+
+
+def test_subgraphs_that_run_too_often_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every one runs the next twice, thirty deep: a thousand million runs."""
+    monkeypatch.setattr("loadmaster.integrations.tflite.lifetimes.MOST_VISITS", 10_000)
+    model = Model()
+    for number in range(31):
+        subgraph = model.subgraph()
+        c, x = subgraph.input((1,), "bool"), subgraph.input((1, 8))
+        subgraph.outputs = [subgraph.out("IF", [c, x], (1, 8), {0: i(number + 1), 1: i(number + 1)}) if number < 30 else x]
+    assert "operators run, those of subgraphs each time" in refused(tmp_path, model, lambda path: export_model(path, scratch="none"))
+
+
+def test_sizes_that_nothing_can_hold_are_refused(tmp_path: Path) -> None:
+    for shape, words in (
+        ((2**30, 2**10), "TFLM counts below 2^31"),
+        ((2**31 - 1,) * 3, "TFLM counts below 2^31"),
+        ((-1, 4), "negative dimension"),
+    ):
+        model = Model()
+        main = model.subgraph()
+        main.outputs = [main.out("RELU", [main.input(shape)], shape)]
+        assert words in refused(tmp_path, model, lambda path: export_model(path, scratch="none"))
+    assert "2^62 bytes or more" in refused(tmp_path, one_operator("RELU", [(2**31 - 1,) * 3], [], (1,), {0: b(0)}))
+    model = Model()
+    main = model.subgraph()
+    main.outputs = [main.out("RELU", [main.input((2**28,))], (2**28,))]
+    assert "the arena would take 2147483648 bytes" in refused(tmp_path, model, lambda path: export_model(path, scratch="none"))
+
+
+def test_weights_outside_of_the_file_are_read_past_and_not_exported(tmp_path: Path) -> None:
+    model = one_operator("MUL", [(1, 8)], [(1, 8)], (1, 8), {0: b(0)})
+    model.buffers[1] = NewTable({1: Number("Q", 2**33), 2: Number("Q", 32)})
+    assert graph_of(tmp_path, model).bytes_of(TensorKind.WEIGHT) == 32
+    assert "has weights outside of the FlatBuffer" in refused(tmp_path, model, lambda path: export_model(path, scratch="none"))
+
+
+def test_a_newer_root_is_not_exported(tmp_path: Path) -> None:
+    data = plain().bytes({12: Number("i", 1)})
+    assert "has field 12 in its root" in refused(tmp_path, data, lambda path: export_model(path, scratch="none"))
+    assert "has version 7 of the format" in refused(tmp_path, plain().bytes({0: Number("I", 7)}))
+
+
+def test_many_pointers_to_one_subgraph_do_not_multiply_its_size(tmp_path: Path) -> None:
+    """Ten thousand names of one vector of ten thousand tables are 10^8 reads, from a file of 80 KB."""
+    from loadmaster.integrations.tflite.flatbuffer_writer import Existing, write_before
+    from loadmaster.workloads.frontends.tflite.schema import IDENTIFIER
+
+    inner = plain()
+    for _ in range(2000):
+        inner.subgraphs[0].tensor((1,))
+    old = inner.bytes()
+    position = next(iter(parse_model(old).root.tables(2))).position
+    fields = {0: Number("I", 3), 1: Tables([NewTable({3: i(19)})]), 2: Tables([Existing(position)] * 20_000), 4: Tables([NewTable({})])}
+    assert "points to the same bytes from too many places" in refused(tmp_path, write_before(old, NewTable(fields), IDENTIFIER))
+
+
+def test_long_and_strange_names_stay_on_one_line(tmp_path: Path) -> None:
+    model = Model()
+    main = model.subgraph()
+    x = main.input((1, 4), name="a\nb\x00" + "c" * 100_000)
+    main.outputs = [main.out("CUSTOM:two\nlines", [x], (1, 4))]
+    graph = graph_of(tmp_path, model)
+    assert "\n" not in graph.inputs[0]
+    assert len(graph.inputs[0]) < 5000
+    assert graph.ops[0].kind == "CUSTOM:two lines"
+
+
+def refusal(use: Callable[[Path], object], path: Path) -> str:
+    """What is said against a file; nothing if it is taken."""
+    try:
+        use(path)
+    except LoadmasterError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.slow
+def test_damaged_files_are_refused_in_one_line_or_read(tmp_path: Path) -> None:
+    """Bytes changed, cut out, doubled and swapped: never anything but one of our errors."""
+    rng = random.Random(0)
+    files = [random_model(seed).bytes() for seed in range(12)]
+    read = refusals = 0
+    for _ in range(int(4000 * FUZZ)):
+        data = bytearray(rng.choice(files))
+        for _ in range(rng.randint(1, 6)):
+            at = rng.randrange(len(data))
+            kind = rng.randrange(5)
+            if kind == 0:
+                data[at] = rng.randrange(256)
+            elif kind == 1:
+                data[at : at + 4] = struct.pack("<I", rng.choice((0, 1, 4, 2**31, 2**32 - 1, rng.randrange(2**16))))
+            elif kind == 2:
+                del data[at : at + rng.randint(1, 40)]
+            elif kind == 3:
+                data[at:at] = data[at : at + rng.randint(1, 40)]
+            else:
+                other = rng.randrange(len(data))
+                data[at], data[other] = data[other], data[at]
+        path = tmp_path / "fuzz.tflite"
+        path.write_bytes(data)
+        for use in (load, lambda name: lifetimes(parse_model(Path(name).read_bytes())), lambda name: export_model(name, scratch="none")):
+            complaint = refusal(use, path)
+            read += not complaint
+            refusals += bool(complaint)
+            assert "\n" not in complaint
+    assert refusals > 100 * FUZZ
+    assert read > 100 * FUZZ
+
+
+def test_a_writer_of_flatbuffers_aligns_every_number() -> None:
+    from loadmaster.integrations.tflite.flatbuffer_writer import write_before
+    from loadmaster.workloads.frontends.tflite.flatbuffer import Flatbuffer
+
+    table = NewTable(
+        {0: b(7), 1: Number("Q", 2**40), 2: Text("name"), 5: Numbers("q", (1, -2)), 9: i(-5), 10: Tables([NewTable({3: b(1)})])}
+    )
+    root = Flatbuffer(write_before(b"old", table, b"TEST")).root
+    assert (root.number(0, "b"), root.number(1, "Q"), root.text(2), root.numbers(5, "q"), root.number(9)) == (7, 2**40, "name", (1, -2), -5)
+    assert [inner.number(3, "b") for inner in root.tables(10)] == [1]
+    assert root.at(4) is None
+    assert (root.at(1) or 1) % 8 == 0
+    assert (root.at(9) or 1) % 4 == 0
