@@ -23,6 +23,7 @@ from loadmaster.integrations.torch_compile.step_peak import Footprint, step_peak
 from loadmaster.integrations.torch_compile.updates import Updates
 from loadmaster.placement.decisions import Mode
 
+_UPDATES = "_loadmaster_updates"
 OPTIONS = ("fast_memory", "mode", "slow_memory", "slow_limit", "refine_after", "optimizer")
 
 
@@ -185,7 +186,6 @@ class Model:
         self._waiting: weakref.WeakSet[Session] = weakref.WeakSet()
         self._footprints: dict[Planned, Footprint] = {}
         self._step: list[Planned] = []
-        self._steps: weakref.WeakKeyDictionary[torch.optim.Optimizer, Updates] = weakref.WeakKeyDictionary()
         self._after: dict[Planned, set[tuple[Planned, ...]]] = {}
         self._earlier: dict[Planned, list[int]] = {}
         self._transient = 0
@@ -355,8 +355,12 @@ class Model:
         return self._persistent
 
     def updates_of(self, optimizer: torch.optim.Optimizer) -> Updates:
-        """Updates that are made when an optimizer is called."""
-        return self._steps.setdefault(optimizer, Updates(optimizer))
+        """Updates that are made when an optimizer is called; they are kept on it, and gone when it is."""
+        updates = vars(optimizer).setdefault(_UPDATES, weakref.WeakKeyDictionary())
+        if self not in updates:
+            updates[self] = Updates(optimizer)
+        found: Updates = updates[self]
+        return found
 
     def place_of(self, tensor: torch.Tensor) -> PersistentTensor | None:
         """Where a parameter, a gradient or optimizer state is in the slow memory; None if it is in the fast one."""
