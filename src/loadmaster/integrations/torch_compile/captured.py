@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
@@ -183,10 +183,9 @@ class _Reader:
         self._alive: list[Any] = []
 
     def captured(self, parts: tuple[Part, ...]) -> Captured:
-        for part in parts:
-            for i in part.saved:
-                view = part.given[i]
-                assert self.storages[view.storage].owner is Owner.PLAN
+        """What was read; a saved tensor that the second part returns is the caller's from the start, and no handle stands for it."""
+        planned = {i for i, storage in enumerate(self.storages) if storage.owner is Owner.PLAN}
+        parts = tuple(replace(part, saved=frozenset(i for i in part.saved if part.given[i].storage in planned)) for part in parts)
         return Captured(self.storages, self.calls, parts, self.constants, self.device)
 
     def return_to_caller(self, values: Sequence[Any]) -> None:
