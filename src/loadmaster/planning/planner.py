@@ -38,6 +38,10 @@ _MOST_JUDGED = 10_000
 """Pieces in all the ways to cut that are judged: what exceeds it is not tried, so that planning large workloads takes bounded work."""
 _MOST_REFINED = 600
 """Pieces in all the changes of the best way to cut that are judged."""
+_STOPPED = (
+    "the search was stopped early, by a time limit or an interrupt, and what was left was packed with the least effort: "
+    "this is the best plan so far"
+)
 _AFTER_SEARCH = 3.0
 """Times that lowering and costing jobs takes: what is kept of a time limit for bounds and for writing the plan down."""
 _TIME_TO_JUDGE = 0.3
@@ -105,9 +109,9 @@ def plan(
     rounds : int
         Rounds of the joint search, 128 orders each; 0 leaves it out: then networks are mapped, placed and allocated separately.
     time_limit : float, optional
-        Seconds after which the search stops where it is, and memories are packed with the least effort that packs them; the plan's notes
-        then say so. So they do after Ctrl-C, which ends the search, and once more gives up. Reading costs, one plan and the bounds take
-        their time whatever the limit.
+        Seconds in which the plan should be there: the search stops where it is, early enough for bounds and for writing the plan down, and
+        memories are packed with the least effort that packs them; the plan's notes then say so. So they do after Ctrl-C, which ends the
+        search, and once more gives up. Costs, one plan and the bounds take their time whatever the limit.
     objective : str
         What is minimised: ``throughput``, the makespan; ``latency``, the longest time from the release of a mini-batch of one network to
         its end; ``energy``; or ``edp``, energy times makespan.
@@ -232,10 +236,7 @@ class _Contest:
         if chosen is not whole:
             self._notes.append(f"operators were cut {chosen.candidate.name}: {_pieces(chosen.planner.workload)}")
         if any(entry.planner.interrupted for entry in (chosen, whole)):
-            self._notes.append(
-                "the search was stopped early, by a time limit or an interrupt, and what was left was packed with the least effort: "
-                "this is the best plan so far"
-            )
+            self._notes.append(_STOPPED)
         return chosen.planner, solution
 
     def compared(
@@ -244,7 +245,9 @@ class _Contest:
         """The better of the best plan and one that was made for a smaller machine."""
         if planner.score_of(solution) <= other.score_of(theirs):
             return planner, solution
+        stopped = _STOPPED in self._notes or other.interrupted
         self._notes = ["this is the plan for a smaller machine, timed on this one: none was found that is better"]
+        self._notes += [_STOPPED] * stopped
         return other, theirs
 
     def notes(self) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats, Int32s, Ints, Mask
 from loadmaster.core.deadline import Deadline
-from loadmaster.core.errors import CapacityError
+from loadmaster.core.errors import CapacityError, PlanError
 from loadmaster.core.interrupts import Interrupts
 from loadmaster.core.progress import Progress
 from loadmaster.core.units import format_bytes
@@ -21,11 +21,12 @@ from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.cost.job_table import JobTable
 from loadmaster.cost.job_times import JobTimes, job_times, memories_used
 from loadmaster.planning.decisions import Bounds, Packed, Packing, Placement, Residence, Schedule, Score, Solution, Timeline
-from loadmaster.planning.dependencies import After, as_timed, waits
+from loadmaster.planning.dependencies import as_timed, waits
 from loadmaster.planning.goal import Goal, delivered, overflow, overflowing
 from loadmaster.planning.joint.problem import JointProblem
 from loadmaster.planning.joint.search import Found, JointSearch
 from loadmaster.planning.packing import most_alive, pack, pack_all
+from loadmaster.planning.polish import MOST_JOBS, Decided, neighbours
 from loadmaster.planning.replay import replay
 from loadmaster.planning.residency.evict import evict, worth_of_stays
 from loadmaster.planning.residency.resident import keep_resident, optimistic, resident, saved_seconds
@@ -90,6 +91,63 @@ class WorkloadPlanner:
 
     def best(self) -> Solution:
         """The best complete plan; of equals, the one with most on chip. Ctrl-C or the deadline ends the search once there is one."""
+        solution = self._searched()
+        if not self.target.main.in_place or self.rounds == 0 or len(self.workload.jobs) > MOST_JOBS or self.interrupted:
+            return solution
+        try:
+            with self.interrupts.breakable():
+                for better in self._polished(solution):
+                    solution = better
+        except KeyboardInterrupt:
+            self.interrupted = True
+        return solution
+
+    def _polished(self, solution: Solution) -> Iterator[Solution]:
+        """Ever better plans of a few jobs, by one or two changes at a time; each is timed, and packed if it is better."""
+        fast, most = self.target.fast, self.rounds * _ORDERS_A_ROUND
+        least = self.bounds().objective(self.goal.objective, self.goal.latency_network)
+        room, fetches = (0, False) if fast is None else (fast.capacity, self.target.copy is not None)
+        best, trials, improves = self.score_of(solution), 0, True
+
+        def around(decided: Decided) -> Iterator[Decided]:
+            return neighbours(decided, self.workload, len(self.target.cores), room, fetches)
+
+        at = Decided.of(solution, self.workload)
+        while improves:
+            improves, seen = False, {at}
+            for changed in itertools.chain([at], around(at), (second for first in around(at) for second in around(first))):
+                if changed in seen:
+                    continue
+                trials += 1
+                if trials > most or self.is_late() or (best[0] == 0 and best[1] <= least):
+                    return
+                self.report("polishing", trials / most)
+                seen.add(changed)
+                better = self._as_decided(changed, best)
+                if better is not None:
+                    best, at, improves = self.score_of(better), changed, True
+                    yield replace(better, search=solution.search)
+                    break
+
+    def _as_decided(self, decided: Decided, limit: Score) -> Solution | None:
+        """The plan that was decided, if it is better than ``limit`` and has addresses."""
+        schedule, placement = decided.schedule(), decided.placement(self.workload)
+        try:
+            timeline = self._replay(schedule, placement, decided.waits(self.workload))
+        except PlanError:
+            # What waits for one another never ends.
+            return None
+        score = self._score(schedule, placement, timeline)
+        if score >= limit or overflow(score):
+            return None
+        packed = self._pack(1, placement, timeline, None) if self.target.fast is not None else None
+        if packed is not None and min(packed.offsets, default=0) < 0:
+            return None
+        solution = self._complete(_Candidate(schedule, placement, timeline, packed, score))
+        return solution if solution is not None and self.score_of(solution) < limit else None
+
+    def _searched(self) -> Solution:
+        """What the separate pipeline and the joint search find."""
         self._require_main()
         if not self.target.main.in_place:
             return self._staged()
@@ -300,7 +358,7 @@ class WorkloadPlanner:
     def _times(self, placement: Placement) -> JobTimes:
         return job_times(self.table, self.target, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
 
-    def _replay(self, schedule: Schedule, placement: Placement, after: After = ()) -> Timeline:
+    def _replay(self, schedule: Schedule, placement: Placement, after: Sequence[Sequence[int]] = ()) -> Timeline:
         release = np.concatenate(
             [self.goal.job_release, self._input_release[np.array([copy.tensor for copy in placement.copies], dtype=np.int64)]]
         )

@@ -72,13 +72,13 @@ class Access:
     """An operator's use of one tensor: ``bytes`` that it touches at least once (a lookup touches few rows of a table).
 
     ``windows`` say, for every dimension of the tensor, which of it a part of the operator's result needs; without them it needs all.
-    ``part_of`` is the operand of the loop nests that the tensor is a part of, if it is not that operand itself.
+    ``part_of`` are operands of the loop nests that the tensor is a part of without being one of them itself.
     """
 
     tensor: str
     bytes: int
     windows: tuple[Window, ...] = ()
-    part_of: str = ""
+    part_of: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,11 @@ class Model:
         )
 
     @cached_property
+    def needed(self) -> frozenset[str]:
+        """Tensors that an operator reads, or that the network returns."""
+        return frozenset(read.tensor for op in self.graph.ops for read in op.reads) | {*self.graph.outputs}
+
+    @cached_property
     def inputs(self) -> tuple[str, ...]:
         """Inputs that some operator reads."""
         read = {storage for op in self.operators.values() for storage in self.storages(op.reads)}

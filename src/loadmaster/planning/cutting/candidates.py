@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,8 @@ from loadmaster.workloads.lowering.split import WHOLE, choose_split, sizes_for
 
 MOST_OPERATORS = 3000
 """In all networks together: beyond, trying to cut them would take longer than planning them."""
+_FEW_WAYS = 32
+"""Ways to cut small networks in halves that are all tried."""
 MOST_PIECES = 20_000
 """In all mini-batches together."""
 _PATIENCE = {1.0: "an early end", 0.8: "an early end and little work", 0.5: "little work"}
@@ -92,10 +95,24 @@ def candidates(
         return
     networks = [_Network.of(graph, target) for graph in graphs]
     offered: list[Sequence[Cuts | None]] = [[Cuts(network.plain) for network in networks]]
-    for candidate in _offers(networks, target, late):
+    for candidate in itertools.chain(_offers(networks, target, late), _halves(networks)):
         if candidate.cuts not in offered and mini_batches * sum(len(cuts.steps) for cuts in candidate.cuts if cuts) <= MOST_PIECES:
             offered.append(candidate.cuts)
             yield candidate
+
+
+def _halves(networks: Sequence[_Network]) -> Iterator[Candidate]:
+    """Every operator whole or in halves along any of its dimensions, in all ways, if these are few."""
+    options = [
+        [plain, *(form.grid({axis: 2}) for axis in form.axes)] if form is not None else [plain]
+        for network in networks
+        for form, plain in zip(network.forms, network.plain, strict=True)
+    ]
+    if math.prod(map(len, options)) > _FEW_WAYS:
+        return
+    for chosen in itertools.product(*options):
+        rest = iter(chosen)
+        yield Candidate("in halves", [Cuts(list(itertools.islice(rest, len(network.plain)))) for network in networks])
 
 
 def uncut(graphs: Sequence[Graph], target: Target) -> Iterator[str]:

@@ -133,6 +133,18 @@ def _steps(main: Op, rank: int) -> tuple[int, ...]:
     return tuple(steps)
 
 
+def least_share(graph: Graph, op: Op, access: Access) -> float:
+    """Share of an operand that is read by some piece, however small pieces are: strides may step over the rest, or never reach it."""
+    share = 1.0
+    result = whole(graph.tensors[op.writes[0].tensor].shape)
+    for window, extent in zip(access.windows, graph.tensors[access.tensor].shape, strict=False):
+        if window.axis >= 0:
+            first, last = window.of(result, extent)
+            steps = (window.high - window.low + window.denominator) / max(1, window.numerator)
+            share *= min(1.0, steps, (last - first) / max(1, extent))
+    return share
+
+
 def piece_of(nest: LoopNest, shape: Sequence[int], box: Box) -> LoopNest:
     """The loop nest of a piece of the result."""
     bounds = {"batch": nest.batch, "groups": nest.groups, "y": nest.y, "x": nest.x, "k": nest.k}

@@ -403,7 +403,7 @@ class _MiniBatch:
 
 def operand_roles(nests: Sequence[LoopNest], access: Access) -> list[tuple[Role, int]]:
     """Return an operand's roles in the loop nests; a tensor that is both factors of a product is fetched as each."""
-    names = (access.tensor, access.part_of) if access.part_of else (access.tensor,)
+    names = (access.tensor, *access.part_of)
     roles = [(Role.INPUT, i) for i, nest in enumerate(nests) if nest.input in names]
     roles += [(Role.WEIGHT, i) for i, nest in enumerate(nests) if nest.weight in names]
     return roles or [(Role.ONCE, -1)]

@@ -121,7 +121,7 @@ class _Rewriting:
 def _through(read: Access, part: Access) -> Access:
     """What a reader of the whole needs of a part; ``part`` says which element of the whole each of its own is."""
     windows = tuple(_shifted(read.windows[window.axis], -window.low) for window in part.windows)
-    return Access(part.tensor, part.bytes, windows, read.part_of or read.tensor)
+    return Access(part.tensor, part.bytes, windows, read.part_of or (read.tensor,))
 
 
 def _shifted(window: Window, start: int) -> Window:
