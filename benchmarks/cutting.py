@@ -5,7 +5,8 @@ the roofline (multiply-accumulates at the rate of all cores, or weights, inputs 
 the lower bound. Then bytes over the main link with small scratchpads, over what is compulsory: weights, inputs and outputs once. Plans are
 of least makespan: they trade bytes for time where the link does not limit, so bytes are told at the machine's bandwidth and at
 one that is so low that it does. Every plan is verified. Times are estimates of the cost model; ``s`` is processor time.
-``--part llm`` plans decoders of the shape of Llama 7B instead: 512 tokens at once, and one token after 2,048, for one sequence and for eight.
+``--part llm`` plans decoders of the shape of Llama 7B instead: 512 tokens at once, and one token after 2,048, for one sequence and for
+eight.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import ROUNDS
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
+from loadmaster.workloads.lowering.single_assignment import without_updates
 
 NETWORKS = ("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet", "vgg19", "zfnet512")
 MOBILENET = str(Path(__file__).parents[1] / "fixtures" / "mobilenetv2.onnx.gz")
