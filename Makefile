@@ -41,11 +41,13 @@ test-python:
 wheel:
 	.ci/wheels
 
-# Native code that needs no Python (the allocation library, the runtime's allocator), with the sanitizers, and its tests.
+# Native code that needs no Python (the allocation library, the runtime's allocator), with the sanitizers, and its tests; then the library as
+# others find it once it is installed.
 ctest:
 	cmake -S . -B build/ctest -DCMAKE_BUILD_TYPE=Release -DLOADMASTER_PYTHON=OFF -DLOADMASTER_TESTS=ON -DLOADMASTER_SANITIZE=ON
 	cmake --build build/ctest --parallel 2
 	ctest --test-dir build/ctest --output-on-failure
+	.ci/library
 
 # The native core again, with the address and undefined-behaviour sanitizers, in a folder of its own; -S hides the package in place.
 SANITIZED := build/sanitized

@@ -8,15 +8,15 @@ from benchmarks.networks.classification import CLASSES, Example, conv_unit, labe
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 and 1x1 convolutions around a shortcut."""
+    """1x1, 3x3 and 1x1 convolutions around a shortcut; the inner ones are ``wider`` times as wide as usual."""
 
-    def __init__(self, inputs: int, width: int, stride: int) -> None:
+    def __init__(self, inputs: int, width: int, stride: int, wider: int = 1) -> None:
         super().__init__()
-        outputs = 4 * width
+        outputs, inner = 4 * width, wider * width
         self.body = nn.Sequential(
-            conv_unit(inputs, width, 1),
-            conv_unit(width, width, 3, stride, 1),
-            nn.Conv2d(width, outputs, 1, bias=False),
+            conv_unit(inputs, inner, 1),
+            conv_unit(inner, inner, 3, stride, 1),
+            nn.Conv2d(inner, outputs, 1, bias=False),
             nn.BatchNorm2d(outputs),
         )
         projected = (nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)) if inputs != outputs else ()
@@ -28,20 +28,25 @@ class Bottleneck(nn.Module):
         return result
 
 
-def resnet(depths: tuple[int, int, int, int], classes: int = CLASSES) -> nn.Sequential:
+def resnet(depths: tuple[int, int, int, int], classes: int = CLASSES, wider: int = 1) -> nn.Sequential:
     """Stem, four stages of so many bottlenecks, and a linear layer."""
     layers: list[nn.Module] = [conv_unit(3, 64, 7, 2, 3), nn.MaxPool2d(3, 2, 1)]
     channels = 64
     for stage, depth in enumerate(depths):
         width = 64 * 2**stage
         for block in range(depth):
-            layers.append(Bottleneck(channels, width, 2 if stage and not block else 1))
+            layers.append(Bottleneck(channels, width, 2 if stage and not block else 1, wider))
             channels = 4 * width
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes))
 
 
 def resnet50(batch: int) -> Example:
     return labelled(resnet((3, 4, 6, 3)), batch, 224)
+
+
+def wide_resnet50(batch: int) -> Example:
+    """Inner convolutions twice as wide (Zagoruyko and Komodakis, 2016): 69 million parameters."""
+    return labelled(resnet((3, 4, 6, 3), wider=2), batch, 224)
 
 
 def resnet200(batch: int) -> Example:

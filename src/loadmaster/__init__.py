@@ -38,11 +38,13 @@ if TYPE_CHECKING:
     from loadmaster.cost.analyse import read_job_analysis as read_job_analysis
     from loadmaster.cost.analytical.energy import area as area
     from loadmaster.cost.analytical.energy import peak_power as peak_power
+    from loadmaster.cost.divided_jobs import divide_jobs as divide_jobs
     from loadmaster.cost.job_analysis import JobAnalysis as JobAnalysis
     from loadmaster.cost.kernels.kernel_costs import kernel_work as kernel_work
     from loadmaster.cost.kernels.work_json import write_work as write_work
     from loadmaster.cost.read_sequence import read_sequence as read_sequence
     from loadmaster.mapping.answer import JobMapping as JobMapping
+    from loadmaster.mapping.divided_jobs import map_divided_jobs as map_divided_jobs
     from loadmaster.mapping.map_jobs import map_dependent_jobs as map_dependent_jobs
     from loadmaster.mapping.map_jobs import map_jobs as map_jobs
     from loadmaster.mapping.map_jobs import pareto_front as pareto_front
@@ -99,7 +101,9 @@ _HOMES = {
     "conflicts_of_order": "loadmaster.allocation.problem",
     "load": "loadmaster.workloads.frontends.load",
     "lower": "loadmaster.workloads.lowering.instantiate",
+    "divide_jobs": "loadmaster.cost.divided_jobs",
     "map_dependent_jobs": "loadmaster.mapping.map_jobs",
+    "map_divided_jobs": "loadmaster.mapping.divided_jobs",
     "map_jobs": "loadmaster.mapping.map_jobs",
     "pareto_front": "loadmaster.mapping.map_jobs",
     "parse_axes": "loadmaster.planning.sweep.design_space",
@@ -154,10 +158,12 @@ __all__ = [
     "area",
     "backtrack_trees",
     "conflicts_of_order",
+    "divide_jobs",
     "kernel_work",
     "load",
     "lower",
     "map_dependent_jobs",
+    "map_divided_jobs",
     "map_jobs",
     "pareto_front",
     "parse_axes",

@@ -215,6 +215,9 @@ class SearchRules:
         symmetry_breaking: bool = True, failed_states: bool = True, spanning_buffers: bool = True, slot_reduction: bool = True
     ) -> None: ...
 
+LOADMASTER_ALLOCATE: int
+"""Address of the C function `loadmaster_allocate`, which the package contains as well."""
+
 class Effort:
     """How long to look: ``work`` per cent of the default budgets, and seconds from the call that takes it on."""
 
@@ -470,6 +473,8 @@ class CutProblem:
     ) -> None: ...
     def choose(self, width: int, patience: float) -> tuple[Ints, float]:
         """The option of every operator, counted from its first, and the seconds that all take by this model."""
+    def improve(self, option: Ints, most: int) -> tuple[Ints, float]:
+        """The same after changing one operator after the other as long as that helps; runs at most about ``most`` operators."""
     def makespan(self, option: Ints) -> float:
         """The seconds that all take with an option for every operator."""
 
@@ -480,7 +485,8 @@ class JointOptions:
 
     def __init__(
         self, *, filled_fraction: float, retained_fraction: float, prefetch_fraction: float, release_delay_positions: int,
-        prefetch_single_use: bool, fast_link_price: float, link_load_limit: float, core_wait_ratio: float, energy_weight: float,
+        prefetch_single_use: bool, fast_link_price: float, occupancy_exponent: float, link_load_limit: float, core_wait_ratio: float,
+        energy_weight: float,
         urgent_networks_first: bool
     ) -> None: ...
 

@@ -286,3 +286,26 @@ def test_a_narrow_terminal_cuts_no_figure(command: tuple[str, ...], tmp_path: Pa
     wide, narrow = words("200"), words("40")
     assert sorted(wide) == sorted(narrow)
     assert any(word.endswith("OP/s") and "FLOP" not in word for word in wide)  # integers are no floating-point operations
+
+
+@pytest.mark.slow
+def test_a_plan_is_checked_against_its_network_and_machine(tmp_path: Path) -> None:
+    ncf, wide = FIXTURES / "ncf.onnx.gz", FIXTURES / "wide-and-deep.onnx.gz"
+    made = run("plan", ncf, "--target", "edge-npu", "--batch", "4", "--rounds", "0", "--out", tmp_path / "out")
+    assert made.returncode == 0, made.stderr
+    check = ("verify", tmp_path / "out" / "plan.json", "--against")
+    good = run(*check, ncf, "--batch", "4", "--target", "edge-npu")
+    assert (good.returncode, "it is one of these networks on edge-npu" in good.stdout) == (0, True), good.stderr
+    for more, word in (
+        ((ncf, "--batch", "8"), "batch"),
+        ((ncf, "--batch", "4", "--precision", "int8"), "precision"),
+        ((ncf, "--batch", "4", "--target", "edge-npu", "--set", "dram.bandwidth=1 GB/s"), "bandwidth"),
+        ((wide, "--batch", "4"), "networks"),
+        ((f"{ncf},{wide}", "--batch", "4"), "networks"),
+    ):
+        bad = run(*check, *more)
+        assert bad.returncode == 1, more
+        assert word in bad.stderr
+    refused(run(*check[:2], "--target", "edge-npu"), "--against")
+    refused(run(*check, ncf, "--set", "dram.bandwidth=1 GB/s"), "--target")
+    refused(run(*check, tmp_path / "none.onnx"), "none.onnx")

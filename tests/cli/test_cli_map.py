@@ -123,3 +123,16 @@ def test_networks_that_come_again_report_latencies_and_misses(folder: Path) -> N
 )
 def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str], words: list[str], folder: Path) -> None:
     refused(run("map", *arguments, cwd=folder), *words)
+
+
+def test_operators_are_divided_if_that_is_asked_for(folder: Path) -> None:
+    ncf = Path(__file__).parents[2] / "fixtures" / "ncf.onnx.gz"
+    options = ("map", ncf, "--target", "m3e-s2", "--bandwidth", "4000 GB/s", "--batch", "256", "--precision", "int8", "--samples", "300")
+    whole = json.loads(run(*options, "--json", cwd=folder).stdout)
+    cut = json.loads(run(*options, "--cut", "--json", "--out", "cut", cwd=folder).stdout)
+    assert cut["lower_bound"] <= cut["makespan"] < whole["lower_bound"]
+    assert len(cut["jobs"]) > len(whole["jobs"])
+    assert json.loads((folder / "cut" / "mapping.json").read_text())["makespan"] == cut["makespan"]
+    for more in (("--dependencies",), ("--group-size", "4"), ("--objective", "makespan,energy"), ("--cost", "maestro")):
+        refused(run(*options, "--cut", *more, cwd=folder), "--cut goes with")
+    refused(run("map", ncf, "--bandwidth", "1 GB/s", "--cut", cwd=folder), "--target")

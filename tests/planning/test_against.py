@@ -100,6 +100,7 @@ def test_what_the_planner_makes_is_a_plan_of_its_networks(kind: str) -> None:
     ("source", "options", "changes", "more"),
     [
         ("ncf.onnx.gz", {"batch": 4}, [], {"mini_batches": 2}),
+        ("dlrm.onnx.gz", {"batch": 64}, [], {}),
         ("wide-and-deep.onnx.gz", {"batch": 4}, [], {"cut": "none"}),
         ("onnxruntime-quantised.onnx.gz", {}, [], {}),
         ("onnxruntime-quantised-optimised.onnx.gz", {}, [], {}),
@@ -338,12 +339,14 @@ def bounds_raised(plan: Plan) -> Iterator[Plan]:
     yield replace(plan, metrics=metrics, objective=replace(plan.objective, lower_bound=least))
     for name in ("energy", "traffic", "latency"):
         old = getattr(plan.metrics, name)
-        raised = (
-            replace(old, lower_bound=old.lower_bound * 1.01)
-            if isinstance(old, Cost)
-            else {key: replace(cost, lower_bound=min(cost.value, cost.lower_bound * 1.01 + 1)) for key, cost in old.items()}
-        )
-        yield replace(plan, metrics=replace(plan.metrics, **{name: raised}))
+        raised = _raised(old) if isinstance(old, Cost) else {key: _raised(cost) for key, cost in old.items()}
+        if raised != old:
+            yield replace(plan, metrics=replace(plan.metrics, **{name: raised}))
+
+
+def _raised(cost: Cost) -> Cost:
+    """A bound that is higher by a hundredth, but no higher than the value."""
+    return replace(cost, lower_bound=min(cost.value, cost.lower_bound * 1.01))
 
 
 def moved_sources(plan: Plan) -> Iterator[Plan]:
@@ -383,7 +386,8 @@ def forged(kind: str) -> tuple[list[Graph], Plan]:
 @pytest.mark.parametrize(("forge", "kind"), [(forge, kind) for forge, kinds in FORGERIES.items() for kind in kinds])
 def test_every_consistent_forgery_is_found(forge: Forgery, kind: str) -> None:
     own, plan = forged(kind)
-    found = [mended(changed) for changed in forge(plan)]
+    # A bound that is reached cannot be raised.
+    found = [changed for changed in map(mended, forge(plan)) if changed != mended(plan)]
     assert found, "a test that changes nothing proves nothing"
     accepted = [number for number, changed in enumerate(found) if not verify_against(changed, own, plan.target)]
     assert not accepted, f"forgeries {accepted} of {len(found)} are accepted"
@@ -414,7 +418,7 @@ def test_whatever_differs_in_the_network_is_found() -> None:
     tried: Counter[str] = Counter()
     found: Counter[str] = Counter()
     for (graph, *_), plan in (forged("pieces"), forged("chain")):
-        for path, other in few(models(graph), 4):
+        for path, other in few(models(graph), 10):
             if path.startswith("Graph."):
                 other = replace(other, ops=graph.ops, tensors=graph.tensors)
             tried[path] += 1
@@ -425,7 +429,8 @@ def test_whatever_differs_in_the_network_is_found() -> None:
                 tried[path] -= 1
     assert tried["Op.elements"], "a test that changes nothing proves nothing"
     missed = {path for path in tried if tried[path] and not found[path]}
-    assert missed <= {"Graph.notes", "Graph.inputs", "Tensor.dtype"}
+    # These networks have no copies that are left out, and no views of another shape than their storage.
+    assert missed <= {"Graph.notes", "Graph.inputs", "Tensor.dtype", "Op.copies", "Access.of_storage"}
 
 
 def test_another_number_of_networks_or_another_order_is_found() -> None:

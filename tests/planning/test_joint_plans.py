@@ -18,10 +18,12 @@ from loadmaster.core.errors import PlanError
 from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyModel
+from loadmaster.planning import workload_planner
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.joint.orders import Chain, best_blocks, chains, order_of
 from loadmaster.planning.joint.problem import JointOptions, JointProblem
 from loadmaster.planning.joint.search import JointSearch
+from loadmaster.planning.packing import most_alive, pack
 from loadmaster.planning.plan import Plan
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
@@ -226,3 +228,36 @@ def test_blocks_of_a_long_chain_end_where_little_is_handed_over_and_cover_it() -
     assert len(blocks) > 20
     assert np.mean(chain.passed[ends[:-1]]) < np.mean(chain.passed) / 2
     assert sorted(order_of(chain, blocks).tolist()) == list(range(batches * steps))
+
+
+@pytest.mark.parametrize("every", [2, 3])
+def test_stays_without_addresses_go_back_to_main_memory_and_the_plan_holds(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every second or third stay finds no address, whether its tensor was made on chip or fetched."""
+    evicted: list[int] = []
+
+    def clumsy(start, end, size, **options):
+        found = pack(start, end, size, **options)
+        offsets = found.offsets.copy()
+        offsets[::every] = -1
+        evicted.append(int((offsets < 0).sum()))
+        return replace(found, offsets=offsets)
+
+    monkeypatch.setattr(workload_planner, "pack", clumsy)
+    for scratchpad in (3_000, 12_000):
+        plan = lm.plan([residual_chain(4)], npu(2, scratchpad), mini_batches=2, cut="none", samples=2, rounds=1)
+        assert lm.verify(plan) == ()
+    assert sum(evicted) > 10
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.3, 0.7])
+def test_stays_fit_however_much_their_occupancy_counts(exponent: float) -> None:
+    machine = npu(scratchpad=4_000)
+    work = lower([residual_chain(4)], machine, mini_batches=2)
+    problem = joint_problem(work, machine)
+    found = problem.evaluate(np.arange(len(work.jobs)), JointOptions(occupancy_exponent=exponent))
+    _, placement, timeline = problem.decisions(found)
+    stays = [r for r in placement.residences if r.memory == 1]
+    assert stays
+    start = np.array([timeline.start[r.writer] for r in stays])
+    end = np.array([max(timeline.end[task] for task in (r.writer, *r.users)) for r in stays])
+    assert most_alive(start, end, np.array([work.tensors[r.tensor].bytes for r in stays])) <= 4_000

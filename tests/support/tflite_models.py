@@ -66,6 +66,8 @@ class Subgraph:
         data: Any = None,
         variable: bool = False,
         scale: Sequence[float] = (),
+        zero: int = 0,
+        axis: int = 0,
         name: str | None = None,
         buffer: int | None = None,
     ) -> int:
@@ -80,7 +82,7 @@ class Subgraph:
             3: Text(f"t{index}" if name is None else name),
         }
         if scale:
-            fields[4] = NewTable({2: Numbers("f", tuple(scale)), 3: Numbers("q", (0,) * len(scale))})
+            fields[4] = NewTable({2: Numbers("f", tuple(scale)), 3: Numbers("q", (zero,) * len(scale)), 6: i(axis)})
         if variable:
             fields[5] = b(1)
         self.tensors.append(NewTable(fields))

@@ -71,7 +71,8 @@ def tiny_machine(generator: np.random.Generator, cores: int | None = None) -> Ta
     target = replace(target, main=replace(target.main, read_bandwidth=main, write_bandwidth=main))
     if target.fast is not None:
         near = main * float(generator.choice([1.0, 4.0, 16.0]))
-        target = replace(target, fast=replace(target.fast, read_bandwidth=near, write_bandwidth=near))
+        # Aligned to single bytes: what fits together has addresses, or nearly always.
+        target = replace(target, fast=replace(target.fast, read_bandwidth=near, write_bandwidth=near, alignment=1))
     return target
 
 

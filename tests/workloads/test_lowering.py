@@ -1,15 +1,20 @@
 """Lowering: what is fused, what is split, and what every mini-batch has of its own."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.cut_networks import convolutions
 from tests.support.networks import GraphBuilder, npu, residual_chain
 
 from loadmaster.core.errors import PlanError
 from loadmaster.workloads.graph import LoopNest, OpClass, TensorKind
 from loadmaster.workloads.job import Role
 from loadmaster.workloads.lowering.fuse import fuse
-from loadmaster.workloads.lowering.instantiate import lower
+from loadmaster.workloads.lowering.grid import divisible
+from loadmaster.workloads.lowering.instantiate import Cuts, lower
+from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE, Split, choose_split
 
 
@@ -192,3 +197,24 @@ def test_nothing_to_plan_is_an_error() -> None:
         lower([residual_chain(1)], npu(), mini_batches=0)
     with pytest.raises(PlanError, match="nothing to plan"):
         lower([start().graph("x")], npu())
+
+
+@given(st.integers(1, 60), st.integers(1, 20), st.integers(1, 20))
+def test_parts_that_a_tile_meets_are_those_that_share_channels_with_it(channels: int, tiles: int, others: int) -> None:
+    split, other = Split(channels, min(tiles, channels)), Split(channels, min(others, channels))
+    for tile in range(split.tiles):
+        assert list(split.parts_met(tile, other)) == [part for part in range(other.tiles) if split.overlap(tile, other, part)]
+
+
+def test_an_input_that_bands_share_comes_in_bands_and_every_row_once() -> None:
+    """Rows that two bands need belong to the first; strides that step over rows leave none out."""
+    for rows, strides in ((12, (1,)), (13, (2,))):
+        graph = convolutions(rows=rows, strides=strides, skip=False)
+        single = without_updates(graph)
+        forms = [divisible(single, group) for group in fuse(single)]
+        cuts = [form.grid({2: 3}) for form in forms if form is not None]
+        work = lower([graph], npu(), cuts=[Cuts(cuts)])
+        parts = [tensor for tensor in work.tensors if tensor.kind == "input"]
+        assert [part.ranges[2] for part in parts] == list(pairwise((0, *(part.ranges[2][1] for part in parts))))
+        assert parts[-1].ranges[2][1] == rows
+        assert sum(part.bytes for part in parts) == single.tensors["x"].bytes

@@ -22,7 +22,7 @@ from loadmaster.integrations.tflite.flatbuffer_writer import NewTable, Number, N
 from loadmaster.integrations.tflite.lifetimes import lifetimes
 from loadmaster.workloads.frontends.load import load
 from loadmaster.workloads.frontends.tflite.model import parse_model
-from loadmaster.workloads.graph import Access, Graph, Op, OpClass, TensorKind
+from loadmaster.workloads.graph import Access, Graph, OpClass, TensorKind
 from loadmaster.workloads.window import operand_box
 
 SAME, VALID = 0, 1
@@ -136,7 +136,7 @@ def test_a_transposed_convolution_reads_its_third_operand(tmp_path: Path) -> Non
     assert [access.tensor for access in op.reads] == ["x", "w"]
 
 
-def lstm(main: Subgraph, steps: int, width: int, cells: int) -> Op | int:
+def lstm(main: Subgraph, steps: int, width: int, cells: int) -> int:
     """Time first, four gates, no peepholes and no projection."""
     x = main.input((steps, 2, width), name="x")
     gates = [main.tensor((cells, width), "float32", np.ones((cells, width))) for _ in range(4)]
@@ -144,7 +144,7 @@ def lstm(main: Subgraph, steps: int, width: int, cells: int) -> Op | int:
     biases = [main.tensor((cells,), "float32", np.ones(cells)) for _ in range(4)]
     states = [main.tensor((2, cells), variable=True, name=name) for name in ("out state", "cell state")]
     operands = [x, *gates, *recurrent, -1, -1, -1, *biases, -1, -1, *states]
-    return main.out("UNIDIRECTIONAL_SEQUENCE_LSTM", operands, (steps, 2, cells), {0: b(4), 3: b(1)})
+    return main.out("UNIDIRECTIONAL_SEQUENCE_LSTM", operands, (steps, 2, cells), {0: b(4), 3: b(1)}, name="result")
 
 
 def test_a_recurrent_cell_has_a_product_for_each_gate_and_updates_its_states(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_recurrent_cell_has_a_product_for_each_gate_and_updates_its_states(tmp
     op = graph_of(tmp_path, model).ops[0]
     assert op.macs == 6 * 2 * 4 * 7 * (10 + 7)
     assert {nest.repeats for nest in op.nests} == {1, 6}
-    assert {access.tensor for access in op.writes} == {"t22", "out state", "cell state"} or len(op.writes) == 3
+    assert [access.tensor for access in op.writes] == ["result", "out state", "cell state"]
     assert {"out state", "cell state"} <= {access.tensor for access in op.reads}
 
 
@@ -190,7 +190,7 @@ def test_bodies_of_control_flow_are_counted_and_their_weights_read(tmp_path: Pat
 
 
 def test_an_operator_that_is_not_known_is_planned_with_its_bytes(tmp_path: Path) -> None:
-    graph = graph_of(tmp_path, one_operator("CUSTOM:Mystery", [(1, 8)], [(4, 4)], (1, 3), {}.copy() or None))
+    graph = graph_of(tmp_path, one_operator("CUSTOM:Mystery", [(1, 8)], [(4, 4)], (1, 3), None))
     assert graph.unknown_ops == {"CUSTOM:Mystery": 1}
     assert [access.bytes for access in (*graph.ops[0].reads, *graph.ops[0].writes)] == [32, 64, 12]
 
@@ -235,7 +235,7 @@ def refused(tmp_path: Path, model: Model | bytes, read: Callable[[Path | str], o
 
 
 def plain() -> Model:
-    return one_operator("RELU", [(1, 8)], [], (1, 8), {}.copy() or None)
+    return one_operator("RELU", [(1, 8)], [], (1, 8), None)
 
 
 def test_what_is_no_file_of_tensorflow_lite_is_refused(tmp_path: Path) -> None:
@@ -299,11 +299,27 @@ def test_indices_of_what_is_not_there_are_refused(tmp_path: Path) -> None:
     assert "does not say which subgraphs it runs" in refused(tmp_path, model)
 
 
-def test_what_nothing_has_written_cannot_be_read(tmp_path: Path) -> None:
+def test_what_is_written_later_cannot_be_read_and_what_never_is_written_is_named(tmp_path: Path) -> None:
+    """Converters leave tensors that nothing writes, which kernels read for their shape or not at all."""
     model = plain()
-    lost = model.subgraphs[0].tensor((1, 8), name="lost")
-    model.subgraphs[0].outputs = [model.subgraphs[0].out("TANH", [lost], (1, 8))]
-    assert "reads tensor 'lost', which nothing has written" in refused(tmp_path, model)
+    main = model.subgraphs[0]
+    lost = main.tensor((1, 8), name="lost")
+    main.outputs = [main.out("TANH", [lost], (1, 8))]
+    graph = graph_of(tmp_path, model)
+    assert graph.notes == ("tensor 'lost' is read and nothing writes it: it is planned as a constant",)
+    assert graph.tensors["lost"].kind is TensorKind.WEIGHT
+    main.op("RELU", [0], [lost])
+    assert "reads tensor 'lost' before another writes it" in refused(tmp_path, model)
+
+
+def test_handles_of_variables_cost_nothing(tmp_path: Path) -> None:
+    model = Model()
+    main = model.subgraph()
+    handle = main.out("VAR_HANDLE", [], (1,), {0: Text(""), 1: Text("state")}, dtype="resource")
+    main.outputs = [main.out("READ_VARIABLE", [handle], (1, 8), {})]
+    graph = graph_of(tmp_path, model)
+    assert [op.op_class for op in graph.ops] == [OpClass.SHAPE, OpClass.MOVEMENT]
+    assert not graph.unknown_ops
 
 
 def test_subgraphs_that_run_in_a_circle_are_refused(tmp_path: Path) -> None:
@@ -338,7 +354,7 @@ def test_sizes_that_nothing_can_hold_are_refused(tmp_path: Path) -> None:
         main = model.subgraph()
         main.outputs = [main.out("RELU", [main.input(shape)], shape)]
         assert words in refused(tmp_path, model, lambda path: export_model(path, scratch="none"))
-    assert "2^62 bytes or more" in refused(tmp_path, one_operator("RELU", [(2**31 - 1,) * 3], [], (1,), {0: b(0)}))
+    assert "2^62 bytes or more" in refused(tmp_path, one_operator("RELU", [(2**31 - 1,) * 3], [], (1,), None))
     model = Model()
     main = model.subgraph()
     main.outputs = [main.out("RELU", [main.input((2**28,))], (2**28,))]
@@ -398,7 +414,7 @@ def test_damaged_files_are_refused_in_one_line_or_read(tmp_path: Path) -> None:
     rng = random.Random(0)
     files = [random_model(seed).bytes() for seed in range(12)]
     read = refusals = 0
-    for _ in range(int(4000 * FUZZ)):
+    for _ in range(int(1500 * FUZZ)):
         data = bytearray(rng.choice(files))
         for _ in range(rng.randint(1, 6)):
             at = rng.randrange(len(data))
@@ -421,8 +437,8 @@ def test_damaged_files_are_refused_in_one_line_or_read(tmp_path: Path) -> None:
             read += not complaint
             refusals += bool(complaint)
             assert "\n" not in complaint
-    assert refusals > 100 * FUZZ
-    assert read > 100 * FUZZ
+    assert refusals > 50 * FUZZ
+    assert read > 50 * FUZZ
 
 
 def test_a_writer_of_flatbuffers_aligns_every_number() -> None:

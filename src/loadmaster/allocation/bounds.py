@@ -9,6 +9,7 @@ import numpy as np
 from loadmaster.allocation.answer import Load
 from loadmaster.allocation.problem import Parts, Problem
 from loadmaster.allocation.reduction.cliques import neighbours_in
+from loadmaster.allocation.reduction.sharing import least_bytes
 from loadmaster.core.arrays import Ints
 
 _STARTS = 64
@@ -18,14 +19,13 @@ _STARTS = 64
 def load_bound(problem: Problem) -> Load:
     """Most bytes that must be apart at one instant.
 
-    Where all alignments share a divisor, sizes count rounded up to it, but for what the topmost buffer may save. Of a pair that may share
-    an address only the larger counts. The largest buffer and the highest pin bound the peak as well. O(n log n).
+    Where all alignments share a divisor, sizes count rounded up to it, but for what the topmost buffer may save. Of buffers that may share
+    an address only the largest counts, as far as the pairs among those alive at that instant permit. The largest buffer and the highest pin
+    bound the peak as well. O(n log n); with in-place pairs that much for each instant that looks fuller than it is.
     """
     if problem.conflicts is not None:
         return _clique(problem)
     parts = problem.parts
-    if len(problem.in_place):
-        parts = _without_smaller_in_place_partners(problem, parts)
     bytes_ = parts.high - parts.low
     best = _at(problem, parts, bytes_, np.zeros_like(bytes_))
     step = int(np.gcd.reduce(problem.alignment)) if len(problem) else 1
@@ -42,10 +42,42 @@ def _at(problem: Problem, parts: Parts, bytes_: Ints, slack: Ints) -> Load:
     when = np.concatenate([parts.upper, parts.lower])
     order = np.argsort(when, kind="stable")
     level = np.cumsum(np.concatenate([-bytes_, bytes_])[order])
+    if len(problem.in_place):
+        return _shared(problem, parts, bytes_, slack, when[order], level)
     instant = int(when[order[int(np.argmax(level))]])
+    return _apart(problem, parts, bytes_, slack, instant)
+
+
+def _apart(problem: Problem, parts: Parts, bytes_: Ints, slack: Ints, instant: int) -> Load:
     alive = (parts.lower <= instant) & (instant < parts.upper)
     total = int(bytes_[alive].sum()) - int(slack[alive].max(initial=0))
     return Load(total, instant, tuple(problem.name(i) for i in np.unique(parts.owner[alive]).tolist()))
+
+
+def _shared(problem: Problem, parts: Parts, bytes_: Ints, slack: Ints, when: Ints, level: Ints) -> Load:
+    """The most bytes at one instant, with as much sharing as in-place pairs permit.
+
+    Instants are tried from the fullest on, while one may still say more.
+    """
+    nested = not problem.in_place[:, 2].any() and not parts.low.any()
+    last = np.flatnonzero(np.diff(when, append=when[-1] + 1) > 0)
+    near: dict[int, set[int]] = {}
+    for one, other, _ in problem.in_place.tolist():
+        near.setdefault(one, set()).add(other)
+        near.setdefault(other, set()).add(one)
+    best = Load(0, 0, ())
+    for at in last[np.argsort(-level[last], kind="stable")].tolist():
+        if int(level[at]) <= best.bytes:
+            break
+        instant = int(when[at])
+        alive = (parts.lower <= instant) & (instant < parts.upper)
+        bytes_of: dict[int, int] = {}
+        for owner, more in zip(parts.owner[alive].tolist(), bytes_[alive].tolist(), strict=True):
+            bytes_of[owner] = bytes_of.get(owner, 0) + more
+        total = least_bytes(bytes_of, near, nested) - int(slack[alive].max(initial=0))
+        if total > best.bytes:
+            best = Load(total, instant, tuple(problem.name(i) for i in sorted(bytes_of)))
+    return best
 
 
 def _highest_end(problem: Problem) -> Load:
@@ -55,15 +87,6 @@ def _highest_end(problem: Problem) -> Load:
     ends = np.maximum(problem.pin, 0) + problem.size
     top = int(solid[np.argmax(ends[solid])])
     return Load(int(ends[top]), int(problem.parts.lower[problem.parts.owner == top].min()), (problem.name(top),))
-
-
-def _without_smaller_in_place_partners(problem: Problem, parts: Parts) -> Parts:
-    """Parts of all buffers but the smaller one of each in-place pair, which may lie inside the larger one."""
-    one, other, _ = problem.in_place.T
-    smaller = np.zeros(len(problem), dtype=bool)
-    smaller[np.where(problem.size[one] < problem.size[other], one, other)] = True
-    keep = ~smaller[parts.owner]
-    return Parts(*(column[keep] for column in parts))
 
 
 def _clique(problem: Problem) -> Load:

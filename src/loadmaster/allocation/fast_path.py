@@ -13,7 +13,7 @@ from loadmaster.allocation.bounds import load_bound
 from loadmaster.allocation.rules import problem_of
 from loadmaster.core.arrays import WHOLE_LIMIT
 
-_MOST_BUFFERS = 128
+_MOST_BUFFERS = 1024
 """Buffers of the largest problem that the fast path takes."""
 
 

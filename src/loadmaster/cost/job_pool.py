@@ -50,23 +50,33 @@ def read_pool(
     """
     parts: list[JobPool] = []
     for source in sources:
-        jobs = read_jobs(source) if source.lower().endswith(".csv") else None
-        if isinstance(jobs, JobAnalysis):
-            count = len(jobs.jobs)
-            _require_room(source, count, mini_batches)
-            parts += [JobPool(jobs, ((),) * count, (source,) * count, (number,) * count) for number in range(mini_batches)]
+        if source.lower().endswith(".csv"):
+            parts += read_listed(source, target, cost, mini_batches=mini_batches)
             continue
-        if target is None:
-            raise MappingError(f"{source}: give the --target whose cores are to run it")
-        if jobs is not None:
-            _require_room(source, len(jobs.jobs), mini_batches)
-            costs = analyse(jobs, target, cost)
-            parts += [_part(jobs, costs, number) for number in range(mini_batches)]
-        else:
-            network = load(source, batch=batch, dims=dims or {}, precision=precision, training=training)
-            work = lower([network], target, mini_batches=mini_batches)
-            parts.append(_part(work, analyse(work, target, cost)))
-    return _joined(parts)
+        machine = _required(source, target)
+        network = load(source, batch=batch, dims=dims or {}, precision=precision, training=training)
+        work = lower([network], machine, mini_batches=mini_batches)
+        parts.append(part_of(work, analyse(work, machine, cost)))
+    return joined(parts)
+
+
+def read_listed(source: str, target: Target | None, cost: str = DEFAULT, *, mini_batches: int = 1) -> list[JobPool]:
+    """Read a job list, whose jobs are analysed, or a job analysis table: a pool for each mini-batch. Errors are those of read_pool."""
+    jobs = read_jobs(source)
+    if isinstance(jobs, JobAnalysis):
+        count = len(jobs.jobs)
+        _require_room(source, count, mini_batches)
+        return [JobPool(jobs, ((),) * count, (source,) * count, (number,) * count) for number in range(mini_batches)]
+    machine = _required(source, target)
+    _require_room(source, len(jobs.jobs), mini_batches)
+    costs = analyse(jobs, machine, cost)
+    return [part_of(jobs, costs, number) for number in range(mini_batches)]
+
+
+def _required(source: str, target: Target | None) -> Target:
+    if target is None:
+        raise MappingError(f"{source}: give the --target whose cores are to run it")
+    return target
 
 
 def _require_room(source: str, jobs: int, mini_batches: int) -> None:
@@ -76,12 +86,14 @@ def _require_room(source: str, jobs: int, mini_batches: int) -> None:
         )
 
 
-def _part(work: Workload, analysis: JobAnalysis, mini_batch: int | None = None) -> JobPool:
+def part_of(work: Workload, analysis: JobAnalysis, mini_batch: int | None = None) -> JobPool:
+    """The pool of one workload; its jobs know their mini-batches, unless one is given."""
     numbers = tuple(job.mini_batch if mini_batch is None else mini_batch for job in work.jobs)
     return JobPool(analysis, tuple(job.after for job in work.jobs), tuple(job.network for job in work.jobs), numbers)
 
 
-def _joined(parts: Sequence[JobPool]) -> JobPool:
+def joined(parts: Sequence[JobPool]) -> JobPool:
+    """One pool of several, one after another."""
     analysis = pooled([part.analysis for part in parts])
     first, after = 0, []
     for part in parts:

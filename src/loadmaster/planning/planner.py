@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Integral, Real
 
 from loadmaster.core.arguments import require_known, takes
 from loadmaster.core.deadline import Deadline
-from loadmaster.core.errors import CapacityError, PlanError, TargetError
+from loadmaster.core.errors import CapacityError, PlanError
 from loadmaster.core.interrupts import Interrupts, deferred_interrupts
 from loadmaster.core.progress import Progress
 from loadmaster.core.units import format_bytes, format_seconds, seconds_of
@@ -18,9 +18,9 @@ from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.planning.assemble import assemble
+from loadmaster.planning.contest import MOST_JUDGED, Contest
 from loadmaster.planning.cutting.candidates import Candidate, candidates, uncut
 from loadmaster.planning.cutting.network_bounds import network_bounds
-from loadmaster.planning.decisions import Score, Solution
 from loadmaster.planning.goal import Goal, goal_of
 from loadmaster.planning.inherit import inherited, require_smaller
 from loadmaster.planning.plan import Plan
@@ -34,10 +34,6 @@ from loadmaster.workloads.lowering.instantiate import lower
 CUTS = ("auto", "none")
 """How operators may be cut: as the planner finds best, or only where they exceed the fast memory."""
 _MOST_OPERATORS = 1_000_000
-_MOST_JUDGED = 10_000
-"""Pieces in all the ways to cut that are judged: what exceeds it is not tried, so that planning large workloads takes bounded work."""
-_MOST_REFINED = 600
-"""Pieces in all the changes of the best way to cut that are judged."""
 _AFTER_SEARCH = 3.0
 """Times that lowering and costing jobs takes: what is kept of a time limit for bounds and for writing the plan down."""
 _TIME_TO_JUDGE = 0.3
@@ -105,9 +101,9 @@ def plan(
     rounds : int
         Rounds of the joint search, 128 orders each; 0 leaves it out: then networks are mapped, placed and allocated separately.
     time_limit : float, optional
-        Seconds after which the search stops where it is, and memories are packed with the least effort that packs them; the plan's notes
-        then say so. So they do after Ctrl-C, which ends the search, and once more gives up. Reading costs, one plan and the bounds take
-        their time whatever the limit.
+        Seconds in which the plan should be there: the search stops where it is, early enough for bounds and for writing the plan down, and
+        memories are packed with the least effort that packs them; the plan's notes then say so. So they do after Ctrl-C, which ends the
+        search, and once more gives up. Costs, one plan and the bounds take their time whatever the limit.
     objective : str
         What is minimised: ``throughput``, the makespan; ``latency``, the longest time from the release of a mini-batch of one network to
         its end; ``energy``; or ``edp``, energy times makespan.
@@ -144,32 +140,20 @@ def plan(
         def goal_for(workload: Workload) -> Goal:
             return goal_of(workload, objective, network, deadlines or {}, periods or {})
 
-        def planner(candidate: Candidate, machine: Target = target) -> WorkloadPlanner:
-            begun = time.monotonic()
-            workload = lower(graphs, machine, mini_batches=mini_batches, cuts=candidate.cuts)
-            goal = goal_for(workload)
-            report("costing", 0.0)
-            table = job_table(workload, machine)
-            energy = EnergyModel(table, energy_rates(machine))
-            # Bounds and the records of the plan take about as long again, several times.
-            search = deadline.before(_AFTER_SEARCH * (time.monotonic() - begun))
-            return WorkloadPlanner(workload, table, machine, goal, energy, seed, samples, rounds, search, report, interrupts)
-
-        def contest_on(machine: Target) -> _Contest:
-            judging = deadline.part(_TIME_TO_JUDGE)
-            offered = candidates(graphs, machine, mini_batches, cut, judging.passed)
-            return _Contest(offered, lambda candidate: planner(candidate, machine), interrupts, judging, report)
-
-        contest = contest_on(target)
+        planners = _Planners(graphs, mini_batches, goal_for, seed, samples, rounds, deadline, report, interrupts)
+        contest = planners.contest(target, cut)
         chosen, best = contest.best()
+        large = cut == "auto" and len(chosen.workload.jobs) > MOST_JUDGED
         with suppress(CapacityError):
             if smaller is not None:
-                chosen, best = contest.compared(chosen, best, *inherited(*contest_on(smaller).best(), target))
+                chosen, best = contest.compared(chosen, best, *inherited(*planners.contest(smaller, cut).best(), target))
         report("bounding", 0.0)
         bounds = network_bounds(graphs, target, mini_batches, goal_for, chosen.energy.rates)
         of_jobs = None if bounds is not None and deadline.passed() else chosen.bounds()
         report("assembling", 0.0)
         notes = [*_streaming_notes(chosen.workload, target), *contest.notes(), *(uncut(graphs, target) if cut == "auto" else ())]
+        if large:
+            notes.append(f"no other way to cut operators was tried, as they are more than {MOST_JUDGED} pieces as it is")
         if bounds is not None and of_jobs is not None:
             notes.append(
                 "the lower bound holds however operators are cut; the jobs as they were cut take at least "
@@ -181,147 +165,37 @@ def plan(
 
 
 @dataclass(frozen=True)
-class _Entry:
-    """A way to cut, the planner of its jobs, and the score that a glance gives it."""
+class _Planners:
+    """Makes the planner of a way to cut networks, and the contest of all such ways, for one machine or another."""
 
-    candidate: Candidate
-    planner: WorkloadPlanner
-    glance: Score | None = None
+    graphs: Sequence[Graph]
+    mini_batches: int
+    goal_for: Callable[[Workload], Goal]
+    seed: int
+    samples: int
+    rounds: int
+    deadline: Deadline
+    report: Progress
+    interrupts: Interrupts
 
-    def order(self) -> tuple[bool, Score | tuple[()]]:
-        """The better entry comes first; one that was not looked at last."""
-        return self.glance is None, self.glance or ()
+    def planner(self, candidate: Candidate, machine: Target) -> WorkloadPlanner:
+        """The planner of the jobs that a way to cut makes."""
+        begun = time.monotonic()
+        workload = lower(self.graphs, machine, mini_batches=self.mini_batches, cuts=candidate.cuts)
+        goal = self.goal_for(workload)
+        self.report("costing", 0.0)
+        table = job_table(workload, machine)
+        energy = EnergyModel(table, energy_rates(machine))
+        # Bounds and the records of the plan take about as long again, several times.
+        search = self.deadline.before(_AFTER_SEARCH * (time.monotonic() - begun))
+        budget = (self.seed, self.samples, self.rounds, search)
+        return WorkloadPlanner(workload, table, machine, goal, energy, *budget, self.report, self.interrupts)
 
-
-class _Contest:
-    """Of several ways to cut networks, finds the one with the best plan; the first that is offered leaves operators whole."""
-
-    def __init__(
-        self,
-        offered: Iterator[Candidate],
-        planner: Callable[[Candidate], WorkloadPlanner],
-        interrupts: Interrupts,
-        until: Deadline,
-        report: Progress,
-    ) -> None:
-        self._offered, self._planner, self._interrupts, self._report = offered, planner, interrupts, report
-        self._until = until
-        self._notes: list[str] = []
-
-    def best(self) -> tuple[WorkloadPlanner, Solution]:
-        """The best plan and its planner: of the way to cut that seems best, or of whole operators."""
-        first = next(self._offered)
-        whole = _Entry(first, self._planner(first))
-        best: tuple[Score, _Entry, Solution] | None = None
-        error: CapacityError | None = None
-        for entry in self._ranking(whole):
-            if best is not None and (entry.planner.is_late() or self._cannot_win(entry, best[0])):
-                continue
-            try:
-                solution = entry.planner.best()
-            except CapacityError as refusal:
-                error = refusal
-                continue
-            score = entry.planner.score_of(solution)
-            if best is None or score < best[0]:
-                best = (score, entry, solution)
-        if best is None:
-            assert error is not None
-            raise error
-        _, chosen, solution = best
-        if chosen is not whole:
-            self._notes.append(f"operators were cut {chosen.candidate.name}: {_pieces(chosen.planner.workload)}")
-        if any(entry.planner.interrupted for entry in (chosen, whole)):
-            self._notes.append(
-                "the search was stopped early, by a time limit or an interrupt, and what was left was packed with the least effort: "
-                "this is the best plan so far"
-            )
-        return chosen.planner, solution
-
-    def compared(
-        self, planner: WorkloadPlanner, solution: Solution, other: WorkloadPlanner, theirs: Solution
-    ) -> tuple[WorkloadPlanner, Solution]:
-        """The better of the best plan and one that was made for a smaller machine."""
-        if planner.score_of(solution) <= other.score_of(theirs):
-            return planner, solution
-        self._notes = ["this is the plan for a smaller machine, timed on this one: none was found that is better"]
-        return other, theirs
-
-    def notes(self) -> list[str]:
-        """What a reader of the plan should know about how it came to be."""
-        return self._notes
-
-    def _ranking(self, whole: _Entry) -> list[_Entry]:
-        """The way to cut that seems best, then whole operators; only these if there is nothing to choose, or no time."""
-        seeming = whole
-        try:
-            with self._interrupts.breakable():
-                for entry in self._judged(whole):
-                    seeming = min(seeming, entry, key=_Entry.order)
-                for entry in self._refined(seeming):
-                    seeming = entry
-        except KeyboardInterrupt:
-            pass
-        return [whole] if seeming.planner is whole.planner else [seeming, whole]
-
-    def _judged(self, whole: _Entry) -> Iterator[_Entry]:
-        """Entries with what a glance says of them; whole operators are judged too once there is anything to compare them with."""
-        pieces = len(whole.planner.workload.jobs)
-        for number, candidate in enumerate(self._offered):
-            if self._until.passed():
-                return
-            self._report("choosing cuts", min(0.95, number / 10))
-            if number == 0:
-                yield replace(whole, glance=whole.planner.glance())
-            entry = self._glanced_at(candidate)
-            if entry is None:
-                continue
-            pieces += len(entry.planner.workload.jobs)
-            if pieces > _MOST_JUDGED:
-                self._notes.append(f"not every way to cut operators was tried, as they are more than {_MOST_JUDGED} pieces together")
-                return
-            yield entry
-
-    def _refined(self, entry: _Entry) -> Iterator[_Entry]:
-        """Ever better entries with one operator after the other cut in another way, as long as a few of these help."""
-        pieces, improves = 0, True
-        while improves:
-            improves = False
-            for candidate in entry.candidate.changed():
-                if self._until.passed() or pieces > _MOST_REFINED:
-                    return
-                self._report("changing cuts", pieces / _MOST_REFINED)
-                changed = self._glanced_at(candidate)
-                if changed is not None:
-                    pieces += len(changed.planner.workload.jobs)
-                    if changed.order() < entry.order():
-                        entry, improves = changed, True
-                        yield entry
-                        break
-
-    def _glanced_at(self, candidate: Candidate) -> _Entry | None:
-        """A way to cut and what a glance says of it; None if the parts of an operand are too many for a core's buffer."""
-        try:
-            planner = self._planner(candidate)
-        except TargetError:
-            return None
-        return _Entry(candidate, planner, planner.glance())
-
-    def _cannot_win(self, entry: _Entry, best: Score) -> bool:
-        """Whether even the bound of an entry's jobs is no better than a plan that is late nowhere."""
-        planner = entry.planner
-        bounds = planner.bounds()
-        return best[0] == 0 and bounds.objective(planner.goal.objective, planner.goal.latency_network) >= best[1]
-
-
-def _pieces(workload: Workload) -> str:
-    """How many operators run in pieces, and the one in most."""
-    pieces = [job for job in workload.jobs if job.ranges]
-    operators = {(job.network, job.mini_batch, job.operators) for job in pieces}
-    every = {(job.network, job.mini_batch, job.operators) for job in workload.jobs}
-    most = max(pieces, key=lambda job: job.tiles, default=None)
-    finest = f"; the most, {most.tiles}, of {most.operators[0]} of {most.network}" if most else ""
-    return f"{len(operators)} of {len(every)} fused operators run in {len(pieces)} pieces{finest}"
+    def contest(self, machine: Target, cut: str) -> Contest:
+        """The contest of all ways to cut that are offered."""
+        judging = self.deadline.part(_TIME_TO_JUDGE)
+        offered = candidates(self.graphs, machine, self.mini_batches, cut, judging.passed)
+        return Contest(offered, lambda candidate: self.planner(candidate, machine), self.interrupts, judging, self.report)
 
 
 def _reporting(progress: Progress | None, interrupts: Interrupts) -> Progress:

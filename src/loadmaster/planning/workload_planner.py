@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,25 +13,27 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats, Int32s, Ints, Mask
 from loadmaster.core.deadline import Deadline
-from loadmaster.core.errors import CapacityError
+from loadmaster.core.errors import CapacityError, PlanError
 from loadmaster.core.interrupts import Interrupts
 from loadmaster.core.progress import Progress
 from loadmaster.core.units import format_bytes
 from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.cost.job_table import JobTable
 from loadmaster.cost.job_times import JobTimes, job_times, memories_used
-from loadmaster.planning.decisions import Bounds, Packed, Packing, Placement, Residence, Schedule, Score, Solution, Timeline
-from loadmaster.planning.dependencies import After, as_timed, waits
+from loadmaster.planning.decisions import Bounds, Packed, Packing, Placement, Schedule, Score, Solution, Timeline
+from loadmaster.planning.dependencies import as_timed, waits
 from loadmaster.planning.goal import Goal, delivered, overflow, overflowing
 from loadmaster.planning.joint.problem import JointProblem
 from loadmaster.planning.joint.search import Found, JointSearch
 from loadmaster.planning.packing import most_alive, pack, pack_all
+from loadmaster.planning.polish import MOST_JOBS, Decided, neighbours
 from loadmaster.planning.replay import replay
 from loadmaster.planning.residency.evict import evict, worth_of_stays
 from loadmaster.planning.residency.resident import keep_resident, optimistic, resident, saved_seconds
 from loadmaster.planning.residency.staged import stage_copies
 from loadmaster.planning.scheduling.goal_bounds import goal_bounds
 from loadmaster.planning.scheduling.list_scheduler import map_jobs
+from loadmaster.planning.stays import Stays, retimed
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
 
@@ -90,6 +92,63 @@ class WorkloadPlanner:
 
     def best(self) -> Solution:
         """The best complete plan; of equals, the one with most on chip. Ctrl-C or the deadline ends the search once there is one."""
+        solution = self._searched()
+        if not self.target.main.in_place or self.rounds == 0 or len(self.workload.jobs) > MOST_JOBS or self.interrupted:
+            return solution
+        try:
+            with self.interrupts.breakable():
+                for better in self._polished(solution):
+                    solution = better
+        except KeyboardInterrupt:
+            self.interrupted = True
+        return solution
+
+    def _polished(self, solution: Solution) -> Iterator[Solution]:
+        """Ever better plans of a few jobs, by one or two changes at a time; each is timed, and packed if it is better."""
+        fast, most = self.target.fast, self.rounds * _ORDERS_A_ROUND
+        least = self.bounds().objective(self.goal.objective, self.goal.latency_network)
+        room, fetches = (0, False) if fast is None else (fast.capacity, self.target.copy is not None)
+        best, trials, improves = self.score_of(solution), 0, True
+
+        def around(decided: Decided) -> Iterator[Decided]:
+            return neighbours(decided, self.workload, len(self.target.cores), room, fetches)
+
+        at = Decided.of(solution, self.workload)
+        while improves:
+            improves, seen = False, {at}
+            for changed in itertools.chain([at], around(at), (second for first in around(at) for second in around(first))):
+                if changed in seen:
+                    continue
+                trials += 1
+                if trials > most or self.is_late() or (best[0] == 0 and best[1] <= least):
+                    return
+                self.report("polishing", trials / most)
+                seen.add(changed)
+                better = self._as_decided(changed, best)
+                if better is not None:
+                    best, at, improves = self.score_of(better), changed, True
+                    yield replace(better, search=solution.search)
+                    break
+
+    def _as_decided(self, decided: Decided, limit: Score) -> Solution | None:
+        """The plan that was decided, if it is better than ``limit`` and has addresses."""
+        schedule, placement = decided.schedule(), decided.placement(self.workload)
+        try:
+            timeline = self._replay(schedule, placement, decided.waits(self.workload))
+        except PlanError:
+            # What waits for one another never ends.
+            return None
+        score = self._score(schedule, placement, timeline)
+        if score >= limit or overflow(score):
+            return None
+        packed = self._pack(1, placement, timeline, None) if self.target.fast is not None else None
+        if packed is not None and min(packed.offsets, default=0) < 0:
+            return None
+        solution = self._complete(_Candidate(schedule, placement, timeline, packed, score))
+        return solution if solution is not None and self.score_of(solution) < limit else None
+
+    def _searched(self) -> Solution:
+        """What the separate pipeline and the joint search find."""
         self._require_main()
         if not self.target.main.in_place:
             return self._staged()
@@ -202,7 +261,7 @@ class WorkloadPlanner:
         if homeless:
             placement, timeline = evict(homeless, placement, timeline, tensors, self.table, jobs)
             placed = [offset for offset in packed.offsets if offset >= 0]
-            packed = _Stays.of(self.workload, placement, timeline, 1).packed(Packing(np.array(placed, dtype=np.int64), 0, packed.load))
+            packed = Stays.of(self.workload, placement, timeline, 1).packed(Packing(np.array(placed, dtype=np.int64), 0, packed.load))
         return _Candidate(schedule, placement, timeline, packed, found.evaluation.judged), not homeless
 
     def _score(self, schedule: Schedule, placement: Placement, timeline: Timeline) -> Score:
@@ -216,7 +275,7 @@ class WorkloadPlanner:
         capacity = self.target.main.padded(self.target.main.capacity)
         if int(self._padded.sum()) <= capacity:
             return score
-        stays = _Stays.of(self.workload, placement, timeline, 0)
+        stays = Stays.of(self.workload, placement, timeline, 0)
         sizes = self._padded[[r.tensor for r in stays.residences]]
         return overflowing(score, most_alive(stays.start, stays.end, sizes) - capacity)
 
@@ -300,7 +359,7 @@ class WorkloadPlanner:
     def _times(self, placement: Placement) -> JobTimes:
         return job_times(self.table, self.target, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
 
-    def _replay(self, schedule: Schedule, placement: Placement, after: After = ()) -> Timeline:
+    def _replay(self, schedule: Schedule, placement: Placement, after: Sequence[Sequence[int]] = ()) -> Timeline:
         release = np.concatenate(
             [self.goal.job_release, self._input_release[np.array([copy.tensor for copy in placement.copies], dtype=np.int64)]]
         )
@@ -344,7 +403,7 @@ class WorkloadPlanner:
             as_found = self._replay(candidate.schedule, candidate.placement, held)
             if self._score(candidate.schedule, candidate.placement, as_found) < score:
                 after, timeline = held, as_found
-        packed = tuple(_retimed(part, timeline) for part in packed)
+        packed = tuple(retimed(part, timeline) for part in packed)
         return Solution(candidate.schedule, candidate.placement, timeline, packed, after)
 
     def timed(self, solution: Solution) -> Solution:
@@ -355,7 +414,7 @@ class WorkloadPlanner:
         as_found = self._replay(schedule, placement, held)
         if self._score(schedule, placement, as_found) < self._score(schedule, placement, timeline):
             after, timeline = held, as_found
-        packed = [_retimed(part, timeline) for part in solution.packed]
+        packed = [retimed(part, timeline) for part in solution.packed]
         nothing = Packed((), [], [], [], [], 0)
         packed += [nothing] * (len(self.target.memories) - len(packed))
         return Solution(schedule, placement, timeline, tuple(packed), after)
@@ -380,7 +439,7 @@ class WorkloadPlanner:
         self, memory_index: int, placement: Placement, timeline: Timeline, value: Floats | None, seconds: float | None = None
     ) -> Packed:
         memory = self.target.memories[memory_index]
-        stays = _Stays.of(self.workload, placement, timeline, memory_index)
+        stays = Stays.of(self.workload, placement, timeline, memory_index)
         room = {"capacity": memory.capacity, "alignment": memory.alignment}
         return stays.packed(
             pack(stays.start, stays.end, stays.sizes, **room, value=value, seconds=self._seconds() if seconds is None else seconds)
@@ -389,7 +448,7 @@ class WorkloadPlanner:
     def _pack_main(self, candidate: _Candidate, needed: bool) -> Packed | None:
         """Addresses in main memory; if they are needed and little effort finds none, with all effort."""
         main = self.target.main
-        stays = _Stays.of(self.workload, candidate.placement, candidate.timeline, 0)
+        stays = Stays.of(self.workload, candidate.placement, candidate.timeline, 0)
         # How much of main memory a plan takes is of interest, but not every byte of it.
         load = most_alive(stays.start, stays.end, stays.sizes)
         for seconds in dict.fromkeys((self._seconds(), math.inf) if needed else (self._seconds(),)):
@@ -430,48 +489,3 @@ class WorkloadPlanner:
 
     def _advice(self) -> str:
         return f"plan fewer networks or mini-batches, or enlarge {self.target.main.name}.capacity"
-
-
-@dataclass(frozen=True)
-class _Stays:
-    """What is to be packed in one memory: picoseconds and bytes, shape (residences,)."""
-
-    residences: tuple[Residence, ...]
-    start: Ints
-    end: Ints
-    sizes: Ints
-
-    @staticmethod
-    def of(workload: Workload, placement: Placement, timeline: Timeline, memory_index: int) -> _Stays:
-        residences = tuple(r for r in placement.residences if r.memory == memory_index)
-        columns = (
-            [_start_of(r, timeline) for r in residences],
-            [_end_of(r, timeline) for r in residences],
-            [workload.tensors[r.tensor].bytes for r in residences],
-        )
-        return _Stays(residences, *(np.array(column, dtype=np.int64) for column in columns))
-
-    def packed(self, result: Packing) -> Packed:
-        return Packed(self.residences, self.start.tolist(), self.end.tolist(), result.offsets.tolist(), self.sizes.tolist(), result.load)
-
-
-def _retimed(packed: Packed, timeline: Timeline) -> Packed:
-    """The same addresses over the lifetimes of another timeline."""
-    start = [_start_of(residence, timeline) for residence in packed.residences]
-    end = [_end_of(residence, timeline) for residence in packed.residences]
-    return replace(
-        packed, start=start, end=end, load=most_alive(*(np.array(column, dtype=np.int64) for column in (start, end, packed.sizes)))
-    )
-
-
-def _start_of(residence: Residence, timeline: Timeline) -> int:
-    """Picosecond at which a stay begins."""
-    return int(timeline.start[residence.writer]) if residence.writer >= 0 else 0
-
-
-def _end_of(residence: Residence, timeline: Timeline) -> int:
-    """Picosecond at which a stay ends; a tensor that nobody reads is there while it is written."""
-    if residence.to_the_end:
-        return timeline.makespan
-    tasks = [task for task in (residence.writer, *residence.users) if task >= 0]
-    return max((int(timeline.end[task]) for task in tasks), default=0)

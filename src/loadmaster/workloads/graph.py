@@ -72,13 +72,15 @@ class Access:
     """An operator's use of one tensor: ``bytes`` that it touches at least once (a lookup touches few rows of a table).
 
     ``windows`` say, for every dimension of the tensor, which of it a part of the operator's result needs; without them it needs all.
-    ``part_of`` is the operand of the loop nests that the tensor is a part of, if it is not that operand itself.
+    ``part_of`` are operands of the loop nests that the tensor is a part of without being one of them itself. ``of_storage``: the windows
+    are of the dimensions of the tensor that owns the storage, which a view may hold in another order or in part.
     """
 
     tensor: str
     bytes: int
     windows: tuple[Window, ...] = ()
-    part_of: str = ""
+    part_of: tuple[str, ...] = ()
+    of_storage: bool = False
 
 
 @dataclass(frozen=True, slots=True)

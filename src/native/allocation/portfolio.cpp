@@ -3,6 +3,8 @@
 #include "allocation/first_fit.hpp"
 #include "allocation/orders.hpp"
 #include "allocation/placing_orders.hpp"
+#include "allocation/plain.hpp"
+#include "allocation/small.hpp"
 #include "allocation/solver.hpp"
 #include "allocation/telamalloc.hpp"
 
@@ -70,7 +72,8 @@ std::vector<std::int64_t> Portfolio::placed(std::span<const std::int64_t> order,
 
 void Portfolio::run() {
     const bool small = buffers_.count() <= kLarge;
-    first_fits();
+    if (!effort_.in_passing) at_once();
+    if (!done()) first_fits();
     if (small && !effort_.in_passing && !over()) search(kShortNodes);
     if (!effort_.in_passing && !over()) best_fit();
     if (!effort_.in_passing && small && !over()) greedy_orders();
@@ -78,6 +81,13 @@ void Portfolio::run() {
     if (effort_.in_passing || effort_.work < 100 || !small) return;
     if (!over()) telamalloc();
     if (!over()) local_search();
+}
+
+// Few plain buffers are mostly settled within microseconds.
+void Portfolio::at_once() {
+    const bool aligned = std::any_of(buffers_.alignment.begin(), buffers_.alignment.end(), [](std::int64_t step) { return step != 1; });
+    if (!hint_.empty() || aligned || buffers_.count() > kQuickBuffers || buffers_.count() != static_cast<std::int64_t>(buffers_.begin.size())) return;
+    if (Plain::possible(buffers_)) offer(allocate_small(buffers_).offset);
 }
 
 void Portfolio::first_fits() {

@@ -59,6 +59,7 @@ class Portfolio {
     bool done() const;
     bool over();
     bool offer(std::vector<std::int64_t> &&offset);
+    void at_once();
     void first_fits();
     void search(std::int64_t nodes);
     std::int64_t scaled(std::int64_t work) const;

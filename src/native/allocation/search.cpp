@@ -2,26 +2,13 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
 namespace loadmaster::allocation {
 
 namespace {
 
-// The lowest place of a buffer that is placed already: above every offset.
-constexpr std::int64_t kPlaced = std::int64_t{1} << 62;
 // States of fewer unplaced buffers than this are not remembered, because solving them again is cheaper.
 constexpr std::int32_t kSmallestRemembered = 4;
-
-std::uint64_t mix(std::uint64_t x) {
-    x = (x ^ (x >> 31)) * 0x7fb5d329728ea185ULL;
-    x = (x ^ (x >> 27)) * 0x81dadef4bc2dd44dULL;
-    return x ^ (x >> 33);
-}
-
-std::uint64_t mixed(std::int32_t entry, std::int64_t number) {
-    return mix(static_cast<std::uint64_t>(number) * 0x9e3779b97f4a7c15ULL + static_cast<std::uint64_t>(entry));
-}
 
 }  // namespace
 
@@ -39,159 +26,6 @@ Search::Search(const Model &model, const SearchRules &rules)
 void Search::forget() {
     std::fill(weight_.begin(), weight_.end(), 1.0);
     failed_.clear();
-}
-
-bool Search::reset(Int capacity) {
-    capacity_ = capacity;
-    offset_.assign(model_.count, -1);
-    lowest_.assign(model_.count, 0);
-    for (auto *column : {&unplaced_, &floor_, &top_}) column->assign(model_.slots, 0);
-    for (auto *column : {&witness_, &crossing_, &valley_}) column->assign(model_.slots, 0);
-    change_.assign(model_.slots + 1, 0);
-    candidates_.clear();
-    parts_.clear();
-    levels_.clear();
-    order_.resize(model_.count);
-    std::iota(order_.begin(), order_.end(), 0);
-    for (std::int32_t b = 0; b < model_.count; ++b) {
-        if (model_.pin[b] >= 0) lowest_[b] = model_.pin[b];
-        if (lowest_[b] + model_.size[b] > capacity_) return false;
-        take(b, -1);
-    }
-    for (std::int32_t s = 0; s < model_.slots; ++s)
-        if (!update_floor(s)) return false;
-    undo_.clear();
-    return true;
-}
-
-// Move a buffer out of what is still to come, or with a negative sign into it.
-void Search::take(std::int32_t buffer, int sign) {
-    for (std::int32_t i = model_.first[buffer]; i < model_.first[buffer + 1]; ++i) {
-        const Span &span = model_.spans[i];
-        for (std::int32_t s = span.begin; s < span.end; ++s) unplaced_[s] -= sign * (span.high - span.low);
-    }
-    for (std::int32_t s = model_.hull_begin[buffer]; s + 1 < model_.hull_end[buffer]; ++s) crossing_[s] -= sign;
-}
-
-// Computes the floor of a slot; false if the unplaced buffers of the slot do not fit above it.
-bool Search::update_floor(std::int32_t slot) {
-    Int floor = kPlaced;
-    std::int32_t witness = model_.slot_first[slot];
-    for (std::int32_t k = witness; k < model_.slot_first[slot + 1]; ++k) {
-        const Int at = lowest_[model_.slot_buffer[k]] + model_.slot_low[k];
-        if (at < floor) floor = at, witness = k;
-        if (at <= floor_[slot]) break;  // lowest places only rise
-    }
-    floor = std::min(floor, kPlaced);
-    undo_.push_back({Undo::kFloor, slot, witness_[slot], floor_[slot]});
-    floor_[slot] = floor;
-    witness_[slot] = witness;
-    return floor == kPlaced || !rules_.section_inference || floor + unplaced_[slot] <= capacity_;
-}
-
-// Updates the floors after lowest places have changed; false if some slot can no longer hold its unplaced buffers.
-bool Search::update_floors(const Part &part) {
-    for (std::int32_t s = std::max(touched_from_, part.slot_from); s < std::min(touched_to_, part.slot_to); ++s) {
-        if (floor_[s] == kPlaced) continue;
-        const std::int32_t k = witness_[s];
-        if (lowest_[model_.slot_buffer[k]] + model_.slot_low[k] != floor_[s] && !update_floor(s)) return false;
-    }
-    return true;
-}
-
-// Raises the lowest place of an unplaced buffer to `to`, aligned; false if the buffer then ends past the capacity.
-bool Search::raise_lowest(std::int32_t buffer, Int to) {
-    const Int raised = align_up(to, model_.alignment[buffer]);
-    if (raised + model_.size[buffer] > capacity_ || model_.pin[buffer] >= 0) return false;
-    undo_.push_back({Undo::kLowest, buffer, 0, lowest_[buffer]});
-    lowest_[buffer] = raised;
-    touched_from_ = std::min(touched_from_, model_.hull_begin[buffer]);
-    touched_to_ = std::max(touched_to_, model_.hull_end[buffer]);
-    return true;
-}
-
-// Places a buffer at its lowest place; false if the unplaced buffers no longer fit.
-bool Search::place(std::int32_t buffer, const Part &part) {
-    const Int at = lowest_[buffer];
-    offset_[buffer] = at;
-    take(buffer, 1);
-    for (std::int32_t i = model_.first[buffer]; i < model_.first[buffer + 1]; ++i)
-        for (std::int32_t s = model_.spans[i].begin; s < model_.spans[i].end; ++s) {
-            undo_.push_back({Undo::kTop, s, 0, top_[s]});
-            top_[s] = at + model_.spans[i].high;
-        }
-    undo_.push_back({Undo::kLowest, buffer, 0, at});
-    lowest_[buffer] = kPlaced;
-    touched_from_ = model_.hull_begin[buffer];
-    touched_to_ = model_.hull_end[buffer];
-    for (std::int64_t k = model_.near_first[buffer]; k < model_.near_first[buffer + 1]; ++k) {
-        const Int above = at + model_.rise[k];
-        if (lowest_[model_.neighbour[k]] < above && !raise_lowest(model_.neighbour[k], above)) return false;
-    }
-    return update_floors(part);
-}
-
-// Decides that no buffer of the slot starts below `to`; false if the unplaced buffers then no longer fit, or dominance forbids it.
-bool Search::raise_floor(std::int32_t slot, Int to, const Part &part) {
-    touched_from_ = slot;
-    touched_to_ = slot + 1;
-    for (std::int32_t k = model_.slot_first[slot]; k < model_.slot_first[slot + 1]; ++k) {
-        const Int lowest = lowest_[model_.slot_buffer[k]];
-        if (lowest < kPlaced && lowest + model_.slot_low[k] < to && !raise_lowest(model_.slot_buffer[k], to - model_.slot_low[k])) return false;
-    }
-    if (!update_floors(part)) return false;
-    if (!rules_.dominance || model_.windows || !leaves_usable_gap(slot)) return true;
-    ++dominance_cuts_;
-    return false;
-}
-
-// Whether some unplaced buffer of the slot would fit, whole, between what is placed and the floors. It could be moved there from wherever it
-// will be placed, so that the packing would not be the one with the smallest sum of offsets.
-bool Search::leaves_usable_gap(std::int32_t slot) const {
-    for (std::int32_t k = model_.slot_first[slot]; k < model_.slot_first[slot + 1]; ++k) {
-        const std::int32_t b = model_.slot_buffer[k];
-        if (lowest_[b] == kPlaced || model_.pin[b] >= 0 || top_[slot] + model_.size[b] > floor_[slot]) continue;
-        Int hole = 0, ceiling = kPlaced;
-        for (std::int32_t i = model_.first[b]; i < model_.first[b + 1]; ++i)
-            for (std::int32_t s = model_.spans[i].begin; s < model_.spans[i].end; ++s) {
-                hole = std::max(hole, top_[s]);
-                ceiling = std::min(ceiling, floor_[s]);
-            }
-        if (align_up(hole, model_.alignment[b]) + model_.size[b] <= ceiling) return true;
-    }
-    return false;
-}
-
-void Search::rewind(std::size_t mark) {
-    for (; undo_.size() > mark; undo_.pop_back()) {
-        const Undo &step = undo_.back();
-        if (step.kind == Undo::kLowest) lowest_[step.index] = step.value;
-        else if (step.kind == Undo::kTop) top_[step.index] = step.value;
-        else floor_[step.index] = step.value, witness_[step.index] = step.witness;
-    }
-}
-
-// The next offset at which a buffer of the slot could start if none starts on the floor: the lowest place of one of them, or the top of an
-// unplaced buffer. The latter is not alive in the slot itself, or it would start there first.
-Search::Int Search::next_level(const Part &part, const Valley &valley) const {
-    if (!rules_.level_skipping) return valley.floor + 1;
-    Int next = kPlaced;
-    for (std::int32_t k = model_.slot_first[valley.slot]; k < model_.slot_first[valley.slot + 1]; ++k) {
-        const Int at = lowest_[model_.slot_buffer[k]] + model_.slot_low[k];
-        if (at > valley.floor) next = std::min(next, at);
-    }
-    for (std::int32_t i = part.from; i < part.to; ++i) {
-        const std::int32_t b = order_[i];
-        if (local_valleys_) {
-            if (model_.hull_end[b] <= valley.from || model_.hull_begin[b] >= valley.to) continue;
-            if (model_.hull_begin[b] <= valley.slot && valley.slot < model_.hull_end[b]) continue;
-        }
-        for (std::int32_t j = model_.first[b]; j < model_.first[b + 1]; ++j) {
-            const Int top = lowest_[b] + model_.spans[j].high;
-            if (top > valley.floor) next = std::min(next, top);
-        }
-    }
-    return next;
 }
 
 Search::Int Search::lowest_floor(const Part &part) const {
@@ -258,47 +92,6 @@ void Search::list_candidates(const Valley &valley) {
         if (lowest_[b] + model_.slot_low[k] == valley.floor && !waits_for_identical(b)) candidates_.push_back({heuristic_->tie_break_rank[b], b});
     }
     std::sort(candidates_.begin() + static_cast<std::ptrdiff_t>(from), candidates_.end(), [](const Candidate &a, const Candidate &b) { return a.rank < b.rank; });
-}
-
-std::uint64_t Search::key_of(const Part &part, Int base) const {
-    std::uint64_t key = static_cast<std::uint64_t>(part.to - part.from);
-    for (std::int32_t i = part.from; i < part.to; ++i) key += mixed(order_[i], lowest_[order_[i]] - base);
-    return key;
-}
-
-// Free bytes of a slot between what is placed and the floor; holes that hold no buffer are none.
-Search::Int Search::hole(std::int32_t slot) const {
-    if (floor_[slot] == kPlaced) return 0;
-    const Int height = floor_[slot] - top_[slot];
-    return height < smallest_ ? 0 : height;
-}
-
-std::uint64_t Search::key_with_holes(const Part &part, std::uint64_t key) const {
-    key = ~key;
-    for (std::int32_t s = part.slot_from; s < part.slot_to; ++s)
-        if (const Int height = hole(s)) key += mixed(-1 - s, height);
-    return key;
-}
-
-bool Search::known_to_fail(const Part &part, const Level &level) const {
-    const auto same = [&](std::int32_t entry, Int number) {
-        if (entry < 0) return hole(-1 - entry) == number;
-        return lowest_[entry] == number + level.base && model_.hull_begin[entry] >= part.slot_from && model_.hull_end[entry] <= part.slot_to;
-    };
-    const auto count = static_cast<std::size_t>(part.to - part.from);
-    const Int capacity = part.capacity - level.base;
-    if (failed_.knows(level.key, count, capacity, same)) return true;
-    if (!rules_.dominance || model_.windows) return false;
-    const auto slots = static_cast<std::size_t>(part.slot_to - part.slot_from);
-    return failed_.knows(level.key_with_holes, count + slots, capacity, same);
-}
-
-// `complete`: no branch was cut by dominance; else the state may have a packing above other holes.
-void Search::remember(const Part &part, const Level &level, bool complete) {
-    FailedStates::Whole &state = failed_.add(complete ? level.key : level.key_with_holes, part.capacity - level.base);
-    for (std::int32_t i = part.from; i < part.to; ++i) state.emplace_back(order_[i], lowest_[order_[i]] - level.base);
-    if (complete) return;
-    for (std::int32_t s = part.slot_from; s < part.slot_to; ++s) state.emplace_back(-1 - s, hole(s));
 }
 
 Outcome Search::solve(const Part &part) {

@@ -45,6 +45,8 @@ class Search {
 
   private:
     using Int = std::int64_t;
+    // The lowest place of a buffer that is placed already: above every offset.
+    static constexpr Int kPlaced = Int{1} << 62;
     struct Part {  // a subproblem: the unplaced buffers order_[from .. to), which are alive in slots [slot_from, slot_to) only
         std::int32_t from, to, slot_from, slot_to;
         Int capacity;

@@ -97,7 +97,6 @@ class Skyline {
     std::vector<std::int32_t> placed_;
     std::vector<Int> completion_;      // an upper bound on when each slot is through, valid at every level that the search goes back to
     std::vector<std::int32_t> dirty_;  // +1 where a stretch of slots to look at begins, -1 where it ends
-    std::int32_t dirty_begin_ = 0, dirty_end_ = 0;
     Conflict conflict_;
 };
 

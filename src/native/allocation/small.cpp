@@ -8,7 +8,8 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
-#include <numeric>
+#include <utility>
+#include <vector>
 
 namespace loadmaster::allocation {
 
@@ -17,9 +18,12 @@ namespace {
 // The search at the load bound makes this many attempts, of this many nodes each.
 constexpr std::int64_t kAttempts = 4, kNodesPerAttempt = 500;
 
+// With more buffers than this the search would take longer than a quick answer may.
+constexpr std::int64_t kSearchedBuffers = 128;
+
 struct Item {
     std::int64_t lower, upper, size;
-    std::int32_t buffer;
+    std::int32_t buffer, first_slot, last_slot;  // of instants at which something starts
     double contention, key;
 };
 
@@ -36,15 +40,14 @@ std::int64_t find_contention(std::vector<Item> &items) {
     instants.erase(std::unique(instants.begin(), instants.end()), instants.end());
     // Loads only rise where something starts.
     std::vector<std::int64_t> load(instants.size(), 0);
-    std::vector<std::pair<std::size_t, std::size_t>> span(items.size());
     const auto slot = [&](std::int64_t when) { return static_cast<std::size_t>(std::lower_bound(instants.begin(), instants.end(), when) - instants.begin()); };
     for (std::size_t i = 0; i < items.size(); ++i) {
-        span[i] = {slot(items[i].lower), slot(items[i].upper)};
-        for (std::size_t s = span[i].first; s < span[i].second; ++s) load[s] += items[i].size;
+        items[i].first_slot = static_cast<std::int32_t>(slot(items[i].lower)), items[i].last_slot = static_cast<std::int32_t>(slot(items[i].upper));
+        for (std::int32_t s = items[i].first_slot; s < items[i].last_slot; ++s) load[s] += items[i].size;
     }
     std::int64_t most = 0;
     for (std::size_t i = 0; i < items.size(); ++i) {
-        const std::int64_t peak = *std::max_element(load.begin() + static_cast<std::ptrdiff_t>(span[i].first), load.begin() + static_cast<std::ptrdiff_t>(span[i].second));
+        const std::int64_t peak = *std::max_element(load.begin() + items[i].first_slot, load.begin() + items[i].last_slot);
         items[i].contention = static_cast<double>(peak);
         most = std::max(most, peak);
     }
@@ -72,15 +75,55 @@ std::int64_t place_all(const std::vector<Item> &items, std::vector<Placed> &plac
     return peak;
 }
 
+// The same with lists of what is placed, one for each slot: quicker where few of many are alive together.
+class PlacedBySlot {
+  public:
+    explicit PlacedBySlot(const std::vector<Item> &items) {
+        std::int32_t slots = 0;
+        double cells = 0;
+        for (const Item &item : items) slots = std::max(slots, item.last_slot), cells += item.last_slot - item.first_slot;
+        // A look at a list costs some times as much as one at an entry of a single list.
+        constexpr double kLookCost = 8;
+        const auto count = static_cast<double>(items.size());
+        if (kLookCost * cells * cells < count * count * slots) lists_.resize(static_cast<std::size_t>(slots));
+    }
+    bool worthwhile() const { return !lists_.empty(); }
+    std::int64_t place_all(const std::vector<Item> &items, std::vector<std::int64_t> &offset, std::int64_t limit) {
+        std::int64_t peak = 0;
+        for (auto &list : lists_) list.clear();
+        for (const Item &item : items) {
+            met_.clear();
+            for (std::int32_t s = item.first_slot; s < item.last_slot; ++s) met_.insert(met_.end(), lists_[s].begin(), lists_[s].end());
+            std::sort(met_.begin(), met_.end());
+            std::int64_t at = 0;
+            for (const auto &[low, high] : met_) {
+                if (high <= at) continue;
+                if (low >= at + item.size) break;
+                at = high;
+            }
+            if (at + item.size > limit) return at + item.size;
+            for (std::int32_t s = item.first_slot; s < item.last_slot; ++s) lists_[s].emplace_back(at, at + item.size);
+            offset[item.buffer] = at;
+            peak = std::max(peak, at + item.size);
+        }
+        return peak;
+    }
+
+  private:
+    std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>> lists_;
+    std::vector<std::pair<std::int64_t, std::int64_t>> met_;
+};
+
 void try_orders(std::vector<Item> &items, Small &best) {
     std::vector<std::int64_t> offset = best.offset;
     std::vector<Placed> placed;
     placed.reserve(items.size());
+    PlacedBySlot by_slot(items);
     const auto attempt = [&](auto key) {
         if (best.peak == best.bound) return;
         for (Item &item : items) item.key = key(item);
         std::sort(items.begin(), items.end(), [](const Item &a, const Item &b) { return a.key != b.key ? a.key > b.key : a.buffer < b.buffer; });
-        const std::int64_t peak = place_all(items, placed, offset, best.peak - 1);
+        const std::int64_t limit = best.peak - 1, peak = by_slot.worthwhile() ? by_slot.place_all(items, offset, limit) : place_all(items, placed, offset, limit);
         if (peak < best.peak) best.peak = peak, best.offset = offset;
     };
     // Where the load is highest there is least room for mistakes.
@@ -122,12 +165,12 @@ Small allocate_small(const Buffers &buffers) {
     std::vector<Item> items;
     items.reserve(buffers.size.size());
     for (std::int64_t b = 0; b < buffers.count(); ++b)
-        if (buffers.matters(b)) items.push_back({buffers.begin[b], buffers.end[b], buffers.size[b], static_cast<std::int32_t>(b), 0, 0});
+        if (buffers.matters(b)) items.push_back({buffers.begin[b], buffers.end[b], buffers.size[b], static_cast<std::int32_t>(b), 0, 0, 0, 0});
     if (items.empty()) return best;
     best.bound = find_contention(items);
     best.peak = std::numeric_limits<std::int64_t>::max();
     try_orders(items, best);
-    if (best.peak > best.bound) search_at_bound(buffers, best);
+    if (best.peak > best.bound && buffers.count() <= kSearchedBuffers) search_at_bound(buffers, best);
     return best;
 }
 

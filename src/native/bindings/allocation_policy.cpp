@@ -4,6 +4,7 @@
 #include "allocation/policy.hpp"
 #include "allocation/small.hpp"
 #include "bindings/allocation.hpp"
+#include "loadmaster/allocate.h"
 
 #include <nanobind/stl/string.h>
 
@@ -144,6 +145,7 @@ void bind_allocation_policy(nb::module_ &module) {
     module.def("allocate", &py_allocate, nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("hint"), nb::arg("first"), nb::arg("begin"),
                nb::arg("end"), nb::arg("low"), nb::arg("high"), nb::arg("group_first"), nb::arg("member"), nb::arg("shift"), nb::arg("reserved_low"),
                nb::arg("reserved_high"), nb::arg("capacity"), nb::arg("effort"));
+    module.attr("LOADMASTER_ALLOCATE") = reinterpret_cast<std::uintptr_t>(&loadmaster_allocate);
     module.def("place_apart", &py_place_apart, nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("near_first"), nb::arg("near"),
                nb::arg("order"), nb::arg("best_fit") = false);
     module.def("packing_holds", &py_packing_holds, nb::arg("lower"), nb::arg("upper"), nb::arg("size"), nb::arg("offset"), nb::arg("peak"));

@@ -58,24 +58,38 @@ class CutProblem {
     std::pair<nb::object, double> choose(std::size_t width, double patience) const {
         require(width >= 1, "width: must be at least 1");
         require(patience >= 0.0 && patience <= 1.0, "patience: must lie between 0 and 1");
-        cutting::Choice choice;
-        {
-            nb::gil_scoped_release release;
-            choice = cutting::choose(network_, width, patience);
-        }
-        const std::size_t operators = choice.option.size();
-        return {to_numpy(std::move(choice.option), {operators}), choice.makespan};
+        return found([&] { return cutting::choose(network_, width, patience); });
+    }
+
+    std::pair<nb::object, double> improve(const Ints &option, std::int64_t most) const {
+        require_options(option);
+        return found([&] { return cutting::improve(network_, view(option), most); });
     }
 
     double makespan(const Ints &option) const {
-        require(option.size() == network_.operators, "option: needs one for every operator");
-        for (std::size_t op = 0; op < network_.operators; ++op)
-            require(option.data()[op] >= 0 && option.data()[op] < network_.option_first[op + 1] - network_.option_first[op], "option: there is no such one");
+        require_options(option);
         nb::gil_scoped_release release;
         return cutting::makespan(network_, view(option));
     }
 
   private:
+    void require_options(const Ints &option) const {
+        require(option.size() == network_.operators, "option: needs one for every operator");
+        for (std::size_t op = 0; op < network_.operators; ++op)
+            require(option.data()[op] >= 0 && option.data()[op] < network_.option_first[op + 1] - network_.option_first[op], "option: there is no such one");
+    }
+
+    template <typename Find>
+    std::pair<nb::object, double> found(Find find) const {
+        cutting::Choice choice;
+        {
+            nb::gil_scoped_release release;
+            choice = find();
+        }
+        const std::size_t operators = choice.option.size();
+        return {to_numpy(std::move(choice.option), {operators}), choice.makespan};
+    }
+
     Ints option_first_, piece_first_, need_first_, source_first_, source_, given_;
     Array<double, 2> alone_;
     Floats link_, fetch_, stream_;
@@ -91,5 +105,6 @@ void bind_cutting(nb::module_ &module) {
              nb::arg("option_first"), nb::arg("piece_first"), nb::arg("need_first"), nb::arg("alone"), nb::arg("link"), nb::arg("made"), nb::arg("needed"),
              nb::arg("source_first"), nb::arg("source"), nb::arg("fetch"), nb::arg("stream"), nb::arg("given"), nb::arg("room"))
         .def("choose", &CutProblem::choose, nb::arg("width"), nb::arg("patience"))
+        .def("improve", &CutProblem::improve, nb::arg("option"), nb::arg("most"))
         .def("makespan", &CutProblem::makespan, nb::arg("option"));
 }

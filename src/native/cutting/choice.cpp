@@ -67,16 +67,43 @@ class Search {
         return choice;
     }
 
-    double makespan(std::span<const std::int64_t> option) {
-        State state = begin();
-        for (std::size_t op = 0; op < network_.operators; ++op) {
-            state.gate = room_from(state, op);
-            state = follow(state, op, static_cast<std::size_t>(network_.option_first[op] + option[op]));
+    State run_from(State state, std::size_t first, std::span<const std::int64_t> option) {
+        for (std::size_t op = first; op < network_.operators; ++op) state = step(state, op, option[op]);
+        return state;
+    }
+
+    double makespan(std::span<const std::int64_t> option) { return run_from(begin(), 0, option).end; }
+
+    Choice improve(std::span<const std::int64_t> given, std::int64_t most) {
+        std::vector<std::int64_t> option(given.begin(), given.end());
+        State best = run_from(begin(), 0, option);
+        const auto earlier = [](const State &a, const State &b) { return a.end != b.end ? a.end < b.end : a.work < b.work; };
+        for (bool improves = true; improves && most > 0;) {
+            improves = false;
+            State before = begin();
+            for (std::size_t op = 0; op < network_.operators && most > 0; ++op) {
+                const std::int64_t options = network_.option_first[op + 1] - network_.option_first[op], now = option[op];
+                std::int64_t chosen = now;
+                for (std::int64_t other = 0; other < options; ++other) {
+                    if (other == now) continue;
+                    option[op] = other;
+                    State state = run_from(before, op, option);
+                    most -= static_cast<std::int64_t>(network_.operators - op);
+                    if (earlier(state, best)) best = std::move(state), chosen = other, improves = true;
+                }
+                option[op] = chosen;
+                before = step(before, op, chosen);
+            }
         }
-        return state.end;
+        return {std::move(option), best.end};
     }
 
   private:
+    State step(State &state, std::size_t op, std::int64_t option) {
+        state.gate = room_from(state, op);
+        return follow(state, op, static_cast<std::size_t>(network_.option_first[op] + option));
+    }
+
     State begin() const {
         State state;
         state.free.assign(network_.cores, 0.0);
@@ -191,6 +218,8 @@ class Search {
 }  // namespace
 
 Choice choose(const Network &network, std::size_t width, double patience) { return Search(network, width, patience).run(); }
+
+Choice improve(const Network &network, std::span<const std::int64_t> option, std::int64_t most) { return Search(network, 1, 1.0).improve(option, most); }
 
 double makespan(const Network &network, std::span<const std::int64_t> option) { return Search(network, 1, 1.0).makespan(option); }
 

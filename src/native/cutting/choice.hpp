@@ -8,8 +8,8 @@
 
 namespace loadmaster::cutting {
 
-// Operators in an order in which they can run; each has options, and each option pieces. `*_first[i]` up to `*_first[i + 1]` belong to `i`.
-// A box is `rank` pairs of a first element and the one after the last. Piece `p` makes `made[p]`; of the result of the k-th source of its
+// A few thousand operators at most, in an order in which they can run; each has options, and each option pieces. `*_first[i]` up to
+// `*_first[i + 1]` belong to `i`. A box is `rank` pairs of a first element and the one after the last. Piece `p` makes `made[p]`; of the result of the k-th source of its
 // operator it needs `needed[need_first[p] + k]`.
 struct Network {
     std::size_t operators, cores, rank;
@@ -33,6 +33,10 @@ struct Choice {
 // `width` best are kept: by the end of all pieces, `patience` times, and the mean time at which cores are free. O(operators x width x
 // pieces of all options of an operator x (cores + pieces that they read)).
 Choice choose(const Network &network, std::size_t width, double patience);
+
+// The same after changing the option of one operator after the other as long as all then ends earlier, or with less work. About `most` operators
+// are run for it, at most.
+Choice improve(const Network &network, std::span<const std::int64_t> option, std::int64_t most);
 
 // Seconds until all ends with an option for every operator, each counted from its first, by the same model.
 double makespan(const Network &network, std::span<const std::int64_t> option);

@@ -38,6 +38,7 @@ struct Options {
     std::int64_t release_delay_positions;  // positions of the order for which room is held after its last use: so many later jobs may run beside it
     bool prefetch_single_use;              // whether what is used once is prefetched too, or streamed by its job
     double fast_link_price;                // what a second of the fast link costs, a second of the main link being 1
+    double occupancy_exponent;             // how much bytes and time of occupancy count against what a stay saves; 1: in proportion
     double link_load_limit;                // demands on a link that may run at once, 1 filling it; a job that would exceed it lets others go first
     double core_wait_ratio;                // seconds that a job waits for a core on which it is a second faster
     double energy_weight;                  // how much energy penalties count beside the time at which a job ends on a core
@@ -58,7 +59,7 @@ struct Stays {
     double main_seconds = 0.0;           // of the main link that all this takes
 };
 
-// Choose stays greedily, by main link time saved per byte and time of occupancy, so that at no position of `order` more than the capacity
+// Choose stays greedily, by main link time saved per byte and time of occupancy to some power, so that at no position of `order` more than the capacity
 // is taken; then fetch as early as there is room. `width` is the time that each job stands for.
 Stays choose_stays(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> width, const Options &options);
 

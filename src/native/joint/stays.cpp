@@ -1,6 +1,7 @@
 #include "joint/joint.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace loadmaster::joint {
@@ -79,7 +80,8 @@ class Chooser {
     void offer(std::vector<Item> &items, std::size_t t, std::size_t from, std::size_t to, double value) const {
         if (!(value > 0.0) || work_.room[t] > options_.retained_bytes) return;
         const double time = elapsed_[uses_[t][to].position + 1] - elapsed_[uses_[t][from].position];
-        items.push_back({value / (static_cast<double>(work_.room[t]) * std::max(time, 1e-15)), static_cast<std::int64_t>(t),
+        const double occupancy = static_cast<double>(work_.room[t]) * std::max(time, 1e-15), alpha = options_.occupancy_exponent;
+        items.push_back({value / (alpha == 1.0 ? occupancy : std::pow(occupancy, alpha)), static_cast<std::int64_t>(t),
                          static_cast<std::int32_t>(from), static_cast<std::int32_t>(to)});
     }
 

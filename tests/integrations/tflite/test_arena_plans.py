@@ -238,3 +238,15 @@ def test_an_exported_file_runs_in_the_arena_that_was_said(tmp_path: Path) -> Non
     assert outputs_of(exported.data, runs, exported.after.least)[0][0].tobytes() == outputs_of(data, runs)[0][0].tobytes()
     with pytest.raises(RuntimeError):
         outputs_of(exported.data, runs, exported.after.least - 16)
+
+
+def test_probing_many_operators_of_a_small_file_reads_every_buffer_once() -> None:
+    """Hundreds of operators without weights in few bytes: a reader that counts what it reads must not take this for an attack."""
+    model = Model()
+    main = model.subgraph()
+    value = main.input((1, 2))
+    for _ in range(300):
+        value = main.out("RELU", [value], (1, 2), buffer=model.buffer(b""))
+    main.outputs = [value]
+    data = parse_model(model.bytes())
+    assert len(trials(data, lifetimes(data))) == 300

@@ -68,6 +68,51 @@ class Odd(nn.Module):
         return torch.cat([z.t() * nothing.sum(), z.t()[::2].sin()], dim=0)
 
 
+class Returned(torch.autograd.Function):
+    """A function whose gradient is a tensor that its forward pass has saved."""
+
+    @staticmethod
+    def forward(ctx, x):
+        saved = x.exp()
+        ctx.save_for_backward(saved)
+        return x.sum() + saved[0, 0]
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return ctx.saved_tensors[0]
+
+
+class Saving(nn.Module):
+    """Parameters whose gradients were saved in the forward pass, beside others."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.layer = nn.Parameter(torch.randn(256, 256)), nn.Linear(256, 256)
+
+    def forward(self, x):
+        return Returned.apply(self.weight) + self.layer(x).square().mean()
+
+
+@pytest.mark.parametrize("optimizer", [None, torch.optim.SGD])
+def test_a_gradient_that_the_forward_pass_has_saved(optimizer):
+    seen = []
+    for backend in (loadmaster, unmoved_backend()):
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        module = Saving()
+        made = torch.optim.SGD(module.parameters(), lr=0.1)
+        options = {"fast_memory": 0.9, **({} if optimizer is None else {"optimizer": made})} if backend is loadmaster else None
+        call = torch.compile(module, backend=backend, options=options)
+        for _ in range(3):
+            made.zero_grad()
+            call(torch.ones(4, 256)).backward()
+            made.step()
+        seen.append(list(module.parameters()))
+        if options:
+            assert not model_of(options).fallbacks
+    assert same(*seen)
+
+
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_gradients_buffers_and_random_state_are_those_of_the_unmoved_graphs(mode):
     results, model, unmoved = moved(convolutions(), (torch.randn(4, 3, 24, 24),), mode=mode)

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from loadmaster.allocation.alias_groups import common_residue
 from loadmaster.allocation.problem import FREE, NO_GAPS, Gaps, Problem
 from loadmaster.allocation.reduction.cliques import on_one_clock
-from loadmaster.allocation.rules import check_pins, common_residue, gaps_from
+from loadmaster.allocation.rules import check_pins, gaps_from
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.rows import distinct_rows
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from loadmaster.allocation import native
+from loadmaster.allocation.alias_groups import common_residue
 from loadmaster.allocation.answer import Load
 from loadmaster.allocation.bounds import load_bound
 from loadmaster.allocation.problem import FREE, NO_IN_PLACE, Problem
 from loadmaster.allocation.reduction.reduce import Reduced, reduce, sharing_pairs
-from loadmaster.allocation.rules import common_residue
 from loadmaster.allocation.search_state import Search
 from loadmaster.core.errors import AllocationError
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from loadmaster.targets.hardware import Target
     from loadmaster.workloads.network_timing import MiniBatch, NetworkTiming
 
+_FREE_ONLY = "--group-size, --warm-start"
 _WAITING = "--dependencies, --period, --deadline and --priority"
 
 
@@ -43,6 +44,7 @@ def map_command(
     allocator: Annotated[str, typer.Option(metavar="demand|even", help="How cores share the bandwidth.")] = "demand",
     group_size: Annotated[int | None, typer.Option(min=1, metavar="N", help="Map so many jobs at a time, group after group.")] = None,
     mini_batches: Annotated[int, typer.Option(min=1, metavar="N", help="Instances of every network or list.")] = 1,
+    cut: Annotated[bool, typer.Option("--cut", help="Divide long operators into pieces that several cores share.")] = False,
     dependencies: Annotated[bool, typer.Option("--dependencies", help="A job starts when its inputs exist.")] = False,
     deadline: Deadline = None,
     period: Period = None,
@@ -67,7 +69,11 @@ def map_command(
     Which core runs each job, and in which order. Jobs depend on nothing and load and store all their operands, as in M3E, unless
     --dependencies is given.
 
+    With --cut, operators that are long beside all others are divided into pieces, and the bound holds however they are divided.
+
     Example: `loadmaster map onnx:resnet50 onnx:squeezenet --target m3e-s2 --bandwidth "16 GB/s" --precision int8`
+
+    Example: `loadmaster map onnx:resnet50 --target m3e-s2 --bandwidth "64 GB/s" --precision int8 --cut`
     """
     from contextlib import nullcontext
 
@@ -89,8 +95,15 @@ def map_command(
     with output_directory(out) if out is not None else nullcontext() as place, LateProgress() as progress:
         progress("reading", 0.0)
         read: dict[str, Any] = {"batch": batch, "dims": sizes_of(dim or []), "precision": precision, "training": training}
-        pool = read_pool(jobs, machine, cost, mini_batches=mini_batches, **read)
         options["progress"] = progress
+        if cut:
+            if dependencies or any(times) or group_size or warm_start or len(objectives) > 1 or cost != DEFAULT:
+                raise MappingError(f"map: --cut goes with one objective and the cost model {DEFAULT}, and without {_FREE_ONLY}, {_WAITING}")
+            options |= {"settings": settings, "threads": threads}
+            found, pool = _map_divided(jobs, machine, rate, objectives[0], read | {"mini_batches": mini_batches}, options)
+            _show(found, objectives, pool, {}, [] if place is None else _save(found, place), as_json)
+            return
+        pool = read_pool(jobs, machine, cost, mini_batches=mini_batches, **read)
         timings = times.timings(pool)
         if dependencies or any(times):
             if any(free_only.values()):
@@ -153,6 +166,18 @@ def _map_free(pool: JobPool, rate: float, objectives: list[str], options: dict[s
     if len(objectives) == 2:
         return pareto_front(pool.analysis, rate, (objectives[0], objectives[1]), **options)
     return (map_jobs(pool.analysis, rate, objective=objectives[0], **options),)
+
+
+def _map_divided(
+    jobs: list[str], machine: Target | None, rate: float, objective: str, read: dict[str, Any], options: dict[str, Any]
+) -> tuple[tuple[JobMapping, ...], JobPool]:
+    from loadmaster.cost.divided_jobs import divide_jobs
+    from loadmaster.mapping.divided_jobs import map_divided_jobs
+
+    if machine is None:
+        raise MappingError("map: --cut needs the --target whose cores are to run the pieces")
+    divided = divide_jobs(jobs, machine, rate, **read)
+    return (map_divided_jobs(divided, rate, objective=objective, **options),), divided.ways[0]
 
 
 def _map_waiting(

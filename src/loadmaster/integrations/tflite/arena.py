@@ -148,15 +148,15 @@ def _growth(found: Lifetimes, offsets: Sequence[int]) -> int:
     """The most bytes by which scratch that is not known can make the arena larger than it is without a plan.
 
     Beside tensors that take ``load`` bytes and end at ``top``, scratch of ``s`` bytes needs at least ``load + s`` without a plan, and ends
-    at ``top + s`` or below with it. O(tensors log tensors).
+    at ``top + s`` or below with it. Tensors are there as TFLM knows them, which places both. O(tensors log tensors).
     """
     change: Counter[int] = Counter()
     born: dict[int, list[tuple[int, int]]] = {}
     for tensor, offset in zip(found.tensors, offsets, strict=False):
-        for first, last in _merged(tensor.spans):
-            change[first] += tensor.bytes
-            change[last + 1] -= tensor.bytes
-            born.setdefault(first, []).append((-offset - tensor.bytes, last))
+        first, last = tensor.spans[-1]
+        change[first] += tensor.bytes
+        change[last + 1] -= tensor.bytes
+        born.setdefault(first, []).append((-offset - tensor.bytes, last))
     load = most = 0
     highest: list[tuple[int, int]] = []
     for scope in sorted(change):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from loadmaster.core.errors import AllocationError
 from loadmaster.integrations.tflite.arena import ArenaPlan
 from loadmaster.integrations.tflite.lifetimes import Lifetimes
 from loadmaster.integrations.tflite.scratch import Scratch
@@ -23,7 +24,17 @@ const struct BufferPlan k{symbol}Plan = {{
 
 
 def buffer_plan(title: str, found: Lifetimes, scratch: Scratch, plan: ArenaPlan) -> str:
-    """The source of one C or C++ file; ``title`` names the model, and the constant after it."""
+    """The source of one C or C++ file; ``title`` names the model, and the constant after it.
+
+    Raises
+    ------
+    AllocationError
+        If it is not known which scratch buffers kernels ask for one by one: probing finds how many bytes an operator's take together.
+    """
+    if scratch.source == "unknown" or (scratch.source == "probed" and scratch.buffers):
+        raise AllocationError(
+            f"{title}: --c-struct lists every scratch buffer that kernels ask for: give the log of a target's build with --scratch FILE"
+        )
     owners = [*(tensor.name for tensor in found.tensors), *(buffer.name for buffer in scratch.buffers)]
     lines = (
         f"        {{{offset}}},  // {_comment(owner)}" for owner, offset in zip(owners, (*plan.offsets, *plan.scratch_offsets), strict=True)

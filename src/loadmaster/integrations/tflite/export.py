@@ -83,9 +83,9 @@ def export_model(
 
 def write_model(model: ExportedModel, path: Path, c_struct: Path | None = None) -> list[Path]:
     """Write the file with the plan and, if asked for, its C source."""
+    source = None if c_struct is None else buffer_plan(model.name, model.found, model.scratch, model.plan)
     written = [replace_file(path, model.data, "the model with its plan")]
-    if c_struct is not None:
-        source = buffer_plan(model.name, model.found, model.scratch, model.plan)
+    if c_struct is not None and source is not None:
         written.append(replace_file(c_struct, source, "the plan in C"))
     return written
 

@@ -29,13 +29,13 @@ def kernels_in_place(text: str) -> frozenset[str]:
     names = [name.strip().upper() for name in text.split(",")]
     for name in names:
         if name not in OPERATORS:
-            known = (*LIBRARIES, *OPERATORS)
+            known = (*LIBRARIES, *(operator.lower() for operator in OPERATORS))
             raise ModelError(f"--in-place {text!r}: there is no library and no operator {name!r}: {_near(name, known)}")
     return frozenset(names)
 
 
 def _near(name: str, known: tuple[str, ...]) -> str:
-    close = instead(name.upper(), known)
+    close = instead(name, known)
     return close if close.startswith("did you mean") else f"write {', '.join(LIBRARIES)}, or operators such as ADD,RELU"
 
 

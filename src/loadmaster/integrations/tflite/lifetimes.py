@@ -139,7 +139,7 @@ class _Walk:
         for index, operator in enumerate(subgraph.operators):
             self._scope += 1
             first = self._scope
-            if len(self.visits) == MOST_VISITS:
+            if len(self.visits) >= MOST_VISITS:
                 raise ModelError(f"more than {MOST_VISITS} operators run, those of subgraphs each time: convert the model without so many")
             for tensor in operator.outputs:
                 self._create(lives[tensor])

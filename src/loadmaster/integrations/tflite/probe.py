@@ -60,7 +60,8 @@ def probe(model: TfliteModel, found: Lifetimes) -> Scratch:
 
 
 def trials(model: TfliteModel, found: Lifetimes) -> list[Trial]:
-    """A copy for each operator that is run; those that run subgraphs ask for no scratch."""
+    """A copy for each operator that is run; those that run subgraphs ask for no scratch. O(operators x buffers)."""
+    buffers = [table.position for table in model.root.tables(4)]
     spans: dict[tuple[int, int], list[Span]] = {}
     for visit in found.visits:
         spans.setdefault((visit.subgraph, visit.operator), []).append(visit.span)
@@ -70,7 +71,7 @@ def trials(model: TfliteModel, found: Lifetimes) -> list[Trial]:
         operator = subgraph.operators[index]
         if not operator.bodies:
             name = f"operator {index} of subgraph {number} ({operator.kind})"
-            made.append(Trial(name, _front(model, subgraph, operator), _largest(subgraph, operator), tuple(runs)))
+            made.append(Trial(name, _front(model, subgraph, operator, buffers), _largest(subgraph, operator), tuple(runs)))
     return made
 
 
@@ -99,7 +100,7 @@ def _largest(subgraph: SubgraphEntry, operator: OperatorEntry) -> int:
     return max((arena_bytes(tensor) for tensor in planned if needs_room(tensor)), default=0)
 
 
-def _front(model: TfliteModel, subgraph: SubgraphEntry, operator: OperatorEntry) -> bytes:
+def _front(model: TfliteModel, subgraph: SubgraphEntry, operator: OperatorEntry, all_buffers: Sequence[int]) -> bytes:
     """Tables of a model with one operator, to stand before the file that they point into."""
     root = model.root
     used = _operands(operator)
@@ -114,9 +115,9 @@ def _front(model: TfliteModel, subgraph: SubgraphEntry, operator: OperatorEntry)
             3: Tables([_operator(root, operator, place)]),
         }
     )
-    buffers, number = _buffers(root, tensors)
+    buffers = _buffers(root, tensors, all_buffers)
     offsets = [0 if needs_room(tensor) else ONLINE for tensor in tensors]
-    note = NewTable({0: Text(PLAN), 1: Number("I", number)})
+    note = NewTable({0: Text(PLAN), 1: Number("I", len(buffers))})
     codes = root.at(1)
     fields: dict[int, Field] = {
         0: Number("I", root.number(0, "I")),
@@ -129,12 +130,10 @@ def _front(model: TfliteModel, subgraph: SubgraphEntry, operator: OperatorEntry)
     return write_before(b"", NewTable(fields), IDENTIFIER)
 
 
-def _buffers(root: Table, tensors: list[TensorEntry]) -> tuple[list[Existing], int]:
-    """Buffers under their numbers, those that no tensor uses replaced by an empty one, so that loading is quick; and how many."""
-    tables = [table.position for table in root.tables(4)]
+def _buffers(root: Table, tensors: list[TensorEntry], positions: Sequence[int]) -> list[Existing]:
+    """Buffers under their numbers, those that no tensor uses replaced by the first, which is empty, so that loading is quick."""
     used = {Table(root.file, tensor.position).number(2, "I") for tensor in tensors}
-    kept = [Existing(position if number in used else tables[0]) for number, position in enumerate(tables)]
-    return kept, len(kept)
+    return [Existing(position if number in used else positions[0]) for number, position in enumerate(positions)]
 
 
 def _operator(root: Table, operator: OperatorEntry, place: dict[int, int]) -> NewTable:

@@ -11,6 +11,7 @@ import torch
 from loadmaster.core.errors import LoadmasterError
 from loadmaster.integrations.torch_compile.captured import NotPlannable
 from loadmaster.integrations.torch_compile.compiled_model import Model, Settings
+from loadmaster.integrations.torch_compile.optimizer_step import watch
 from loadmaster.integrations.torch_compile.owners import model_of_run
 from loadmaster.integrations.torch_compile.planned_graph import PlannedGraph
 
@@ -50,6 +51,7 @@ class CompiledGraph:
             if plan is None:
                 plan = PlannedGraph(model, f"graph {len(model.plans)}", self.parts, self.kept, shapes)
                 self._plans.add(plan)
+                watch(model)
         return plan.forward(arguments)
 
     def backward(self, arguments: Sequence[Any]) -> list[Any]:

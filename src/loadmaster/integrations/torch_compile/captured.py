@@ -8,8 +8,9 @@ storage with other strides, wherever the storage is.
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ class Owner(Enum):
     CALLER = auto()
     """The caller: parameters, buffers, optimizer state and inputs. If a plan moves them, they are as `PLAN`."""
     RETURNED = auto()
-    """PyTorch: results, which the caller may keep for any time."""
+    """PyTorch: results, which the caller may keep for any time. Gradients that a plan moves are as `PLAN`, and end in the slow memory."""
 
 
 @dataclass(slots=True)
@@ -138,6 +139,28 @@ def persistent_inputs(captured: Captured, given: Sequence[Any]) -> dict[int, int
     return found
 
 
+def movable_gradients(captured: Captured, given: Sequence[Any]) -> frozenset[int]:
+    """Storages of parameters' gradients that autograd takes over as they are: whole, in the parameter's layout, and returned once.
+
+    Gradients of parameters with hooks are not among them: a hook may put another tensor in their place.
+    """
+    if len(captured.parts) != 2 or len(captured.parts[1].returned) != len(given):
+        return frozenset()
+    second = captured.parts[1]
+    returned = Counter(view.storage for view in views([captured.parts[0].returned, second.returned]))
+    return frozenset(
+        gradient.storage
+        for gradient, parameter in zip(second.returned, given, strict=True)
+        if isinstance(gradient, View)
+        and isinstance(parameter, torch.nn.Parameter)
+        and not parameter._backward_hooks
+        and captured.storages[gradient.storage].owner is Owner.RETURNED
+        and returned[gradient.storage] == 1
+        and captured.storages[gradient.storage].bytes == parameter.nbytes
+        and gradient[1:] == (parameter.dtype, tuple(parameter.shape), parameter.stride(), 0)
+    )
+
+
 def movable_storages(captured: Captured, results: int | None) -> frozenset[int]:
     """Storages that no result gives to the caller, and that the forward pass of a training step does not change."""
     first = captured.parts[0]
@@ -160,10 +183,9 @@ class _Reader:
         self._alive: list[Any] = []
 
     def captured(self, parts: tuple[Part, ...]) -> Captured:
-        for part in parts:
-            for i in part.saved:
-                view = part.given[i]
-                assert self.storages[view.storage].owner is Owner.PLAN
+        """What was read; a saved tensor that the second part returns is the caller's from the start, and no handle stands for it."""
+        planned = {i for i, storage in enumerate(self.storages) if storage.owner is Owner.PLAN}
+        parts = tuple(replace(part, saved=frozenset(i for i in part.saved if part.given[i].storage in planned)) for part in parts)
         return Captured(self.storages, self.calls, parts, self.constants, self.device)
 
     def return_to_caller(self, values: Sequence[Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -19,10 +19,11 @@ from loadmaster.integrations.torch_compile.kernel_profile import CallProfiles
 from loadmaster.integrations.torch_compile.persistent import PersistentTensor, PersistentTensors, can_offload
 from loadmaster.integrations.torch_compile.placing import TooSmall
 from loadmaster.integrations.torch_compile.program import Program
-from loadmaster.integrations.torch_compile.step_peak import Footprint, left_after, step_peak
+from loadmaster.integrations.torch_compile.step_peak import Footprint, step_peak
 from loadmaster.integrations.torch_compile.updates import Updates
 from loadmaster.placement.decisions import Mode
 
+_UPDATES = "_loadmaster_updates"
 OPTIONS = ("fast_memory", "mode", "slow_memory", "slow_limit", "refine_after", "optimizer")
 
 
@@ -147,6 +148,9 @@ class Planned(Protocol):
     def moved_bytes(self) -> int:
         """Bytes that a step copies, both ways."""
 
+    def gradients_left(self, at_least: bool) -> int:
+        """Bytes of gradients that a step leaves in the fast memory; with ``at_least``, if all that may move do."""
+
     @property
     def predicted_seconds(self) -> float:
         """Seconds that a step should take."""
@@ -178,10 +182,12 @@ class Model:
         self._offload_idle = False
         self._memory: DeviceMemory | None = None
         self._persistent: PersistentTensors | None = None
+        self._gradients: PersistentTensors | None = None
         self._waiting: weakref.WeakSet[Session] = weakref.WeakSet()
         self._footprints: dict[Planned, Footprint] = {}
         self._step: list[Planned] = []
-        self._gradients: dict[Planned, int] = {}
+        self._after: dict[Planned, set[tuple[Planned, ...]]] = {}
+        self._earlier: dict[Planned, list[int]] = {}
         self._transient = 0
 
     def memory(self, device: torch.device) -> DeviceMemory:
@@ -197,6 +203,12 @@ class Model:
             memory = self.memory(device)
             self._persistent = PersistentTensors(memory.file if can_offload() else None)
         return self._persistent
+
+    def gradients(self, device: torch.device) -> PersistentTensors:
+        """Gradients that callers keep; made at the first use."""
+        if self._gradients is None:
+            self._gradients = PersistentTensors(self.persistent(device).file)
+        return self._gradients
 
     def _made(self, device: torch.device) -> DeviceMemory:
         if device.type == "cuda":
@@ -233,20 +245,48 @@ class Model:
     def _see(self, plan: Planned) -> None:
         if plan not in self._step:
             self._step.append(plan)
-        step = [self._footprints[one] for one in self._step]
+        earlier = [sum(self._earlier.get(one, (0, 0))[part] for one in self._step) for part in (0, 1)]
+        taken = (self._footprints[one] for one in self._step)
+        step = [replace(one, forward=one.forward + earlier[0], backward=one.backward + earlier[1]) for one in taken]
         self._transient = max(self._transient, step_peak(step))
-        for one, gradients in zip(self._step, left_after(step), strict=True):
-            self._gradients[one] = max(self._gradients.get(one, 0), gradients)
+        for i, one in enumerate(self._step):
+            self._after.setdefault(one, set()).add(tuple(self._step[i + 1 :]))
+
+    def note_gradients(self, plan: Planned, part: int, tensors: Iterable[torch.Tensor], device: torch.device) -> None:
+        """Note the gradients of earlier backward passes that are there when a part of a graph begins."""
+        known = self.gradients(device)
+        bytes = sum(known.of(tensor, movable=True).bytes for tensor in tensors)
+        seen = self._earlier.setdefault(plan, [0, 0])
+        if bytes > seen[part]:
+            seen[part] = bytes
+            if plan in self._footprints:
+                self._see(plan)
+
+    def rest_gradients(self, plan: Planned) -> None:
+        """Offload gradients of earlier backward passes if a graph needs the room, and drop what the page cache holds of them."""
+        known, budget = self._gradients, self.budget
+        if known is None or known.file is None or budget is None:
+            return
+        if plan.placed_peak + known.fast_bytes([]) > budget:
+            known.offload_movable([])
+        else:
+            known.forget_cached()
 
     def surroundings(self, plan: Planned, own: Iterable[PersistentTensor]) -> Surroundings:
         """Return what other graphs take, without the plan's ``own`` tensors, and the budget for all."""
         persistent = 0 if self._persistent is None else self._persistent.fast_bytes(own, self._offload_idle)
-        return Surroundings(persistent, self._gradients.get(plan, 0), self._offload_idle, self.budget)
+        return Surroundings(persistent, self._left_after(plan, self._offload_idle), self._offload_idle, self.budget)
 
-    def start_offloading_idle(self, own: Iterable[PersistentTensor]) -> bool:
-        """Offload each graph's parameters while others run, from now on; say whether that leaves more room for a graph's ``own``."""
+    def _left_after(self, plan: Planned, at_least: bool) -> int:
+        """Most bytes of gradients that graphs after this one leave in the fast memory, in the steps seen so far."""
+        return max((sum(one.gradients_left(at_least) for one in later) for later in self._after.get(plan, ())), default=0)
+
+    def start_offloading_idle(self, plan: Planned, own: Iterable[PersistentTensor]) -> bool:
+        """Offload what graphs keep while others run, from now on; say whether that leaves more room for a graph, beside its ``own``."""
         known, kept = self._persistent, list(own)
-        if self._offload_idle or known is None or known.fast_bytes(kept, True) == known.fast_bytes(kept):
+        if self._offload_idle or known is None:
+            return False
+        if known.fast_bytes(kept, True) == known.fast_bytes(kept) and self._left_after(plan, True) == self._left_after(plan, False):
             return False
         self._offload_idle = True
         known.offload_movable(kept)
@@ -301,6 +341,54 @@ class Model:
             for plan in self.plans:
                 if plan.program is not None and id(plan.program) not in busy:
                     plan.program.arena.drop()
+
+    def clear_idle(self) -> None:
+        """Give back the memory of idle arenas if the rest and a small buffer could need it."""
+        budget = self.budget
+        known = [one for one in (self._persistent, self._gradients) if one is not None]
+        arenas = sum(plan.program.arena.bytes for plan in self.plans if plan.program is not None)
+        if budget is not None and sum(one.fast_bytes([]) for one in known) + arenas > budget:
+            self.release_idle()
+
+    def persistent_if_any(self) -> PersistentTensors | None:
+        """Parameters, buffers and optimizer state of all graphs; None before the first step."""
+        return self._persistent
+
+    def updates_of(self, optimizer: torch.optim.Optimizer) -> Updates:
+        """Updates that are made when an optimizer is called; they are kept on it, and gone when it is."""
+        updates = vars(optimizer).setdefault(_UPDATES, weakref.WeakKeyDictionary())
+        if self not in updates:
+            updates[self] = Updates(optimizer)
+        found: Updates = updates[self]
+        return found
+
+    def place_of(self, tensor: torch.Tensor) -> PersistentTensor | None:
+        """Where a parameter, a gradient or optimizer state is in the slow memory; None if it is in the fast one."""
+        for known in (self._persistent, self._gradients):
+            one = None if known is None else known.known(tensor)
+            if one is not None and one.region is not None and tensor.untyped_storage().data_ptr() == one.address:
+                return one
+        return None
+
+    def keep_state(self, state: Iterable[torch.Tensor], fresh: bool = False) -> None:
+        """Count optimizer state, ``fresh`` if nothing was written to it, and offload it unless all fits beside the plans."""
+        assert self._persistent is not None
+        known = self._persistent
+        new = [(tensor, known.of(tensor, fresh, movable=True)) for tensor in state if known.known(tensor) is None]
+        if not new:
+            return
+        kept, budget = sum(one.bytes for _, one in new), self.budget
+        taken = max((plan.placed_peak for plan in self.plans), default=0)
+        if budget is not None and known.file is not None and (self.offloaded_bytes() or taken + kept > budget):
+            known.reserve([one for _, one in new])
+            for tensor, one in new:
+                known.offload(one, tensor)
+
+    def leave_step(self, name: str, reason: str) -> None:
+        """Note once that an optimizer's step runs as it is, and why."""
+        fallback = Fallback(name, reason)
+        if fallback not in self.fallbacks:
+            self.fallbacks.append(fallback)
 
     def leave_shared_updates(self, plan: Planned) -> bool:
         """Leave parameters that another run under way updates too to the optimizer; say whether there were new ones."""

@@ -32,7 +32,8 @@ class Session:
     """One run through a plan, from the start of its first part to the end of its last; between them its tensors may be offloaded.
 
     A session exists as long as the tensors that autograd has saved from it; then its slow memory is released. ``tensors`` are those of the
-    caller that any part may use, by storage, and ``slots`` the places in the slow memory of those that move. ``updates`` are those that
+    caller that any part may use, by storage, and ``slots`` the places in the slow memory of those that move. ``gradients`` are those that
+    move, by storage: they are in the slow memory when the second part returns them. ``updates`` are those that
     the run is to make, by the position of the gradient, with how many there were of each when it began, and ``parameters`` what they
     update (by ``id``); ``callers`` are the addresses of PyTorch's storages that the caller gave, by storage. ``runner`` runs the second
     part. ``offload_slot`` is the place in the slow memory of what was offloaded between the parts, None if nothing is.
@@ -44,13 +45,14 @@ class Session:
         program: Program,
         memory: DeviceMemory,
         tensors: Mapping[int, torch.Tensor],
-        slots: Mapping[int, int],
+        slots: dict[int, int],
         updates: Mapping[int, int],
         parameters: frozenset[int],
         callers: Mapping[int, int],
     ) -> None:
         self.runner, self.program, self.memory, self.tensors, self.slots = runner, program, memory, tensors, slots
         self.updates, self.parameters, self.callers = updates, parameters, callers
+        self.gradients: dict[int, torch.Tensor] = {}
         self.pending: dict[int, Pending] = {}
         self.offload_slot: int | None = None
         self.finished = False
@@ -109,6 +111,7 @@ class Session:
         """End the run, complete or failed, and release its slow memory."""
         self.finished = True
         self.offload_slot = None
+        self.gradients.clear()
         self._give_back()
 
     def abandon(self) -> None:
@@ -214,7 +217,15 @@ def run_part(session: Session, part: Part, arguments: Sequence[Any], times: Time
         session.memory.synchronize()
         session.save_changes(k)
         raise
-    return [_handle(session, value) if _planned(program, value) else find(value) for value in part.returned]
+
+    def given_back(value: Any) -> Any:
+        if _planned(program, value):
+            return _handle(session, value)
+        if isinstance(value, View) and value.storage in session.gradients:
+            return session.gradients.pop(value.storage)  # autograd keeps it as it is only if nobody else holds it
+        return find(value)
+
+    return [given_back(value) for value in part.returned]
 
 
 def _copy_around(session: Session, k: int, times: Times) -> None:

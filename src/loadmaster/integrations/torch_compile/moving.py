@@ -16,31 +16,33 @@ from loadmaster.placement.sequence import Algorithm, Kernel, KernelSequence, Ope
 def place_for_runtime(sequence: KernelSequence, limits: Ints, mode: Mode, keep_between_steps: bool = False) -> TensorPlacement:
     """Find stays and moves that keep ``limits`` (bytes of tensors and workspace while each kernel runs). Raises `CapacityError`.
 
-    Weights are in the slow memory when a step begins and ends, unless ``keep_between_steps`` lets them stay in the fast one.
+    Weights are in the slow memory when a step begins, and weights and outputs when it ends, unless ``keep_between_steps`` lets them stay
+    in the fast one.
     """
-    weights = [t for t, tensor in enumerate(sequence.tensors) if tensor.kind is StoredKind.WEIGHT]
-    if keep_between_steps or not weights:
+    if keep_between_steps or all(tensor.kind is StoredKind.INTERMEDIATE for tensor in sequence.tensors):
         between = place_between_kernels(sequence, limits, Mode.SYNC).placement
     else:
-        with_load = place_between_kernels(_after_loading_weights(sequence, weights), np.concatenate(([0], limits)), Mode.SYNC).placement
-        between = _shifted(with_load)
+        between = _shifted(place_between_kernels(_between_loads(sequence), np.concatenate(([0], limits, [0])), Mode.SYNC).placement)
     return overlapped(sequence, limits, between) if mode is Mode.ASYNC else between
 
 
-def _after_loading_weights(sequence: KernelSequence, weights: list[int]) -> KernelSequence:
-    """Put a kernel before the sequence that uses all weights at no cost; under a limit of 0 bytes they must be in the slow memory."""
-    load = Kernel(
-        "load weights", "load weights", tuple(Operand(t, read=True, write=False) for t in weights), (Algorithm("load weights", 0.0),)
-    )
-    return replace(sequence, kernels=(load, *sequence.kernels))
+def _between_loads(sequence: KernelSequence) -> KernelSequence:
+    """Put a kernel before the sequence that uses all weights at no cost, and one after it that uses nothing.
+
+    Under limits of 0 bytes, all that exists while they run must be in the slow memory.
+    """
+    weights = (t for t, tensor in enumerate(sequence.tensors) if tensor.kind is StoredKind.WEIGHT)
+    load = Kernel("load", "load", tuple(Operand(t, read=True, write=False) for t in weights), (Algorithm("load", 0.0),))
+    end = Kernel("end", "end", (), (Algorithm("end", 0.0),))
+    return replace(sequence, kernels=(load, *sequence.kernels, end))
 
 
 def _shifted(placement: TensorPlacement) -> TensorPlacement:
-    """Return a placement without the kernel of `_after_loading_weights`."""
+    """Return a placement without the kernels of `_between_loads`."""
     return TensorPlacement(
         tuple(Stay(stay.tensor, stay.start - 1, stay.end - 1) for stay in placement.stays),
         tuple(Move(move.tensor, move.to_fast, move.start - 1, move.end - 1) for move in placement.moves),
-        placement.algorithms[1:],
+        placement.algorithms[1:-1],
     )
 
 

@@ -1,4 +1,4 @@
-"""Tensors that persist from step to step (parameters, buffers, optimizer state), and how they are offloaded between steps.
+"""Tensors that persist beyond a step (parameters, buffers, optimizer state, gradients), and how they are offloaded between steps.
 
 A tensor that a plan moves is offloaded to the slow memory: its storage points at a mapping of its region of the file, so that the same
 tensor and its aliases read and write the right values at any time, through the page cache. Steps read and write the region without the
@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import mmap
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from loadmaster.integrations.torch_compile.captured import View, on_storage
 from loadmaster.integrations.torch_compile.devices.allocator_hook import survives
 from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile, pages
 
 _DATA_POINTER = 16
 """Offset of c10::DataPtr (address, context, deleter, device) in c10::StorageImpl of PyTorch 2.11 to 2.13; tried before the first use."""
 _POINTER_BYTES = 32
+SMALLEST = 64 << 10
+"""The least bytes of a tensor that is worth moving."""
 _AT_ONCE = 16 << 20
 
 
@@ -69,11 +73,12 @@ class PersistentTensor:
         self.fresh = False
 
     def changed(self) -> bool:
-        """Whether it was changed since the last call of this method."""
+        """Whether it was changed, or may have been, since the last call of this method."""
         tensor = self.tensor()
-        version = -1 if tensor is None else tensor._version
-        before, self._version = self._version, version
-        return version != before
+        if tensor is None:  # others on the storage, such as what autograd has made of a gradient, have versions of their own
+            return True
+        before, self._version = self._version, tensor._version
+        return self._version != before
 
 
 class PersistentTensors:
@@ -93,6 +98,27 @@ class PersistentTensors:
         one = self._known[key]
         one.movable |= movable
         return one
+
+    def known(self, tensor: torch.Tensor) -> PersistentTensor | None:
+        """Return the entry of a tensor's storage, None if it has none."""
+        return self._known.get(tensor.untyped_storage()._cdata)
+
+    def created(self, wanted: Mapping[int, View]) -> tuple[dict[int, torch.Tensor], dict[int, int]]:
+        """Make tensors in the slow memory, contents undefined, one for each storage; also their places. Raises `SlowMemoryError`."""
+        assert self.file is not None
+        tensors: dict[int, torch.Tensor] = {}
+        slots: dict[int, int] = {}
+        sizes = {s: math.prod(view.size) * view.dtype.itemsize for s, view in wanted.items()}
+        region = _Region(self.file, sum(map(pages, sizes.values())))
+        slot = region.slot
+        for s, view in wanted.items():
+            address = region.base + slot - region.slot
+            tensors[s] = on_storage(_at(address, sizes[s]), view)
+            one = self.of(tensors[s], movable=True)
+            one.region, one.slot, one.offloaded = region, slot, True
+            slots[s] = slot
+            slot += pages(sizes[s])
+        return tensors, slots
 
     def fast_bytes(self, but: Iterable[PersistentTensor], at_least: bool = False) -> int:
         """Bytes of fast memory that all but some take; with ``at_least`` only of those that no plan may move."""
@@ -218,4 +244,4 @@ def can_offload() -> bool:
     return survives(swaps)
 
 
-__all__ = ["PersistentTensor", "PersistentTensors", "can_offload", "swap_memory"]
+__all__ = ["SMALLEST", "PersistentTensor", "PersistentTensors", "can_offload", "swap_memory"]

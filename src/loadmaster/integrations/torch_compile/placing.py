@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from loadmaster.allocation.problem import Buffer
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.errors import BudgetError, CapacityError
 from loadmaster.core.units import format_bytes
-from loadmaster.integrations.torch_compile.captured import Captured, Owner
+from loadmaster.integrations.torch_compile.captured import Captured, Owner, views
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfile
 from loadmaster.integrations.torch_compile.moving import place_for_runtime
 from loadmaster.placement.decisions import Mode, TensorPlacement, all_fast
@@ -28,6 +28,22 @@ _FEW = 4
 _STEP, _CLOSE = 0.02, 0.01
 """Fractions of the upper limit: the first step of the search for the smallest budget, and the distance at which it ends."""
 _CANNOT = float("inf")
+_OPERANDS, _SMALLER = "the operator itself", "a smaller batch, shorter sequences or a smaller layer make it smaller"
+_GIVEN, _RESULTS, _GRADIENTS, _OTHERS, _OUTSIDE = (
+    "inputs, and parameters that do not move",
+    "results",
+    "gradients that do not move",
+    "parameters of other graphs",
+    "what operators allocate outside of the plan",
+)
+_CHANGES = {
+    _GIVEN: "a smaller batch gives back what inputs take of it",
+    _RESULTS: "a compiled module that returns only its loss gives back up to all of it",
+    _GRADIENTS: "the option optimizer gives back up to all of it, where parameters have no hooks and belong to one graph",
+    _OTHERS: "one graph without breaks (fullgraph=True) gives back up to all of it",
+    _OUTSIDE: "a smaller batch gives back some of it",
+}
+"""What holds fast memory outside of the arena, and the change that gives most of it back."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +59,14 @@ class Problem:
     elsewhere
         Bytes of fast memory outside of the arena while each kernel runs, shape (kernels,): parameters that do not move, inputs, results
         so far, other graphs' parameters, what operators allocate that cannot be planned.
+    holders
+        The same by what holds it, a key of `_CHANGES`.
     """
 
     sequence: KernelSequence
     storage: tuple[int, ...]
     elsewhere: Ints
+    holders: Mapping[str, Ints] = field(default_factory=dict)
 
     def ceilings(self, budget: int) -> Ints:
         """Bytes of the arena that a budget leaves while each kernel runs, shape (kernels,)."""
@@ -100,8 +119,8 @@ def problem_of(
 ) -> Problem:
     """Make the kernel sequence of calls that take ``seconds`` each.
 
-    Of the storages that callers own, those in ``moving`` are the plan's to move; all others are where they are, and so are ``others``
-    bytes of other graphs, and, when the second part runs, ``gradients`` bytes that those after this graph have made.
+    Of the storages that callers own, and of gradients, those in ``moving`` are the plan's to move; all others are where they are, and so
+    are ``others`` bytes of other graphs, and, when the second part runs, ``gradients`` bytes that those after this graph have made.
     """
     storages = captured.storages
     planned = [storage.bytes > 0 and (storage.owner is Owner.PLAN or s in moving) for s, storage in enumerate(storages)]
@@ -111,15 +130,19 @@ def problem_of(
             if planned[storage]:
                 numbers.setdefault(storage, len(numbers))
     kernels = []
-    elsewhere = np.full(len(captured.calls), others, dtype=np.int64)
-    elsewhere += sum(storage.bytes for s, storage in enumerate(storages) if storage.owner is Owner.CALLER and s not in moving)
-    elsewhere[captured.parts[0].end :] += gradients
+    holders = {holder: np.zeros(len(captured.calls), dtype=np.int64) for holder in _CHANGES}
+    holders[_OTHERS] += others
+    holders[_GIVEN] += sum(storage.bytes for s, storage in enumerate(storages) if storage.owner is Owner.CALLER and s not in moving)
+    holders[_GRADIENTS][captured.parts[0].end :] += gradients
+    second = {view.storage for part in captured.parts[1:] for view in views(part.returned)}
     made: set[int] = set()
     for k, (call, profile) in enumerate(zip(captured.calls, profiles, strict=True)):
         fresh = [s for s in call.writes if s not in made]
         made.update(call.writes)
-        elsewhere[k:] += sum(storages[s].bytes for s in fresh if storages[s].owner is Owner.RETURNED)
-        elsewhere[k] += profile.outside
+        for s in fresh:
+            if storages[s].owner is Owner.RETURNED and s not in moving:
+                holders[_GRADIENTS if s in second else _RESULTS][k:] += storages[s].bytes
+        holders[_OUTSIDE][k] += profile.outside
         operands = tuple(
             Operand(numbers[s], read=s in call.reads, write=s in call.writes, slow_seconds=_CANNOT)
             for s in dict.fromkeys((*call.reads, *call.writes))
@@ -127,10 +150,10 @@ def problem_of(
         )
         workspace = -(-profile.workspace // alignment) * alignment
         kernels.append(Kernel(call.name, call.kind, operands, (Algorithm("measured", float(seconds[k]), workspace),)))
-    tensors = tuple(
-        StoredTensor(storages[s].name, storages[s].bytes, StoredKind.WEIGHT if s in moving else StoredKind.INTERMEDIATE) for s in numbers
-    )
-    return Problem(KernelSequence(name, tensors, tuple(kernels), link, alignment), tuple(numbers), elsewhere)
+    kinds = {Owner.PLAN: StoredKind.INTERMEDIATE, Owner.CALLER: StoredKind.WEIGHT, Owner.RETURNED: StoredKind.OUTPUT}
+    tensors = tuple(StoredTensor(storages[s].name, storages[s].bytes, kinds[storages[s].owner]) for s in numbers)
+    elsewhere = np.sum(list(holders.values()), axis=0)
+    return Problem(KernelSequence(name, tensors, tuple(kernels), link, alignment), tuple(numbers), elsewhere, holders)
 
 
 class TooSmall(BudgetError):
@@ -207,8 +230,16 @@ class _Search:
             high,
             f"operator {stuck.kind} ({stuck.name}) needs {least} bytes ({format_bytes(least)}) at once{beside}, "
             f"{format_bytes(int(problem.elsewhere[failed]))} of them inputs, results and others that do not move; "
-            f"the smallest budget that works is {high} bytes ({format_bytes(high)})",
+            f"the smallest budget that works is {high} bytes ({format_bytes(high)}); {_advice(problem, failed, least)}",
         )
+
+
+def _advice(problem: Problem, failed: int, least: int) -> str:
+    """Say what holds most of the memory at a kernel, and the change that would give most of it back."""
+    held = {holder: int(bytes[failed]) for holder, bytes in problem.holders.items()}
+    held[_OPERANDS] = least - sum(held.values())
+    most = max(held, key=lambda holder: held[holder])
+    return f"most is held by {most}, {format_bytes(held[most])}: {(_CHANGES | {_OPERANDS: _SMALLER})[most]}"
 
 
 def _unmoved(problem: Problem) -> Placed:
@@ -218,17 +249,18 @@ def _unmoved(problem: Problem) -> Placed:
 
 
 def _staying(problem: Problem, budget: int) -> frozenset[int]:
-    """Choose the storages of the caller that stay in the fast memory all the time."""
+    """Choose the storages of the caller, and gradients, that stay in the fast memory for as long as they exist."""
     sequence = problem.sequence
-    if not any(tensor.kind is StoredKind.WEIGHT for tensor in sequence.tensors):
+    if all(tensor.kind is StoredKind.INTERMEDIATE for tensor in sequence.tensors):
         return frozenset()
     try:
         placement = place_for_runtime(sequence, problem.ceilings(budget), Mode.SYNC, keep_between_steps=True)
     except CapacityError:
         return frozenset()
     moved = {move.tensor for move in placement.moves}
-    always = {stay.tensor for stay in placement.stays if stay.start == 0 and stay.end == len(sequence.kernels)}
-    return frozenset(problem.storage[t] for t in always - moved if sequence.tensors[t].kind is StoredKind.WEIGHT)
+    lives = sequence.lifetimes.tolist()
+    always = {stay.tensor for stay in placement.stays if [stay.start, stay.end] == lives[stay.tensor]}
+    return frozenset(problem.storage[t] for t in always - moved if sequence.tensors[t].kind is not StoredKind.INTERMEDIATE)
 
 
 def _packed(problem: Problem, budget: int, mode: Mode, rounds: int) -> Placed | int:

@@ -13,23 +13,28 @@ import torch
 
 from loadmaster.core.arrays import Floats
 from loadmaster.core.errors import LoadmasterError
-from loadmaster.integrations.torch_compile.captured import Captured, View, capture, movable_storages, persistent_inputs
+from loadmaster.integrations.torch_compile.captured import (
+    Captured,
+    View,
+    capture,
+    movable_gradients,
+    movable_storages,
+    persistent_inputs,
+)
 from loadmaster.integrations.torch_compile.compiled_model import Model, Surroundings
 from loadmaster.integrations.torch_compile.devices.device_memory import DeviceMemory
 from loadmaster.integrations.torch_compile.executor import Session, Times, run_part, session_of
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfile
-from loadmaster.integrations.torch_compile.persistent import PersistentTensor
+from loadmaster.integrations.torch_compile.persistent import SMALLEST, PersistentTensor
 from loadmaster.integrations.torch_compile.placing import Placed, Problem, TooSmall, place, problem_of
 from loadmaster.integrations.torch_compile.program import Program, link_with_measured_bandwidths, prepare
-from loadmaster.integrations.torch_compile.step_peak import footprint
+from loadmaster.integrations.torch_compile.step_peak import footprint, gradients_left
 from loadmaster.integrations.torch_compile.updates import Update, Updated, with_updates
 from loadmaster.placement.sequence import CopyLink
 from loadmaster.placement.timing import time_moves
 
 _RECENT = 6
 """Number of the latest steps whose times are kept."""
-_SMALLEST = 64 << 10
-"""The least bytes of a parameter, a buffer or optimizer state that a plan may move."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,8 @@ class Traced:
         Storages of parameters and buffers, each with its position among the arguments.
     movable
         Storages of the caller that a plan may move.
+    gradients
+        Storages of gradients that a plan may move.
     """
 
     captured: Captured
@@ -54,6 +61,7 @@ class Traced:
     states: dict[int, dict[int, torch.Tensor]]
     given: dict[int, int]
     movable: frozenset[int]
+    gradients: frozenset[int]
 
     def tensors(self, given: Sequence[Any]) -> dict[int, torch.Tensor]:
         """Parameters, buffers and optimizer state of a run, by storage."""
@@ -154,14 +162,17 @@ class PlannedGraph:
         if len(captured.parts) == 2 and captured.device.type == "cpu" and not self._several:
             updated = with_updates(captured, given, self.model.updates)
         captured = updated.captured
-        large = {s for s, storage in enumerate(captured.storages) if storage.bytes >= _SMALLEST and captured.device.type == "cpu"}
+        large = {s for s, storage in enumerate(captured.storages) if storage.bytes >= SMALLEST and captured.device.type == "cpu"}
         movable = movable_storages(captured, self.kept).intersection(large)
+        gradients = movable_gradients(captured, given).intersection(large)
         for update in updated.updates.values():
             update.sync_from_optimizer()
         memory = self.model.memory(captured.device)  # from now on, allocations are seen
         self.model.clear_arenas()
         profiles = self.model.profiles.of(captured)
-        self.traced = Traced(captured, profiles, updated.updates, updated.states, persistent_inputs(captured, given), movable)
+        persistent = persistent_inputs(captured, given)
+        gradients = gradients if self.model.persistent(captured.device).file is not None else frozenset()
+        self.traced = Traced(captured, profiles, updated.updates, updated.states, persistent, movable, gradients)
         self.history = History(profiles, memory.link)
         self._account(given)
 
@@ -178,7 +189,7 @@ class PlannedGraph:
         traced = self.traced
         mine = self._persistent(traced.tensors(given))
         can_move = self.model.persistent(traced.captured.device).file is not None
-        movable = traced.movable.intersection(mine) if can_move else frozenset()
+        movable = traced.movable.intersection(mine) | traced.gradients if can_move else frozenset()
         problem, placed, around, refused = self._decided(movable)
         moving = movable.intersection(problem.storage)
         program = prepare(traced.captured, traced.profiles, problem, placed, self.memory, moving)
@@ -196,7 +207,7 @@ class PlannedGraph:
         try:
             return *self._placed(movable, around), around, None
         except TooSmall as refusal:
-            if self.model.start_offloading_idle(self._mine.values()):
+            if self.model.start_offloading_idle(self, self._mine.values()):
                 return self._decided(movable)
             if not isinstance(self.model.settings.fast_memory, float) or self.history is None or self.history.steps:
                 raise
@@ -264,8 +275,9 @@ class PlannedGraph:
         tensors = self.traced.tensors(given)
         mine = self._persistent(tensors)
         self.place_parameters()
-        slots = {s: mine[s].slot for s in self.plan.moving}
+        slots = {s: mine[s].slot for s in self.plan.moving.intersection(mine)}
         held = self._held()
+        self.model.rest_gradients(self)
         counts = {i: update.count for i, update in self.updates.items() if i not in held}
         changes = frozenset(id(self.updates[i].parameter) for i in counts)
         callers = {
@@ -327,6 +339,14 @@ class PlannedGraph:
         """Most bytes of fast memory in use at once under the plan."""
         return 0 if self.plan is None else self.plan.program.placed.peak
 
+    def gradients_left(self, at_least: bool) -> int:
+        """Bytes of gradients that a step leaves in the fast memory; with ``at_least``, if all that may move do."""
+        if self.traced is None:
+            return 0
+        moved = self.traced.gradients if at_least or self.plan is None else self.plan.moving
+        left = gradients_left(self.traced.captured, self._mine) - moved
+        return sum(self.traced.captured.storages[s].bytes for s in left)
+
     @property
     def moved_bytes(self) -> int:
         """Bytes that a step copies, both ways."""
@@ -353,6 +373,7 @@ class PlannedGraph:
         """Run the first part, or the only one; its results."""
         with self.model.lock, torch.no_grad():
             self.model.begin(self)
+            self._note_gradients(0, arguments)
             self.prepare(arguments)
             if self.model.leave_shared_updates(self):
                 self.prepare(arguments)
@@ -381,6 +402,7 @@ class PlannedGraph:
             self.model.check_share()
             self.model.resume(session)
             counts = self._hold_updates(session)
+            self._make_gradients(session)
             try:
                 returned = self._run(session, 1, arguments)
             finally:
@@ -452,6 +474,26 @@ class PlannedGraph:
                     "(with the option optimizer, gradients of several backward passes do not add up)"
                 )
         return {i: update.count for i, update in self.updates.items()}
+
+    def _make_gradients(self, session: Session) -> None:
+        """Make the gradients that the second part of a run moves, in the slow memory. Raises `SlowMemoryError`."""
+        assert self.traced is not None
+        assert self.plan is not None
+        self._note_gradients(1, [self._mine[s].tensor() for s in self.traced.given])
+        moving = self.traced.gradients & self.plan.moving
+        returned = session.program.captured.parts[1].returned
+        wanted = {view.storage: view for view in returned if isinstance(view, View) and view.storage in moving}
+        if wanted:
+            session.gradients, slots = self.model.gradients(torch.device("cpu")).created(wanted)
+            session.slots.update(slots)
+
+    def _note_gradients(self, part: int, arguments: Sequence[Any]) -> None:
+        """Tell the model which gradients of parameters are there before a part begins, if there is a budget."""
+        if self.traced is None or self.budget is None or self.traced.captured.device.type != "cpu":
+            return
+        there = [one.grad for one in arguments if isinstance(one, torch.nn.Parameter)]
+        plain = [one for one in there if type(one) is torch.Tensor and one.layout is torch.strided]
+        self.model.note_gradients(self, part, plain, self.traced.captured.device)
 
     def _note_updates(self, counts: Mapping[int, int]) -> None:
         """Tell PyTorch that parameters have changed, and the optimizer its new state."""

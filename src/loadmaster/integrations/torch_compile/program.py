@@ -56,8 +56,8 @@ class Program:
     """A plan that is ready to run on one arena.
 
     ``kept`` are the (offset, bytes) of tensors that wait in the arena between two parts. ``persistent`` maps copies of parameters,
-    buffers and optimizer state to the storage, whose place in the slow memory does not belong to one step. ``changed`` maps those of
-    them that go to the slow memory to the last call that has changed the tensor.
+    buffers, optimizer state and gradients to the storage, whose place in the slow memory does not belong to one step. ``changed`` maps
+    those of them that go to the slow memory, but for gradients, to the last call that has changed the tensor.
     """
 
     captured: Captured
@@ -148,7 +148,7 @@ class _Builder:
         changed = {
             i: max(k for k, operand in self.problem.sequence.uses[move.tensor] if operand.write and k < move.start)
             for i, move in enumerate(self.placed.placement.moves)
-            if i in persistent and not move.to_fast
+            if i in persistent and not move.to_fast and self.captured.storages[persistent[i]].owner is Owner.CALLER
         }
         return Program(
             self.captured,
@@ -199,7 +199,7 @@ class _Builder:
             if not isinstance(view, View) or view.storage in call.reads:
                 continue
             owner, size = self.captured.storages[view.storage].owner, self.captured.storages[view.storage].bytes
-            if owner is Owner.PLAN and size > 0:
+            if self._planned(view.storage) and size > 0:
                 offset = self._offset(self.number[view.storage], k)
                 results.append(Result(i, view, self._tensor(view, k), self.arena.base + offset))
             elif owner is Owner.RETURNED or size > 0:

@@ -43,11 +43,15 @@ def footprint(captured: Captured, unmoved: Problem, persistent: Collection[int])
         return Footprint(forward, 0, 0, 0)
     second = captured.parts[1]
     saved = _storages([second.given[i] for i in second.saved])
-    pairs = zip(captured.parts[0].given, second.returned, strict=False)
-    gradients = [gradient for slot, gradient in pairs if isinstance(slot, View) and slot.storage in persistent]
-    left = {s for s in _storages(gradients) if captured.storages[s].owner is Owner.RETURNED}
-    sizes = [sum(captured.storages[s].bytes for s in some) for some in (saved, left)]
+    sizes = [sum(captured.storages[s].bytes for s in some) for some in (saved, gradients_left(captured, persistent))]
     return Footprint(forward, int(taken[boundary:].max(initial=0)), *sizes)
+
+
+def gradients_left(captured: Captured, persistent: Collection[int]) -> set[int]:
+    """Storages of parameters' gradients that the backward part returns."""
+    pairs = zip(captured.parts[0].given, captured.parts[-1].returned, strict=False) if len(captured.parts) > 1 else ()
+    gradients = [gradient for slot, gradient in pairs if isinstance(slot, View) and slot.storage in persistent]
+    return {s for s in _storages(gradients) if captured.storages[s].owner is Owner.RETURNED}
 
 
 def _storages(values: Sequence[object]) -> set[int]:

@@ -40,6 +40,11 @@ _BLOCK = 2 << 20
 """Bytes of a parameter that an elementwise optimizer updates at a time."""
 
 
+def is_elementwise(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether an optimizer is known to update each element of a parameter independently of the others."""
+    return type(optimizer) in _ELEMENTWISE
+
+
 class Update:
     """The optimizer's step on ``parameter`` as a callable kernel, wherever its bytes and those of the state are.
 
@@ -78,11 +83,15 @@ class Update:
         scalars = self.scalars if self.begun else None
         with torch.no_grad():
             for rows in self._blocks(parameter):
-                after = self._step(scalars, *(operand[rows] for operand in (parameter, gradient, *state)))
-        self.scalars = after
+                after = self.step_on(scalars, *(operand[rows] for operand in (parameter, gradient, *state)))
+        self.complete(after)
+        return state
+
+    def complete(self, scalars: dict[str, Any]) -> None:
+        """Note that all of the parameter is updated; ``scalars`` are the state's numbers now."""
+        self.scalars = scalars
         self.begun = True
         self.count += 1
-        return state
 
     def hold(self, held: bool) -> None:
         """Set whether the next gradient is kept for the caller."""
@@ -96,16 +105,16 @@ class Update:
     def _blocks(self, parameter: torch.Tensor) -> list[slice]:
         """Blocks of rows that are updated at a time: small ones for elementwise optimizers, so that temporaries stay small."""
         whole = [slice(None)]
-        alone = type(self.optimizer) in _ELEMENTWISE and all(t.shape == parameter.shape for t in self.tensors.values())
+        alone = is_elementwise(self.optimizer) and all(t.shape == parameter.shape for t in self.tensors.values())
         if not alone or parameter.dim() == 0 or parameter.nbytes <= 2 * _BLOCK:
             return whole
         rows = max(1, _BLOCK * len(parameter) // parameter.nbytes)
         return [slice(start, min(start + rows, len(parameter))) for start in range(0, len(parameter), rows)]
 
-    def _step(
+    def step_on(
         self, scalars: dict[str, Any] | None, parameter: torch.Tensor, gradient: torch.Tensor, *state: torch.Tensor
     ) -> dict[str, Any]:
-        """Update rows in place; return the state's numbers. ``scalars`` are those before, None if there is no state yet."""
+        """Update a part in place; return the state's numbers. ``scalars`` are those before, None if there is no state yet."""
         given = dict(zip(self.tensors, state, strict=True))
         before = {} if scalars is None else {**given, **{name: _copied(value) for name, value in scalars.items()}}
         after = step_alone(self.optimizer, group_of(self.optimizer, self.parameter), parameter, gradient, before)
@@ -132,6 +141,14 @@ class Update:
                 own.copy_(there[name])
         self.scalars = {name: value for name, value in there.items() if name not in self.tensors}
         self.sync_to_optimizer()
+
+    def adopt_state(self) -> None:
+        """Take the optimizer's own tensors for the state, if it has made it."""
+        there = self.optimizer.state.get(self.parameter) or {}
+        self.begun = all(name in there for name in self.tensors) and (bool(there) or not self.order)
+        if self.begun:
+            self.tensors = {name: there[name] for name in self.tensors}
+            self.scalars = {name: value for name, value in there.items() if name not in self.tensors}
 
     def profile(self, call: Call, captured: Captured, known: dict[Any, CallProfile]) -> CallProfile:
         """Measure the first update, which makes the state, and a later one: time and allocations. Equal updates are run once."""
@@ -162,6 +179,11 @@ def _keep(own: torch.Tensor, made: torch.Tensor) -> None:
         swap_memory(*whole)
     else:
         own.copy_(made)
+
+
+def _small(value: Any, parameter: torch.Tensor, trial: torch.Tensor) -> Any:
+    """State like a parameter's for a trial, where an optimizer makes some before its first step."""
+    return torch.zeros_like(trial, dtype=value.dtype) if _moves(value) and value.shape == parameter.shape else _copied(value)
 
 
 def _copied(value: Any) -> Any:
@@ -294,15 +316,22 @@ def _template(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, known: 
     """Return the state after a first step, as fake tensors and numbers."""
     key = _form(optimizer, parameter)
     if key not in known:
-        trial, gradient = torch.full_like(parameter, 0.5), torch.full_like(parameter, 0.5)
+        shape = (1,) * parameter.dim() if is_elementwise(optimizer) else parameter.shape  # the whole takes as much memory as a step
+        trial, gradient = (torch.full(shape, 0.5, dtype=parameter.dtype, device=parameter.device) for _ in range(2))
+        like = torch.empty_like(parameter, device="meta")
         try:
             with torch.no_grad(), torch.inference_mode(False):
-                state = step_alone(optimizer, group_of(optimizer, parameter), trial, gradient, {})
+                begun = {name: _small(value, parameter, trial) for name, value in optimizer.state.get(parameter, {}).items()}
+                state = step_alone(optimizer, group_of(optimizer, parameter), trial, gradient, begun)
         except Exception as error:
             raise BudgetError(
                 f"optimizer {type(optimizer).__name__} cannot update one parameter after another ({error}): call its step() yourself"
             ) from error
-        known[key] = {name: value.to("meta") if _moves(value) else value for name, value in state.items()}
+        whole = {name: value for name, value in state.items() if _moves(value)}
+        known[key] = state | {
+            name: torch.empty_like(like, dtype=value.dtype) if value.shape == trial.shape else value.to("meta")
+            for name, value in whole.items()
+        }
     return {
         name: torch.empty_strided(value.shape, value.stride(), dtype=value.dtype) if _moves(value) else value
         for name, value in known[key].items()

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats, Ints
+from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.core.packages import package
 from loadmaster.core.rows import distinct_rows
@@ -62,6 +62,22 @@ def group_bound(group: Group) -> GroupBound:
     value, price = program.solve((), np.inf)
     energy = 0.0 if group.energy is None else float(np.where(group.allowed, group.energy, np.inf).min(axis=1).sum()) * program.slack
     makespan, limit = max((value, "work and bandwidth"), (program.longest, "longest job"), (program.counted(), "number of long jobs"))
+    return GroupBound(makespan, energy, group.score(makespan, energy), limit, price)
+
+
+def divided_bound(group: Group, divides: Mask) -> GroupBound:
+    """Bound by the same program for jobs that may be divided, of which a share takes at least that share of latency and bytes.
+
+    Any piece of a job may run beside any other, so that no job is long but those that do not divide. Pieces may ask for less bandwidth than
+    the whole, so that none is taken to make others wait. O(jobs x cores).
+    """
+    program = _Program(group, alone=True)
+    value, price = program.solve((), np.inf)
+    energy = 0.0 if group.energy is None else float(np.where(group.allowed, group.energy, np.inf).min(axis=1).sum()) * program.slack
+    longest = float(program.least[~divides].min(axis=1).max(initial=0.0)) * program.slack
+    bus = float(np.where(group.allowed, program.bus, np.inf).min(axis=1).sum()) * program.slack
+    limits = ((value, "work and bandwidth, however jobs are divided"), (longest, "longest job"), (bus, "bandwidth"))
+    makespan, limit = max(limits)
     return GroupBound(makespan, energy, group.score(makespan, energy), limit, price)
 
 
@@ -114,18 +130,19 @@ class _Program:
     Cores of which none has a fixed job, and which are alike, share a multiplier: there are few variables however many cores there are.
     """
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Group, *, alone: bool = False) -> None:
         self.group = group
+        waits = group.every_job_uses_bandwidth and not alone
         latency, demand = np.where(group.allowed, group.latency, 0.0), np.where(group.allowed, group.demand, 0.0)
         _, alike, _ = distinct_rows(np.vstack([np.where(group.allowed, latency, -1.0), demand]).T)
         self.kinds = [np.flatnonzero(alike == kind) for kind in range(alike.max() + 1)]
         # Sums and products of what is not negative: floating point adds no more than this, relatively.
         self.slack = 1.0 - (group.jobs + group.cores + 50) * 2.0**-52
-        alone = latency * np.maximum(1.0, demand)
-        self.least = np.where(group.allowed, alone, np.inf)
+        by_itself = latency * np.maximum(1.0, demand)
+        self.least = np.where(group.allowed, by_itself, np.inf)
         self.longest = float(self.least.min(axis=1).max()) * self.slack
-        self.own = latency if group.every_job_uses_bandwidth else alone
-        self.others = latency * np.maximum(0.0, demand - 1.0) if group.every_job_uses_bandwidth else np.zeros_like(latency)
+        self.own = latency if waits else by_itself
+        self.others = latency * np.maximum(0.0, demand - 1.0) if waits else np.zeros_like(latency)
         self.bus = latency * demand
         self.order: list[int] = []
 

@@ -63,9 +63,18 @@ class Model:
         """What parts of an operator's result need of its operands, as plans say it."""
         accesses = [access for access in op.reads if access.bytes]
         return tuple(
-            OperandNeeds(self.storage(a.tensor), self.tensor(a.tensor).shape, tuple(_plain(window) for window in a.windows))
+            OperandNeeds(
+                self.storage(a.tensor),
+                self.tensor(self.storage(a.tensor) if a.of_storage else a.tensor).shape,
+                tuple(_plain(window) for window in a.windows),
+            )
             for a in accesses
         )
+
+    @cached_property
+    def needed(self) -> frozenset[str]:
+        """Tensors that an operator reads, or that the network returns."""
+        return frozenset(read.tensor for op in self.graph.ops for read in op.reads) | {*self.graph.outputs}
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:

@@ -63,6 +63,8 @@ def tensors(plan: PlanRecord, models: Sequence[Model]) -> Iterator[str]:
             yield f"tensor {quoted(tensor.name)}: the network has no {quoted(tensor.storage)} that owns bytes"
             continue
         sizes[tensor.network, tensor.storage, tensor.mini_batch] += tensor.bytes
+        if tensor.kind == "weight" and tensor.mini_batch:
+            yield f"tensor {quoted(tensor.name)} is a weight of mini-batch {tensor.mini_batch}, where all share weights"
         if tensor.kind != str(known.kind):
             yield f"tensor {quoted(tensor.name)} is said to be of kind {tensor.kind}, in the network it is of kind {known.kind}"
         if tensor.shape and tensor.shape != known.shape:

@@ -68,11 +68,17 @@ class Group:
     def operands_with(self, storage: str) -> set[str]:
         """Operands of loop nests that a storage is a part of."""
         return {
-            self.model.storage(read.part_of)
+            self.model.storage(operand)
             for op in self.ops
             for read in op.reads
-            if read.part_of and self.model.storage(read.tensor) == storage
+            for operand in read.part_of
+            if self.model.storage(read.tensor) == storage
         }
+
+    @cached_property
+    def makes_one(self) -> bool:
+        """Whether of the first operator's results only the first is needed."""
+        return bool(self.main.writes) and not any(write.tensor in self.model.needed for write in self.main.writes[1:])
 
     @cached_property
     def elements(self) -> int:
@@ -154,10 +160,10 @@ class Work:
                 continue
             group, label = self.group(job), f"job {quoted(job.name)}"
             nests = group.main.nests
-            if len(nests) > 1 or any(nest.repeats != 1 for nest in nests):
+            if any(nest.repeats != 1 for nest in nests) or not group.makes_one:
                 yield f"{label} is a piece of {quoted(job.operators[0])}, which cannot be cut"
             elif not job.ranges:
-                if not nests or nests[0].groups != 1 or self._channels(job, group) is None:
+                if len(nests) != 1 or nests[0].groups != 1 or self._channels(job, group) is None:
                     yield f"{label} is no number of whole output channels of {quoted(job.operators[0])}"
             else:
                 for axis, (first, last) in enumerate(job.ranges):
@@ -311,11 +317,11 @@ class Work:
 
 def _whole_steps(group: Group, axis: int, first: int, last: int) -> bool:
     """Whether an operator can be cut along a dimension of its result, and in these places."""
-    nests, main = group.main.nests, group.main
-    if axis not in main.axes or len(main.writes) != 1 or (nests and not (nests[0].loops and nests[0].loops[axis])):
+    main = group.main
+    if axis not in main.axes or not all(nest.loops and nest.loops[axis] for nest in main.nests):
         return False
-    grouped = bool(nests) and nests[0].groups > 1 and nests[0].loops[axis] == _CHANNELS and _GROUPS not in nests[0].loops
-    step = nests[0].k if grouped else 1
+    grouped = [n.k for n in main.nests if n.groups > 1 and n.loops[axis] == _CHANNELS and _GROUPS not in n.loops]
+    step = grouped[-1] if grouped else main.steps[axis] if main.steps else 1
     return first % step == 0 and (last % step == 0 or last == group.shape[axis])
 
 

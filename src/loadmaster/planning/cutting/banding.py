@@ -105,6 +105,19 @@ class Network:
             self._edges[key] = (np.array([*low, self.rows_of(storage)], dtype=np.int64), np.array(high, dtype=np.int64))
         return self._edges[key]
 
+    def least_read(self, number: int) -> dict[str, float]:
+        """Bytes of each storage, weights left out, that an operator's bands read at least: strides may step over the rest."""
+        tensors, group = self.graph.tensors, self.fused[number]
+        shares: dict[str, float] = {}
+        for access in (access for op in group.ops for access in op.reads):
+            share = 1.0
+            for window in access.windows:
+                if window.axis >= 0:
+                    share *= min(1.0, (window.high - window.low + window.denominator) / max(1, window.numerator))
+            storage = tensors[access.tensor].storage
+            shares[storage] = max(shares.get(storage, 0.0), share)
+        return {access.tensor: access.bytes * shares[access.tensor] for access in group.reads if not self.is_weight(access.tensor)}
+
     def rows_of(self, storage: str) -> int:
         """Rows of a storage."""
         shape = self.graph.tensors[storage].shape

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -21,11 +22,15 @@ from loadmaster.workloads.lowering.split import WHOLE, choose_split, sizes_for
 
 MOST_OPERATORS = 3000
 """In all networks together: beyond, trying to cut them would take longer than planning them."""
+_FEW_WAYS = 32
+"""Ways to cut small networks in halves that are all tried."""
 MOST_PIECES = 20_000
 """In all mini-batches together."""
-_PATIENCE = {1.0: "an early end", 0.8: "an early end and little work", 0.5: "little work"}
-"""What pieces for the cores are chosen for: how much the end of a network alone counts, against the time at which cores are free."""
-_BESIDE_BANDS = 0.8
+_PATIENCE = {"little work": 0.5, "an early end and little work": 0.8, "an early end": 1.0}
+"""What pieces for the cores are chosen for: how much the end of a network alone counts, against the time at which cores are free. The
+fewest pieces come first."""
+_SHARES = (1.0, 0.8, 0.5)
+"""Of the fast memory, for which stacks are chosen: what is left lets pieces of several bands run at once, and addresses be found."""
 _AMPLE = 0.5
 """Share of the fast memory up to which what is in use at once leaves so much room that bands are not tried."""
 
@@ -84,7 +89,7 @@ def candidates(
 ) -> Iterator[Candidate]:
     """Ways to cut networks, whole operators first; each is worked out when it is asked for, until it is late.
 
-    Pieces for the cores, stacks of bands for the fast memory, for half of it and for a quarter, and both together. A machine
+    Pieces for the cores, stacks of bands for the fast memory and for shares of it, and both together. A machine
     that must copy operands is offered whole operators only, and so are networks of more than 3,000 operators.
     """
     yield Candidate("none")
@@ -92,10 +97,24 @@ def candidates(
         return
     networks = [_Network.of(graph, target) for graph in graphs]
     offered: list[Sequence[Cuts | None]] = [[Cuts(network.plain) for network in networks]]
-    for candidate in _offers(networks, target, late):
+    for candidate in itertools.chain(_offers(networks, target, late), _halves(networks)):
         if candidate.cuts not in offered and mini_batches * sum(len(cuts.steps) for cuts in candidate.cuts if cuts) <= MOST_PIECES:
             offered.append(candidate.cuts)
             yield candidate
+
+
+def _halves(networks: Sequence[_Network]) -> Iterator[Candidate]:
+    """Every operator whole or in halves along any of its dimensions, in all ways, if these are few."""
+    options = [
+        [plain, *(form.grid({axis: 2}) for axis in form.axes)] if form is not None else [plain]
+        for network in networks
+        for form, plain in zip(network.forms, network.plain, strict=True)
+    ]
+    if math.prod(map(len, options)) > _FEW_WAYS:
+        return
+    for chosen in itertools.product(*options):
+        rest = iter(chosen)
+        yield Candidate("in halves", [Cuts(list(itertools.islice(rest, len(network.plain)))) for network in networks])
 
 
 def uncut(graphs: Sequence[Graph], target: Target) -> Iterator[str]:
@@ -121,18 +140,27 @@ def _most_in_use(network: _Network) -> int:
     return max(itertools.accumulate(change))
 
 
+def _over_cores(choices: Sequence[CutChoice]) -> Iterator[Candidate]:
+    """Pieces for the cores; what does not only count as little work is offered as it was improved, too."""
+    for aim, patience in _PATIENCE.items():
+        chosen = [choice.best(patience) for choice in choices]
+        if patience > min(_PATIENCE.values()):
+            better = [choice.improved(own) for choice, own in zip(choices, chosen, strict=True)]
+            yield Candidate.of(f"over the cores for {aim}", choices, better)
+        yield Candidate.of(f"over the cores for {aim}", choices, chosen)
+
+
 def _offers(networks: Sequence[_Network], target: Target, late: Callable[[], bool]) -> Iterator[Candidate]:
     choices = [network.choice(target) for network in networks if not late()] if len(target.cores) > 1 else []
     if late():
         return
-    over_cores = {patience: [choice.best(patience) for choice in choices] for patience in _PATIENCE if choices}
-    for patience, chosen in over_cores.items():
-        yield Candidate.of(f"over the cores for {_PATIENCE[patience]}", choices, chosen)
+    if choices:
+        yield from _over_cores(choices)
     if target.fast is None or max(map(_most_in_use, networks)) <= target.fast.capacity * _AMPLE:
         return
     stackable = [Network(network.graph, network.fused, network.forms) for network in networks]
-    for divisor in (1, 2, 4):
-        room = target.fast.capacity // divisor
+    for share in _SHARES:
+        room = int(target.fast.capacity * share)
         stacks = [best_stacks(own, room, target, n.plain).stacks for own, n in zip(stackable, networks, strict=True) if not late()]
         if late():
             return
@@ -140,6 +168,6 @@ def _offers(networks: Sequence[_Network], target: Target, late: Callable[[], boo
             continue
         bands = f"into bands for {format_bytes(room)} of {target.fast.name}"
         if choices:
-            others = [choice.cuts(own) for choice, own in zip(choices, over_cores[_BESIDE_BANDS], strict=True)]
+            others = [choice.cuts(choice.best(_PATIENCE["an early end and little work"])) for choice in choices]
             yield Candidate(f"{bands}, others over the cores", [stacked(*each) for each in zip(stackable, stacks, others, strict=True)])
         yield Candidate(bands, [stacked(own, found, n.plain) for own, found, n in zip(stackable, stacks, networks, strict=True)])

@@ -28,14 +28,13 @@ from loadmaster.planning.scheduling.makespan_bound import (
     main_only,
 )
 from loadmaster.targets.hardware import Target
-from loadmaster.workloads.graph import Access, Graph, Op
+from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Job, TensorInstance, Workload
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
-from loadmaster.workloads.lowering.grid import Divisible, divisible, piece_of
+from loadmaster.workloads.lowering.grid import Divisible, divisible, least_share, piece_of
 from loadmaster.workloads.lowering.instantiate import Cut, Cuts, lower
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE, can_split, choose_split, sizes_for
-from loadmaster.workloads.window import whole
 
 
 @dataclass(frozen=True)
@@ -156,7 +155,8 @@ def _groups(single: Graph, fused: Sequence[FusedOp], target: Target) -> list[_Gr
     found = []
     for group in fused:
         form = divisible(single, group)
-        splits = form is None and can_split(group)
+        # A machine without fast memory has no smaller one that would split anything.
+        splits = form is None and target.fast is not None and can_split(group)
         cut = choose_split(group, room, sizes_for(target)) if room and form is None and not splits else WHOLE
         found.append(_Group(form, splits, _shares(single, group), cut))
     return found
@@ -194,20 +194,8 @@ def _shares(graph: Graph, group: FusedOp) -> dict[str, float]:
     for op in group.ops:
         for access in op.reads:
             storage = graph.tensors[access.tensor].storage
-            shares[storage] = max(shares.get(storage, 0.0), _least_share(graph, op, access))
+            shares[storage] = max(shares.get(storage, 0.0), least_share(graph, op, access))
     return shares
-
-
-def _least_share(graph: Graph, op: Op, access: Access) -> float:
-    """Share of an operand that is read by some piece, however small pieces are: strides may step over the rest, or never reach it."""
-    share = 1.0
-    result = whole(graph.tensors[op.writes[0].tensor].shape)
-    for window, extent in zip(access.windows, graph.tensors[access.tensor].shape, strict=False):
-        if window.axis >= 0:
-            first, last = window.of(result, extent)
-            steps = (window.high - window.low + window.denominator) / max(1, window.numerator)
-            share *= min(1.0, steps, (last - first) / max(1, extent))
-    return share
 
 
 def _least_table(workload: Workload, target: Target, groups: Sequence[_Group]) -> JobTable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -63,7 +64,8 @@ def operator_options(
 ) -> list[list[Option]]:
     """For every operator how it is cut anyhow, then ways to cut it along its channels, rows and columns.
 
-    Pieces are as many as some of the cores, the fastest first, or two for each. O(distinct operators x dimensions x 32 sizes).
+    Pieces are as many as some of the cores, the fastest first, or two for each, and each is as long as suits its core.
+    O(distinct operators x dimensions x 32 sizes).
     """
     options = _plain(graph, plain, target)
     samples = _Samples(graph, target)
@@ -94,7 +96,8 @@ def _cuts(form: Divisible, axis: int, sizes: Ints, costs: PieceCosts) -> Iterato
     cores = costs.alone.shape[1]
     # All of the operator is quickest on the first of these.
     fastest = np.argsort(costs.alone[-1], kind="stable").tolist()
-    for chosen in (*(fastest[:count] for count in range(2, cores + 1)), fastest * 2):
+    for count, times in itertools.product(range(1, cores + 1), (1, 2)):
+        chosen = fastest[:count] * times
         made = [size for size in balanced_sizes(sizes, costs.alone, chosen) if size]
         if len(made) > 1:
             ends = tuple(np.cumsum(made).tolist())

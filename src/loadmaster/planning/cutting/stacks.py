@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -21,11 +22,11 @@ from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import TensorKind
 from loadmaster.workloads.lowering.instantiate import Cut
 
-LONGEST = 24
+LONGEST = 16
 """Operators in a stack at most: longer ones have so much halo that they do not pay."""
 BANDS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Numbers of bands that are tried, beside one band for every row."""
-_MOST_KEPT = 4
+_MOST_KEPT = 3
 """Results that may be kept from stack to stack, at most; of more, the smallest."""
 
 Kept = frozenset[str]
@@ -43,7 +44,7 @@ class Choice:
 def best_stacks(network: Network, capacity: int, target: Target, plain: Sequence[Cut]) -> Choice:
     """Stacks that cover a network in order, with the fewest bytes over the main link by the model.
 
-    An operator that is a stack of its own in one band is cut as in ``plain``. O(operators x 24 x bands x pairs of sets of at most 4 results
+    An operator that is a stack of its own in one band is cut as in ``plain``. O(operators x 16 x bands x pairs of sets of at most 3 results
     that are kept from stack to stack).
     """
     model = StackModel(network, capacity, target, plain)
@@ -82,11 +83,13 @@ class StackModel:
 
     def __init__(self, network: Network, capacity: int, target: Target, plain: Sequence[Cut]) -> None:
         self.network, self.capacity, self.plain = network, capacity, plain
+        self.alignment = target.fast.alignment if target.fast is not None else 1
         self.refills = Refills(network, target, BANDS)
         # What cores do while pieces start, as bytes that cross meanwhile: else many small pieces would cost nothing.
         start_up = sum(core.start_up for core in target.cores) / len(target.cores) ** 2
         self.bytes_of_piece = start_up * target.main.read_bandwidth
         self._keepable = self._what_may_be_kept()
+        self._least_reads = [network.least_read(number) for number in range(len(network.fused))]
 
     def _what_may_be_kept(self) -> list[tuple[str, ...]]:
         """For every place between two operators, results made before that are needed behind it and that fit."""
@@ -106,6 +109,10 @@ class StackModel:
             for kept in itertools.combinations(able, count):
                 if sum(map(network.bytes_of, kept)) <= self.capacity:
                     yield frozenset(kept)
+
+    def least_read(self, number: int) -> dict[str, float]:
+        """What an operator's bands read at least, see :meth:`Network.least_read`."""
+        return self._least_reads[number]
 
     def ending_with(self, last: int) -> Iterator[StackCosts]:
         """Stacks that end with one operator, each one operator longer than the one before; the last can be held in some number of bands."""
@@ -134,24 +141,30 @@ class StackCosts:
                 a.tensor: a.bytes for number in range(first, last) for a in network.fused[number].reads if network.is_weight(a.tensor)
             }.values()
         )
+        self._given: dict[str, float] = {}
+        for number in range(first, last):
+            for storage, size in model.least_read(number).items():
+                if not first <= network.home.get(storage, -1) < last:
+                    self._given[storage] = max(self._given.get(storage, 0.0), size)
         self._banded: dict[int, _Banded | None] = {}
-        self._numbers = [1] if first == last - 1 else []
+        self.numbers = [1] if first == last - 1 else []
         if network.rows(first) is not None and network.rows(last - 1) is not None:
             extent = network.extent(last - 1)
-            self._numbers += sorted({bands for bands in (*BANDS, extent) if 1 < bands <= extent})
+            self.numbers += sorted({bands for bands in (*BANDS, extent) if 1 < bands <= extent})
 
     @property
     def holds(self) -> bool:
         """Whether the finest bands fit."""
-        return bool(self._numbers) and self._in(self._numbers[-1]) is not None
+        return bool(self.numbers) and self._in(self.numbers[-1]) is not None
 
     def cost(self, before: Kept, after: Kept, below: float) -> _Cost | None:
         """The number of bands with the fewest bytes, if they are fewer than ``below``."""
         written = self._written(before, after)
         best: _Cost | None = None
-        if self._weights + written >= below:
+        least = self._weights + written + sum(size for storage, size in self._given.items() if storage not in before)
+        if least >= below * (1 - 1e-9):
             return None
-        for bands in self._numbers:
+        for bands in self.numbers:
             banded = self._in(bands)
             if banded is None:
                 continue
@@ -171,6 +184,14 @@ class StackCosts:
             if weights <= self._weights and bands > 1:
                 break
         return best
+
+    def cost_in(self, bands: int, before: Kept, after: Kept) -> float:
+        """Bytes that cross the main link with so many bands; infinite where they do not fit."""
+        banded = self._in(bands)
+        room = -1.0 if banded is None else banded.room(before, after)
+        if banded is None or room < 0:
+            return np.inf
+        return self._written(before, after) + banded.given(before) + banded.weights(room)
 
     def _written(self, before: Kept, after: Kept) -> float:
         """Bytes of results that go to main memory: outputs, and what later operators need that is not kept."""
@@ -193,8 +214,7 @@ class StackCosts:
         """One operator, cut as it would be without stacks: every tile reads all that does not divide by channels."""
         model, number = self._model, self.first
         network, cut, group = model.network, model.plain[number], model.network.fused[number]
-        one = np.ones(1)
-        streams, held, weights = {}, {}, []
+        streams, weights = {}, []
         for access in group.reads:
             times = model.refills.of(network, number, 1, access.tensor)
             if network.is_weight(access.tensor):
@@ -202,10 +222,9 @@ class StackCosts:
                 continue
             tiles = 1 if access.tensor in group.by_channel else cut.tiles
             streams[access.tensor] = access.bytes * times * tiles
-            held[access.tensor] = network.bytes_of(access.tensor) * one
-        made = {access.tensor: network.bytes_of(access.tensor) * one for access in group.writes}
-        inner = np.zeros(1)
-        return _Banded(network, self.last, model.capacity - inner, streams, held, made, weights, cut.tiles * model.bytes_of_piece)
+        made = {access.tensor: np.full(1, network.bytes_of(access.tensor), dtype=np.float64) for access in group.writes}
+        free = np.full(1, model.capacity, dtype=np.float64)
+        return _Banded(network, free, streams, made, weights, cut.tiles * model.bytes_of_piece, model.alignment)
 
     def _cut(self, bands: int) -> _Banded | None:
         lives = self._lives.setdefault(bands, _Lives(self._model, self.last, bands))
@@ -216,19 +235,18 @@ class StackCosts:
 class _Banded:
     """A stack in so many bands: what it streams, and what it holds during each step, in bytes.
 
-    ``free`` is the room that is left beside what lies inside the stack; ``held`` what is left of each storage that the stack reads,
-    ``made`` what there is of each that it writes. ``sizes`` are of weights: what each has, and what crosses if it is streamed; those that
-    save most come first.
+    ``free`` is the room that is left beside what lies inside the stack, ``made`` what there is of each storage that it writes. ``sizes``
+    are of weights: what each has, and what crosses if it is streamed; those that save most come first.
     """
 
     network: Network
-    last: int
     free: Floats
     streams: Mapping[str, float]
-    held: Mapping[str, Floats]
     made: Mapping[str, Floats]
     sizes: Sequence[tuple[float, float]]
     pieces: float
+    alignment: int
+    rooms: dict[Kept, float] = field(default_factory=dict)
 
     def given(self, before: Kept) -> float:
         """Bytes that are read from main memory, weights left out, and what pieces cost."""
@@ -236,24 +254,36 @@ class _Banded:
 
     def room(self, before: Kept, after: Kept) -> float:
         """Bytes that are free during every band."""
-        free = self.free
-        for storage in before:
-            stays = storage in after or storage not in self.held
-            free = free - (self.network.bytes_of(storage) if stays else self.held[storage])
-        for storage in after - before:
-            free = free - self.made[storage]
-        return float(free.min())
+        new = after - before
+        if new not in self.rooms:
+            self.rooms[new] = float((self.free - sum(self.made[storage] for storage in new)).min())
+        # How soon parts of what was there before are done with depends on how that was cut: it counts until the end.
+        return self.rooms[new] - sum(map(self.network.bytes_of, before))
 
     def weights(self, room: float) -> float:
         """Bytes that cross for weights, of which those stay that save most for each byte of room."""
+        if room >= self._room_for_weights:
+            return self._bytes_once
         total = 0.0
         for size, streamed in self.sizes:
-            if size <= room and streamed > size:
-                room -= size
+            padded = self._padded(size)
+            if padded <= room and streamed > size:
+                room -= padded
                 total += size
             else:
                 total += streamed
         return total
+
+    @cached_property
+    def _room_for_weights(self) -> float:
+        return sum(self._padded(size) for size, _ in self.sizes)
+
+    @cached_property
+    def _bytes_once(self) -> float:
+        return sum(size for size, _ in self.sizes)
+
+    def _padded(self, size: float) -> float:
+        return -(-size // self.alignment) * self.alignment
 
 
 class _Lives:
@@ -269,7 +299,6 @@ class _Lives:
         self._steps = steps_of(bands)
         self._change = np.zeros(self._steps * LONGEST + 1, dtype=np.int64)
         self._streams: dict[str, float] = {}
-        self._held: dict[str, Floats] = {}
         self._made: dict[str, Floats] = {}
         self._weights: dict[str, tuple[float, float]] = {}
         self._pieces = 0
@@ -289,7 +318,7 @@ class _Lives:
             return None
         weights = sorted(self._weights.values(), key=lambda weight: (-weight[1] / max(1.0, weight[0]), -weight[0]))
         pieces = self._pieces * self._model.bytes_of_piece
-        return _Banded(self._network, self._last, free, dict(self._streams), dict(self._held), self._made, weights, pieces)
+        return _Banded(self._network, free, dict(self._streams), dict(self._made), weights, pieces, self._model.alignment)
 
     def _add(self, number: int) -> None:
         network = self._network
@@ -301,14 +330,12 @@ class _Lives:
         for access in network.fused[number].writes:
             size = network.bytes_of(access.tensor)
             self._streams.pop(access.tensor, None)
-            self._held.pop(access.tensor, None)
             if network.leaves(access.tensor, self._last):
                 self._made[access.tensor] = size * ends / network.extent(number)
             else:
                 self._live(number, access.tensor)
         for access in network.fused[number].reads:
             times = self._model.refills.of(network, number, self._bands, access.tensor)
-            size = network.bytes_of(access.tensor)
             if network.is_weight(access.tensor):
                 own, streamed = self._weights.get(access.tensor, (0.0, 0.0))
                 self._weights[access.tensor] = (max(own, float(access.bytes)), streamed + access.bytes * times * len(busy))
@@ -319,13 +346,12 @@ class _Lives:
             # An input comes in bands of its own, of which the next band of the reader takes its halo.
             needed = min(needed, rows) if network.graph.tensors[access.tensor].kind is TensorKind.INPUT else needed
             self._streams[access.tensor] = self._streams.get(access.tensor, 0.0) + access.bytes * times * needed / rows
-            left = size * (1 - np.minimum.accumulate(low[starts][::-1])[::-1] / rows)
-            self._held[access.tensor] = np.maximum(self._held.get(access.tensor, 0.0), left)
 
     def _live(self, number: int, storage: str) -> None:
         network, stops = self._network, self._ends[number]
         starts = np.concatenate([[0], stops[:-1]])
-        shares = network.bytes_of(storage) * (stops - starts) // network.extent(number)
+        unit = self._model.alignment
+        shares = -(-network.bytes_of(storage) * (stops - starts) // (network.extent(number) * unit)) * unit
         written = self._step(np.arange(self._steps), number)
         read = written.copy()
         for reader in network.readers.get(storage, ()):

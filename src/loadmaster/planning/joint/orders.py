@@ -110,6 +110,9 @@ def best_blocks(chain: Chain, room: int) -> tuple[Block, ...]:
     only where little is handed over: O(steps + ends^2 x group sizes) for at most 512 ends.
     """
     batches = chain.mini_batches
+    if batches == 1:
+        # All blocks are the same order.
+        return (Block(chain.steps, 1),)
     cuts = _ends(chain)
     steps = len(cuts) - 1
     sizes = [size for size in range(1, batches + 1) if batches % size == 0 or size == batches]

@@ -40,6 +40,8 @@ class JointOptions:
         Whether what is used once is prefetched too, or streamed by its job.
     fast_link_price
         What a second of the fast link costs, a second of the main link being 1.
+    occupancy_exponent
+        Stays are chosen by what they save over their bytes times their time, to this power: below 1, what is large and long comes sooner.
     link_load_limit
         A job waits where demands on a link that it mostly needs would sum to more, while others can start; 1 is all that the link can give.
     core_wait_ratio
@@ -57,6 +59,7 @@ class JointOptions:
     release_delay_positions: int = 0
     prefetch_single_use: bool = True
     fast_link_price: float = 0.0
+    occupancy_exponent: float = 1.0
     link_load_limit: float = math.inf
     core_wait_ratio: float = 0.0
     energy_weight: float = 0.0

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,6 +20,9 @@ from loadmaster.planning.joint.timed_orders import timed_keys
 
 _TOLERANCE = 0.002
 """Relative distance by which a neighbour may be worse than the current design, in the mean and at the start of the search."""
+
+OCCUPANCY_EXPONENTS = (1.0, 0.7, 0.3)
+"""How much bytes and time of occupancy count against what a stay saves."""
 
 _ENERGY_ONLY = 1e6
 """Weight of energy at which each job goes to the core of least energy, whatever time it takes there."""
@@ -75,7 +79,6 @@ class JointSearch:
         self._problem, self._samples, self._late, self._progress = problem, samples, late, progress
         self._chains = chains(problem.workload)
         self._cores = problem.table.compute.shape[1]
-        self._alternatives = [self._blocks_of(chain) for chain in self._chains]
         self._best: tuple[Evaluation, Ints, JointOptions] | None = None
         self._design: Design | None = None
         self._least: Score | None = None
@@ -139,6 +142,11 @@ class JointSearch:
         if score is not None and (self._least is None or _hardly_worse(score, self._least, tolerance)):
             self._design, self._least = design, score
         return score
+
+    @cached_property
+    def _alternatives(self) -> list[list[tuple[Block, ...]]]:
+        """Blocks that are tried for every network; a short search does not come to them."""
+        return [self._blocks_of(chain) for chain in self._chains]
 
     def _blocks_of(self, chain: Chain) -> list[tuple[Block, ...]]:
         assert self._problem.target.fast is not None
@@ -274,6 +282,7 @@ class JointSearch:
         if goal.pressing:
             yield "urgent_networks_first", (False, True)
         yield "fast_link_price", (0.0, 0.3, 1.0)
+        yield "occupancy_exponent", OCCUPANCY_EXPONENTS
         yield "link_load_limit", (1.5, 2.0, 3.0, math.inf)
         yield "prefetch_single_use", (False, True)
         yield "release_delay_positions", (0, self._cores // 2, self._cores, 2 * self._cores, 4 * self._cores)
@@ -285,8 +294,8 @@ class JointSearch:
         move = generator.random()
         if move < 0.25:
             return replace(design, choices=self._other_choices(design.choices, generator))
-        if move < 0.5:
-            n = int(generator.integers(len(self._chains)))
+        n = int(generator.integers(len(self._chains)))
+        if move < 0.5 and self._chains[n].mini_batches > 1:
             changed = _other_blocks(self._chains[n], design.blocks[n], generator)
             return replace(design, blocks=_with(design.blocks, n, changed))
         if move < 0.75 and len(self._chains) > 1:
@@ -333,7 +342,9 @@ def _with(values: tuple[T, ...], at: int, value: T) -> tuple[T, ...]:
 
 
 def _other_choices(choices: JointOptions, cores: int, generator: np.random.Generator) -> JointOptions:
-    kind = int(generator.integers(7))
+    kind = int(generator.integers(8))
+    if kind == 7:
+        return replace(choices, occupancy_exponent=float(generator.choice(OCCUPANCY_EXPONENTS)))
     if kind == 0:
         return replace(choices, retained_fraction=float(np.clip(choices.retained_fraction + generator.normal() * 0.1, 0.1, 1.0)))
     if kind == 1:

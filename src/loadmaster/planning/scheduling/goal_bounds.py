@@ -44,14 +44,16 @@ def goal_bounds(
             later = least > whole.picoseconds
             whole = MakespanBound(least, limit, whole.main_bytes, terms) if later else replace(whole, terms=terms)
         latency[info.name] = alone
-    return Bounds(whole, energy_bound(workload.tensors, table, target, rates) + rates.static(whole.picoseconds), latency)
+    in_parts = bound_of is not makespan_bound
+    return Bounds(whole, energy_bound(workload.tensors, table, target, rates, in_parts=in_parts) + rates.static(whole.picoseconds), latency)
 
 
-def energy_bound(tensors: Sequence[TensorInstance], table: JobTable, target: Target, rates: EnergyRates) -> int:
+def energy_bound(tensors: Sequence[TensorInstance], table: JobTable, target: Target, rates: EnergyRates, *, in_parts: bool = False) -> int:
     """Femtojoules that all jobs take at least, in integers: each on its most frugal core, every operand in the memory that takes less.
 
     Beyond that, what exists from the start is in main memory: it is streamed from there whenever it is read, or copied once. Outputs go to
-    main memory, and so does what is larger than the fast one.
+    main memory, and so does what is larger than the fast one. ``in_parts`` says that jobs may be cut, and tensors with them: each part may
+    be streamed or copied by itself, however large the whole is.
     """
     fast = target.fast
     room = 0 if fast is None else fast.capacity
@@ -72,8 +74,13 @@ def energy_bound(tensors: Sequence[TensorInstance], table: JobTable, target: Tar
     streamed = np.zeros(len(tensors), dtype=np.int64)
     np.add.at(streamed, t[~write], table.moved[~write].min(axis=1))
     copied = rates.main + rates.fast
+    readers = np.bincount(t[~write], minlength=len(tensors))
     for number in np.flatnonzero(given & (streamed > 0)).tolist():
         stream, copy = int(streamed[number]) * extra, int(size[number]) * copied
+        if in_parts and room:
+            # A byte is streamed to each of its readers, or copied once: a read takes least where all readers share one copy.
+            total += min(stream, int(streamed[number]) * copied // int(readers[number]))
+            continue
         total += copy if not target.main.in_place else min(stream, copy) if size[number] <= room else stream
     if not target.main.in_place:
         total += int(size[output & ~given].sum()) * copied

@@ -32,7 +32,7 @@ def load(
     ----------
     source
         A file or a name of a kind that ``loadmaster.strategies("load")`` lists: an ``.onnx`` file, gzipped or not; ``onnx:NAME``, one
-        of the weightless networks that the onnx package ships; ``torch:module.path:factory``
+        of the weightless networks that the onnx package ships; a ``.tflite`` file; ``torch:module.path:factory``
         (see :mod:`loadmaster.workloads.frontends.torch.factory`).
     batch
         Leading dimension of the inputs. In ONNX files, where the first input's is symbolic, its symbol is set; unnamed unknown leading

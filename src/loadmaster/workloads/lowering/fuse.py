@@ -122,8 +122,8 @@ def _merge(graph: Graph, accesses: Iterable[Access]) -> list[Access]:
     for access in accesses:
         storage = graph.tensors[access.tensor].storage
         before = largest.get(storage, Access(storage, 0))
-        operand = graph.tensors[access.part_of].storage if access.part_of else ""
-        largest[storage] = Access(storage, max(access.bytes, before.bytes), part_of=before.part_of or operand)
+        operands = (*before.part_of, *(graph.tensors[name].storage for name in access.part_of))
+        largest[storage] = Access(storage, max(access.bytes, before.bytes), part_of=tuple(dict.fromkeys(operands)))
     return list(largest.values())
 
 

@@ -98,7 +98,7 @@ def divisible(graph: Graph, group: FusedOp) -> Divisible | None:
             if storage in made:
                 axes &= _element_by_element(graph, read, shape)
             elif read.bytes:
-                uses.setdefault(storage, []).append((read.tensor, read.windows))
+                uses.setdefault(storage, []).append((storage if read.of_storage else read.tensor, read.windows))
         for write in op.writes[:1] if op is main else op.writes:
             tensor = graph.tensors[write.tensor]
             if tensor.shape != shape or tensor.alias_of is not None or tensor.storage in uses:
@@ -117,7 +117,9 @@ def _only_first(group: FusedOp) -> bool:
 
 def _element_by_element(graph: Graph, read: Access, shape: tuple[int, ...]) -> set[int]:
     """Dimensions of a result of which every element needs the one at the same place of an operand."""
-    if graph.tensors[read.tensor].shape != shape or len(read.windows) != len(shape):
+    tensor = graph.tensors[read.tensor]
+    seen = graph.tensors[tensor.storage] if read.of_storage else tensor
+    if seen.shape != shape or len(read.windows) != len(shape):
         return set()
     return {axis for axis, window in enumerate(read.windows) if window == Window(axis)} - {
         window.axis for axis, window in enumerate(read.windows) if window.axis != axis
@@ -131,6 +133,18 @@ def _steps(main: Op, rank: int) -> tuple[int, ...]:
         if nest.groups > 1 and CHANNELS in nest.loops and "groups" not in nest.loops:
             steps[nest.loops.index(CHANNELS)] = nest.k
     return tuple(steps)
+
+
+def least_share(graph: Graph, op: Op, access: Access) -> float:
+    """Share of an operand that is read by some piece, however small pieces are: strides may step over the rest, or never reach it."""
+    share = 1.0
+    result = whole(graph.tensors[op.writes[0].tensor].shape)
+    for window, extent in zip(access.windows, graph.tensors[access.tensor].shape, strict=False):
+        if window.axis >= 0:
+            first, last = window.of(result, extent)
+            steps = (window.high - window.low + window.denominator) / max(1, window.numerator)
+            share *= min(1.0, steps, (last - first) / max(1, extent))
+    return share
 
 
 def piece_of(nest: LoopNest, shape: Sequence[int], box: Box) -> LoopNest:

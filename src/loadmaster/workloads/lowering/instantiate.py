@@ -150,7 +150,8 @@ def _operator_info(graph: Graph, op: Op, in_pieces: bool) -> OperatorInfo:
 
 def _needs(graph: Graph, access: Access) -> OperandNeeds:
     tensor = graph.tensors[access.tensor]
-    return OperandNeeds(tensor.storage, tensor.shape, tuple(_operand_window(window) for window in access.windows))
+    shape = graph.tensors[tensor.storage].shape if access.of_storage else tensor.shape
+    return OperandNeeds(tensor.storage, shape, tuple(_operand_window(window) for window in access.windows))
 
 
 def _operand_window(window: Window) -> OperandWindow:
@@ -403,7 +404,7 @@ class _MiniBatch:
 
 def operand_roles(nests: Sequence[LoopNest], access: Access) -> list[tuple[Role, int]]:
     """Return an operand's roles in the loop nests; a tensor that is both factors of a product is fetched as each."""
-    names = (access.tensor, access.part_of) if access.part_of else (access.tensor,)
+    names = (access.tensor, *access.part_of)
     roles = [(Role.INPUT, i) for i, nest in enumerate(nests) if nest.input in names]
     roles += [(Role.WEIGHT, i) for i, nest in enumerate(nests) if nest.weight in names]
     return roles or [(Role.ONCE, -1)]

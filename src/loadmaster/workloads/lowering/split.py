@@ -62,10 +62,14 @@ WHOLE = Split(1, 1)
 
 @dataclass(frozen=True)
 class Sizes:
-    """Output channels of tiles that suit a machine: multiples of ``step``, and if more than one is at work ``least``."""
+    """Output channels of tiles that suit a machine: multiples of ``step``, and if more than one is at work ``least``.
+
+    ``balance`` is the number of multiply-accumulates that all cores do while the main link brings a byte.
+    """
 
     step: int = 1
     least: int = 1
+    balance: float = 0.0
 
 
 ANY = Sizes()
@@ -81,7 +85,7 @@ def sizes_for(target: Target) -> Sizes:
     step = max((getattr(core, extents[core.style]) for core in target.cores if core.style in extents and not core.flexible), default=1)
     rate = sum(core.rows * core.columns * core.macs_per_cycle[8] * core.clock for core in target.cores)
     bandwidth = (target.fast or target.main).read_bandwidth
-    return Sizes(step, max(1, math.ceil(rate / bandwidth / step)) * step)
+    return Sizes(step, max(1, math.ceil(rate / bandwidth / step)) * step, rate / target.main.read_bandwidth)
 
 
 def choose_split(fused: FusedOp, capacity: int, sizes: Sizes = ANY) -> Split:
@@ -98,12 +102,14 @@ def choose_split(fused: FusedOp, capacity: int, sizes: Sizes = ANY) -> Split:
     shared = total - whole
     if whole >= capacity:
         return WHOLE
-    for at_once in _SIDE_BY_SIDE:
+    # Where the main link is what takes time, cores wait for bytes whatever the tiles are, and it should not carry anything twice.
+    computes = nest.macs >= shared * sizes.balance > 0
+    for at_once in _SIDE_BY_SIDE if computes else _SIDE_BY_SIDE[1:]:
         room = (capacity - whole) // at_once
         for step in dict.fromkeys((sizes.step, 1)):
             steps = -(-nest.k // step)
             most = min(steps, _MOST_TILES) if at_once == 1 else min(steps, max(1, nest.k // sizes.least), _MOST_TILES)
-            if at_once > 2:
+            if at_once > 2 and not computes:
                 most = min(most, _MOST_READ * capacity // max(1, whole))
             for tiles in range(-(-shared // max(1, room)), most + 1):
                 if shared * min(nest.k, -(-steps // tiles) * step) // nest.k <= room:

@@ -86,7 +86,9 @@ class _Rewriting:
     def _only_moves(self, op: Op) -> bool:
         """Whether every element of the result is one of an operand: their places in the result fill it without overlap."""
         result = self.source.tensors[op.writes[0].tensor]
-        if len(op.writes) != 1 or result.alias_of is not None or result.kind is not TensorKind.ACTIVATION:
+        if len(op.writes) != 1 or op.elements or result.alias_of is not None or result.kind is not TensorKind.ACTIVATION:
+            return False
+        if any(self.source.tensors[part.tensor].dtype != result.dtype for part in self.reads[op.name]):
             return False
         boxes: list[Box] = []
         for part in self.reads[op.name]:
@@ -121,7 +123,7 @@ class _Rewriting:
 def _through(read: Access, part: Access) -> Access:
     """What a reader of the whole needs of a part; ``part`` says which element of the whole each of its own is."""
     windows = tuple(_shifted(read.windows[window.axis], -window.low) for window in part.windows)
-    return Access(part.tensor, part.bytes, windows, read.part_of or read.tensor)
+    return Access(part.tensor, part.bytes, windows, read.part_of or (read.tensor,))
 
 
 def _shifted(window: Window, start: int) -> Window:

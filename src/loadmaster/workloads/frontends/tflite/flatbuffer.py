@@ -13,6 +13,8 @@ from typing import Final
 
 from loadmaster.core.errors import ModelError
 
+_READINGS = 4
+"""How often what a file holds may be read."""
 _LONGEST_TEXT = 4096
 """Bytes of a name; longer ones are no names."""
 
@@ -20,13 +22,13 @@ _LONGEST_TEXT = 4096
 class Flatbuffer:
     """The bytes of a file.
 
-    All vectors together may have as many elements as the file has bytes. Honest files have a quarter of that, as an element that is
-    not a plain byte takes four bytes; more can only be had by pointing to one vector from many places.
+    So many elements are read of all vectors together as the file has bytes, a few times over. Honest files have fewer, as every element
+    has a byte of its own; more can only be had by pointing to one vector from many places.
     """
 
     def __init__(self, data: bytes) -> None:
         self.data: Final = data
-        self._elements_left = len(data)
+        self._elements_left = _READINGS * len(data)
 
     @property
     def root(self) -> Table:

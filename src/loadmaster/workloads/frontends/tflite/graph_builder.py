@@ -35,7 +35,7 @@ _STORED_AS = {"resource": "uint32", "variant": "uint64"}
 _LARGEST_PARAMETER = 4096
 """Elements up to which constant integers are read, for axes and sizes."""
 _WHOLE = frozenset({"int8", "uint8", "int16", "uint16", "int32", "uint32", "int64"})
-_SHAPE_KINDS = frozenset({"SHAPE", "RANK"})
+_SHAPE_KINDS = frozenset({"SHAPE", "RANK", "VAR_HANDLE"})
 
 
 def build_graph(model: TfliteModel, *, name: str, source: str, batch: int | None, precision: str | None) -> Graph:
@@ -69,6 +69,7 @@ def build_graph(model: TfliteModel, *, name: str, source: str, batch: int | None
         outputs=outputs,
         batch=leading,
         subgraph_ops=dict(sorted(walk.subgraph_ops.items())),
+        notes=tuple(walk.notes),
     )
 
 
@@ -79,11 +80,13 @@ class _Walk:
         self.values: dict[str, Value] = {}
         self.steps: list[Step] = []
         self.subgraph_ops: Counter[str] = Counter()
+        self.notes: list[str] = []
         self._model, self._precision = model, precision
         self._weights: dict[int, tuple[Value, ...]] = {}
         self._variables: set[str] = set()
         main = model.subgraphs[0]
         self._entries = main.tensors
+        self._written = {index for operator in main.operators for index in operator.outputs}
         self.names = unique_names(tensor.name or f"tensor_{index}" for index, tensor in enumerate(main.tensors))
         for name, tensor in zip(self.names, main.tensors, strict=True):
             if tensor.constant or tensor.is_variable:
@@ -132,7 +135,10 @@ class _Walk:
             return None
         name = self.names[index]
         if name not in self.values:
-            raise ModelError(f"it reads tensor {name!r}, which nothing has written: the file is damaged, convert the model again")
+            if index in self._written:
+                raise ModelError(f"it reads tensor {name!r} before another writes it: the file is damaged, convert the model again")
+            self._add(self._value(name, self._entries[index], TensorKind.WEIGHT))
+            self.notes.append(f"tensor {name!r} is read and nothing writes it: it is planned as a constant")
         return self.values[name]
 
     def _step(self, operator: OperatorEntry, call: Call, name: str) -> Step:

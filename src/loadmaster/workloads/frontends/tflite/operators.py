@@ -166,6 +166,7 @@ _ALIKE = {
     "FILL": "ConstantOfShape",
     "SHAPE": "Shape",
     "RANK": "Size",
+    "VAR_HANDLE": "Shape",
     "READ_VARIABLE": "ReverseSequence",
 }
 """Operators with the same operands in the same order, by the one of ONNX that does as much."""

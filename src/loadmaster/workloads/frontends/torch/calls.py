@@ -12,7 +12,10 @@ from loadmaster.workloads.graph import LoopNest, OpClass
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One tensor of a trace: ``bytes`` are those that using it touches (an expanded dimension repeats the same ones)."""
+    """One tensor of a trace: ``bytes`` are those that using it touches (an expanded dimension repeats the same ones).
+
+    ``offset`` counts elements of the storage before the first.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -21,6 +24,7 @@ class Value:
     bytes: int
     itemsize: int
     floating: bool
+    offset: int = 0
 
     @property
     def count(self) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -25,7 +25,9 @@ from loadmaster.workloads.frontends.torch import products as products
 from loadmaster.workloads.frontends.torch.calls import RULES, Call, Value, Work
 from loadmaster.workloads.frontends.torch.invocations import invocation
 from loadmaster.workloads.frontends.torch.ops import ALLOCATIONS, OVERWRITING, RESIZING, SHAPE_ONLY, SILENTLY_UPDATED, elementwise
+from loadmaster.workloads.frontends.torch.windows import division, in_storage
 from loadmaster.workloads.graph import Access, Graph, Invocation, Op, OpClass, Tensor, TensorKind
+from loadmaster.workloads.window import Window
 
 _PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
 
@@ -125,6 +127,7 @@ class Recording:
         self._owners: dict[int, str] = {}
         self._known: dict[int, tuple[torch.Tensor, Value]] = {}
         self._ops: list[Op] = []
+        self._layouts: dict[str, Value] = {}
         self._inputs: list[str] = []
 
     def given(self, name: str, value: Any, kind: TensorKind) -> None:
@@ -203,6 +206,7 @@ class Recording:
         owner = self._owners.setdefault(storage._cdata, name)
         value = _described(name, tensor)
         if owner == name:
+            self._layouts[name] = value
             self._tensors[name] = Tensor(name, value.shape, value.dtype, storage.nbytes(), kind)
         else:
             self._tensors[name] = Tensor(name, value.shape, value.dtype, value.bytes, self._tensors[owner].kind, owner)
@@ -246,17 +250,25 @@ class Recording:
         work = _work(call, signature)
         touched = work.touched or {}
         reads: dict[str, int] = {}
+        found = division(call, work)
+        windows: dict[str, tuple[Window, ...]] = {}
         for key, argument in call.arguments.items():
             if key in signature.overwritten or (call.name in SHAPE_ONLY and key == "self"):
                 continue
-            for value in _leaves(argument):
+            known = found.operands.get(key, ())
+            for position, value in enumerate(_leaves(argument)):
                 if size := touched.get(key, value.bytes):
                     reads[value.name] = max(size, reads.get(value.name, 0))
+                    own = in_storage(known[position], value, self._layouts[self._storage(value)]) if position < len(known) else ()
+                    # An operand that is read in two ways is needed as a whole.
+                    windows[value.name] = own if windows.get(value.name, own) == own else ()
         writes = {value.name: value.bytes for value in (*fresh, *written)}
         operands = [*fresh, *(value for argument in call.arguments.values() for value in _leaves(argument))]
         bits = 8 * next((value for value in operands if value.floating), operands[0]).itemsize
-        read, write = (tuple(Access(*item) for item in side.items()) for side in (reads, writes))
-        return Op(name, call.name, work.op_class, read, write, work.nests, work.elements, bits, run)
+        read = tuple(Access(label, size, windows[label], of_storage=bool(windows[label])) for label, size in reads.items())
+        write = tuple(Access(*item) for item in writes.items())
+        nests = tuple(replace(nest, loops=found.loops) for nest in work.nests)
+        return Op(name, call.name, work.op_class, read, write, nests, work.elements, bits, run, found.axes)
 
     def _useful(self, outputs: tuple[str, ...]) -> tuple[Op, ...]:
         """Operators that outputs, or weights and inputs that are updated, depend on."""
@@ -313,7 +325,7 @@ def _described(name: str, tensor: torch.Tensor) -> Value:
         count *= size if stride or not size else 1
     dtype = tensor.dtype
     touched = min(count * dtype.itemsize, int(tensor.untyped_storage().nbytes()))
-    return Value(name, shape, strides, _dtype_name(dtype), touched, dtype.itemsize, dtype.is_floating_point)
+    return Value(name, shape, strides, _dtype_name(dtype), touched, dtype.itemsize, dtype.is_floating_point, int(tensor.storage_offset()))
 
 
 @cache

@@ -1,0 +1,246 @@
+"""Jobs of networks in finer and finer pieces, and what they take at least in whatever pieces: for mapping jobs that may be divided."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from loadmaster.core.arrays import Floats, Mask
+from loadmaster.cost.analyse import analyse
+from loadmaster.cost.analytical.divisible import divisible_costs
+from loadmaster.cost.analytical.energy import refill_energy
+from loadmaster.cost.job_analysis import JobAnalysis
+from loadmaster.cost.job_pool import JobPool, joined, part_of, read_listed
+from loadmaster.targets.hardware import Target
+from loadmaster.workloads.frontends.load import load
+from loadmaster.workloads.graph import Graph
+from loadmaster.workloads.lowering.fuse import FusedOp, fuse
+from loadmaster.workloads.lowering.grid import Divisible, divisible, least_share
+from loadmaster.workloads.lowering.instantiate import Cut, Cuts, lower
+from loadmaster.workloads.lowering.single_assignment import without_updates
+from loadmaster.workloads.lowering.split import WHOLE, choose_split, sizes_for
+
+_LENGTHS = (2, 4, 8, 16)
+"""Pieces are at most this fraction of the least time that all jobs take, one way to divide for each."""
+_PARTS = (2, 4, 8, 16, 32)
+"""Parts into which operators are cut, up to four for each core."""
+_AXES = 2
+"""Dimensions of a result that are tried, the longest first."""
+
+
+@dataclass(frozen=True, eq=False)
+class LeastWork:
+    """What jobs take at least in whatever pieces they are divided, however these are spread over the cores.
+
+    ``latency`` seconds when a core does all of a job, shape (jobs, cores), infinite where it cannot; ``moved`` bytes and ``energy`` joules
+    (or None) of a job, shape (jobs, cores). A share of a job takes that share of each, or more. ``divides`` says which jobs can be divided.
+    """
+
+    latency: Floats
+    moved: Floats
+    energy: Floats | None
+    divides: Mask
+
+
+@dataclass(frozen=True, eq=False)
+class DividedJobs:
+    """Ways to divide the jobs of a pool, whole first, then in finer and finer pieces."""
+
+    ways: tuple[JobPool, ...]
+    least: LeastWork
+
+
+@dataclass(frozen=True)
+class _Network:
+    """A network's fused operators, how each divides, and how it is without dividing."""
+
+    graph: Graph
+    fused: list[FusedOp]
+    forms: list[Divisible | None]
+    plain: list[Cut]
+
+    @staticmethod
+    def of(graph: Graph, target: Target) -> _Network:
+        single = without_updates(graph)
+        fused = fuse(single)
+        room = target.fast.capacity if target.fast else None
+        forms = [divisible(single, group) for group in fused]
+        sizes = sizes_for(target)
+        plain: list[Cut] = [choose_split(group, room, sizes) if room else WHOLE for group in fused]
+        return _Network(graph, fused, forms, plain)
+
+    def in_parts(self, parts: int, nth: int, long: Mask) -> list[Cut]:
+        """Every long operator in so many parts along its ``nth`` longest dimension, where it has one."""
+        cuts: list[Cut] = []
+        for number, (own, plain) in enumerate(zip(self.forms, self.plain, strict=True)):
+            form = own if long[number] else None
+            shape = () if form is None else form.shape
+            axes = [] if form is None else sorted(form.axes, key=lambda axis: (-shape[axis], axis))
+            cuts.append(form.grid({axes[nth]: parts}) if form is not None and nth < len(axes) else plain)
+        return cuts
+
+
+def divide_jobs(
+    sources: Sequence[str],
+    target: Target,
+    bandwidth: float,
+    *,
+    mini_batches: int = 1,
+    batch: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    precision: str | None = None,
+    training: bool = False,
+) -> DividedJobs:
+    """Read sources as :func:`~loadmaster.cost.job_pool.read_pool` does, and divide the operators of networks in several ways.
+
+    In each way pieces take at most a half, a quarter, ... of the least time that all jobs take on the machine, where that can be had. Of
+    the cuts of an operator into pieces that are short enough, that is taken whose pieces take the least together. Jobs of lists and
+    tables stay whole. O(ways to cut an operator x jobs).
+
+    Raises
+    ------
+    LoadmasterError
+        As :func:`~loadmaster.cost.job_pool.read_pool`.
+    """
+    networks: dict[int, _Network] = {}
+    listed: dict[int, list[JobPool]] = {}
+    for number, source in enumerate(sources):
+        if source.lower().endswith(".csv"):
+            listed[number] = read_listed(source, target, mini_batches=mini_batches)
+        else:
+            graph = load(source, batch=batch, dims=dims or {}, precision=precision, training=training)
+            networks[number] = _Network.of(graph, target)
+
+    def pool(cuts: Mapping[int, Sequence[Cut]]) -> JobPool:
+        parts: list[JobPool] = []
+        for number in range(len(sources)):
+            if number in listed:
+                parts += listed[number]
+                continue
+            work = lower([networks[number].graph], target, mini_batches=mini_batches, cuts=[Cuts(cuts[number])])
+            parts.append(part_of(work, analyse(work, target)))
+        return joined(parts)
+
+    least = _joined_least(
+        [
+            _least_of_network(networks[number], target, mini_batches) if number in networks else _least_of_lists(listed[number])
+            for number in range(len(sources))
+        ]
+    )
+    together = _least_seconds(least, bandwidth)
+    options = {number: _options(network, target, bandwidth, together / _LENGTHS[-1]) for number, network in networks.items()}
+    ways = [pool({number: network.plain for number, network in networks.items()})]
+    seen = [{number: network.plain for number, network in networks.items()}]
+    for fraction in _LENGTHS:
+        cuts = {number: _choose(options[number], together / fraction) for number in networks}
+        if cuts not in seen:
+            seen.append(cuts)
+            ways.append(pool(cuts))
+    return DividedJobs(tuple(ways), least)
+
+
+@dataclass(frozen=True)
+class _Option:
+    """A way to cut every operator: its longest piece, and all of its pieces together, in seconds."""
+
+    cuts: list[Cut]
+    longest: Floats
+    together: Floats
+
+
+def _options(network: _Network, target: Target, bandwidth: float, short: float) -> list[_Option]:
+    """Ways to cut all operators that take longer than ``short`` seconds."""
+    most = 4 * len(target.cores)
+    plain = _option(network, network.plain, target, bandwidth)
+    cuts = [network.in_parts(parts, nth, plain.longest > short) for parts in _PARTS if parts <= most for nth in range(_AXES)]
+    return [plain, *(_option(network, tried, target, bandwidth) for tried in cuts if tried != network.plain)]
+
+
+def _option(network: _Network, cuts: list[Cut], target: Target, bandwidth: float) -> _Option:
+    analysis = analyse(lower([network.graph], target, cuts=[Cuts(cuts)]), target)
+    each = np.maximum(analysis.latency, analysis.latency * analysis.bandwidth / bandwidth).min(axis=1)
+    until = np.concatenate([[0], np.cumsum([cut.tiles for cut in cuts])])
+    pieces = list(itertools.pairwise(until.tolist()))
+    return _Option(cuts, np.array([each[a:b].max() for a, b in pieces]), np.array([each[a:b].sum() for a, b in pieces]))
+
+
+def _choose(options: Sequence[_Option], length: float) -> list[Cut]:
+    """For every operator, of the cuts into short enough pieces the one that takes least together; else the one into the shortest."""
+    chosen = []
+    for number in range(len(options[0].cuts)):
+        best = min(
+            options,
+            key=lambda option: (
+                max(length, option.longest[number]),
+                option.together[number],
+                option.cuts[number].tiles,
+            ),
+        )
+        chosen.append(best.cuts[number])
+    return chosen
+
+
+def _least_seconds(least: LeastWork, bandwidth: float) -> float:
+    alone = np.maximum(least.latency, least.moved / bandwidth).min(axis=1)
+    cores: int = least.latency.shape[1]
+    return max(float(alone.sum()) / cores, float(least.moved.min(axis=1).sum()) / bandwidth)
+
+
+def _least_of_network(network: _Network, target: Target, mini_batches: int) -> LeastWork:
+    """Of operators that divide, what the pieces that suit each core best take; of others, what they take as they are."""
+    cuts = [plain if form is None else WHOLE for form, plain in zip(network.forms, network.plain, strict=True)]
+    work = lower([network.graph], target, mini_batches=mini_batches, cuts=[Cuts(cuts)])
+    groups = [number for _ in range(mini_batches) for number, cut in enumerate(cuts) for _ in range(cut.tiles)]
+    divides = np.array([network.forms[number] is not None for number in groups], dtype=np.bool_)
+    analysis = analyse(work, target)
+    seconds, joules = divisible_costs(work.jobs, target)
+    shares = [_shares(network, number) for number in range(len(network.fused))]
+    storages = {tensor.name: tensor.storage for tensor in work.tensors}
+    once = np.array(
+        [
+            sum(int(x.bytes * shares[number].get(storages[x.tensor], 1.0)) for x in job.reads) + sum(x.bytes for x in job.writes)
+            for job, number in zip(work.jobs, groups, strict=True)
+        ],
+        dtype=np.float64,
+    )
+    whole = analysis.latency * analysis.bandwidth
+    refill = np.array([refill_energy(core, target.main) for core in target.cores])
+    energy = analysis.energy
+    assert energy is not None
+    column = divides[:, None]
+    return LeastWork(
+        np.where(column, np.minimum(seconds, analysis.latency), analysis.latency),
+        np.where(column, np.minimum(once[:, None], whole), whole),
+        np.where(column, np.minimum(joules + once[:, None] * refill, energy), energy),
+        divides,
+    )
+
+
+def _shares(network: _Network, number: int) -> dict[str, float]:
+    single = without_updates(network.graph)
+    shares: dict[str, float] = {}
+    for op in network.fused[number].ops:
+        for access in op.reads:
+            storage = single.tensors[access.tensor].storage
+            shares[storage] = max(shares.get(storage, 0.0), least_share(single, op, access))
+    return shares
+
+
+def _least_of_lists(pools: Sequence[JobPool]) -> LeastWork:
+    analysis: JobAnalysis = joined(pools).analysis
+    runs = np.isfinite(analysis.latency)
+    moved = np.where(runs, np.where(runs, analysis.latency, 0.0) * analysis.bandwidth, 0.0)
+    return LeastWork(analysis.latency, moved, analysis.energy, np.zeros(len(analysis.jobs), dtype=np.bool_))
+
+
+def _joined_least(parts: Sequence[LeastWork]) -> LeastWork:
+    energies = [part.energy for part in parts if part.energy is not None]
+    return LeastWork(
+        np.concatenate([part.latency for part in parts]),
+        np.concatenate([part.moved for part in parts]),
+        np.concatenate(energies) if len(energies) == len(parts) else None,
+        np.concatenate([part.divides for part in parts]),
+    )

@@ -1,0 +1,216 @@
+"""Makes the step of an optimizer under a model's budget: what rests in the slow memory passes through a small buffer, block by block.
+
+PyTorch calls the hooks of this module around the step of every optimizer, so that no option is needed. Before the step, each large
+parameter of a model with a budget is updated by `Update`: PyTorch's own arithmetic, on one MiB at a time. The gradients of these
+parameters are hidden from the step itself, which does what is left, and shown again after it. Steps that cannot be made so (not element by
+element, with a closure or hooks) run as they are, on tensors in the slow memory through the page cache; their state is offloaded once they
+have ended.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from loadmaster.core.errors import BudgetError
+from loadmaster.integrations.torch_compile.captured import View, on_storage
+from loadmaster.integrations.torch_compile.compiled_model import Model
+from loadmaster.integrations.torch_compile.devices.arena import Arena
+from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile
+from loadmaster.integrations.torch_compile.persistent import SMALLEST, PersistentTensor
+from loadmaster.integrations.torch_compile.updates import Update, is_elementwise
+
+_BLOCK = 1 << 20
+"""Bytes of a parameter that are updated at a time."""
+_OPERANDS = 5
+"""Most operands of an update: parameter, gradient, and what the elementwise optimizers of PyTorch keep of each element."""
+_MODELS: weakref.WeakSet[Model] = weakref.WeakSet()
+"""Models with a budget."""
+_HIDDEN: weakref.WeakKeyDictionary[torch.optim.Optimizer, list[tuple[torch.Tensor, torch.Tensor]]] = weakref.WeakKeyDictionary()
+"""Parameters that were updated before a step that is under way, with their gradients."""
+
+
+def watch(model: Model) -> None:
+    """Make steps of optimizers of the model's parameters under its budget, from now on."""
+    if model.settings.fast_memory is not None:
+        _MODELS.add(model)
+
+
+def _before_step(optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any) -> None:
+    """Update large parameters of models with a budget; called by PyTorch before the step of any optimizer."""
+    if torch.compiler.is_compiling() or not _MODELS:
+        return
+    for model in list(_MODELS):
+        with model.lock, torch.no_grad():
+            parameters = _parameters(model, optimizer)
+            if not parameters:
+                continue
+            model.clear_idle()
+            reason = _reason_against(optimizer, arguments, keywords)
+            if reason:
+                model.leave_step(f"optimizer.{type(optimizer).__name__}", reason)
+            else:
+                hidden = _HIDDEN.setdefault(optimizer, [])
+                _update(model, optimizer, parameters, hidden)
+
+
+def _after_step(optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any) -> None:
+    """Show the gradients again, and offload state; called by PyTorch after the step of any optimizer."""
+    if torch.compiler.is_compiling() or not _MODELS:
+        return
+    for parameter, gradient in _HIDDEN.pop(optimizer, ()):
+        parameter.grad = gradient
+    for model in list(_MODELS):
+        with model.lock, torch.no_grad():
+            for parameter in _parameters(model, optimizer):
+                state = optimizer.state.get(parameter, {})
+                model.keep_state([value for value in state.values() if _is_plain(value)])
+
+
+register_optimizer_step_pre_hook(_before_step)
+register_optimizer_step_post_hook(_after_step)
+
+
+def _parameters(model: Model, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """Parameters of a model that the optimizer has a gradient for, and that are worth moving."""
+    known = model.persistent_if_any()
+    if known is None or known.file is None:
+        return []
+    parameters = (p for group in optimizer.param_groups for p in group["params"] if p.nbytes >= SMALLEST and p.grad is not None)
+    places = ((parameter, known.known(parameter)) for parameter in parameters)
+    return [parameter for parameter, place in places if place is not None and place.tensor() is parameter]  # not a part of one
+
+
+def _reason_against(optimizer: torch.optim.Optimizer, arguments: Sequence[Any], keywords: dict[str, Any]) -> str:
+    """Why a step cannot be made parameter by parameter and block by block; empty if it can."""
+    if not is_elementwise(optimizer):
+        return "it does not treat each element by itself"
+    if any(value is not None for value in (*arguments[1:], *keywords.values())):
+        return "it has a closure"
+    if optimizer._optimizer_step_pre_hooks:
+        return "hooks come before its step"
+    if any(getattr(optimizer, name, None) is not None for name in ("grad_scale", "found_inf")):
+        return "it unscales gradients itself"
+    if any(group.get("capturable") or group.get("differentiable") for group in optimizer.param_groups):
+        return "it is capturable or differentiable"
+    return ""
+
+
+def _is_plain(value: Any) -> bool:
+    return (
+        type(value) in (torch.Tensor, torch.nn.Parameter)
+        and value.layout is torch.strided
+        and value.device.type == "cpu"
+        and value.nbytes >= SMALLEST
+        and value.untyped_storage().nbytes() == value.nbytes
+    )
+
+
+def _update(
+    model: Model, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor], hidden: list[tuple[torch.Tensor, torch.Tensor]]
+) -> None:
+    """Update parameters, and hide the gradients of those that were; the others are left to the step."""
+    file = model.memory(torch.device("cpu")).file
+    assert file is not None
+    for whole in _stream(file, _prepared(model, optimizer, parameters)):
+        parameter, gradient = (operand.tensor for operand in whole.operands[:2])
+        hidden.append((parameter, gradient))
+        parameter.grad = None
+
+
+def _prepared(model: Model, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.Tensor]) -> Iterator[_Whole]:
+    """Prepare one update after another, with its state where it is to be."""
+    updates = model.updates_of(optimizer)
+    for parameter in parameters:
+        gradient = parameter.grad
+        if gradient is None or not (_is_plain(parameter) and _is_plain(gradient)) or gradient.stride() != parameter.stride():
+            continue
+        try:
+            update = updates.of(parameter)
+        except BudgetError as error:
+            model.leave_step(f"optimizer.{type(optimizer).__name__}", str(error))
+            return
+        update.adopt_state()
+        state = list(update.tensors.values())
+        if len(state) > _OPERANDS - 2 or any((one.shape, one.stride()) != (parameter.shape, parameter.stride()) for one in state):
+            continue
+        model.keep_state(state, fresh=not update.begun)
+        yield _Whole(update, [_Operand(one, model.place_of(one), one is not gradient) for one in (parameter, gradient, *state)])
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """A tensor of an update, and its place in the slow memory, None if it is in the fast one. ``changes`` says whether updates write it."""
+
+    tensor: torch.Tensor
+    place: PersistentTensor | None
+    changes: bool
+
+    def flat(self, start: int, count: int) -> torch.Tensor:
+        """Elements where the tensor is, in the order of their addresses."""
+        return on_storage(self.tensor.untyped_storage(), View(0, self.tensor.dtype, (count,), (1,), start))
+
+
+class _Whole:
+    """An update of one parameter with its operands: parameter, gradient, state."""
+
+    def __init__(self, update: Update, operands: Sequence[_Operand]) -> None:
+        self.update, self.operands = update, operands
+        self.scalars = update.scalars if update.begun else None
+        self.after: dict[str, Any] = {}
+
+    def blocks(self) -> Iterator[tuple[int, int]]:
+        """Starts and counts of elements; each block but the last is a number of whole pages of every operand."""
+        count = self.update.parameter.numel()
+        most = _BLOCK // max(operand.tensor.itemsize for operand in self.operands)
+        return ((start, min(most, count - start)) for start in range(0, count, most))
+
+    def complete(self) -> None:
+        """Note that all blocks are updated."""
+        self.update.complete(self.after)
+        self.update.sync_to_optimizer()
+        torch.autograd.graph.increment_version(self.update.parameter)
+        for operand in self.operands:
+            if operand.place is not None and operand.changes:
+                operand.place.written()
+                operand.place.changed()
+
+
+def _stream(file: SlowFile, updates: Iterator[_Whole]) -> Iterator[_Whole]:
+    """Make updates block by block; yields each once it is complete.
+
+    Copies are made here, one after the other: handing a block to a thread and back takes longer on a busy machine.
+    """
+    arena = Arena(_OPERANDS * _BLOCK)
+    try:
+        for whole in updates:
+            for start, count in whole.blocks():
+                _update_block(file, arena, whole, start, count)
+            whole.complete()
+            yield whole
+    finally:
+        arena.close()
+
+
+def _update_block(file: SlowFile, arena: Arena, whole: _Whole, start: int, count: int) -> None:
+    tensors = []
+    for i, operand in enumerate(whole.operands):
+        if operand.place is None:
+            tensors.append(operand.flat(start, count))
+            continue
+        size = operand.tensor.itemsize
+        if not operand.place.fresh:
+            with arena.part(i * _BLOCK, count * size) as memory:
+                file.read(memory, operand.place.slot + start * size)
+        tensors.append(arena.tensor(View(0, operand.tensor.dtype, (count,), (1,), 0), i * _BLOCK, count * size))
+    whole.after = whole.update.step_on(whole.scalars, *tensors)
+    for i, operand in enumerate(whole.operands):
+        if operand.place is not None and operand.changes:
+            size = operand.tensor.itemsize
+            with arena.part(i * _BLOCK, count * size) as memory:
+                file.write(memory, operand.place.slot + start * size)

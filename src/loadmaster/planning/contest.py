@@ -1,0 +1,173 @@
+"""Which of several ways to cut networks has the best plan: each is glanced at, and the best is changed a little and planned in full."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from loadmaster.core.deadline import Deadline
+from loadmaster.core.errors import CapacityError, TargetError
+from loadmaster.core.interrupts import Interrupts
+from loadmaster.core.progress import Progress
+from loadmaster.planning.cutting.candidates import Candidate
+from loadmaster.planning.decisions import Score, Solution
+from loadmaster.planning.workload_planner import WorkloadPlanner
+from loadmaster.workloads.job import Workload
+
+MOST_JUDGED = 10_000
+"""Pieces in all the ways to cut that are judged: what exceeds it is not tried, so that planning large workloads takes bounded work."""
+_MOST_REFINED = 600
+"""Pieces in all the changes of the best way to cut that are judged."""
+_STOPPED = (
+    "the search was stopped early, by a time limit or an interrupt, and what was left was packed with the least effort: "
+    "this is the best plan so far"
+)
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A way to cut, the planner of its jobs, and the score that a glance gives it."""
+
+    candidate: Candidate
+    planner: WorkloadPlanner
+    glance: Score | None = None
+
+    def order(self) -> tuple[bool, Score | tuple[()]]:
+        """The better entry comes first; one that was not looked at last."""
+        return self.glance is None, self.glance or ()
+
+
+class Contest:
+    """Of several ways to cut networks, finds the one with the best plan; the first that is offered leaves operators whole."""
+
+    def __init__(
+        self,
+        offered: Iterator[Candidate],
+        planner: Callable[[Candidate], WorkloadPlanner],
+        interrupts: Interrupts,
+        until: Deadline,
+        report: Progress,
+    ) -> None:
+        self._offered, self._planner, self._interrupts, self._report = offered, planner, interrupts, report
+        self._until = until
+        self._notes: list[str] = []
+
+    def best(self) -> tuple[WorkloadPlanner, Solution]:
+        """The best plan and its planner: of the way to cut that seems best, or of whole operators."""
+        first = next(self._offered)
+        whole = _Entry(first, self._planner(first))
+        best: tuple[Score, _Entry, Solution] | None = None
+        error: CapacityError | None = None
+        for entry in self._ranking(whole):
+            if best is not None and (entry.planner.is_late() or self._cannot_win(entry, best[0])):
+                continue
+            try:
+                solution = entry.planner.best()
+            except CapacityError as refusal:
+                error = refusal
+                continue
+            score = entry.planner.score_of(solution)
+            if best is None or score < best[0]:
+                best = (score, entry, solution)
+        if best is None:
+            assert error is not None
+            raise error
+        _, chosen, solution = best
+        if chosen is not whole:
+            self._notes.append(f"operators were cut {chosen.candidate.name}: {_pieces(chosen.planner.workload)}")
+        if any(entry.planner.interrupted for entry in (chosen, whole)):
+            self._notes.append(_STOPPED)
+        return chosen.planner, solution
+
+    def compared(
+        self, planner: WorkloadPlanner, solution: Solution, other: WorkloadPlanner, theirs: Solution
+    ) -> tuple[WorkloadPlanner, Solution]:
+        """The better of the best plan and one that was made for a smaller machine."""
+        if planner.score_of(solution) <= other.score_of(theirs):
+            return planner, solution
+        stopped = _STOPPED in self._notes or other.interrupted
+        self._notes = ["this is the plan for a smaller machine, timed on this one: none was found that is better"]
+        self._notes += [_STOPPED] * stopped
+        return other, theirs
+
+    def notes(self) -> list[str]:
+        """What a reader of the plan should know about how it came to be."""
+        return self._notes
+
+    def _ranking(self, whole: _Entry) -> list[_Entry]:
+        """The way to cut that seems best, then whole operators; only these if there is nothing to choose, or no time."""
+        seeming = whole
+        try:
+            with self._interrupts.breakable():
+                for entry in self._judged(whole):
+                    seeming = min(seeming, entry, key=_Entry.order)
+                for entry in self._refined(seeming):
+                    seeming = entry
+        except KeyboardInterrupt:
+            pass
+        return [whole] if seeming.planner is whole.planner else [seeming, whole]
+
+    def _judged(self, whole: _Entry) -> Iterator[_Entry]:
+        """Entries with what a glance says of them; whole operators are judged too once there is anything to compare them with."""
+        pieces = len(whole.planner.workload.jobs)
+        if pieces > MOST_JUDGED:
+            # What would come first is as large again: working it out would be in vain.
+            return
+        for number, candidate in enumerate(self._offered):
+            if self._until.passed():
+                return
+            self._report("choosing cuts", min(0.95, number / 10))
+            if number == 0:
+                yield replace(whole, glance=whole.planner.glance())
+            entry = self._glanced_at(candidate)
+            if entry is None:
+                continue
+            pieces += len(entry.planner.workload.jobs)
+            if pieces > MOST_JUDGED:
+                self._notes.append(f"not every way to cut operators was tried, as they are more than {MOST_JUDGED} pieces together")
+                return
+            yield entry
+
+    def _refined(self, entry: _Entry) -> Iterator[_Entry]:
+        """Ever better entries with one operator after the other cut in another way, as long as a few of these help.
+
+        Ranking all changes takes time that is quadratic in operators: it is left out where hardly any could be tried.
+        """
+        pieces, improves = 0, 2 * len(entry.planner.workload.jobs) <= _MOST_REFINED
+        while improves:
+            improves = False
+            for candidate in entry.candidate.changed():
+                if self._until.passed() or pieces > _MOST_REFINED:
+                    return
+                self._report("changing cuts", pieces / _MOST_REFINED)
+                changed = self._glanced_at(candidate)
+                if changed is not None:
+                    pieces += len(changed.planner.workload.jobs)
+                    if changed.order() < entry.order():
+                        entry, improves = changed, True
+                        yield entry
+                        break
+
+    def _glanced_at(self, candidate: Candidate) -> _Entry | None:
+        """A way to cut and what a glance says of it; None if the parts of an operand are too many for a core's buffer."""
+        try:
+            planner = self._planner(candidate)
+        except TargetError:
+            return None
+        return _Entry(candidate, planner, planner.glance())
+
+    def _cannot_win(self, entry: _Entry, best: Score) -> bool:
+        """Whether even the bound of an entry's jobs is no better than a plan that is late nowhere."""
+        planner = entry.planner
+        bounds = planner.bounds()
+        return best[0] == 0 and bounds.objective(planner.goal.objective, planner.goal.latency_network) >= best[1]
+
+
+def _pieces(workload: Workload) -> str:
+    """How many operators run in pieces, and the one in most."""
+    pieces = [job for job in workload.jobs if job.ranges]
+    operators = {(job.network, job.mini_batch, job.operators) for job in pieces}
+    every = {(job.network, job.mini_batch, job.operators) for job in workload.jobs}
+    most = max(pieces, key=lambda job: job.tiles, default=None)
+    finest = f"; the most, {most.tiles}, of {most.operators[0]} of {most.network}" if most else ""
+    return f"{len(operators)} of {len(every)} fused operators run in {len(pieces)} pieces{finest}"

@@ -1,0 +1,206 @@
+// The C interface of the allocator: problems in, checked answers out, no exception across the border.
+#include "loadmaster/allocate.h"
+
+#include "allocation/policy.hpp"
+#include "allocation/verify.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <map>
+#include <new>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+
+using namespace loadmaster::allocation;
+
+namespace {
+
+constexpr std::size_t kMessage = sizeof(loadmaster_result::message);
+constexpr std::int64_t kFarthest = std::int64_t{1} << 62;
+
+void require(bool holds, const char *what) {
+    if (!holds) throw std::invalid_argument(what);
+}
+
+void require(bool holds, std::size_t buffer, const char *what) {
+    if (!holds) throw std::invalid_argument("buffer " + std::to_string(buffer) + ": " + what);
+}
+
+void require_arrays(const loadmaster_problem &problem) {
+    require(problem.buffer_count < (std::size_t{1} << 30) && problem.gap_count < (std::size_t{1} << 29), "problem: too many buffers or gaps");
+    require(problem.buffers || problem.buffer_count == 0, "problem: buffers is null");
+    require(problem.gaps || problem.gap_count == 0, "problem: gaps is null");
+    require(problem.reserved || problem.reserved_count == 0, "problem: reserved is null");
+    require(problem.alignment >= 0 && problem.alignment < (std::int64_t{1} << 40), "problem: alignment must be from 0 to 2^40");
+    require(problem.capacity >= 0 && problem.capacity < kFarthest, "problem: capacity must be from 0 to 2^62");
+}
+
+// Gaps by buffer, in order of time.
+std::vector<loadmaster_gap> sorted_gaps(const loadmaster_problem &problem) {
+    std::vector<loadmaster_gap> gaps(problem.gaps, problem.gaps + problem.gap_count);
+    for (const loadmaster_gap &gap : gaps) {
+        require(gap.buffer < problem.buffer_count, "gap: names a buffer that does not exist");
+        const loadmaster_buffer &buffer = problem.buffers[gap.buffer];
+        require(buffer.start <= gap.start && gap.start <= gap.end && gap.end <= buffer.end, gap.buffer, "gap: not within the lifetime");
+        require(0 <= gap.low && gap.low <= gap.high && gap.high <= buffer.size, gap.buffer, "gap: not within the bytes of the buffer");
+    }
+    std::sort(gaps.begin(), gaps.end(), [](const loadmaster_gap &a, const loadmaster_gap &b) {
+        return a.buffer != b.buffer ? a.buffer < b.buffer : a.start != b.start ? a.start < b.start : a.low < b.low;
+    });
+    return gaps;
+}
+
+// What a buffer occupies, between its gaps and in them.
+void add_sections(const loadmaster_buffer &buffer, const loadmaster_gap *gap, const loadmaster_gap *last, OwnedBuffers &to) {
+    std::int64_t now = buffer.start;
+    for (; gap != last; ++gap) {
+        if (now < gap->start) to.add_section(now, gap->start, 0, buffer.size);
+        if (gap->low < gap->high && gap->start < gap->end) to.add_section(gap->start, gap->end, gap->low, gap->high);
+        now = std::max(now, gap->end);
+    }
+    if (now < buffer.end) to.add_section(now, buffer.end, 0, buffer.size);
+}
+
+Demands demands_of(const loadmaster_problem &problem) {
+    require_arrays(problem);
+    const std::vector<loadmaster_gap> gaps = sorted_gaps(problem);
+    const std::int64_t common = std::max<std::int64_t>(problem.alignment, 1);
+    Demands demands;
+    std::map<std::int64_t, std::size_t> number;
+    std::vector<std::int64_t> lowest;
+    for (std::size_t b = 0; b < problem.buffer_count; ++b) {
+        const loadmaster_buffer &buffer = problem.buffers[b];
+        if (buffer.group == 0) continue;
+        require(buffer.shift >= 0 && buffer.shift < kFarthest, b, "shift: must be from 0 to 2^62");
+        const auto [at, fresh] = number.try_emplace(buffer.group, demands.aliases.size());
+        if (fresh) demands.aliases.emplace_back(), lowest.push_back(buffer.shift);
+        demands.aliases[at->second].push_back({static_cast<std::int64_t>(b), buffer.shift});
+        lowest[at->second] = std::min(lowest[at->second], buffer.shift);
+    }
+    auto gap = gaps.data(), end = gaps.data() + gaps.size();
+    for (std::size_t b = 0; b < problem.buffer_count; ++b) {
+        const loadmaster_buffer &buffer = problem.buffers[b];
+        require(buffer.size >= 0 && buffer.size < kFarthest, b, "size: must be from 0 to 2^62");
+        require(buffer.alignment >= 0 && buffer.alignment < kFarthest, b, "alignment: must be from 0 to 2^62");
+        require(-kFarthest < buffer.start && buffer.start <= buffer.end && buffer.end < kFarthest, b, "start, end: out of range, or end before start");
+        require(!buffer.pinned || (buffer.offset >= 0 && buffer.offset < kFarthest), b, "offset: must be from 0 to 2^62");
+        const bool within = buffer.group != 0 && buffer.shift > lowest[number[buffer.group]];
+        const std::int64_t own = std::max<std::int64_t>(buffer.alignment, 1), factor = within ? 1 : common / std::gcd(own, common);
+        require(own < kFarthest / factor, b, "alignment: no common multiple with that of all buffers below 2^62");
+        demands.buffers.add(buffer.size, own * factor, buffer.pinned ? buffer.offset : -1, -1);
+        const auto first = gap;
+        while (gap != end && gap->buffer == b) ++gap;
+        add_sections(buffer, first, gap, demands.buffers);
+    }
+    for (std::size_t g = 0; g < demands.aliases.size(); ++g)
+        for (Member &member : demands.aliases[g]) member.shift -= lowest[g];
+    for (std::size_t r = 0; r < problem.reserved_count; ++r) demands.reserved.push_back({problem.reserved[r].low, problem.reserved[r].high});
+    return demands;
+}
+
+Effort effort_of(const loadmaster_limits *limits) {
+    Effort effort;
+    if (!limits) return effort;
+    require(limits->seconds >= 0, "limits: seconds must not be negative");
+    require(limits->work >= 0 && limits->work <= 1'000'000, "limits: work must be from 0 to 1,000,000 per cent");
+    require(limits->threads >= 0 && limits->threads <= 1024, "limits: threads must be from 0 to 1,024");
+    effort.seed = limits->seed;
+    effort.threads = std::max<std::int64_t>(limits->threads, 1);
+    if (limits->work > 0) effort.work = static_cast<double>(limits->work);
+    // Beyond a century there is no deadline.
+    if (limits->seconds > 0 && limits->seconds < 3e9)
+        effort.deadline = Budget::Clock::now() + std::chrono::duration_cast<Budget::Clock::duration>(std::chrono::duration<double>(limits->seconds));
+    return effort;
+}
+
+loadmaster_status status_of(Status status) {
+    switch (status) {
+        case Status::optimal: return LOADMASTER_OPTIMAL;
+        case Status::feasible: return LOADMASTER_FEASIBLE;
+        case Status::infeasible: return LOADMASTER_INFEASIBLE;
+        default: return LOADMASTER_UNKNOWN;
+    }
+}
+
+void fill(const Allocation &answer, std::int64_t *offsets, unsigned char *witnesses, loadmaster_result &result) {
+    result.status = status_of(answer.status);
+    result.proof = answer.proof == Proof::load ? LOADMASTER_LOAD : answer.proof == Proof::exhausted ? LOADMASTER_EXHAUSTED : LOADMASTER_NO_PROOF;
+    result.peak = answer.peak;
+    result.bound = answer.bound;
+    result.instant = answer.load.instant;
+    result.nodes = answer.counters.nodes;
+    result.interrupted = answer.interrupted;
+    std::copy(answer.offset.begin(), answer.offset.end(), offsets);
+    if (witnesses)
+        for (std::int64_t b : answer.witnesses) witnesses[b] = 1;
+}
+
+// Calls `body`; what it throws becomes a status and a message.
+template <typename Body>
+loadmaster_status guarded(char *message, const Body &body) noexcept {
+    const auto say = [&](const char *what, loadmaster_status status) {
+        if (message) std::snprintf(message, kMessage, "%s", what);
+        return status;
+    };
+    try {
+        return body();
+    } catch (const std::bad_alloc &) {
+        return say("out of memory", LOADMASTER_NO_MEMORY);
+    } catch (const std::invalid_argument &error) {
+        return say(error.what(), LOADMASTER_INVALID);
+    } catch (const std::overflow_error &error) {
+        return say(error.what(), LOADMASTER_INVALID);
+    } catch (const std::exception &error) {
+        return say(error.what(), LOADMASTER_ERROR);
+    } catch (...) {
+        return say("an unknown error", LOADMASTER_ERROR);
+    }
+}
+
+}  // namespace
+
+loadmaster_status loadmaster_allocate(const loadmaster_problem *problem, const loadmaster_limits *limits, int64_t *offsets, unsigned char *witnesses,
+                                      loadmaster_result *result) {
+    if (!result) return LOADMASTER_INVALID;
+    *result = {};
+    result->status = guarded(result->message, [&] {
+        require(problem, "problem: is null");
+        require(offsets || problem->buffer_count == 0, "offsets: is null");
+        const Demands demands = demands_of(*problem);
+        std::fill_n(offsets, problem->buffer_count, -1);
+        if (witnesses) std::fill_n(witnesses, problem->buffer_count, static_cast<unsigned char>(0));
+        fill(allocate(demands, problem->capacity > 0 ? problem->capacity : -1, effort_of(limits)), offsets, witnesses, *result);
+        return result->status;
+    });
+    return result->status;
+}
+
+int loadmaster_verify(const loadmaster_problem *problem, const int64_t *offsets, char *message) {
+    if (message) *message = 0;
+    return guarded(message, [&] {
+               require(problem, "problem: is null");
+               require(offsets || problem->buffer_count == 0, "offsets: is null");
+               const Demands demands = demands_of(*problem);
+               check(demands);
+               const auto broken = broken_rule(demands, {offsets, problem->buffer_count}, problem->capacity > 0 ? problem->capacity : -1);
+               if (broken) throw std::invalid_argument(*broken);
+               return LOADMASTER_OPTIMAL;
+           }) == LOADMASTER_OPTIMAL;
+}
+
+const char *loadmaster_status_name(loadmaster_status status) {
+    switch (status) {
+        case LOADMASTER_OPTIMAL: return "optimal";
+        case LOADMASTER_FEASIBLE: return "feasible";
+        case LOADMASTER_INFEASIBLE: return "infeasible";
+        case LOADMASTER_UNKNOWN: return "unknown";
+        case LOADMASTER_INVALID: return "invalid";
+        case LOADMASTER_NO_MEMORY: return "out of memory";
+        default: return "error";
+    }
+}
+
+const char *loadmaster_version(void) { return LOADMASTER_VERSION; }

@@ -1,0 +1,106 @@
+"""The library for C and the package: the same demands get the same answer."""
+
+import ctypes
+
+import numpy as np
+import pytest
+from hypothesis import assume, event, given
+from hypothesis import strategies as st
+from tests.support.problems import demands, fuzz, records
+
+import loadmaster as lm
+from loadmaster import _native
+from loadmaster.allocation.answer import EXHAUSTED, Load
+from loadmaster.allocation.rules import problem_of
+from loadmaster.core.errors import AllocationError
+
+STATUS = ("optimal", "feasible", "infeasible", "unknown", "invalid", "out of memory", "error")
+
+
+def structure(name: str, **fields) -> type[ctypes.Structure]:
+    return type(name, (ctypes.Structure,), {"_fields_": list(fields.items())})
+
+
+n = ctypes.c_int64
+Buffer = structure("Buffer", size=n, alignment=n, start=n, end=n, pinned=n, offset=n, group=n, shift=n)
+Gap = structure("Gap", buffer=ctypes.c_size_t, start=n, end=n, low=n, high=n)
+Range = structure("Range", low=n, high=n)
+Problem = structure(
+    "Problem",
+    buffers=ctypes.POINTER(Buffer),
+    buffer_count=ctypes.c_size_t,
+    gaps=ctypes.POINTER(Gap),
+    gap_count=ctypes.c_size_t,
+    reserved=ctypes.POINTER(Range),
+    reserved_count=ctypes.c_size_t,
+    alignment=n,
+    capacity=n,
+)
+Limits = structure("Limits", seconds=ctypes.c_double, work=n, seed=ctypes.c_uint64, threads=n)
+Result = structure(
+    "Result",
+    status=ctypes.c_int,
+    proof=ctypes.c_int,
+    peak=n,
+    bound=n,
+    instant=n,
+    nodes=n,
+    interrupted=ctypes.c_int32,
+    message=ctypes.c_char * 160,
+)
+library = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.POINTER(Problem), ctypes.POINTER(Limits), ctypes.POINTER(n), ctypes.c_char_p, ctypes.POINTER(Result)
+)(_native.LOADMASTER_ALLOCATE)
+
+
+def from_c(problem: lm.Problem, capacity: int, alignment: int, seed: int):
+    """Result, offsets, and the buffers of the proof."""
+    group = {member: (number, shift) for number, members in enumerate(problem.aliases, 1) for member, shift in members}
+    columns = (problem.size, problem.alignment, problem.lower, problem.upper, problem.pin >= 0, problem.pin)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    buffers = [Buffer(*row, *group.get(i, (0, 0))) for i, row in enumerate(rows)]
+    gaps = [Gap(*row) for row in zip(*(column.tolist() for column in problem.gaps), strict=True)]
+    ranges = [Range(*span) for span in problem.reserved]
+    arrays = [(kind * len(items))(*items) for kind, items in ((Buffer, buffers), (Gap, gaps), (Range, ranges))]
+    stated = Problem(arrays[0], len(buffers), arrays[1], len(gaps), arrays[2], len(ranges), alignment, capacity)
+    offsets, named, result = (n * len(buffers))(), ctypes.create_string_buffer(len(buffers) + 1), Result()
+    assert library(stated, Limits(0.0, 0, seed, 1), offsets, named, result) == result.status
+    return result, list(offsets), tuple(problem.name(i) for i in range(len(buffers)) if named.raw[i])
+
+
+@given(records(), st.data())
+@fuzz(150)
+def test_the_library_answers_as_the_package_does(buffers: list[lm.Buffer], data) -> None:
+    wanted = {name: rows for name, rows in data.draw(demands(len(buffers))).items() if name in ("aliases", "reserved")}
+    capacity, alignment, seed = data.draw(st.integers(0, 30)), data.draw(st.sampled_from([1, 1, 2, 8])), data.draw(st.integers(0, 3))
+    try:
+        problem = problem_of(buffers, **wanted)
+        answer = lm.allocate(problem, capacity or None, alignment=alignment, seed=seed)
+    except AllocationError as error:
+        assume("problem" not in locals() or "alias" in str(error) or "offset" in str(error))
+        if "problem" in locals():
+            assert from_c(problem, capacity, alignment, seed)[0].status == STATUS.index("invalid")
+        return
+    event(answer.status)
+    result, offsets, named = from_c(problem, capacity, alignment, seed)
+    assert (STATUS[result.status], result.message) == (answer.status, b"")
+    assert result.nodes == answer.counters.get("nodes", 0)
+    if answer.offsets is not None:
+        assert (offsets, result.peak, result.bound) == (answer.offsets.tolist(), answer.peak, answer.lower_bound)
+    if answer.status == "optimal":
+        proof = answer.certificate
+        assert result.proof == (2 if proof == EXHAUSTED else 1)
+        assert not isinstance(proof, Load) or (result.instant, named) == (proof.instant, proof.buffers)
+    elif answer.status == "infeasible":
+        assert capacity < result.bound <= answer.lower_bound
+
+
+@pytest.mark.parametrize("count", [10, 100, 1000])
+def test_plain_sets_get_the_same_answer_on_every_way_in(count: int) -> None:
+    random = np.random.default_rng(count)
+    lower = random.integers(0, count, count)
+    problem = problem_of((lower, lower + random.integers(1, 20, count), random.integers(1, 1000, count)))
+    answer = lm.allocate(problem)
+    result, offsets, _ = from_c(problem, 0, 1, 0)
+    assert offsets == answer.offsets.tolist()
+    assert (STATUS[result.status], result.peak) == (answer.status, answer.peak)

@@ -1,0 +1,138 @@
+"""`loadmaster export`: what it writes and prints, and how it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.support.command_line import refused, run
+
+from loadmaster.integrations.tflite.export import export_model
+from loadmaster.integrations.tflite.planned_file import plan_in
+from loadmaster.workloads.frontends.tflite.model import parse_model
+
+MODEL = Path(__file__).parents[2] / "fixtures" / "wake-words.tflite"
+
+
+@pytest.mark.slow
+def test_a_model_is_written_with_its_plan_and_the_figures_are_printed(tmp_path: Path) -> None:
+    pytest.importorskip("tflite_micro")
+    out = tmp_path / "planned.tflite"
+    done = run("export", "tflite", MODEL, "--out", out, "--json")
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    assert (shown["status"], shown["head_before"], shown["head"], shown["lower_bound"]) == ("optimal", 73728, 55296, 55296)
+    assert shown["measured"]["head"] == 55296
+    assert shown["measured"]["least"] == shown["measured"]["head"] + shown["measured"]["tail"]
+    assert shown["measured_before"]["least"] - shown["measured"]["least"] == 73728 - 55296
+    data = out.read_bytes()
+    assert data.endswith(MODEL.read_bytes())
+    assert len(data) - MODEL.stat().st_size < 1500
+    assert plan_in(MODEL.read_bytes()) is None
+    entries = plan_in(data)
+    assert entries is not None
+    assert all(offset == -1 or offset % 16 == 0 for offset in entries)
+    again = run("export", "tflite", out, "--out", tmp_path / "again.tflite", "--scratch", "none")
+    assert "73728" in again.stdout
+    assert plan_in((tmp_path / "again.tflite").read_bytes()) == entries
+
+
+def test_without_scratch_the_most_that_the_arena_may_grow_is_said(tmp_path: Path) -> None:
+    done = run("export", "tflite", MODEL, "--out", tmp_path / "planned.tflite", "--scratch", "none", "--alignment", "64")
+    assert done.returncode == 0, done.stderr
+    assert "the arena may take up to" in " ".join(done.stdout.split())
+    assert "Measured" not in done.stdout
+    entries = plan_in((tmp_path / "planned.tflite").read_bytes())
+    assert entries is not None
+    assert {offset % 64 for offset in entries if offset >= 0} == {0}
+
+
+def log_of(path: Path, scratch: str) -> str:
+    """What a target prints: planned tensors as TFLM would have them, and scratch buffers."""
+    exported = export_model(path, scratch="none")
+    lines = [
+        f"{number % 10} (id={number}): size={tensor.bytes}, offset=0, first_used={tensor.spans[-1][0]} last_used={tensor.spans[-1][1]}"
+        for number, tensor in enumerate(exported.found.tensors)
+    ]
+    return "hello from the target\n" + "\n".join([*lines, scratch]) + "\n 0: 00000000000000000000....... (27k)\n"
+
+
+def test_the_log_of_a_target_says_what_scratch_its_kernels_take(tmp_path: Path) -> None:
+    log, source = tmp_path / "log.txt", tmp_path / "plan.cc"
+    log.write_text(log_of(MODEL, "e (id=14): size=2048, offset=0, first_used=3 last_used=3"))
+    done = run("export", "tflite", MODEL, "--out", tmp_path / "planned.tflite", "--scratch", log, "--c-struct", source, "--json")
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    assert shown["scratch_buffers"] == [{"name": "scratch 14", "bytes": 2048}]
+    assert (shown["head"], shown["measured"]) == (55296 + 2048, None)
+    assert shown["written"] == [str(tmp_path / "planned.tflite"), str(source)]
+    offsets = [int(number) for number in re.findall(r"^\s+\{(\d+)\},", source.read_text(), re.MULTILINE)]
+    assert len(offsets) == 15
+    assert "kWakeWordsPlan = {\n    15," in source.read_text()
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no compiler")
+def test_the_plan_in_c_compiles(tmp_path: Path) -> None:
+    source, log = tmp_path / "plan.cc", tmp_path / "log.txt"
+    log.write_text(log_of(MODEL, ""))
+    assert run("export", "tflite", MODEL, "--out", tmp_path / "p.tflite", "--scratch", log, "--c-struct", source).returncode == 0
+    header = tmp_path / "tensorflow/lite/micro/memory_planner/memory_plan_struct.h"
+    header.parent.mkdir(parents=True)
+    header.write_text(
+        "#include <cstdint>\nstruct BufferDescriptor { int32_t offset; };\n"
+        "struct BufferPlan { int32_t buffer_count; BufferDescriptor buffer_plan_entries[]; };\n"
+    )
+    command = ["g++", "-std=c++17", "-fsyntax-only", "-I", str(tmp_path), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_logs_of_something_else_are_refused(tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    plan = ("export", "tflite", MODEL, "--out", tmp_path / "planned.tflite", "--scratch", log)
+    refused(run(*plan), "log.txt", "No such file")
+    log.write_text("nothing\n")
+    refused(run(*plan), "holds no plan: build TFLM with TF_LITE_SHOW_MEMORY_USE")
+    good = log_of(MODEL, "")
+    log.write_text(good.replace("size=27648", "size=27664", 1))
+    refused(run(*plan), "buffer 0 has 27664 bytes", "'image'", "of another model")
+    log.write_text("\n".join(good.splitlines()[:5]))
+    refused(run(*plan), "has 4 buffers, but the model has 14 tensors")
+    log.write_text(good.replace("(id=2)", "(id=7)"))
+    refused(run(*plan), "the log is not whole")
+    assert not (tmp_path / "planned.tflite").exists()
+
+
+def test_what_cannot_be_done_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    out = tmp_path / "planned.tflite"
+    refused(run("export", "tflite", MODEL, "--out", out, "--scratch", "none", "--alignment", "8"), "a power of two of at least 16")
+    refused(run("export", "tflite", MODEL, "--out", out, "--scratch", "none", "--in-place", "RELUX"), "did you mean relu")
+    source = tmp_path / "plan.cc"
+    refused(
+        run("export", "tflite", MODEL, "--out", out, "--scratch", "none", "--c-struct", source), "--c-struct lists every scratch buffer"
+    )
+    assert not source.exists()
+    refused(run("export", "tflite", tmp_path / "absent.tflite", "--out", out), "absent.tflite", "cannot be read")
+    refused(run("export", "tflight", MODEL, "--out", out), "tflight")
+    assert not out.exists()
+
+
+def test_the_tensors_of_the_arena_can_be_packed_as_buffers() -> None:
+    done = run("allocate", MODEL, "--alignment", "16", "--json")
+    assert (done.returncode, json.loads(done.stdout)["peak"]) == (0, 55296)
+    done = run("allocate", MODEL, "--alignment", "16", "--capacity", "48KiB", "--json")
+    assert (done.returncode, json.loads(done.stdout)["reason"]["excess"]) == (1, 55296 - 48 * 1024)
+
+
+def test_a_plan_in_the_file_does_not_change_what_it_is() -> None:
+    exported = export_model(MODEL, scratch="none")
+    before, after = parse_model(MODEL.read_bytes()), parse_model(exported.data)
+    assert [t.name for t in after.subgraphs[0].tensors] == [t.name for t in before.subgraphs[0].tensors]
+    shift = len(exported.data) - MODEL.stat().st_size
+    assert shift % 64 == 0
+    for one, other in zip(before.subgraphs[0].tensors, after.subgraphs[0].tensors, strict=True):
+        assert one.content == (0, 0) == other.content or other.content == (one.content[0] + shift, one.content[1])

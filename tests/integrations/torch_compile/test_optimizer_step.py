@@ -1,0 +1,333 @@
+"""The common loop needs no option: gradients rest in the slow memory until the optimizer is called, and its step keeps the budget."""
+
+import copy
+import gc
+
+import pytest
+
+torch = pytest.importorskip("torch", exc_type=ImportError)
+from tests.support.compiled import same  # noqa: E402
+from torch import nn  # noqa: E402
+
+from loadmaster.core.errors import SlowMemoryError  # noqa: E402
+from loadmaster.integrations.torch_compile import optimizer_step  # noqa: E402
+from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
+from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
+from loadmaster.integrations.torch_compile.owners import model_of  # noqa: E402
+
+CPU = torch.device("cpu")
+ELEMENTWISE = {
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01),
+    "amsgrad": lambda p: torch.optim.Adam(p, lr=0.01, amsgrad=True),
+    "fused": lambda p: torch.optim.AdamW(p, lr=0.01, fused=True),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.5, centered=True),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.01),
+}
+WHOLE = {"adafactor": lambda p: torch.optim.Adafactor(p, lr=0.01), "lbfgs": lambda p: torch.optim.LBFGS(p, lr=0.01, max_iter=2)}
+
+
+class Network(nn.Module):
+    """Mostly parameters: a tied embedding, layers of which one has no bias, a loss."""
+
+    def __init__(self, layers=3):
+        super().__init__()
+        self.tokens = nn.Embedding(512, 192)
+        self.wide = nn.ModuleList(nn.Linear(192, 512, bias=False) for _ in range(layers))
+        self.narrow = nn.ModuleList(nn.Linear(512, 192) for _ in range(layers))
+
+    def forward(self, tokens):
+        x = self.tokens(tokens)
+        for wide, narrow in zip(self.wide, self.narrow, strict=True):
+            x = x + narrow(nn.functional.gelu(wide(x)))
+        return nn.functional.cross_entropy(nn.functional.linear(x, self.tokens.weight) / 14, tokens.roll(1))
+
+
+def tokens(step):
+    return torch.randint(512, (16,), generator=torch.Generator().manual_seed(step))
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Parameters of several blocks, the last of which is no whole number of pages."""
+    monkeypatch.setattr(optimizer_step, "_BLOCK", 80 << 10)
+
+
+class Loop:
+    """Steps of a copy of a module, with and without a budget."""
+
+    def __init__(self, module, make, share=None, **options):
+        torch._dynamo.reset()
+        self.module = copy.deepcopy(module)
+        self.optimizer = make(self.module.parameters())
+        options = None if share is None else {"fast_memory": share, **options}
+        self.call = torch.compile(self.module, backend=unmoved_backend() if share is None else loadmaster, options=options)
+        self.seen, self.budget, self.rested = [], share, 0
+
+    @property
+    def model(self):
+        return model_of(self.call)
+
+    def step(self, number, before=lambda loop: None):
+        """One step of the common loop, with what comes ``before`` the optimizer."""
+        self.optimizer.zero_grad()
+        loss = self.call(tokens(number))
+        loss.backward()
+        if self.budget:
+            self.rested = max(self.rested, offloaded_gradients(self))
+        before(self)
+        self.optimizer.step()
+        self.note(loss)
+
+    def note(self, loss):
+        self.seen += [loss.detach().clone(), *(p.grad.clone() for p in self.module.parameters() if p.grad is not None)]
+        self.seen += [p.detach().clone() for p in self.module.parameters()]
+
+    def state(self):
+        states = (self.optimizer.state[p] for p in self.module.parameters())
+        return [value.clone() for state in states for _, value in sorted(state.items()) if torch.is_tensor(value)]
+
+
+def both(run, make=ELEMENTWISE["adamw"], share=0.5, module=None):
+    """Run the same on a model with a budget and on one without; return the former, once all it has seen is equal."""
+    module = Network() if module is None else module
+    ours, plain = Loop(module, make, share), Loop(module, make)
+    for loop in (ours, plain):
+        torch.manual_seed(5)
+        run(loop)
+    assert same(ours.seen + ours.state(), plain.seen + plain.state())
+    return ours
+
+
+def offloaded_gradients(loop):
+    known = loop.model.gradients(CPU)
+    return known.offloaded_bytes()
+
+
+@pytest.mark.parametrize("name", sorted(ELEMENTWISE))
+def test_a_step_is_the_optimizers_bit_for_bit_and_keeps_the_budget(name):
+    def run(loop):
+        for number in range(4):
+            loop.step(number)
+
+    loop = both(run, ELEMENTWISE[name])
+    model = loop.model
+    assert not model.fallbacks
+    assert loop.rested > 0
+    states = [v for s in loop.optimizer.state.values() for v in s.values() if torch.is_tensor(v) and v.nbytes >= 65536]
+    assert all(model.place_of(value) is not None for value in states)
+    assert all(plan.placed_peak <= model.budget == int(0.5 * model.unmoved_peak) for plan in model.plans)
+    assert model.plans[0].times.unforeseen == 0
+    used, rested = model.memory(CPU).file.used, offloaded_gradients(loop)
+    loop.optimizer.zero_grad()
+    assert offloaded_gradients(loop) == 0
+    assert used - model.memory(CPU).file.used == rested
+
+
+@pytest.mark.parametrize("name", sorted(WHOLE))
+def test_an_optimizer_that_needs_whole_tensors_works_and_is_named(name):
+    def run(loop):
+        for number in range(3):
+            if name == "adafactor":
+                loop.step(number)
+            else:
+
+                def again(number=number):
+                    loop.optimizer.zero_grad()
+                    loss = loop.call(tokens(number))
+                    loss.backward()
+                    return loss
+
+                loop.note(loop.optimizer.step(again))
+
+    loop = both(run, WHOLE[name])
+    (fallback,) = loop.model.fallbacks
+    assert fallback.graph.startswith("optimizer.")
+    assert fallback.reason
+
+
+def clip(loop):
+    loop.seen.append(nn.utils.clip_grad_norm_(loop.module.parameters(), 0.1))
+
+
+def test_clipping_and_schedulers():
+    def run(loop):
+        schedule = torch.optim.lr_scheduler.OneCycleLR(loop.optimizer, 0.1, total_steps=6)
+        for number in range(5):
+            loop.step(number, clip)
+            schedule.step()
+
+    assert not both(run).model.fallbacks
+
+
+def test_gradients_add_up_over_several_backward_passes():
+    def run(loop):
+        for number in range(3):
+            loop.optimizer.zero_grad()
+            for part in range(3):
+                loss = loop.call(tokens(3 * number + part)) / 3
+                loss.backward()
+            clip(loop)
+            loop.optimizer.step()
+            loop.note(loss)
+
+    loop = both(run)
+    assert not loop.model.fallbacks
+    assert loop.model.gradients(CPU).fast_bytes([]) < 0.1 * loop.model.gradients(CPU).bytes()
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+def test_gradients_may_be_dropped_before_or_after_the_forward_pass_and_set_to_zero(to_none):
+    def run(loop):
+        for number in range(4):
+            loss = loop.call(tokens(number))
+            loop.optimizer.zero_grad(set_to_none=to_none)
+            loss.backward()
+            loop.optimizer.step()
+            loop.note(loss)
+
+    both(run)
+
+
+def test_a_scaler_of_gradients():
+    def run(loop):
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2)
+        for number in range(4):
+            loop.optimizer.zero_grad()
+            loss = loop.call(tokens(number))
+            scaler.scale(loss).backward()
+            if number == 2:
+                loop.module.tokens.weight.grad[3, 3] = float("inf")  # this step must be skipped
+            scaler.unscale_(loop.optimizer)
+            scaler.step(loop.optimizer)
+            scaler.update()
+            loop.note(loss)
+
+    assert not both(run).model.fallbacks
+
+
+def halved(parameter):
+    parameter.grad.mul_(0.5)
+
+
+def first_zeroed(optimizer, *_):
+    optimizer.param_groups[0]["params"][0].grad.zero_()
+
+
+def test_hooks_of_optimizers_and_parameters_see_what_they_should():
+    def run(loop):
+        loop.module.wide[0].weight.register_hook(lambda gradient: 2 * gradient)
+        loop.module.wide[1].weight.register_post_accumulate_grad_hook(halved)
+        for number in range(3):
+            loop.step(number)
+        handle = loop.optimizer.register_step_pre_hook(first_zeroed)
+        for number in range(3):
+            loop.step(number)
+        handle.remove()
+        loop.step(9)
+
+    loop = both(run)
+    assert [fallback.reason for fallback in loop.model.fallbacks] == ["hooks come before its step"]
+
+
+def test_an_optimizer_in_the_backward_pass_by_hooks_of_parameters():
+    def run(loop):
+        singles = {p: ELEMENTWISE["adamw"]([p]) for p in loop.module.parameters()}
+
+        def update(parameter):
+            singles[parameter].step()
+            parameter.grad = None
+
+        for parameter in singles:
+            parameter.register_post_accumulate_grad_hook(update)
+        for number in range(4):
+            loss = loop.call(tokens(number))
+            loss.backward()
+            loop.note(loss)
+
+    both(run)
+
+
+def test_training_goes_on_from_a_saved_state(tmp_path):
+    module = Network()
+    plain = Loop(module, ELEMENTWISE["adamw"])
+    for number in range(5):
+        plain.step(number)
+    first = Loop(module, ELEMENTWISE["adamw"], 0.5)
+    for number in range(2):
+        first.step(number)
+    torch.save({"module": first.module.state_dict(), "optimizer": first.optimizer.state_dict()}, tmp_path / "saved.pt")
+    second = Loop(Network(), ELEMENTWISE["adamw"], 0.5)
+    saved = torch.load(tmp_path / "saved.pt")
+    second.module.load_state_dict(saved["module"])
+    second.optimizer.load_state_dict(saved["optimizer"])
+    for number in range(2, 5):
+        second.step(number)
+    assert same(first.seen + second.seen, plain.seen)
+    assert same(second.state(), plain.state())
+
+
+def test_another_optimizer_takes_over():
+    def run(loop):
+        for number in range(3):
+            loop.step(number)
+        loop.optimizer = ELEMENTWISE["momentum"](loop.module.parameters())
+        for number in range(3, 6):
+            loop.step(number)
+
+    loop = both(run)
+    model = loop.model
+    gc.collect()
+    assert model.persistent(CPU).bytes() == 2 * sum(p.nbytes for p in loop.module.parameters() if p.nbytes >= 65536) + sum(
+        p.nbytes for p in loop.module.parameters() if p.nbytes < 65536
+    )
+
+
+def test_where_everything_fits_nothing_moves():
+    def run(loop):
+        for number in range(4):
+            loop.step(number)
+
+    loop = both(run, share=1.0)
+    assert loop.model.offloaded_bytes() == offloaded_gradients(loop) == 0
+    assert all(plan.moved_bytes == 0 for plan in loop.model.plans)
+
+
+def test_a_kept_gradient_stays_as_it_was():
+    loop = Loop(Network(), ELEMENTWISE["adamw"], 0.5)
+    loop.step(0)
+    kept = [p.grad for p in loop.module.parameters()]
+    values = [g.clone() for g in kept]
+    for number in range(1, 4):
+        loop.step(number)
+    assert same(kept, values)
+    assert not any(torch.equal(a, p.grad) for a, p in zip(kept, loop.module.parameters(), strict=True))
+
+
+def test_no_room_for_gradients_is_an_error_before_the_backward_pass_and_the_next_step_works():
+    loop = Loop(Network(), ELEMENTWISE["adamw"], 0.5)
+    loop.step(0)
+    file = loop.model.memory(CPU).file
+    loss = loop.call(tokens(1))
+    kept = [p.grad for p in loop.module.parameters()]  # their places are not free
+    loop.optimizer.zero_grad()
+    file.limit = file.bytes
+    file._free.clear()
+    with pytest.raises(SlowMemoryError, match="slow_limit"):
+        loss.backward()
+    file.limit = None
+    del kept, loss
+    loop.step(1)
+
+
+def test_what_the_caller_gave_is_updated_in_its_own_groups():
+    def make(parameters):
+        parameters = list(parameters)
+        return torch.optim.AdamW([{"params": parameters[:2], "weight_decay": 0.0}, {"params": parameters[2:], "lr": 0.1}], lr=0.01)
+
+    def run(loop):
+        for number in range(3):
+            loop.step(number)
+            loop.optimizer.param_groups[1]["lr"] *= 0.5
+
+    both(run, make)

@@ -1,0 +1,94 @@
+"""Jobs that may be divided into pieces on several cores: the same work in every way, and a bound that holds for all of them."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import loadmaster as lm
+from loadmaster.cost.divided_jobs import DividedJobs, LeastWork
+from loadmaster.mapping.divided_jobs import bound_of
+from loadmaster.mapping.group import OBJECTIVES, group_of
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+BANDWIDTHS = (1e9, 64e9, 4e12)
+
+
+@cache
+def divided(bandwidth: float) -> DividedJobs:
+    return lm.divide_jobs([str(FIXTURES / "ncf.onnx.gz")], lm.target("m3e-s2"), bandwidth, precision="int8", batch=256)
+
+
+@pytest.mark.parametrize("bandwidth", BANDWIDTHS)
+def test_every_way_to_divide_does_the_same_work(bandwidth: float) -> None:
+    jobs = divided(bandwidth)
+    assert len({int(way.analysis.flops.sum()) for way in jobs.ways}) == 1
+    counts = [len(way.analysis.jobs) for way in jobs.ways]
+    assert counts == sorted(counts)
+    assert len(counts) > 1, "else nothing was divided"
+
+
+@pytest.mark.parametrize("allocator", ["demand", "even"])
+@pytest.mark.parametrize("objective", ["makespan", "energy", "edp"])
+@pytest.mark.parametrize("bandwidth", BANDWIDTHS)
+def test_the_bound_holds_for_every_way_to_divide(bandwidth: float, objective: str, allocator: str) -> None:
+    jobs = divided(bandwidth)
+    bound = bound_of(jobs.least, bandwidth, allocator, OBJECTIVES[objective])
+    assert bound.score > 0
+    for way in jobs.ways:
+        for strategy in ("herald", "random"):
+            options = {"objective": objective, "allocator": allocator, "samples": 50, "strategy": strategy}
+            assert lm.map_jobs(way.analysis, bandwidth, **options).value >= bound.score * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("bandwidth", BANDWIDTHS)
+def test_pieces_of_a_job_take_no_less_together_than_is_said(bandwidth: float) -> None:
+    """On any one core: seconds, bytes and joules."""
+    jobs = divided(bandwidth)
+    for way in jobs.ways:
+        analysis = way.analysis
+        moved = analysis.latency * analysis.bandwidth
+        for least, found in ((jobs.least.latency, analysis.latency), (jobs.least.moved, moved), (jobs.least.energy, analysis.energy)):
+            assert (least.sum(axis=0) <= found.sum(axis=0) * (1 + 1e-12)).all()
+
+
+@pytest.mark.parametrize("bandwidth", BANDWIDTHS)
+def test_a_mapping_of_pieces_is_no_worse_than_one_of_whole_jobs(bandwidth: float) -> None:
+    jobs = divided(bandwidth)
+    whole = lm.map_jobs(jobs.ways[0].analysis, bandwidth, samples=300)
+    found = lm.map_divided_jobs(jobs, bandwidth, samples=300)
+    assert found.lower_bound <= found.value <= whole.value
+    assert found.lower_bound <= whole.lower_bound * (1 + 1e-12)
+
+
+def test_few_long_jobs_gain_by_being_divided() -> None:
+    jobs = divided(4e12)
+    whole = lm.map_jobs(jobs.ways[0].analysis, 4e12, samples=300)
+    assert lm.map_divided_jobs(jobs, 4e12, samples=300).makespan < whole.lower_bound
+
+
+def test_a_job_list_stays_whole(tmp_path: Path) -> None:
+    rows = "K,C,Y,X,R,S,type\n64,32,14,14,3,3,1\n64,64,14,14,3,3,1\n"
+    (tmp_path / "jobs.csv").write_text(rows)
+    jobs = lm.divide_jobs([str(tmp_path / "jobs.csv")], lm.target("m3e-s2"), 1e9)
+    assert [len(way.analysis.jobs) for way in jobs.ways] == [2]
+    assert not jobs.least.divides.any()
+    found = lm.map_divided_jobs(jobs, 1e9)
+    plain = lm.map_jobs(jobs.ways[0].analysis, 1e9)
+    assert found.makespan == plain.makespan
+    assert found.lower_bound <= plain.lower_bound * (1 + 1e-12)
+
+
+def test_one_job_that_divides_evenly_meets_its_bound() -> None:
+    """Two alike cores and a job of ten seconds: five each, and no less; as long as bandwidth allows."""
+    least = LeastWork(np.full((1, 2), 10.0), np.full((1, 2), 100.0), None, np.array([True]))
+    assert bound_of(least, 1e9, "demand", (1.0, 0.0)).makespan == pytest.approx(5.0)
+    assert bound_of(least, 10.0, "demand", (1.0, 0.0)).makespan == pytest.approx(10.0)
+    whole = LeastWork(least.latency, least.moved, None, np.array([False]))
+    assert bound_of(whole, 1e9, "demand", (1.0, 0.0)).makespan == pytest.approx(10.0)
+    pieces = lm.JobAnalysis(("a[0/2]", "a[1/2]"), ("x", "y"), np.full((2, 2), 5.0), np.full((2, 2), 10.0), np.zeros(2, dtype=np.int64))
+    assert lm.map_jobs(pieces, 1e9).makespan == pytest.approx(5.0)
+    assert group_of(pieces, 1e9).jobs == 2

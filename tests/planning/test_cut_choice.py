@@ -1,0 +1,193 @@
+"""Unequal pieces for unlike cores, and the choice of cuts for all operators of a network together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.support.cut_networks import convolutions
+from tests.support.networks import npu
+
+from loadmaster import _native
+from loadmaster.planning.cutting.choice import CutChoice
+from loadmaster.planning.cutting.options import Option, balanced_sizes, operator_options
+from loadmaster.targets.hardware import Style, Target
+from loadmaster.workloads.graph import Graph
+from loadmaster.workloads.lowering.fuse import FusedOp, fuse
+from loadmaster.workloads.lowering.grid import Divisible, Grid, divisible
+from loadmaster.workloads.lowering.instantiate import Cuts, lower
+from loadmaster.workloads.lowering.single_assignment import without_updates
+from loadmaster.workloads.lowering.split import WHOLE
+from loadmaster.workloads.window import shared, volume
+
+
+def unlike(cores: int = 3) -> Target:
+    """A machine whose last core has another style than the others."""
+    target = npu(cores, 40_000)
+    return replace(target, cores=(*target.cores[:-1], replace(target.cores[-1], style=Style.ROW_STATIONARY)))
+
+
+def parts(graph: Graph) -> tuple[Graph, list[FusedOp], list[Divisible | None]]:
+    single = without_updates(graph)
+    fused = fuse(single)
+    return single, fused, [divisible(single, group) for group in fused]
+
+
+def choice_of(graph: Graph, target: Target) -> tuple[CutChoice, list[list[Option]]]:
+    single, fused, forms = parts(graph)
+    options = operator_options(single, fused, forms, [WHOLE] * len(fused), target)
+    return CutChoice(single, fused, forms, options, target), options
+
+
+def ends(sizes: np.ndarray, seconds: np.ndarray, cores: list[int], chosen: list[int]) -> list[float]:
+    """When each core ends its piece, a larger piece taking no less time than a smaller one."""
+    times = np.maximum.accumulate(seconds, axis=0)
+    # What is left over for the last may lie between two sizes: it takes no more than the larger.
+    return [float(times[np.searchsorted(sizes, size), core]) if size else 0.0 for core, size in zip(cores, chosen, strict=True)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_balanced_sizes_cover_all_and_no_others_end_earlier(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    for _ in range(20):
+        extent, cores = int(generator.integers(1, 40)), int(generator.integers(1, 5))
+        sizes = np.unique(np.append(generator.integers(1, extent + 1, 8), extent))
+        seconds = generator.random(cores)[None, :] * sizes[:, None] + 0.1 * generator.random((len(sizes), cores))
+        named = generator.integers(0, cores, int(generator.integers(1, 6))).tolist()
+        chosen = balanced_sizes(sizes, seconds, named)
+        assert sum(chosen) == extent
+        latest = max(ends(sizes, seconds, named, chosen))
+        # With any end before that, all cores together would make less than all of it.
+        times = np.maximum.accumulate(seconds, axis=0)[:, named]
+        most = [max((int(size) for size, own in zip(sizes, column, strict=True) if own < latest), default=0) for column in times.T]
+        assert sum(most) < extent
+
+
+def test_pieces_on_cores_of_equal_rates_end_within_a_size_of_one_another() -> None:
+    sizes = np.arange(1, 101)
+    for rates in ([1.0, 1.0, 1.0], [1.0, 2.0, 4.0], [3.0, 1.0]):
+        seconds = sizes[:, None] / np.array(rates)
+        chosen = balanced_sizes(sizes, seconds, list(range(len(rates))))
+        finish = [size / rate for size, rate in zip(chosen, rates, strict=True)]
+        assert sum(chosen) == 100
+        assert max(finish) - min(finish) <= len(rates) / min(rates)
+
+
+def test_options_cover_results_once_and_cost_what_their_jobs_do() -> None:
+    """Costs of pieces that are worked out before cutting are those of the jobs that come of it, but for what lies at the edges."""
+    graph, target = convolutions(rows=20, channels=12, strides=(1, 2)), unlike()
+    single, fused, forms = parts(graph)
+    options = operator_options(single, fused, forms, [WHOLE] * len(fused), target)
+    grids = 0
+    for number, own in enumerate(options):
+        assert own[0].cut == WHOLE
+        assert len({option.cut for option in own}) == len(own)
+        for option in own[1:]:
+            assert isinstance(option.cut, Grid)
+            boxes, grids = option.cut.boxes, grids + 1
+            assert sum(map(volume, boxes)) == np.prod(option.cut.shape)
+            assert not any(shared(one, other) for i, one in enumerate(boxes) for other in boxes[:i])
+            assert option.costs.alone.shape == (len(boxes), len(target.cores))
+            cuts = [option.cut if n == number else WHOLE for n in range(len(fused))]
+            jobs = [job for job in lower([graph], target, cuts=[Cuts(cuts)]).jobs if job.ranges]
+            assert [job.ranges for job in jobs] == list(boxes)
+    assert grids > 20
+    assert any(len({volume(box) for box in option.cut.boxes}) > 1 for own in options for option in own[1:]), "else none is unequal"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_changes_never_make_what_was_chosen_end_later(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    strides = tuple(generator.choice([1, 2], 3).tolist())
+    graph = convolutions(
+        rows=int(generator.choice([9, 16, 24])), channels=int(generator.choice([8, 24])), strides=strides, skip=bool(seed % 2)
+    )
+    choice, options = choice_of(graph, unlike(int(generator.integers(2, 5))))
+    for _ in range(5):
+        chosen = tuple(int(generator.integers(len(own))) for own in options)
+        better = choice.improved(chosen)
+        assert choice.seconds(better) <= choice.seconds(chosen)
+        assert all(seconds >= 1.0 for seconds, _ in choice.changes(better)), "one more change would help"
+
+
+def test_all_together_are_chosen_no_worse_than_whole_and_always_alike() -> None:
+    graph = convolutions(rows=24, channels=24, strides=(1, 1, 2))
+    choice, options = choice_of(graph, unlike(4))
+    whole = (0,) * len(options)
+    for patience in (0.0, 0.5, 1.0):
+        chosen = choice.best(patience)
+        assert chosen == choice_of(graph, unlike(4))[0].best(patience)
+        assert choice.seconds(choice.improved(chosen)) <= choice.seconds(whole)
+    assert choice.seconds(choice.best(1.0)) < 0.6 * choice.seconds(whole)
+
+
+def two_operators(needed: list[list[int]], **changed: object) -> _native.CutProblem:
+    """An operator in two pieces of 1 and 3 seconds, and one whose pieces of 2 seconds and 1 need parts of it, on two cores."""
+    given: dict[str, object] = {
+        "option_first": np.array([0, 1, 2]),
+        "piece_first": np.array([0, 2, 4]),
+        "need_first": np.array([0, 0, 0, 1, 2]),
+        "alone": np.repeat([[1.0], [3.0], [2.0], [1.0]], 2, axis=1),
+        "link": np.zeros(4),
+        "made": np.array([[0, 1], [1, 2], [0, 1], [1, 2]]),
+        "needed": np.array(needed),
+        "source_first": np.array([0, 0, 1]),
+        "source": np.array([0]),
+        "fetch": np.zeros(4),
+        "stream": np.zeros(4),
+        "given": np.zeros(2, dtype=np.int64),
+        "room": 100,
+    }
+    return _native.CutProblem(**{**given, **changed})
+
+
+def test_a_piece_waits_for_what_it_reads_and_for_nothing_else() -> None:
+    only = np.array([0, 0])
+    assert two_operators([[0, 1], [1, 2]]).makespan(only) == 4.0
+    assert two_operators([[0, 2], [0, 2]]).makespan(only) == 5.0
+
+
+def test_pieces_wait_for_what_is_fetched_and_share_the_links() -> None:
+    only, apart = np.array([0, 0]), [[0, 1], [1, 2]]
+    assert two_operators(apart, fetch=np.array([2.0, 0, 0, 0])).makespan(only) == 6.0, "both pieces of the first need it"
+    assert two_operators(apart, fetch=np.array([0, 0, 0, 5.0])).makespan(only) == 6.0, "fetched while the first runs"
+    for size, end in ((50, 7.0), (200, 10.0)):
+        large = two_operators(apart, fetch=np.array([0, 0, 5.0, 0]), given=np.array([0, size]))
+        assert large.makespan(only) == end, "what has no room ahead of its use is fetched when the first has ended"
+    assert two_operators(apart, link=np.array([1.0, 3, 2, 1])).makespan(only) == 7.0, "one link serves all"
+    assert two_operators(apart, stream=np.array([1.0, 3, 2, 1])).makespan(only) == 7.0
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"source": np.array([1])}, "source"),
+        ({"source": np.array([-1])}, "source"),
+        ({"need_first": np.array([0, 0, 0, 2, 2])}, "need_first"),
+        ({"piece_first": np.array([0, 3, 4])}, "need_first"),
+        ({"piece_first": np.array([0, 4, 4])}, "piece"),
+        ({"option_first": np.array([0, 0, 2])}, "option_first"),
+        ({"alone": np.full((4, 2), np.nan)}, "alone"),
+        ({"link": np.zeros(3)}, "different lengths"),
+        ({"made": np.zeros((4, 4), dtype=np.int64)}, "rank"),
+        ({"given": np.array([0, -1])}, "given"),
+        ({"room": -1}, "room"),
+    ],
+)
+def test_native_code_refuses_what_does_not_fit_together(changed: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        two_operators([[0, 1], [1, 2]], **changed)
+
+
+def test_native_code_refuses_options_that_are_not_there() -> None:
+    problem = two_operators([[0, 1], [1, 2]])
+    for option in ([0], [0, 1], [0, -1]):
+        with pytest.raises(ValueError, match="option"):
+            problem.makespan(np.array(option))
+        with pytest.raises(ValueError, match="option"):
+            problem.improve(np.array(option), 10)
+    with pytest.raises(ValueError, match="width"):
+        problem.choose(0, 0.5)
+    with pytest.raises(ValueError, match="patience"):
+        problem.choose(1, 1.5)

@@ -1,0 +1,148 @@
+"""Stacks of bands: the choice against exhaustive search, on the model and on what plans really move."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.support.cut_networks import convolutions
+from tests.support.networks import npu
+
+from loadmaster.core.arrays import Ints
+from loadmaster.cost.analytical.energy import energy_rates
+from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.cost.energy_model import EnergyModel
+from loadmaster.cost.job_table import JobTable
+from loadmaster.planning.cutting.banding import Network, Stack, band_ends, stacked
+from loadmaster.planning.cutting.stacks import BANDS, Kept, StackModel, best_stacks
+from loadmaster.planning.goal import goal_of
+from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
+from loadmaster.planning.joint.search import OCCUPANCY_EXPONENTS
+from loadmaster.targets.hardware import Target
+from loadmaster.workloads.graph import Graph
+from loadmaster.workloads.job import Workload
+from loadmaster.workloads.lowering.fuse import fuse
+from loadmaster.workloads.lowering.grid import divisible
+from loadmaster.workloads.lowering.instantiate import Cut, lower
+from loadmaster.workloads.lowering.single_assignment import without_updates
+from loadmaster.workloads.lowering.split import choose_split
+
+
+def machine(scratchpad: int) -> Target:
+    target = npu(2, scratchpad)
+    return replace(target, main=replace(target.main, read_bandwidth=1e8, write_bandwidth=1e8))
+
+
+def network_of(graph: Graph, target: Target) -> tuple[Network, list[Cut]]:
+    single = without_updates(graph)
+    fused = fuse(single)
+    assert target.fast is not None
+    plain: list[Cut] = [choose_split(group, target.fast.capacity) for group in fused]
+    return Network(single, fused, [divisible(single, group) for group in fused]), plain
+
+
+def random_network(generator: np.random.Generator, most: int) -> Graph:
+    strides = tuple(generator.choice([1, 1, 2], generator.integers(2, most + 1)).tolist())
+    rows, channels = int(generator.choice([12, 20, 33])), int(generator.choice([4, 8, 16]))
+    return convolutions(rows=rows, channels=channels, strides=strides, skip=bool(generator.integers(2)))
+
+
+def least_by_trying_all(model: StackModel) -> float:
+    """Fewest bytes of the model: every way to end stacks, every number of bands, everything that may be kept between them."""
+    count = len(model.network.fused)
+    costs: dict[tuple[int, int, Kept, Kept], float] = {}
+
+    def cost(first: int, last: int, before: Kept, after: Kept) -> float:
+        if (first, last, before, after) not in costs:
+            stack = next((stack for stack in model.ending_with(last) if stack.first == first), None)
+            every = [] if stack is None else [stack.cost_in(bands, before, after) for bands in stack.numbers]
+            costs[first, last, before, after] = min(every, default=np.inf)
+        return costs[first, last, before, after]
+
+    def rest(first: int, before: Kept) -> float:
+        if first == count:
+            return 0.0
+        return min(
+            (
+                cost(first, last, before, after) + rest(last, after)
+                for last in range(first + 1, count + 1)
+                for after in model.kept_after(first, last, before)
+                if cost(first, last, before, after) < np.inf
+            ),
+            default=np.inf,
+        )
+
+    return rest(0, frozenset())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_stacks_have_fewer_bytes_than_those_that_are_chosen(seed: int) -> None:
+    """By the model, over all stacks, band counts and results kept between stacks, on random networks of up to seven operators."""
+    generator = np.random.default_rng(seed)
+    for _ in range(4):
+        target = machine(int(generator.choice([1_500, 4_000, 12_000])))
+        network, plain = network_of(random_network(generator, 6), target)
+        assert target.fast is not None
+        choice = best_stacks(network, target.fast.capacity, target, plain)
+        assert choice.bytes == pytest.approx(least_by_trying_all(StackModel(network, target.fast.capacity, target, plain)), rel=1e-6)
+
+
+def moved(graph: Graph, target: Target, network: Network, stacks: tuple[Stack, ...], plain: list[Cut]) -> int:
+    """Bytes over the main link when stacks are run in their order and what stays is chosen along it."""
+    workload = lower([graph], target, cuts=[stacked(network, stacks, plain)])
+    table = job_table(workload, target)
+    goal = goal_of(workload, "throughput", None, {}, {})
+    problem = JointProblem(workload, table, target, goal, EnergyModel(table, energy_rates(target)))
+    order = np.arange(len(workload.jobs))
+    found = [problem.evaluate(order, JointOptions(occupancy_exponent=exponent)) for exponent in OCCUPANCY_EXPONENTS]
+    return min(_bytes_of(workload, table, problem, evaluation) for evaluation in found)
+
+
+def _bytes_of(workload: Workload, table: JobTable, problem: JointProblem, evaluation: Evaluation) -> int:
+    run, placement = evaluation.run, problem.decisions(evaluation)[1]
+    crossing: Ints = table.moved[np.arange(len(table.moved)), run.core[table.operand_job]]
+    here = np.where(table.operand_write, placement.write_main[table.operand_tensor], run.row_stay < 0)
+    return int(crossing[here].sum()) + sum(workload.tensors[copy.tensor].bytes for copy in placement.copies)
+
+
+def every_choice(network: Network) -> Iterator[tuple[Stack, ...]]:
+    """All stacks, each in two, four or as many bands as rows; one operator may be in one band."""
+    count = len(network.fused)
+    for ends in itertools.product([False, True], repeat=count - 1):
+        bounds = [0, *(number + 1 for number, end in enumerate(ends) if end), count]
+        spans = list(itertools.pairwise(bounds))
+        options = [
+            [bands for bands in dict.fromkeys((1, 2, 4, network.extent(last - 1))) if bands > 1 or last - first == 1]
+            for first, last in spans
+        ]
+        for bands in itertools.product(*options):
+            yield tuple(Stack(first, last, number) for (first, last), number in zip(spans, bands, strict=True))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_chosen_stacks_move_hardly_more_than_the_best_of_all_stacks(seed: int) -> None:
+    generator = np.random.default_rng(100 + seed)
+    target = machine(int(generator.choice([2_000, 6_000])))
+    graph = random_network(generator, 3)
+    network, plain = network_of(graph, target)
+    least = min(moved(graph, target, network, stacks, plain) for stacks in every_choice(network))
+    assert target.fast is not None
+    chosen = [best_stacks(network, int(target.fast.capacity / part), target, plain).stacks for part in (1, 1.25, 2)]
+    assert min(moved(graph, target, network, stacks, plain) for stacks in chosen) <= 1.05 * least
+
+
+def test_operators_at_the_beginning_of_a_stack_get_ahead_in_small_steps() -> None:
+    """The first band of six convolutions needs six more rows of the first: they are made one after another, not at once."""
+    network, _ = network_of(convolutions(rows=64, strides=(1,) * 6, skip=False), machine(4_000))
+    ends = band_ends(network, Stack(0, 6, 64))
+    for own in ends.values():
+        assert max(np.diff(own, prepend=0)) <= 2
+        assert own[-1] == 64
+
+
+def test_bands_are_tried_in_ascending_order_from_one() -> None:
+    assert BANDS[0] == 1
+    assert list(BANDS) == sorted(set(BANDS))

@@ -1,0 +1,62 @@
+"""Plans of tiny networks against every plan: cores, orders, what is kept and fetched."""
+
+import numpy as np
+import pytest
+from tests.support.cut_networks import convolutions
+from tests.support.networks import npu
+from tests.support.tiny_plans import best_makespan, tiny_machine, tiny_network
+
+import loadmaster as lm
+from loadmaster.planning import workload_planner
+from loadmaster.planning.cutting.candidates import candidates
+from loadmaster.workloads.lowering.instantiate import lower
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_no_plan_of_whole_operators_is_faster_by_more_than_a_hundredth(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    for _ in range(45):
+        graph, target = tiny_network(generator, int(generator.integers(2, 4))), tiny_machine(generator, 2)
+        if len(lower([graph], target).jobs) > 4:
+            continue
+        plan = lm.plan([graph], target, cut="none")
+        assert lm.verify(plan) == ()
+        span = round(plan.metrics.makespan.value * 1e12)
+        assert span <= 1.01 * best_makespan(graph, target, below=span)
+
+
+def test_polishing_mends_what_the_search_misses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The joint search keeps what saves most bytes; here another choice ends sooner."""
+    generator = np.random.default_rng(0)
+    gains = []
+    for number in range(41):
+        graph, target = tiny_network(generator, int(generator.integers(2, 4))), tiny_machine(generator, 2)
+        if number == 40:
+            for jobs in (0, workload_planner.MOST_JOBS):
+                monkeypatch.setattr(workload_planner, "MOST_JOBS", jobs)
+                gains.append(lm.plan([graph], target, cut="none").metrics.makespan.value)
+    assert gains[1] < 0.95 * gains[0]
+
+
+@pytest.mark.parametrize("call", [1, 5, 40])
+def test_an_interrupt_while_a_plan_is_polished_leaves_the_best_so_far(call: int) -> None:
+    generator, calls = np.random.default_rng(0), 0
+    for _ in range(41):
+        graph, target = tiny_network(generator, int(generator.integers(2, 4))), tiny_machine(generator, 2)
+
+    def interrupt(stage: str, share: float) -> None:
+        nonlocal calls
+        calls += stage == "polishing"
+        if stage == "polishing" and calls == call:
+            raise KeyboardInterrupt
+
+    plan = lm.plan([graph], target, cut="none", progress=interrupt)
+    assert calls == call
+    assert lm.verify(plan) == ()
+    assert any("stopped early" in note for note in plan.notes)
+
+
+def test_ways_to_cut_are_worked_out_only_until_it_is_late() -> None:
+    graph, target = convolutions(), npu(3)
+    assert [each.name for each in candidates([graph], target, 1, "auto", lambda: True)] == ["none"]
+    assert len(list(candidates([graph], target, 1))) > 1

@@ -1,0 +1,102 @@
+"""Ranges of storages that torch operators need, against what they really touch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.support.networks import npu
+
+import loadmaster as lm
+from loadmaster.workloads.lowering.fuse import fuse
+from loadmaster.workloads.lowering.grid import divisible
+from loadmaster.workloads.lowering.instantiate import Cuts, lower
+from loadmaster.workloads.lowering.single_assignment import without_updates
+from loadmaster.workloads.lowering.split import WHOLE
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from loadmaster.workloads.frontends.torch.capture import capture  # noqa: E402
+from loadmaster.workloads.frontends.torch.graph_builder import _described  # noqa: E402
+from loadmaster.workloads.frontends.torch.windows import in_storage  # noqa: E402
+from loadmaster.workloads.window import identity, operand_box, volume  # noqa: E402
+
+
+def random_view(owner: torch.Tensor, generator: np.random.Generator) -> torch.Tensor:
+    """A few transpositions, slices, selections, reshapes that copy nothing, and expansions."""
+    view = owner
+    for _ in range(int(generator.integers(1, 4))):
+        kind, axis = int(generator.integers(5)), int(generator.integers(view.ndim))
+        if kind == 0:
+            view = view.permute(*generator.permutation(view.ndim).tolist())
+        elif kind == 1 and view.shape[axis] > 2:
+            view = view.narrow(axis, 1, view.shape[axis] - 1)
+        elif kind == 2 and view.ndim > 2:
+            view = view.select(axis, view.shape[axis] // 2)
+        elif kind == 3 and view.shape[axis] % 2 == 0:
+            view = view.unflatten(axis, (view.shape[axis] // 2, 2))
+        elif view.is_contiguous() and view.ndim > 2:
+            view = view.flatten(0, 1)
+    return view
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_window_of_a_view_holds_the_elements_of_its_storage(seed: int) -> None:
+    """Where only one dimension is cut and none lies beside another in one of the owner, it holds nothing else."""
+    generator, known = np.random.default_rng(seed), 0
+    for _ in range(40):
+        shape = tuple(generator.integers(1, 7, int(generator.integers(2, 5))).tolist())
+        owner = torch.arange(int(np.prod(shape))).reshape(shape)
+        view = random_view(owner, generator)
+        windows = in_storage(identity(view.ndim), _described("view", view), _described("owner", owner))
+        if not windows:
+            continue
+        known += 1
+        axis = int(generator.integers(view.ndim))
+        first = int(generator.integers(view.shape[axis]))
+        last = int(generator.integers(first, view.shape[axis])) + 1
+        box = tuple((first, last) if d == axis else (0, n) for d, n in enumerate(view.shape))
+        needed = set(view[tuple(slice(a, b) for a, b in box)].ravel().tolist())
+        found = operand_box(windows, box, shape)
+        held = set(owner[tuple(slice(a, b) for a, b in found)].ravel().tolist())
+        assert needed <= held, (shape, view.shape, view.stride(), box, windows)
+        if sorted(view.shape) == sorted(shape) and sorted(view.stride()) == sorted(owner.stride()):
+            assert len(needed) == volume(found), "a permutation needs what it shows"
+    assert known > 20
+
+
+class Blocks(nn.Module):
+    """Convolutions, pooling, a concatenation, enlarging, and attention between heads that are views of one product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 8, 3, padding=1, stride=2), nn.BatchNorm2d(8)
+        self.depthwise = nn.Conv2d(8, 8, 3, groups=8, padding=1)
+        self.project, self.last = nn.Linear(16, 48), nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = nn.functional.max_pool2d(torch.relu(self.norm(self.first(x))), 2)
+        x = torch.cat([nn.functional.interpolate(nn.functional.avg_pool2d(self.depthwise(x), 2), scale_factor=2), x], 1)
+        steps = x.flatten(2).transpose(1, 2)
+        query, key, value = self.project(steps).view(1, -1, 3, 4, 4).permute(2, 0, 3, 1, 4)
+        mixed = torch.softmax(query @ key.transpose(-2, -1), -1) @ value
+        return self.last(mixed.transpose(1, 2).flatten(2)).mean(1)
+
+
+def test_torch_networks_are_cut_and_their_plans_hold() -> None:
+    graph = capture(lambda: (Blocks(), torch.randn(1, 3, 24, 24)), training=False, name="blocks", source="test")
+    single = without_updates(graph)
+    groups = fuse(single)
+    forms = [divisible(single, group) for group in groups]
+    divides = {group.main.kind for group, form in zip(groups, forms, strict=True) if form is not None}
+    assert divides >= {"convolution", "max_pool2d_with_indices", "avg_pool2d", "cat", "upsample_nearest2d", "addmm", "bmm", "_softmax"}
+    generator = np.random.default_rng(0)
+    for _ in range(4):
+        cuts = [WHOLE if form is None else form.grid({int(generator.choice(form.axes)): 3}) for form in forms]
+        workload = lower([graph], npu(), cuts=[Cuts(cuts)])
+        assert sum(bool(job.ranges) for job in workload.jobs) > 10
+        assert sum(job.macs for job in workload.jobs) == graph.macs
+    plan = lm.plan([graph], npu(2, 8_000), samples=2, rounds=1)
+    assert lm.verify(plan) == ()
+    assert any(job.ranges for job in plan.jobs)
