@@ -27,7 +27,6 @@ _EXTRAS = {
     "distributed": "cluster",
     "executorch": "executorch",
     "tflite_micro": "tflite",
-    "tflite_micro": "tflite",
 }
 """The extra that brings a package, by the name under which the package is imported; the allocator needs none of them."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -84,13 +86,16 @@ class Cache(torch.nn.Module):
         return self.linear(self.state) + x
 
 
-MODELS = {
-    "attention": (lambda: torch.nn.Sequential(Attention(), Attention()), (1, 32, 64)),
-    "inception": (Inception, (1, 3, 32, 32)),
-    "branching": (Branching, (8, 32)),
-    "cache": (Cache, (4, 16)),
-    "lstm": (lambda: LastOf(torch.nn.LSTM(16, 24, batch_first=True)), (1, 6, 16)),
-}
+class Chain(torch.nn.Module):
+    """Element-wise kernels on the largest tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = torch.nn.Conv2d(3, 32, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.tanh(torch.sigmoid(self.convolution(x)))
+        return (y + y.mean()).mean((2, 3))
 
 
 class LastOf(torch.nn.Module):
@@ -102,10 +107,20 @@ class LastOf(torch.nn.Module):
         return self.inner(x)[0]
 
 
+MODELS = {
+    "attention": (lambda: torch.nn.Sequential(Attention(), Attention()), (1, 32, 64)),
+    "inception": (Inception, (1, 3, 32, 32)),
+    "branching": (Branching, (8, 32)),
+    "chain": (Chain, (1, 3, 16, 16)),
+    "cache": (Cache, (4, 16)),
+    "lstm": (lambda: LastOf(torch.nn.LSTM(16, 24, batch_first=True)), (1, 6, 16)),
+}
+
+
 def exported(name: str) -> Any:
     torch.manual_seed(0)
     make, shape = MODELS[name]
-    return torch.export.export(make().eval(), (torch.randn(shape),))
+    return torch.export.export(make().eval().requires_grad_(False), (torch.randn(shape),))
 
 
 def planned(program: Any, planning: MemoryPlanningPass) -> tuple[list[int], Any, Any]:
@@ -136,7 +151,7 @@ def test_the_same_outputs_in_an_arena_that_is_never_larger(name: str, in_place: 
 
 
 def test_element_wise_kernels_in_place_need_less() -> None:
-    program = exported("attention")
+    program = exported("chain")
     apart, within = (planned(program, memory_planning(in_place=choice))[0] for choice in (False, True))
     assert within[1] < apart[1]
 
@@ -213,3 +228,13 @@ def test_subgraphs_at_the_same_time_hold_one_range() -> None:
     held = [Held(2, 9, {1: 64}), Held(4, 6, {1: 96, 2: 16}), Held(12, 13, {1: 32})]
     assert merged(held, 1) == [Held(2, 9, {1: 96}), Held(12, 13, {1: 32})]
     assert merged(held, 2) == [Held(4, 6, {2: 16})]
+
+
+def test_the_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = Path(__file__).parents[3] / "docs" / "how-to" / "executorch.md"
+    examples = re.findall(r"^```py\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    assert len(examples) == 2
+    for example in examples:
+        exec(compile(example, str(page), "exec"), {})
+    assert (tmp_path / "model.pte").stat().st_size > 0

@@ -54,7 +54,7 @@ class Arenas:
         buffers = [*buffers_of(members), *held_in(held, arena)]
         answer = allocate(buffers, alignment=alignment, time_limit=self._time_limit, in_place=pairs)
         if answer.offsets is None:
-            raise CapacityError(f"ExecuTorch's arena {arena} of {len(buffers)} tensors could not be packed: {answer.reason}")
+            raise CapacityError(f"ExecuTorch's arena {arena} of {len(buffers)} tensors could not be packed: {answer.certificate}")
         return answer
 
 

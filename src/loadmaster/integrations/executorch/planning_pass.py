@@ -25,8 +25,8 @@ def memory_planning(
 ) -> MemoryPlanningPass:
     """Make a pass for ``ExecutorchBackendConfig(memory_planning_pass=...)``.
 
-    Every arena is packed by :func:`loadmaster.allocate`, and checked by code that shares nothing with it before ExecuTorch sees it. What was
-    found, and whether it is proven to be the least, goes to the logger ``loadmaster.executorch``.
+    Every arena is packed by :func:`loadmaster.allocate`, and checked by code that shares nothing with it before ExecuTorch sees it. What
+    was found, and whether it is proven to be the least, goes to the logger ``loadmaster.executorch``.
 
     Parameters
     ----------
