@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,10 @@ from hypothesis import HealthCheck, settings
 from tests.support.needs import MAY_BE_MISSING
 
 os.environ["LOADMASTER_CACHE"] = ""
+
+# Started in the background, or by nohup, tests inherit that these are ignored, and what they start would never be interrupted.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # How long an example takes says how busy the machine is, not whether the code is right.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])

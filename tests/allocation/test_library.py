@@ -79,7 +79,8 @@ def test_the_library_answers_as_the_package_does(buffers: list[lm.Buffer], data)
     except AllocationError as error:
         assume("problem" not in locals() or "alias" in str(error) or "offset" in str(error))
         if "problem" in locals():
-            assert from_c(problem, capacity, alignment, seed)[0].status == STATUS.index("invalid")
+            # A group that is pinned into a reserved range is refused by the package; the library may find that it fits nowhere.
+            assert STATUS[from_c(problem, capacity, alignment, seed)[0].status] in ("invalid", "infeasible")
         return
     event(answer.status)
     result, offsets, named = from_c(problem, capacity, alignment, seed)

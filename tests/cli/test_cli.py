@@ -246,7 +246,7 @@ def test_an_interrupt_once_networks_are_read_still_writes_a_plan(tmp_path: Path,
 
 
 def test_a_request_to_end_leaves_nothing_behind(tmp_path: Path) -> None:
-    result = signalled(tmp_path, "SIGTERM", "planning.planner.goal_bounds")
+    result = signalled(tmp_path, "SIGTERM", "planning.planner.network_bounds")
     assert result.returncode == 143
     assert not (tmp_path / "out").exists()
 

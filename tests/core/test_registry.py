@@ -193,6 +193,7 @@ ALONE = {
     "core/packages.py": {"onnx", "tflite"},
     "cost/registry.py": {"dataflow"},
     "workloads/frontends/load.py": {"onnx"},
+    "mapping/divided_jobs.py": {"herald"},
     "placement/place.py": {"best-fit"},
     "planning/verify/plan.py": {"dataflow"},
 }

@@ -270,8 +270,8 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
     ),
     # Pieces and parts.
     "range beyond the shape": (edit(SHARED, "tensors", named("net/w"), shape=(4,), ranges=((0, 5),)), {"range"}, "tensor 'net/w'"),
-    "piece that makes less": (in_piece(1, ranges=True, tensor=True), {"piece", "part"}, "elements together, not"),
-    "part that holds less": (in_piece(1, ranges=False, tensor=True), {"piece", "part"}, "holds another part"),
+    "piece that makes less": (in_piece(1, ranges=True, tensor=True), {"piece", "part", "window"}, "elements together, not"),
+    "part that holds less": (in_piece(1, ranges=False, tensor=True), {"piece", "part", "window"}, "holds another part"),
     "piece without a window": (without_windows(), {"window"}, "does not say what they need of"),
     # Space.
     "too few bytes": (

@@ -201,6 +201,13 @@ def pieces_without_ranges(plan: Plan) -> Mutations:
             yield job.name, with_records(plan, "jobs", lambda j, w=job: replace(j, ranges=()) if j is w else j)
 
 
+def lacks_parts(plan: Plan, job: PlannedJob, storage: str) -> bool:
+    """Whether a job reads some, and not all, parts of an operand."""
+    read = {operand.tensor for operand in job.reads}
+    parts = {tensor.name for tensor in plan.tensors if tensor.storage == storage and tensor.mini_batch == job.mini_batch}
+    return bool(parts & read) and bool(parts - read)
+
+
 def windows_grown(plan: Plan) -> Mutations:
     """Each operand in pieces that are read one by one is needed as a whole."""
     in_parts = {tensor.storage for tensor in plan.tensors if tensor.ranges}
@@ -212,7 +219,7 @@ def windows_grown(plan: Plan) -> Mutations:
                 mine = replace(operator, operands=needs)
                 operators = tuple(mine if o is operator else o for o in info.operators)
                 changed = with_records(plan, "networks", lambda n, w=info, o=operators: replace(n, operators=o) if n is w else n)
-                if any(len(job.reads) < len(in_parts) and operator.name in job.operators and job.ranges for job in plan.jobs):
+                if any(operator.name in job.operators and job.ranges and lacks_parts(plan, job, storage) for job in plan.jobs):
                     yield operator.name, changed
 
 

@@ -43,7 +43,7 @@ def test_every_update_is_a_new_tensor() -> None:
 
 
 def test_graphs_without_updates_stay_as_they_are() -> None:
-    graph = lm.load("onnx:squeezenet")
+    graph = lm.load("onnx:resnet50")
     assert without_updates(graph) is graph
 
 
