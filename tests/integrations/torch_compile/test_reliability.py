@@ -242,7 +242,6 @@ def test_steps_grow_nothing():
     abandoned = [trained.call(trained.x) for _ in range(3)]  # forward passes whose backward passes never come
     parked = trained.file.used
     del abandoned
-    after = _standing()
     assert parked > 0
     # What the next step brings back is still there, once, however many passes were abandoned.
     resting = trained.file.used
@@ -251,6 +250,7 @@ def test_steps_grow_nothing():
     assert trained.file.used == resting
     assert trained.step()
     assert trained.file.used == 0
+    after = _standing()
     assert after[0] - before[0] < 2 << 20
     assert after[1:] == before[1:]
     assert trained.file.bytes - file <= 4 * parked
