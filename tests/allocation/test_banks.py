@@ -104,7 +104,9 @@ def test_the_cost_is_the_least_and_the_claims_are_true(case) -> None:
     assert answer.status != "infeasible"
     assert answer.lower_bound <= best
     if answer.memory is not None:
-        assert list(broken_bank_rules(problem_of(buffers, **demands), answer.memory, answer.offsets, banks)) == []
+        # Pins of buffers that may live in several memories do not meet.
+        anywhere = [replace(buffer, prefers=buffer.prefers or tuple(bank.name for bank in banks)) for buffer in buffers]
+        assert list(broken_bank_rules(problem_of(anywhere, **demands), answer.memory, answer.offsets, banks)) == []
         assert answer.cost >= best
         assert (answer.status == "optimal") == (answer.cost == answer.lower_bound)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -140,8 +141,17 @@ class LinearModel:
         return model
 
 
+_ONE_AT_A_TIME = Lock()
+"""All solvers of the process share what HiGHS's package tells a running one by: a second would be refused while one runs."""
+
+
 def _run(solver: Any, stop: Callable[[], bool] | None) -> bool:
     """Run in a thread of its own, because the solver hears no signals; says whether one, or ``stop``, ended it."""
+    with _ONE_AT_A_TIME:
+        return _run_alone(solver, stop)
+
+
+def _run_alone(solver: Any, stop: Callable[[], bool] | None) -> bool:
     solver.HandleUserInterrupt = True
     solver.startSolve()
     interrupted = False
