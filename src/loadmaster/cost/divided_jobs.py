@@ -16,12 +16,10 @@ from loadmaster.cost.job_analysis import JobAnalysis
 from loadmaster.cost.job_pool import JobPool, joined, part_of, read_listed
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.frontends.load import load
-from loadmaster.workloads.graph import Graph
-from loadmaster.workloads.lowering.fuse import FusedOp, fuse
-from loadmaster.workloads.lowering.grid import Divisible, divisible, least_share
+from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
+from loadmaster.workloads.lowering.grid import least_share
 from loadmaster.workloads.lowering.instantiate import Cut, Cuts, lower
-from loadmaster.workloads.lowering.single_assignment import without_updates
-from loadmaster.workloads.lowering.split import WHOLE, choose_split, sizes_for
+from loadmaster.workloads.lowering.split import WHOLE
 
 _LENGTHS = (2, 4, 8, 16)
 """Pieces are at most this fraction of the least time that all jobs take, one way to divide for each."""
@@ -53,34 +51,15 @@ class DividedJobs:
     least: LeastWork
 
 
-@dataclass(frozen=True)
-class _Network:
-    """A network's fused operators, how each divides, and how it is without dividing."""
-
-    graph: Graph
-    fused: list[FusedOp]
-    forms: list[Divisible | None]
-    plain: list[Cut]
-
-    @staticmethod
-    def of(graph: Graph, target: Target) -> _Network:
-        single = without_updates(graph)
-        fused = fuse(single)
-        room = target.fast.capacity if target.fast else None
-        forms = [divisible(single, group) for group in fused]
-        sizes = sizes_for(target)
-        plain: list[Cut] = [choose_split(group, room, sizes) if room else WHOLE for group in fused]
-        return _Network(graph, fused, forms, plain)
-
-    def in_parts(self, parts: int, nth: int, long: Mask) -> list[Cut]:
-        """Every long operator in so many parts along its ``nth`` longest dimension, where it has one."""
-        cuts: list[Cut] = []
-        for number, (own, plain) in enumerate(zip(self.forms, self.plain, strict=True)):
-            form = own if long[number] else None
-            shape = () if form is None else form.shape
-            axes = [] if form is None else sorted(form.axes, key=lambda axis: (-shape[axis], axis))
-            cuts.append(form.grid({axes[nth]: parts}) if form is not None and nth < len(axes) else plain)
-        return cuts
+def _in_parts(network: DivisibleNetwork, parts: int, nth: int, long: Mask) -> list[Cut]:
+    """Every long operator in so many parts along its ``nth`` longest dimension, where it has one."""
+    cuts: list[Cut] = []
+    for number, (own, plain) in enumerate(zip(network.forms, network.plain, strict=True)):
+        form = own if long[number] else None
+        shape = () if form is None else form.shape
+        axes = [] if form is None else sorted(form.axes, key=lambda axis: (-shape[axis], axis))
+        cuts.append(form.grid({axes[nth]: parts}) if form is not None and nth < len(axes) else plain)
+    return cuts
 
 
 def divide_jobs(
@@ -105,14 +84,14 @@ def divide_jobs(
     LoadmasterError
         As :func:`~loadmaster.cost.job_pool.read_pool`.
     """
-    networks: dict[int, _Network] = {}
+    networks: dict[int, DivisibleNetwork] = {}
     listed: dict[int, list[JobPool]] = {}
     for number, source in enumerate(sources):
         if source.lower().endswith(".csv"):
             listed[number] = read_listed(source, target, mini_batches=mini_batches)
         else:
             graph = load(source, batch=batch, dims=dims or {}, precision=precision, training=training)
-            networks[number] = _Network.of(graph, target)
+            networks[number] = DivisibleNetwork.of(graph, target)
 
     def pool(cuts: Mapping[int, Sequence[Cut]]) -> JobPool:
         parts: list[JobPool] = []
@@ -120,7 +99,7 @@ def divide_jobs(
             if number in listed:
                 parts += listed[number]
                 continue
-            work = lower([networks[number].graph], target, mini_batches=mini_batches, cuts=[Cuts(cuts[number])])
+            work = lower([networks[number].source], target, mini_batches=mini_batches, cuts=[Cuts(cuts[number])])
             parts.append(part_of(work, analyse(work, target)))
         return joined(parts)
 
@@ -151,16 +130,16 @@ class _Option:
     together: Floats
 
 
-def _options(network: _Network, target: Target, bandwidth: float, short: float) -> list[_Option]:
+def _options(network: DivisibleNetwork, target: Target, bandwidth: float, short: float) -> list[_Option]:
     """Ways to cut all operators that take longer than ``short`` seconds."""
     most = 4 * len(target.cores)
     plain = _option(network, network.plain, target, bandwidth)
-    cuts = [network.in_parts(parts, nth, plain.longest > short) for parts in _PARTS if parts <= most for nth in range(_AXES)]
+    cuts = [_in_parts(network, parts, nth, plain.longest > short) for parts in _PARTS if parts <= most for nth in range(_AXES)]
     return [plain, *(_option(network, tried, target, bandwidth) for tried in cuts if tried != network.plain)]
 
 
-def _option(network: _Network, cuts: list[Cut], target: Target, bandwidth: float) -> _Option:
-    analysis = analyse(lower([network.graph], target, cuts=[Cuts(cuts)]), target)
+def _option(network: DivisibleNetwork, cuts: list[Cut], target: Target, bandwidth: float) -> _Option:
+    analysis = analyse(lower([network.source], target, cuts=[Cuts(cuts)]), target)
     each = np.maximum(analysis.latency, analysis.latency * analysis.bandwidth / bandwidth).min(axis=1)
     until = np.concatenate([[0], np.cumsum([cut.tiles for cut in cuts])])
     pieces = list(itertools.pairwise(until.tolist()))
@@ -189,10 +168,10 @@ def _least_seconds(least: LeastWork, bandwidth: float) -> float:
     return max(float(alone.sum()) / cores, float(least.moved.min(axis=1).sum()) / bandwidth)
 
 
-def _least_of_network(network: _Network, target: Target, mini_batches: int) -> LeastWork:
+def _least_of_network(network: DivisibleNetwork, target: Target, mini_batches: int) -> LeastWork:
     """Of operators that divide, what the pieces that suit each core best take; of others, what they take as they are."""
     cuts = [plain if form is None else WHOLE for form, plain in zip(network.forms, network.plain, strict=True)]
-    work = lower([network.graph], target, mini_batches=mini_batches, cuts=[Cuts(cuts)])
+    work = lower([network.source], target, mini_batches=mini_batches, cuts=[Cuts(cuts)])
     groups = [number for _ in range(mini_batches) for number, cut in enumerate(cuts) for _ in range(cut.tiles)]
     divides = np.array([network.forms[number] is not None for number in groups], dtype=np.bool_)
     analysis = analyse(work, target)
@@ -219,13 +198,12 @@ def _least_of_network(network: _Network, target: Target, mini_batches: int) -> L
     )
 
 
-def _shares(network: _Network, number: int) -> dict[str, float]:
-    single = without_updates(network.graph)
+def _shares(network: DivisibleNetwork, number: int) -> dict[str, float]:
     shares: dict[str, float] = {}
     for op in network.fused[number].ops:
         for access in op.reads:
-            storage = single.tensors[access.tensor].storage
-            shares[storage] = max(shares.get(storage, 0.0), least_share(single, op, access))
+            storage = network.graph.tensors[access.tensor].storage
+            shares[storage] = max(shares.get(storage, 0.0), least_share(network.graph, op, access))
     return shares
 
 

@@ -14,11 +14,8 @@ from loadmaster.planning.cutting.options import operator_options
 from loadmaster.planning.cutting.stacks import best_stacks
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
-from loadmaster.workloads.lowering.fuse import FusedOp, fuse
-from loadmaster.workloads.lowering.grid import Divisible, divisible
-from loadmaster.workloads.lowering.instantiate import Cut, Cuts
-from loadmaster.workloads.lowering.single_assignment import without_updates
-from loadmaster.workloads.lowering.split import WHOLE, choose_split, sizes_for
+from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
+from loadmaster.workloads.lowering.instantiate import Cuts
 
 MOST_OPERATORS = 3000
 """In all networks together: beyond, trying to cut them would take longer than planning them."""
@@ -33,29 +30,6 @@ _SHARES = (1.0, 0.8, 0.5)
 """Of the fast memory, for which stacks are chosen: what is left lets pieces of several bands run at once, and addresses be found."""
 _AMPLE = 0.5
 """Share of the fast memory up to which what is in use at once leaves so much room that bands are not tried."""
-
-
-@dataclass(frozen=True)
-class _Network:
-    """A network's fused operators, how each divides, and how each is cut where nothing else is chosen."""
-
-    graph: Graph
-    fused: list[FusedOp]
-    forms: list[Divisible | None]
-    plain: list[Cut]
-
-    @staticmethod
-    def of(graph: Graph, target: Target) -> _Network:
-        single = without_updates(graph)
-        fused = fuse(single)
-        room = target.fast.capacity if target.fast else None
-        plain: list[Cut] = [choose_split(f, room, sizes_for(target)) if room else WHOLE for f in fused]
-        return _Network(single, fused, [divisible(single, f) for f in fused], plain)
-
-    def choice(self, target: Target) -> CutChoice:
-        """The choice of pieces for the cores."""
-        options = operator_options(self.graph, self.fused, self.forms, self.plain, target)
-        return CutChoice(self.graph, self.fused, self.forms, options, target)
 
 
 @dataclass(frozen=True)
@@ -95,7 +69,7 @@ def candidates(
     yield Candidate("none")
     if late() or cut == "none" or not target.main.in_place or sum(len(graph.ops) for graph in graphs) > MOST_OPERATORS:
         return
-    networks = [_Network.of(graph, target) for graph in graphs]
+    networks = [DivisibleNetwork.of(graph, target) for graph in graphs]
     offered: list[Sequence[Cuts | None]] = [[Cuts(network.plain) for network in networks]]
     for candidate in itertools.chain(_offers(networks, target, late), _halves(networks)):
         if candidate.cuts not in offered and mini_batches * sum(len(cuts.steps) for cuts in candidate.cuts if cuts) <= MOST_PIECES:
@@ -103,7 +77,7 @@ def candidates(
             yield candidate
 
 
-def _halves(networks: Sequence[_Network]) -> Iterator[Candidate]:
+def _halves(networks: Sequence[DivisibleNetwork]) -> Iterator[Candidate]:
     """Every operator whole or in halves along any of its dimensions, in all ways, if these are few."""
     options = [
         [plain, *(form.grid({axis: 2}) for axis in form.axes)] if form is not None else [plain]
@@ -129,7 +103,7 @@ def uncut(graphs: Sequence[Graph], target: Target) -> Iterator[str]:
                 yield f"{graph.name}: operators stay whole: it is not known which part of its operands a part of a result needs"
 
 
-def _most_in_use(network: _Network) -> int:
+def _most_in_use(network: DivisibleNetwork) -> int:
     """Most bytes that a whole operator reads and writes, and that lie there meanwhile for later ones. O(operators + operands)."""
     graph, change = network.graph, [0] * (len(network.fused) + 1)
     made = {access.tensor: number for number, group in enumerate(network.fused) for access in group.writes}
@@ -150,8 +124,14 @@ def _over_cores(choices: Sequence[CutChoice]) -> Iterator[Candidate]:
         yield Candidate.of(f"over the cores for {aim}", choices, chosen)
 
 
-def _offers(networks: Sequence[_Network], target: Target, late: Callable[[], bool]) -> Iterator[Candidate]:
-    choices = [network.choice(target) for network in networks if not late()] if len(target.cores) > 1 else []
+def _choice(network: DivisibleNetwork, target: Target) -> CutChoice:
+    """The choice of pieces for the cores."""
+    options = operator_options(network.graph, network.fused, network.forms, network.plain, target)
+    return CutChoice(network.graph, network.fused, network.forms, options, target)
+
+
+def _offers(networks: Sequence[DivisibleNetwork], target: Target, late: Callable[[], bool]) -> Iterator[Candidate]:
+    choices = [_choice(network, target) for network in networks if not late()] if len(target.cores) > 1 else []
     if late():
         return
     if choices:
