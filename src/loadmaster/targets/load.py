@@ -48,7 +48,7 @@ def target(source: str | Path, overrides: str | Iterable[str] = ()) -> Target:
 
     fields = [overrides] if isinstance(overrides, str) else overrides
     label = str(source)
-    document = _parse(_text(source), label)
+    document = target_document(source)
     problems = []
     for override in fields:
         try:
@@ -62,6 +62,11 @@ def target(source: str | Path, overrides: str | Iterable[str] = ()) -> Target:
     if problems:
         raise TargetError("; ".join(problems))
     return target
+
+
+def target_document(source: str | Path) -> dict[str, Any]:
+    """Return the TOML document of a bundled target or a file, unchecked; raises :class:`~loadmaster.core.errors.TargetError`."""
+    return _parse(_text(source), str(source))
 
 
 def _text(source: str | Path) -> str:
