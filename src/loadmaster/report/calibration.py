@@ -12,8 +12,8 @@ from loadmaster.report.text import NOTHING, percent, printable
 
 _MEANING = {
     Standing.FITTED: "calibrated",
-    Standing.BOUNDED: "at least so good: nothing measured is limited by it",
-    Standing.KEPT: "as it was: nothing measured tells",
+    Standing.BOUNDED: "at least so good",
+    Standing.KEPT: "as it was: times do not tell",
 }
 
 
@@ -21,12 +21,14 @@ def calibration_summary(found: Calibration) -> RenderableType:
     """Make tables of errors and of figures."""
     title = f"{printable(found.base)} against {found.rows} measured times of {printable(found.measured)}"
     notes = [Text(f"Not used: {printable(text)}") for text in found.skipped]
-    explained = Text("Errors are means of |model / measured - 1|; `unseen` are those of layers left out of the fit, a fifth at a time.")
+    explained = Text(
+        "Errors: the factor between model and measurement, in the mean, less 1. Unseen: of layers left out of the fit, a fifth at a time."
+    )
     return Group(Text(title), Text(), _errors(found), explained, Text(), _figures(found), *notes)
 
 
 def _errors(found: Calibration) -> Table:
-    table = _columns("operators", ">rows", ">error before", ">after", ">unseen", ">of the sum before", ">after")
+    table = _columns("operators", ">rows", ">before", ">after", ">unseen", ">sum before", ">sum after")
     for kind in found.kinds:
         unseen = NOTHING if kind.held_out is None else percent(kind.held_out.mean)
         sums = (_signed(kind.before), _signed(kind.after))
@@ -55,5 +57,5 @@ def _shown(figure: Figure, value: float) -> str:
 def _columns(*names: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
     for name in names:
-        table.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left")
+        table.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left", overflow="fold")
     return table

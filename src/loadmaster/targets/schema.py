@@ -148,7 +148,7 @@ class _CopyTable(_Table):
 
 
 class _CalibrationTable(_Table):
-    """What `loadmaster calibrate` writes; errors are means of the relative distance between model and measurement."""
+    """What `loadmaster calibrate` writes; errors are the factor between model and measurement, in the mean, less 1."""
 
     base: str
     measured: str

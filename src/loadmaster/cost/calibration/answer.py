@@ -31,7 +31,8 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Distances of modelled from measured times, relative to the latter: mean and median over rows, and that of the sum, with its sign."""
+    """Distances of modelled from measured times: the factor between them less 1, its geometric mean and its median over rows; and, with
+    its sign, the distance of their sums relative to the measured one."""
 
     mean: float
     median: float

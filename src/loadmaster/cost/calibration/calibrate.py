@@ -209,9 +209,9 @@ def _with(found: Fit, what: str, number: int, value: float) -> Fit:
 
 def _distance(design: Design, predicted: Floats, rows: Mask) -> Errors:
     count, seconds = design.count[rows], design.seconds[rows]
-    relative = np.repeat(np.abs(predicted[rows] / seconds - 1), count)
+    apart = np.repeat(np.abs(np.log(predicted[rows] / seconds)), count)
     total = float(count @ predicted[rows]) / float(count @ seconds) - 1
-    return Errors(_rounded(float(relative.mean())), _rounded(float(np.median(relative))), _rounded(total))
+    return Errors(_rounded(float(np.expm1(apart.mean()))), _rounded(float(np.expm1(np.median(apart)))), _rounded(total))
 
 
 def _bandwidth(target: Target, name: str) -> float:

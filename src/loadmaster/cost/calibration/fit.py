@@ -46,9 +46,28 @@ def fit(design: Design, given: Fit, slowest: Floats, rows: Mask | None = None) -
     Deterministic. O(sweeps x parameters x values tried x rows).
     """
     used = np.ones(len(design.seconds), dtype=bool) if rows is None else rows
-    starts = (given, _from_measurements(design, given, used, slowest))
-    ends = [_Search(design, start, given, used, slowest).run() for start in starts]
-    return min(ends, key=lambda end: end[0])[1]
+    found = given
+    for stage, free in _stages(design, used):
+        starts = (found, _from_measurements(design, found, stage, slowest, free))
+        found = min((_Search(design, start, given, stage, slowest, free).run() for start in starts), key=lambda end: end[0])[1]
+    return found
+
+
+def _stages(design: Design, used: Mask) -> list[tuple[Mask, Mask | None]]:
+    """Rows, and which link parameters alone are free (None: everything is).
+
+    Where some rows use one memory and others a second one too, the former say what the core and that memory do, whatever is wrong with the
+    model of the second: it comes after them, and by itself.
+    """
+    touched = np.stack(
+        [(design.links[:, design.memory_of == m] > 0).any(axis=1) for m in range(int(design.memory_of.max(initial=-1)) + 1)] or [used]
+    )
+    counts = touched[:, used].sum(axis=1)
+    near = int(np.argmax(counts))
+    alone = used & ~np.delete(touched, near, axis=0).any(axis=0)
+    if not alone.any() or (alone == used).all():
+        return [(used, None)]
+    return [(alone, None), (used & ~alone, design.memory_of != near)]
 
 
 def loss_of(design: Design, found: Fit, rows: Mask) -> float:
@@ -74,18 +93,18 @@ def _moving(design: Design, found: Fit) -> Floats:
     return seconds
 
 
-def _from_measurements(design: Design, given: Fit, used: Mask, slowest: Floats) -> Fit:
+def _from_measurements(design: Design, given: Fit, used: Mask, slowest: Floats, free: Mask | None) -> Fit:
     """A start that knows nothing of the target: each kind at the rate of its median row, each link at that of its quickest rows."""
     rates, links = given.rates.copy(), given.links.copy()
-    for number in range(len(rates)):
+    for number in range(len(rates) if free is None else 0):
         mine = used & (design.rate_of == number) & (design.arithmetic > 0)
         if mine.any():
             rates[number] = max(float(slowest[number]), float(np.median(design.seconds[mine] / design.arithmetic[mine])))
     for number in range(len(links)):
         mine = used & (design.links[:, number] > 0)
-        if mine.any():
+        if mine.any() and (free is None or free[number]):
             links[number] = float(np.quantile(design.seconds[mine] / design.links[mine, number], 0.1))
-    return Fit(rates, links, np.zeros(len(design.overheads)))
+    return Fit(rates, links, np.zeros(len(design.overheads)) if free is None else given.overheads)
 
 
 def _strayed(values: Floats, given: Floats | float, overheads: bool) -> Floats:
@@ -98,17 +117,18 @@ def _strayed(values: Floats, given: Floats | float, overheads: bool) -> Floats:
 class _Search:
     """Coordinate descent from one start."""
 
-    def __init__(self, design: Design, start: Fit, given: Fit, used: Mask, slowest: Floats) -> None:
+    def __init__(self, design: Design, start: Fit, given: Fit, used: Mask, slowest: Floats, free: Mask | None) -> None:
         self._design, self._used, self._slowest = design, used, slowest
+        everything = [(what, number) for what, values in enumerate(vars(start).values()) for number in range(len(values))]
+        self._free = everything if free is None else [(1, int(number)) for number in np.flatnonzero(free)]
         self._given = (given.rates, given.links, given.overheads)
         self._values = [start.rates.copy(), start.links.copy(), start.overheads.copy()]
 
     def run(self) -> tuple[float, Fit]:
         before = np.inf
         for _ in range(_SWEEPS):
-            for what in (0, 1, 2):
-                for number in range(len(self._values[what])):
-                    self._improve(what, number)
+            for what, number in self._free:
+                self._improve(what, number)
             now = self._score()
             if now > before - _ENOUGH:
                 break

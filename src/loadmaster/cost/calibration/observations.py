@@ -84,7 +84,8 @@ class Design:
 def design_of(observed: Sequence[Observation]) -> Design:
     """Make the arrays of observations. O(rows x links).
 
-    A row counts half by itself and half by its share of the time of all: a fit should be right for every layer, and for the sum.
+    A row counts half by itself and half by the root of its time: a fit should be right for every layer, more so for long ones, and none
+    of them alone decides.
     """
     times = Counter((row.group, row.kind, row.core, row.seconds, row.arithmetic, tuple(row.links.items())) for row in observed)
     rows = [Observation(group, kind, core, took, busy, dict(links)) for group, kind, core, took, busy, links in times]
@@ -107,5 +108,5 @@ def design_of(observed: Sequence[Observation]) -> Design:
         memory_of=np.array([memories.index(name.partition(".")[0]) for name in fields], dtype=np.int64),
         group=np.array([groups[row.group] for row in rows]),
         count=count,
-        weight=count * (0.5 / count.sum() + 0.5 * seconds / (count @ seconds)),
+        weight=count * (0.5 / count.sum() + 0.5 * np.sqrt(seconds) / (count @ np.sqrt(seconds))),
     )
