@@ -12,8 +12,8 @@ from loadmaster.report.text import NOTHING, percent, printable
 
 _MEANING = {
     Standing.FITTED: "calibrated",
-    Standing.BOUNDED: "at least so good",
-    Standing.KEPT: "as it was: times do not tell",
+    Standing.BOUNDED: "at least this",
+    Standing.KEPT: "kept",
 }
 
 
@@ -24,7 +24,8 @@ def calibration_summary(found: Calibration) -> RenderableType:
     explained = Text(
         "Errors: the factor between model and measurement, in the mean, less 1. Unseen: of layers left out of the fit, a fifth at a time."
     )
-    return Group(Text(title), Text(), _errors(found), explained, Text(), _figures(found), *notes)
+    legend = Text("At least: nothing measured is limited by it any more. Kept: measured times do not tell, the figure is as it was.")
+    return Group(Text(title), Text(), _errors(found), explained, Text(), _figures(found), legend, *notes)
 
 
 def _errors(found: Calibration) -> Table:

@@ -277,5 +277,7 @@ def _set_core(table: dict[str, Any], core: Core, changed: dict[str, float]) -> N
     if most > 1.0:
         # A roofline's clock is the multiply-accumulates of a second.
         table["peak"] = f"{2 * core.clock * most / 1e9:.{_DIGITS}g} GFLOP/s"
+    # Measured convolutions took whatever algorithm their library takes: nothing faster is promised on top.
+    table.pop("winograd", None)
     if shares:
         table["efficiency"] = {kind: min(1.0, _rounded(share / most)) for kind, share in sorted(shares.items())}
