@@ -194,7 +194,8 @@ def tpu_table() -> Iterator[str]:
         nest = LoopNest(k=side, c=side, y=app.batch, input="i", weight="w")
         (found,) = estimates([nest], target, 8, (Role.WEIGHT,))
         tops = 2 * nest.macs / found.total / 1e12
-        yield f"| {app.name} | {app.layers} | {app.weights / 1e6:.0f} M | {app.batch} | {app.tops:.1f} | {tops:.1f} | {_apart(tops, app.tops)} |"
+        stated = f"| {app.name} | {app.layers} | {app.weights / 1e6:.0f} M | {app.batch}"
+        yield f"{stated} | {app.tops:.1f} | {tops:.1f} | {_apart(tops, app.tops)} |"
 
 
 def power_table() -> Iterator[str]:

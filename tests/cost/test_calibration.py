@@ -125,13 +125,12 @@ def test_a_fit_is_never_worse_than_the_target_and_bears_outliers(
 
 def test_what_times_cannot_tell_stays_and_what_they_bound_is_said(tmp_path: Path) -> None:
     """Layers that are all limited by arithmetic say nothing of a bandwidth that is enough, and bound one that is not."""
-    (tmp_path / "npu.toml").write_text(ONE_CORE)
-    rows = [f"256,256,{y + 2},{y + 2},3,3,1,{1e-3 * y * y}" for y in (14, 20, 28, 40)]
-    (tmp_path / "slow.csv").write_text("\n".join([f"{HEADER},seconds", *rows]))
-    after = figures(lm.calibrate(tmp_path / "npu.toml", tmp_path / "slow.csv"))
+    slow = dict.fromkeys(("Conv", "DepthwiseConv", "FullyConnected", "Gemm"), 0.001)
+    npu, times = measured(tmp_path, {"efficiency": slow}, "34 GB/s")
+    after = figures(lm.calibrate(npu, times))
     assert after["dram.bandwidth"] == (34e9, Standing.KEPT)
     (tmp_path / "narrow.toml").write_text(ONE_CORE.replace("34 GB/s", "1 MB/s"))
-    value, standing = figures(lm.calibrate(tmp_path / "narrow.toml", tmp_path / "slow.csv"))["dram.bandwidth"]
+    value, standing = figures(lm.calibrate(tmp_path / "narrow.toml", times))["dram.bandwidth"]
     assert standing is Standing.BOUNDED
     assert value > 1e6
 

@@ -44,7 +44,7 @@ def _excess(smaller: Target, target: Target) -> Iterator[str]:
 
 
 def _core_excess(one: Core, other: Core) -> Iterator[str]:
-    for name in ("style", "rows", "columns", "flexible", "local_buffer", "winograd"):
+    for name in ("style", "rows", "columns", "flexible", "local_buffer", "winograd", "accumulator"):
         if getattr(one, name) != getattr(other, name):
             yield name
     for name in ("clock", "lanes", "buffer"):

@@ -13,7 +13,7 @@ ESTIMATED = Provenance(Label.ESTIMATED, "figures of the target")
 
 
 class Style(StrEnum):
-    """The dataflow of a core: how it maps loops onto its array (see :mod:`loadmaster.cost.analytical.cycles`)."""
+    """The dataflow of a core: how it maps loops onto its array (see :mod:`loadmaster.cost.analytical.tiling`)."""
 
     WEIGHT_STATIONARY = "weight-stationary"
     OUTPUT_STATIONARY = "output-stationary"
@@ -28,7 +28,7 @@ class Memory:
     ``capacity`` in bytes, bandwidths in bytes/s. Reads and writes take turns on the link: reading ``a`` and writing ``b`` bytes
     takes ``a / read_bandwidth + b / write_bandwidth`` seconds of it. ``in_place`` says whether a core can use operands where
     they lie in this memory; if not, they must be copied to the fast memory first. Offsets are multiples of ``alignment`` bytes.
-    ``energy`` is joules for each byte over the link; None leaves it to the cost model.
+    ``energy`` is joules for each byte over the link; None leaves it to the cost model. At least ``burst`` bytes are read at once.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Memory:
     in_place: bool = True
     alignment: int = 64
     energy: float | None = None
+    burst: int = 64
 
     def padded(self, size: int) -> int:
         """Return the bytes that a buffer of ``size`` takes if the next one must be aligned too."""
@@ -61,7 +62,7 @@ class Core:
     ``noc_latency`` seconds from end to end. ``winograd`` says that kernels may trade workspace for fewer multiplications
     (:mod:`loadmaster.cost.kernels.algorithms`). ``job_overhead`` seconds pass before each job: fetching its description, synchronising.
     ``efficiency`` is the share of the array's and the lanes' rate that jobs reach, by kind of operator
-    (:func:`loadmaster.cost.analytical.efficiency.kind_of`); 1 for kinds that are not listed.
+    (:func:`loadmaster.cost.analytical.efficiency.kind_of`); 1 for kinds that are not listed. A partial sum has ``accumulator`` bytes.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Core:
     winograd: bool = False
     job_overhead: float = 0.0
     efficiency: Mapping[str, float] = field(default_factory=dict)
+    accumulator: int = 4
 
     @property
     def start_up(self) -> float:

@@ -60,6 +60,7 @@ class _MemoryTable(_Table):
     in_place: bool = True
     alignment: Annotated[_Bytes, Field(ge=1)] = 64
     energy: _Energy | None = None
+    burst: Annotated[_Bytes, Field(ge=1)] = 64
 
     @model_validator(mode="after")
     def _one_way_to_say_bandwidth(self) -> _MemoryTable:
@@ -73,7 +74,7 @@ class _MemoryTable(_Table):
         read, write = self.read_bandwidth or self.bandwidth, self.write_bandwidth or self.bandwidth
         assert read is not None
         assert write is not None
-        return Memory(name, self.capacity, read, write, self.in_place, self.alignment, self.energy)
+        return Memory(name, self.capacity, read, write, self.in_place, self.alignment, self.energy, self.burst)
 
 
 class _CoreTable(_Table):
@@ -93,6 +94,7 @@ class _CoreTable(_Table):
     winograd: Annotated[bool, Field(strict=True)] = False
     job_overhead: _Seconds = 0.0
     efficiency: dict[Annotated[str, Field(min_length=1, max_length=80)], Annotated[float, Field(gt=0, le=1)]] = {}
+    accumulator: Annotated[_Bytes, Field(ge=1, le=64)] = 4
     macs_per_cycle: dict[Literal["int8", "fp16", "fp32"], _Rate] = {"int8": 1.0, "fp16": 1.0, "fp32": 1.0}
 
     @model_validator(mode="after")
@@ -131,6 +133,7 @@ class _CoreTable(_Table):
             winograd=self.winograd,
             job_overhead=self.job_overhead,
             efficiency=dict(sorted(self.efficiency.items())),
+            accumulator=self.accumulator,
         )
         return [replace(core, name=name) for name in names]
 

@@ -62,7 +62,8 @@ def calibrate(target: str | Path, measured: str | Path, network: Graph | None = 
 
     Notes
     -----
-    A layer is taken to last ``max(overhead + arithmetic / efficiency, seconds of each memory's link)``, as plans have it. Efficiency of an
+    A layer is taken to last ``max(overhead + arithmetic / efficiency, seconds of each memory's link)``, as plans have it, first and last
+    tiles besides. Efficiency of an
     array is at most 1, as it cannot be faster than its clock; the peak of a roofline rises if a kind is faster. O(rows x figures) for each
     of some hundred steps.
     """

@@ -82,7 +82,7 @@ def _huber(error: Floats) -> Floats:
 
 
 def _busy(design: Design, found: Fit) -> Floats:
-    return np.asarray(found.overheads[design.overhead_of] + design.arithmetic * found.rates[design.rate_of])
+    return np.asarray(found.overheads[design.overhead_of] + design.fixed + design.arithmetic * found.rates[design.rate_of])
 
 
 def _moving(design: Design, found: Fit) -> Floats:

@@ -27,6 +27,8 @@ class Observation:
         What was measured.
     arithmetic
         Seconds on the core at full efficiency and without overhead.
+    fixed
+        Seconds besides, at the target's figures: first and last tiles, and what the on-chip network takes beyond arithmetic.
     links
         By field of the target (``dram.read_bandwidth``), seconds of that link at the target's figure.
     """
@@ -36,6 +38,7 @@ class Observation:
     core: str
     seconds: float
     arithmetic: float
+    fixed: float
     links: dict[str, float]
 
 
@@ -59,9 +62,9 @@ class Observations:
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """Observations as arrays: the model is ``max(overhead + arithmetic / efficiency, link seconds of each memory)``.
+    """Observations as arrays: the model is ``max(overhead + fixed + arithmetic / efficiency, link seconds of each memory)``.
 
-    Rows are distinct; ``count`` says how often each was there. ``seconds`` and ``arithmetic`` have shape (rows,). ``rate_of`` and
+    Rows are distinct; ``count`` says how often each was there. ``seconds``, ``arithmetic`` and ``fixed`` have shape (rows,). ``rate_of`` and
     ``overhead_of`` are each row's parameter, by number. ``links[r, l]`` are seconds of link parameter ``l`` at the target's figure, and
     ``memory_of[l]`` is the memory whose link it is: parameters of one memory add up, memories overlap. ``group`` numbers equal work,
     ``weight`` says what a row counts, 1 together.
@@ -69,6 +72,7 @@ class Design:
 
     seconds: Floats
     arithmetic: Floats
+    fixed: Floats
     links: Floats
     rates: tuple[tuple[str, str], ...]
     rate_of: Ints
@@ -87,8 +91,8 @@ def design_of(observed: Sequence[Observation]) -> Design:
     A row counts half by itself and half by the root of its time: a fit should be right for every layer, more so for long ones, and none
     of them alone decides.
     """
-    times = Counter((row.group, row.kind, row.core, row.seconds, row.arithmetic, tuple(row.links.items())) for row in observed)
-    rows = [Observation(group, kind, core, took, busy, dict(links)) for group, kind, core, took, busy, links in times]
+    times = Counter((row.group, row.kind, row.core, row.seconds, row.arithmetic, row.fixed, tuple(row.links.items())) for row in observed)
+    rows = [Observation(group, kind, core, took, busy, fixed, dict(links)) for group, kind, core, took, busy, fixed, links in times]
     count = np.array(list(times.values()))
     seconds = np.array([row.seconds for row in rows])
     rates = tuple(dict.fromkeys((row.core, row.kind) for row in rows))
@@ -99,6 +103,7 @@ def design_of(observed: Sequence[Observation]) -> Design:
     return Design(
         seconds=seconds,
         arithmetic=np.array([row.arithmetic for row in rows]),
+        fixed=np.array([row.fixed for row in rows]),
         links=np.array([[row.links.get(name, 0.0) for name in fields] for row in rows]).reshape(len(rows), len(fields)),
         rates=rates,
         rate_of=np.array([rates.index((row.core, row.kind)) for row in rows]),

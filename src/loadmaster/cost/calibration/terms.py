@@ -20,6 +20,7 @@ from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Workload
 from loadmaster.workloads.lowering.instantiate import lower
 
+_SLOWLY = 2.0**-20
 _COPIES = ("to_fast", "to_main", "asynchronous_to_fast", "asynchronous_to_main")
 
 
@@ -78,7 +79,7 @@ def kernels_observed(machine: Machine, timed: Sequence[TimedKernel], source: str
         per_second = core.clock * core.rows * core.columns
         arithmetic = max(amounts.macs / (per_second * core.macs_per_cycle[width]), amounts.elements / (core.lanes * core.clock))
         group = f"{amounts.kind} {amounts.macs} {amounts.elements} {sum((amounts.fast_read, amounts.fast_written, slow))}"
-        rows.append(Observation(group, amounts.kind, name, kernel.seconds, arithmetic, links))
+        rows.append(Observation(group, amounts.kind, name, kernel.seconds, arithmetic, 0.0, links))
     skipped = (f"{barred} rows with tensors in {target.main.name}, which kernels cannot use in place",) if barred else ()
     return Observations(tuple(rows), tuple(copies), skipped)
 
@@ -120,7 +121,7 @@ def layers_observed(machine: Machine, timed: Sequence[TimedLayer], network: Grap
 def _observed(machine: Machine, work: Workload, timed: Sequence[tuple[int, str, float, str]]) -> Observations:
     """Terms of (job, core, seconds, place) as the cost model has them."""
     bare, names = machine.bare, list(machine.cores)
-    costs = job_costs(work, bare)
+    costs, slowly = job_costs(work, bare), job_costs(work, _slowed(bare, work))
     read, written = (np.zeros((len(work.jobs), len(names))) for _ in range(2))
     for number in range(len(names)):
         moved = costs.kinds[costs.position[number]].moved
@@ -130,11 +131,19 @@ def _observed(machine: Machine, work: Workload, timed: Sequence[tuple[int, str, 
     for index, core, seconds, place in timed:
         number = _core(machine, core, place)
         job = work.jobs[index]
-        arithmetic = float(costs.kinds[costs.position[number]].seconds[index])
+        # So slow, arithmetic is all that counts.
+        arithmetic = float(slowly.kinds[slowly.position[number]].seconds[index]) * _SLOWLY
+        fixed = max(0.0, float(costs.kinds[costs.position[number]].seconds[index]) - arithmetic)
         links = machine.link(bare.main, read[index, number], written[index, number])
         group = repr((job.kind, job.nests, job.elements, job.bits))
-        rows.append(Observation(group, kind_of(job.kind, job.nests), names[number], seconds, arithmetic, links))
+        rows.append(Observation(group, kind_of(job.kind, job.nests), names[number], seconds, arithmetic, fixed, links))
     return Observations(tuple(rows))
+
+
+def _slowed(bare: Target, work: Workload) -> Target:
+    """The target with all arithmetic of the jobs a million times slower."""
+    efficiency = {kind_of(job.kind, job.nests): _SLOWLY for job in work.jobs}
+    return replace(bare, cores=tuple(replace(core, efficiency=efficiency) for core in bare.cores))
 
 
 def _core(machine: Machine, name: str, place: str) -> int:
