@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +63,8 @@ def calibrate(target: str | Path, measured: str | Path, network: Graph | None = 
     Notes
     -----
     A layer is taken to last ``max(overhead + arithmetic / efficiency, seconds of each memory's link)``, as plans have it, first and last
-    tiles besides. Efficiency of an
-    array is at most 1, as it cannot be faster than its clock; the peak of a roofline rises if a kind is faster. O(rows x figures) for each
-    of some hundred steps.
+    tiles besides. Efficiency of an array is at most 1, as it cannot be faster than its clock; the peak of a roofline rises if a kind is
+    faster. O(rows x figures) for each of some hundred steps.
     """
     document = target_document(target)
     machine = _machine(document, read_target(target))
@@ -91,14 +90,6 @@ def _machine(document: dict[str, Any], target: Target) -> Machine:
     return Machine(target, cores, {name: (pair[0], pair[1]) for name, pair in fields.items()})
 
 
-@dataclass(frozen=True)
-class _Changes:
-    """Fields with their figures before and after."""
-
-    figures: tuple[Figure, ...]
-    document: dict[str, Any]
-
-
 class _Run:
     """One calibration."""
 
@@ -121,17 +112,16 @@ class _Run:
         digest = hashlib.sha256(self._path.read_bytes()).hexdigest()
         rows = int(self._design.count.sum()) + len(self._observed.copies)
         answer = Calibration(
-            "",
-            self._machine.target.name,
-            self._path.name,
-            digest,
-            rows,
-            (*figures, *self._untouched(figures)),
-            kinds,
-            self._observed.skipped,
+            text="",
+            base=self._machine.target.name,
+            measured=self._path.name,
+            sha256=digest,
+            rows=rows,
+            figures=(*figures, *self._untouched(figures)),
+            kinds=kinds,
+            skipped=self._observed.skipped,
         )
-        text = target_text(_calibrated(self._document, self._machine, answer))
-        return Calibration(**{**vars(answer), "text": text})
+        return replace(answer, text=target_text(_calibrated(self._document, self._machine, answer)))
 
     def _errors(self, found: Fit) -> Iterator[KindErrors]:
         design = self._design
@@ -278,7 +268,8 @@ def _set_core(table: dict[str, Any], core: Core, changed: dict[str, float]) -> N
     if most > 1.0:
         # A roofline's clock is the multiply-accumulates of a second.
         table["peak"] = f"{2 * core.clock * most / 1e9:.{_DIGITS}g} GFLOP/s"
-    # Measured convolutions took whatever algorithm their library takes: nothing faster is promised on top.
-    table.pop("winograd", None)
+    if core.style is Style.ROOFLINE:
+        # Measured convolutions took whatever algorithm their library takes: nothing faster is promised on top.
+        table.pop("winograd", None)
     if shares:
         table["efficiency"] = {kind: min(1.0, _rounded(share / most)) for kind, share in sorted(shares.items())}

@@ -64,10 +64,10 @@ class Observations:
 class Design:
     """Observations as arrays: the model is ``max(overhead + fixed + arithmetic / efficiency, link seconds of each memory)``.
 
-    Rows are distinct; ``count`` says how often each was there. ``seconds``, ``arithmetic`` and ``fixed`` have shape (rows,). ``rate_of`` and
-    ``overhead_of`` are each row's parameter, by number. ``links[r, l]`` are seconds of link parameter ``l`` at the target's figure, and
-    ``memory_of[l]`` is the memory whose link it is: parameters of one memory add up, memories overlap. ``group`` numbers equal work,
-    ``weight`` says what a row counts, 1 together.
+    Rows are distinct; ``count`` says how often each was there. ``seconds``, ``arithmetic`` and ``fixed`` have shape (rows,).
+    ``rate_of`` and ``overhead_of`` are each row's parameter, by number. ``links[r, l]`` are seconds of link parameter ``l`` at the
+    target's figure, and ``memory_of[l]`` is the memory whose link it is: parameters of one memory add up, memories overlap. ``group``
+    numbers equal work, ``weight`` says what a row counts, 1 together.
     """
 
     seconds: Floats
