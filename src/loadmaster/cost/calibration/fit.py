@@ -59,11 +59,10 @@ def _stages(design: Design, used: Mask) -> list[tuple[Mask, Mask | None]]:
     Where some rows use one memory and others a second one too, the former say what the core and that memory do, whatever is wrong with the
     model of the second: it comes after them, and by itself.
     """
-    touched = np.stack(
-        [(design.links[:, design.memory_of == m] > 0).any(axis=1) for m in range(int(design.memory_of.max(initial=-1)) + 1)] or [used]
-    )
-    counts = touched[:, used].sum(axis=1)
-    near = int(np.argmax(counts))
+    if not len(design.fields):
+        return [(used, None)]
+    touched = np.stack([(design.links[:, design.memory_of == m] > 0).any(axis=1) for m in range(int(design.memory_of.max()) + 1)])
+    near = int(np.argmax(touched[:, used].sum(axis=1)))
     alone = used & ~np.delete(touched, near, axis=0).any(axis=0)
     if not alone.any() or (alone == used).all():
         return [(used, None)]

@@ -34,8 +34,8 @@ class Machine:
 
     @property
     def bare(self) -> Target:
-        """The target with one core of each table, at full efficiency and without overheads."""
-        return replace(self.target, cores=tuple(map(_bare, self.cores.values())))
+        """The target with all cores at full efficiency and without overheads."""
+        return replace(self.target, cores=tuple(map(_bare, self.target.cores)))
 
     def link(self, memory: Memory, read: float, written: float) -> dict[str, float]:
         """Seconds of a memory's link by the fields that state its bandwidth."""
@@ -122,9 +122,11 @@ def _observed(machine: Machine, work: Workload, timed: Sequence[tuple[int, str, 
     """Terms of (job, core, seconds, place) as the cost model has them."""
     bare, names = machine.bare, list(machine.cores)
     costs, slowly = job_costs(work, bare), job_costs(work, _slowed(bare, work))
+    # The kind of core that each table describes, by its first core.
+    kinds = costs.position[[machine.target.cores.index(core) for core in machine.cores.values()]]
     read, written = (np.zeros((len(work.jobs), len(names))) for _ in range(2))
-    for number in range(len(names)):
-        moved = costs.kinds[costs.position[number]].moved
+    for number, kind in enumerate(kinds):
+        moved = costs.kinds[kind].moved
         np.add.at(read[:, number], costs.operands.job, np.where(costs.operands.write, 0, moved))
         np.add.at(written[:, number], costs.operands.job, np.where(costs.operands.write, moved, 0))
     rows = []
@@ -132,8 +134,8 @@ def _observed(machine: Machine, work: Workload, timed: Sequence[tuple[int, str, 
         number = _core(machine, core, place)
         job = work.jobs[index]
         # So slow, arithmetic is all that counts.
-        arithmetic = float(slowly.kinds[slowly.position[number]].seconds[index]) * _SLOWLY
-        fixed = max(0.0, float(costs.kinds[costs.position[number]].seconds[index]) - arithmetic)
+        arithmetic = float(slowly.kinds[kinds[number]].seconds[index]) * _SLOWLY
+        fixed = max(0.0, float(costs.kinds[kinds[number]].seconds[index]) - arithmetic)
         links = machine.link(bare.main, read[index, number], written[index, number])
         group = repr((job.kind, job.nests, job.elements, job.bits))
         rows.append(Observation(group, kind_of(job.kind, job.nests), names[number], seconds, arithmetic, fixed, links))
