@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
 from loadmaster.core.arrays import WHOLE_LIMIT
@@ -88,11 +90,11 @@ def read_timed(path: str | Path) -> Sequence[TimedKernel] | Sequence[TimedLayer]
 
 def write_timed(rows: Iterable[TimedKernel], path: Path) -> Path:
     """Write measured kernels; raises :class:`~loadmaster.core.errors.OutputError` if that fails."""
-    lines = [",".join((*KERNEL, *AMOUNTS))]
-    for row in rows:
-        amounts = ",".join(str(getattr(row.amounts, name)) for name in AMOUNTS)
-        lines.append(f"{row.kernel},{row.combination},{row.seconds!r},{amounts}")
-    return replace_file(path, "\n".join(lines) + "\n", "the measured times")
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow((*KERNEL, *AMOUNTS))
+    table.writerows((row.kernel, row.combination, repr(row.seconds), *astuple(row.amounts)) for row in rows)
+    return replace_file(path, text.getvalue(), "the measured times")
 
 
 def _kernel(row: Row) -> TimedKernel:
