@@ -73,11 +73,11 @@ def export_program(
 def read_models(
     plan: PlanRecord, sources: Sequence[str], *, batch: int | None = None, dims: dict[str, int] | None = None
 ) -> list[SourceModel]:
-    """Read the models of a plan's networks."""
+    """Read the models of a plan's networks; what their files are called does not matter."""
     if len(sources) != len(plan.networks):
         names = ", ".join(repr(network.name) for network in plan.networks)
         raise PlanError(f"the plan is of the networks {names}, and there are {len(sources)} models: give one for each, in this order")
-    return [read_source_model(source, batch, dims or {}, "fp32") for source in sources]
+    return [read_source_model(source, network, batch, dims or {}) for source, network in zip(sources, plan.networks, strict=True)]
 
 
 def write_program(program: Program, out: Path) -> tuple[Path, ...]:

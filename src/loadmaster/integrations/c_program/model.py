@@ -11,18 +11,28 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
 from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
 
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.onnx.file import network_name, walk_onnx
+from loadmaster.workloads.frontends.onnx.file import walk_onnx
 from loadmaster.workloads.frontends.onnx.graph_builder import graph_of
 from loadmaster.workloads.frontends.onnx.types import Value
 from loadmaster.workloads.frontends.onnx.walk import Step
 from loadmaster.workloads.graph import Graph
+from loadmaster.workloads.job import NetworkInfo
 
 C_TYPES = {"float32": "FLOAT", "int64": "INT64", "int32": "INT32", "uint8": "UINT8", "bool": "BOOL"}
 """Types of elements that the program knows, and their names in arrays.h."""
+
+
+class GatherElements(OpRun):  # type: ignore[misc]
+    """Elements chosen along one dimension; the evaluator's own fails where the data are longer than the indices."""
+
+    def _run(self, data: NDArray[Any], indices: NDArray[Any], axis: int | None = None) -> tuple[NDArray[Any]]:
+        # Along the other dimensions indices may be shorter than the data, too.
+        kept = tuple(slice(None) if d == (axis or 0) % data.ndim else slice(size) for d, size in enumerate(indices.shape))
+        return (np.take_along_axis(data[kept], indices, axis or 0),)
 
 
 @dataclass(frozen=True)
@@ -43,49 +53,66 @@ class SourceModel:
         }
 
     def constants(self, names: Sequence[str]) -> dict[str, NDArray[Any]]:
-        """Elements of constants, in the types in which the program stores them.
+        """Elements of constants, in the types in which the program stores them. Linear in the nodes, and in the elements.
 
         Raises
         ------
         ModelError
             If the file has no elements for one of them, or they cannot be computed.
         """
+        found = {name: self._known(name) for name in names}
+        found |= self._computed([name for name, array in found.items() if array is None])
+        return {name: self._stored(name, array) for name, array in found.items()}
+
+    @cached_property
+    def _initialisers(self) -> dict[str, onnx.TensorProto]:
+        return {tensor.name: tensor for tensor in self.proto.graph.initializer}
+
+    def _known(self, name: str) -> NDArray[Any] | None:
+        """Elements of a constant that the file holds or planning has computed: from shapes alone, perhaps, of what is not constant."""
+        if name in self._initialisers:
+            return _elements(self._initialisers[name], self.source)
+        return self.values[name].data
+
+    def _computed(self, names: list[str]) -> dict[str, NDArray[Any]]:
+        """Elements of constants that nodes make of others."""
         graph = self.proto.graph
-        nodes = [node for node in graph.node if node.output and all(self._constant(name) for name in node.output if name)]
-        makers = {name: node for node in nodes for name in node.output if name}
-        needed, waiting, wanted = set(), list(names), []
+        makers = {name: node for node in graph.node for name in node.output if name}
+        given: dict[str, NDArray[Any]] = {}
+        made: set[str] = set()
+        waiting = list(names)
         while waiting:
             name = waiting.pop()
-            if name in needed or not name:
+            if not name or name in given or name in made:
                 continue
-            needed.add(name)
-            if name in makers:
+            array = self._known(name)
+            if array is not None:
+                given[name] = array
+            else:
+                made.update(makers[name].output)
                 waiting += makers[name].input
-        wanted = [node for node in nodes if needed & set(node.output)]
-        given = [_with_elements(tensor, self.source) for tensor in graph.initializer if tensor.name in needed]
-        ends = [onnx.helper.make_empty_tensor_value_info(name) for name in names]
-        body = onnx.helper.make_graph(wanted, "constants", [], ends, given)
+        if not names:
+            return {}
+        ends = [[onnx.helper.make_empty_tensor_value_info(name) for name in both] for both in (given, names)]
+        body = onnx.helper.make_graph([node for node in graph.node if made & {*node.output}], "constants", *ends)
         model = onnx.helper.make_model(body, opset_imports=self.proto.opset_import, ir_version=self.proto.ir_version)
         try:
-            arrays = ReferenceEvaluator(model).run(None, {}) if names else []
+            arrays = ReferenceEvaluator(model, new_ops=[GatherElements]).run(None, given)
         except Exception as error:
             text = f"{type(error).__name__}: {str(error)[:200]}"
             raise ModelError(f"{self.source}: its constants cannot be computed ({text}): simplify the model first") from error
-        return {name: self._stored(name, array) for name, array in zip(names, arrays, strict=True)}
-
-    def _constant(self, name: str) -> bool:
-        return name not in self.values or self.values[name].constant
+        return dict(zip(names, arrays, strict=True))
 
     def _stored(self, name: str, array: Any) -> NDArray[Any]:
         value = self.values[name]
         return np.ascontiguousarray(array, dtype=element_type(value, self.source)).reshape(value.shape)
 
 
-def read_source_model(source: str, batch: int | None, dims: dict[str, int], precision: str, name: str | None = None) -> SourceModel:
-    """Read an ONNX model. Raises `ModelError`, which begins with the file's name."""
-    network, proto = walk_onnx(source, batch=batch, dims=dims, precision=precision)
-    graph = graph_of(network, name or network_name(source), source)
-    return SourceModel(source, graph, {step.node.name: step for step in network.walk.steps}, network.walk.values, proto)
+def read_source_model(source: str, network: NetworkInfo, batch: int | None, dims: dict[str, int]) -> SourceModel:
+    """Read the ONNX model of a network of a plan at float32. Raises `ModelError`, which begins with the file's name."""
+    walked, proto = walk_onnx(source, batch=batch, dims=dims, precision="fp32")
+    graph = graph_of(walked, network.name, network.source)
+    return SourceModel(source, graph, {step.node.name: step for step in walked.walk.steps}, walked.walk.values, proto)
 
 
 def element_type(value: Value, source: str) -> np.dtype[Any]:
@@ -96,18 +123,10 @@ def element_type(value: Value, source: str) -> np.dtype[Any]:
     return np.dtype(value.stored)
 
 
-def _with_elements(tensor: onnx.TensorProto, source: str) -> onnx.TensorProto:
-    """An initialiser with its elements, from the file beside the model where they are there."""
-    if not uses_external_data(tensor):
-        return tensor
-    loaded = onnx.TensorProto()
-    loaded.CopyFrom(tensor)
+def _elements(tensor: onnx.TensorProto, source: str) -> NDArray[Any]:
+    """Elements of an initialiser, from the file beside the model where they are there."""
     try:
-        load_external_data_for_tensor(loaded, str(Path(source).parent))
-        onnx.numpy_helper.to_array(loaded)
+        return onnx.numpy_helper.to_array(tensor, str(Path(source).parent))
     except Exception as error:
         text = f"{source}: the elements of the weight {tensor.name!r} are missing ({str(error)[:200]})"
         raise ModelError(f"{text}: give a model with its weights") from error
-    loaded.data_location = onnx.TensorProto.DEFAULT
-    del loaded.external_data[:]
-    return loaded
