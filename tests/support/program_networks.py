@@ -10,6 +10,7 @@ from tests.support.random_networks import (
     convolution,
     expanded,
     folded,
+    gathered,
     residual,
     scaled,
     sliced,
@@ -82,12 +83,6 @@ def linear(build: Builder, x: str) -> str:
     flat = build.add("Flatten", x)
     result = build.add("Gemm", flat, weight, build.weight(*build.choose((wide,), (1, wide), (n, wide))), transB=turned, alpha=0.5, beta=2.0)
     return build.add("Reshape", build.add(build.choose("Relu", "Tanh"), result), build.ints(n, wide // 2, 2, 1))
-
-
-def gathered(build: Builder, x: str) -> str:
-    axis = build.choose(1, 2, 3)
-    indices = build.generator.integers(-build.shape(x)[axis], build.shape(x)[axis], 3)
-    return build.add("Gather", x, build.ints(*indices.tolist()), axis=axis)
 
 
 def chosen(build: Builder, x: str) -> str:

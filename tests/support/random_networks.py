@@ -153,3 +153,12 @@ def attention(build: Builder, x: str) -> str:
     mixed = build.add("Transpose", build.add("MatMul", scores, split[2]), perm=[0, 2, 1, 3])
     result = build.add("MatMul", build.add("Reshape", mixed, build.ints(n, h * w, heads * width)), build.weight(heads * width, c))
     return build.add("Reshape", build.add("Transpose", result, perm=[0, 2, 1]), build.ints(n, c, h, w))
+
+
+def gathered(build: Builder, x: str) -> str:
+    """Some elements of a dimension, or a run of them that may begin before the first, which is the end."""
+    axis = build.choose(1, 2, 3)
+    n = build.shape(x)[axis]
+    first = int(build.generator.integers(-n, n))
+    run = range(first, min(n, first + build.choose(1, 2, 3)))
+    return build.add("Gather", x, build.ints(*build.choose(run, run, build.generator.integers(-n, n, 3).tolist())), axis=axis)

@@ -14,6 +14,7 @@ from tests.support.random_networks import (
     convolution,
     expanded,
     folded,
+    gathered,
     normalised,
     padded,
     pooling,
@@ -47,7 +48,22 @@ from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE
 
 LAYERS = (
-    *(convolution, transposed, pooling, resized, concatenated, residual, scaled, expanded, padded, sliced, normalised, folded, attention),
+    *(
+        convolution,
+        transposed,
+        pooling,
+        resized,
+        concatenated,
+        residual,
+        scaled,
+        expanded,
+        padded,
+        sliced,
+        normalised,
+        folded,
+        attention,
+        gathered,
+    ),
 )
 
 
