@@ -48,7 +48,7 @@ def kernel_of(node: Node, result: int) -> Kernel:
     label = f"operator {node.name!r} is of type {domain + '.' if domain else ''}{node.kind}"
     rule = _RULES.get((domain, node.kind))
     if rule is None:
-        raise ModelError(f"{label}, for which the program in C has no kernel: it has those that `loadmaster export c --help` lists")
+        raise ModelError(f"{label}, for which the program in C has no kernel")
     if node.kind != "Split" and any(value is not None for value in node.outputs[1:]):
         raise ModelError(f"{label}, of which the program in C computes the first result only")
     try:
@@ -100,13 +100,47 @@ def _integers(node: Node, name: str, operand: int) -> list[int] | None:
 # Element by element.
 
 _PLAIN = {
-    **{"Neg": "negative", "Abs": "absolute", "Exp": "exponential", "Log": "logarithm", "Sqrt": "square_root", "Reciprocal": "reciprocal"},
-    **{"Erf": "error_function", "Tanh": "hyperbolic_tangent", "Sigmoid": "sigmoid", "HardSwish": "hard_swish", "Relu": "rectifier"},
-    **{"Softplus": "softplus", "Softsign": "softsign", "Sin": "sine", "Cos": "cosine", "Floor": "floor_of", "Ceil": "ceiling_of"},
-    **{"Sign": "sign_of", "Not": "not_of", "IsNaN": "is_nan", "Add": "add", "Sum": "add", "Sub": "subtract", "Mul": "multiply"},
-    **{"Div": "divide", "Pow": "power", "Min": "minimum", "Max": "maximum", "Mean": "mean_of", "And": "and_of", "Or": "or_of"},
-    **{"Xor": "xor_of", "Equal": "equal", "Less": "less", "LessOrEqual": "less_or_equal", "Greater": "greater", "Where": "where"},
-    **{"GreaterOrEqual": "greater_or_equal", "PRelu": "sloped_rectifier", "Identity": "identity", "Cast": "identity"},
+    "Neg": "negative",
+    "Abs": "absolute",
+    "Exp": "exponential",
+    "Log": "logarithm",
+    "Sqrt": "square_root",
+    "Reciprocal": "reciprocal",
+    "Erf": "error_function",
+    "Tanh": "hyperbolic_tangent",
+    "Sigmoid": "sigmoid",
+    "HardSwish": "hard_swish",
+    "Relu": "rectifier",
+    "Softplus": "softplus",
+    "Softsign": "softsign",
+    "Sin": "sine",
+    "Cos": "cosine",
+    "Floor": "floor_of",
+    "Ceil": "ceiling_of",
+    "Sign": "sign_of",
+    "Not": "not_of",
+    "IsNaN": "is_nan",
+    "Add": "add",
+    "Sum": "add",
+    "Sub": "subtract",
+    "Mul": "multiply",
+    "Div": "divide",
+    "Pow": "power",
+    "Min": "minimum",
+    "Max": "maximum",
+    "Mean": "mean_of",
+    "And": "and_of",
+    "Or": "or_of",
+    "Xor": "xor_of",
+    "Equal": "equal",
+    "Less": "less",
+    "LessOrEqual": "less_or_equal",
+    "Greater": "greater",
+    "Where": "where",
+    "GreaterOrEqual": "greater_or_equal",
+    "PRelu": "sloped_rectifier",
+    "Identity": "identity",
+    "Cast": "identity",
 }
 
 
@@ -271,7 +305,7 @@ def _slice(node: Node, _: int) -> Kernel:
     starts = _integers(node, "starts", 1) or []
     axes = _integers(node, "axes", 3) or list(range(len(starts)))
     steps = _integers(node, "steps", 4) or [1] * len(starts)
-    places = {axis: (0, 1) for axis in range(len(shape))}
+    places = dict.fromkeys(range(len(shape)), (0, 1))
     for start, axis, step in zip(starts, axes, steps, strict=True):
         extent = shape[axis % len(shape)]
         start += extent if start < 0 else 0
@@ -304,7 +338,8 @@ def _pad(node: Node, _: int) -> Kernel:
     for axis, size in zip(axes, pads[: len(axes)], strict=True):
         before[axis % rank] = size
     value = node.optional(2)
-    return Kernel("pad", (Operand(0),), tuple(before), (float(node.attrs.get("value", 0)) if value is None else _constant(value, "a value")[0],))
+    filling = float(node.attrs.get("value", 0)) if value is None else _constant(value, "a value")[0]
+    return Kernel("pad", (Operand(0),), tuple(before), (filling,))
 
 
 @_rule("Gather", "GatherElements")

@@ -26,7 +26,7 @@ C_TYPES = {"float32": "FLOAT", "int64": "INT64", "int32": "INT32", "uint8": "UIN
 """Types of elements that the program knows, and their names in arrays.h."""
 
 
-class GatherElements(OpRun):  # type: ignore[misc]
+class GatherElements(OpRun):
     """Elements chosen along one dimension; the evaluator's own fails where the data are longer than the indices."""
 
     def _run(self, data: NDArray[Any], indices: NDArray[Any], axis: int | None = None) -> tuple[NDArray[Any]]:
@@ -93,8 +93,8 @@ class SourceModel:
                 waiting += makers[name].input
         if not names:
             return {}
-        ends = [[onnx.helper.make_empty_tensor_value_info(name) for name in both] for both in (given, names)]
-        body = onnx.helper.make_graph([node for node in graph.node if made & {*node.output}], "constants", *ends)
+        inputs, outputs = ([onnx.helper.make_empty_tensor_value_info(name) for name in both] for both in (given, names))
+        body = onnx.helper.make_graph([node for node in graph.node if made & {*node.output}], "constants", inputs, outputs)
         model = onnx.helper.make_model(body, opset_imports=self.proto.opset_import, ir_version=self.proto.ir_version)
         try:
             arrays = ReferenceEvaluator(model, new_ops=[GatherElements]).run(None, given)

@@ -215,8 +215,8 @@ class _Builder:
         found = {name: model.graph.tensors[name].storage for name in model.graph.outputs}
         for name, storage in found.items():
             if storage not in network.outputs:
-                text = f"output {name!r} is made by no job of the plan"
-                raise PlanError(f"{model.source}: {text}: it is constant, an input, or a cache that grows in place; take it out of the model")
+                text = f"{model.source}: output {name!r} is made by no job of the plan"
+                raise PlanError(f"{text}: it is constant, an input, or a cache that grows in place; take it out of the model")
         return found
 
     def _port(self, network: NetworkInfo, prefix: str, batch: int, name: str, storage: str, time: float) -> Port:

@@ -14,12 +14,12 @@ from loadmaster.integrations.c_program.model import C_TYPES
 from loadmaster.integrations.c_program.operators import KernelStep, Operators
 from loadmaster.integrations.c_program.program import Place, Port, Program, ProgramCopy, ProgramJob
 
-_HEAD = '''/* Made by `loadmaster export c`: the tables of one plan. */
+_HEAD = """/* Made by `loadmaster export c`: the tables of one plan. */
 #include <math.h>
 
 #include "kernels.h"
 #include "plan.h"
-'''
+"""
 _NONE = "NULL"
 
 
@@ -34,7 +34,7 @@ def plan_source(program: Program) -> str:
         _table("struct operators", "operators", [_operators(number, each) for number, each in enumerate(program.operators)]),
         _table("struct job", "jobs", [_job(job, memories) for job in program.jobs]),
         _table("struct copy", "copies", [_copy(copy, memories) for copy in program.copies]),
-        _table("struct core", "cores", [f"{{{_text(name)}, {len(jobs)}, {_numbers('int', jobs)}}}" for name, jobs in program.cores.items()]),
+        _table("struct core", "cores", [_core(name, jobs) for name, jobs in program.cores.items()]),
         _table("struct weight", "weights", [f"{{{memories[m]}, {address}, {data.nbytes}}}" for m, address, data in program.weights]),
         _table("struct port", "inputs", [_port(port, memories) for port in program.inputs]),
         _table("struct port", "outputs", [_port(port, memories) for port in program.outputs]),
@@ -68,17 +68,19 @@ def _operators_tables(number: int, operators: Operators) -> Iterator[str]:
 
 
 def _operators(number: int, operators: Operators) -> str:
-    constants = f"constants_{number}" if operators.constants else _NONE
-    counts = len(operators.arrays), len(operators.constants), len(operators.steps)
-    return (
-        f"{{{operators.workspace}, {counts[0]}, arrays_{number}, addresses_{number}, {counts[1]}, {constants}, {counts[2]}, steps_{number}}}"
-    )
+    arrays = f"{len(operators.arrays)}, arrays_{number}, addresses_{number}"
+    constants = f"{len(operators.constants)}, {f'constants_{number}' if operators.constants else _NONE}"
+    return f"{{{operators.workspace}, {arrays}, {constants}, {len(operators.steps)}, steps_{number}}}"
 
 
 def _step(step: KernelStep) -> str:
     operands = _numbers("int", [-1 if each is None else each for each in step.operands])
     attributes = f"{_numbers('int64_t', step.kernel.integers)}, {_reals(step.kernel.reals)}"
     return f"{{{step.kernel.name}, {len(step.operands)}, {operands}, {step.result}, {int(step.divided)}, {attributes}}}"
+
+
+def _core(name: str, jobs: Sequence[int]) -> str:
+    return f"{{{_text(name)}, {len(jobs)}, {_numbers('int', jobs)}}}"
 
 
 def _job(job: ProgramJob, memories: Mapping[str, int]) -> str:

@@ -48,8 +48,7 @@ def c_command(
     typer.echo(f"{counts['jobs']} jobs on {len(program.cores)} cores, {counts['copies']} copies")
     for path in exported.written:
         typer.echo(f"wrote {path}")
-    words = " ".join(("weights.bin", *(f"IN{n}" for n, _ in enumerate(program.inputs)), *(f"OUT{n}" for n, _ in enumerate(program.outputs))))
-    typer.echo(f"next: cd {out} && make && ./program {words}")
+    typer.echo(f"next: cd {out} && make && ./program, which lists the files that it takes")
 
 
 COMMAND = c_command
