@@ -51,6 +51,7 @@ def test_every_kind_of_operator_whole_and_in_pieces(case, layer) -> None:
     assert one.faults(plan, one.program(plan), PLAIN, DELAYS[:2]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("sanitizer", [ADDRESS, THREAD], ids=["address", "thread"])
 def test_random_networks_in_random_pieces_on_several_cores(case, seed: int, sanitizer: str) -> None:
@@ -60,6 +61,7 @@ def test_random_networks_in_random_pieces_on_several_cores(case, seed: int, sani
     assert one.faults(plan, one.program(plan), sanitizer, DELAYS) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_what_the_planner_makes_of_random_networks(case, seed: int) -> None:
     one = case(100 + seed, 200 + seed, length=6)
@@ -77,6 +79,7 @@ def chain() -> Builder:
     return build
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sanitizer", [ADDRESS, THREAD], ids=["address", "thread"])
 def test_bands_of_a_stack_through_a_small_memory(case, sanitizer: str) -> None:
     """A band of each operator at a time, with rows that two bands share, on two cores; addresses are used again and again."""
@@ -89,26 +92,24 @@ def test_bands_of_a_stack_through_a_small_memory(case, sanitizer: str) -> None:
     assert one.faults(plan, one.program(plan), sanitizer, DELAYS) == []
 
 
+@pytest.mark.slow
 def test_copies_that_are_left_out_are_read_through(case) -> None:
     """Parts of a concatenation and transposed operands lie where they were made."""
 
     def layers(build: Builder, x: str) -> str:
-        return attention(build, build.add("Conv", concatenated(build, activation(build, x)), build.weight(2, build.shape(x)[1] + 1, 1, 1)))
+        both = concatenated(build, activation(build, x))
+        return attention(build, build.add("Conv", both, build.weight(2, build.shape(both)[1], 1, 1)))
 
     found = 0
-    for seed in range(30):
-        try:
-            build = random_network(seed, (layers,), 1)
-        except Exception:
-            # The concatenation was along another dimension, or of other sizes.
-            continue
-        one = case(builds=[build])
+    for seed in range(4):
+        one = case(builds=[random_network(seed, (layers,), 1)])
         plan = lm.plan(one.graphs, npu(2, 4096), rounds=0, samples=4)
         found += len(one.graphs[0].ops) > len(without_updates(one.graphs[0]).ops)
         assert one.faults(plan, one.program(plan), PLAIN, DELAYS[:2]) == []
     assert found
 
 
+@pytest.mark.slow
 def test_a_machine_that_copies_every_operand_first(case) -> None:
     one = case(7, length=6)
     plan = lm.plan(one.graphs, staged_machine(20_000), mini_batches=2, samples=2)

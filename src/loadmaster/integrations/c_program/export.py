@@ -73,7 +73,11 @@ def export_program(
 def read_models(
     plan: PlanRecord, sources: Sequence[str], *, batch: int | None = None, dims: dict[str, int] | None = None
 ) -> list[SourceModel]:
-    """Read the models of a plan's networks; what their files are called does not matter."""
+    """Read the models of a plan's networks, which must be at float32; what their files are called does not matter."""
+    for network in plan.networks:
+        if network.precision != "fp32":
+            text = f"network {network.name!r} is planned at {network.precision}, and the program computes in float32"
+            raise PlanError(f"{text}: plan it with --precision fp32")
     if len(sources) != len(plan.networks):
         names = ", ".join(repr(network.name) for network in plan.networks)
         raise PlanError(f"the plan is of the networks {names}, and there are {len(sources)} models: give one for each, in this order")

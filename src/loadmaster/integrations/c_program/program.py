@@ -87,12 +87,8 @@ def program_of(plan: PlanRecord, models: Sequence[SourceModel]) -> Program:
     ModelError
         If an operator has no kernel, or a weight no elements.
     PlanError
-        If the plan is not for float32, or does not tell all that a program needs.
+        If the plan does not tell all that a program needs.
     """
-    for network in plan.networks:
-        if network.precision != "fp32":
-            text = f"network {network.name!r} is planned at {network.precision}, and the program computes in float32"
-            raise PlanError(f"{text}: plan it with --precision fp32")
     builder = _Builder(plan, models)
     jobs = builder.jobs()
     return Program(
