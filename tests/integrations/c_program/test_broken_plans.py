@@ -91,10 +91,15 @@ def replace_after(plan: Plan, name: str, before: str) -> Plan:
 
 
 def moved_addresses(plan: Plan) -> Iterator[tuple[str, Plan]]:
-    """One thing at a time is moved to where another lies that is in use at the same time."""
+    """One thing at a time is moved to where another lies that is in use at the same time.
+
+    But for what a job reads and what it writes: jobs of the program load all that they read before they write anything.
+    """
     fast = [each for each in plan.allocations if each.memory == "scratchpad" and each.bytes]
+    handed_on = {frozenset((mine.tensor, its.tensor)) for job in plan.jobs for mine in job.reads for its in job.writes}
     for one, other in combinations(fast, 2):
-        if one.tensor != other.tensor and max(one.start, other.start) < min(one.end, other.end):
+        apart = one.tensor != other.tensor and frozenset((one.tensor, other.tensor)) not in handed_on
+        if apart and max(one.start, other.start) < min(one.end, other.end):
             moved = replace(one, offset=other.offset)
             yield f"{one.tensor} onto {other.tensor}", replace(plan, allocations=tuple(moved if a is one else a for a in plan.allocations))
 
