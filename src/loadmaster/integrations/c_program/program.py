@@ -126,9 +126,10 @@ class _Builder:
     def _job(self, job: PlannedJob) -> ProgramJob:
         number = self._operators(job.network, job.operators)
         own = self.operators[number]
-        reads = [self._place(job, operand, own.reads) for operand in job.reads]
-        writes = [self._place(job, operand, own.writes) for operand in job.writes]
-        return ProgramJob(job.name, number, self._made(job, own), (*filter(None, reads),), (*filter(None, writes),), self._waits(job.after))
+        # What only tells a shape or a type is read by no kernel.
+        reads = tuple(self._place(job, each, own.reads) for each in job.reads if self._storage(each) in own.reads)
+        writes = tuple(self._place(job, each, own.writes) for each in job.writes)
+        return ProgramJob(job.name, number, self._made(job, own), reads, writes, self._waits(job.after))
 
     def _operators(self, network: str, names: tuple[str, ...]) -> int:
         key = network, names
@@ -137,11 +138,12 @@ class _Builder:
             self.operators.append(operators_of(self._models[network], self._networks[network], names, self._in_parts[network]))
         return self._known[key]
 
-    def _place(self, job: PlannedJob, operand: PlannedOperand, arrays: Mapping[str, int]) -> Place | None:
-        """Where an operand lies; None for one that only tells a shape or a type."""
+    def _storage(self, operand: PlannedOperand) -> str:
+        return self.addresses.tensors[operand.tensor].storage
+
+    def _place(self, job: PlannedJob, operand: PlannedOperand, arrays: Mapping[str, int]) -> Place:
+        """Where an operand lies while a job runs."""
         tensor = self.addresses.tensors[operand.tensor]
-        if tensor.storage not in arrays:
-            return None
         address = self.addresses.address(tensor.name, operand.memory, job.start, job.end)
         return Place(operand.memory, address, arrays[tensor.storage], self.addresses.part(tensor))
 
