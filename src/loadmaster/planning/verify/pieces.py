@@ -23,6 +23,8 @@ def ranges(facts: Facts) -> Iterator[str]:
     for tensor in facts.plan.tensors:
         if tensor.ranges or tensor.shape:
             yield from _inside(f"tensor {quoted(tensor.name)}", tensor.ranges, tensor.shape)
+        if tensor.channels:
+            yield from _channels_inside(tensor)
     for (_, name), operator in operators.items():
         yield from _sound(f"operator {quoted(name)}", operator)
     for job in facts.plan.jobs:
@@ -53,14 +55,19 @@ def pieces(facts: Facts) -> Iterator[str]:
                 tensor = facts.tensors[name]
                 if (tensor.shape, tensor.ranges) != (shape, job.ranges):
                     yield f"job {quoted(job.name)} writes {quoted(name)}, which holds another part than the one that it makes"
+    for job in facts.plan.jobs:
+        if len({facts.tensors[operand.tensor].channels for operand in job.writes}) > 1:
+            yield f"job {quoted(job.name)} writes tensors that hold different channels"
 
 
 def parts(facts: Facts) -> Iterator[str]:
     """The tensors that a storage lies in hold each of its elements once, and have bytes in proportion."""
     for key, tensors in _stored(facts).items():
+        what = f"network {quoted(key[0])}: the parts of {quoted(key[1])}"
+        if any(tensor.channels for tensor in tensors):
+            yield from _in_turn(what, tensors)
         if not any(tensor.ranges for tensor in tensors):
             continue
-        what = f"network {quoted(key[0])}: the parts of {quoted(key[1])}"
         if len({tensor.shape for tensor in tensors}) > 1:
             yield f"{what} are parts of different shapes"
             continue
@@ -69,6 +76,28 @@ def parts(facts: Facts) -> Iterator[str]:
         for tensor in tensors:
             if abs(tensor.bytes * elements - total * volume(tensor.ranges)) >= elements:
                 yield f"tensor {quoted(tensor.name)} has {tensor.bytes} bytes, its share of {quoted(key[1])} is another"
+
+
+def _in_turn(what: str, tensors: Sequence[PlannedTensor]) -> Iterator[str]:
+    """Parts over channels follow one another in their order, and have bytes in proportion."""
+    if len({tensor.channels[:3] for tensor in tensors}) > 1:
+        yield f"{what} are channels of different arrays"
+        return
+    total, channels, at = sum(tensor.bytes for tensor in tensors), tensors[0].channels[1], 0
+    for tensor in tensors:
+        first, last = tensor.channels[3:]
+        if first != at or tensor.bytes * channels != total * (last - first):
+            yield f"tensor {quoted(tensor.name)} is said to hold the channels {first} to {last}: its place and bytes are those of others"
+        at = last
+    if at != channels:
+        yield f"{what} are {at} channels together, not {channels}"
+
+
+def _channels_inside(tensor: PlannedTensor) -> Iterator[str]:
+    """A part over channels has some, inside those that there are, and no ranges."""
+    fits = len(tensor.channels) == 5 and not tensor.ranges and all(0 < n < _LARGEST for n in tensor.channels[:3])
+    if not fits or not 0 <= tensor.channels[3] < tensor.channels[4] <= tensor.channels[1]:
+        yield f"tensor {quoted(tensor.name)}: its channels {list(tensor.channels)!s:.100} are no part of an array"
 
 
 def reads(facts: Facts) -> Iterator[str]:
