@@ -1,0 +1,34 @@
+"""The table that sets another planner's memory beside Loadmaster's and the bound."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+_COLUMNS = ("Arena", "Buffers", "Theirs", "Loadmaster", "Bound", "Status", "")
+
+
+def floor_table(arenas: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """Make a row of each arena, and lines for what is wrong with a plan; ``arenas`` as in ``--json``, figures in bytes."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in _COLUMNS:
+        table.add_column(heading, justify="left" if heading in ("Arena", "Status", "") else "right")
+    notes = []
+    for arena in arenas:
+        figures = [_figure(arena[name]) for name in ("theirs", "peak", "lower_bound")]
+        table.add_row(arena["name"], str(arena["buffers"]), *figures, arena["status"], arena["verdict"])
+        stated, recomputed = arena["theirs_stated"], arena["theirs"]
+        if stated is not None and stated != recomputed:
+            notes.append(f"{arena['name']}: the dump states {_figure(stated)} bytes; its own addresses take {_figure(recomputed)}.")
+        notes += [f"{arena['name']}: {each['rule']}: {each['message']}" for each in arena["violations"]]
+        if arena["reason"] is not None:
+            notes.append(f"{arena['name']}: {arena['reason']}")
+    return Group(table, *(Text(note) for note in notes))
+
+
+def _figure(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
