@@ -16,7 +16,9 @@ def floor_table(arenas: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Make a row of each arena, and lines for what is wrong with a plan; ``arenas`` as in ``--json``, figures in bytes."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in _COLUMNS:
-        table.add_column(heading, justify="left" if heading in ("Arena", "Status", "") else "right")
+        table.add_column(
+            heading, justify="left" if heading in ("Arena", "Status", "") else "right", overflow="fold", no_wrap=heading != "Arena"
+        )
     notes = []
     for arena in arenas:
         figures = [_figure(arena[name]) for name in ("theirs", "peak", "lower_bound")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.rules import problem_of
 from loadmaster.core.arrays import Ints
 from loadmaster.core.errors import AllocationError
+from loadmaster.core.names import unique_names
 
 
 class Placed(NamedTuple):
@@ -96,7 +97,7 @@ def arena_of(
         "upper": [buffer.last + 1 for buffer in buffers],
         "size": [buffer.size for buffer in buffers],
         "alignment": [step] * len(buffers),
-        "ids": _distinct([buffer.name for buffer in buffers]),
+        "ids": unique_names(buffer.name for buffer in buffers),
     }
     try:
         problem = problem_of(columns, aliases=_sharing(buffers) if shared else (), in_place=np.array(in_place).reshape(-1, 2).astype(int))
@@ -106,19 +107,6 @@ def arena_of(
         return Arena(name, problem, None, stated, stated)
     taken = max((address + buffer.size for address, buffer in zip(addresses, buffers, strict=True) if buffer.size), default=0)
     return Arena(name, problem, np.array(addresses, dtype=np.int64), taken, stated)
-
-
-def _distinct(names: Sequence[str]) -> tuple[str, ...]:
-    """Names with a number where one is there already."""
-    count: Counter[str] = Counter()
-    found: dict[str, None] = {}
-    for name in names:
-        title = name
-        while title in found:
-            count[name] += 1
-            title = f"{name} #{count[name] + 1}"
-        found[title] = None
-    return tuple(found)
 
 
 def _sharing(buffers: Sequence[Placed]) -> tuple[tuple[int, ...], ...]:

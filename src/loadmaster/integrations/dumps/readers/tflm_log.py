@@ -6,14 +6,13 @@ the log is an arena.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from loadmaster.core.errors import AllocationError
 from loadmaster.integrations.dumps.arena import Arena, Placed, arena_of
 from loadmaster.integrations.dumps.text import numbered, read_text, whole
+from loadmaster.integrations.tflite.memory_log import BUFFER_LINE
 
-_LINE = re.compile(r"\(id=(\d+)\): size=(-?\d+), offset=(-?\d+), first_used=(-?\d+),? last_used=(-?\d+)")
 _FIELDS = ("the id", "the size", "the offset", "the first use", "the last use")
 _ALIGNMENT = 16
 
@@ -30,7 +29,7 @@ def read(path: Path) -> list[Arena]:
     for number, line in numbered(read_text(path)):
         if "(id=" not in line:
             continue
-        spot, match = f"{path}:{number}", _LINE.search(line)
+        spot, match = f"{path}:{number}", BUFFER_LINE.search(line)
         if match is None:
             raise AllocationError(f"{spot}: is no whole line of a buffer: the log is cut off")
         buffer, size, offset, first, last = (whole(text, spot, what) for text, what in zip(match.groups(), _FIELDS, strict=True))
