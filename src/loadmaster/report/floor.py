@@ -34,3 +34,14 @@ def floor_table(arenas: Sequence[Mapping[str, Any]]) -> RenderableType:
 
 def _figure(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
+
+
+def transients_table(packs: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """Make a row of each transient resource of an IREE program; ``packs`` as in ``--json``, figures in bytes."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("Function", "Slices", "IREE", "Loadmaster", "Bound", "Status"):
+        table.add_column(heading, justify="left" if heading in ("Function", "Status") else "right", overflow="fold")
+    for pack in packs:
+        figures = [_figure(pack[name]) for name in ("before", "bytes", "lower_bound")]
+        table.add_row(pack["function"], str(pack["slices"]), *figures, pack["status"])
+    return table

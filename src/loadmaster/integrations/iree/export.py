@@ -1,0 +1,196 @@
+"""From a model to a program of IREE whose transient memory Loadmaster has packed.
+
+The compiler is stopped where it packs, its operations are replaced by addresses, and it goes on from there: first with the pipelines that
+end its own stream phase, then with everything after it.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import gcd
+from pathlib import Path
+
+import numpy as np
+
+from loadmaster.allocation.allocate import allocate
+from loadmaster.allocation.problem import Problem
+from loadmaster.allocation.rules import problem_of
+from loadmaster.allocation.verify import verify_buffers
+from loadmaster.core.arrays import Ints
+from loadmaster.core.errors import AllocationError, LoadmasterError, ModelError, OutputError
+from loadmaster.core.files import output_directory
+from loadmaster.integrations.iree.packs import ALIGNMENT, FUNCTION, find_packs
+from loadmaster.integrations.iree.printed import Dump, PlacedPack, find_dumps, placed_packs
+from loadmaster.integrations.iree.tools import TARGET, require_version, run_tool
+
+_PASS = "iree-stream-layout-slices"
+_PIPELINES = ("--iree-stream-cmd-transformation-pipeline", "--iree-stream-optimization-pipeline")
+_LARGEST_ALIGNMENT = 256
+_STOPS = ("--compile-to", "--compile-from", "--mlir-print", "-o", "--output")
+
+
+@dataclass(frozen=True)
+class PlannedPack:
+    """One transient resource: its function, slices, bytes that IREE took and that the plan takes, and how good the plan is."""
+
+    function: str
+    slices: int
+    before: int
+    bytes: int
+    lower_bound: int
+    status: str
+
+
+@dataclass(frozen=True)
+class ExportedProgram:
+    """What was planned, and the files that were written: the program, and its weights where they are apart."""
+
+    packs: tuple[PlannedPack, ...]
+    written: tuple[Path, ...]
+
+
+def export_program(source: Path, out: Path, flags: Sequence[str] = ()) -> ExportedProgram:
+    """Compile a model with a plan of its transient memory.
+
+    Parameters
+    ----------
+    source
+        An `.onnx` file, or an `.mlir` file that ``iree-compile`` takes.
+    out
+        Where the program goes. Large weights of an `.onnx` file go beside it, with the suffix `.irpa`.
+    flags
+        Further flags of ``iree-compile``; without any, the program is for the processor of this machine.
+
+    Raises
+    ------
+    MissingPackageError
+        If IREE is not installed, or is of another release.
+    ModelError
+        If IREE cannot compile the model.
+    AllocationError
+        If sizes are not static, there is nothing to pack, or a plan does not hold. Nothing is written then.
+    """
+    require_version()
+    given = [flag for flag in flags if flag.startswith(_STOPS)]
+    if given:
+        raise ModelError(f"{given[0]}: leave it out: where the compiler stops and what it prints is for the export to say")
+    if source.suffix not in (".mlir", ".onnx") or not source.is_file():
+        raise ModelError(f"{source}: is no .mlir or .onnx file that is there")
+    if out.is_dir():
+        raise OutputError(f"{out}: a directory is in the way: give the name of a file, such as {out / 'planned.vmfb'}")
+    try:
+        with output_directory(out.parent) as results, tempfile.TemporaryDirectory(prefix="loadmaster-") as folder:
+            work, target = Path(folder), tuple(flags) or TARGET
+            module = _imported(source, work, results.draft / f"{out.stem}.irpa")
+            text, plans = _planned(module, work, target)
+            (work / "planned.mlir").write_text(text, encoding="utf-8", errors="surrogateescape")
+            run_tool("iree-opt", [work / "planned.mlir", *_PIPELINES, "-o", work / "stream.mlir"], work / "log")
+            run_tool("iree-compile", [work / "stream.mlir", "--compile-from=stream", *target, "-o", results.draft / out.name], work / "log")
+            return ExportedProgram(plans, tuple(results.publish()))
+    except LoadmasterError as error:
+        raise type(error)(" ".join(str(error).replace(folder, "").split())) from None if str(source) in str(error) else error
+
+
+def _imported(source: Path, work: Path, weights: Path) -> Path:
+    """The model as MLIR, with weights in a file of their own if they are large."""
+    if source.suffix == ".mlir":
+        return source
+    module = work / "model.mlir"
+    run_tool("iree-import-onnx", [source, "--externalize-params", "--save-params-to", weights, "-o", module], work / "log")
+    return module
+
+
+def _planned(module: Path, work: Path, target: Sequence[str]) -> tuple[str, tuple[PlannedPack, ...]]:
+    """The module as it is before packing, with addresses in place of its operations."""
+    printed = [f"--mlir-print-ir-{when}={_PASS}" for when in ("before", "after")]
+    stop = ["--mlir-print-ir-module-scope", "--mlir-disable-threading", "--compile-to=stream", "-o", work / "stopped.mlir"]
+    run_tool("iree-compile", [module, *target, *printed, *stop], work / "printed")
+    lines = (work / "printed").read_text(encoding="utf-8", errors="surrogateescape").split("\n")
+    dumps = list(find_dumps(lines))
+    first = _first_of_program(lines, dumps)
+    if first is None:
+        raise AllocationError(f"{module}: IREE has no transient memory to pack: compile it with iree-compile alone")
+    packed = [each for each in placed_packs(dumps[first:], str(module)) if each.pack.slices]
+    body = [lines[number] for number in dumps[first].lines]
+    answers = [_answer(each, str(module)) for each in packed]
+    return "\n".join(_rewritten(body, str(module), answers)), tuple(plan for plan, _, _ in answers)
+
+
+def _first_of_program(lines: Sequence[str], dumps: Sequence[Dump]) -> int | None:
+    """The dump of the whole program before anything is packed: programs that IREE runs to fold constants are printed before it."""
+    counts = {
+        number: sum("stream.resource.pack" in lines[at] for at in dump.lines)
+        for number, dump in enumerate(dumps)
+        if dump.before and _names(lines, dump) == _names(lines, dumps[-1])
+    }
+    most = max(counts.values(), default=0)
+    return next((number for number, count in counts.items() if count == most > 0), None)
+
+
+def _names(lines: Sequence[str], dump: Dump) -> frozenset[str]:
+    """Functions of the module that a dump has printed."""
+    heads = (FUNCTION.match(lines[number]) for number in dump.lines)
+    return frozenset(head[2] for head in heads if head and head[1] == "util.func" and head[2])
+
+
+Answer = tuple[PlannedPack, int, Ints]
+"""What is told of a plan, the bytes of the resource, and the address of each slice."""
+
+
+def _answer(placed: PlacedPack, source: str) -> Answer:
+    """Pack one resource; IREE's own addresses stay where nothing better is found."""
+    pack = placed.pack
+    if placed.total is None or placed.offsets is None:
+        raise AllocationError(f"{source}: what IREE makes of the pack in {pack.function} is not printed: please report it")
+    alignment = gcd(_LARGEST_ALIGNMENT, placed.total, *placed.offsets)
+    if alignment % ALIGNMENT:
+        raise AllocationError(f"{source}: IREE keeps multiples of {alignment} in {pack.function}, less than {ALIGNMENT}: this is not known")
+    problem = _problem(placed, alignment)
+    theirs = np.array(placed.offsets, dtype=np.int64)
+    _require_valid(problem, theirs, placed.total, f"{source}: IREE's own plan of {pack.function}")
+    answer = allocate(problem)
+    better = answer.offsets is not None and answer.peak is not None and answer.peak < placed.total
+    offsets = answer.offsets if better and answer.offsets is not None else theirs
+    total = answer.peak if better and answer.peak is not None else placed.total
+    _require_valid(problem, offsets, total, f"{source}: the plan of {pack.function}")
+    status = "optimal" if total == answer.lower_bound else "feasible"
+    return PlannedPack(pack.function, len(pack.slices), placed.total, total, answer.lower_bound, status), total, offsets
+
+
+def _problem(placed: PlacedPack, alignment: int) -> Problem:
+    slices = placed.pack.slices
+    return problem_of(
+        {
+            "lower": [each.first for each in slices],
+            "upper": [each.last + 1 for each in slices],
+            "size": [-(-each.size // alignment) * alignment for each in slices],
+            "alignment": [alignment] * len(slices),
+        }
+    )
+
+
+def _require_valid(problem: Problem, offsets: Ints, total: int, what: str) -> None:
+    violations = verify_buffers(problem, offsets, total)
+    if violations:
+        raise AllocationError(f"{what} does not hold ({violations[0].message}): please report it")
+
+
+def _rewritten(lines: Sequence[str], source: str, answers: Sequence[Answer]) -> Iterator[str]:
+    """Lines of a module with constants for the results of its packing operations, which are as many as there are answers."""
+    packs = find_packs(lines, source)
+    if [(pack.function, len(pack.slices)) for pack in packs] != [(plan.function, plan.slices) for plan, _, _ in answers]:
+        raise AllocationError(f"{source}: IREE prints other packs in the module than in its functions: please report it")
+    number = 0
+    for at, (pack, (_, total, offsets)) in enumerate(zip(packs, answers, strict=True)):
+        yield from lines[number : pack.begin]
+        for result, value in enumerate([total, *offsets.tolist()]):
+            yield f"    %packed_{at}_{result} = arith.constant {value} : index"
+        end = next((line for line in range(pack.end, len(lines)) if FUNCTION.match(lines[line])), len(lines))
+        end = min(end, packs[at + 1].begin if at + 1 < len(packs) else end)
+        used = re.compile(rf"{re.escape(pack.result)}#(\d+)\b")
+        yield from (used.sub(rf"%packed_{at}_\1", line) for line in lines[pack.end : end])
+        number = end
+    yield from lines[number:]
