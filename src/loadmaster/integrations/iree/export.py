@@ -20,8 +20,9 @@ from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.rules import problem_of
 from loadmaster.allocation.verify import verify_buffers
 from loadmaster.core.arrays import Ints
-from loadmaster.core.errors import AllocationError, LoadmasterError, ModelError, OutputError
+from loadmaster.core.errors import AllocationError, ModelError, OutputError
 from loadmaster.core.files import output_directory
+from loadmaster.core.packages import package
 from loadmaster.integrations.iree.packs import ALIGNMENT, FUNCTION, find_packs
 from loadmaster.integrations.iree.printed import Dump, PlacedPack, find_dumps, placed_packs
 from loadmaster.integrations.iree.tools import TARGET, require_version, run_tool
@@ -29,6 +30,10 @@ from loadmaster.integrations.iree.tools import TARGET, require_version, run_tool
 _PASS = "iree-stream-layout-slices"
 _PIPELINES = ("--iree-stream-cmd-transformation-pipeline", "--iree-stream-optimization-pipeline")
 _LARGEST_ALIGNMENT = 256
+"""Bytes up to which IREE's own addresses are believed to be multiples on purpose."""
+_OPSET = 17
+"""The oldest operator set that IREE's importer reads in full."""
+_TEXT = "IREE's text"
 _STOPS = ("--compile-to", "--compile-from", "--mlir-print", "-o", "--output")
 
 
@@ -81,17 +86,21 @@ def export_program(source: Path, out: Path, flags: Sequence[str] = ()) -> Export
         raise ModelError(f"{source}: is no .mlir or .onnx file that is there")
     if out.is_dir():
         raise OutputError(f"{out}: a directory is in the way: give the name of a file, such as {out / 'planned.vmfb'}")
-    try:
-        with output_directory(out.parent) as results, tempfile.TemporaryDirectory(prefix="loadmaster-") as folder:
-            work, target = Path(folder), tuple(flags) or TARGET
-            module = _imported(source, work, results.draft / f"{out.stem}.irpa")
-            text, plans = _planned(module, work, target)
-            (work / "planned.mlir").write_text(text, encoding="utf-8", errors="surrogateescape")
-            run_tool("iree-opt", [work / "planned.mlir", *_PIPELINES, "-o", work / "stream.mlir"], work / "log")
-            run_tool("iree-compile", [work / "stream.mlir", "--compile-from=stream", *target, "-o", results.draft / out.name], work / "log")
-            return ExportedProgram(plans, tuple(results.publish()))
-    except LoadmasterError as error:
-        raise type(error)(" ".join(str(error).replace(folder, "").split())) from None if str(source) in str(error) else error
+    with output_directory(out.parent) as results, tempfile.TemporaryDirectory(prefix="loadmaster-") as folder:
+        try:
+            plans = _export(source, Path(folder), results.draft / out.name, tuple(flags) or TARGET)
+        except (ModelError, AllocationError) as error:
+            raise type(error)(f"{source}: {str(error).replace(folder, '')}") from None
+        return ExportedProgram(plans, tuple(results.publish()))
+
+
+def _export(source: Path, work: Path, out: Path, target: Sequence[str]) -> tuple[PlannedPack, ...]:
+    module = _imported(source, work, out.with_suffix(".irpa"))
+    text, plans = _planned(module, work, target)
+    (work / "planned.mlir").write_text(text, encoding="utf-8", errors="surrogateescape")
+    run_tool("iree-opt", [work / "planned.mlir", *_PIPELINES, "-o", work / "stream.mlir"], work / "log")
+    run_tool("iree-compile", [work / "stream.mlir", "--compile-from=stream", *target, "-o", out], work / "log")
+    return plans
 
 
 def _imported(source: Path, work: Path, weights: Path) -> Path:
@@ -99,24 +108,36 @@ def _imported(source: Path, work: Path, weights: Path) -> Path:
     if source.suffix == ".mlir":
         return source
     module = work / "model.mlir"
-    run_tool("iree-import-onnx", [source, "--externalize-params", "--save-params-to", weights, "-o", module], work / "log")
+    arguments: list[str | Path] = [source, *_upgrade(source), "--externalize-params", "--save-params-to", weights, "-o", module]
+    run_tool("iree-import-onnx", arguments, work / "log")
     return module
+
+
+def _upgrade(source: Path) -> list[str]:
+    """Flags that bring a model up to the operator set that IREE's importer wants, if it is older."""
+    onnx = package("onnx", "exporting to IREE")
+    try:
+        model = onnx.load(str(source), load_external_data=False)
+    except Exception as error:  # Whatever protobuf makes of a damaged file.
+        raise ModelError(f"is no ONNX model ({type(error).__name__})") from None
+    version = max((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), default=0)
+    return ["--opset-version", str(_OPSET)] if version < _OPSET else []
 
 
 def _planned(module: Path, work: Path, target: Sequence[str]) -> tuple[str, tuple[PlannedPack, ...]]:
     """The module as it is before packing, with addresses in place of its operations."""
     printed = [f"--mlir-print-ir-{when}={_PASS}" for when in ("before", "after")]
-    stop = ["--mlir-print-ir-module-scope", "--mlir-disable-threading", "--compile-to=stream", "-o", work / "stopped.mlir"]
+    stop = ["--mlir-print-ir-module-scope", "--mlir-disable-threading", "--compile-to=stream", "-o", str(work / "stopped.mlir")]
     run_tool("iree-compile", [module, *target, *printed, *stop], work / "printed")
     lines = (work / "printed").read_text(encoding="utf-8", errors="surrogateescape").split("\n")
     dumps = list(find_dumps(lines))
     first = _first_of_program(lines, dumps)
     if first is None:
-        raise AllocationError(f"{module}: IREE has no transient memory to pack: compile it with iree-compile alone")
-    packed = [each for each in placed_packs(dumps[first:], str(module)) if each.pack.slices]
+        raise AllocationError("IREE has no transient memory to pack: compile it with iree-compile alone")
+    packed = [each for each in placed_packs(dumps[first:], _TEXT) if each.pack.slices]
     body = [lines[number] for number in dumps[first].lines]
-    answers = [_answer(each, str(module)) for each in packed]
-    return "\n".join(_rewritten(body, str(module), answers)), tuple(plan for plan, _, _ in answers)
+    answers = [_answer(each) for each in packed]
+    return "\n".join(_rewritten(body, answers)), tuple(plan for plan, _, _ in answers)
 
 
 def _first_of_program(lines: Sequence[str], dumps: Sequence[Dump]) -> int | None:
@@ -140,22 +161,22 @@ Answer = tuple[PlannedPack, int, Ints]
 """What is told of a plan, the bytes of the resource, and the address of each slice."""
 
 
-def _answer(placed: PlacedPack, source: str) -> Answer:
+def _answer(placed: PlacedPack) -> Answer:
     """Pack one resource; IREE's own addresses stay where nothing better is found."""
     pack = placed.pack
     if placed.total is None or placed.offsets is None:
-        raise AllocationError(f"{source}: what IREE makes of the pack in {pack.function} is not printed: please report it")
+        raise AllocationError(f"what IREE makes of the pack in {pack.function} is not printed: please report it")
     alignment = gcd(_LARGEST_ALIGNMENT, placed.total, *placed.offsets)
     if alignment % ALIGNMENT:
-        raise AllocationError(f"{source}: IREE keeps multiples of {alignment} in {pack.function}, less than {ALIGNMENT}: this is not known")
+        raise AllocationError(f"IREE keeps multiples of {alignment} in {pack.function}, less than {ALIGNMENT}: this is not known")
     problem = _problem(placed, alignment)
     theirs = np.array(placed.offsets, dtype=np.int64)
-    _require_valid(problem, theirs, placed.total, f"{source}: IREE's own plan of {pack.function}")
+    _require_valid(problem, theirs, placed.total, f"IREE's own plan of {pack.function}")
     answer = allocate(problem)
     better = answer.offsets is not None and answer.peak is not None and answer.peak < placed.total
     offsets = answer.offsets if better and answer.offsets is not None else theirs
     total = answer.peak if better and answer.peak is not None else placed.total
-    _require_valid(problem, offsets, total, f"{source}: the plan of {pack.function}")
+    _require_valid(problem, offsets, total, f"the plan of {pack.function}")
     status = "optimal" if total == answer.lower_bound else "feasible"
     return PlannedPack(pack.function, len(pack.slices), placed.total, total, answer.lower_bound, status), total, offsets
 
@@ -178,11 +199,11 @@ def _require_valid(problem: Problem, offsets: Ints, total: int, what: str) -> No
         raise AllocationError(f"{what} does not hold ({violations[0].message}): please report it")
 
 
-def _rewritten(lines: Sequence[str], source: str, answers: Sequence[Answer]) -> Iterator[str]:
+def _rewritten(lines: Sequence[str], answers: Sequence[Answer]) -> Iterator[str]:
     """Lines of a module with constants for the results of its packing operations, which are as many as there are answers."""
-    packs = find_packs(lines, source)
+    packs = find_packs(lines, _TEXT)
     if [(pack.function, len(pack.slices)) for pack in packs] != [(plan.function, plan.slices) for plan, _, _ in answers]:
-        raise AllocationError(f"{source}: IREE prints other packs in the module than in its functions: please report it")
+        raise AllocationError("IREE prints other packs in the module than in its functions: please report it")
     number = 0
     for at, (pack, (_, total, offsets)) in enumerate(zip(packs, answers, strict=True)):
         yield from lines[number : pack.begin]
