@@ -1,9 +1,9 @@
 """How far memory planners are from the floor: ``python -m benchmarks.planners [PLANNER:FILE ...] [--only NAME] [--json FILE]``.
 
-Each program is given to every planner that is installed and takes its kind: XLA (JAX), IREE, Vela, ONNX Runtime and TFLM. Their plans are
-read from their dumps and checked, and the same buffers are packed. Dumps that are there already are given as ``PLANNER:FILE``, such as
-``xla:module_0008.jit_step.cpu_after_optimizations-buffer-assignment.txt``; then nothing else is done. ``--only`` keeps programs and planners
-whose names have a text in them. Ratio is what a planner takes over what Loadmaster takes; time is Loadmaster's, check included.
+Each program is given to every planner that is installed and takes its kind: XLA (JAX), IREE, Vela, ONNX Runtime, TFLM and Inductor. Their
+plans are read and checked, and the same buffers are packed. Dumps that are there already are given as ``PLANNER:FILE``, such as
+``iree:model.txt``; then nothing else is done. ``--only`` keeps programs and planners whose names have a text in them. Ratio is what a
+planner takes over what Loadmaster takes; time is Loadmaster's, check included.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from typing import Any
 from benchmarks.planners.dumps import PLANNERS, is_installed
 from benchmarks.planners.programs import programs
 from loadmaster.core.errors import LoadmasterError
+from loadmaster.integrations.dumps.arena import Arena
 from loadmaster.integrations.dumps.compare import Comparison, compare
 from loadmaster.integrations.dumps.readers.registry import READERS
+from loadmaster.integrations.tflite.arena import arena_problem
 from loadmaster.integrations.tflite.export import export_model
 from loadmaster.integrations.tflite.interpreter import is_installed as has_interpreter
 
@@ -64,28 +66,24 @@ def of_dump(program: str, planner: str, path: Path) -> Iterator[dict[str, Any]]:
 def of_tflm(program: str, path: Path) -> dict[str, Any]:
     """TFLM's arena as its own interpreter measures it, scratch buffers included."""
     exported = export_model(path)
-    plan, measured = exported.plan, exported.before
-    row = {
-        "program": program,
-        "planner": "tflm",
-        "arena": "head",
-        "buffers": len(plan.offsets) + len(plan.scratch_offsets),
-        "theirs": plan.head_before if measured is None else measured.head,
-        "loadmaster": plan.head,
-        "lower_bound": plan.lower_bound,
-        "status": plan.status,
-        "seconds": 0.0,
-        "ratio": plan.head_before / plan.head if plan.head else None,
-        "violations": [],
-    }
-    line(row)
-    return row
+    taken = exported.plan.head_before if exported.before is None else exported.before.head
+    return show(program, "tflm", compare(Arena("head", arena_problem(exported.found, exported.scratch), None, taken)))
+
+
+def of_inductor(only: str) -> Iterator[dict[str, Any]]:
+    """Rows of Inductor's pools, which are taken while it generates code."""
+    from benchmarks.planners.inductor import inductor, modules
+
+    for program, (module, inputs) in modules().items():
+        if only in f"{program} inductor":
+            yield from (show(program, "inductor", compare(arena)) for arena in inductor(module, inputs))
 
 
 def made(only: str, folder: Path) -> Iterator[dict[str, Any]]:
     """Rows of everything that can be made here."""
     missing = {install for _, _, module, install in PLANNERS.values() if not is_installed(module)}
     missing |= set() if has_interpreter() else {"'loadmaster[tflite]'"}
+    missing |= set() if is_installed("torch") else {"torch==2.13.0"}
     for program, path in programs(folder).items():
         for planner, (dump, kind, module, _) in PLANNERS.items():
             if path.suffix == kind and is_installed(module) and only in f"{program} {planner}":
@@ -97,6 +95,7 @@ def made(only: str, folder: Path) -> Iterator[dict[str, Any]]:
                     print(f"{program[:35]:36}{planner:16}{' '.join(str(error).split())[:160]}")
         if path.suffix == ".tflite" and has_interpreter() and only in f"{program} tflm":
             yield of_tflm(program, path)
+    yield from of_inductor(only) if is_installed("torch") else ()
     for install in sorted(missing):
         print(f"not installed, so not measured: pip install {install}")
 
