@@ -96,4 +96,6 @@ def test_files_and_flags_that_cannot_be_are_refused_first(tmp_path: Path, monkey
         export_program(model, tmp_path / "o.vmfb", ["--compile-to=flow"])
     with pytest.raises(OutputError, match="a directory is in the way"):
         export_program(model, tmp_path)
+    with pytest.raises(OutputError, match="weights are called so"):
+        export_program(model, tmp_path / "o.irpa")
     assert [path.name for path in tmp_path.iterdir()] == ["m.mlir"]

@@ -34,6 +34,7 @@ _LARGEST_ALIGNMENT = 256
 _OPSET = 17
 """The oldest operator set that IREE's importer reads in full."""
 _TEXT = "IREE's text"
+_WEIGHTS = ".irpa"
 _STOPS = ("--compile-to", "--compile-from", "--mlir-print", "-o", "--output")
 
 
@@ -86,16 +87,18 @@ def export_program(source: Path, out: Path, flags: Sequence[str] = ()) -> Export
         raise ModelError(f"{source}: is no .mlir or .onnx file that is there")
     if out.is_dir():
         raise OutputError(f"{out}: a directory is in the way: give the name of a file, such as {out / 'planned.vmfb'}")
+    if out.suffix == _WEIGHTS:
+        raise OutputError(f"{out}: weights are called so: give the program another suffix, such as .vmfb")
     with output_directory(out.parent) as results, tempfile.TemporaryDirectory(prefix="loadmaster-") as folder:
         try:
-            plans = _export(source, Path(folder), results.draft / out.name, tuple(flags) or TARGET)
+            plans = _export(source.resolve(), Path(folder), results.draft / out.name, tuple(flags) or TARGET)
         except (ModelError, AllocationError) as error:
             raise type(error)(f"{source}: {str(error).replace(folder, '')}") from None
         return ExportedProgram(plans, tuple(results.publish()))
 
 
 def _export(source: Path, work: Path, out: Path, target: Sequence[str]) -> tuple[PlannedPack, ...]:
-    module = _imported(source, work, out.with_suffix(".irpa"))
+    module = _imported(source, work, out.with_suffix(_WEIGHTS))
     text, plans = _planned(module, work, target)
     (work / "planned.mlir").write_text(text, encoding="utf-8", errors="surrogateescape")
     run_tool("iree-opt", [work / "planned.mlir", *_PIPELINES, "-o", work / "stream.mlir"], work / "log")
