@@ -67,6 +67,7 @@ class Steps(nn.Module):
 def modules() -> dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]]:
     """Networks of which Inductor plans much: matrix products, normalisation, attention."""
     torch.manual_seed(0)
+    torch.backends.mha.set_fastpath_enabled(False)  # One kernel for a whole layer would leave nothing to plan.
     layer = nn.TransformerEncoderLayer(256, 4, 1024, batch_first=True)
     widths = ((300, 512), (512, 384), (384, 640), (640, 256))
     perceptron = nn.Sequential(*(part for one, other in widths for part in (nn.Linear(one, other), nn.GELU(), nn.LayerNorm(other))))

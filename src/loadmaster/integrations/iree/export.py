@@ -35,6 +35,7 @@ _OPSET = 17
 """The oldest operator set that IREE's importer reads in full."""
 _TEXT = "IREE's text"
 _WEIGHTS = ".irpa"
+_RESULT = re.compile(r"(%[\w$.-]+)#(\d+)\b")
 _STOPS = ("--compile-to", "--compile-from", "--mlir-print", "-o", "--output")
 
 
@@ -137,18 +138,18 @@ def _planned(module: Path, work: Path, target: Sequence[str]) -> tuple[str, tupl
     first = _first_of_program(lines, dumps)
     if first is None:
         raise AllocationError("IREE has no transient memory to pack: compile it with iree-compile alone")
-    packed = [each for each in placed_packs(dumps[first:], _TEXT) if each.pack.slices]
+    answers = [_answer(each) for each in placed_packs(dumps[first:], _TEXT)]
     body = [lines[number] for number in dumps[first].lines]
-    answers = [_answer(each) for each in packed]
     return "\n".join(_rewritten(body, answers)), tuple(plan for plan, _, _ in answers)
 
 
 def _first_of_program(lines: Sequence[str], dumps: Sequence[Dump]) -> int | None:
     """The dump of the whole program before anything is packed: programs that IREE runs to fold constants are printed before it."""
+    program = _names(lines, dumps[-1]) if dumps else frozenset()
     counts = {
         number: sum("stream.resource.pack" in lines[at] for at in dump.lines)
         for number, dump in enumerate(dumps)
-        if dump.before and _names(lines, dump) == _names(lines, dumps[-1])
+        if dump.before and _names(lines, dump) == program
     }
     most = max(counts.values(), default=0)
     return next((number for number, count in counts.items() if count == most > 0), None)
@@ -171,7 +172,8 @@ def _answer(placed: PlacedPack) -> Answer:
         raise AllocationError(f"what IREE makes of the pack in {pack.function} is not printed: please report it")
     alignment = gcd(_LARGEST_ALIGNMENT, placed.total, *placed.offsets)
     if alignment % ALIGNMENT:
-        raise AllocationError(f"IREE keeps multiples of {alignment} in {pack.function}, less than {ALIGNMENT}: this is not known")
+        what = f"give --iree-stream-resource-min-offset-alignment={ALIGNMENT} or more, or leave it out"
+        raise AllocationError(f"IREE's addresses in {pack.function} are multiples of {alignment} only: {what}")
     problem = _problem(placed, alignment)
     theirs = np.array(placed.offsets, dtype=np.int64)
     _require_valid(problem, theirs, placed.total, f"IREE's own plan of {pack.function}")
@@ -207,14 +209,21 @@ def _rewritten(lines: Sequence[str], answers: Sequence[Answer]) -> Iterator[str]
     packs = find_packs(lines, _TEXT)
     if [(pack.function, len(pack.slices)) for pack in packs] != [(plan.function, plan.slices) for plan, _, _ in answers]:
         raise AllocationError("IREE prints other packs in the module than in its functions: please report it")
-    number = 0
-    for at, (pack, (_, total, offsets)) in enumerate(zip(packs, answers, strict=True)):
-        yield from lines[number : pack.begin]
-        for result, value in enumerate([total, *offsets.tolist()]):
-            yield f"    %packed_{at}_{result} = arith.constant {value} : index"
-        end = next((line for line in range(pack.end, len(lines)) if FUNCTION.match(lines[line])), len(lines))
-        end = min(end, packs[at + 1].begin if at + 1 < len(packs) else end)
-        used = re.compile(rf"{re.escape(pack.result)}#(\d+)\b")
-        yield from (used.sub(rf"%packed_{at}_\1", line) for line in lines[pack.end : end])
-        number = end
-    yield from lines[number:]
+    begins = {pack.begin: (at, pack) for at, pack in enumerate(packs)}
+    constants: dict[str, int] = {}
+    after = 0
+    for number, line in enumerate(lines):
+        if FUNCTION.match(line):
+            constants.clear()
+        if number in begins:
+            at, pack = begins[number]
+            constants[pack.result], after = at, pack.end
+            _, total, offsets = answers[at]
+            for result, value in enumerate([total, *offsets.tolist()]):
+                yield f"    {_constant(at, result)} = arith.constant {value} : index"
+        if number >= after:
+            yield _RESULT.sub(lambda match: _constant(constants[match[1]], match[2]) if match[1] in constants else match[0], line)
+
+
+def _constant(at: int, result: int | str) -> str:
+    return f"%packed_{at}_{result}"
