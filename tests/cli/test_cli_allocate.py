@@ -132,4 +132,6 @@ def test_a_plan_of_theirs_that_does_not_hold_is_exit_code_1(tmp_path: Path) -> N
     refused(run("allocate", "--from", "tflm-log", dump, "--arena", "plan 3"), "plan 3", "did you mean plan")
     refused(run("allocate", "--from", "tflm-log", dump, "--memory", "sram"), "--memory", "--output")
     refused(run("allocate", dump, "--arena", "plan 1"), "--from")
+    refused(run("allocate", "--from", "onnxruntime", PLANNERS / "branches.json", "--output", tmp_path / "o.csv"), "branches.json", "--json")
+    assert not (tmp_path / "o.csv").exists()
     refused(run("allocate", "--from", "tflm", dump), "did you mean tflm-log?")

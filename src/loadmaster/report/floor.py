@@ -27,8 +27,9 @@ def floor_table(arenas: Sequence[Mapping[str, Any]]) -> RenderableType:
         if stated is not None and stated != recomputed:
             notes.append(f"{arena['name']}: the dump states {_figure(stated)} bytes; its own addresses take {_figure(recomputed)}.")
         notes += [f"{arena['name']}: {each['rule']}: {each['message']}" for each in arena["violations"]]
-        if arena["reason"] is not None:
-            notes.append(f"{arena['name']}: {arena['reason']}")
+        if arena.get("reason") is not None:
+            needed, available = (_figure(arena["reason"][name]) for name in ("required", "available"))
+            notes.append(f"{arena['name']}: {arena['reason']['kind']}: {needed} bytes required, {available} available.")
     return Group(table, *(Text(note) for note in notes))
 
 

@@ -130,11 +130,13 @@ def _arenas(path: Path, planner: str, name: str | None, output: Path | None) -> 
     arenas = READERS.find(planner)(path)
     if name is not None:
         require_known(f"arena in {path}", name, [arena.name for arena in arenas], AllocationError)
-        return [arena for arena in arenas if arena.name == name]
+        arenas = [arena for arena in arenas if arena.name == name]
     if output is not None and len(arenas) > 1:
         raise AllocationError(
             f"--output takes the buffers of one arena: choose with --arena {arenas[0].name!r}, or another of {len(arenas)}"
         )
+    if output is not None and len(arenas[0].problem.in_place):
+        raise AllocationError(f"--output: {path} has kernels that may write over an operand, which its columns cannot say: use --json")
     return arenas
 
 
@@ -159,16 +161,15 @@ def _show_comparisons(path: Path, planner: str, found: list[Comparison], output:
 
 
 def _comparison_json(found: Comparison) -> dict[str, Any]:
-    arena, answer = found.arena, found.answer
-    shown = _allocation_json(answer, len(found.problem))
-    return shown | {
+    arena = found.arena
+    theirs = {
         "name": arena.name,
+        "verdict": found.verdict,
         "theirs": arena.taken,
         "theirs_stated": arena.stated,
         "violations": [{"rule": each.rule, "message": each.message} for each in found.violations],
-        "verdict": found.verdict,
-        "reason": str(answer.certificate) if answer.status == "infeasible" else None,
     }
+    return theirs | _allocation_json(found.answer, len(found.problem))
 
 
 def _allocation_json(answer: Allocation, buffers: int) -> dict[str, Any]:
