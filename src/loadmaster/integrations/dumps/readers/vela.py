@@ -14,7 +14,7 @@ from loadmaster.integrations.dumps.arena import Arena, Placed, arena_of
 from loadmaster.integrations.dumps.text import numbered, read_text, whole
 
 _TABLE = re.compile(r"Allocation, memory (.+?)(?:, usage mask: .*)?$")
-_ROW = re.compile(r"\s*(\d+)\s*-\s*(\d+)\s*:\s*(0x[0-9a-fA-F]+)\s*-\s*(0x[0-9a-fA-F]+)\s*:\s*(\d+)\s*:\s*\d+\s*:\s*[^:]*:\s*(.+?)\s*$")
+_ROW = re.compile(r"\s*(\d+)\s*-\s*(\d+)\s*:\s*(0x[0-9a-fA-F]+)\s*-\s*(0x[0-9a-fA-F]+)\s*:\s*(\d+)\s*:\s*\d+\s*:\s*[^:]*:(.+)$")
 _PEAK = re.compile(r"Allocation Peak Tensor Size:\s*(\d+) bytes")
 _HEADING = "Start Time"
 _ALIGNMENT = 16
@@ -59,10 +59,11 @@ def _placed(line: str, spot: str) -> Placed:
     row = _ROW.match(line)
     if row is None:
         raise AllocationError(f"{spot}: is no row of a tensor: the output is cut off, or of another version of Vela")
+    name = row[6].strip()
     first, last, low, high, size = (whole(text, spot, what) for text, what in zip(row.groups()[:5], _COLUMNS, strict=True))
     if high - low < size:
-        raise AllocationError(f"{spot}: tensor {row[6]!r} has {size} bytes, but its addresses only {high - low}")
-    return Placed(row[6], first, last, high - low, low)
+        raise AllocationError(f"{spot}: tensor {name!r} has {size} bytes, but its addresses only {high - low}")
+    return Placed(name, first, last, high - low, low)
 
 
 _COLUMNS = ("the first instant", "the last instant", "the first address", "the end", "the size")
