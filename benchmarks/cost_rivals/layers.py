@@ -57,7 +57,10 @@ LAYERS: dict[str, LoopNest] = {
 
 def sizes(nest: LoopNest) -> tuple[int, int, int]:
     """Bytes of input (without padding that a convolution adds, of odd filters), weights and output of a layer of int8."""
-    rows, columns = ((out - 1) * step + 1 if step > taps else out * step for out, taps, step in ((nest.y, nest.r, nest.stride[0]), (nest.x, nest.s, nest.stride[1])))
+    rows, columns = (
+        (out - 1) * step + 1 if step > taps else out * step
+        for out, taps, step in ((nest.y, nest.r, nest.stride[0]), (nest.x, nest.s, nest.stride[1]))
+    )
     return nest.c * rows * columns, nest.k * nest.c * nest.r * nest.s, nest.k * nest.y * nest.x
 
 

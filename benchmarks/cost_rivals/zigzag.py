@@ -51,10 +51,17 @@ def accelerator(layer: dict[str, Any]) -> dict[str, Any]:
         "name": "array",
         "memories": {
             **registers,
-            "buffer": memory(layer["buffer"], energy["buffer"], width, [("r_port_1", "read", reads), ("w_port_1", "write", writes)], dimensions),
+            "buffer": memory(
+                layer["buffer"], energy["buffer"], width, [("r_port_1", "read", reads), ("w_port_1", "write", writes)], dimensions
+            ),
             "dram": memory(10**11, energy["dram"], layer["bandwidth"], [("rw_port_1", "read_write", reads + writes)], dimensions),
         },
-        "operational_array": {"unit_energy": energy["mac"], "unit_area": 1, "dimensions": dimensions, "sizes": [layer["rows"], layer["columns"]]},
+        "operational_array": {
+            "unit_energy": energy["mac"],
+            "unit_area": 1,
+            "dimensions": dimensions,
+            "sizes": [layer["rows"], layer["columns"]],
+        },
     }
 
 
