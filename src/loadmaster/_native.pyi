@@ -469,7 +469,7 @@ class CutProblem:
 
     def __init__(
         self, *, option_first: Ints, piece_first: Ints, need_first: Ints, alone: Table, link: Floats, made: IntTable, needed: IntTable,
-        source_first: Ints, source: Ints, fetch: Floats, stream: Floats, given: Ints, room: int
+        source_first: Ints, source: Ints, fetch: Floats, stream: Floats, given: Ints, room: Ints
     ) -> None: ...
     def choose(self, width: int, patience: float) -> tuple[Ints, float]:
         """The option of every operator, counted from its first, and the seconds that all take by this model."""
@@ -485,7 +485,7 @@ class JointOptions:
 
     def __init__(
         self, *, filled_fraction: float, retained_fraction: float, prefetch_fraction: float, release_delay_positions: int,
-        prefetch_single_use: bool, fast_link_price: float, occupancy_exponent: float, link_load_limit: float, core_wait_ratio: float,
+        streamed_share: float, fast_link_price: float, occupancy_exponent: float, link_load_limit: float, core_wait_ratio: float,
         energy_weight: float,
         urgent_networks_first: bool
     ) -> None: ...

@@ -36,8 +36,9 @@ class JointOptions:
         Share of it that may be full while something is prefetched.
     release_delay_positions
         Positions of the order for which room is held after its last use, so that as many later jobs may run beside it.
-    prefetch_single_use
-        Whether what is used once is prefetched too, or streamed by its job.
+    streamed_share
+        Share of the main link's time, while jobs run, in which they may stream what is used once; what would take longer is prefetched.
+        0: everything is prefetched; infinity: nothing.
     fast_link_price
         What a second of the fast link costs, a second of the main link being 1.
     occupancy_exponent
@@ -57,7 +58,7 @@ class JointOptions:
     retained_fraction: float = 1.0
     prefetch_fraction: float = 1.0
     release_delay_positions: int = 0
-    prefetch_single_use: bool = True
+    streamed_share: float = 0.0
     fast_link_price: float = 0.0
     occupancy_exponent: float = 1.0
     link_load_limit: float = math.inf
