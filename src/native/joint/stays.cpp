@@ -8,6 +8,9 @@ namespace loadmaster::joint {
 
 namespace {
 
+// Parts of the time in which loads of the links are held against one another.
+constexpr std::size_t kPeriods = 32;
+
 // A read of one tensor by one job: seconds of the main link if it is streamed, and of the fast link if it is not.
 struct Use {
     std::int64_t position;
@@ -158,8 +161,52 @@ class Chooser {
         return true;
     }
 
+    // The best items first, but for those in whose time the fast link has so much to do that the main one would be idle.
     void keep(const std::vector<Item> &items) {
-        for (const Item &item : items) keep(static_cast<std::size_t>(item.tensor), item.from, item.to, options_.retained_bytes);
+        const bool limited = std::isfinite(options_.fast_load_limit);
+        if (limited)
+            for (std::size_t t = 0; t < work_.tensors; ++t) load(t, 1.0);
+        for (const Item &item : items) {
+            const std::size_t t = static_cast<std::size_t>(item.tensor);
+            if (limited && crowded(item)) continue;
+            if (limited) load(t, -1.0);
+            keep(t, item.from, item.to, options_.retained_bytes);
+            if (limited) load(t, 1.0);
+        }
+    }
+
+    std::size_t period(std::int64_t position) const {
+        const double share = elapsed_.back() > 0.0 ? elapsed_[position] / elapsed_.back() : 0.0;
+        return std::min(kPeriods - 1, static_cast<std::size_t>(share * static_cast<double>(kPeriods)));
+    }
+
+    // Whether the fast link is busier than it may be when an item is used.
+    bool crowded(const Item &item) const {
+        double main = 0.0, fast = 0.0;
+        for (std::int32_t i = item.from; i <= item.to; ++i) {
+            const std::size_t at = period(uses_[item.tensor][i].position);
+            main += main_load_[at], fast += fast_load_[at];
+        }
+        return fast > options_.fast_load_limit * main;
+    }
+
+    // Add what a tensor takes of both links as it is kept, `times`.
+    void load(std::size_t t, double times) {
+        const auto &uses = uses_[t];
+        const bool made = produced(t);
+        bool anywhere = false, everywhere = !work_.output[t] && uses.size() > 1;
+        for (std::size_t i = made ? 1 : 0; i < uses.size(); ++i) {
+            const bool own = own_[t][i];
+            const std::size_t at = period(uses[i].position);
+            if (own) fast_load_[at] += times * uses[i].fast;
+            else main_load_[at] += times * uses[i].main;
+            anywhere |= own, everywhere &= own;
+            if (own && !made && (i == 0 || !gap_[t][i - 1])) main_load_[at] += times * fetch_seconds(t), fast_load_[at] += times * fetch_fast(t);
+        }
+        if (!made) return;
+        const std::size_t at = period(uses[0].position);
+        if (anywhere) fast_load_[at] += times * write_[t] / machine_.fast_write;
+        if (!everywhere) main_load_[at] += times * write_[t] / machine_.main_write;
     }
 
     struct Left {
@@ -284,6 +331,7 @@ class Chooser {
     std::vector<std::vector<Use>> uses_;
     std::vector<std::vector<char>> own_, gap_;
     std::vector<double> write_;
+    std::vector<double> main_load_ = std::vector<double>(kPeriods, 0.0), fast_load_ = main_load_;  // seconds of the links in every period
     std::vector<std::pair<std::int64_t, std::int64_t>> added_;  // positions [begin, over) that `keep` would fill
 };
 

@@ -41,6 +41,9 @@ class JointOptions:
         0: everything is prefetched; infinity: nothing.
     fast_link_price
         What a second of the fast link costs, a second of the main link being 1.
+    fast_load_limit
+        Nothing more stays where the fast link would be busy for so many times as long as the main one meanwhile; infinity: all stays that
+        saves time of the main one.
     occupancy_exponent
         Stays are chosen by what they save over their bytes times their time, to this power: below 1, what is large and long comes sooner.
     link_load_limit
@@ -60,6 +63,7 @@ class JointOptions:
     release_delay_positions: int = 0
     streamed_share: float = 0.0
     fast_link_price: float = 0.0
+    fast_load_limit: float = math.inf
     occupancy_exponent: float = 1.0
     link_load_limit: float = math.inf
     core_wait_ratio: float = 0.0

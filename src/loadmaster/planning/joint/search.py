@@ -27,6 +27,9 @@ OCCUPANCY_EXPONENTS = (1.0, 0.7, 0.3)
 STREAMED_SHARES = (0.0, 0.5, 0.8, 1.0, 1.25, math.inf)
 """Of the main link's time while jobs run, in which they may stream what is used once."""
 
+FAST_LOAD_LIMITS = (0.7, 1.0, 1.4, math.inf)
+"""Times that the fast link may be busy as long as the main one before nothing more stays."""
+
 _ENERGY_ONLY = 1e6
 """Weight of energy at which each job goes to the core of least energy, whatever time it takes there."""
 
@@ -176,6 +179,8 @@ class JointSearch:
             return
         for slack, streamed in itertools.product(slacks, (0.0, 1.0, math.inf)):
             yield JointOptions(release_delay_positions=slack, streamed_share=streamed)
+            if streamed == 1.0:
+                yield JointOptions(release_delay_positions=slack, streamed_share=streamed, fast_load_limit=1.0)
             if goal.pressing:
                 yield JointOptions(release_delay_positions=slack, streamed_share=streamed, urgent_networks_first=True)
 
@@ -285,6 +290,7 @@ class JointSearch:
         if goal.pressing:
             yield "urgent_networks_first", (False, True)
         yield "fast_link_price", (0.0, 0.3, 1.0)
+        yield "fast_load_limit", FAST_LOAD_LIMITS
         yield "occupancy_exponent", OCCUPANCY_EXPONENTS
         yield "link_load_limit", (1.5, 2.0, 3.0, math.inf)
         yield "streamed_share", STREAMED_SHARES
@@ -345,7 +351,9 @@ def _with(values: tuple[T, ...], at: int, value: T) -> tuple[T, ...]:
 
 
 def _other_choices(choices: JointOptions, cores: int, generator: np.random.Generator) -> JointOptions:
-    kind = int(generator.integers(8))
+    kind = int(generator.integers(9))
+    if kind == 8:
+        return replace(choices, fast_load_limit=float(generator.choice(FAST_LOAD_LIMITS)))
     if kind == 7:
         return replace(choices, occupancy_exponent=float(generator.choice(OCCUPANCY_EXPONENTS)))
     if kind == 0:
