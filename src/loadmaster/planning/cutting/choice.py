@@ -167,7 +167,9 @@ def alive_between(graph: Graph, fused: Sequence[FusedOp]) -> Ints:
     """Bytes of what operators make and others read, or have read, that lie there while each operator runs. O(operators + operands)."""
     change = np.zeros(len(fused) + 1, dtype=np.int64)
     made = {access.tensor: number for number, group in enumerate(fused) for access in group.writes}
-    last = {access.tensor: number for number, group in enumerate(fused) for access in (*group.writes, *group.reads) if access.tensor in made}
+    last = {
+        access.tensor: number for number, group in enumerate(fused) for access in (*group.writes, *group.reads) if access.tensor in made
+    }
     for storage, until in last.items():
         change[made[storage]] += graph.tensors[storage].bytes
         change[until + 1] -= graph.tensors[storage].bytes
