@@ -485,9 +485,8 @@ class JointOptions:
 
     def __init__(
         self, *, filled_fraction: float, retained_fraction: float, prefetch_fraction: float, release_delay_positions: int,
-        streamed_share: float, fast_link_price: float, fast_load_limit: float, occupancy_exponent: float, link_load_limit: float, core_wait_ratio: float,
-        energy_weight: float,
-        urgent_networks_first: bool
+        streamed_share: float, fast_link_price: float, fast_load_limit: float, occupancy_exponent: float, link_load_limit: float,
+        core_wait_ratio: float, energy_weight: float, urgent_networks_first: bool
     ) -> None: ...
 
 class JointProblem:

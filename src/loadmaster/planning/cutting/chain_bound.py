@@ -22,9 +22,9 @@ class Demands:
 
     ``busy[i, v]``: of a mean of resources, the i-th of several, which work on ``v`` takes at least. ``inbound`` and ``outbound`` are
     time of the main link: for weights and inputs, each counted for one operator that reads it, and for outputs. ``main[i]`` is the main
-    link's weight in the i-th mean, and ``given[i]`` what a second of ``inbound`` adds to it: all that crosses the main link may be read over
-    it too, so that only what exceeds the price of reading it over the cheaper link counts. ``least`` is what the shortest piece of an operator takes. ``held`` is the time of the main link that
-    fills the fast memory.
+    link's weight in the i-th mean, and ``given[i]`` what a second of ``inbound`` adds to it: what comes in may be read over the main link
+    meanwhile, so that only what exceeds the price of reading it over the cheaper link counts. ``least`` is what the shortest piece of an
+    operator takes. ``held`` is the time of the main link that fills the fast memory.
     """
 
     busy: Floats

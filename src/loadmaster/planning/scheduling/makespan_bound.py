@@ -89,9 +89,9 @@ def divisible_needs(tensors: Sequence[TensorInstance], table: JobTable, target: 
 def _read_again(tensors: Sequence[TensorInstance], table: JobTable, inbound: Ints) -> Floats:
     """Share of the reads of every weight and input, shape (tensors,), that may use either link; 0 for activations.
 
-    Let ``I`` of the ``R`` bytes that jobs read of one have to come in over the main link. Those streamed, ``S``, are read over that link, the
-    others over the fast one, after at least ``I - S`` were copied over the main one. So at least ``I`` cross the main link, and ``R - I``
-    either of the two besides. Cores that read more than the least read more of the latter.
+    Let ``I`` of the ``R`` bytes that jobs read of one have to come in over the main link. Those streamed, ``S``, are read over that link,
+    the others over the fast one, after at least ``I - S`` were copied over the main one. So at least ``I`` cross the main link, and
+    ``R - I`` either of the two besides. Cores that read more than the least read more of the latter.
     """
     given = np.array([tensor.kind != "activation" for tensor in tensors])
     reads, read = ~table.operand_write, np.zeros(len(tensors))
@@ -114,8 +114,8 @@ class Needs:
     """What the jobs need at least of each resource, in 1/64 of a picosecond.
 
     ``core[j, c]``; ``link[l][j, c, d]`` for the accesses of job ``j`` to activations that may lie anywhere, and reads of the rest that may
-    use any link, were they all in memory ``l``, in direction ``d`` (read, write); ``forced[j, c]`` on the main link for those that no fast memory can
-    hold; ``fixed`` on the main link whatever is decided. All bytes of one direction have the same ratio of link times,
+    use any link, were they all in memory ``l``, in direction ``d`` (read, write); ``forced[j, c]`` on the main link for those that no fast
+    memory can hold; ``fixed`` on the main link whatever is decided. All bytes of one direction have the same ratio of link times,
     so a job's cheapest link per direction is the cheapest of every access.
     """
 
@@ -243,7 +243,7 @@ def _fine(seconds: Floats) -> Ints:
 
 
 def _compulsory_inbound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], in_place: bool) -> Ints:
-    """Bytes of weights and inputs that must come in, shape (tensors,): all of one that is copied, or what jobs read of one that never is."""
+    """Bytes of weights and inputs that must come in, shape (tensors,): all of what is copied, or what jobs read of what never is."""
     read: dict[str, int] = {}
     for job in jobs:
         for operand in job.reads:
