@@ -177,10 +177,10 @@ class JointSearch:
                     energy_weight=energy_weight,
                 )
             return
-        for slack, streamed in itertools.product(slacks, (0.0, 1.0, math.inf)):
+        for limit in (math.inf, 1.0):
+            yield JointOptions(release_delay_positions=self._cores, streamed_share=1.0, fast_load_limit=limit)
+        for slack, streamed in itertools.product(slacks, (0.0, math.inf)):
             yield JointOptions(release_delay_positions=slack, streamed_share=streamed)
-            if streamed == 1.0:
-                yield JointOptions(release_delay_positions=slack, streamed_share=streamed, fast_load_limit=1.0)
             if goal.pressing:
                 yield JointOptions(release_delay_positions=slack, streamed_share=streamed, urgent_networks_first=True)
 
