@@ -160,7 +160,8 @@ def _native_problem(boxes: _Boxes, options: Sequence[Sequence[Option]], target: 
 
 def _room(boxes: _Boxes, capacity: int) -> Ints:
     """Bytes of the fast memory that are free of what lies between operators while each runs; a share of all of it at least."""
-    return np.maximum(capacity * _LEAST_ROOM, capacity * _ROOM - alive_between(boxes.graph, boxes.fused)).astype(np.int64)
+    free = capacity * _ROOM - alive_between(boxes.graph, boxes.fused)
+    return np.asarray(np.maximum(capacity * _LEAST_ROOM, free), dtype=np.int64)
 
 
 def alive_between(graph: Graph, fused: Sequence[FusedOp]) -> Ints:
@@ -173,7 +174,7 @@ def alive_between(graph: Graph, fused: Sequence[FusedOp]) -> Ints:
     for storage, until in last.items():
         change[made[storage]] += graph.tensors[storage].bytes
         change[until + 1] -= graph.tensors[storage].bytes
-    return np.cumsum(change)[:-1]
+    return np.asarray(np.cumsum(change)[:-1], dtype=np.int64)
 
 
 def _until(counts: Sequence[int]) -> Ints:
