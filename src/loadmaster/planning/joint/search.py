@@ -177,8 +177,10 @@ class JointSearch:
                     energy_weight=energy_weight,
                 )
             return
-        for limit in (math.inf, 1.0):
-            yield JointOptions(release_delay_positions=self._cores, streamed_share=1.0, fast_load_limit=limit)
+        balanced = JointOptions(release_delay_positions=self._cores, streamed_share=1.0)
+        yield balanced
+        yield replace(balanced, fast_load_limit=1.0)
+        yield replace(balanced, fast_load_limit=1.4, link_load_limit=2.0, prefetch_fraction=0.5)
         for slack, streamed in itertools.product(slacks, (0.0, math.inf)):
             yield JointOptions(release_delay_positions=slack, streamed_share=streamed)
             if goal.pressing:
