@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from loadmaster.core.deadline import Deadline
@@ -18,6 +18,11 @@ MOST_JUDGED = 10_000
 """Pieces in all the ways to cut that are judged: what exceeds it is not tried, so that planning large workloads takes bounded work."""
 _MOST_REFINED = 600
 """Pieces in all the changes of the best way to cut that are judged."""
+_RIVALS = 3
+"""Ways to cut that are planned with one round of the search each, where a glance cannot tell which is best; and their pieces together."""
+_MOST_COMPARED = 10_000
+_NEAR = 1.3
+"""Ways to cut rival one another if a glance gives them no more than this multiple of the least objective."""
 _STOPPED = (
     "the search was stopped early, by a time limit or an interrupt, and what was left was packed with the least effort: "
     "this is the best plan so far"
@@ -99,8 +104,12 @@ class Contest:
         seeming = whole
         try:
             with self._interrupts.breakable():
+                judged: list[_Entry] = []
                 for entry in self._judged(whole):
-                    seeming = min(seeming, entry, key=_Entry.order)
+                    judged = sorted([*judged, entry], key=_Entry.order)
+                    seeming = judged[0]
+                for entry in self._compared(judged):
+                    seeming = entry
                 for entry in self._refined(seeming):
                     seeming = entry
         except KeyboardInterrupt:
@@ -127,6 +136,20 @@ class Contest:
                 self._notes.append(f"not every way to cut operators was tried, as they are more than {MOST_JUDGED} pieces together")
                 return
             yield entry
+
+    def _compared(self, judged: Sequence[_Entry]) -> Iterator[_Entry]:
+        """Of those that a glance thinks nearly as good as the best, ever better entries by one round of the search, addresses included."""
+        least: Score | None = None
+        pieces = 0
+        for entry in _rivals(judged):
+            pieces += len(entry.planner.workload.jobs)
+            if self._until.passed() or pieces > _MOST_COMPARED:
+                return
+            self._report("comparing cuts", pieces / _MOST_COMPARED)
+            score = entry.planner.look()
+            if least is None or score < least:
+                least = score
+                yield entry
 
     def _refined(self, entry: _Entry) -> Iterator[_Entry]:
         """Ever better entries with one operator after the other cut in another way, as long as a few of these help.
@@ -161,6 +184,16 @@ class Contest:
         planner = entry.planner
         bounds = planner.bounds()
         return best[0] == 0 and bounds.objective(planner.goal.objective, planner.goal.latency_network) >= best[1]
+
+
+def _rivals(judged: Sequence[_Entry]) -> Sequence[_Entry]:
+    """The first few of what is sorted, as far as a glance may be wrong about them; none if there is nothing to compare."""
+    rivals = [entry for entry in judged[:_RIVALS] if _is_near(entry.glance, judged[0].glance)]
+    return rivals if len(rivals) > 1 else []
+
+
+def _is_near(glance: Score | None, best: Score | None) -> bool:
+    return glance is not None and best is not None and glance[0] <= _NEAR * best[0] and glance[1] <= _NEAR * best[1]
 
 
 def _pieces(workload: Workload) -> str:

@@ -182,6 +182,11 @@ class WorkloadPlanner:
         search = JointSearch(self._joint_problem(), self._orders_of(begun), samples=_GLANCE_ORDERS, seed=self.seed, late=self.is_late)
         return min(begun.score, search.run(_GLANCE_ORDERS).evaluation.judged)
 
+    def look(self) -> Score:
+        """A score that tells more than a glance: that of a complete plan with one round of the search."""
+        few = replace(self, samples=min(self.samples, _GLANCE_SAMPLES), rounds=min(self.rounds, 1))
+        return few.score_of(few._searched())
+
     def _joins(self) -> bool:
         fast = self.target.fast
         return fast is not None and fast.capacity > 0 and self.rounds > 0
