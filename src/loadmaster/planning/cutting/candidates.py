@@ -11,7 +11,7 @@ from loadmaster.core.units import format_bytes
 from loadmaster.planning.cutting.banding import Network, stacked
 from loadmaster.planning.cutting.choice import Chosen, CutChoice
 from loadmaster.planning.cutting.options import operator_options
-from loadmaster.planning.cutting.stacks import best_stacks
+from loadmaster.planning.cutting.stacks import StackModel, best_stacks
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
@@ -28,6 +28,8 @@ _PATIENCE = {"little work": 0.5, "an early end and little work": 0.8, "an early 
 fewest pieces come first."""
 _SHARES = (1.0, 0.8, 0.5)
 """Of the fast memory, for which stacks are chosen: what is left lets pieces of several bands run at once, and addresses be found."""
+_PRICE_OF_WORK = 0.3
+"""What a second of all cores' work counts beside a second of the main link, where stacks are chosen."""
 _AMPLE = 0.5
 """Share of the fast memory up to which what is in use at once leaves so much room that bands are not tried."""
 
@@ -139,15 +141,18 @@ def _offers(networks: Sequence[DivisibleNetwork], target: Target, late: Callable
     if target.fast is None or max(map(_most_in_use, networks)) <= target.fast.capacity * _AMPLE:
         return
     stackable = [Network(network.graph, network.fused, network.forms) for network in networks]
-    for share in _SHARES:
+    worth = _PRICE_OF_WORK * target.main.read_bandwidth
+    for share, skewed in itertools.product(_SHARES, (True, False)):
         room = int(target.fast.capacity * share)
-        stacks = [best_stacks(own, room, target, n.plain).stacks for own, n in zip(stackable, networks, strict=True) if not late()]
+        models = (StackModel(own, room, target, n.plain, worth, skewed) for own, n in zip(stackable, networks, strict=True))
+        stacks = [best_stacks(model).stacks for model in models if not late()]
         if late():
             return
         if all(stack.bands == 1 for own in stacks for stack in own):
             continue
-        bands = f"into bands for {format_bytes(room)} of {target.fast.name}"
+        bands = f"into bands for {format_bytes(room)} of {target.fast.name}{', operators side by side' if skewed else ''}"
         if choices:
             others = [choice.cuts(choice.best(_PATIENCE["an early end and little work"])) for choice in choices]
             yield Candidate(f"{bands}, others over the cores", [stacked(*each) for each in zip(stackable, stacks, others, strict=True)])
-        yield Candidate(bands, [stacked(own, found, n.plain) for own, found, n in zip(stackable, stacks, networks, strict=True)])
+        if not skewed or not choices:
+            yield Candidate(bands, [stacked(own, found, n.plain) for own, found, n in zip(stackable, stacks, networks, strict=True)])

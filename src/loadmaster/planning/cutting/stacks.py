@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
+from loadmaster.planning.cutting.band_work import BandWork
 from loadmaster.planning.cutting.banding import Network, Stack, ends_of, steps_of
 from loadmaster.planning.cutting.refills import Refills
 from loadmaster.targets.hardware import Target
@@ -35,22 +36,27 @@ _NOTHING: Kept = frozenset()
 
 @dataclass(frozen=True)
 class Choice:
-    """Stacks that cover a network in order, and the bytes that cross the main link by the model."""
+    """Stacks that cover a network in order; by the model, the bytes that cross the main link and the seconds that cores work.
+
+    ``cost`` is bytes, and the bytes that could cross while cores work, as far as work counts.
+    """
 
     stacks: tuple[Stack, ...]
+    cost: float
     bytes: float
+    seconds: float
 
 
-def best_stacks(network: Network, capacity: int, target: Target, plain: Sequence[Cut]) -> Choice:
-    """Stacks that cover a network in order, with the fewest bytes over the main link by the model.
+def best_stacks(model: StackModel) -> Choice:
+    """Stacks that cover a network in order, of the least cost by the model.
 
     An operator that is a stack of its own in one band is cut as in ``plain``. O(operators x 16 x bands x pairs of sets of at most 3 results
     that are kept from stack to stack).
     """
-    model = StackModel(network, capacity, target, plain)
+    network = model.network
     least: list[dict[Kept, float]] = [{_NOTHING: 0.0}]
     # Chains of stacks share their beginnings: each is its last stack and the state before it.
-    origin: dict[tuple[int, Kept], tuple[Stack, Kept]] = {}
+    origin: dict[tuple[int, Kept], tuple[Stack, Kept, _Cost]] = {}
     for last in range(1, len(network.fused) + 1):
         here: dict[Kept, float] = {}
         for stack in model.ending_with(last):
@@ -58,33 +64,56 @@ def best_stacks(network: Network, capacity: int, target: Target, plain: Sequence
                 for after in model.kept_after(stack.first, last, before):
                     cost = stack.cost(before, after, here.get(after, np.inf) - spent)
                     if cost is not None:
-                        here[after] = spent + cost.bytes
-                        origin[last, after] = (Stack(stack.first, last, cost.bands), before)
+                        here[after] = spent + cost.cost
+                        origin[last, after] = (Stack(stack.first, last, cost.bands, stack.columns, model.skewed), before, cost)
         least.append(here)
     end, kept = len(network.fused), _NOTHING
     stacks: list[Stack] = []
+    seconds = 0.0
     while end:
-        found, kept = origin[end, kept]
+        found, kept, cost = origin[end, kept]
         stacks.append(found)
+        seconds += cost.seconds
         end = found.first
-    return Choice(tuple(stacks[::-1]), least[-1][_NOTHING])
+    total = least[-1][_NOTHING]
+    return Choice(tuple(stacks[::-1]), total, total - seconds * model.price, seconds)
 
 
 @dataclass(frozen=True)
 class _Cost:
-    """A number of bands, and the bytes that cross the main link with it."""
+    """A number of bands, what it costs, and the seconds that cores work."""
 
     bands: int
-    bytes: float
+    cost: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A network seen along its rows or its columns, and what its operators take in bands of them."""
+
+    network: Network
+    refills: Refills
+    work: BandWork
+
+    @staticmethod
+    def of(network: Network, target: Target) -> _Way:
+        """The way in which a network is seen."""
+        return _Way(network, Refills(network, target, BANDS), BandWork(network, target, BANDS))
 
 
 class StackModel:
-    """What stacks of a network cost, given the results that are kept in the fast memory before and after them."""
+    """What stacks of a network cost, given the results that are kept in the fast memory before and after them.
 
-    def __init__(self, network: Network, capacity: int, target: Target, plain: Sequence[Cut]) -> None:
-        self.network, self.capacity, self.plain = network, capacity, plain
+    Work of cores counts ``price`` bytes a second. In ``skewed`` stacks operators run at once, and more lies between them.
+    """
+
+    def __init__(
+        self, network: Network, capacity: int, target: Target, plain: Sequence[Cut], price: float = 0.0, skewed: bool = False
+    ) -> None:
+        self.network, self.capacity, self.plain, self.price, self.skewed = network, capacity, plain, price, skewed
         self.alignment = target.fast.alignment if target.fast is not None else 1
-        self.refills = Refills(network, target, BANDS)
+        self._ways = [_Way.of(network.along(columns), target) for columns in (False, True)]
         # What cores do while pieces start, as bytes that cross meanwhile: else many small pieces would cost nothing.
         start_up = sum(core.start_up for core in target.cores) / len(target.cores) ** 2
         self.bytes_of_piece = start_up * target.main.read_bandwidth
@@ -115,14 +144,21 @@ class StackModel:
         return self._least_reads[number]
 
     def ending_with(self, last: int) -> Iterator[StackCosts]:
-        """Stacks that end with one operator, each one operator longer than the one before; the last can be held in some number of bands."""
+        """Stacks that end with one operator, each one operator longer than the one before; the last can be held in some number of bands.
+
+        First those of rows, then those of columns.
+        """
+        for way in self._ways:
+            yield from self._along(way, last)
+
+    def _along(self, way: _Way, last: int) -> Iterator[StackCosts]:
         rows = True
         lives: dict[int, _Lives] = {}
         for first in range(last - 1, max(-1, last - 1 - LONGEST), -1):
-            rows &= self.network.rows(first) is not None
-            if not rows and first < last - 1:
+            rows &= way.network.rows(first) is not None
+            if not rows and (first < last - 1 or way.network.columns):
                 return
-            stack = StackCosts(self, first, last, lives if rows else {})
+            stack = StackCosts(self, way, first, last, lives if rows else {})
             yield stack
             if first < last - 1 and not stack.holds:
                 return
@@ -131,10 +167,10 @@ class StackModel:
 class StackCosts:
     """What one stack costs in every number of bands, given what is kept before and after it."""
 
-    def __init__(self, model: StackModel, first: int, last: int, lives: dict[int, _Lives]) -> None:
-        self.first, self.last = first, last
-        self._model, self._lives = model, lives
-        network = model.network
+    def __init__(self, model: StackModel, way: _Way, first: int, last: int, lives: dict[int, _Lives]) -> None:
+        self.first, self.last, self.columns = first, last, way.network.columns
+        self._model, self._way, self._lives = model, way, lives
+        network = way.network
         self._made = [access.tensor for number in range(first, last) for access in network.fused[number].writes]
         self._weights = sum(
             {
@@ -147,7 +183,7 @@ class StackCosts:
                 if not first <= network.home.get(storage, -1) < last:
                     self._given[storage] = max(self._given.get(storage, 0.0), size)
         self._banded: dict[int, _Banded | None] = {}
-        self.numbers = [1] if first == last - 1 else []
+        self.numbers = [1] if first == last - 1 and not network.columns else []
         if network.rows(first) is not None and network.rows(last - 1) is not None:
             extent = network.extent(last - 1)
             self.numbers += sorted({bands for bands in (*BANDS, extent) if 1 < bands <= extent})
@@ -177,21 +213,21 @@ class StackCosts:
             room = banded.room(before, after)
             if room < 0:
                 continue
-            weights = banded.weights(room)
-            if fixed + weights < below * (1 - 1e-9):
-                below = fixed + weights
-                best = _Cost(bands, below)
-            if weights <= self._weights and bands > 1:
+            weights, work = banded.weights(room), self._model.price * banded.work
+            if fixed + weights + work < below * (1 - 1e-9):
+                below = fixed + weights + work
+                best = _Cost(bands, below, banded.work)
+            if weights <= self._weights and bands > 1 and not work:
                 break
         return best
 
     def cost_in(self, bands: int, before: Kept, after: Kept) -> float:
-        """Bytes that cross the main link with so many bands; infinite where they do not fit."""
+        """What so many bands cost; infinite where they do not fit."""
         banded = self._in(bands)
         room = -1.0 if banded is None else banded.room(before, after)
         if banded is None or room < 0:
             return np.inf
-        return self._written(before, after) + banded.given(before) + banded.weights(room)
+        return self._written(before, after) + banded.given(before) + banded.weights(room) + self._model.price * banded.work
 
     def _written(self, before: Kept, after: Kept) -> float:
         """Bytes of results that go to main memory: outputs, and what later operators need that is not kept."""
@@ -216,7 +252,7 @@ class StackCosts:
         network, cut, group = model.network, model.plain[number], model.network.fused[number]
         streams, weights = {}, []
         for access in group.reads:
-            times = model.refills.of(network, number, 1, access.tensor)
+            times = self._way.refills.of(network, number, 1, access.tensor)
             if network.is_weight(access.tensor):
                 weights.append((float(access.bytes), access.bytes * times))
                 continue
@@ -224,10 +260,13 @@ class StackCosts:
             streams[access.tensor] = access.bytes * times * tiles
         made = {access.tensor: np.full(1, network.bytes_of(access.tensor), dtype=np.float64) for access in group.writes}
         free = np.full(1, model.capacity, dtype=np.float64)
-        return _Banded(network, free, streams, made, weights, cut.tiles * model.bytes_of_piece, model.alignment)
+        work = self._way.work.of(number, 1)
+        return _Banded(network, free, streams, made, weights, cut.tiles * model.bytes_of_piece, model.alignment, work)
 
     def _cut(self, bands: int) -> _Banded | None:
-        lives = self._lives.setdefault(bands, _Lives(self._model, self.last, bands))
+        if bands not in self._lives:
+            self._lives[bands] = _Lives(self._model, self._way, self.last, bands)
+        lives = self._lives[bands]
         return lives.banded(self.first)
 
 
@@ -235,7 +274,7 @@ class StackCosts:
 class _Banded:
     """A stack in so many bands: what it streams, and what it holds during each step, in bytes.
 
-    ``free`` is the room that is left beside what lies inside the stack, ``made`` what there is of each storage that it writes. ``sizes``
+    ``work`` are seconds of all cores together. ``free`` is the room that is left beside what lies inside the stack, ``made`` what there is of each storage that it writes. ``sizes``
     are of weights: what each has, and what crosses if it is streamed; those that save most come first.
     """
 
@@ -246,6 +285,7 @@ class _Banded:
     sizes: Sequence[tuple[float, float]]
     pieces: float
     alignment: int
+    work: float
     rooms: dict[Kept, float] = field(default_factory=dict)
 
     def given(self, before: Kept) -> float:
@@ -289,19 +329,21 @@ class _Banded:
 class _Lives:
     """What lies inside stacks that end with one operator, in so many bands, and what they stream.
 
-    A step is a band and an operator; an operator that is put in front adds what it reads and writes and changes nothing else.
+    A step is a turn and an operator that makes a band in it; an operator that is put in front adds what it reads and writes and changes
+    nothing else.
     """
 
-    def __init__(self, model: StackModel, last: int, bands: int) -> None:
-        self._model, self._network, self._last, self._bands = model, model.network, last, bands
+    def __init__(self, model: StackModel, way: _Way, last: int, bands: int) -> None:
+        self._model, self._way, self._network, self._last, self._bands = model, way, way.network, last, bands
         self._first = last
         self._ends: dict[int, Ints] = {}
-        self._steps = steps_of(bands)
-        self._change = np.zeros(self._steps * LONGEST + 1, dtype=np.int64)
+        self._turns = steps_of(bands) + LONGEST * model.skewed
+        self._change = np.zeros(self._turns * LONGEST + 1, dtype=np.int64)
         self._streams: dict[str, float] = {}
         self._made: dict[str, Floats] = {}
         self._weights: dict[str, tuple[float, float]] = {}
         self._pieces = 0
+        self._work = 0.0
         self._full = False
 
     def banded(self, first: int) -> _Banded | None:
@@ -311,14 +353,14 @@ class _Lives:
             self._add(self._first)
         if self._full:
             return None
-        inner = np.cumsum(self._change)[:-1].reshape(self._steps, LONGEST).max(axis=1)
+        inner = np.cumsum(self._change)[:-1].reshape(self._turns, LONGEST).max(axis=1)
         free = self._model.capacity - inner
         self._full = bool(free.min() < 0)
         if self._full:
             return None
         weights = sorted(self._weights.values(), key=lambda weight: (-weight[1] / max(1.0, weight[0]), -weight[0]))
         pieces = self._pieces * self._model.bytes_of_piece
-        return _Banded(self._network, free, dict(self._streams), dict(self._made), weights, pieces, self._model.alignment)
+        return _Banded(self._network, free, dict(self._streams), dict(self._made), weights, pieces, self._model.alignment, self._work)
 
     def _add(self, number: int) -> None:
         network = self._network
@@ -327,15 +369,17 @@ class _Lives:
         starts = np.concatenate([[0], ends[:-1]])
         busy = np.flatnonzero(ends > starts)
         self._pieces += len(busy)
+        self._work += self._way.work.of(number, self._bands)
         for access in network.fused[number].writes:
             size = network.bytes_of(access.tensor)
             self._streams.pop(access.tensor, None)
             if network.leaves(access.tensor, self._last):
-                self._made[access.tensor] = size * ends / network.extent(number)
+                turns = np.clip(np.arange(self._turns) - self._behind(number), 0, len(ends) - 1)
+                self._made[access.tensor] = size * ends[turns] / network.extent(number)
             else:
                 self._live(number, access.tensor)
         for access in network.fused[number].reads:
-            times = self._model.refills.of(network, number, self._bands, access.tensor)
+            times = self._way.refills.of(network, number, self._bands, access.tensor)
             if network.is_weight(access.tensor):
                 own, streamed = self._weights.get(access.tensor, (0.0, 0.0))
                 self._weights[access.tensor] = (max(own, float(access.bytes)), streamed + access.bytes * times * len(busy))
@@ -352,7 +396,7 @@ class _Lives:
         starts = np.concatenate([[0], stops[:-1]])
         unit = self._model.alignment
         shares = -(-network.bytes_of(storage) * (stops - starts) // (network.extent(number) * unit)) * unit
-        written = self._step(np.arange(self._steps), number)
+        written = self._step(np.arange(len(stops)), number)
         read = written.copy()
         for reader in network.readers.get(storage, ()):
             low, high = network.edge(reader, storage)
@@ -366,5 +410,9 @@ class _Lives:
         np.add.at(self._change, written, shares)
         np.add.at(self._change, read + 1, -shares)
 
+    def _behind(self, number: int) -> int:
+        """Turns by which an operator is behind the first that a stack might have."""
+        return (number - self._last + LONGEST) * self._model.skewed
+
     def _step(self, band: Ints, number: int) -> Ints:
-        return band * LONGEST + (number - self._last + LONGEST)
+        return (band + self._behind(number)) * LONGEST + (number - self._last + LONGEST)
