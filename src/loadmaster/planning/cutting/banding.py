@@ -28,8 +28,8 @@ _AHEAD = 16
 class Stack:
     """Operators ``first`` up to ``last`` (not included) in ``bands`` bands; one operator in one band stays as it is.
 
-    Bands are of rows, or of ``columns``. In a ``skewed`` stack an operator is a band behind the one before it, so that cores can work on all
-    of them at once; else a band passes through all operators before the next one does.
+    Bands are of rows, or of ``columns``. In a ``skewed`` stack an operator is a band behind the one before it, so that cores can work on
+    all of them at once; else a band passes through all operators before the next one does.
     """
 
     first: int

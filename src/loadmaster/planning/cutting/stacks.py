@@ -47,36 +47,56 @@ class Choice:
     seconds: float
 
 
-def best_stacks(model: StackModel) -> Choice:
-    """Stacks that cover a network in order, of the least cost by the model.
+def best_stacks(model: StackModel, capacities: Sequence[int]) -> list[Choice]:
+    """Stacks that cover a network in order, of the least cost by the model, for each number of bytes into which they must fit.
 
-    An operator that is a stack of its own in one band is cut as in ``plain``. O(operators x 16 x bands x pairs of sets of at most 3 results
-    that are kept from stack to stack).
+    An operator that is a stack of its own in one band is cut as in ``plain``. No capacity may exceed the model's.
+    O(operators x 16 x bands x pairs of sets of at most 3 results that are kept from stack to stack) for each.
     """
-    network = model.network
-    least: list[dict[Kept, float]] = [{_NOTHING: 0.0}]
-    # Chains of stacks share their beginnings: each is its last stack and the state before it.
-    origin: dict[tuple[int, Kept], tuple[Stack, Kept, _Cost]] = {}
-    for last in range(1, len(network.fused) + 1):
+    covers = [_Cover(model, capacity) for capacity in capacities]
+    for last in range(1, len(model.network.fused) + 1):
+        stacks = model.ending_with(last)
+        for cover in covers:
+            cover.extend(last, stacks)
+    return [cover.best() for cover in covers]
+
+
+class _Cover:
+    """The least cost of stacks that cover a network up to some operator, by what they keep for later ones."""
+
+    def __init__(self, model: StackModel, capacity: int) -> None:
+        self._model, self._capacity = model, capacity
+        self._least: list[dict[Kept, float]] = [{_NOTHING: 0.0}]
+        # Chains of stacks share their beginnings: each is its last stack and the state before it.
+        self._origin: dict[tuple[int, Kept], tuple[Stack, Kept, _Cost]] = {}
+
+    def extend(self, last: int, stacks: Sequence[StackCosts]) -> None:
+        """Cover one operator more, the last one of ``stacks``."""
+        model, capacity = self._model, self._capacity
         here: dict[Kept, float] = {}
-        for stack in model.ending_with(last):
-            for before, spent in least[stack.first].items():
-                for after in model.kept_after(stack.first, last, before):
-                    cost = stack.cost(before, after, here.get(after, np.inf) - spent)
+        for stack in stacks:
+            if stack.inside > capacity:
+                continue
+            for before, spent in self._least[stack.first].items():
+                for after in model.kept_after(stack.first, last, before, capacity):
+                    cost = stack.cost(before, after, capacity, here.get(after, np.inf) - spent)
                     if cost is not None:
                         here[after] = spent + cost.cost
-                        origin[last, after] = (Stack(stack.first, last, cost.bands, stack.columns, model.skewed), before, cost)
-        least.append(here)
-    end, kept = len(network.fused), _NOTHING
-    stacks: list[Stack] = []
-    seconds = 0.0
-    while end:
-        found, kept, cost = origin[end, kept]
-        stacks.append(found)
-        seconds += cost.seconds
-        end = found.first
-    total = least[-1][_NOTHING]
-    return Choice(tuple(stacks[::-1]), total, total - seconds * model.price, seconds)
+                        self._origin[last, after] = (Stack(stack.first, last, cost.bands, stack.columns, model.skewed), before, cost)
+        self._least.append(here)
+
+    def best(self) -> Choice:
+        """The stacks of least cost."""
+        end, kept = len(self._least) - 1, _NOTHING
+        stacks: list[Stack] = []
+        seconds = 0.0
+        while end:
+            found, kept, cost = self._origin[end, kept]
+            stacks.append(found)
+            seconds += cost.seconds
+            end = found.first
+        total = self._least[-1][_NOTHING]
+        return Choice(tuple(stacks[::-1]), total, total - seconds * self._model.price, seconds)
 
 
 @dataclass(frozen=True)
@@ -89,7 +109,7 @@ class _Cost:
 
 
 @dataclass(frozen=True)
-class _Way:
+class SeenNetwork:
     """A network seen along its rows or its columns, and what its operators take in bands of them."""
 
     network: Network
@@ -97,9 +117,10 @@ class _Way:
     work: BandWork
 
     @staticmethod
-    def of(network: Network, target: Target) -> _Way:
-        """The way in which a network is seen."""
-        return _Way(network, Refills(network, target, BANDS), BandWork(network, target, BANDS))
+    def both(network: Network, target: Target) -> list[SeenNetwork]:
+        """A network seen along its rows, and along its columns."""
+        seen = (network.along(columns) for columns in (False, True))
+        return [SeenNetwork(own, Refills(own, target, BANDS), BandWork(own, target, BANDS)) for own in seen]
 
 
 class StackModel:
@@ -109,16 +130,16 @@ class StackModel:
     """
 
     def __init__(
-        self, network: Network, capacity: int, target: Target, plain: Sequence[Cut], price: float = 0.0, skewed: bool = False
+        self, seen: Sequence[SeenNetwork], capacity: int, target: Target, plain: Sequence[Cut], price: float = 0.0, skewed: bool = False
     ) -> None:
-        self.network, self.capacity, self.plain, self.price, self.skewed = network, capacity, plain, price, skewed
+        self.network, self.capacity, self.plain, self.price, self.skewed = seen[0].network, capacity, plain, price, skewed
         self.alignment = target.fast.alignment if target.fast is not None else 1
-        self._ways = [_Way.of(network.along(columns), target) for columns in (False, True)]
+        self._seen = seen
         # What cores do while pieces start, as bytes that cross meanwhile: else many small pieces would cost nothing.
         start_up = sum(core.start_up for core in target.cores) / len(target.cores) ** 2
         self.bytes_of_piece = start_up * target.main.read_bandwidth
         self._keepable = self._what_may_be_kept()
-        self._least_reads = [network.least_read(number) for number in range(len(network.fused))]
+        self._least_reads = [self.network.least_read(number) for number in range(len(self.network.fused))]
 
     def _what_may_be_kept(self) -> list[tuple[str, ...]]:
         """For every place between two operators, results made before that are needed behind it and that fit."""
@@ -130,47 +151,46 @@ class StackModel:
                     found[place].append(storage)
         return [tuple(sorted(own, key=lambda storage: (network.bytes_of(storage), storage))[:_MOST_KEPT]) for own in found]
 
-    def kept_after(self, first: int, last: int, before: Kept) -> Iterator[Kept]:
+    def kept_after(self, first: int, last: int, before: Kept, capacity: int) -> Iterator[Kept]:
         """Sets of results that may be in the fast memory behind a stack: made in it, or there before."""
         network = self.network
         able = [storage for storage in self._keepable[last] if network.home[storage] >= first or storage in before]
         for count in range(len(able) + 1):
             for kept in itertools.combinations(able, count):
-                if sum(map(network.bytes_of, kept)) <= self.capacity:
+                if sum(map(network.bytes_of, kept)) <= capacity:
                     yield frozenset(kept)
 
     def least_read(self, number: int) -> dict[str, float]:
         """What an operator's bands read at least, see :meth:`Network.least_read`."""
         return self._least_reads[number]
 
-    def ending_with(self, last: int) -> Iterator[StackCosts]:
+    def ending_with(self, last: int) -> list[StackCosts]:
         """Stacks that end with one operator, each one operator longer than the one before; the last can be held in some number of bands.
 
         First those of rows, then those of columns.
         """
-        for way in self._ways:
-            yield from self._along(way, last)
+        return [stack for seen in self._seen for stack in self._along(seen, last)]
 
-    def _along(self, way: _Way, last: int) -> Iterator[StackCosts]:
+    def _along(self, seen: SeenNetwork, last: int) -> Iterator[StackCosts]:
         rows = True
         lives: dict[int, _Lives] = {}
         for first in range(last - 1, max(-1, last - 1 - LONGEST), -1):
-            rows &= way.network.rows(first) is not None
-            if not rows and (first < last - 1 or way.network.columns):
+            rows &= seen.network.rows(first) is not None
+            if not rows and (first < last - 1 or seen.network.columns):
                 return
-            stack = StackCosts(self, way, first, last, lives if rows else {})
+            stack = StackCosts(self, seen, first, last, lives if rows else {})
             yield stack
-            if first < last - 1 and not stack.holds:
+            if stack.inside == np.inf:
                 return
 
 
 class StackCosts:
     """What one stack costs in every number of bands, given what is kept before and after it."""
 
-    def __init__(self, model: StackModel, way: _Way, first: int, last: int, lives: dict[int, _Lives]) -> None:
-        self.first, self.last, self.columns = first, last, way.network.columns
-        self._model, self._way, self._lives = model, way, lives
-        network = way.network
+    def __init__(self, model: StackModel, seen: SeenNetwork, first: int, last: int, lives: dict[int, _Lives]) -> None:
+        self.first, self.last, self.columns = first, last, seen.network.columns
+        self._model, self._seen, self._lives = model, seen, lives
+        network = seen.network
         self._made = [access.tensor for number in range(first, last) for access in network.fused[number].writes]
         self._weights = sum(
             {
@@ -188,12 +208,15 @@ class StackCosts:
             extent = network.extent(last - 1)
             self.numbers += sorted({bands for bands in (*BANDS, extent) if 1 < bands <= extent})
 
-    @property
-    def holds(self) -> bool:
-        """Whether the finest bands fit."""
-        return bool(self.numbers) and self._in(self.numbers[-1]) is not None
+    @cached_property
+    def inside(self) -> float:
+        """Bytes inside the stack with the finest bands, without bands none; infinite where the model has no room for them."""
+        if self.numbers[:1] == [1]:
+            return 0.0
+        finest = self._in(self.numbers[-1]) if self.numbers else None
+        return np.inf if finest is None else finest.inside
 
-    def cost(self, before: Kept, after: Kept, below: float) -> _Cost | None:
+    def cost(self, before: Kept, after: Kept, capacity: int, below: float) -> _Cost | None:
         """The number of bands with the fewest bytes, if they are fewer than ``below``."""
         written = self._written(before, after)
         best: _Cost | None = None
@@ -210,7 +233,7 @@ class StackCosts:
                 if bands > 1:
                     break
                 continue
-            room = banded.room(before, after)
+            room = capacity - banded.taken(before, after)
             if room < 0:
                 continue
             weights, work = banded.weights(room), self._model.price * banded.work
@@ -221,10 +244,10 @@ class StackCosts:
                 break
         return best
 
-    def cost_in(self, bands: int, before: Kept, after: Kept) -> float:
+    def cost_in(self, bands: int, before: Kept, after: Kept, capacity: int) -> float:
         """What so many bands cost; infinite where they do not fit."""
         banded = self._in(bands)
-        room = -1.0 if banded is None else banded.room(before, after)
+        room = -1.0 if banded is None else capacity - banded.taken(before, after)
         if banded is None or room < 0:
             return np.inf
         return self._written(before, after) + banded.given(before) + banded.weights(room) + self._model.price * banded.work
@@ -252,20 +275,20 @@ class StackCosts:
         network, cut, group = model.network, model.plain[number], model.network.fused[number]
         streams, weights = {}, []
         for access in group.reads:
-            times = self._way.refills.of(network, number, 1, access.tensor)
+            times = self._seen.refills.of(network, number, 1, access.tensor)
             if network.is_weight(access.tensor):
                 weights.append((float(access.bytes), access.bytes * times))
                 continue
             tiles = 1 if access.tensor in group.by_channel else cut.tiles
             streams[access.tensor] = access.bytes * times * tiles
         made = {access.tensor: np.full(1, network.bytes_of(access.tensor), dtype=np.float64) for access in group.writes}
-        free = np.full(1, model.capacity, dtype=np.float64)
-        work = self._way.work.of(number, 1)
-        return _Banded(network, free, streams, made, weights, cut.tiles * model.bytes_of_piece, model.alignment, work)
+        nothing = np.zeros(1)
+        work = self._seen.work.of(number, 1)
+        return _Banded(network, nothing, streams, made, weights, cut.tiles * model.bytes_of_piece, model.alignment, work)
 
     def _cut(self, bands: int) -> _Banded | None:
         if bands not in self._lives:
-            self._lives[bands] = _Lives(self._model, self._way, self.last, bands)
+            self._lives[bands] = _Lives(self._model, self._seen, self.last, bands)
         lives = self._lives[bands]
         return lives.banded(self.first)
 
@@ -274,31 +297,36 @@ class StackCosts:
 class _Banded:
     """A stack in so many bands: what it streams, and what it holds during each step, in bytes.
 
-    ``work`` are seconds of all cores together. ``free`` is the room that is left beside what lies inside the stack, ``made`` what there is of each storage that it writes. ``sizes``
-    are of weights: what each has, and what crosses if it is streamed; those that save most come first.
+    ``inner`` is what lies inside the stack, ``made`` what there is of each storage that it writes. ``sizes`` are of weights: what each has,
+    and what crosses if it is streamed; those that save most come first. ``work`` are seconds of all cores together.
     """
 
     network: Network
-    free: Floats
+    inner: Floats
     streams: Mapping[str, float]
     made: Mapping[str, Floats]
     sizes: Sequence[tuple[float, float]]
     pieces: float
     alignment: int
     work: float
-    rooms: dict[Kept, float] = field(default_factory=dict)
+    takes: dict[Kept, float] = field(default_factory=dict)
 
     def given(self, before: Kept) -> float:
         """Bytes that are read from main memory, weights left out, and what pieces cost."""
         return self.pieces + sum(size for storage, size in self.streams.items() if storage not in before)
 
-    def room(self, before: Kept, after: Kept) -> float:
-        """Bytes that are free during every band."""
+    @cached_property
+    def inside(self) -> float:
+        """Most bytes that lie inside the stack during any band."""
+        return float(self.inner.max())
+
+    def taken(self, before: Kept, after: Kept) -> float:
+        """Most bytes that lie there during any band, weights left out."""
         new = after - before
-        if new not in self.rooms:
-            self.rooms[new] = float((self.free - sum(self.made[storage] for storage in new)).min())
+        if new not in self.takes:
+            self.takes[new] = float((self.inner + sum(self.made[storage] for storage in new)).max())
         # How soon parts of what was there before are done with depends on how that was cut: it counts until the end.
-        return self.rooms[new] - sum(map(self.network.bytes_of, before))
+        return self.takes[new] + sum(map(self.network.bytes_of, before))
 
     def weights(self, room: float) -> float:
         """Bytes that cross for weights, of which those stay that save most for each byte of room."""
@@ -333,8 +361,8 @@ class _Lives:
     nothing else.
     """
 
-    def __init__(self, model: StackModel, way: _Way, last: int, bands: int) -> None:
-        self._model, self._way, self._network, self._last, self._bands = model, way, way.network, last, bands
+    def __init__(self, model: StackModel, seen: SeenNetwork, last: int, bands: int) -> None:
+        self._model, self._seen, self._network, self._last, self._bands = model, seen, seen.network, last, bands
         self._first = last
         self._ends: dict[int, Ints] = {}
         self._turns = steps_of(bands) + LONGEST * model.skewed
@@ -354,13 +382,12 @@ class _Lives:
         if self._full:
             return None
         inner = np.cumsum(self._change)[:-1].reshape(self._turns, LONGEST).max(axis=1)
-        free = self._model.capacity - inner
-        self._full = bool(free.min() < 0)
+        self._full = bool(inner.max() > self._model.capacity)
         if self._full:
             return None
         weights = sorted(self._weights.values(), key=lambda weight: (-weight[1] / max(1.0, weight[0]), -weight[0]))
         pieces = self._pieces * self._model.bytes_of_piece
-        return _Banded(self._network, free, dict(self._streams), dict(self._made), weights, pieces, self._model.alignment, self._work)
+        return _Banded(self._network, inner, dict(self._streams), dict(self._made), weights, pieces, self._model.alignment, self._work)
 
     def _add(self, number: int) -> None:
         network = self._network
@@ -369,7 +396,7 @@ class _Lives:
         starts = np.concatenate([[0], ends[:-1]])
         busy = np.flatnonzero(ends > starts)
         self._pieces += len(busy)
-        self._work += self._way.work.of(number, self._bands)
+        self._work += self._seen.work.of(number, self._bands)
         for access in network.fused[number].writes:
             size = network.bytes_of(access.tensor)
             self._streams.pop(access.tensor, None)
@@ -379,7 +406,7 @@ class _Lives:
             else:
                 self._live(number, access.tensor)
         for access in network.fused[number].reads:
-            times = self._way.refills.of(network, number, self._bands, access.tensor)
+            times = self._seen.refills.of(network, number, self._bands, access.tensor)
             if network.is_weight(access.tensor):
                 own, streamed = self._weights.get(access.tensor, (0.0, 0.0))
                 self._weights[access.tensor] = (max(own, float(access.bytes)), streamed + access.bytes * times * len(busy))
