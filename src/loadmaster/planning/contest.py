@@ -122,20 +122,23 @@ class Contest:
         if pieces > MOST_JUDGED:
             # What would come first is as large again: working it out would be in vain.
             return
+        refused = 0
         for number, candidate in enumerate(self._offered):
             if self._until.passed():
-                return
+                break
             self._report("choosing cuts", min(0.95, number / 10))
             if number == 0:
                 yield replace(whole, glance=whole.planner.glance())
-            entry = self._glanced_at(candidate)
-            if entry is None:
+            if pieces + candidate.pieces > MOST_JUDGED:
+                refused += 1
                 continue
-            pieces += len(entry.planner.workload.jobs)
-            if pieces > MOST_JUDGED:
-                self._notes.append(f"not every way to cut operators was tried, as they are more than {MOST_JUDGED} pieces together")
-                return
-            yield entry
+            entry = self._glanced_at(candidate)
+            if entry is not None:
+                pieces += len(entry.planner.workload.jobs)
+                yield entry
+        if refused:
+            ways = "one way to cut operators was" if refused == 1 else f"{refused} ways to cut operators were"
+            self._notes.append(f"{ways} not tried, as all that are tried may be {MOST_JUDGED} pieces together")
 
     def _compared(self, judged: Sequence[_Entry]) -> Iterator[_Entry]:
         """Of those that a glance thinks nearly as good as the best, ever better entries by one round of the search, addresses included."""
@@ -146,7 +149,10 @@ class Contest:
             if self._until.passed() or pieces > _MOST_COMPARED:
                 return
             self._report("comparing cuts", pieces / _MOST_COMPARED)
-            score = entry.planner.look()
+            try:
+                score = entry.planner.look()
+            except CapacityError:
+                continue
             if least is None or score < least:
                 least = score
                 yield entry

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from loadmaster.planning.cutting.band_cuts import stacks_of_bands
 from loadmaster.planning.cutting.choice import Chosen, CutChoice
@@ -19,8 +19,6 @@ MOST_OPERATORS = 3000
 """In all networks together: beyond, trying to cut them would take longer than planning them."""
 _FEW_WAYS = 32
 """Ways to cut small networks in halves that are all tried."""
-MOST_PIECES = 20_000
-"""In all mini-batches together."""
 _PATIENCE = {"little work": 0.5, "an early end and little work": 0.8, "an early end": 1.0}
 """What pieces for the cores are chosen for: how much the end of a network alone counts, against the time at which cores are free. The
 fewest pieces come first."""
@@ -30,13 +28,14 @@ fewest pieces come first."""
 class Candidate:
     """A way to cut networks: what it is called, and the cuts of each network; without any, operators stay as whole as they fit.
 
-    One that was ``chosen`` from the options of ``choices``, a network each, can be changed.
+    One that was ``chosen`` from the options of ``choices``, a network each, can be changed. ``pieces`` are those of all mini-batches.
     """
 
     name: str
     cuts: Sequence[Cuts | None] = ()
     choices: Sequence[CutChoice] = ()
     chosen: Sequence[Chosen] = ()
+    pieces: int = 0
 
     @staticmethod
     def of(name: str, choices: Sequence[CutChoice], chosen: Sequence[Chosen]) -> Candidate:
@@ -66,9 +65,9 @@ def candidates(
     networks = [DivisibleNetwork.of(graph, target) for graph in graphs]
     offered: list[Sequence[Cuts | None]] = [[Cuts(network.plain) for network in networks]]
     for candidate in itertools.chain(_offers(networks, target, late), _halves(networks)):
-        if candidate.cuts not in offered and mini_batches * sum(len(cuts.steps) for cuts in candidate.cuts if cuts) <= MOST_PIECES:
+        if candidate.cuts not in offered:
             offered.append(candidate.cuts)
-            yield candidate
+            yield replace(candidate, pieces=mini_batches * sum(len(cuts.steps) for cuts in candidate.cuts if cuts))
 
 
 def _halves(networks: Sequence[DivisibleNetwork]) -> Iterator[Candidate]:
