@@ -12,7 +12,7 @@ import functools
 import math
 import mmap
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -126,9 +126,9 @@ class PersistentTensors:
         here = (one for one in self._known.values() if not one.offloaded and id(one) not in left_out)
         return sum(one.bytes for one in here if not (at_least and one.movable))
 
-    def bytes(self) -> int:
-        """Bytes of all persistent tensors, in either memory."""
-        return sum(one.bytes for one in self._known.values())
+    def bytes(self, but: Collection[int] = ()) -> int:
+        """Bytes of all persistent tensors, in either memory, but for some storages (by their ``_cdata``)."""
+        return sum(one.bytes for key, one in list(self._known.items()) if key not in but)
 
     def offloaded_bytes(self) -> int:
         """Bytes of those that are offloaded to the slow memory."""

@@ -22,6 +22,7 @@ from loadmaster.integrations.torch_compile.captured import (
     persistent_inputs,
 )
 from loadmaster.integrations.torch_compile.compiled_model import Model, Surroundings
+from loadmaster.integrations.torch_compile.devices.cpu_memory import return_freed_blocks
 from loadmaster.integrations.torch_compile.devices.device_memory import DeviceMemory
 from loadmaster.integrations.torch_compile.executor import Session, Times, run_part, session_of
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfile
@@ -180,7 +181,7 @@ class PlannedGraph:
         """Tell the model what a step of this graph takes when nothing moves."""
         assert self.traced is not None
         mine = self._persistent(self.traced.tensors(given))
-        unmoved = self._problem(frozenset(), Surroundings(0, 0, False, None))
+        unmoved = self._problem(frozenset(), Surroundings(0, 0, (0, 0), False, None))
         self.model.account(self, footprint(self.traced.captured, unmoved, mine))
 
     def _make_plan(self, given: Sequence[Any]) -> None:
@@ -200,6 +201,8 @@ class PlannedGraph:
         if before is not None:
             before.program.arena.close()
         self.model.add(self)
+        if around.budget is not None:
+            return_freed_blocks()
 
     def _decided(self, movable: frozenset[int]) -> tuple[Problem, Placed, Surroundings, TooSmall | None]:
         """Decide under the budget. If that is a share of a step that is not known in full yet, take the smallest budget that works."""
@@ -232,6 +235,7 @@ class PlannedGraph:
             moving,
             around.persistent,
             around.gradients,
+            around.results,
         )
         if not self.memory.shrinks:
             problem.elsewhere[:] = problem.elsewhere.max(initial=0)  # the arena has its full size while they are at their most
@@ -246,6 +250,7 @@ class PlannedGraph:
         if self.plan.refused is not None or (now.offload_idle and not before.offload_idle):
             return True
         grown = now.persistent > before.persistent or now.gradients > before.gradients
+        grown |= any(held > left for held, left in zip(now.results, before.results, strict=True))
         return grown or (now.budget != before.budget and bool(self.plan.program.copies))
 
     def _held(self) -> frozenset[int]:
@@ -373,6 +378,7 @@ class PlannedGraph:
         """Run the first part, or the only one; its results."""
         with self.model.lock, torch.no_grad():
             self.model.begin(self)
+            self.model.note_results_beside(self, 0, arguments)
             self._note_gradients(0, arguments)
             self.prepare(arguments)
             if self.model.leave_shared_updates(self):
@@ -386,6 +392,7 @@ class PlannedGraph:
             self.model.make_room(program)
             session = self._begin(arguments)
             returned = self._run(session, 0, arguments)
+            self.model.note_results(self, returned[: self.kept])
             if len(program.captured.parts) == 1:
                 self._over(session)
             else:
@@ -399,6 +406,7 @@ class PlannedGraph:
         with self.model.lock, torch.no_grad():
             assert self.plan is not None
             session = session or self._last_session()
+            self.model.note_results_beside(self, 1, arguments)
             self.model.check_share()
             self.model.resume(session)
             counts = self._hold_updates(session)
