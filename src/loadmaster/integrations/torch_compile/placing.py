@@ -119,12 +119,14 @@ def problem_of(
     others: int = 0,
     gradients: int = 0,
     results: tuple[int, int] = (0, 0),
+    shifts: Mapping[int, int] | None = None,
 ) -> Problem:
     """Make the kernel sequence of calls that take ``seconds`` each.
 
     Of the storages that callers own, and of gradients, those in ``moving`` are the plan's to move; all others are where they are, and so
     are ``others`` bytes of other graphs, and, when the second part runs, ``gradients`` bytes that those after this graph have made.
-    ``results`` are bytes that were returned before and that somebody holds while the first, and while the second part runs.
+    ``results`` are bytes that were returned before and that somebody holds while the first, and while the second part runs; ``shifts``
+    are bytes that come before storages in their place, if they move.
     """
     storages = captured.storages
     planned = [storage.bytes > 0 and (storage.owner is Owner.PLAN or s in moving) for s, storage in enumerate(storages)]
@@ -158,7 +160,8 @@ def problem_of(
         workspace = -(-profile.workspace // alignment) * alignment
         kernels.append(Kernel(call.name, call.kind, operands, (Algorithm("measured", float(seconds[k]), workspace),)))
     kinds = {Owner.PLAN: StoredKind.INTERMEDIATE, Owner.CALLER: StoredKind.WEIGHT, Owner.RETURNED: StoredKind.OUTPUT}
-    tensors = tuple(StoredTensor(storages[s].name, storages[s].bytes, kinds[storages[s].owner]) for s in numbers)
+    before = shifts or {}
+    tensors = tuple(StoredTensor(storages[s].name, storages[s].bytes + before.get(s, 0), kinds[storages[s].owner]) for s in numbers)
     elsewhere = np.sum(list(holders.values()), axis=0)
     return Problem(KernelSequence(name, tensors, tuple(kernels), link, alignment), tuple(numbers), elsewhere, holders)
 

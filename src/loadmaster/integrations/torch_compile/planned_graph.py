@@ -138,6 +138,7 @@ class PlannedGraph:
         self.times = Times(0, 0)
         self._several = False
         self._mine: dict[int, PersistentTensor] = {}
+        self._shifts: dict[int, int] = {}
         self._last: Session | None = None
         self._open: weakref.WeakSet[Session] = weakref.WeakSet()
 
@@ -147,7 +148,7 @@ class PlannedGraph:
         if self.plan is None or (self._has_no_open_run() and self._held()):
             self._capture(given)
             self._make_plan(given)
-        elif self._has_no_open_run() and self._outgrown():
+        elif self._has_no_open_run() and (self._outgrown() or self._left_files()):
             self.model.make_room(self.plan.program)
             self._make_plan(given)
         assert self.plan is not None
@@ -189,11 +190,12 @@ class PlannedGraph:
         assert self.history is not None
         traced = self.traced
         mine = self._persistent(traced.tensors(given))
+        self._shifts = {s: one.in_file.shift for s, one in mine.items() if one.in_file is not None}
         can_move = self.model.persistent(traced.captured.device).file is not None
         movable = traced.movable.intersection(mine) | traced.gradients if can_move else frozenset()
         problem, placed, around, refused = self._decided(movable)
         moving = movable.intersection(problem.storage)
-        program = prepare(traced.captured, traced.profiles, problem, placed, self.memory, moving)
+        program = prepare(traced.captured, traced.profiles, problem, placed, self.memory, moving, self._shifts)
         before, unmoved = self.plan, self._problem(frozenset(), around).peak()
         self.plan = Plan(problem, program, moving, unmoved, around, refused)
         self.times = Times(len(traced.captured.calls), len(program.copies))
@@ -236,6 +238,7 @@ class PlannedGraph:
             around.persistent,
             around.gradients,
             around.results,
+            self._shifts,
         )
         if not self.memory.shrinks:
             problem.elsewhere[:] = problem.elsewhere.max(initial=0)  # the arena has its full size while they are at their most
@@ -262,7 +265,19 @@ class PlannedGraph:
         assert self.traced is not None
         known, fresh, movable = self.model.persistent(self.traced.captured.device), self.traced.fresh(), self.traced.movable
         self._mine = {storage: known.of(tensor, storage in fresh, storage in movable) for storage, tensor in tensors.items()}
+        known.find_in_files(self._mine.values())
+        for storage in {s for call in self.traced.captured.calls for s in call.writes if s in self._mine}:
+            if self._mine[storage].in_file is not None:
+                self._mine[storage].leave_file()
         return self._mine
+
+    def _left_files(self) -> bool:
+        """Whether tensors that the plan reads from files of weights have changed since, so that they are there no more."""
+        assert self.plan is not None
+        if not self._shifts:
+            return False
+        self.place_parameters()
+        return any(self._mine[s].in_file is None for s in self._shifts.keys() & self.plan.moving)
 
     def place_parameters(self) -> None:
         """Offload or reload parameters, buffers and optimizer state so that each is where the plan expects it."""
@@ -290,7 +305,9 @@ class PlannedGraph:
             for slot, argument in zip(self.traced.captured.parts[0].given, given, strict=True)
             if isinstance(slot, View)
         }
-        return Session(self, self.plan.program, self.memory, tensors, slots, counts, changes, callers)
+        session = Session(self, self.plan.program, self.memory, tensors, slots, counts, changes, callers)
+        session.files = {s: place.file for s in slots if (place := mine[s].in_file) is not None}
+        return session
 
     @property
     def updates(self) -> dict[int, Update]:

@@ -82,7 +82,11 @@ class CpuMemory:
     def _copy(self, arena: Arena, copy: Copy) -> float:
         start = time.perf_counter()
         with arena.part(copy.offset, copy.bytes) as memory:
-            (self.file.read if copy.to_fast else self.file.write)(memory, copy.slot)
+            if copy.file is not None:
+                assert copy.to_fast
+                copy.file.read(memory, copy.slot)
+            else:
+                (self.file.read if copy.to_fast else self.file.write)(memory, copy.slot)
         return time.perf_counter() - start
 
     def synchronize(self) -> None:
