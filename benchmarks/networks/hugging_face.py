@@ -70,3 +70,13 @@ def diffusion(batch: int, small: bool = False) -> Made:
     from benchmarks.networks.diffusion import denoising_unet
 
     return denoising_unet(batch, 16, 32, 3) if small else denoising_unet(batch)
+
+
+def llama_300m(batch: int = 1) -> Made:
+    """A decoder with 250 million parameters: 12 layers 1,024 wide, in single precision 1 GB."""
+    return llama(batch, layers=14, width=1024, inner=4096)
+
+
+def llama_tiny(batch: int = 1) -> Made:
+    """A decoder for tests."""
+    return llama(batch, small=True)

@@ -1,9 +1,9 @@
 """Generates tokens with weights that do not fit, against other ways that save memory, for ``loadmaster run --generate``.
 
 Every way is a process of its own, which makes one token for each line on its standard input; the ways take turns, token by token, so that
-other load on the machine and on the disk favours none. All read their weights from one file of safetensors. Peaks are of anonymous memory,
-watched from outside: the kernel's own high-water mark. The way that maps the file has a limit of a control group, which counts its page
-cache, too.
+other load on the machine and on the disk favours none. Peaks are of anonymous memory, watched from outside: the kernel's own high-water
+mark. Ways that read files through the page cache run in a control group whose limit is the budget beside what libraries take, as its page
+cache counts, too.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,13 @@ from loadmaster.core.errors import ModelError, RuntimeUnavailable
 from loadmaster.integrations.torch_compile.compare.measurement import return_freed_memory
 from loadmaster.integrations.torch_compile.devices.slow_file import PAGE
 
-WAYS = ("loadmaster", "eager", "mmap under a limit", "accelerate, part on disk", "accelerate disk_offload", "accelerate cpu_offload")
+_MAPPED, _PARTLY, _ON_DISK, _IN_MEMORY = "mmap", "accelerate, part on disk", "accelerate disk_offload", "accelerate cpu_offload"
+WAYS = ("loadmaster", "eager", _MAPPED, _PARTLY, _ON_DISK, _IN_MEMORY)
+_LIMITED = (_MAPPED, _PARTLY, _ON_DISK)
 _WEIGHTS = "weights.safetensors"
 _GROUPS = Path("/sys/fs/cgroup/memory")
-_BESIDE = 512 << 20
-"""Bytes that Python and the libraries take of the limit of a control group, beside weights."""
+_BESIDE = 64 << 20
+"""Bytes that Python and the libraries may take of the limit of a control group, beside weights."""
 _WARM_UP = 3
 """Tokens after the first that do not count: plans are refined, caches are filled."""
 
@@ -43,7 +45,7 @@ class Decoder:
     def __init__(self, module: nn.Module, prompt: torch.Tensor, tokens: int, call: Any = None) -> None:
         from transformers import StaticCache
 
-        self.module, self.call, self.given = module, call or module, prompt
+        self.module, self.call, self.given = module, module if call is None else call, prompt
         self.cache = StaticCache(config=module.config, max_cache_len=prompt.shape[1] + tokens)
         self.position = 0
 
@@ -87,8 +89,7 @@ def worker(spot: str, way: str, tokens: str, fast: str, folder: str) -> None:
 
     warnings.simplefilter("ignore")
     return_freed_memory()
-    import transformers  # noqa: F401  # counts as there from the start
-
+    _warm_up(spot, way)
     path = Path(folder) / _WEIGHTS
     _answer()
     sys.stdin.readline()
@@ -121,18 +122,32 @@ def worker(spot: str, way: str, tokens: str, fast: str, folder: str) -> None:
         _answer(**row)
 
 
+def _warm_up(spot: str, way: str) -> None:
+    """Have imports and the compiler take the memory that they keep, so that it does not count."""
+    with torch.device("meta"):
+        _made(spot)
+    if way == WAYS[0]:
+        small = nn.Linear(8, 8)
+        call = torch.compile(small, backend="loadmaster", options={"fast_memory": "100%"})
+        with torch.no_grad():
+            call(torch.zeros(1, 8))
+
+
 def _rival(way: str, module: nn.Module, path: Path, fast: str, folder: str) -> nn.Module:
     """The module as another way runs it."""
-    if way == "mmap under a limit":
-        return _with_weights_of(module, path)
+    if way == _MAPPED:
+        own = path.with_stem("mapped")  # the page cache of the other belongs to whoever has read it first
+        shutil.copyfile(path, own)
+        return _with_weights_of(module, own)
     if way == "eager":
         return module
     from accelerate import cpu_offload, disk_offload, dispatch_model, infer_auto_device_map
 
     cpu, offloaded = torch.device("cpu"), f"{folder}/{way.replace(' ', '_')}"
-    if way == "accelerate cpu_offload":
+    Path(offloaded).mkdir()
+    if way == _IN_MEMORY:
         return cpu_offload(module, cpu)  # type: ignore[no-any-return]
-    if way == "accelerate disk_offload":
+    if way == _ON_DISK:
         return disk_offload(module, offloaded, cpu)  # type: ignore[no-any-return]
     largest = list(getattr(module, "_no_split_modules", None) or [])
     places = infer_auto_device_map(module, max_memory={"cpu": int(fast)}, no_split_module_classes=largest)
@@ -268,20 +283,30 @@ def _started(name: str, spot: str, tokens: int, budget: int, folder: str, cleanu
     if not way.failed:
         way.empty = _fields(process.pid)["RssAnon"]
         way.told()
-    if name == "mmap under a limit" and not way.failed:
+    if name in _LIMITED and not way.failed:
+        _drop_cached(Path(folder))
         _limit(way, budget, cleanup)
     return way
 
 
+def _drop_cached(folder: Path) -> None:
+    """Write what the page cache holds of files, and drop it."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file)
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 def _limit(way: Way, budget: int, cleanup: contextlib.ExitStack) -> None:
-    """Put a process into a control group of its own whose memory, page cache included, is the budget beside what it has already."""
+    """Put a process into a control group of its own, whose limit is what the budget leaves beside the weights in memory already."""
+    there = _fields(way.process.pid)["RssAnon"] - way.empty
     group = _GROUPS / f"loadmaster-{way.process.pid}"
     try:
         group.mkdir()
         cleanup.callback(_leave, group)
-        (group / "memory.move_charge_at_immigrate").write_text("3")
         (group / "cgroup.procs").write_text(str(way.process.pid))
-        (group / "memory.limit_in_bytes").write_text(str(budget + max(way.empty, _BESIDE)))
+        (group / "memory.limit_in_bytes").write_text(str(max(budget - there, 0) + _BESIDE))
     except OSError as error:
         way.failed = f"no control group with a limit can be made here ({error.strerror})"
 
