@@ -55,7 +55,12 @@ class Decoder:
         positions = torch.arange(self.position, self.position + count)
         with torch.no_grad():
             out = self.call(
-                input_ids=self.given, past_key_values=self.cache, cache_position=positions, use_cache=True, logits_to_keep=1, return_dict=True
+                input_ids=self.given,
+                past_key_values=self.cache,
+                cache_position=positions,
+                use_cache=True,
+                logits_to_keep=1,
+                return_dict=True,
             )
         self.given, self.position = out.logits[:, -1:].argmax(-1), self.position + count
         return int(self.given[0, 0])
@@ -221,7 +226,9 @@ def _fields(process: int) -> dict[str, int]:
     return {words[0].rstrip(":"): int(words[1]) << 10 for words in lines if len(words) == 3 and words[2] == "kB"}
 
 
-def generate(spot: str, tokens: int, fast: str, slow_memory: Path | None, with_rivals: bool, ways: tuple[str, ...] = WAYS) -> dict[str, Any]:
+def generate(
+    spot: str, tokens: int, fast: str, slow_memory: Path | None, with_rivals: bool, ways: tuple[str, ...] = WAYS
+) -> dict[str, Any]:
     """Generate ``tokens`` tokens under a budget, and in other ways beside it; what ``loadmaster run --generate --json`` prints.
 
     A percentage is of the weights' bytes on disk. Raises `ModelError` and `RuntimeUnavailable`.
@@ -273,7 +280,7 @@ def _write_weights(spot: str, path: Path) -> int:
 def _started(name: str, spot: str, tokens: int, budget: int, folder: str, cleanup: contextlib.ExitStack) -> Way:
     """A way that has loaded its weights and waits."""
     script = "import sys; from loadmaster.integrations.torch_compile.compare.generation import worker; worker(*sys.argv[1:])"
-    errors = cleanup.enter_context(tempfile.TemporaryFile("w+"))
+    errors = cleanup.enter_context(Path(folder, f"{name}.errors").open("w+"))
     command = [sys.executable, "-c", script, spot, name, str(tokens), str(budget), folder]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
     cleanup.callback(process.wait)
