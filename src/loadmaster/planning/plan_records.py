@@ -14,7 +14,7 @@ from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import NetworkInfo, Ranges
 from loadmaster.workloads.network_timing import MiniBatch, NetworkTiming
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 ROUNDS = 4
 """Rounds of the joint search, unless told otherwise."""
 
@@ -50,7 +50,8 @@ class PlannedTensor:
 
     ``storage`` is its name in the network, and a plan lists the tiles of one storage in their order; ``producer`` is the name of the job
     that writes it, empty if it exists from the start. A tile holds the elements ``ranges`` of the storage's ``shape``; both are empty for
-    what is whole, and for tiles of output channels of operators whose ranges are not known.
+    what is whole, and for tiles over output channels of operators whose ranges are not known. Such a tile says in ``channels`` (outer,
+    channels, inner, first, last): of the storage as an array of outer x channels x inner elements it holds the channels [first, last).
     """
 
     name: str
@@ -63,6 +64,7 @@ class PlannedTensor:
     producer: str
     shape: tuple[int, ...] = ()
     ranges: Ranges = ()
+    channels: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
