@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from loadmaster.core.provenance import Provenance
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import NetworkInfo, Ranges
 from loadmaster.workloads.network_timing import MiniBatch, NetworkTiming
@@ -201,10 +202,10 @@ class Improvement:
 class PlanRecord:
     """Which core runs each job and when, where every tensor lives, and when it moves.
 
-    Times are the simulator's estimates. ``status`` is ``optimal`` when no mini-batch is late and the objective meets its bound in integer
-    picoseconds or femtojoules, else ``feasible``. ``byte_energy`` is joules for each byte into or out of a memory, or a core's private
-    buffer. ``search`` tells how the joint search made the estimate fall, from the separate plan's on; before
-    addresses were chosen, so that the plan's own figures may differ by a little.
+    Times are the simulator's, from costs that ``costs`` labels. ``status`` is ``optimal`` when no mini-batch is late and the
+    objective meets its bound in integer picoseconds or femtojoules, else ``feasible``. ``byte_energy`` is joules for each byte into or out
+    of a memory, or a core's private buffer. ``search`` tells how the joint search made the estimate fall,
+    from the separate plan's on; before addresses were chosen, so that the plan's own figures may differ by a little.
     """
 
     version: int
@@ -225,6 +226,11 @@ class PlanRecord:
     metrics: Metrics
     notes: tuple[str, ...] = field(default=())
     search: tuple[Improvement, ...] = field(default=())
+
+    @property
+    def costs(self) -> tuple[Provenance, ...]:
+        """What the costs of jobs come from: the cost model, with the target's figures."""
+        return (self.target.costs_by("cost model", len(self.jobs)),)
 
     @property
     def missed(self) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 
 from loadmaster.planning.plan_records import PlannedJob, PlannedTensor
 from loadmaster.planning.verify.facts import Facts, quoted
@@ -144,12 +145,12 @@ def _covered(job: PlannedJob, needs: OperandNeeds, tensors: Sequence[PlannedTens
         yield f"job {quoted(job.name)} reads {quoted(needs.tensor)} as another number of elements than it has"
         return
     box = needed if shape == needs.shape else renamed(needed, needs.shape, shape)
-    found = 0
+    share, found = _share_touched(needs, job.ranges), 0
     for tensor in tensors:
         if tensor.name in read:
             shared = common_elements(box, tensor.ranges)
             found += shared
-            if read[tensor.name] < tensor.bytes * shared // volume(tensor.ranges):
+            if read[tensor.name] < tensor.bytes * shared * share.numerator // (volume(tensor.ranges) * share.denominator):
                 yield f"job {quoted(job.name)} reads {read[tensor.name]} bytes of {quoted(tensor.name)}, less than it needs"
     if found != volume(box):
         yield f"job {quoted(job.name)} reads {found} of the {volume(box)} elements of {quoted(needs.tensor)} that it needs"
@@ -187,6 +188,17 @@ def _sound(what: str, operator: OperatorInfo) -> Iterator[str]:
 def _sound_window(window: OperandWindow, rank: int) -> bool:
     numbers = (window.stride, window.ahead, window.behind, window.reach, window.unit, window.divide)
     return all(0 <= n < _LARGEST for n in numbers) and window.divide > 0 and (window.axis is None or 0 <= window.axis < rank)
+
+
+def _share_touched(needs: OperandNeeds, box: Box) -> Fraction:
+    """Share of a range from the first to the last element that a part of the result needs of which it needs any: strides step over some."""
+    share = Fraction(1)
+    for window in needs.windows:
+        if window.axis is not None and window.divide == 1 and window.reach + 1 < window.stride:
+            first, last = box[window.axis]
+            count, each = last - first, window.reach + 1
+            share *= Fraction(count * each, (count - 1) * window.stride + each)
+    return share
 
 
 def needed_part(needs: OperandNeeds, box: Box) -> list[tuple[int, int]]:
