@@ -48,7 +48,7 @@ def kernel_of(node: Node, result: int) -> Kernel:
     label = f"operator {node.name!r} is of type {domain + '.' if domain else ''}{node.kind}"
     rule = _RULES.get((domain, node.kind))
     if rule is None:
-        raise ModelError(f"{label}, for which the program in C has no kernel")
+        raise ModelError(f"{label}, for which the program in C has no kernel (docs/how-to/generate-code.md lists those that it has)")
     if node.kind != "Split" and any(value is not None for value in node.outputs[1:]):
         raise ModelError(f"{label}, of which the program in C computes the first result only")
     try:
