@@ -19,11 +19,6 @@ _ENERGY_UNITS = ((1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ"), (1e-9, "nJ"), (1e-12, "
 _TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 
-def rate_unit(plan: PlanRecord) -> str:
-    """Return the unit of arithmetic rates: floating-point operations, or operations if a network is of integers."""
-    return "OP/s" if any(network.precision.startswith(("int", "uint")) for network in plan.networks) else "FLOP/s"
-
-
 @dataclass(frozen=True)
 class CoreFigures:
     """A core's activity over the makespan; shares are of the makespan."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from loadmaster.core.units import format_bytes, format_count, format_joules, format_rate, format_seconds
+from loadmaster.core.units import format_bytes, format_count, format_joules, format_rate, format_seconds, rate_unit
 from loadmaster.planning.plan_records import PlannedAllocation, PlanRecord
 from loadmaster.report import figures
 from loadmaster.report.colours import network_colours
@@ -33,14 +33,15 @@ def card(name: str, value: str, detail: str) -> Html:
 def headline(plan: PlanRecord) -> Html:
     """Make the headline figures: makespan, objective, throughput, inferences per second, energy, and the status."""
     m = plan.metrics
+    unit = rate_unit(network.precision for network in plan.networks)
     span, rate, inferences = m.makespan, m.throughput, m.inferences_per_second
     cards = (
         card("Makespan", format_seconds(span.value), f"lower bound {format_seconds(span.lower_bound)}, {excess(span)}"),
         *(card(name, value, f"lower bound {bound}, {distance}") for name, value, bound, distance in figures.special_costs(plan)),
         card(
             "Throughput",
-            format_rate(rate.value, figures.rate_unit(plan)),
-            f"upper bound {format_rate(rate.upper_bound, figures.rate_unit(plan))}, {shortfall(rate)}",
+            format_rate(rate.value, unit),
+            f"upper bound {format_rate(rate.upper_bound, unit)}, {shortfall(rate)}",
         ),
         card(
             "Inferences per second",

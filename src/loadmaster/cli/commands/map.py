@@ -214,9 +214,11 @@ def _show(
         shown = found[0].as_json() if len(objectives) == 1 else {"objectives": objectives, "front": [each.as_json() for each in found]}
         print_json(shown | ({"networks": [_mini_batch_json(each, timings) for each in served]} if served else {}))
         return
+    from loadmaster.core.units import rate_unit
     from loadmaster.report.mapping import front_summary, latency_summary, mapping_summary
 
-    print_tables(mapping_summary(found[0]) if len(objectives) == 1 else front_summary(found))
+    unit = rate_unit(pool.precisions)
+    print_tables(mapping_summary(found[0], unit) if len(objectives) == 1 else front_summary(found, unit))
     if served:
         print_tables(latency_summary(served, timings))
     for file in files:
