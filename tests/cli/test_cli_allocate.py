@@ -30,7 +30,7 @@ def test_allocate_prints_exactly_one_json_object_with_what_is_promised(file: Pat
 @pytest.mark.slow
 def test_what_is_written_verifies_and_keeps_its_alignment(file: Path) -> None:
     out = file.with_name("out.csv")
-    result = run("allocate", file, "--capacity", "2KiB", "--alignment", "256", "--output", out)
+    result = run("allocate", file, "--capacity", "2KiB", "--alignment", "256", "--out", out)
     assert result.returncode == 0, result.stderr
     assert "wrote" in result.stdout
     assert run("verify", "--buffers", out, "--capacity", "2KiB").returncode == 0
@@ -44,7 +44,7 @@ def test_what_is_written_verifies_and_keeps_its_alignment(file: Path) -> None:
 
 def test_what_does_not_fit_is_exit_code_1_with_a_reason(file: Path) -> None:
     out = file.with_name("out.csv")
-    result = run("allocate", file, "--capacity", "1000", "--output", out, "--json")
+    result = run("allocate", file, "--capacity", "1000", "--out", out, "--json")
     assert result.returncode == 1
     reason = json.loads(result.stdout)["reason"]
     assert (reason["kind"], reason["required"], reason["available"], reason["excess"], reason["instant"]) == ("load", 1100, 1000, 100, 5)
@@ -56,7 +56,7 @@ def test_what_does_not_fit_is_exit_code_1_with_a_reason(file: Path) -> None:
 def test_several_memories_are_packed_written_and_verified(file: Path) -> None:
     out = file.with_name("out.csv")
     memories = ("--memory", "sram=1000,alignment=8,reserved=0-8", "--memory", "dram")
-    result = run("allocate", file, *memories, "--json", "--output", out)
+    result = run("allocate", file, *memories, "--json", "--out", out)
     assert result.returncode == 0, result.stderr
     answer = json.loads(result.stdout)
     assert (answer["status"], answer["cost"], answer["lower_bound"], answer["buffers"]) == ("optimal", 300, 300, 3)
@@ -92,7 +92,7 @@ def test_every_command_has_an_example_in_its_help() -> None:
         (["allocate", "buffers.csv", "--memory", "sram", "--capacity", "5"], ["--capacity", "--memory NAME=BYTES"]),
         (["verify", "--buffers", "buffers.csv", "--memory", "sram"], ["'offset' is missing"]),
         (["allocate", "buffers.csv", "--strategy", "magic"], ["magic", "best-fit"]),
-        (["allocate", "buffers.csv", "--output", "bad.csv/out.csv"], ["--output"]),
+        (["allocate", "buffers.csv", "--out", "bad.csv/out.csv"], ["--out"]),
         (["verify"], ["PLAN.json", "--buffers"]),
         (["verify", "plan.json", "--buffers", "buffers.csv"], ["PLAN.json", "--buffers"]),
         (["verify", "--buffers", "buffers.csv"], ["buffers.csv:1", "'offset' is missing"]),

@@ -106,7 +106,7 @@ def parse_buffers(text: str, source: str = "buffers", *, solution: bool = False)
         return problem
     if "offset" not in header:
         raise AllocationError(
-            f"{source}:{first + 1}: column 'offset' is missing: give a solution, as `loadmaster allocate --output` writes it"
+            f"{source}:{first + 1}: column 'offset' is missing: give a solution, as `loadmaster allocate --out` writes it"
         )
     check(replace(problem, pin=np.full(len(problem), FREE, dtype=np.int64)), table.where)
     return problem

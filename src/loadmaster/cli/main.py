@@ -27,8 +27,7 @@ from loadmaster.core.packages import missing
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
+    rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Plans neural networks onto accelerators: which core runs each layer and when, which memory holds each tensor, "

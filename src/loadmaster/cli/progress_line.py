@@ -14,10 +14,13 @@ _SHOW_AFTER_SECONDS = 1.0
 
 
 class LateProgress:
-    """A progress line that is shown late: call it with a stage and the share done.
+    """A progress line that is shown late, unless ``quiet``: call it with a stage and the share done.
 
     The first call after a second shows the line; leaving the context removes it.
     """
+
+    def __init__(self, quiet: bool = False) -> None:
+        self._quiet = quiet
 
     def __enter__(self) -> LateProgress:
         self._started = time.monotonic()
@@ -26,7 +29,7 @@ class LateProgress:
 
     def __call__(self, stage: str, share: float) -> None:
         """Show ``stage`` as ``share`` done, between 0 and 1."""
-        if self._bar is None and time.monotonic() - self._started > _SHOW_AFTER_SECONDS:
+        if self._bar is None and not self._quiet and time.monotonic() - self._started > _SHOW_AFTER_SECONDS:
             self._show()
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], description=stage, completed=share)

@@ -7,7 +7,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -95,6 +95,11 @@ class OutputDirectory:
         except OSError as error:
             raise OutputError(f"{self.final / name}: cannot be written: {_reason(error)}") from None
         return [self.final / name for name in names]
+
+
+def directory_if_asked(path: Path | None) -> AbstractContextManager[OutputDirectory | None]:
+    """Prepare :func:`output_directory`, or nothing where no directory was asked for."""
+    return nullcontext() if path is None else output_directory(path)
 
 
 @contextmanager

@@ -33,7 +33,7 @@ def render_sweep(sweep: Sweep) -> str:
         section("", about),
         section("Throughput over scratchpad and bandwidth", page.place(_draw_map(sweep))),
         section("What scratchpad is worth", page.place(_draw_fronts(sweep))),
-        section("Points", table(COLUMNS, point_rows(sweep))),
+        section("Points", table("Points", COLUMNS, point_rows(sweep))),
     ]
     title = f"{', '.join(map(printable, sweep.networks))} on {printable(sweep.target)}"
     return in_page(title, "What more scratchpad and more bandwidth would be worth", sections, page)

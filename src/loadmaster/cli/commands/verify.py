@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loadmaster.cli.options import Batch, Dim, Json, Memory, Precision, Training, load_networks, memories_of
+from loadmaster.cli.options import MACHINE, Batch, Dim, Json, Memory, Overrides, Precision, Quiet, Training, load_networks, memories_of
 from loadmaster.cli.printing import print_json, print_violations
 from loadmaster.core.errors import AllocationError, PlanError
 
@@ -27,14 +27,18 @@ def verify_command(
         ),
     ] = None,
     target: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE.toml", help="With --against: the machine; without, the plan's own is believed.")
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE.toml", rich_help_panel=MACHINE, help="With --against: the machine. Default: the plan's own is believed."
+        ),
     ] = None,
-    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a field of the target.")] = None,
+    overrides: Overrides = None,
     batch: Batch = None,
     dim: Dim = None,
     precision: Precision = None,
     training: Training = False,
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Check a plan file, or the offsets of buffers; exit code 1 if it does not hold.
 
@@ -66,7 +70,7 @@ def verify_command(
         what, (counts, violations) = "packing", _check_packing(source, capacity, memory)
     if as_json:
         print_json({"valid": not violations, "violations": [{"rule": v.rule, "message": v.message} for v in violations]})
-    elif not violations:
+    elif not violations and not quiet:
         typer.echo(f"{source}: the {what} holds ({counts})")
     if violations:
         print_violations(violations, what)
