@@ -70,7 +70,7 @@ OptionalTarget = Annotated[
         metavar="NAME|FILE.toml",
         rich_help_panel=MACHINE,
         autocompletion=_target_names,
-        help="A bundled target (`loadmaster targets` lists them) or a file. Needed unless the input says what everything costs.",
+        help="A bundled target (`loadmaster targets` lists them) or a file. Default: none; the input must then say what everything costs.",
     ),
 ]
 Overrides = Annotated[

@@ -15,26 +15,21 @@ function run(code) {
   document.head.append(script)
 }
 
-function move(range, key) {
+function move(view, key) {
+  if (key === "0") return view.reset()
+  const range = view.model.x_range
   const size = range.end - range.start
   const [start, end] = {
     ArrowLeft: [range.start - size / 10, range.end - size / 10],
     ArrowRight: [range.start + size / 10, range.end + size / 10],
     "+": [range.start + size / 8, range.end - size / 8],
     "-": [range.start - size / 6, range.end + size / 6],
-    0: [range.reset_start, range.reset_end],
   }[key]
   const [low, high] = range.bounds || [-Infinity, Infinity]
   range.setv({ start: Math.max(low, start), end: Math.min(high, end) })
 }
 
-async function draw() {
-  const dark = matchMedia("(prefers-color-scheme: dark)")
-  dark.addEventListener("change", () => location.reload())
-  const [library, data] = await Promise.all(["bokeh", "data"].map(unpacked))
-  run(library)
-  const charts = JSON.parse(data, (_, value) => (dark.matches && INKS[value]) || value)
-  await Bokeh.embed.embed_items(charts.docs, charts.items)
+function listen() {
   for (const button of document.querySelectorAll(".legend button"))
     button.addEventListener("click", () => {
       const shapes = Bokeh.documents[0].get_model_by_name(button.dataset.shapes)
@@ -43,11 +38,21 @@ async function draw() {
     })
   for (const chart of document.querySelectorAll(".chart"))
     chart.addEventListener("keydown", (event) => {
-      const range = Bokeh.index.roots.find((view) => chart.contains(view.el)).model.x_range
-      if (!["ArrowLeft", "ArrowRight", "+", "-", "0"].includes(event.key) || range.type !== "Range1d") return
+      const view = Bokeh.index.roots.find((each) => chart.contains(each.el))
+      if (!["ArrowLeft", "ArrowRight", "+", "-", "0"].includes(event.key) || view.model.x_range.type !== "Range1d") return
       event.preventDefault()
-      move(range, event.key)
+      move(view, event.key)
     })
+}
+
+async function draw() {
+  const dark = matchMedia("(prefers-color-scheme: dark)")
+  dark.addEventListener("change", () => location.reload())
+  const [library, data] = await Promise.all(["bokeh", "data"].map(unpacked))
+  run(library)
+  listen()
+  const charts = JSON.parse(data, (_, value) => (dark.matches && INKS[value]) || value)
+  await Bokeh.embed.embed_items(charts.docs, charts.items)
 }
 
 draw().catch((error) => {

@@ -115,7 +115,8 @@ def map_command(
         ),
     ] = None,
     warm_start: Annotated[
-        Path | None, typer.Option(metavar="FILE", rich_help_panel=SEARCH, help="Start from an earlier mapping's JSON.")
+        Path | None,
+        typer.Option(metavar="FILE", rich_help_panel=SEARCH, help="Start from an earlier mapping's JSON. Default: from nothing."),
     ] = None,
     time_limit: TimeLimit = None,
     seed: Seed = 0,

@@ -72,7 +72,11 @@ def place_command(
     ] = "sync",
     max_slowdown: Annotated[
         float | None,
-        typer.Option(metavar="X", rich_help_panel=GOAL, help="Find the smallest fast memory with which time is at most X times all fast."),
+        typer.Option(
+            metavar="X",
+            rich_help_panel=GOAL,
+            help="Find the smallest fast memory with which time is at most X times all fast. Default: place in `--fast`.",
+        ),
     ] = None,
     curve: Annotated[
         bool,

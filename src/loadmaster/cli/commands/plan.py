@@ -96,7 +96,8 @@ def plan_command(
         int | None, typer.Option(min=1, metavar="N", rich_help_panel=SWEEP, help="Processes of a sweep. Default: all processors.")
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option(metavar="dask://HOST:PORT", rich_help_panel=SWEEP, help="Sweep on the workers of a Dask scheduler.")
+        str | None,
+        typer.Option(metavar="dask://HOST:PORT", rich_help_panel=SWEEP, help="Sweep on the workers of a Dask scheduler. Default: here."),
     ] = None,
     out: Annotated[
         Path | None,

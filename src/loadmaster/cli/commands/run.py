@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 def run_command(
     model: Annotated[str, typer.Argument(metavar="torch:MODULE.PATH:FACTORY", help="A function that makes a module and its inputs.")],
-    fast: Annotated[str, typer.Option(metavar="BYTES|PERCENT", help="Fast memory of a step, such as `2 GiB`, or `50%` of what it takes.")],
+    fast: Annotated[
+        str,
+        typer.Option(
+            metavar="BYTES|PERCENT", rich_help_panel=MACHINE, help="Fast memory of a step, such as `2 GiB`, or `50%` of what it takes."
+        ),
+    ],
     batch: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", rich_help_panel=NETWORK, help="The factory's argument `batch`. Default: the factory's own."),

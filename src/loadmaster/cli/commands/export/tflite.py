@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loadmaster.cli.options import Json, Quiet, out_to
+from loadmaster.cli.options import MACHINE, OUTPUT, Json, Quiet, out_to
 from loadmaster.cli.printing import print_results
 
 if TYPE_CHECKING:
@@ -18,24 +18,32 @@ if TYPE_CHECKING:
 def tflite_command(
     model: Annotated[Path, typer.Argument(metavar="MODEL.tflite")],
     out: Annotated[Path, out_to("Where the model with its plan goes.", "PLANNED.tflite")],
-    alignment: Annotated[str, typer.Option(metavar="BYTES", help="Every address is a multiple of it; at least 16.")] = "16",
+    alignment: Annotated[
+        str, typer.Option(metavar="BYTES", rich_help_panel=MACHINE, help="Every address is a multiple of it; at least 16.")
+    ] = "16",
     in_place: Annotated[
         str | None,
         typer.Option(
             metavar="KERNELS",
-            help="Let kernels write over an operand: `reference`, TFLM's own, or operators that yours can, such as `ADD,RELU`.",
+            rich_help_panel=MACHINE,
+            help="Let kernels write over an operand: `reference`, TFLM's own, or operators that yours can, such as `ADD,RELU`. "
+            "Default: none.",
         ),
     ] = None,
     scratch: Annotated[
         str | None,
         typer.Option(
             metavar="FILE|probe|none",
+            rich_help_panel=MACHINE,
             help="Where the kernels' scratch buffers are known from: the log of a target's build with TF_LITE_SHOW_MEMORY_USE, TFLM's "
-            "interpreter (usual where it is installed: extra `tflite`), or nowhere: then the arena may grow.",
+            "interpreter, or nowhere: then the arena may grow. Default: probe where the interpreter is installed (extra `tflite`).",
         ),
     ] = None,
     c_struct: Annotated[
-        Path | None, typer.Option(metavar="PLAN.cc", help="Write the plan for the NonPersistentMemoryPlannerShim as well.")
+        Path | None,
+        typer.Option(
+            metavar="PLAN.cc", rich_help_panel=OUTPUT, help="Write the plan for the NonPersistentMemoryPlannerShim too. Default: no."
+        ),
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
