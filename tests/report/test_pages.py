@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from loadmaster.cost.job_pool import JobPool
 from loadmaster.mapping.map_jobs import map_jobs, pareto_front
 from loadmaster.placement.place import place
 from loadmaster.planning.plan import Plan
+from loadmaster.report.comparison import comparison_json, rows
+from loadmaster.report.comparison_page import render_comparison
 from loadmaster.report.html import render_page
 from loadmaster.report.inspection_page import render_inspection
 from loadmaster.report.mapping_page import _traffic, render_mapping
@@ -237,3 +240,41 @@ def test_keys_move_all_charts_of_a_page(driver: Any, plan: Plan, tmp_path: Path)
     assert right[0] > closer[0]
     assert wider[1] - wider[0] > right[1] - right[0]
     assert reset == first
+
+
+def test_two_plans_stand_side_by_side(plan: Plan, make_plan: Callable[..., Plan]) -> None:
+    """Every job of both is drawn, over one time axis; what only one has is left empty."""
+    other = make_plan({"resnet50": 12})
+    page = render_comparison(plan, other)
+    schedules = [len(each.jobs) + sum(not transfer.job for transfer in each.transfers) for each in (plan, other)]
+    assert rectangles(page)[:2] == schedules
+    assert len({figure["attributes"]["x_range"]["id"] for figure in objects(charts(page), "Figure")}) == 1
+    shown = comparison_json(plan, other)
+    makespan = shown["figures"]["makespan"]
+    assert (makespan["first"], makespan["second"]) == (plan.metrics.makespan.value, other.metrics.makespan.value)
+    assert makespan["change"] == pytest.approx(makespan["second"] / makespan["first"] - 1)
+    spent = {kind: sum(job.end - job.start for job in plan.jobs if job.kind == kind) for kind in {job.kind for job in plan.jobs}}
+    assert {kind: row["first"] for kind, row in shown["kinds"].items() if row["first"]} == pytest.approx(spent)
+
+
+def test_plans_of_different_machines_leave_empty_what_one_has_not(plan: Plan) -> None:
+    alone = replace(plan, target=replace(plan.target, fast=None), allocations=())
+    row = {row.key: row for row in rows(alone, plan)}["peak.scratchpad"]
+    assert row.second is not None
+    bare = replace(plan.metrics, memory={}, traffic={})
+    row = {row.key: row for row in rows(replace(alone, metrics=bare), plan)}["peak.scratchpad"]
+    assert (row.first, row.change, row.cells()[1]) == (None, None, "\N{EN DASH}")
+
+
+@pytest.mark.slow
+def test_the_legend_hides_a_network_in_both_plans(driver: Any, plan: Plan, make_plan: Callable[..., Plan], tmp_path: Path) -> None:
+    page = tmp_path / "comparison.html"
+    page.write_text(render_comparison(plan, make_plan({"resnet50": 12})), "utf-8")
+    look(driver)
+    open_page(driver, page)
+    driver.find_elements("css selector", ".legend button")[0].click()
+    hidden = CHARTS + "return charts.map(v => v.model.renderers.filter(r => !r.visible).length)"
+    counts = driver.execute_script(hidden)
+    assert counts[0] == counts[1] == 1
+    assert sum(counts) == 6  # two schedules, two maps of each memory
+    assert console_errors(driver) == []

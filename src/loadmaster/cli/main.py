@@ -18,6 +18,7 @@ from loadmaster.cli.commands.map import map_command
 from loadmaster.cli.commands.place import place_command
 from loadmaster.cli.commands.plan import plan_command
 from loadmaster.cli.commands.profile import profile_command
+from loadmaster.cli.commands.report import report_command
 from loadmaster.cli.commands.run import run_command
 from loadmaster.cli.commands.targets import targets_command
 from loadmaster.cli.commands.verify import verify_command
@@ -55,6 +56,7 @@ app.command("allocate")(allocate_command)
 app.command("run")(run_command)
 app.command("profile")(profile_command)
 app.command("verify")(verify_command)
+app.command("report")(report_command)
 app.command("targets")(targets_command)
 app.command("inspect")(inspect_command)
 app.add_typer(export_group, name="export")

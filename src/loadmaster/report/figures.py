@@ -54,6 +54,16 @@ def verdict(plan: PlanRecord) -> str:
     return f"{printable(plan.status)}: {late}no plan can have a smaller {what} than the lower bound; whether one has than this is not known"
 
 
+def gain(plan: PlanRecord) -> list[str]:
+    """Say in a sentence what the separate plan, this plan and any plan reach; nothing where no separate plan was improved upon."""
+    if len(plan.search) < 2:
+        return []
+    separate, together, best = (
+        objective_text(plan, value) for value in (plan.search[0].value, plan.objective.value, plan.objective.lower_bound)
+    )
+    return [f"Planned separately {separate}, together {together}, at best {best} ({objective_name(plan)})."]
+
+
 def objective_name(plan: PlanRecord) -> str:
     """Name the plan's objective in words."""
     words = {"throughput": "makespan", "latency": f"latency of {printable(plan.objective.network)}", "edp": "energy-delay product"}

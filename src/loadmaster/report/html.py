@@ -32,13 +32,14 @@ def render_page(plan: PlanRecord) -> str:
     """Render the whole report; the same plan gives the same text."""
     on, page = canvas(plan), Page()
     sections = (*_plan_sections(plan), *_chart_sections(plan, on, page))
-    _hide_together(on)
+    hide_together(on)
     return in_page(figures.title(plan), plan.target.description, sections, page)
 
 
 def _plan_sections(plan: PlanRecord) -> list[Html]:
     """Make the sections without charts."""
-    about = Html(f"<p>{to_html(figures.verdict(plan).capitalize())}. <strong>{to_html(figures.ESTIMATES)}</strong></p>{tables.notes(plan)}")
+    gain = "".join(f"<p><strong>{to_html(line)}</strong></p>" for line in figures.gain(plan))
+    about = Html(f"{gain}<p>{to_html(_capitalised(figures.verdict(plan)))}. {to_html(figures.ESTIMATES)}</p>{tables.notes(plan)}")
     return [
         section("", tables.headline(plan), about),
         section("Networks", tables.networks(plan)),
@@ -46,6 +47,11 @@ def _plan_sections(plan: PlanRecord) -> list[Html]:
         section("Memories", tables.memories(plan)),
         section("Cores", tables.cores(plan)),
     ]
+
+
+def _capitalised(text: str) -> str:
+    """The text with a capital at its beginning, and names in it as they are."""
+    return text[:1].upper() + text[1:]
 
 
 def _chart_sections(plan: PlanRecord, on: Canvas, page: Page) -> list[Html]:
@@ -92,7 +98,7 @@ def _cuts(plan: PlanRecord, on: Canvas, page: Page) -> list[Html]:
     ]
 
 
-def _hide_together(on: Canvas) -> None:
+def hide_together(on: Canvas) -> None:
     """Hide a network in all charts when the legend hides it in the schedule."""
     for first, *others in on.drawn.values():
         for other in others:

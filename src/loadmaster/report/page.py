@@ -91,17 +91,19 @@ def _charts_json(plots: Sequence[figure]) -> dict[str, Any]:
     for plot in plots:
         document.add_root(plot)
     names: dict[str, str] = {}
-    models = _renumbered(document.to_json(deferred=False), names)
+    models = _plain(document.to_json(deferred=False), names)
     roots = {names[plot.id]: _element(i) for i, plot in enumerate(plots)}
     item = {"docid": "plan", "roots": roots, "root_ids": list(roots)}
     return {"docs": {"plan": models}, "items": [item]}
 
 
-def _renumbered(value: Any, names: dict[str, str]) -> Any:
-    """Renumber models in order, as Bokeh's numbers depend on what the process has drawn before."""
+def _plain(value: Any, names: dict[str, str]) -> Any:
+    """Renumber models in order, as Bokeh's numbers depend on what the process has drawn before, and leave out digits that nobody sees."""
+    if isinstance(value, float):
+        return float(f"{value:.7g}")
     if isinstance(value, dict):
-        return {k: names.setdefault(v, f"m{len(names)}") if k == "id" else _renumbered(v, names) for k, v in value.items()}
-    return [_renumbered(item, names) for item in value] if isinstance(value, list | tuple) else value
+        return {k: names.setdefault(v, f"m{len(names)}") if k == "id" else _plain(v, names) for k, v in value.items()}
+    return [_plain(item, names) for item in value] if isinstance(value, list | tuple) else value
 
 
 _PAGE = """<!DOCTYPE html>

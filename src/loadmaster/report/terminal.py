@@ -132,7 +132,7 @@ def _kinds(plan: PlanRecord) -> Table:
 
 
 def _convergence(plan: PlanRecord) -> list[str]:
-    """Describe in a line how the search reduced the objective, or the lateness before it."""
+    """Describe in two lines what joint planning is worth, and how the search reduced the objective, or the lateness before it."""
     if len(plan.search) < 2:
         return []
     first, *rest = plan.search
@@ -141,7 +141,7 @@ def _convergence(plan: PlanRecord) -> list[str]:
         shown.append(rest[-1])
     text = [_step(plan, step) for step in shown]
     steps = ", ".join(f"{value} after {step.evaluations}" for value, step in zip(text, shown, strict=True))
-    return [f"Search: {_step(plan, first)} planned separately; {steps} orders."]
+    return [f"Search: {_step(plan, first)} planned separately; {steps} orders.", *figures.gain(plan)]
 
 
 def _step(plan: PlanRecord, step: Improvement) -> str:
