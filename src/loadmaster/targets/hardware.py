@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Style(StrEnum):
-    """The dataflow of a core: how it maps loops onto its array (see :mod:`loadmaster.cost.analytical.cycles`)."""
+    """The dataflow of a core: how it maps loops onto its array (see :mod:`loadmaster.cost.analytical.tiling`)."""
 
     WEIGHT_STATIONARY = "weight-stationary"
     OUTPUT_STATIONARY = "output-stationary"
@@ -23,7 +23,7 @@ class Memory:
     ``capacity`` in bytes, bandwidths in bytes/s. Reads and writes take turns on the link: reading ``a`` and writing ``b`` bytes
     takes ``a / read_bandwidth + b / write_bandwidth`` seconds of it. ``in_place`` says whether a core can use operands where
     they lie in this memory; if not, they must be copied to the fast memory first. Offsets are multiples of ``alignment`` bytes.
-    ``energy`` is joules for each byte over the link; None leaves it to the cost model.
+    ``energy`` is joules for each byte over the link; None leaves it to the cost model. At least ``burst`` bytes are read at once.
     """
 
     name: str
@@ -33,6 +33,7 @@ class Memory:
     in_place: bool = True
     alignment: int = 64
     energy: float | None = None
+    burst: int = 64
 
     def padded(self, size: int) -> int:
         """Return the bytes that a buffer of ``size`` takes if the next one must be aligned too."""

@@ -59,6 +59,7 @@ class _MemoryTable(_Table):
     in_place: bool = True
     alignment: Annotated[_Bytes, Field(ge=1)] = 64
     energy: _Energy | None = None
+    burst: Annotated[_Bytes, Field(ge=1)] = 64
 
     @model_validator(mode="after")
     def _one_way_to_say_bandwidth(self) -> _MemoryTable:
@@ -72,7 +73,7 @@ class _MemoryTable(_Table):
         read, write = self.read_bandwidth or self.bandwidth, self.write_bandwidth or self.bandwidth
         assert read is not None
         assert write is not None
-        return Memory(name, self.capacity, read, write, self.in_place, self.alignment, self.energy)
+        return Memory(name, self.capacity, read, write, self.in_place, self.alignment, self.energy, self.burst)
 
 
 class _CoreTable(_Table):

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from loadmaster.core.arrays import Floats
-from loadmaster.cost.analytical.cycles import channels_down
 from loadmaster.cost.analytical.job_energy import Amounts, inside_energy
 from loadmaster.cost.analytical.nests import NestTable, nest_table
 from loadmaster.cost.base import kinds_of
@@ -49,7 +48,8 @@ def _output_stationary(n: NestTable, rows: float, columns: float) -> Floats:
 
 
 def _row_stationary(n: NestTable, rows: float, columns: float) -> Floats:
-    channels = channels_down(n, np.full_like(n.r, rows))
+    # Output channels whose filter rows stand below each other in the array.
+    channels = np.maximum(1.0, rows // np.minimum(n.r, rows))
     filled = np.maximum(n.y / columns, 1.0) * np.maximum(n.groups * n.k / channels, 1.0)
     return np.asarray(n.batch * n.x * n.s * n.c * filled * np.ceil(n.r / rows))
 

@@ -81,11 +81,6 @@ class NestTable:
         """Elements of the result of one repeat."""
         return self.groups * self.positions * self.k
 
-    def as_column(self) -> NestTable:
-        """The same nests as arrays of shape (rows, 1), to broadcast against array shapes."""
-        columns = {field.name: getattr(self, field.name)[:, None] for field in fields(self) if field.name != "row_of"}
-        return NestTable(**columns, row_of=self.row_of)
-
     def per_job(self, per_nest: Floats) -> Floats:
         """Sum a figure of shape (rows,) or (rows, n) over the loop nests of each job: shape (jobs,) or (jobs, n)."""
         none = np.zeros((1, *per_nest.shape[1:]))
