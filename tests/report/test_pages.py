@@ -69,6 +69,8 @@ def result() -> tuple[dict[str, Any], list[dict[str, Any]]]:
         "gradients_equal": True,
         "budget_kept": True,
         "rivals": rivals,
+        "steps": 5,
+        "interrupted": False,
     }
     kernels = [
         {"kernel": f"k{i}", "operator": "mm", "predicted_seconds": 1e-3 * (i + 1), "measured_seconds": 2e-3, "elsewhere": i % 2}

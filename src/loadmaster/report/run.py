@@ -22,7 +22,8 @@ def run_summary(result: Mapping[str, Any]) -> RenderableType:
     for row in run_rows(result):
         table.add_row(*row)
     equal = "equal" if result["gradients_equal"] else "DIFFER"
-    table.caption = f"{format_bytes(result['moved_bytes'])} moved in a step; results {equal}"
+    stopped = f"; stopped after {result['steps']} timed steps" if result["interrupted"] else ""
+    table.caption = f"{format_bytes(result['moved_bytes'])} moved in a step; results {equal}{stopped}"
     return table
 
 

@@ -61,10 +61,12 @@ def run_command(
 ) -> None:
     """Run steps of a PyTorch module under a budget of fast memory, and measure whether plan and budget hold.
 
-    The same graphs run unmoved, too: results must be equal bit for bit. Exit code 1 if they are not, or if the budget was exceeded.
+    The same graphs run unmoved, too: results must be equal bit for bit. Exit code 1 if they are not, or if the budget was exceeded. Ctrl-C
+    while steps are timed ends the timing, and what is known is printed. With --compare, expect some hundred times as long as one step.
 
     Example: `loadmaster run torch:benchmarks.networks.resnet:resnet50 --training --batch 8 --fast 50% --compare`
     """
+    from loadmaster.cli.progress_line import LateProgress
     from loadmaster.core.files import directory_if_asked
     from loadmaster.integrations.torch_compile.running import run
     from loadmaster.report.run import run_summary
@@ -72,8 +74,9 @@ def run_command(
     if not model.startswith("torch:"):
         raise ModelError(f"{model}: write torch:module.path:factory, such as torch:networks.resnet:resnet50")
     options: dict[str, Any] = {"fast_memory": fast, "mode": mode, "slow_memory": None if slow_memory is None else str(slow_memory)}
-    with directory_if_asked(out) as place:
-        result, kernels = run(model.removeprefix("torch:"), batch, training, device, options, steps, compare, optimizer)
+    with directory_if_asked(out) as place, LateProgress(quiet) as progress:
+        progress("reading", 0.0)
+        result, kernels = run(model.removeprefix("torch:"), batch, training, device, options, steps, compare, optimizer, progress=progress)
         files = [] if place is None else _write(model, result, kernels, place, page=not no_report)
     print_results(result, lambda: [run_summary(result)], files, as_json=as_json, quiet=quiet)
     if not result["gradients_equal"] or not result["budget_kept"]:
