@@ -77,16 +77,15 @@ def _draw_kernels(rows: Sequence[Mapping[str, Any]]) -> tuple[figure, str]:
         {
             "x": [row["predicted_seconds"] for row in rows],
             "y": [row["measured_seconds"] for row in rows],
-            "colour": [PALETTE[1] if row["elsewhere"] else PALETTE[0] for row in rows],
             "name": [printable(row["kernel"]) for row in rows],
             "operator": [printable(row["operator"]) for row in rows],
             "predicted": [format_seconds(row["predicted_seconds"]) for row in rows],
             "measured": [format_seconds(row["measured_seconds"]) for row in rows],
         }
     )
-    marks = plot.scatter("x", "y", source=source, size=7, color="colour", alpha=0.7)
+    marks = plot.scatter("x", "y", source=source, size=7, color=PALETTE[0], alpha=0.6)
     hover(plot, [marks], "name", (("operator", "operator"), ("predicted", "predicted"), ("measured", "measured")))
-    return plot, "Above the dashed line a kernel took longer than predicted. Orange: with operands that the plan does not place."
+    return plot, "Above the dashed line a kernel took longer than predicted."
 
 
 def _kernels(rows: Sequence[Mapping[str, Any]]) -> tuple[Html, Html]:
