@@ -70,6 +70,8 @@ def result() -> tuple[dict[str, Any], list[dict[str, Any]]]:
         "budget_kept": True,
         "rivals": rivals,
         "steps": 5,
+        "label": "measured",
+        "costs": {"label": "measured"},
         "interrupted": False,
     }
     kernels = [

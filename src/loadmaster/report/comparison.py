@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from loadmaster.core.provenance import costs_json
 from loadmaster.core.units import format_bytes, format_count, format_joules, format_seconds
 from loadmaster.planning.plan_records import PlanRecord
 from loadmaster.report import figures
@@ -78,7 +79,7 @@ def comparison_json(first: PlanRecord, second: PlanRecord) -> dict[str, Any]:
         "plans": [{"title": figures.title(plan), "status": plan.status, "seed": plan.seed} for plan in (first, second)],
         "figures": {row.key: {"first": row.first, "second": row.second, "change": row.change} for row in rows(first, second)},
         "kinds": {row.key: {"first": row.first, "second": row.second, "change": row.change} for row in kinds(first, second)},
-        "estimated": True,
+        "costs": costs_json(first.costs),
     }
 
 
@@ -90,7 +91,7 @@ def comparison_summary(first: PlanRecord, second: PlanRecord) -> RenderableType:
     for row in rows(first, second):
         table.add_row(*(Text(printable(cell)) for cell in row.cells()))
     names = [Text(f"{which}: {figures.title(plan)}, {plan.status}") for which, plan in (("first", first), ("second", second))]
-    return Group(*names, Text(), table, Text(), Text(figures.ESTIMATES))
+    return Group(*names, Text(), table, Text(), Text(figures.figures_rest_on(first.costs)))
 
 
 def _both(one: list[str], other: list[str]) -> list[str]:

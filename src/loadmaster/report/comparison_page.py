@@ -57,7 +57,7 @@ def _headline(first: PlanRecord, second: PlanRecord) -> Html:
 def _about(plans: Sequence[PlanRecord]) -> Html:
     lines = [f"{which}: {figures.title(plan)}; {figures.verdict(plan)}" for which, plan in zip(("First", "Second"), plans, strict=True)]
     items = "".join(f"<li>{to_html(line)}</li>" for line in lines)
-    return Html(f"<ul class=notes>{items}</ul><p><strong>{to_html(figures.ESTIMATES)}</strong></p>")
+    return Html(f"<ul class=notes>{items}</ul><p><strong>{to_html(figures.figures_rest_on(plans[0].costs))}</strong></p>")
 
 
 def _titled(plan: PlanRecord, drawn: Html) -> Html:

@@ -39,7 +39,8 @@ def render_page(plan: PlanRecord) -> str:
 def _plan_sections(plan: PlanRecord) -> list[Html]:
     """Make the sections without charts."""
     gain = "".join(f"<p><strong>{to_html(line)}</strong></p>" for line in figures.gain(plan))
-    about = Html(f"{gain}<p>{to_html(_capitalised(figures.verdict(plan)))}. {to_html(figures.ESTIMATES)}</p>{tables.notes(plan)}")
+    rest_on = to_html(figures.figures_rest_on(plan.costs))
+    about = Html(f"{gain}<p>{to_html(_capitalised(figures.verdict(plan)))}. {rest_on}</p>{tables.notes(plan)}")
     return [
         section("", tables.headline(plan), about),
         section("Networks", tables.networks(plan)),

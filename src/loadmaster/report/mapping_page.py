@@ -16,7 +16,7 @@ from loadmaster.planning.plan_records import LinkSegment
 from loadmaster.report.bandwidth import draw_segments
 from loadmaster.report.charts import INK, Canvas, chart, framed, hover, rectangles, time_canvas
 from loadmaster.report.colours import MERGED, PALETTE
-from loadmaster.report.figures import ESTIMATES
+from loadmaster.report.figures import figures_rest_on
 from loadmaster.report.legend import legend, legend_name
 from loadmaster.report.merging import MAX_SHAPES, merge_neighbours
 from loadmaster.report.page import Page, hint, in_page, section
@@ -55,7 +55,7 @@ def render_mapping(front: Sequence[JobMapping], pool: JobPool, bandwidth: float,
     fronts = []
     if len(front) > 1:
         fronts.append(section("Pareto front", page.place(_draw_front(front)), _front_table(front, rate_unit(pool.precisions))))
-    about = Html(f"<p><strong>{to_html(ESTIMATES)}</strong></p>")
+    about = Html(f"<p><strong>{to_html(figures_rest_on(first.costs))}</strong></p>")
     sections = [section("", _headline(first, pool), about), *fronts, schedule, section("Cores", _cores(first))]
     title = f"{shortened([printable(name) for name in names])} on {plural(len(first.cores), 'core')}"
     return in_page(title, f"Which core runs each job, and in which order, when all share {format_bandwidth(bandwidth)}", sections, page)

@@ -23,7 +23,9 @@ def run_summary(result: Mapping[str, Any]) -> RenderableType:
         table.add_row(*row)
     equal = "equal" if result["gradients_equal"] else "DIFFER"
     stopped = f"; stopped after {result['steps']} timed steps" if result["interrupted"] else ""
-    table.caption = f"{format_bytes(result['moved_bytes'])} moved in a step; results {equal}{stopped}"
+    table.caption = (
+        f"{format_bytes(result['moved_bytes'])} moved in a step; results {equal}; steps and peaks are {result['label']}{stopped}"
+    )
     return table
 
 
@@ -31,7 +33,7 @@ def run_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """List the cells of every row, in the order of :data:`COLUMNS`."""
     rows = [
         _row("loadmaster", result["step_seconds"], result["measured_peak"], result["planned_peak"]),
-        _row("  predicted", result["predicted_step_seconds"], None),
+        _row(f"  predicted from {result['costs']['label']} kernels", result["predicted_step_seconds"], None),
         _row("same graphs, nothing moved", result["unmoved_step_seconds"], result["unmoved_measured_peak"], result["unmoved_peak"]),
     ]
     if "executor_step_seconds" in result:

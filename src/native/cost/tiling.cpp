@@ -8,8 +8,7 @@
 namespace loadmaster::cost {
 namespace {
 
-constexpr double accumulator = 4;   // bytes of a partial sum
-constexpr double spread = 0.125;    // of the sum of times that overlap, in the cost of a tiling
+constexpr double spread = 0.125;  // of the sum of times that overlap, in the cost of a tiling
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
 // Rounding of numbers that are not negative and below 2^62, without a call of the library.
@@ -51,7 +50,8 @@ class Search {
           outputs_(nest.groups * nest.batch * nest.y * nest.x * nest.k), weights_(nest.groups * nest.k * nest.c * taps_), window_y_((nest.r - 1) * nest.dilation_y + 1),
           window_x_((nest.s - 1) * nest.dilation_x + 1), extent_y_((nest.y - 1) * nest.stride_y + window_y_),
           extent_x_((nest.x - 1) * nest.stride_x + window_x_), input_element_(nest.input_bytes / (nest.groups * nest.batch * nest.c * extent_y_ * extent_x_)),
-          weight_element_(nest.weight_bytes / weights_), output_element_(nest.output_bytes / outputs_), units_(units()) {}
+          weight_element_(nest.weight_bytes / weights_), output_element_(nest.output_bytes / outputs_), units_(units()),
+          network_(core.network < infinite ? core.network : 2 * std::sqrt(rows_ * columns_) * core.clock) {}
 
     void run() {
         const std::vector<Positions> positions = position_tiles();
@@ -228,7 +228,7 @@ class Search {
         const double row = groups * std::min(k, units_.k) * at_.x * output_element_;
         const bool several = outputs_ > block;
         // Sums that leave the array before they are done wait in the buffer; results that are done leave it while the next ones are made.
-        t.output_tile = passes > 1 ? sums * accumulator + (several ? block * output_element_ : 0)
+        t.output_tile = passes > 1 ? sums * core_.accumulator + (several ? block * output_element_ : 0)
                                    : (several ? 2 : 1) * row;
         const double size = t.input_tile + t.weight_tile + t.output_tile;
         if (size > capacity_) {
@@ -241,7 +241,7 @@ class Search {
         const double last = passes > 1 ? block * output_element_ : row;
         t.lead = core_.style == Style::roofline ? 0 : first / core_.read + last / core_.write;
         const double inside = std::max(t.cycles / core_.clock, t.delivered / core_.network) + t.lead;
-        const double cost = std::max(inside, outside) + (inside + outside) * spread;
+        const double cost = std::max(inside, outside) + (inside + outside + t.delivered / network_) * spread;
         if (cost < cost_ || (cost == cost_ && size < size_)) {
             cost_ = cost;
             size_ = size;
@@ -293,11 +293,11 @@ class Search {
             case Style::output_stationary: {
                 weights *= over_positions([&](double p) {
                     const double turns = ceil_div(p, rows_);
-                    return ceil_div(turns, kept(accumulator, turns));
+                    return ceil_div(turns, kept(core_.accumulator, turns));
                 });
                 in = n_.batch * n_.y * n_.x * n_.c * taps_ * std::max(n_.groups, blocks(g, ks, columns_));
                 const double held = ceil_div(groups * k, columns_) * ceil_div(tile_positions_, rows_);
-                passes = held <= kept(accumulator, held) ? 1 : cs.tiles();
+                passes = held <= kept(core_.accumulator, held) ? 1 : cs.tiles();
                 break;
             }
             case Style::row_stationary:
@@ -307,7 +307,7 @@ class Search {
                 break;
             default: break;
         }
-        t.delivered = ((weights + in) * n_.element + outputs_ * (n_.element + 2 * accumulator * (passes - 1))) * n_.repeats;
+        t.delivered = ((weights + in) * n_.element + outputs_ * (n_.element + 2 * core_.accumulator * (passes - 1))) * n_.repeats;
         // Without an array that says where sums are, those of a chunk wait in the buffer.
         return core_.style == Style::roofline && c < n_.c ? cs.tiles() : passes;
     }
@@ -317,6 +317,7 @@ class Search {
     double rows_, columns_, rate_, capacity_, taps_, outputs_, weights_, window_y_, window_x_, extent_y_, extent_x_;
     double input_element_, weight_element_, output_element_;
     Units units_;
+    double network_;  // bytes/s; of one that carries all, what enters a square array along two edges
     Positions at_{};
     double tiles_ = 1, of_groups_ = 1, tile_positions_ = 1, rows_read_ = 1, columns_read_ = 1, halo_x_ = 1, halo_y_ = 1, read_share_ = 1;
     Tiling best_{};

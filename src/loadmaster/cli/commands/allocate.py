@@ -18,11 +18,13 @@ from loadmaster.cli.options import (
     Threads,
     TimeLimit,
     memories_of,
+    one_of,
     out_to,
     strategy_of,
 )
 from loadmaster.cli.printing import print_results
 from loadmaster.core.errors import AllocationError
+from loadmaster.integrations.dumps.readers.registry import READERS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,6 +33,10 @@ if TYPE_CHECKING:
     from loadmaster.allocation.memories.problem import BankAllocation
     from loadmaster.allocation.problem import Problem
     from loadmaster.core.files import OutputDirectory
+    from loadmaster.integrations.dumps.arena import Arena
+    from loadmaster.integrations.dumps.compare import Comparison
+
+DUMP = "Another planner's dump"
 
 
 def allocate_command(
@@ -38,9 +44,23 @@ def allocate_command(
         Path,
         typer.Argument(
             metavar="BUFFERS.csv",
-            help="Columns id, lower, upper (or end, inclusive), size, and more; or a `.tflite` file, for the tensors of its arena.",
+            help="Columns id, lower, upper (or end, inclusive), size, and more; or a `.tflite` file, for its arena; or, with "
+            "--from, another planner's dump.",
         ),
     ],
+    planner: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="PLANNER",
+            rich_help_panel=DUMP,
+            help="Read another planner's dump; say what it takes, what Loadmaster takes and what anything must. Default: a file "
+            f"of buffers. {one_of(READERS.names)}",
+        ),
+    ] = None,
+    arena: Annotated[
+        str | None, typer.Option(metavar="NAME", rich_help_panel=DUMP, help="With --from: only this arena of the dump. Default: all.")
+    ] = None,
     capacity: Annotated[
         str | None,
         typer.Option(
@@ -86,6 +106,13 @@ def allocate_command(
         raise AllocationError("--capacity belongs to one memory: write --memory NAME=BYTES")
     options: dict[str, Any] = {"strategy": strategy, "time_limit": limit, "seed": seed, "threads": threads}
     folder, name = _place(out)
+    if planner is not None:
+        if memory:
+            raise AllocationError("--memory with --from: write the buffers of one arena with --out, and give that file with --memory")
+        _compare(buffers, planner, arena, (folder, name), options | {"capacity": room, "alignment": step}, as_json=as_json, quiet=quiet)
+        return
+    if arena is not None:
+        raise AllocationError("--arena names an arena of another planner's dump: say whose it is with --from")
     with directory_if_asked(folder) as place:
         problem = aligned(_problem(buffers), step)
         answer: Allocation | BankAllocation
@@ -144,6 +171,56 @@ def _shown(answer: Allocation | BankAllocation, buffers: int) -> dict[str, Any]:
     from loadmaster.allocation.answer import Allocation
 
     return _allocation_json(answer, buffers) if isinstance(answer, Allocation) else _banks_json(answer, buffers)
+
+
+def _compare(
+    path: Path, planner: str, arena: str | None, out: tuple[Path | None, str], options: dict[str, Any], *, as_json: bool, quiet: bool
+) -> None:
+    """Write and print comparisons; exit code 1 if a planner's own addresses do not hold, or Loadmaster has none."""
+    from loadmaster.allocation.buffers_csv import write_buffers
+    from loadmaster.core.files import directory_if_asked
+    from loadmaster.integrations.dumps.compare import compare
+    from loadmaster.report.floor import floor_table
+
+    folder, name = out
+    with directory_if_asked(folder) as place:
+        found = [compare(each, **options) for each in _arenas(path, planner, arena, writes=place is not None)]
+        files = []
+        if place is not None and found[0].answer.offsets is not None:
+            write_buffers(place.draft / name, found[0].problem, found[0].answer.offsets, None)
+            files = place.publish()
+    rows = [_comparison_json(each) for each in found]
+    shown = {"file": str(path), "planner": planner, "arenas": rows}
+    print_results(shown, lambda: [floor_table(rows)], files, as_json=as_json, quiet=quiet)
+    if any(each.violations or each.answer.offsets is None for each in found):
+        raise typer.Exit(1)
+
+
+def _arenas(path: Path, planner: str, name: str | None, *, writes: bool) -> list[Arena]:
+    """Arenas of a dump: the one that is asked for, or all; one that can be written, if it is to be."""
+    from loadmaster.core.arguments import require_known
+
+    arenas = READERS.find(planner)(path)
+    if name is not None:
+        require_known(f"arena in {path}", name, [arena.name for arena in arenas], AllocationError)
+        arenas = [arena for arena in arenas if arena.name == name]
+    if writes and len(arenas) > 1:
+        raise AllocationError(f"--out takes the buffers of one arena: choose with --arena {arenas[0].name!r}, or another of {len(arenas)}")
+    if writes and len(arenas[0].problem.in_place):
+        raise AllocationError(f"--out: {path} has kernels that may write over an operand, which its columns cannot say: use --json")
+    return arenas
+
+
+def _comparison_json(found: Comparison) -> dict[str, Any]:
+    arena = found.arena
+    theirs = {
+        "name": arena.name,
+        "verdict": found.verdict,
+        "theirs": arena.taken,
+        "theirs_stated": arena.stated,
+        "violations": [{"rule": each.rule, "message": each.message} for each in found.violations],
+    }
+    return theirs | _allocation_json(found.answer, len(found.problem))
 
 
 def _allocation_json(answer: Allocation, buffers: int) -> dict[str, Any]:

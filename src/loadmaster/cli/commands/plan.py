@@ -197,6 +197,7 @@ def _planned(
 def _summary_json(done: _Done) -> dict[str, Any]:
     from dataclasses import asdict
 
+    from loadmaster.core.provenance import costs_json
     from loadmaster.report.cuts import cuts_of
 
     plan, violations, seconds, cpu_seconds, _ = done
@@ -228,7 +229,7 @@ def _summary_json(done: _Done) -> dict[str, Any]:
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
         "seed": plan.seed,
-        "estimated": True,
+        "costs": costs_json(plan.costs),
         "violations": len(violations),
         "notes": list(plan.notes),
     }

@@ -13,6 +13,8 @@ from loadmaster.cli.printing import print_results
 from loadmaster.core.errors import ModelError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from loadmaster.core.files import OutputDirectory
 
 
@@ -51,6 +53,15 @@ def run_command(
         ),
     ] = None,
     steps: Annotated[int, typer.Option(min=1, metavar="N", rich_help_panel=SEARCH, help="Steps that are timed.")] = 5,
+    generate: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            metavar="TOKENS",
+            rich_help_panel=SEARCH,
+            help="Generate text with a language model; `50%` is then of its weights on disk. Default: steps.",
+        ),
+    ] = None,
     compare: Annotated[
         bool, typer.Option("--compare", rich_help_panel=SEARCH, help="Run the same steps in other ways that save memory, too.")
     ] = False,
@@ -66,6 +77,9 @@ def run_command(
 
     Example: `loadmaster run torch:benchmarks.networks.resnet:resnet50 --training --batch 8 --fast 50% --compare`
     """
+    if generate is not None:
+        _generate(model, fast, generate, slow_memory, compare, out, as_json=as_json, quiet=quiet)
+        return
     from loadmaster.cli.progress_line import LateProgress
     from loadmaster.core.files import directory_if_asked
     from loadmaster.integrations.torch_compile.running import run
@@ -92,3 +106,48 @@ def _write(model: str, result: dict[str, Any], kernels: list[dict[str, Any]], pl
 
         place.write("report.html", render_run(model, result, kernels))
     return place.publish()
+
+
+def _generate(
+    model: str, fast: str, tokens: int, slow_memory: Path | None, compare: bool, out: Path | None, *, as_json: bool, quiet: bool
+) -> None:
+    """Generate tokens under a budget; exit code 1 if ways differ, or if the budget was exceeded."""
+    from loadmaster.core.files import directory_if_asked
+    from loadmaster.integrations.torch_compile.running import generated
+
+    if not model.startswith("torch:"):
+        raise ModelError(f"{model}: write torch:module.path:factory, such as torch:networks.hugging_face:llama")
+    with directory_if_asked(out) as place:
+        result = generated(model.removeprefix("torch:"), tokens, fast, slow_memory, compare)
+        files = []
+        if place is not None:
+            place.write("generate.json", json.dumps(result, indent=2, allow_nan=False))
+            files = place.publish()
+    print_results(result, lambda: [_generation_table(result)], files, as_json=as_json, quiet=quiet)
+    if not result["tokens_equal"] or not result["budget_kept"]:
+        typer.echo("tokens differ between the ways" if not result["tokens_equal"] else "the budget was exceeded", err=True)
+        raise typer.Exit(1)
+
+
+def _generation_table(result: dict[str, Any]) -> RenderableType:
+    """Make a table with a row for each way of generating."""
+    from rich.table import Table
+
+    from loadmaster.core.units import format_bytes, format_seconds
+
+    table = Table(title=f"{format_bytes(result['weights'])} of weights, budget {format_bytes(result['budget'])}")
+    for column in ("", "tokens per second", "first token", "measured peak", "against it"):
+        table.add_column(column, justify="left" if not column else "right")
+    ways = {"loadmaster": result} | result["rivals"]
+    for name, way in ways.items():
+        if "failed" in way:
+            table.add_row(name, "-", "-", "-", way["failed"])
+            continue
+        against = "" if way is result else f"{result['tokens_per_second'] / way['tokens_per_second']:.2f} x"
+        first, peak = format_seconds(way["first_token_seconds"]), format_bytes(way["measured_peak"])
+        table.add_row(name, f"{way['tokens_per_second']:.3g}", first, peak, against)
+    table.caption = (
+        f"{format_bytes(result['moved'])} read for each token; the disk allows {result['disk_tokens_per_second']:.3g} tokens per second "
+        f"({result['share_of_disk_bandwidth']:.0%} of its bandwidth used)"
+    )
+    return table

@@ -78,7 +78,8 @@ def sweep(
     points = tuple(found[key] for key in keys if key in found)
     scratchpads, bandwidths = {size_of(each): None for each in machines}, {bandwidth_of(each): None for each in machines}
     names, precisions = tuple(graph.name for graph in graphs), tuple(graph.precision for graph in graphs)
-    return Sweep(names, target.name, tuple(scratchpads), tuple(bandwidths), points, reused, precisions)
+    costs = (target.costs_by("cost model", len(points)),)
+    return Sweep(names, target.name, tuple(scratchpads), tuple(bandwidths), points, reused, precisions, costs)
 
 
 def _machines(target: Target, axes: Axes) -> list[Target]:
