@@ -59,7 +59,10 @@ def map_command(
     overrides: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", rich_help_panel=MACHINE, help="Override a field of the target, or `magma.mutation=0.1`."
+            "--set",
+            metavar="KEY=VALUE",
+            rich_help_panel=MACHINE,
+            help="Override a field of the target, or `magma.mutation=0.1`. May be repeated.",
         ),
     ] = None,
     bandwidth: Annotated[
