@@ -44,8 +44,8 @@ def ours(nest: LoopNest, style: Style) -> Estimate:
 
 
 def closed_forms(nest: LoopNest, style: Style) -> Estimate:
-    """MAESTRO's cycles with unlimited buffers, for the two styles that the forms know."""
-    if style is Style.OUTPUT_STATIONARY:
+    """MAESTRO's cycles with unlimited buffers of a weight-stationary array; its row-stationary one stands for a low-bandwidth core."""
+    if style is not Style.WEIGHT_STATIONARY:
         return Estimate()
     return Estimate(float(MAESTRO.analyse(workload(nest), machine(style)).latency[0, 0]) * 1e9)
 
