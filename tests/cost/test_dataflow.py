@@ -51,7 +51,7 @@ def cost_of(work: Workload, target: Target) -> float:
     core, (latency, moved) = target.cores[0], latency_and_bytes(work, target)
     link = moved / target.main.read_bandwidth
     network = core.noc_bandwidth or 16 * (core.rows * core.columns) ** 0.5 * core.clock
-    return max(latency, link) + (latency + link + float(job_costs(work, target).kinds[0].delivered[0]) / network) / 8
+    return max(latency, link) + (latency + 4 * link + float(job_costs(work, target).kinds[0].delivered[0]) / network) / 8
 
 
 def latency_and_bytes(work: Workload, target: Target) -> tuple[float, float]:

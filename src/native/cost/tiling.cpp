@@ -222,7 +222,7 @@ class Search {
         t.input_tile = input_buffer;
         t.weight_tile = weight_buffer;
         const double outside = (n_.input_bytes * t.input_times + n_.weight_bytes * t.weight_times + n_.output_bytes) / core_.share;
-        if (cost_ < infinite && (input_buffer + weight_buffer > capacity_ || outside * (1 + spread) > cost_)) return;
+        if (cost_ < infinite && (input_buffer + weight_buffer > capacity_ || outside * (1 + 4 * spread) > cost_)) return;
         const double passes = deliver(groups, k, c, t);
         const double block = groups * std::min(k, units_.k) * tile_positions_, sums = groups * (c < n_.c ? k : std::min(k, units_.k)) * tile_positions_;
         const double row = groups * std::min(k, units_.k) * at_.x * output_element_;
@@ -241,7 +241,7 @@ class Search {
         const double last = passes > 1 ? block * output_element_ : row;
         t.lead = core_.style == Style::roofline ? 0 : first / core_.read + last / core_.write;
         const double inside = std::max(t.cycles / core_.clock, t.delivered / core_.network) + t.lead;
-        const double cost = std::max(inside, outside) + (inside + outside + t.delivered / network_) * spread;
+        const double cost = std::max(inside, outside) + (inside + 4 * outside + t.delivered / network_) * spread;
         if (cost < cost_ || (cost == cost_ && size < size_)) {
             cost_ = cost;
             size_ = size;
