@@ -186,7 +186,8 @@ class PersistentTensors:
             one.offloaded = has_place and tensor.untyped_storage().data_ptr() == one.address
             if offload and not one.offloaded:
                 self.offload(one, tensor)
-            elif one.offloaded and not offload:
+        for one, tensor, offload in wanted:  # once there is room
+            if one.offloaded and not offload:
                 self.reload(one, tensor)
         self.forget_cached()
 

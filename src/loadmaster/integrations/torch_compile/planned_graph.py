@@ -423,6 +423,7 @@ class PlannedGraph:
         with self.model.lock, torch.no_grad():
             assert self.plan is not None
             session = session or self._last_session()
+            self._check_sizes(session)
             self.model.note_results_beside(self, 1, arguments)
             self.model.check_share()
             self.model.resume(session)
@@ -437,6 +438,17 @@ class PlannedGraph:
                     returned[i] = update.kept_gradient()
             self._over(session)
             return returned
+
+    def _check_sizes(self, session: Session) -> None:
+        """Raise `LoadmasterError` if the memory of a parameter was replaced by one of another size since the forward pass."""
+        storages = session.program.captured.storages
+        for storage, tensor in session.tensors.items():
+            if tensor.untyped_storage().nbytes() != storages[storage].bytes:
+                session.abandon()
+                raise LoadmasterError(
+                    f"{storages[storage].name}: its memory was replaced between a forward pass and its backward pass: resize parameters "
+                    "before a forward pass"
+                )
 
     def session_of(self, arguments: Sequence[Any]) -> Session | None:
         """Return the run whose backward part has these arguments; None if it has saved nothing. Raises `LoadmasterError`."""

@@ -83,8 +83,10 @@ def _with_weights_of(module: nn.Module, path: Path) -> nn.Module:
     """Put tensors that map a file in the place of a module's own."""
     from safetensors.torch import load_file
 
-    module.load_state_dict(load_file(path), strict=False, assign=True)
-    getattr(module, "tie_weights", lambda: None)()
+    state, mapped = module.state_dict(keep_vars=True), load_file(path)
+    same = {id(state[name]): tensor for name, tensor in mapped.items()}  # of tied weights the file has one
+    module.load_state_dict({name: same[id(tensor)] for name, tensor in state.items()}, assign=True)
+    module.tie_weights()  # type: ignore[operator]
     return module
 
 
