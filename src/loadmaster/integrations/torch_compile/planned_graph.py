@@ -190,8 +190,10 @@ class PlannedGraph:
         assert self.history is not None
         traced = self.traced
         mine = self._persistent(traced.tensors(given))
+        known = self.model.persistent(traced.captured.device)
+        known.leave_files((one, tensor) for one in mine.values() if (tensor := one.tensor()) is not None)
         self._shifts = {s: one.in_file.shift for s, one in mine.items() if one.in_file is not None}
-        can_move = self.model.persistent(traced.captured.device).file is not None
+        can_move = known.file is not None
         movable = traced.movable.intersection(mine) | traced.gradients if can_move else frozenset()
         problem, placed, around, refused = self._decided(movable)
         moving = movable.intersection(problem.storage)
