@@ -172,7 +172,7 @@ class Way:
 
     name: str
     process: subprocess.Popen[str]
-    errors: Any
+    errors: Path
     empty: int = 0
     rows: list[dict[str, Any]] = field(default_factory=list)
     failed: str = ""
@@ -186,8 +186,7 @@ class Way:
                 self.process.stdin.flush()  # type: ignore[union-attr]
             if line := self.process.stdout.readline():  # type: ignore[union-attr]
                 return dict(json.loads(line))
-        self.errors.seek(0)
-        self.failed = (self.errors.read().strip().splitlines() or [f"ended by signal {self.process.wait()}"])[-1]
+        self.failed = (self.errors.read_text().strip().splitlines() or [f"ended by signal {self.process.wait()}"])[-1]
         return {}
 
     def next(self) -> None:
@@ -282,9 +281,10 @@ def _write_weights(spot: str, path: Path) -> int:
 def _started(name: str, spot: str, tokens: int, budget: int, folder: str, cleanup: contextlib.ExitStack) -> Way:
     """A way that has loaded its weights and waits."""
     script = "import sys; from loadmaster.integrations.torch_compile.compare.generation import worker; worker(*sys.argv[1:])"
-    errors = cleanup.enter_context(Path(folder, f"{name}.errors").open("w+"))
+    errors = Path(folder, f"{name}.errors")
     command = [sys.executable, "-c", script, spot, name, str(tokens), str(budget), folder]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
+    with errors.open("w") as file:
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True)
     cleanup.callback(process.wait)
     cleanup.callback(process.kill)
     way = Way(name, process, errors)
