@@ -4,6 +4,7 @@
 namespace nb = nanobind;
 
 void bind_allocation(nb::module_ &module);
+void bind_cost(nb::module_ &module);
 void bind_cutting(nb::module_ &module);
 void bind_allocation_policy(nb::module_ &module);
 void bind_joint(nb::module_ &module);
@@ -16,6 +17,7 @@ NB_MODULE(_native, module) {
     bind_simulation(module);
     bind_allocation_policy(module);
     bind_allocation(module);
+    bind_cost(module);
     bind_cutting(module);
     bind_joint(module);
     bind_mapping(module);

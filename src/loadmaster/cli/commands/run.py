@@ -130,7 +130,7 @@ def _table(result: dict[str, Any]) -> RenderableType:
         table.add_row(name, *(text or "-" for text in shown), *more)
 
     row("loadmaster", result["step_seconds"], result["measured_peak"], result["planned_peak"])
-    row("  predicted", result["predicted_step_seconds"], None)
+    row(f"  predicted from {result['costs']['label']} kernels", result["predicted_step_seconds"], None)
     row("same graphs, nothing moved", result["unmoved_step_seconds"], result["unmoved_measured_peak"], result["unmoved_peak"])
     if "executor_step_seconds" in result:
         row("  by the executor", result["executor_step_seconds"], None)
@@ -140,7 +140,7 @@ def _table(result: dict[str, Any]) -> RenderableType:
         shown = "refused" if mine.get("failed") else "-" if seconds is None else format_seconds(seconds)
         row(name, rival["step_seconds"], rival["measured_peak"], None, shown, rival.get("failed") or _verdict(rival))
     equal = "equal" if result["gradients_equal"] else "DIFFER"
-    table.caption = f"{format_bytes(result['moved_bytes'])} moved in a step; results {equal}"
+    table.caption = f"{format_bytes(result['moved_bytes'])} moved in a step; results {equal}; steps and peaks are {result['label']}"
     return table
 
 

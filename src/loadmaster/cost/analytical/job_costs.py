@@ -10,10 +10,10 @@ import numpy as np
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.errors import TargetError
 from loadmaster.core.units import FEMTOJOULES
-from loadmaster.cost.analytical.array import ArrayCosts, array_costs
+from loadmaster.cost.analytical.efficiency import efficiencies
 from loadmaster.cost.analytical.job_energy import Amounts, inside_energy
 from loadmaster.cost.analytical.nests import NestTable, nest_table
-from loadmaster.cost.analytical.tiling import Tiling, best_tiling
+from loadmaster.cost.analytical.tiling import Tilings, best_tilings
 from loadmaster.cost.base import kinds_of
 from loadmaster.cost.job_table import JobTable
 from loadmaster.targets.hardware import Core, Target
@@ -57,16 +57,13 @@ def job_table(workload: Workload, target: Target) -> JobTable:
 def job_costs(workload: Workload, target: Target) -> Costs:
     """Compute the cost of every job on every kind of core.
 
-    A job takes the largest of three times that overlap: the array's cycles (:mod:`loadmaster.cost.analytical.cycles`), the scalar
-    operations over the core's lanes, and the bytes over the core's on-chip network (:mod:`loadmaster.cost.analytical.delivery`) at its
-    bandwidth; and before that the overhead of a job, and the latency of the network once, as later tiles arrive while earlier ones are
-    worked on. Bytes moved are each operand's bytes times the refills of the tiling that moves fewest bytes in the private buffer, in which
-    tiles that stream are
-    double-buffered (:mod:`loadmaster.cost.analytical.tiling`); operands outside loop nests, and all operands of a core without a private
-    buffer, move once.
+    For every loop nest one tiling is chosen (:func:`~loadmaster.cost.analytical.tiling.best_tilings`), and cycles, bytes moved, bytes of
+    private buffer and bytes over the on-chip network are all those of that tiling. A job takes the largest of three times that overlap:
+    the array's cycles, the scalar operations over the core's lanes, and the bytes over the on-chip network at its bandwidth; and besides
+    that the first tile's arrival and the last one's departure, the overhead of a job, and the latency of the network once. Operands
+    outside loop nests, and all operands of a core without a private buffer, move once.
 
-    Left out: filling and draining arrays and pipelines, the first and last tile of a job (transfers are taken to overlap arithmetic
-    completely), bank conflicts, DRAM pages and refresh, contention in the on-chip network, sparsity, refills served by a
+    Left out: bank conflicts, DRAM pages and refresh, contention in the on-chip network, sparsity, refills served by a
     nearer shared memory (operands are refilled from where they lie), and any advantage of a tiling chosen for where operands lie.
 
     Time and memory are O(operands x kinds of core + distinct loop nests x sizes of buffer).
@@ -74,13 +71,7 @@ def job_costs(workload: Workload, target: Target) -> Costs:
     rows = OperandRows(workload)
     nests = nest_table(workload.jobs)
     cores, position = kinds_of(target)
-    traffic: dict[int, tuple[Ints, Ints]] = {}
-    kinds = []
-    for core in cores:
-        if core.buffer not in traffic:
-            traffic[core.buffer] = _traffic(workload.jobs, rows, nests, core)
-        seconds, delivered = _compute(workload.jobs, rows, nests, core)
-        kinds.append(KindCosts(core, seconds, delivered, *traffic[core.buffer]))
+    kinds = [_on_core(workload.jobs, rows, nests, core, target) for core in cores]
     return Costs(rows, kinds, position)
 
 
@@ -104,35 +95,38 @@ class OperandRows:
         return np.diff(np.append(0, np.cumsum(per_operand))[ends])
 
 
-def _compute(jobs: Sequence[Job], rows: OperandRows, nests: NestTable, core: Core) -> tuple[Floats, Floats]:
+def _on_core(jobs: Sequence[Job], rows: OperandRows, nests: NestTable, core: Core, target: Target) -> KindCosts:
+    chunk = _stream_chunks(len(jobs), rows, core) if core.buffer else np.zeros_like(rows.bytes)
+    room = _room_for_nests(jobs, rows, nests, chunk, core)
+    tilings = best_tilings(nests, room, core, target)
+    seconds, delivered = _compute(jobs, rows, nests, tilings, core)
+    if core.buffer == 0:
+        return KindCosts(core, seconds, delivered, rows.bytes, chunk)
+    _check_fit(jobs, nests, tilings, room, core)
+    return KindCosts(core, seconds, delivered, *_traffic(rows, nests, tilings, chunk))
+
+
+def _compute(jobs: Sequence[Job], rows: OperandRows, nests: NestTable, tilings: Tilings, core: Core) -> tuple[Floats, Floats]:
     """Seconds of every job on one core, and the bytes that its network delivers."""
-    array: ArrayCosts = array_costs(nests, core)
     lanes = np.array([job.elements for job in jobs], dtype=np.float64) / core.lanes
     outside = rows.per_job(np.where(rows.nest < 0, rows.bytes, 0), len(jobs))
-    delivered = nests.per_job(array.delivered) + outside
-    seconds = np.maximum(nests.per_job(array.cycles), lanes) / core.clock
+    delivered = nests.per_job(tilings.delivered) + outside
+    seconds = np.maximum(nests.per_job(tilings.cycles), lanes) / (core.clock * efficiencies(jobs, core))
     if core.noc_bandwidth is not None:
         seconds = np.maximum(seconds, delivered / core.noc_bandwidth)
-    return seconds + core.start_up, delivered
+    return seconds + nests.per_job(tilings.lead) + core.start_up, delivered
 
 
-def _traffic(jobs: Sequence[Job], rows: OperandRows, nests: NestTable, core: Core) -> tuple[Ints, Ints]:
-    """Bytes moved and bytes of private buffer, per operand, on one core."""
-    if core.buffer == 0:
-        return rows.bytes, np.zeros_like(rows.bytes)
+def _traffic(rows: OperandRows, nests: NestTable, tilings: Tilings, chunk: Ints) -> tuple[Ints, Ints]:
+    """Bytes moved and bytes of private buffer, per operand, on one core; ``chunk`` is the buffer of those outside loop nests."""
     in_nest = rows.nest >= 0
     row = np.where(in_nest, nests.row_of[rows.job, rows.nest] if nests.row_of.size else -1, -1)
-    chunk = _stream_chunks(len(jobs), rows, core)
-    room = _room_for_nests(jobs, rows, nests, chunk, core)
-    tiling = best_tiling(nests, room)
-    _check_fit(jobs, nests, tiling, room, core)
-    times, tile_bytes, whole = _by_role(tiling, nests)
-    role = rows.role
-    moved = np.where(in_nest, np.rint(rows.bytes * times[role, row]), rows.bytes).astype(np.int64)
+    times, tile_bytes, whole = _by_role(tilings, nests)
+    moved = np.where(in_nest, np.ceil(np.round(rows.bytes * times[rows.role, row], 6)), rows.bytes).astype(np.int64)
     # Slices of one tensor share its tile in proportion to their bytes.
-    share = rows.bytes / np.maximum(1.0, whole[role, row])
-    tile = np.where(in_nest, np.floor(tile_bytes[role, row] * share), chunk).astype(np.int64)
-    return np.maximum(moved, rows.bytes), np.clip(tile, 1, np.maximum(1, rows.bytes * 4))
+    share = rows.bytes / np.maximum(1.0, whole[rows.role, row])
+    tile = np.where(in_nest, np.floor(tile_bytes[rows.role, row] * share), chunk).astype(np.int64)
+    return moved, np.clip(tile, 1, np.maximum(1, rows.bytes * 4))
 
 
 def _stream_chunks(jobs: int, rows: OperandRows, core: Core) -> Ints:
@@ -158,22 +152,22 @@ def _room_for_nests(jobs: Sequence[Job], rows: OperandRows, nests: NestTable, ch
     return room
 
 
-def _check_fit(jobs: Sequence[Job], nests: NestTable, tiling: Tiling, room: Floats, core: Core) -> None:
-    misfit = np.flatnonzero(tiling.buffer > room)
+def _check_fit(jobs: Sequence[Job], nests: NestTable, tilings: Tilings, room: Floats, core: Core) -> None:
+    misfit = np.flatnonzero(tilings.buffer > room)
     if misfit.size:
         job = jobs[int(np.argmax((nests.row_of == misfit[0]).any(axis=1)))]
-        need = int(np.ceil(tiling.buffer[misfit[0]]))
+        need = int(np.ceil(tilings.buffer[misfit[0]]))
         raise TargetError(
             f"core {core.name}: the smallest tile of job {job.name} needs {need} bytes of private buffer "
             f"and {int(max(0, room[misfit[0]]))} are free: enlarge the buffer of its core"
         )
 
 
-def _by_role(tiling: Tiling, nests: NestTable) -> tuple[Floats, Floats, Floats]:
+def _by_role(tilings: Tilings, nests: NestTable) -> tuple[Floats, Floats, Floats]:
     """Refill factor, tile bytes and operand bytes, indexed [role, nest row]; the last row stands for no nest."""
-    one = np.ones_like(tiling.input_times)
-    times = np.stack([tiling.input_times, tiling.weight_times, one, one])
-    tiles = np.stack([tiling.input_tile, tiling.weight_tile, tiling.output_tile, one])
+    one = np.ones_like(tilings.input_times)
+    times = np.stack([tilings.input_times, tilings.weight_times, one, one])
+    tiles = np.stack([tilings.input_tile, tilings.weight_tile, tilings.output_tile, one])
     whole = np.stack([nests.input_bytes, nests.weight_bytes, nests.output_bytes, one])
     pad = ((0, 0), (0, 1))
     return np.pad(times, pad), np.pad(tiles, pad), np.pad(whole, pad)

@@ -10,8 +10,6 @@ import numpy as np
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.workloads.job import Job, Role
 
-ACCUMULATOR = 4
-"""Bytes of a partial sum."""
 WIDTHS = (8, 16, 32)
 """Widths of arithmetic that the model knows, in bits."""
 
@@ -80,11 +78,6 @@ class NestTable:
     def outputs(self) -> Floats:
         """Elements of the result of one repeat."""
         return self.groups * self.positions * self.k
-
-    def as_column(self) -> NestTable:
-        """The same nests as arrays of shape (rows, 1), to broadcast against array shapes."""
-        columns = {field.name: getattr(self, field.name)[:, None] for field in fields(self) if field.name != "row_of"}
-        return NestTable(**columns, row_of=self.row_of)
 
     def per_job(self, per_nest: Floats) -> Floats:
         """Sum a figure of shape (rows,) or (rows, n) over the loop nests of each job: shape (jobs,) or (jobs, n)."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from loadmaster.core.errors import BudgetError, LoadmasterError
+from loadmaster.core.provenance import Provenance
 from loadmaster.core.units import format_bytes, parse_bytes
 from loadmaster.integrations.torch_compile.devices.device_memory import DeviceMemory
 from loadmaster.integrations.torch_compile.executor import Session, Times
@@ -156,6 +157,10 @@ class Planned(Protocol):
     @property
     def predicted_seconds(self) -> float:
         """Seconds that a step should take."""
+
+    @property
+    def costs(self) -> tuple[Provenance, ...]:
+        """What the times of kernels come from with which the plan was made."""
 
     def place_parameters(self) -> None:
         """Offload or reload parameters, buffers and optimizer state so that each is where the plan expects it."""

@@ -12,6 +12,7 @@ from loadmaster.allocation.allocate import allocate
 from loadmaster.allocation.problem import Buffer
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.errors import BudgetError, CapacityError
+from loadmaster.core.provenance import Label, Provenance
 from loadmaster.core.units import format_bytes
 from loadmaster.integrations.torch_compile.captured import Captured, Owner, views
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfile
@@ -163,7 +164,8 @@ def problem_of(
     before = shifts or {}
     tensors = tuple(StoredTensor(storages[s].name, storages[s].bytes + before.get(s, 0), kinds[storages[s].owner]) for s in numbers)
     elsewhere = np.sum(list(holders.values()), axis=0)
-    return Problem(KernelSequence(name, tensors, tuple(kernels), link, alignment), tuple(numbers), elsewhere, holders)
+    costs = (Provenance(Label.MEASURED, "each kernel alone, on this machine", len(kernels)),)
+    return Problem(KernelSequence(name, tensors, tuple(kernels), link, alignment, costs=costs), tuple(numbers), elsewhere, holders)
 
 
 class TooSmall(BudgetError):

@@ -13,6 +13,7 @@ import torch
 
 from loadmaster.core.arrays import Floats
 from loadmaster.core.errors import LoadmasterError
+from loadmaster.core.provenance import Provenance
 from loadmaster.integrations.torch_compile.captured import (
     Captured,
     View,
@@ -357,6 +358,11 @@ class PlannedGraph:
         """Seconds that a step should take, by the times of kernels and copies that the plan was made with."""
         assert self.plan is not None
         return time_moves(self.plan.problem.sequence, self.plan.program.placed.placement).total
+
+    @property
+    def costs(self) -> tuple[Provenance, ...]:
+        """What the times of kernels come from with which the plan was made."""
+        return () if self.plan is None else self.plan.problem.sequence.costs
 
     @property
     def placed_peak(self) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats
 from loadmaster.cost.analytical.nests import WIDTHS, NestTable
-from loadmaster.cost.analytical.tiling import best_tiling
+from loadmaster.cost.analytical.tiling import best_tilings
 from loadmaster.planning.cutting.banding import Network
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.lowering.grid import piece_of
@@ -23,21 +23,21 @@ class Refills:
     """Times that the input and the weights of each operator's loop nest cross the port, by operator and number of bands."""
 
     def __init__(self, network: Network, target: Target, bands: Sequence[int]) -> None:
-        buffer = min((core.buffer for core in target.cores if core.buffer), default=0)
+        core = min((core for core in target.cores if core.buffer), key=lambda core: core.buffer, default=None)
         keys, columns, rooms = [], [], []
         for number, group in enumerate(network.fused):
-            if not buffer or len(group.nests) != 1:
+            if core is None or len(group.nests) != 1:
                 continue
             outside = [access for access in group.reads if access.tensor not in (group.nests[0].input, group.nests[0].weight)]
             for count in bands if network.rows(number) is not None else (1,):
                 keys.append((number, count))
                 columns.append(_piece(network, number, count))
-                rooms.append(buffer * (_BESIDE if outside else 1.0))
+                rooms.append(core.buffer * (_BESIDE if outside else 1.0))
         self._times: dict[tuple[int, int], tuple[float, float]] = {}
-        if keys:
+        if core is not None and keys:
             names = [field.name for field in fields(NestTable) if field.name != "row_of"]
             table = dict(zip(names, np.array(columns, dtype=np.float64).T, strict=True))
-            tiling = best_tiling(NestTable(**table, row_of=np.arange(len(keys))[:, None]), np.array(rooms))
+            tiling = best_tilings(NestTable(**table, row_of=np.arange(len(keys))[:, None]), np.array(rooms), core, target)
             times: list[Floats] = [np.maximum(1.0, tiling.input_times), np.maximum(1.0, tiling.weight_times)]
             self._times = dict(zip(keys, zip(*(column.tolist() for column in times), strict=True), strict=True))
 

@@ -1,0 +1,358 @@
+#include "cost/tiling.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace loadmaster::cost {
+namespace {
+
+constexpr double spread = 0.125;  // of the sum of times that overlap, in the cost of a tiling
+constexpr double infinite = std::numeric_limits<double>::infinity();
+
+// Rounding of numbers that are not negative and below 2^62, without a call of the library.
+double down(double value) { return static_cast<double>(static_cast<std::int64_t>(value)); }
+double up(double value) {
+    const double below = down(value);
+    return below < value ? below + 1 : below;
+}
+double ceil_div(double a, double b) { return up(a / b); }
+
+// A loop in tiles of one size: `count` full ones, and a last one of `rest` (0: none).
+struct Cut {
+    double extent, tile, count, rest;
+
+    Cut(double extent, double tile) : extent(extent), tile(tile), count(down(extent / tile)), rest(extent - count * tile) {}
+
+    double tiles() const { return count + (rest > 0); }
+    // Sum of a figure over all tiles, the last one included.
+    template <typename Figure>
+    double sum(Figure figure) const {
+        return count * figure(tile) + (rest > 0 ? figure(rest) : 0.0);
+    }
+};
+
+// Output positions that a tile covers: whole images, rows of one, or columns of one row; only one of the three loops is cut.
+struct Positions {
+    double batch, y, x;
+};
+
+// Extents along which a style uses the array at once, and what it fetches of the input channels at a time.
+struct Units {
+    double k, c, y, side;
+};
+
+class Search {
+  public:
+    Search(const Nest &nest, const Core &core, Shape shape, double rate, double capacity)
+        : n_(nest), core_(core), rows_(shape.rows), columns_(shape.columns), rate_(rate), capacity_(capacity), taps_(nest.r * nest.s),
+          outputs_(nest.groups * nest.batch * nest.y * nest.x * nest.k), weights_(nest.groups * nest.k * nest.c * taps_), window_y_((nest.r - 1) * nest.dilation_y + 1),
+          window_x_((nest.s - 1) * nest.dilation_x + 1), extent_y_((nest.y - 1) * nest.stride_y + window_y_),
+          extent_x_((nest.x - 1) * nest.stride_x + window_x_), input_element_(nest.input_bytes / (nest.groups * nest.batch * nest.c * extent_y_ * extent_x_)),
+          weight_element_(nest.weight_bytes / weights_), output_element_(nest.output_bytes / outputs_), units_(units()),
+          network_(core.network < infinite ? core.network : 2 * std::sqrt(rows_ * columns_) * core.clock) {}
+
+    void run() {
+        const std::vector<Positions> positions = position_tiles();
+        const std::vector<double> ks = channel_tiles();
+        for (double groups : group_tiles())
+            for (const Positions &p : positions) {
+                place(groups, p);
+                for (double k : ks) {
+                    if (k <= units_.k) held_input(groups, k, n_.c);
+                    held_weights(groups, k, n_.c);
+                    for (double c : {chunk(), 1.0})
+                        if (c < n_.c) {
+                            held_input(groups, k, c);
+                            held_weights(groups, k, c);
+                        }
+                }
+            }
+    }
+
+    void whole() {
+        place(n_.groups, {n_.batch, n_.y, n_.x});
+        capacity_ = infinite;
+        held_weights(n_.groups, n_.k, n_.c);
+        best_.lead = 0;
+    }
+
+    const Tiling &best() const { return best_; }
+    double cost() const { return cost_; }
+    double size() const { return size_; }
+
+  private:
+    // Output channels of a group, input channels, rows: what stands in the array at once; and groups that stand in it side by side.
+    Units units() const {
+        const double fill = up(core_.burst / n_.element);
+        switch (core_.style) {
+            case Style::weight_stationary: {
+                const double side = std::min(down(columns_ / std::min(n_.c, columns_)), down(rows_ / std::min(n_.k, rows_)));
+                return {rows_, columns_ * ceil_div(fill, columns_), 1, std::min(side, n_.groups)};
+            }
+            case Style::output_stationary:
+                return {columns_, fill, up(rows_ / n_.x), std::min(n_.groups, std::max(1.0, down(columns_ / n_.k)))};
+            case Style::row_stationary:
+                return {filters(), fill, columns_, std::min(n_.groups, std::max(1.0, down(filters() / n_.k)))};
+            default: return {1, fill, 1, 1};
+        }
+    }
+
+    // Output channels whose filter rows stand below each other in a row-stationary array.
+    double filters() const { return std::max(1.0, down(rows_ / std::min(n_.r, rows_))); }
+    double chunk() const { return std::min(n_.c, units_.c); }
+
+    static void add(std::vector<double> &sizes, double size) {
+        if (std::find(sizes.begin(), sizes.end(), size) == sizes.end()) sizes.push_back(size);
+    }
+
+    // Groups that share the array, as many more as fill a burst, all, and one.
+    std::vector<double> group_tiles() const {
+        std::vector<double> sizes{units_.side};
+        if (n_.groups > 1) {
+            add(sizes, std::min(n_.groups, units_.side * ceil_div(core_.burst, units_.side * n_.c * n_.element)));
+            add(sizes, n_.groups);
+            add(sizes, 1);
+        }
+        return sizes;
+    }
+
+    // All output channels, multiples of the array's extent, and halves of it, which leave elements idle.
+    std::vector<double> channel_tiles() const {
+        std::vector<double> sizes;
+        for (double size = units_.k; size < n_.k; size *= 2) sizes.push_back(size);
+        sizes.push_back(n_.k);
+        for (double size = std::min(units_.k, n_.k); size > 1;) add(sizes, size = up(size / 2));
+        return sizes;
+    }
+
+    std::vector<Positions> position_tiles() const {
+        std::vector<Positions> tiles;
+        for (double size = n_.batch; size > 1; size = up(size / 2)) tiles.push_back({size, n_.y, n_.x});
+        std::vector<double> sizes{n_.y};
+        for (double parts = 2; parts < n_.y; parts = up(parts * 1.4)) add(sizes, ceil_div(n_.y, parts));
+        for (double size = units_.y; size < n_.y; size *= 2) add(sizes, size);
+        add(sizes, 1);
+        for (double size : sizes) tiles.push_back({1, size, n_.x});
+        // Rows stand side by side in a row-stationary array: all of them stay when columns are cut.
+        if (core_.style == Style::row_stationary && n_.y > 1)
+            for (double size = n_.x; size > 1;) tiles.push_back({1, n_.y, size = up(size / 2)});
+        for (double size = n_.x; size > 1;) tiles.push_back({1, 1, size = up(size / 2)});
+        return tiles;
+    }
+
+    // Positions of the input that some outputs read along an axis: all from the first to the last, or the windows where these do not meet.
+    static double touched(double out, double stride, double window) { return window < stride ? out * window : (out - 1) * stride + window; }
+
+    template <typename Figure>
+    double over_positions(Figure figure) const {
+        if (at_.batch > 1 || (at_.y == n_.y && at_.x == n_.x)) return Cut(n_.batch, at_.batch).sum([&](double b) { return figure(b * n_.y * n_.x); });
+        if (at_.x == n_.x) return n_.batch * Cut(n_.y, at_.y).sum([&](double y) { return figure(y * n_.x); });
+        return n_.batch * n_.y * Cut(n_.x, at_.x).sum(figure);
+    }
+
+    // What depends on the tile's positions and groups alone.
+    void place(double groups, const Positions &positions) {
+        at_ = positions;
+        tiles_ = up(n_.batch / at_.batch) * up(n_.y / at_.y) * up(n_.x / at_.x);
+        of_groups_ = Cut(n_.groups, groups).tiles();
+        tile_positions_ = at_.batch * at_.y * at_.x;
+        const double columns = touched(at_.x, n_.stride_x, window_x_), all_columns = touched(n_.x, n_.stride_x, window_x_);
+        rows_read_ = touched(at_.y, n_.stride_y, window_y_);
+        columns_read_ = columns;
+        halo_x_ = Cut(n_.x, at_.x).sum([&](double x) { return touched(x, n_.stride_x, window_x_); }) / all_columns;
+        halo_y_ = Cut(n_.y, at_.y).sum([&](double y) { return touched(y, n_.stride_y, window_y_); }) / touched(n_.y, n_.stride_y, window_y_);
+        read_share_ = touched(n_.y, n_.stride_y, window_y_) * all_columns / (extent_y_ * extent_x_);
+    }
+
+    // Bytes read for a byte that is needed: at least a burst for every run of bytes next to each other, channels being the innermost.
+    double bursts(double groups, double c) const {
+        const bool skips = window_x_ < n_.stride_x, all_channels = c == n_.c && groups == n_.groups;
+        if (all_channels && !skips && at_.x == n_.x) return 1;
+        const double channels = c * (c == n_.c ? groups : 1) * n_.element;
+        const double run = channels * (all_channels ? (skips ? window_x_ : columns_read_) : 1);
+        const double most = (skips ? n_.stride_x / window_x_ : 1) * (n_.c * n_.groups * n_.element / channels);
+        return std::clamp(core_.burst / run, 1.0, std::max(1.0, most));
+    }
+
+    double input_tile(double groups, double c, double rows) const { return at_.batch * groups * c * rows * columns_read_ * input_element_; }
+
+    // Rows of the tile and those of the next one that it does not share, where channels stay and tiles follow one another.
+    double sliding_rows() const {
+        const double next = at_.y < n_.y ? std::min(at_.y * n_.stride_y, rows_read_) : rows_read_;
+        return rows_read_ + (tiles_ * of_groups_ > 1 ? next : 0);
+    }
+
+    // Filters of the array's size, a tap (row-stationary: a filter) at a time: what streams by if weights do not stay.
+    double weight_block(double groups, double k, double c) const {
+        const double taps = core_.style == Style::row_stationary ? taps_ : 1;
+        return groups * std::min(k, units_.k) * std::min(c, chunk()) * taps * weight_element_;
+    }
+
+    // The tile of the input stays while filters stream by; with all channels, sums are done when they leave the array's block.
+    void held_input(double groups, double k, double c) {
+        const bool all = c == n_.c;
+        const double filters = Cut(n_.k, k).tiles(), folds = all ? 1 : filters;
+        const double block = weight_block(groups, k, c);
+        const double in = all ? input_tile(groups, c, sliding_rows()) : 2 * input_tile(groups, c, rows_read_);
+        const double weight_times = tiles_ * n_.repeats;
+        consider(groups, k, c, folds * halo(all), weight_times, in, 2 * block, input_tile(groups, c, rows_read_) + block);
+    }
+
+    // The tile of filters stays while the input streams by in tiles.
+    void held_weights(double groups, double k, double c) {
+        const bool all = c == n_.c;
+        const double filters = Cut(n_.k, k).tiles();
+        const double tile = groups * k * c * taps_ * weight_element_;
+        const bool single = all && filters * of_groups_ == 1;
+        const double in = all ? input_tile(groups, c, sliding_rows()) : 2 * input_tile(groups, c, rows_read_);
+        const double weight_times = single ? 1 : (all ? 1 : tiles_) * n_.repeats;
+        const double times = all && tiles_ == 1 ? 1 : filters;
+        consider(groups, k, c, times * halo(all), weight_times, in, single ? tile : 2 * tile, input_tile(groups, c, rows_read_) + tile);
+    }
+
+    // Input fetched again at the edges of tiles: rows stay where all channels of a tile do, and tiles are full rows.
+    double halo(bool all) const { return halo_x_ * (all && at_.x == n_.x ? 1 : halo_y_); }
+
+    void consider(double groups, double k, double c, double input_times, double weight_times, double input_buffer, double weight_buffer, double first) {
+        Tiling t{};
+        t.input_times = input_times * read_share_ * bursts(groups, c);
+        t.weight_times = weight_times;
+        t.input_tile = input_buffer;
+        t.weight_tile = weight_buffer;
+        const double outside = (n_.input_bytes * t.input_times + n_.weight_bytes * t.weight_times + n_.output_bytes) / core_.share;
+        if (cost_ < infinite && (input_buffer + weight_buffer > capacity_ || outside * (1 + spread) > cost_)) return;
+        const double passes = deliver(groups, k, c, t);
+        const double block = groups * std::min(k, units_.k) * tile_positions_, sums = groups * (c < n_.c ? k : std::min(k, units_.k)) * tile_positions_;
+        const double row = groups * std::min(k, units_.k) * at_.x * output_element_;
+        const bool several = outputs_ > block;
+        // Sums that leave the array before they are done wait in the buffer; results that are done leave it while the next ones are made.
+        t.output_tile = passes > 1 ? sums * core_.accumulator + (several ? block * output_element_ : 0)
+                                   : (several ? 2 : 1) * row;
+        const double size = t.input_tile + t.weight_tile + t.output_tile;
+        if (size > capacity_) {
+            if (cost_ < infinite || size >= size_) return;
+            size_ = size;
+            best_ = t;
+            return;
+        }
+        t.cycles = cycles(groups, k, c);
+        const double last = passes > 1 ? block * output_element_ : row;
+        t.lead = core_.style == Style::roofline ? 0 : first / core_.read + last / core_.write;
+        const double inside = std::max(t.cycles / core_.clock, t.delivered / core_.network) + t.lead;
+        const double cost = std::max(inside, outside) + (inside + outside + t.delivered / network_) * spread;
+        if (cost < cost_ || (cost == cost_ && size < size_)) {
+            cost_ = cost;
+            size_ = size;
+            best_ = t;
+        }
+    }
+
+    // Array cycles of all tiles and repeats. Tiles are a grid: what is a product of loops sums loop by loop. The pipeline stays full between tiles.
+    double cycles(double groups, double k, double c) const {
+        const Cut g(n_.groups, groups), ks(n_.k, k), cs(n_.c, c);
+        double busy = 0;
+        switch (core_.style) {
+            case Style::weight_stationary:
+                busy = g.sum([&](double t) { return ceil_div(t, std::min(units_.side, n_.groups)); }) * ks.sum([&](double t) { return ceil_div(t, rows_); }) *
+                       cs.sum([&](double t) { return ceil_div(t, columns_); }) * n_.batch * n_.y * n_.x * taps_;
+                break;
+            case Style::output_stationary:
+                busy = blocks(g, ks, columns_) * over_positions([&](double p) { return ceil_div(p, rows_); }) * n_.c * taps_;
+                break;
+            case Style::row_stationary:
+                busy = n_.batch * n_.x * n_.s * n_.c * Cut(n_.y, at_.y).sum([&](double t) { return ceil_div(t, columns_); }) * blocks(g, ks, filters()) *
+                       ceil_div(n_.r, rows_);
+                break;
+            default: return n_.groups * n_.batch * n_.y * n_.x * n_.k * n_.c * taps_ * n_.repeats / (rows_ * columns_) / rate_;
+        }
+        return (busy / rate_ + rows_ + columns_ - 2) * n_.repeats;
+    }
+
+    // Turns in which channels of tiles stand in the array, so many at once, whatever groups they are of.
+    static double blocks(const Cut &groups, const Cut &ks, double at_once) {
+        return groups.sum([&](double g) { return ks.sum([&](double k) { return ceil_div(g * k, at_once); }); });
+    }
+
+    // Bytes over the on-chip network, into `t`; what several elements need at once crosses once. Returns in how many passes sums are made.
+    double deliver(double groups, double k, double c, Tiling &t) const {
+        const Cut g(n_.groups, groups), ks(n_.k, k), cs(n_.c, c);
+        const double inputs = n_.groups * n_.batch * n_.c * touched(n_.y, n_.stride_y, window_y_) * touched(n_.x, n_.stride_x, window_x_);
+        const auto kept = [&](double item, double most) { return std::clamp(down(core_.local_buffer / item), 1.0, std::max(1.0, most)); };
+        double weights = weights_, in = inputs, passes = 1;
+        switch (core_.style) {
+            case Style::weight_stationary:
+                weights *= tiles_;
+                in = n_.groups * n_.batch * n_.y * n_.x * n_.c * taps_ * ks.sum([&](double v) { return ceil_div(v, rows_); });
+                passes = cs.sum([&](double v) {
+                    const double steps = ceil_div(v, columns_) * taps_;
+                    return ceil_div(steps, kept(n_.element, steps));
+                });
+                break;
+            case Style::output_stationary: {
+                weights *= over_positions([&](double p) {
+                    const double turns = ceil_div(p, rows_);
+                    return ceil_div(turns, kept(core_.accumulator, turns));
+                });
+                in = n_.batch * n_.y * n_.x * n_.c * taps_ * std::max(n_.groups, blocks(g, ks, columns_));
+                const double held = ceil_div(groups * k, columns_) * ceil_div(tile_positions_, rows_);
+                passes = held <= kept(core_.accumulator, held) ? 1 : cs.tiles();
+                break;
+            }
+            case Style::row_stationary:
+                weights *= n_.batch * Cut(n_.y, at_.y).sum([&](double v) { return ceil_div(v, columns_); });
+                in *= std::max(1.0, blocks(g, ks, filters()) / n_.groups) * halo_x_ * halo_y_;
+                passes = cs.sum([&](double v) { return ceil_div(v, kept(2 * n_.s * n_.element, v)); }) * ceil_div(n_.r, rows_);
+                break;
+            default: break;
+        }
+        t.delivered = ((weights + in) * n_.element + outputs_ * (n_.element + 2 * core_.accumulator * (passes - 1))) * n_.repeats;
+        // Without an array that says where sums are, those of a chunk wait in the buffer.
+        return core_.style == Style::roofline && c < n_.c ? cs.tiles() : passes;
+    }
+
+    Nest n_;
+    const Core &core_;
+    double rows_, columns_, rate_, capacity_, taps_, outputs_, weights_, window_y_, window_x_, extent_y_, extent_x_;
+    double input_element_, weight_element_, output_element_;
+    Units units_;
+    double network_;  // bytes/s; of one that carries all, what enters a square array along two edges
+    Positions at_{};
+    double tiles_ = 1, of_groups_ = 1, tile_positions_ = 1, rows_read_ = 1, columns_read_ = 1, halo_x_ = 1, halo_y_ = 1, read_share_ = 1;
+    Tiling best_{};
+    double cost_ = infinite, size_ = infinite;
+};
+
+}  // namespace
+
+Tiling choose_tiling(const Nest &nest, const Core &core, double rate, double capacity) {
+    Tiling best{};
+    double cost = infinite, size = infinite;
+    for (Shape shape : core.shapes) {
+        Search search(nest, core, shape, rate, capacity);
+        search.run();
+        if (search.cost() < cost || (search.cost() == cost && search.size() < size)) {
+            best = search.best();
+            cost = search.cost();
+            size = search.size();
+        }
+    }
+    return best;
+}
+
+Tiling single_tile(const Nest &nest, const Core &core, double rate) {
+    Tiling best{};
+    double cost = infinite;
+    for (Shape shape : core.shapes) {
+        Search search(nest, core, shape, rate, infinite);
+        search.whole();
+        if (search.cost() < cost) {
+            best = search.best();
+            cost = search.cost();
+        }
+    }
+    return best;
+}
+
+}  // namespace loadmaster::cost
