@@ -459,7 +459,7 @@ class FoundPaths:
 
 def choose_tilings(
     *, nests: Table, rate: Floats, capacity: Floats, style: int, shapes: Table, clock: float, local_buffer: float, network: float,
-    share: float, read: float, write: float, burst: float, whole: bool
+    share: float, read: float, write: float, burst: float, accumulator: float, whole: bool
 ) -> Table:
     """Figures of the tiling of every nest, as the fields of `loadmaster.cost.analytical.tiling.Tilings`, shape (nests, 8).
 
@@ -475,13 +475,13 @@ class CutProblem:
     Operators have options, options pieces: those of number ``i`` begin at ``*_first[i]``. ``alone`` is seconds of a piece on every core,
     ``link`` those of the near memory's link. Boxes are rows of a first element and the one after the last for every dimension: what a piece
     has ``made``, and what it has ``needed`` of each ``source`` of its operator. ``fetch`` is seconds of the main link before a piece,
-    ``stream`` while it runs, ``given`` the bytes of each operator's weights and inputs, of which ``room`` fit into the fast memory ahead of
-    their use.
+    ``stream`` while it runs, ``copied`` the near link's seconds for each of ``fetch``, ``given`` the bytes of each operator's weights and
+    inputs, of which ``room`` fit into the fast memory while each operator runs.
     """
 
     def __init__(
         self, *, option_first: Ints, piece_first: Ints, need_first: Ints, alone: Table, link: Floats, made: IntTable, needed: IntTable,
-        source_first: Ints, source: Ints, fetch: Floats, stream: Floats, given: Ints, room: int
+        source_first: Ints, source: Ints, fetch: Floats, stream: Floats, copied: float, given: Ints, room: Ints
     ) -> None: ...
     def choose(self, width: int, patience: float) -> tuple[Ints, float]:
         """The option of every operator, counted from its first, and the seconds that all take by this model."""
@@ -497,9 +497,8 @@ class JointOptions:
 
     def __init__(
         self, *, filled_fraction: float, retained_fraction: float, prefetch_fraction: float, release_delay_positions: int,
-        prefetch_single_use: bool, fast_link_price: float, occupancy_exponent: float, link_load_limit: float, core_wait_ratio: float,
-        energy_weight: float,
-        urgent_networks_first: bool
+        streamed_share: float, fast_link_price: float, fast_load_limit: float, occupancy_exponent: float, link_load_limit: float,
+        core_wait_ratio: float, energy_weight: float, urgent_networks_first: bool
     ) -> None: ...
 
 class JointProblem:

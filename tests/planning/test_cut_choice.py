@@ -136,8 +136,9 @@ def two_operators(needed: list[list[int]], **changed: object) -> _native.CutProb
         "source": np.array([0]),
         "fetch": np.zeros(4),
         "stream": np.zeros(4),
+        "copied": 0.0,
         "given": np.zeros(2, dtype=np.int64),
-        "room": 100,
+        "room": np.array([100, 100]),
     }
     return _native.CutProblem(**{**given, **changed})
 
@@ -155,8 +156,21 @@ def test_pieces_wait_for_what_is_fetched_and_share_the_links() -> None:
     for size, end in ((50, 7.0), (200, 10.0)):
         large = two_operators(apart, fetch=np.array([0, 0, 5.0, 0]), given=np.array([0, size]))
         assert large.makespan(only) == end, "what has no room ahead of its use is fetched when the first has ended"
+    freed = two_operators(apart, fetch=np.array([0, 0, 5.0, 0]), given=np.array([0, 200]), room=np.array([200, 0]))
+    assert freed.makespan(only) == 7.0, "what counts is the room while the operators before it run"
     assert two_operators(apart, link=np.array([1.0, 3, 2, 1])).makespan(only) == 7.0, "one link serves all"
     assert two_operators(apart, stream=np.array([1.0, 3, 2, 1])).makespan(only) == 7.0
+
+
+def test_what_is_fetched_takes_the_near_link_too() -> None:
+    only, apart, link = np.array([0, 0]), [[0, 1], [1, 2]], np.array([1.0, 3, 2, 1])
+    fetch = np.array([0.0, 0, 2.0, 0])
+    assert two_operators(apart, link=link, fetch=fetch).makespan(only) == 7.0
+    assert two_operators(apart, link=link, fetch=fetch, copied=0.5).makespan(only) == 8.0, "a second later"
+    link[:2] = 0.0
+    for copied in (0.0, 0.5):
+        idle = two_operators(apart, link=link, fetch=fetch, copied=copied)
+        assert idle.makespan(only) == 5.0, "but not where the link was idle before"
 
 
 @pytest.mark.parametrize(
@@ -172,7 +186,9 @@ def test_pieces_wait_for_what_is_fetched_and_share_the_links() -> None:
         ({"link": np.zeros(3)}, "different lengths"),
         ({"made": np.zeros((4, 4), dtype=np.int64)}, "rank"),
         ({"given": np.array([0, -1])}, "given"),
-        ({"room": -1}, "room"),
+        ({"room": np.array([100, -1])}, "room"),
+        ({"room": np.array([100])}, "room"),
+        ({"copied": np.inf}, "copied"),
     ],
 )
 def test_native_code_refuses_what_does_not_fit_together(changed: dict[str, object], message: str) -> None:

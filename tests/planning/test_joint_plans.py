@@ -166,9 +166,13 @@ def test_every_order_ends_however_little_room_there_is() -> None:
     st.sampled_from([1.0, 1.5, math.inf]),
     st.sampled_from([0.0, 2.0]),
     st.sampled_from([0.5, 1.0]),
+    st.sampled_from([0.0, 0.5, 1.0, math.inf]),
+    st.sampled_from([0.0, 1.0, math.inf]),
 )
 @pytest.mark.slow
-def test_jobs_that_go_before_their_turn_leave_room_for_those_whose_turn_it_is(random, batches, room, crowd, regret, fill) -> None:
+def test_jobs_that_go_before_their_turn_leave_room_for_those_whose_turn_it_is(
+    random, batches, room, crowd, regret, fill, streamed, limit
+) -> None:
     machine = npu(3, room)
     work = lower([residual_chain(2), replace(residual_chain(3), name="other")], machine, mini_batches=batches)
     problem = joint_problem(work, machine)
@@ -176,10 +180,10 @@ def test_jobs_that_go_before_their_turn_leave_room_for_those_whose_turn_it_is(ra
     for job, record in enumerate(work.jobs):
         keys[job] = max([keys[job], *(keys[before] for before in record.after)])
     order = np.argsort(np.array(keys), kind="stable").astype(np.int64)
-    found = problem.evaluate(
-        order,
-        JointOptions(release_delay_positions=random.randrange(6), link_load_limit=crowd, core_wait_ratio=regret, filled_fraction=fill),
+    options = JointOptions(
+        link_load_limit=crowd, core_wait_ratio=regret, filled_fraction=fill, streamed_share=streamed, fast_load_limit=limit
     )
+    found = problem.evaluate(order, replace(options, release_delay_positions=random.randrange(6)))
     assert found.run.makespan == found.run.end.max() > 0
     _, placement, timeline = problem.decisions(found)
     stays = [r for r in placement.residences if r.memory == 1]
@@ -247,6 +251,29 @@ def test_stays_without_addresses_go_back_to_main_memory_and_the_plan_holds(every
         plan = lm.plan([residual_chain(4)], npu(2, scratchpad), mini_batches=2, cut="none", samples=2, rounds=1)
         assert lm.verify(plan) == ()
     assert sum(evicted) > 10
+
+
+def test_what_is_used_once_is_prefetched_only_where_the_main_link_would_keep_jobs_waiting() -> None:
+    machine = npu(2, 1 << 16)
+    work = lower([residual_chain(6)], machine)
+    problem = joint_problem(work, machine)
+    own = np.arange(len(work.jobs))
+    copies = [len(problem.evaluate(own, JointOptions(streamed_share=share)).run.copies) for share in (0.0, 0.3, 1.0, 3.0, math.inf)]
+    assert copies == sorted(copies, reverse=True)
+    assert copies[0] > copies[-1], copies
+    assert any(copies[0] > some > copies[-1] for some in copies), "some are streamed, others are not"
+
+
+def test_less_stays_where_the_fast_link_has_more_to_do_than_the_main_one() -> None:
+    machine = npu(2, 1 << 16)
+    work = lower([residual_chain(6)], machine, mini_batches=3)
+    problem = joint_problem(work, machine)
+    own, inside = np.arange(len(work.jobs)), []
+    for limit in (0.0, 0.5, 1.0, 4.0, math.inf):
+        run = problem.evaluate(own, JointOptions(fast_load_limit=limit, streamed_share=math.inf)).run
+        inside.append(int((run.row_stay >= 0).sum()))
+    assert inside == sorted(inside)
+    assert inside[0] < inside[2] < inside[-1], inside
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.3, 0.7])

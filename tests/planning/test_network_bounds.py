@@ -23,8 +23,8 @@ from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE
 
 
-def bound_of(graph: Graph, target: Target) -> MakespanBound:
-    bounds = network_bounds([graph], target, 1, lambda w: goal_of(w, "throughput", None, {}, {}), energy_rates(target))
+def bound_of(graph: Graph, target: Target, mini_batches: int = 1) -> MakespanBound:
+    bounds = network_bounds([graph], target, mini_batches, lambda w: goal_of(w, "throughput", None, {}, {}), energy_rates(target))
     assert bounds is not None
     return bounds.makespan
 
@@ -41,6 +41,20 @@ def test_no_plan_of_any_cut_of_a_tiny_network_is_faster_than_its_bound(seed: int
         assert best >= bound.picoseconds, bound
         met += best == bound.picoseconds
     assert met > 5, "some bounds are met by a plan, else plans are not tried"
+
+
+@pytest.mark.parametrize("mini_batches", [2, 3])
+def test_no_plan_of_several_mini_batches_is_faster_than_the_bound(mini_batches: int) -> None:
+    """Mini-batches read the same weights, each over one link or the other."""
+    generator, shared = np.random.default_rng(mini_batches), 0
+    for _ in range(60):
+        graph, target = tiny_network(generator, 4 - mini_batches), tiny_machine(generator)
+        bound = bound_of(graph, target, mini_batches)
+        cuts = every_cut(graph, 4 - mini_batches)
+        best = min(best_makespan(graph, target, own, below=bound.picoseconds + 1, mini_batches=mini_batches) for own in cuts)
+        assert best >= bound.picoseconds, bound
+        shared += dict(bound.terms)["work and traffic, however operators are cut"] > dict(bound.terms)["traffic of dram"]
+    assert shared > 10, "in some, reading weights again is what takes longest"
 
 
 def random_grids(graph: Graph, generator: np.random.Generator) -> Cuts:
@@ -84,10 +98,12 @@ def test_branches_of_a_chain_may_run_side_by_side() -> None:
     pairs = np.array([[1, 1, 0, 0], [0, 1, 0, 0], [0, 0, 1, 1], [0, 0, 0, 1]], dtype=np.bool_)
     precedence = Precedence([{}, {0: whole}, {}, {2: whole}], pairs, pairs)
     zero, least = np.zeros(4), np.ones(4)
-    demands = Demands(np.array([[50.0, 10.0, 5.0, 30.0]]) / 4, zero[:1], zero, zero, least, 0.0)
+    demands = Demands(np.array([[50.0, 10.0, 5.0, 30.0]]) / 4, zero[:1], zero[:1], zero, zero, least, 0.0)
     assert chain_bound(precedence, demands) in (23, 24), "95 / 4 all together"
     busy = np.array([[80.0, 0.0, 0.0, 0.0], [0.0, 40.0, 0.0, 0.0], [0.0, 0.0, 60.0, 0.0], [0.0, 0.0, 0.0, 50.0]])
-    assert chain_bound(precedence, replace(demands, busy=busy, main=np.zeros(4))) in (119, 120), "each on a resource of its own"
+    assert chain_bound(precedence, replace(demands, busy=busy, main=np.zeros(4), given=np.zeros(4))) in (119, 120), (
+        "each on a resource of its own"
+    )
 
 
 def test_weights_that_nothing_reads_before_all_else_has_ended_come_after_it() -> None:

@@ -96,9 +96,11 @@ class _Residence:
     fetched: tuple[int, ...]
 
 
-def best_makespan(graph: Graph, target: Target, cuts: Cuts | None = None, *, waits: bool = False, below: float = NEVER) -> float:
+def best_makespan(
+    graph: Graph, target: Target, cuts: Cuts | None = None, *, waits: bool = False, below: float = NEVER, mini_batches: int = 1
+) -> float:
     """Picoseconds of the fastest plan with some cuts, if it is below a limit; with ``waits``, jobs may also wait for the one before."""
-    workload = lower([graph], target, cuts=[cuts])
+    workload = lower([graph], target, mini_batches=mini_batches, cuts=[cuts])
     table = job_table(workload, target)
     best = below
     orders = list(_orders([job.after for job in workload.jobs]))

@@ -23,9 +23,9 @@ void require_ends(const Ints &first, std::size_t count, std::size_t last, const 
 class CutProblem {
   public:
     CutProblem(Ints option_first, Ints piece_first, Ints need_first, Array<double, 2> alone, Floats link, Boxes made, Boxes needed, Ints source_first,
-               Ints source, Floats fetch, Floats stream, Ints given, std::int64_t room)
+               Ints source, Floats fetch, Floats stream, double copied, Ints given, Ints room)
         : option_first_(option_first), piece_first_(piece_first), need_first_(need_first), source_first_(source_first), source_(source),
-          given_(given), alone_(alone), link_(link), fetch_(fetch), stream_(stream), made_(made), needed_(needed) {
+          given_(given), room_(room), alone_(alone), link_(link), fetch_(fetch), stream_(stream), made_(made), needed_(needed) {
         const std::size_t operators = given.size(), pieces = alone.shape(0), cores = alone.shape(1);
         require(cores >= 1 && fetch.size() == pieces && stream.size() == pieces && link.size() == pieces && made.shape(0) == pieces, "cuts: arrays of different lengths");
         require(made.shape(1) == needed.shape(1) && made.shape(1) % 2 == 0, "cuts: boxes are pairs, of one rank");
@@ -50,9 +50,11 @@ class CutProblem {
         require_finite(view(fetch), "fetch: must be finite and not negative");
         require_finite(view(stream), "stream: must be finite and not negative");
         require_below(view(given), std::int64_t{1} << 48, "given: must not be negative");
-        require(room >= 0, "room: must not be negative");
+        require(std::isfinite(copied) && copied >= 0.0, "copied: must be finite and not negative");
+        require(room.size() == operators, "room: needs one for every operator");
+        require_below(view(room), std::int64_t{1} << 61, "room: must not be negative");
         network_ = {operators, cores, made.shape(1) / 2, view(option_first_), view(piece_first_), view(need_first_), view(alone_), view(link_), view(made_),
-                    view(needed_), view(source_first_), view(source_), view(fetch_), view(stream_), view(given_), room};
+                    view(needed_), view(source_first_), view(source_), view(fetch_), view(stream_), copied, view(given_), view(room_)};
     }
 
     std::pair<nb::object, double> choose(std::size_t width, double patience) const {
@@ -90,7 +92,7 @@ class CutProblem {
         return {to_numpy(std::move(choice.option), {operators}), choice.makespan};
     }
 
-    Ints option_first_, piece_first_, need_first_, source_first_, source_, given_;
+    Ints option_first_, piece_first_, need_first_, source_first_, source_, given_, room_;
     Array<double, 2> alone_;
     Floats link_, fetch_, stream_;
     Boxes made_, needed_;
@@ -101,9 +103,9 @@ class CutProblem {
 
 void bind_cutting(nb::module_ &module) {
     nb::class_<CutProblem>(module, "CutProblem")
-        .def(nb::init<Ints, Ints, Ints, Array<double, 2>, Floats, Boxes, Boxes, Ints, Ints, Floats, Floats, Ints, std::int64_t>(), nb::kw_only(),
+        .def(nb::init<Ints, Ints, Ints, Array<double, 2>, Floats, Boxes, Boxes, Ints, Ints, Floats, Floats, double, Ints, Ints>(), nb::kw_only(),
              nb::arg("option_first"), nb::arg("piece_first"), nb::arg("need_first"), nb::arg("alone"), nb::arg("link"), nb::arg("made"), nb::arg("needed"),
-             nb::arg("source_first"), nb::arg("source"), nb::arg("fetch"), nb::arg("stream"), nb::arg("given"), nb::arg("room"))
+             nb::arg("source_first"), nb::arg("source"), nb::arg("fetch"), nb::arg("stream"), nb::arg("copied"), nb::arg("given"), nb::arg("room"))
         .def("choose", &CutProblem::choose, nb::arg("width"), nb::arg("patience"))
         .def("improve", &CutProblem::improve, nb::arg("option"), nb::arg("most"))
         .def("makespan", &CutProblem::makespan, nb::arg("option"));

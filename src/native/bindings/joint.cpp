@@ -26,18 +26,20 @@ void require_index(std::span<const std::int64_t> values, std::int64_t low, std::
 struct JointOptions {
     double filled_fraction, retained_fraction, prefetch_fraction;
     std::int64_t release_delay_positions;
-    bool prefetch_single_use;
-    double fast_link_price, occupancy_exponent, link_load_limit, core_wait_ratio, energy_weight;
+    double streamed_share;
+    double fast_link_price, fast_load_limit, occupancy_exponent, link_load_limit, core_wait_ratio, energy_weight;
     bool urgent_networks_first;
 
-    JointOptions(double filled, double retained, double prefetch, std::int64_t delay, bool single_use, double price, double occupancy, double load, double wait,
+    JointOptions(double filled, double retained, double prefetch, std::int64_t delay, double streamed, double price, double fast, double occupancy, double load, double wait,
                  double energy, bool urgent)
-        : filled_fraction(filled), retained_fraction(retained), prefetch_fraction(prefetch), release_delay_positions(delay), prefetch_single_use(single_use),
-          fast_link_price(price), occupancy_exponent(occupancy), link_load_limit(load), core_wait_ratio(wait), energy_weight(energy),
+        : filled_fraction(filled), retained_fraction(retained), prefetch_fraction(prefetch), release_delay_positions(delay), streamed_share(streamed),
+          fast_link_price(price), fast_load_limit(fast), occupancy_exponent(occupancy), link_load_limit(load), core_wait_ratio(wait), energy_weight(energy),
           urgent_networks_first(urgent) {
         for (double fraction : {filled, retained, prefetch}) require(fraction <= 1.0 && fraction >= 0.0, "options: fractions lie between 0 and 1");
         require(delay >= 0, "release_delay_positions: must not be negative");
+        require(streamed >= 0.0, "streamed_share: must not be negative");
         require(price >= 0.0, "fast_link_price: must not be negative");
+        require(fast >= 0.0, "fast_load_limit: must not be negative");
         require(occupancy >= 0.0 && occupancy <= 1.0, "occupancy_exponent: lies between 0 and 1");
         require(load > 0.0, "link_load_limit: must be above 0");
         require(wait >= 0.0, "core_wait_ratio: must not be negative");
@@ -112,7 +114,7 @@ class JointProblem {
         std::int64_t urgent = chosen.urgent_networks_first ? static_cast<std::int64_t>(order.size()) : 0;
         while (urgent > 0 && !urgent_.data()[order[urgent - 1]]) --urgent;
         return {filled, std::min(filled, share(filled, chosen.retained_fraction)), std::min(filled, share(filled, chosen.prefetch_fraction)),
-                chosen.release_delay_positions, chosen.prefetch_single_use, chosen.fast_link_price, chosen.occupancy_exponent, chosen.link_load_limit,
+                chosen.release_delay_positions, chosen.streamed_share, chosen.fast_link_price, chosen.fast_load_limit, chosen.occupancy_exponent, chosen.link_load_limit,
                 chosen.core_wait_ratio, chosen.energy_weight, urgent};
     }
 
@@ -135,9 +137,9 @@ class JointProblem {
 
 void bind_joint(nb::module_ &module) {
     nb::class_<JointOptions>(module, "JointOptions")
-        .def(nb::init<double, double, double, std::int64_t, bool, double, double, double, double, double, bool>(), nb::kw_only(), nb::arg("filled_fraction"),
-             nb::arg("retained_fraction"), nb::arg("prefetch_fraction"), nb::arg("release_delay_positions"), nb::arg("prefetch_single_use"),
-             nb::arg("fast_link_price"), nb::arg("occupancy_exponent"), nb::arg("link_load_limit"), nb::arg("core_wait_ratio"), nb::arg("energy_weight"),
+        .def(nb::init<double, double, double, std::int64_t, double, double, double, double, double, double, double, bool>(), nb::kw_only(), nb::arg("filled_fraction"),
+             nb::arg("retained_fraction"), nb::arg("prefetch_fraction"), nb::arg("release_delay_positions"), nb::arg("streamed_share"),
+             nb::arg("fast_link_price"), nb::arg("fast_load_limit"), nb::arg("occupancy_exponent"), nb::arg("link_load_limit"), nb::arg("core_wait_ratio"), nb::arg("energy_weight"),
              nb::arg("urgent_networks_first"));
     nb::class_<JointEvaluation>(module, "JointEvaluation")
         .def_ro("makespan", &JointEvaluation::makespan)

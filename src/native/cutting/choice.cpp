@@ -18,6 +18,7 @@ struct Step {
 struct State {
     double key = 0.0, end = 0.0, work = 0.0;
     double link = 0.0, main = 0.0;                   // when all that the links have been given is through
+    double idle = 0.0;                               // of the near link until then, in which something could have been fetched
     double gate = 0.0;                               // before which there is no room for what the next operator is given
     std::vector<double> free;                        // when each core is
     std::shared_ptr<const Step> last;
@@ -138,7 +139,7 @@ class Search {
         std::size_t freed = 0;
         for (std::size_t op = 0; op < network_.operators; ++op) {
             all += network_.given[op];
-            while (freed < op && used < all - network_.room) used += network_.given[freed++];
+            while (freed < op && used < all - network_.room[freed]) used += network_.given[freed++];
             gate_[op] = freed > 0 ? freed - 1 : op;
         }
     }
@@ -153,17 +154,18 @@ class Search {
     // Where the pieces of an option end: `free_`, `ends_`, `link_`, `main_`, `end_` and `work_`; how good that is.
     double place(const State &state, std::size_t op, std::size_t option) {
         free_ = state.free;
-        link_ = state.link, main_ = state.main, end_ = state.end, work_ = state.work;
+        link_ = state.link, idle_ = state.idle, main_ = state.main, end_ = state.end, work_ = state.work;
         ends_.clear();
         double given = 0.0;
         for (std::int64_t piece = network_.piece_first[option]; piece < network_.piece_first[option + 1]; ++piece) {
-            if (network_.fetch[piece] > 0.0) given = main_ = std::max(main_, state.gate) + network_.fetch[piece];
+            if (network_.fetch[piece] > 0.0) given = fetched(state.gate, network_.fetch[piece]);
             const double ready = std::max(given, read_by(state, op, static_cast<std::size_t>(piece)));
             const double *alone = &network_.alone[static_cast<std::size_t>(piece) * network_.cores];
             std::size_t core = 0;
             for (std::size_t c = 1; c < network_.cores; ++c)
                 if (std::max(free_[c], ready) + alone[c] < std::max(free_[core], ready) + alone[core]) core = c;
             const double start = std::max(free_[core], ready);
+            idle_ += network_.copied * std::max(0.0, start - link_);
             link_ = std::max(link_, start) + network_.link[piece];
             if (network_.stream[piece] > 0.0) main_ = std::max(main_, start) + network_.stream[piece];
             const double end = std::max({start + alone[core], link_, network_.stream[piece] > 0.0 ? main_ : 0.0});
@@ -175,6 +177,15 @@ class Search {
         double mean = 0.0;
         for (double free : free_) mean += free;
         return patience_ * end_ + (1.0 - patience_) * (mean + 0.1 * work_) / static_cast<double>(network_.cores);
+    }
+
+    // When what takes so long on the main link is in the near memory, where there is room for it from `gate` on.
+    double fetched(double gate, double seconds) {
+        main_ = std::max(main_, gate) + seconds;
+        const double copied = seconds * network_.copied, before = std::min(idle_, copied);
+        idle_ -= before;
+        link_ += copied - before;
+        return main_;
     }
 
     double read_by(const State &state, std::size_t op, std::size_t piece) const {
@@ -199,7 +210,7 @@ class Search {
     State follow(const State &state, std::size_t op, std::size_t option) {
         State next;
         next.key = place(state, op, option);
-        next.link = link_, next.main = main_, next.end = end_, next.work = work_;
+        next.link = link_, next.idle = idle_, next.main = main_, next.end = end_, next.work = work_;
         next.free = free_;
         next.last = std::make_shared<const Step>(Step{state.last, option, ends_, *std::max_element(ends_.begin(), ends_.end())});
         next.steps = state.steps;
@@ -212,7 +223,7 @@ class Search {
     double patience_;
     std::vector<std::size_t> slot_, gate_;
     std::vector<double> free_, ends_;
-    double link_ = 0.0, main_ = 0.0, end_ = 0.0, work_ = 0.0;
+    double link_ = 0.0, idle_ = 0.0, main_ = 0.0, end_ = 0.0, work_ = 0.0;
 };
 
 }  // namespace

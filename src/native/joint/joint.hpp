@@ -36,8 +36,9 @@ struct Options {
     std::int64_t retained_bytes;           // that tensors kept from one use to a later one may fill
     std::int64_t prefetched_bytes;         // that may be full while something is prefetched
     std::int64_t release_delay_positions;  // positions of the order for which room is held after its last use: so many later jobs may run beside it
-    bool prefetch_single_use;              // whether what is used once is prefetched too, or streamed by its job
+    double streamed_share;                 // of the main link's time while jobs run, in which they may stream what is used once; the rest is prefetched
     double fast_link_price;                // what a second of the fast link costs, a second of the main link being 1
+    double fast_load_limit;                // times that the fast link may be busy as long as the main one, in any part of the time, before nothing more stays; may be infinite
     double occupancy_exponent;             // how much bytes and time of occupancy count against what a stay saves; 1: in proportion
     double link_load_limit;                // demands on a link that may run at once, 1 filling it; a job that would exceed it lets others go first
     double core_wait_ratio;                // seconds that a job waits for a core on which it is a second faster

@@ -8,6 +8,9 @@ namespace loadmaster::joint {
 
 namespace {
 
+// Parts of the time in which loads of the links are held against one another.
+constexpr std::size_t kPeriods = 32;
+
 // A read of one tensor by one job: seconds of the main link if it is streamed, and of the fast link if it is not.
 struct Use {
     std::int64_t position;
@@ -24,7 +27,7 @@ struct Item {
 class Chooser {
   public:
     Chooser(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> width, const Options &options)
-        : work_(work), machine_(machine), options_(options), position_(work.jobs), used_(work.jobs, 0), elapsed_(work.jobs + 1, 0.0),
+        : work_(work), machine_(machine), options_(options), position_(work.jobs), used_(work.jobs, 0), elapsed_(work.jobs + 1, 0.0), near_(work.jobs, 0.0),
           uses_(work.tensors), own_(work.tensors), gap_(work.tensors), write_(work.tensors, 0.0) {
         for (std::size_t at = 0; at < order.size(); ++at) {
             position_[order[at]] = static_cast<std::int64_t>(at);
@@ -35,7 +38,7 @@ class Chooser {
     Stays choose() {
         collect_uses();
         keep(items());
-        if (options_.prefetch_single_use && machine_.engine > 0.0) fetch_once();
+        if (std::isfinite(options_.streamed_share) && machine_.engine > 0.0) fetch_once();
         Stays result = stays();
         lead(result.stays);
         count(result);
@@ -52,6 +55,7 @@ class Chooser {
             const std::int64_t *moved = &work_.moved[r * work_.cores];
             const double bytes = static_cast<double>(*std::min_element(moved, moved + work_.cores));
             const std::int64_t t = work_.row_tensor[r], at = position_[work_.row_job[r]];
+            if (produced(t)) near_[at] += bytes / (work_.row_write[r] ? machine_.fast_write : machine_.fast_read);
             if (work_.row_write[r]) {
                 write_[t] += bytes;
                 continue;
@@ -157,25 +161,102 @@ class Chooser {
         return true;
     }
 
+    // The best items first, but for those in whose time the fast link has so much to do that the main one would be idle.
     void keep(const std::vector<Item> &items) {
-        for (const Item &item : items) keep(static_cast<std::size_t>(item.tensor), item.from, item.to, options_.retained_bytes);
+        const bool limited = std::isfinite(options_.fast_load_limit);
+        if (limited)
+            for (std::size_t t = 0; t < work_.tensors; ++t) load(t, 1.0);
+        for (const Item &item : items) {
+            const std::size_t t = static_cast<std::size_t>(item.tensor);
+            if (limited && crowded(item)) continue;
+            if (limited) load(t, -1.0);
+            keep(t, item.from, item.to, options_.retained_bytes);
+            if (limited) load(t, 1.0);
+        }
     }
+
+    std::size_t period(std::int64_t position) const {
+        const double share = elapsed_.back() > 0.0 ? elapsed_[position] / elapsed_.back() : 0.0;
+        return std::min(kPeriods - 1, static_cast<std::size_t>(share * static_cast<double>(kPeriods)));
+    }
+
+    // Whether the fast link is busier than it may be when an item is used.
+    bool crowded(const Item &item) const {
+        double main = 0.0, fast = 0.0;
+        for (std::int32_t i = item.from; i <= item.to; ++i) {
+            const std::size_t at = period(uses_[item.tensor][i].position);
+            main += main_load_[at], fast += fast_load_[at];
+        }
+        return fast > options_.fast_load_limit * main;
+    }
+
+    // Add what a tensor takes of both links as it is kept, `times`.
+    void load(std::size_t t, double times) {
+        const auto &uses = uses_[t];
+        const bool made = produced(t);
+        bool anywhere = false, everywhere = !work_.output[t] && uses.size() > 1;
+        for (std::size_t i = made ? 1 : 0; i < uses.size(); ++i) {
+            const bool own = own_[t][i];
+            const std::size_t at = period(uses[i].position);
+            if (own) fast_load_[at] += times * uses[i].fast;
+            else main_load_[at] += times * uses[i].main;
+            anywhere |= own, everywhere &= own;
+            if (own && !made && (i == 0 || !gap_[t][i - 1])) main_load_[at] += times * fetch_seconds(t), fast_load_[at] += times * fetch_fast(t);
+        }
+        if (!made) return;
+        const std::size_t at = period(uses[0].position);
+        if (anywhere) fast_load_[at] += times * write_[t] / machine_.fast_write;
+        if (!everywhere) main_load_[at] += times * write_[t] / machine_.main_write;
+    }
+
+    struct Left {
+        std::int64_t position;
+        std::size_t tensor, use;
+    };
 
     // Fetch ahead what is left, in the order of use: nothing is saved, but jobs need not wait for their own streams.
     void fetch_once() {
-        std::vector<std::pair<std::int64_t, std::size_t>> left;
+        std::vector<Left> left;
         for (std::size_t t = 0; t < work_.tensors; ++t)
             if (!produced(t) && work_.bytes[t] > 0)
                 for (std::size_t i = 0; i < uses_[t].size(); ++i)
-                    if (!own_[t][i]) left.emplace_back(static_cast<std::int64_t>(i), t);
-        std::sort(left.begin(), left.end(), [&](const auto &a, const auto &b) {
-            const std::int64_t first = uses_[a.second][a.first].position, second = uses_[b.second][b.first].position;
-            return first != second ? first < second : a.second < b.second;
-        });
-        for (const auto &[i, t] : left) {
+                    if (!own_[t][i]) left.push_back({uses_[t][i].position, t, i});
+        std::sort(left.begin(), left.end(), [](const Left &a, const Left &b) { return a.position != b.position ? a.position < b.position : a.tensor < b.tensor; });
+        const std::vector<char> streamed = streams_in_time(left);
+        for (std::size_t n = 0; n < left.size(); ++n) {
+            const auto &[position, t, i] = left[n];
             // Half of the memory at most: the other half is for what is in use meanwhile.
-            if (2 * work_.room[t] <= options_.prefetched_bytes && uses_[t][i].main >= fetch_seconds(t) * (1 - 1e-9)) keep(t, static_cast<std::int32_t>(i), static_cast<std::int32_t>(i), options_.prefetched_bytes);
+            if (!streamed[n] && 2 * work_.room[t] <= options_.prefetched_bytes && uses_[t][i].main >= fetch_seconds(t) * (1 - 1e-9))
+                keep(t, static_cast<std::int32_t>(i), static_cast<std::int32_t>(i), options_.prefetched_bytes);
         }
+    }
+
+    // Which uses, given in their order, may be streamed: what is streamed crosses the fast link never, what is fetched ahead twice. From the last
+    // back, a use is streamed if the main link brings it, and what is streamed after it, in `streamed_share` of the time that the jobs that
+    // run beside it take.
+    std::vector<char> streams_in_time(const std::vector<Left> &left) const {
+        std::vector<char> streamed(left.size(), 0);
+        if (options_.streamed_share == 0.0) return streamed;
+        std::vector<double> idle(work_.jobs + 1, 0.0);  // of the main link, before every position
+        for (std::size_t job = 0; job < work_.jobs; ++job) {
+            const double *seconds = &work_.compute[job * work_.cores];
+            const double busy = *std::min_element(seconds, seconds + work_.cores) / static_cast<double>(work_.cores);
+            idle[position_[job] + 1] = options_.streamed_share * std::max(busy, near_[position_[job]]);
+        }
+        std::partial_sum(idle.begin(), idle.end(), idle.begin());
+        double late = 0.0;  // time of the main link that what is streamed still takes
+        std::size_t n = left.size();
+        for (std::int64_t at = static_cast<std::int64_t>(work_.jobs) - 1; at >= 0; --at) {
+            const double beside = idle[at + 1] - idle[std::max<std::int64_t>(0, at + 1 - static_cast<std::int64_t>(work_.cores))];
+            for (; n > 0 && left[n - 1].position == at; --n) {
+                const double main = uses_[left[n - 1].tensor][left[n - 1].use].main;
+                if (late + main > beside) continue;
+                late += main;
+                streamed[n - 1] = 1;
+            }
+            late = std::max(0.0, late - (idle[at + 1] - idle[at]));
+        }
+        return streamed;
     }
 
     Stays stays() {
@@ -246,9 +327,11 @@ class Chooser {
     const Options &options_;
     std::vector<std::int64_t> position_, used_;
     std::vector<double> elapsed_;
+    std::vector<double> near_;  // seconds of the fast link for what the job at every position reads and writes of what jobs make
     std::vector<std::vector<Use>> uses_;
     std::vector<std::vector<char>> own_, gap_;
     std::vector<double> write_;
+    std::vector<double> main_load_ = std::vector<double>(kPeriods, 0.0), fast_load_ = main_load_;  // seconds of the links in every period
     std::vector<std::pair<std::int64_t, std::int64_t>> added_;  // positions [begin, over) that `keep` would fill
 };
 

@@ -22,12 +22,14 @@ class Demands:
 
     ``busy[i, v]``: of a mean of resources, the i-th of several, which work on ``v`` takes at least. ``inbound`` and ``outbound`` are
     time of the main link: for weights and inputs, each counted for one operator that reads it, and for outputs. ``main[i]`` is the main
-    link's weight in the i-th mean. ``least`` is what the shortest piece of an operator takes. ``held`` is the time of the main link that
-    fills the fast memory.
+    link's weight in the i-th mean, and ``given[i]`` what a second of ``inbound`` adds to it: what comes in may be read over the main link
+    meanwhile, so that only what exceeds the price of reading it over the cheaper link counts. ``least`` is what the shortest piece of an
+    operator takes. ``held`` is the time of the main link that fills the fast memory.
     """
 
     busy: Floats
     main: Floats
+    given: Floats
     inbound: Floats
     outbound: Floats
     least: Floats
@@ -77,8 +79,10 @@ def _between(after: Mask, before: Mask, demands: Demands) -> Floats:
     inbound = (sets * demands.inbound) @ before
     inbound[1:] = np.maximum(0.0, inbound[1:] - demands.held)
     # An output that is not awaited by the end of its operator may leave later.
-    inbound[:, -1] += sets @ demands.outbound
-    means = [(sets * busy) @ before + main * inbound for busy, main in zip(demands.busy, demands.main, strict=True)]
+    outbound = np.zeros_like(inbound)
+    outbound[:, -1] = sets @ demands.outbound
+    prices = zip(demands.busy, demands.main, demands.given, strict=True)
+    means = [(sets * busy) @ before + main * outbound + given * inbound for busy, main, given in prices]
     return np.asarray(np.maximum.reduce(means), dtype=np.float64)
 
 

@@ -22,8 +22,10 @@ _WIDTH = 32
 """Ways to cut all operators up to some operator that the search keeps in mind."""
 _MOST_RUN = 500_000
 """Operators that are run to improve on it."""
-_ROOM = 0.5
-"""Share of the fast memory that holds weights before they are used; the rest is for what lies between operators."""
+_ROOM = 0.9
+"""Share of the fast memory that weights before their use and what lies between operators fill together."""
+_LEAST_ROOM = 0.3
+"""Share of the fast memory that weights may fill before their use where more lies between operators than fits: it need not all stay."""
 _EVERYTHING = (0, 2**31)
 
 Chosen = tuple[int, ...]
@@ -150,9 +152,29 @@ def _native_problem(boxes: _Boxes, options: Sequence[Sequence[Option]], target: 
         source=np.array([home for own in sources for home in own], dtype=np.int64),
         fetch=np.array(list(boxes.fetched())) / target.main.read_bandwidth,
         stream=np.concatenate([option.costs.stream for option in every]),
+        copied=target.main.read_bandwidth / fast.write_bandwidth if fast else 0.0,
         given=np.array([sum(boxes.given(number).values()) for number in range(len(options))], dtype=np.int64),
-        room=int(fast.capacity * _ROOM) if fast else 2**60,
+        room=_room(boxes, fast.capacity) if fast else np.full(len(options), 2**60),
     )
+
+
+def _room(boxes: _Boxes, capacity: int) -> Ints:
+    """Bytes of the fast memory that are free of what lies between operators while each runs; a share of all of it at least."""
+    free = capacity * _ROOM - alive_between(boxes.graph, boxes.fused)
+    return np.asarray(np.maximum(capacity * _LEAST_ROOM, free), dtype=np.int64)
+
+
+def alive_between(graph: Graph, fused: Sequence[FusedOp]) -> Ints:
+    """Bytes of what operators make and others read, or have read, that lie there while each operator runs. O(operators + operands)."""
+    change = np.zeros(len(fused) + 1, dtype=np.int64)
+    made = {access.tensor: number for number, group in enumerate(fused) for access in group.writes}
+    last = {
+        access.tensor: number for number, group in enumerate(fused) for access in (*group.writes, *group.reads) if access.tensor in made
+    }
+    for storage, until in last.items():
+        change[made[storage]] += graph.tensors[storage].bytes
+        change[until + 1] -= graph.tensors[storage].bytes
+    return np.asarray(np.cumsum(change)[:-1], dtype=np.int64)
 
 
 def _until(counts: Sequence[int]) -> Ints:

@@ -62,7 +62,8 @@ def network_bounds(
     - the compulsory traffic: weights and inputs of the networks cross the main link once, and so do outputs;
     - the arithmetic over all cores: every operator's work goes to cores in any shares, each core at the rate of the piece that suits it
       best (:func:`~loadmaster.cost.analytical.divisible.divisible_costs`);
-    - a linear program over both, in which activations are written once and read once by every operator over the link that takes less;
+    - a linear program over both, in which activations are written once and read once by every operator over the link that takes less, and
+      weights and inputs read over either beyond what comes in;
     - the longest chain of operators of one mini-batch, each of them shared by all cores, and run side by side with those that it can
       overlap (:func:`~loadmaster.planning.cutting.chain_bound.chain_bound`).
 
@@ -121,12 +122,18 @@ class _Chains:
         operator, count = [self.operator[self.jobs[number].name] for number in rows], len(precedence.needs)
         target, needs = self.target, self.needs
         weights = (main_only(needs), best_multipliers(needs.without_links()), best_multipliers(needs))
-        busy = np.stack([sums_by_operator(needs.means(each)[rows], operator, count) for each in weights])
-        main = np.array([each[len(target.cores)] / max(1, sum(each)) for each in weights])
+        every = divisible_needs(self.tensors, self.table, target, every_read=True)
+        busy = np.stack([sums_by_operator(every.means(each)[rows], operator, count) for each in weights])
+        prices = [[price / max(1, sum(each)) for price in each[len(target.cores) :]] for each in weights]
+        main = np.array([own[0] for own in prices])
+        rates = [memory.read_bandwidth / target.main.read_bandwidth for memory in target.memories]
+        given = main - np.array([min(price / rate for price, rate in zip(own, rates, strict=True)) for own in prices])
         least = self.least[network] * PICOSECONDS
         inbound, outbound = self._traffic(rows, operator, count)
         held = 0 if target.fast is None else target.fast.capacity
-        return chain_bound(precedence, Demands(busy, main, inbound, outbound, least, held / target.main.read_bandwidth * PICOSECONDS))
+        return chain_bound(
+            precedence, Demands(busy, main, given, inbound, outbound, least, held / target.main.read_bandwidth * PICOSECONDS)
+        )
 
     def _traffic(self, rows: Ints, operator: Sequence[int], count: int) -> tuple[Floats, Floats]:
         """Picoseconds of the main link for what each operator is the first to read of weights and inputs, and for its outputs."""

@@ -36,10 +36,14 @@ class JointOptions:
         Share of it that may be full while something is prefetched.
     release_delay_positions
         Positions of the order for which room is held after its last use, so that as many later jobs may run beside it.
-    prefetch_single_use
-        Whether what is used once is prefetched too, or streamed by its job.
+    streamed_share
+        Share of the main link's time, while jobs run, in which they may stream what is used once; what would take longer is prefetched.
+        0: everything is prefetched; infinity: nothing.
     fast_link_price
         What a second of the fast link costs, a second of the main link being 1.
+    fast_load_limit
+        Nothing more stays where the fast link would be busy for so many times as long as the main one meanwhile; infinity: all stays that
+        saves time of the main one.
     occupancy_exponent
         Stays are chosen by what they save over their bytes times their time, to this power: below 1, what is large and long comes sooner.
     link_load_limit
@@ -57,8 +61,9 @@ class JointOptions:
     retained_fraction: float = 1.0
     prefetch_fraction: float = 1.0
     release_delay_positions: int = 0
-    prefetch_single_use: bool = True
+    streamed_share: float = 0.0
     fast_link_price: float = 0.0
+    fast_load_limit: float = math.inf
     occupancy_exponent: float = 1.0
     link_load_limit: float = math.inf
     core_wait_ratio: float = 0.0

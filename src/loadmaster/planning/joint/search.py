@@ -24,6 +24,12 @@ _TOLERANCE = 0.002
 OCCUPANCY_EXPONENTS = (1.0, 0.7, 0.3)
 """How much bytes and time of occupancy count against what a stay saves."""
 
+STREAMED_SHARES = (0.0, 0.5, 0.8, 1.0, 1.25, math.inf)
+"""Of the main link's time while jobs run, in which they may stream what is used once."""
+
+FAST_LOAD_LIMITS = (0.7, 1.0, 1.4, math.inf)
+"""Times that the fast link may be busy as long as the main one before nothing more stays."""
+
 _ENERGY_ONLY = 1e6
 """Weight of energy at which each job goes to the core of least energy, whatever time it takes there."""
 
@@ -168,15 +174,19 @@ class JointSearch:
             for slack, energy_weight in itertools.product(slacks[:2], (0.0, 1.0, _ENERGY_ONLY)):
                 yield JointOptions(
                     release_delay_positions=slack,
-                    prefetch_single_use=False,
+                    streamed_share=math.inf,
                     fast_link_price=self._problem.energy_price,
                     energy_weight=energy_weight,
                 )
             return
-        for slack, once in itertools.product(slacks, (True, False)):
-            yield JointOptions(release_delay_positions=slack, prefetch_single_use=once)
+        balanced = JointOptions(release_delay_positions=self._cores, streamed_share=1.0)
+        yield balanced
+        yield replace(balanced, fast_load_limit=1.0)
+        yield replace(balanced, fast_load_limit=1.4, link_load_limit=2.0, prefetch_fraction=0.5)
+        for slack, streamed in itertools.product(slacks, (0.0, math.inf)):
+            yield JointOptions(release_delay_positions=slack, streamed_share=streamed)
             if goal.pressing:
-                yield JointOptions(release_delay_positions=slack, prefetch_single_use=once, urgent_networks_first=True)
+                yield JointOptions(release_delay_positions=slack, streamed_share=streamed, urgent_networks_first=True)
 
     def _structures(self) -> Iterator[Design]:
         networks = len(self._chains)
@@ -284,9 +294,10 @@ class JointSearch:
         if goal.pressing:
             yield "urgent_networks_first", (False, True)
         yield "fast_link_price", (0.0, 0.3, 1.0)
+        yield "fast_load_limit", FAST_LOAD_LIMITS
         yield "occupancy_exponent", OCCUPANCY_EXPONENTS
         yield "link_load_limit", (1.5, 2.0, 3.0, math.inf)
-        yield "prefetch_single_use", (False, True)
+        yield "streamed_share", STREAMED_SHARES
         yield "release_delay_positions", (0, self._cores // 2, self._cores, 2 * self._cores, 4 * self._cores)
         yield "core_wait_ratio", (0.0, 1.0, 4.0)
         yield "prefetch_fraction", (0.5, 0.75, 1.0)
@@ -344,7 +355,9 @@ def _with(values: tuple[T, ...], at: int, value: T) -> tuple[T, ...]:
 
 
 def _other_choices(choices: JointOptions, cores: int, generator: np.random.Generator) -> JointOptions:
-    kind = int(generator.integers(8))
+    kind = int(generator.integers(9))
+    if kind == 8:
+        return replace(choices, fast_load_limit=float(generator.choice(FAST_LOAD_LIMITS)))
     if kind == 7:
         return replace(choices, occupancy_exponent=float(generator.choice(OCCUPANCY_EXPONENTS)))
     if kind == 0:
@@ -352,7 +365,7 @@ def _other_choices(choices: JointOptions, cores: int, generator: np.random.Gener
     if kind == 1:
         return replace(choices, prefetch_fraction=float(np.clip(choices.prefetch_fraction + generator.normal() * 0.1, 0.1, 1.0)))
     if kind == 2:
-        return replace(choices, prefetch_single_use=not choices.prefetch_single_use)
+        return replace(choices, streamed_share=float(generator.choice(STREAMED_SHARES)))
     if kind == 3:
         return replace(choices, fast_link_price=float(generator.choice([0.0, 0.3, 1.0])))
     if kind == 4:

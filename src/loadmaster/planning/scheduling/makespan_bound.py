@@ -31,9 +31,9 @@ _MOST_ENUMERATED = 8
 def makespan_bound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, target: Target) -> MakespanBound:
     """The largest of three bounds: the critical path, a linear program over work and traffic, and the traffic that no room is left for.
 
-    The program lets jobs be cut freely over cores, and every access to an activation choose its memory; but each core
-    and each link has only the makespan's time. Weights and inputs cross the main link once, however often they are used (or as much of
-    them as jobs read, where that is less), and outputs once; an activation larger than the fast memory crosses it at every use. Where a
+    The program lets jobs be cut freely over cores, and every access choose its memory; but each core and each link has only the makespan's
+    time. Weights and inputs cross the main link once (or as much of them as jobs read, where that is less), further reads of them either
+    link, and outputs the main one once; an activation larger than the fast memory crosses it at every use. Where a
     job's activations do not fit into
     the fast memory together, some of them cross as well, whatever the order. Instead of the program
     its dual is solved, over one multiplier per resource: any multipliers give a valid bound, so those that the solver
@@ -68,17 +68,35 @@ def divisible_bound(needs: Needs, main: str) -> MakespanBound:
     return MakespanBound(value, limit, needs.main_bytes, tuple(terms))
 
 
-def divisible_needs(tensors: Sequence[TensorInstance], table: JobTable, target: Target) -> Needs:
-    """What jobs need when the table says of every job what its pieces take at least, all together."""
+def divisible_needs(tensors: Sequence[TensorInstance], table: JobTable, target: Target, *, every_read: bool = False) -> Needs:
+    """What jobs need when the table says of every job what its pieces take at least, all together.
+
+    With ``every_read``, needs of the links count all reads of weights and inputs, not only those beyond what comes in over the main link.
+    """
     t, write = table.operand_tensor, table.operand_write
     activation = np.array([tensor.kind == "activation" for tensor in tensors])
     output = np.array([tensor.is_output for tensor in tensors])
     sizes = np.array([tensor.bytes for tensor in tensors], dtype=np.int64)
-    link = [_link_time(table, memory, activation[t] & ~(write & output[t])) for memory in target.memories]
-    inbound = int(inbound_bytes(tensors, table).sum())
+    inbound = inbound_bytes(tensors, table)
+    again = np.where(activation, 0.0, 1.0) if every_read else _read_again(tensors, table, inbound)
+    share = np.where(activation[t], ~(write & output[t]), again[t] * ~write)
+    link = [_link_time(table, memory, share) for memory in target.memories]
     outbound = int(sizes[activation & output].sum())
-    fixed = int(_fine(np.array(inbound / target.main.read_bandwidth + outbound / target.main.write_bandwidth)))
-    return Needs(_fine(table.compute), link, np.zeros_like(link[0][:, :, 0]), fixed, inbound + outbound)
+    fixed = int(_fine(np.array(int(inbound.sum()) / target.main.read_bandwidth + outbound / target.main.write_bandwidth)))
+    return Needs(_fine(table.compute), link, np.zeros_like(link[0][:, :, 0]), fixed, int(inbound.sum()) + outbound)
+
+
+def _read_again(tensors: Sequence[TensorInstance], table: JobTable, inbound: Ints) -> Floats:
+    """Share of the reads of every weight and input, shape (tensors,), that may use either link; 0 for activations.
+
+    Let ``I`` of the ``R`` bytes that jobs read of one have to come in over the main link. Those streamed, ``S``, are read over that link,
+    the others over the fast one, after at least ``I - S`` were copied over the main one. So at least ``I`` cross the main link, and
+    ``R - I`` either of the two besides. Cores that read more than the least read more of the latter.
+    """
+    given = np.array([tensor.kind != "activation" for tensor in tensors])
+    reads, read = ~table.operand_write, np.zeros(len(tensors))
+    np.add.at(read, table.operand_tensor[reads], table.moved[reads].min(axis=1).astype(np.float64))
+    return np.where(given & (read > 0), np.maximum(0.0, 1.0 - inbound / np.maximum(read, 1.0)) * (1 - 1e-12), 0.0)
 
 
 def inbound_bytes(tensors: Sequence[TensorInstance], table: JobTable, jobs: Mask | None = None) -> Ints:
@@ -95,9 +113,9 @@ def inbound_bytes(tensors: Sequence[TensorInstance], table: JobTable, jobs: Mask
 class Needs:
     """What the jobs need at least of each resource, in 1/64 of a picosecond.
 
-    ``core[j, c]``; ``link[l][j, c, d]`` for the accesses of job ``j`` to activations that may lie anywhere, were they all
-    in memory ``l``, in direction ``d`` (read, write); ``forced[j, c]`` on the main link for those that no fast memory can
-    hold; ``fixed`` on the main link whatever is decided. All bytes of one direction have the same ratio of link times,
+    ``core[j, c]``; ``link[l][j, c, d]`` for the accesses of job ``j`` to activations that may lie anywhere, and reads of the rest that may
+    use any link, were they all in memory ``l``, in direction ``d`` (read, write); ``forced[j, c]`` on the main link for those that no fast
+    memory can hold; ``fixed`` on the main link whatever is decided. All bytes of one direction have the same ratio of link times,
     so a job's cheapest link per direction is the cheapest of every access.
     """
 
@@ -128,9 +146,13 @@ def _needs(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTab
     accesses = activation[t] & ~(write & output[t])
     room = target.fast.capacity if target.fast else 0
     free = accesses & ((sizes <= room) | (not target.main.in_place))[t]
-    link = [_link_time(table, memory, free) for memory in target.memories]
-    forced = _link_time(table, target.main, accesses & ~free).sum(axis=2)
-    inbound, outbound = _compulsory_inbound(jobs, tensors, target.main.in_place), int(sizes[activation & output].sum())
+    compulsory = _compulsory_inbound(jobs, tensors, target.main.in_place)
+    share = free.astype(np.float64)
+    if target.main.in_place:
+        share += _read_again(tensors, table, compulsory)[t] * ~write
+    link = [_link_time(table, memory, share) for memory in target.memories]
+    forced = _link_time(table, target.main, (accesses & ~free).astype(np.float64)).sum(axis=2)
+    inbound, outbound = int(compulsory.sum()), int(sizes[activation & output].sum())
     fixed = int(_fine(np.array(target.main.link_seconds(inbound, outbound))))
     # A job lasts a whole number of picoseconds, so rounding up is sound here.
     core = whole_picoseconds(np.maximum(table.compute, _moving_time(table, target) * (1 - 1e-12))) * _FINE
@@ -206,11 +228,11 @@ def _cheapest_cover(excess: int, items: list[tuple[int, float]]) -> float:
     return total * (1 - 1e-12)
 
 
-def _link_time(table: JobTable, memory: Memory, rows: Mask) -> Ints:
-    """Time of a memory's link that some operands of every job need on every core, by direction."""
-    seconds, each = np.zeros((*table.compute.shape, 2)), link_seconds(table, memory)
+def _link_time(table: JobTable, memory: Memory, share: Floats) -> Ints:
+    """Time of a memory's link that a share of every operand of every job needs on every core, by direction."""
+    seconds, each = np.zeros((*table.compute.shape, 2)), link_seconds(table, memory) * share[:, None]
     for direction in (0, 1):
-        chosen = rows & (table.operand_write == bool(direction))
+        chosen = table.operand_write == bool(direction)
         np.add.at(seconds[:, :, direction], table.operand_job[chosen], each[chosen])
     return _fine(seconds)
 
@@ -220,16 +242,21 @@ def _fine(seconds: Floats) -> Ints:
     return np.floor(seconds * (PICOSECONDS * _FINE) * (1 - 1e-14)).astype(np.int64)
 
 
-def _compulsory_inbound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], in_place: bool) -> int:
-    """Bytes of weights and inputs that must come in: all of one that is copied, or what every job reads of one that never is."""
-    outside = [tensor for tensor in tensors if tensor.kind != "activation"]
+def _compulsory_inbound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], in_place: bool) -> Ints:
+    """Bytes of weights and inputs that must come in, shape (tensors,): all of what is copied, or what jobs read of what never is."""
     read: dict[str, int] = {}
     for job in jobs:
         for operand in job.reads:
             read[operand.tensor] = read.get(operand.tensor, 0) + operand.bytes
-    if not in_place:
-        return sum(tensor.bytes for tensor in outside if tensor.name in read)
-    return sum(min(tensor.bytes, read.get(tensor.name, 0)) for tensor in outside)
+    least = [
+        0
+        if tensor.kind == "activation"
+        else tensor.bytes * (tensor.name in read)
+        if not in_place
+        else min(tensor.bytes, read.get(tensor.name, 0))
+        for tensor in tensors
+    ]
+    return np.array(least, dtype=np.int64)
 
 
 def main_only(needs: Needs) -> list[int]:
