@@ -84,13 +84,29 @@ def identical(count: int, seed: int) -> Plain:
     return np.zeros(count, dtype=np.int64), np.ones(count, dtype=np.int64), np.full(count, 64)
 
 
+def holed(count: int, seed: int, longest: int) -> lm.Problem:
+    """Lifetimes of up to ``longest`` instants, each with one or two absences of any length; at most 10,000 buffers."""
+    random = np.random.default_rng(seed)
+    count = min(count, HOLED)
+    buffers = []
+    for index in range(count):
+        lower, length = int(random.integers(0, count)), int(random.integers(5, longest + 1))
+        marks = np.unique(random.integers(lower + 1, lower + length, 2 * int(random.integers(1, 3)))).tolist()
+        edges = [lower, *marks[: len(marks) // 2 * 2], lower + length]
+        buffers.append(lm.Buffer.during(str(index), list(zip(edges[::2], edges[1::2], strict=True)), int(random.integers(1, 1000))))
+    return lm.problem_of(buffers)
+
+
 TILES = 500
+HOLED = 10_000
 WINDOWS = (64, 128, 256, 512, 1024, 2048, 4096)
-FAMILIES: dict[str, Callable[[int, int], Plain]] = {
+FAMILIES: dict[str, Callable[[int, int], Plain | lm.Problem]] = {
     "uniform": uniform,
     "model-like": model_like,
     **{f"sliding {window}": partial(sliding, window=window) for window in WINDOWS},
     "identical": identical,
+    "gaps, short": partial(holed, longest=100),
+    "gaps, long": partial(holed, longest=1000),
     "tiling, straight cuts": partial(tiling, pinwheels=False),
     "tiling, pinwheels": partial(tiling, pinwheels=True),
 }
@@ -104,16 +120,16 @@ def read(path: Path) -> Plain:
     return lower, upper, size
 
 
-def measure(name: str, plain: Plain, rivals: bool) -> None:
+def measure(name: str, case: Plain | lm.Problem, rivals: bool) -> None:
     """One line of the table."""
     started = time.process_time()
-    answer = lm.allocate(plain)
+    answer = lm.allocate(case)
     took = time.process_time() - started
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     ratio = (answer.peak or 0) / answer.lower_bound
-    print(f"{name:22} {len(plain[0]):8} {ratio:8.4f} {took:8.2f} {memory:8.0f} MiB  {answer.status}", end="", flush=True)
-    if rivals and len(plain[0]) <= RIVAL_COPES_WITH:
-        _rival(plain, answer.lower_bound)
+    print(f"{name:22} {len(answer.offsets):8} {ratio:8.4f} {took:8.2f} {memory:8.0f} MiB  {answer.status}", end="", flush=True)
+    if rivals and isinstance(case, tuple) and len(case[0]) <= RIVAL_COPES_WITH:
+        _rival(case, answer.lower_bound)
     print(flush=True)
 
 
@@ -137,12 +153,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rivals", action="store_true")
     arguments = parser.parse_args()
-    cases = [(path.stem, read(path)) for path in arguments.files]
+    cases: list[tuple[str, Plain | lm.Problem]] = [(path.stem, read(path)) for path in arguments.files]
     cases += [(name, family(arguments.count, arguments.seed)) for name, family in FAMILIES.items()]
     print(f"{'':22} {'buffers':>8} {'/ bound':>8} {'CPU s':>8} {'memory':>8}")
-    for name, plain in cases:
+    for name, case in cases:
         # A process each, so that peak memory is its own.
-        process = multiprocessing.get_context("fork").Process(target=measure, args=(name, plain, arguments.rivals))
+        process = multiprocessing.get_context("fork").Process(target=measure, args=(name, case, arguments.rivals))
         process.start()
         process.join()
 

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from loadmaster.cost.analyse import read_job_analysis as read_job_analysis
     from loadmaster.cost.analytical.energy import area as area
     from loadmaster.cost.analytical.energy import peak_power as peak_power
+    from loadmaster.cost.calibration.answer import Calibration as Calibration
+    from loadmaster.cost.calibration.calibrate import calibrate as calibrate
     from loadmaster.cost.divided_jobs import divide_jobs as divide_jobs
     from loadmaster.cost.job_analysis import JobAnalysis as JobAnalysis
     from loadmaster.cost.kernels.kernel_costs import kernel_work as kernel_work
@@ -78,6 +80,7 @@ _HOMES = {
     "Bank": "loadmaster.allocation.memories.problem",
     "BankAllocation": "loadmaster.allocation.memories.problem",
     "Buffer": "loadmaster.allocation.problem",
+    "Calibration": "loadmaster.cost.calibration.answer",
     "CapacityError": "loadmaster.core.errors",
     "Graph": "loadmaster.workloads.graph",
     "JobAnalysis": "loadmaster.cost.job_analysis",
@@ -98,6 +101,7 @@ _HOMES = {
     "analyse": "loadmaster.cost.analyse",
     "area": "loadmaster.cost.analytical.energy",
     "backtrack_trees": "loadmaster.allocation.backtracking.learning:bundled",
+    "calibrate": "loadmaster.cost.calibration.calibrate",
     "conflicts_of_order": "loadmaster.allocation.problem",
     "load": "loadmaster.workloads.frontends.load",
     "lower": "loadmaster.workloads.lowering.instantiate",
@@ -137,6 +141,7 @@ __all__ = [
     "Bank",
     "BankAllocation",
     "Buffer",
+    "Calibration",
     "CapacityError",
     "Graph",
     "JobAnalysis",
@@ -157,6 +162,7 @@ __all__ = [
     "analyse",
     "area",
     "backtrack_trees",
+    "calibrate",
     "conflicts_of_order",
     "divide_jobs",
     "kernel_work",

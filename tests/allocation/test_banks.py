@@ -72,7 +72,8 @@ def cases(draw):
         pairs = st.lists(st.sampled_from([(i, j) for j in range(len(buffers)) for i in range(j)]), unique=True, max_size=3)
         kind = draw(st.sampled_from(["none", "aliases", "in_place", "conflicts"]))
         if kind == "aliases":
-            cost[1] = cost[0]
+            # Together where a pinned one lives.
+            cost[[0, 1]] = cost[0 if buffers[1].offset is None else 1]
             demands = {"aliases": ((0, 1),)}
         elif kind != "none":
             demands = {kind: draw(pairs)}

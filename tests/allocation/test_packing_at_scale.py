@@ -71,3 +71,19 @@ def test_best_fit_by_birth_is_best_fit() -> None:
 def test_many_identical_ones_are_proven_optimal() -> None:
     answer = lm.allocate((np.zeros(50_000, dtype=np.int64), np.ones(50_000, dtype=np.int64), np.full(50_000, 64)))
     assert (answer.status, answer.peak) == ("optimal", 50_000 * 64)
+
+
+def holed(count: int, seed: int) -> list[lm.Buffer]:
+    """Each absent for about a third of its life."""
+    random = np.random.default_rng(seed)
+    rows = zip(random.integers(0, count, count), random.integers(9, 100, count), random.integers(1, 1000, count), strict=True)
+    return [
+        lm.Buffer.during(str(i), [(a, a + n // 3), (a + 2 * n // 3, a + n)], s) for i, (a, n, s) in enumerate(np.array(list(rows)).tolist())
+    ]
+
+
+def test_large_sets_with_gaps_end_below_every_greedy_order() -> None:
+    buffers = holed(2100, 0)
+    best, greedy = lm.allocate(buffers), lm.allocate(buffers, strategy="greedy")
+    assert not list(broken_rules(lm.problem_of(buffers), best.offsets))
+    assert best.lower_bound <= best.peak < greedy.peak

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from tests.support.command_line import refused, run
 
+PLANNERS = Path(__file__).parents[2] / "fixtures" / "planners"
 BUFFERS = "id,lower,upper,size\na,0,4,600\nb,2,6,300\nc,5,9,800\n"
 
 
@@ -101,3 +102,36 @@ def test_every_command_has_an_example_in_its_help() -> None:
 def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str], words: list[str], file: Path) -> None:
     file.with_name("bad.csv").write_text("id,lower,upper,size\na,0,1,2\nb,0,1,x\n")
     refused(run(*arguments, cwd=file.parent), *words)
+
+
+def test_a_dump_of_another_planner_is_checked_and_compared(tmp_path: Path) -> None:
+    dump, out = PLANNERS / "branches.iree.txt", tmp_path / "packed.csv"
+    done = run("allocate", "--from", "iree", dump, "--output", out, "--json")
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    assert (shown["planner"], shown["file"]) == ("iree", str(dump))
+    (arena,) = shown["arenas"]
+    assert (arena["name"], arena["theirs"], arena["peak"], arena["lower_bound"]) == ("branches$async", 38_976, 35_072, 35_072)
+    assert (arena["status"], arena["violations"], arena["theirs_stated"]) == ("optimal", [], 38_976)
+    assert run("verify", "--buffers", out, "--capacity", "35072").returncode == 0
+    table = run("allocate", "--from", "iree", dump).stdout
+    for word in ("branches$async", "38,976", "35,072", "10.0% could be saved"):
+        assert word in table
+
+
+def test_a_plan_of_theirs_that_does_not_hold_is_exit_code_1(tmp_path: Path) -> None:
+    dump = tmp_path / "log.txt"
+    dump.write_text("(id=0): size=64, offset=0, first_used=0 last_used=1\n(id=1): size=64, offset=32, first_used=1, last_used=2\n")
+    done = run("allocate", "--from", "tflm-log", dump)
+    assert done.returncode == 1
+    assert "overlap: buffers 'buffer 0' and 'buffer 1' share bytes at instant 2" in done.stdout
+    assert "their plan does not hold" in done.stdout
+    dump.write_text(dump.read_text() * 2)
+    assert run("allocate", "--from", "tflm-log", dump, "--arena", "plan 2").stdout.count("share bytes") == 1
+    refused(run("allocate", "--from", "tflm-log", dump, "--output", tmp_path / "o.csv"), "--arena", "plan 1")
+    refused(run("allocate", "--from", "tflm-log", dump, "--arena", "plan 3"), "plan 3", "did you mean plan")
+    refused(run("allocate", "--from", "tflm-log", dump, "--memory", "sram"), "--memory", "--output")
+    refused(run("allocate", dump, "--arena", "plan 1"), "--from")
+    refused(run("allocate", "--from", "onnxruntime", PLANNERS / "branches.json", "--output", tmp_path / "o.csv"), "branches.json", "--json")
+    assert not (tmp_path / "o.csv").exists()
+    refused(run("allocate", "--from", "tflm", dump), "did you mean tflm-log?")

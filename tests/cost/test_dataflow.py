@@ -28,6 +28,7 @@ networks_on_chip = st.fixed_dictionaries(
         "local_buffer": st.sampled_from([0, 16, 512]),
         "noc_bandwidth": st.sampled_from([None, 1e8, 5e10]),
         "noc_latency": st.sampled_from([0.0, 1e-7]),
+        "accumulator": st.sampled_from([1, 2, 4, 8]),
     }
 )
 
@@ -71,12 +72,12 @@ def test_never_below_compulsory_traffic_or_the_arrays_rate(nest: LoopNest, style
 
 @given(nests, st.sampled_from(ARRAYS), networks_on_chip, *(st.sampled_from(each) for each in ([1, 2, 5], [1, 3], [1, 4], [1, 7])))
 @settings(max_examples=100, deadline=None)
-def test_larger_buffers_a_faster_network_and_a_faster_link_never_cost_more(
+def test_larger_buffers_narrower_sums_a_faster_network_and_a_faster_link_never_cost_more(
     nest: LoopNest, style: Style, more: dict, buffer: int, local: int, bandwidth: int, link: int
 ) -> None:
     work = one_job(nest, *operand_bytes(nest))
     faster = None if more["noc_bandwidth"] is None else more["noc_bandwidth"] * bandwidth
-    bigger = more | {"local_buffer": more["local_buffer"] * local, "noc_bandwidth": faster}
+    bigger = more | {"local_buffer": more["local_buffer"] * local, "noc_bandwidth": faster, "accumulator": 1}
     slow, fast = machine(style, buffer=4096, **more), machine(style, buffer=4096 * buffer, **bigger)
     fast = replace(fast, main=replace(fast.main, read_bandwidth=link * 1e9, write_bandwidth=link * 1e9))
     assert cost_of(work, fast) <= cost_of(work, slow) * (1 + 1e-9)

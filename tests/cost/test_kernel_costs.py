@@ -45,7 +45,9 @@ def test_times_are_those_of_the_roofline() -> None:
     assert bytes_of["y.w"] == pytest.approx((weight / 100e9, weight / 39e9))
     assert bytes_of["y"] == pytest.approx((size / 100e9, size / 14e9))
     assert [tensor.kind for tensor in steps.tensors] == [StoredKind.INPUT, StoredKind.WEIGHT, StoredKind.OUTPUT]
-    assert steps.notes == ("kernel times are estimated: a roofline of optane-server",)
+    assert [(str(part), part.count) for part in steps.costs] == [
+        ("estimated (roofline of optane-server, figures of the target)", len(steps.kernels))
+    ]
 
 
 def test_views_vanish_and_views_of_different_parts_add_up() -> None:

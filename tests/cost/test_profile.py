@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import loadmaster as lm
 from loadmaster.cli.main import app
 from loadmaster.core.errors import PlacementError
+from loadmaster.core.provenance import Label, Provenance, described, weakest
 from loadmaster.cost.kernels import kernel_times
 from loadmaster.cost.kernels.kernel_costs import kernel_sequence
 from loadmaster.cost.kernels.kernel_times import Case, KernelTimes, Setting, case_of, profile_place
@@ -144,7 +145,8 @@ def test_measurements_become_tables(graph: Graph, times: KernelTimes) -> None:
         for mask in range(2 ** len(names)):
             slow = [mask >> bit & 1 == 1 for bit in range(len(names))]
             assert kernel.seconds(slow) == 1.0 + sum(moved.get(name, 0) for name, there in zip(names, slow, strict=True) if there)
-    assert "were measured here" in found.notes[0]
+    assert found.costs[0].label == "measured"
+    assert "1 threads" in found.costs[0].source
     pairs = comparison(steps, found)
     assert [pair.measured for pair in pairs] == [1.0] * len(steps.kernels)
     assert all(pair.estimated < 1.0 for pair in pairs)
@@ -160,7 +162,8 @@ def test_partial_measurements_leave_estimates(graph: Graph, times: KernelTimes) 
         times.put(whole.key(places, Setting.here(1)), "", "", "device 1", 1.0, 1)
     found = measured_tables(steps, graph, times, 1)
     assert 0 < sum(kernel.measured is not None for kernel in found.kernels) < len(found.kernels)
-    assert any(note.startswith("the others: kernel times are estimated") for note in found.notes)
+    assert [str(part.label) for part in found.costs] == ["measured", "estimated"]
+    assert sum(part.count for part in found.costs) == len(found.kernels)
 
 
 def test_the_command_profiles_and_goes_on(graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +218,7 @@ STEPS = KernelSequence(
         Kernel("b", "add", (Operand(1, True, True, 1.0, 2.0),), (Algorithm("direct", 0.5),)),
     ),
     CopyLink(1.0, 1.0, 1.0, 1.0),
-    notes=("kernel times are estimated",),
+    costs=(Provenance(Label.ESTIMATED, "roofline of x", 2),),
 )
 
 
@@ -226,7 +229,8 @@ def test_a_table_of_ones_own(tmp_path: Path) -> None:
     # Bit 0 is x, bit 1 is y; y alone in the slow memory has no row.
     assert found.kernels[0].measured == ((0.5, 0.75, float("inf"), 2.0),)
     assert found.kernels[1] == STEPS.kernels[1]
-    assert found.notes == (f"times of 1 of 2 kernels are from {file}", "the others: kernel times are estimated")
+    assert described(found.costs) == f"1 measured ({file}), 1 estimated (roofline of x)"
+    assert weakest(found.costs) == "estimated"
 
 
 @pytest.mark.parametrize(

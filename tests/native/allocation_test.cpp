@@ -1,5 +1,6 @@
 // The allocation library from C++: packings hold, optima that are known by construction are found, and proofs are right.
 #include "allocation/first_fit.hpp"
+#include "allocation/lower_ceilings.hpp"
 #include "allocation/packing_check.hpp"
 #include "allocation/plain.hpp"
 #include "allocation/small.hpp"
@@ -281,6 +282,30 @@ TEST("the live index names every buffer alive together with another") {
             if (other != b && plain.begin[other] < plain.end[b] && plain.begin[b] < plain.end[other]) expected.push_back(other);
         std::sort(found.begin(), found.end());
         CHECK(found == expected);
+    }
+}
+
+TEST("ever lower ceilings move what lies above them, whatever it demands, but no pinned buffer") {
+    for (std::uint64_t seed = 0; seed < 20; ++seed) {
+        std::mt19937_64 random(seed);
+        const auto below = [&](Int limit) { return static_cast<Int>(random() % static_cast<std::uint64_t>(limit)); };
+        Set set;
+        for (Int b = 0; b < 120; ++b) {
+            const Int from = below(60), bytes = 1 + below(40), gap = from + 1 + below(6), again = gap + below(8);
+            const Int aligned = below(4) ? 1 : 8, pinned = b % 40 == 0 ? b * 10 : -1;
+            set.add(from, gap, bytes, aligned, pinned);
+            if (below(2)) set.add_section(gap, again, below(bytes), bytes);  // windows: low bytes are free
+            if (below(3)) set.add_section(again, again + 1 + below(20), 0, bytes);
+        }
+        const std::vector<Int> order = [] { std::vector<Int> all(120); std::iota(all.begin(), all.end(), 0); return all; }();
+        const Greedy start = place_in_order(set.buffers(), order, false, std::numeric_limits<Int>::max());
+        CHECK(start.packed && set.valid(start.offset, start.peak));
+        Budget budget(-1, kForever, nullptr);
+        const std::vector<Int> lower = lower_ceilings(set.buffers(), start.offset, load_bound(set.buffers()).bytes, 1'000'000, budget);
+        const Int peak = peak_of(set.buffers(), lower);
+        CHECK(set.valid(lower, peak) && peak <= start.peak);
+        Budget none(-1, 0, nullptr);
+        CHECK(lower_ceilings(set.buffers(), start.offset, 0, 1'000'000, none) == start.offset);
     }
 }
 

@@ -332,6 +332,16 @@ def windows_narrower(plan: Plan) -> Iterator[Plan]:
         yield with_records(plan, "networks", lambda n: replace(n, operators=tuple(narrow(o) for o in n.operators)))
 
 
+def channels_elsewhere(plan: Plan) -> Iterator[Plan]:
+    """Channels are said to lie along another dimension of as many elements."""
+
+    def turned(record: Any) -> Any:
+        outer, channels, inner, first, last = record.channels or (1,) * 5
+        return replace(record, channels=(inner, channels, outer, first, last)) if outer != inner else record
+
+    yield with_records(plan, "tensors", turned)
+
+
 def bounds_raised(plan: Plan) -> Iterator[Plan]:
     """The makespan's bound grows by a hundredth, and all that follows from it; then the other bounds, one by one."""
     least = plan.metrics.makespan.lower_bound * 1.01
@@ -370,6 +380,7 @@ FORGERIES: dict[Forgery, tuple[str, ...]] = {
     operators_gone: ("chain",),
     operators_merged: ("chain",),
     windows_narrower: ("pieces",),
+    channels_elsewhere: ("tiles",),
     bounds_raised: ("pieces", "tiles"),
     moved_sources: ("pieces", "copies", "chain"),
     faster_machine: ("pieces", "copies", "chain"),

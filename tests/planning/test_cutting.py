@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -20,10 +20,9 @@ from loadmaster.core.progress import no_progress
 from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyModel
-from loadmaster.planning.cutting.banding import Network, stacked
+from loadmaster.planning.cutting.banding import Network, Stack, stacked
 from loadmaster.planning.cutting.candidates import candidates
 from loadmaster.planning.cutting.network_bounds import network_bounds
-from loadmaster.planning.cutting.stacks import best_stacks
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.targets.hardware import Style, Target
@@ -132,13 +131,14 @@ def test_bands_keep_what_lies_between_operators_on_chip() -> None:
     assert cut.metrics.traffic["dram"].value < 0.6 * whole.metrics.traffic["dram"].value
 
 
-def test_stacks_of_bands_make_every_row_once() -> None:
+@pytest.mark.parametrize(("columns", "skewed"), [*itertools.product((False, True), repeat=2)])
+def test_stacks_of_bands_make_every_row_once(columns: bool, skewed: bool) -> None:
     graph = convolutions(rows=33, strides=(1, 2, 1))
     single = without_updates(graph)
     fused = fuse(single)
     network = Network(single, fused, [divisible(single, group) for group in fused])
     plain = [WHOLE] * len(fused)
-    cuts = stacked(network, best_stacks(network, 3_000, machine(), plain).stacks, plain)
+    cuts = stacked(network, [Stack(0, len(fused), 5, columns, skewed)], plain)
     assert any(cut.tiles > 1 for cut in cuts.cuts)
     assert sorted(cuts.steps) == [(group, tile) for group, cut in enumerate(cuts.cuts) for tile in range(cut.tiles)]
     workload = lower([graph], machine(), cuts=[cuts])
@@ -149,7 +149,7 @@ def test_more_scratchpad_is_hardly_ever_slower() -> None:
     """Cuts and plans are found by search, so that a plan may miss a little of what a smaller machine's has."""
     graph = convolutions(rows=32, channels=16, strides=(1, 1, 2))
     spans = [lm.plan([graph], machine(2, size, 2e9), samples=16).metrics.makespan.value for size in (4_000, 8_000, 16_000, 32_000, 64_000)]
-    assert all(after <= before * 1.08 for before, after in pairwise(spans)), spans
+    assert all(after <= before * 1.08 for before, after in itertools.pairwise(spans)), spans
 
 
 def test_what_cannot_be_cut_plans_as_whole_and_says_why() -> None:

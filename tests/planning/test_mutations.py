@@ -194,6 +194,16 @@ def parts_moved(plan: Plan) -> Mutations:
             yield tensor.name, with_records(plan, "tensors", lambda t, w=tensor, r=ranges: replace(t, ranges=r) if t is w else t)
 
 
+def channels_moved(plan: Plan) -> Mutations:
+    """Each tile over channels holds others, or does not say which."""
+    for tensor in plan.tensors:
+        if tensor.channels:
+            *array, first, last = tensor.channels
+            others = ((*array, first, last - 1), (*array, first + 1, last), (*array[:2], array[2] + 1, first, last), ())
+            for channels in (each for each in others if not each or each[3] < each[4]):
+                yield tensor.name, with_records(plan, "tensors", lambda t, w=tensor, c=channels: replace(t, channels=c) if t is w else t)
+
+
 def pieces_without_ranges(plan: Plan) -> Mutations:
     """Each piece does not say what it makes."""
     for job in plan.jobs:
@@ -269,6 +279,7 @@ HARMFUL: dict[str, tuple[Callable[[Plan], Mutations], str, tuple[str, ...]]] = {
     "pieces that read less": (pieces_that_read_less, "window", ("pieces",)),
     "pieces that make another part": (pieces_moved, "piece", ("pieces",)),
     "parts that hold another part": (parts_moved, "part", ("pieces",)),
+    "tiles that hold other channels": (channels_moved, "part", ("tiles",)),
     "pieces without ranges": (pieces_without_ranges, "range", ("pieces",)),
     "windows that need more": (windows_grown, "window", ("pieces",)),
     "inputs of another mini-batch": (inputs_of_another_mini_batch, "dataflow", ("batches", "tiles", "copies")),

@@ -17,7 +17,7 @@ from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.cost.job_table import JobTable
 from loadmaster.planning.cutting.banding import Network, Stack, band_ends, stacked
-from loadmaster.planning.cutting.stacks import BANDS, Kept, StackModel, best_stacks
+from loadmaster.planning.cutting.stacks import BANDS, Kept, SeenNetwork, StackModel, best_stacks
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
 from loadmaster.planning.joint.search import OCCUPANCY_EXPONENTS
@@ -44,6 +44,11 @@ def network_of(graph: Graph, target: Target) -> tuple[Network, list[Cut]]:
     return Network(single, fused, [divisible(single, group) for group in fused]), plain
 
 
+def model_of(network: Network, target: Target, plain: list[Cut], price: float = 0.0, skewed: bool = False) -> StackModel:
+    assert target.fast is not None
+    return StackModel(SeenNetwork.both(network, target), target.fast.capacity, target, plain, price, skewed)
+
+
 def random_network(generator: np.random.Generator, most: int) -> Graph:
     strides = tuple(generator.choice([1, 1, 2], generator.integers(2, most + 1)).tolist())
     rows, channels = int(generator.choice([12, 20, 33])), int(generator.choice([4, 8, 16]))
@@ -57,8 +62,8 @@ def least_by_trying_all(model: StackModel) -> float:
 
     def cost(first: int, last: int, before: Kept, after: Kept) -> float:
         if (first, last, before, after) not in costs:
-            stack = next((stack for stack in model.ending_with(last) if stack.first == first), None)
-            every = [] if stack is None else [stack.cost_in(bands, before, after) for bands in stack.numbers]
+            stacks = [stack for stack in model.ending_with(last) if stack.first == first]
+            every = [stack.cost_in(bands, before, after, model.capacity) for stack in stacks for bands in stack.numbers]
             costs[first, last, before, after] = min(every, default=np.inf)
         return costs[first, last, before, after]
 
@@ -69,7 +74,7 @@ def least_by_trying_all(model: StackModel) -> float:
             (
                 cost(first, last, before, after) + rest(last, after)
                 for last in range(first + 1, count + 1)
-                for after in model.kept_after(first, last, before)
+                for after in model.kept_after(first, last, before, model.capacity)
                 if cost(first, last, before, after) < np.inf
             ),
             default=np.inf,
@@ -85,9 +90,9 @@ def test_no_stacks_have_fewer_bytes_than_those_that_are_chosen(seed: int) -> Non
     for _ in range(4):
         target = machine(int(generator.choice([1_500, 4_000, 12_000])))
         network, plain = network_of(random_network(generator, 6), target)
-        assert target.fast is not None
-        choice = best_stacks(network, target.fast.capacity, target, plain)
-        assert choice.bytes == pytest.approx(least_by_trying_all(StackModel(network, target.fast.capacity, target, plain)), rel=1e-6)
+        model = model_of(network, target, plain, float(generator.choice([0.0, 1e8])), bool(generator.integers(2)))
+        choice = best_stacks(model, [model.capacity])[0]
+        assert choice.cost == pytest.approx(least_by_trying_all(model), rel=1e-6)
 
 
 def moved(graph: Graph, target: Target, network: Network, stacks: tuple[Stack, ...], plain: list[Cut]) -> int:
@@ -130,7 +135,9 @@ def test_chosen_stacks_move_hardly_more_than_the_best_of_all_stacks(seed: int) -
     network, plain = network_of(graph, target)
     least = min(moved(graph, target, network, stacks, plain) for stacks in every_choice(network))
     assert target.fast is not None
-    chosen = [best_stacks(network, int(target.fast.capacity / part), target, plain).stacks for part in (1, 1.25, 2)]
+    models = [model_of(network, target, plain, skewed=skewed) for skewed in (False, True)]
+    rooms = [int(target.fast.capacity / part) for part in (1, 1.25, 2)]
+    chosen = [choice.stacks for model in models for choice in best_stacks(model, rooms)]
     assert min(moved(graph, target, network, stacks, plain) for stacks in chosen) <= 1.05 * least
 
 

@@ -46,7 +46,7 @@ def convolutions(
 def cut_plan(mini_batches: int = 1) -> Plan:
     """A plan on two cores in which operators run in pieces."""
     machine = npu(2, 40_000)
-    machine = replace(machine, main=replace(machine.main, read_bandwidth=1e10, write_bandwidth=1e10))
+    machine = replace(machine, main=replace(machine.main, read_bandwidth=2e10, write_bandwidth=2e10))
     plan = lm.plan([convolutions(rows=16, channels=32)], machine, mini_batches=mini_batches, samples=2, rounds=1)
     assert any(job.ranges for job in plan.jobs), "else tests of pieces prove nothing"
     return plan

@@ -130,6 +130,8 @@ def every_offset(buffers: list[lm.Buffer], most: int, *, reserved=(), aliases=()
     shift = {member: up for members in aliases for member, up in members}
     solid = [bool(b.size and b.upper > b.lower) if conflicts is not None else bool(rectangles(b)) for b in buffers]
     placed = [b for b in range(len(buffers)) if solid[b] or b in group]
+    # What takes no space may lie past the end, with an alias that is pinned there.
+    farthest = max((b.offset or 0 for b in buffers), default=0) + max(shift.values(), default=0)
 
     def apart(i: int, at: int, j: int, there: int) -> bool:
         if group.get(i, -1) == group.get(j, -2):
@@ -153,6 +155,7 @@ def every_offset(buffers: list[lm.Buffer], most: int, *, reserved=(), aliases=()
         i = placed[len(chosen)]
         size = buffers[i].size if solid[i] else 0
         limit = (most if best is None else best - 1) - size
+        limit = limit if solid[i] else max(limit, farthest)
         pin = buffers[i].offset
         for at in range(0, limit + 1, buffers[i].alignment) if pin is None else [pin]:
             top = max(reached, at + size) if solid[i] else reached

@@ -12,6 +12,7 @@ import typer
 
 from loadmaster import __version__
 from loadmaster.cli.commands.allocate import allocate_command
+from loadmaster.cli.commands.calibrate import calibrate_command
 from loadmaster.cli.commands.export.group import app as export_group
 from loadmaster.cli.commands.inspect import inspect_command
 from loadmaster.cli.commands.map import map_command
@@ -55,6 +56,7 @@ app.command("place")(place_command)
 app.command("allocate")(allocate_command)
 app.command("run")(run_command)
 app.command("profile")(profile_command)
+app.command("calibrate")(calibrate_command)
 app.command("verify")(verify_command)
 app.command("targets")(targets_command)
 app.command("inspect")(inspect_command)

@@ -60,8 +60,12 @@ class OutputDirectory:
 
     def write(self, name: str, text: str) -> None:
         """Write a file of the draft, in UTF-8. Raises `OutputError` if that fails, as it does when a disk is full."""
+        self.write_bytes(name, text.encode())
+
+    def write_bytes(self, name: str, data: bytes) -> None:
+        """Write a file of the draft. Raises `OutputError` as :meth:`write` does."""
         try:
-            (self.draft / name).write_text(text, encoding="utf-8")
+            (self.draft / name).write_bytes(data)
         except OSError as error:
             raise OutputError(f"{self.final / name}: cannot be written: {_reason(error)}") from None
 

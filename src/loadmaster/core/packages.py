@@ -26,6 +26,7 @@ _EXTRAS = {
     "gymnasium": "search",
     "distributed": "cluster",
     "executorch": "executorch",
+    "iree": "iree",
     "tflite_micro": "tflite",
 }
 """The extra that brings a package, by the name under which the package is imported; the allocator needs none of them."""

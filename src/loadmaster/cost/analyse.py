@@ -12,6 +12,7 @@ from loadmaster.core.arguments import takes
 from loadmaster.core.csv_cells import header_of, read_text
 from loadmaster.core.errors import JobError
 from loadmaster.core.names import unique_names
+from loadmaster.core.provenance import Label, Provenance, merged
 from loadmaster.cost.base import CostModel
 from loadmaster.cost.cache import AnalysisCache, default_place, text_key, work_key
 from loadmaster.cost.job_analysis import JobAnalysis
@@ -64,12 +65,23 @@ def analyse(jobs: Workload, target: Target, cost: str = DEFAULT, *, cache: str |
     name, _, table = cost.partition(":")
     tabled = COST_MODELS.find(name).with_table(table) if table and name in COST_MODELS.names else None
     if tabled is not None:
-        return tabled.analyse(jobs, target)
+        return _labelled(tabled.analyse(jobs, target), tabled, name, target)
     if cost.lower().endswith(".csv"):
-        return Measured(read_job_analysis(cost, cache=cache), cost).analyse(jobs, target)
+        return _measured(Measured(read_job_analysis(cost, cache=cache), cost).analyse(jobs, target), cost)
     model = COST_MODELS.find(cost)
     store = _store(cache, worthwhile=model.kept_from is not None and len(jobs.jobs) >= model.kept_from)
-    return model.analyse(jobs, target) if store is None else _looked_up(store, cost, model, jobs, target)
+    found = model.analyse(jobs, target) if store is None else _looked_up(store, cost, model, jobs, target)
+    return _labelled(found, model, cost, target)
+
+
+def _labelled(analysis: JobAnalysis, model: CostModel, name: str, target: Target) -> JobAnalysis:
+    """The analysis with what its costs come from: a model takes over the label of the target's figures, if it looks at all of them."""
+    costs = target.costs_by(f"{name} model", len(analysis.jobs))
+    return replace(analysis, provenance=(costs if model.heeds_calibration else replace(costs, label=Label.ESTIMATED),))
+
+
+def _measured(analysis: JobAnalysis, source: str) -> JobAnalysis:
+    return replace(analysis, provenance=(Provenance(Label.MEASURED, source, len(analysis.jobs)),))
 
 
 def _looked_up(store: AnalysisCache, cost: str, model: CostModel, jobs: Workload, target: Target) -> JobAnalysis:
@@ -108,6 +120,7 @@ def pooled(parts: Sequence[JobAnalysis]) -> JobAnalysis:
         flops=np.concatenate([part.flops for part in parts]),
         energy=np.concatenate(energies) if len(energies) == len(parts) else None,
         clock=clocks.pop() if len(clocks) == 1 else None,
+        provenance=merged(costs for part in parts for costs in part.provenance),
     )
 
 
@@ -130,13 +143,13 @@ def read_job_analysis(path: str | Path, *, cache: str | Path | None = None) -> J
     text = read_text(path)
     store = _store(cache, worthwhile=len(text) >= _LONG_TEXT)
     if store is None:
-        return parse_job_analysis(text, str(path))
+        return _measured(parse_job_analysis(text, str(path)), str(path))
     key = text_key(text)
     known = store.get(key)
     if known is None:
         known = parse_job_analysis(text, str(path))
         store.put(key, known)
-    return known
+    return _measured(known, str(path))
 
 
 def _store(cache: str | Path | None, *, worthwhile: bool) -> AnalysisCache | None:

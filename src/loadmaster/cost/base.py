@@ -19,6 +19,9 @@ class CostModel(Protocol):
     kept_from: ClassVar[int | None] = None
     """Jobs from which on reading a kept analysis takes less time than working it out (`python -m benchmarks.costs`); None: never."""
 
+    heeds_calibration: ClassVar[bool] = True
+    """Whether the model looks at efficiencies and overheads, so that a calibrated target makes its answers calibrated."""
+
     def analyse(self, workload: Workload, target: Target) -> JobAnalysis:
         """Analyse all jobs on all cores; raises :class:`~loadmaster.core.errors.LoadmasterError` for what the model cannot cost."""
 
@@ -50,7 +53,8 @@ def kinds_of(target: Target) -> tuple[list[Core], Ints]:
 def kind_key(core: Core) -> str:
     """Return a key of all fields of a core but its name."""
     values = {name: value for name, value in vars(core).items() if name != "name"}
-    return repr(values | {"macs_per_cycle": sorted(core.macs_per_cycle.items())})
+    tables = {"macs_per_cycle": sorted(core.macs_per_cycle.items()), "efficiency": sorted(core.efficiency.items())}
+    return repr(values | tables)
 
 
 def flops_of(workload: Workload) -> Ints:

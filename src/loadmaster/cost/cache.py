@@ -56,7 +56,7 @@ def work_key(model: str, jobs: Iterable[Job], target: Target) -> str:
         digest.update(kind_key(core).encode())
     for job in jobs:
         operands = [(operand.bytes, operand.role, operand.nest) for side in (job.reads, job.writes) for operand in side]
-        digest.update(repr((job.nests, job.elements, job.bits, len(job.reads), operands)).encode())
+        digest.update(repr((job.kind, job.nests, job.elements, job.bits, len(job.reads), operands)).encode())
     return digest.hexdigest()
 
 
@@ -114,7 +114,8 @@ class AnalysisCache:
 
 
 def _packed(analysis: JobAnalysis) -> bytes:
-    columns = {name: value for name, value in vars(analysis).items() if value is not None}
+    # Where costs come from, those who look them up know: names of targets and files are no part of the key.
+    columns = {name: value for name, value in vars(analysis).items() if value is not None and name != "provenance"}
     file = io.BytesIO()
     np.savez(file, allow_pickle=False, **{name: np.asarray(value) for name, value in columns.items()})
     return file.getvalue()

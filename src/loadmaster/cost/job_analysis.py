@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from loadmaster.core.arrays import Floats, Ints
+from loadmaster.core.provenance import Provenance
 from loadmaster.targets.hardware import Style
 
 
 @dataclass(frozen=True, eq=False)
 class JobAnalysis:
-    """No-stall latency and bandwidth of jobs on cores (M3E, HPCA 2022); estimates, unless the user measured them.
+    """No-stall latency and bandwidth of jobs on cores (M3E, HPCA 2022).
 
     Attributes
     ----------
@@ -27,6 +28,8 @@ class JobAnalysis:
         Joules of job ``j`` on core ``c``, shape (jobs, cores), infinite where it cannot run; None where the cost model does not say.
     clock
         Hertz that all cores share, or None: then latencies are not shown in cycles.
+    provenance
+        What the costs come from, and of how many jobs; empty where nobody has said.
     """
 
     jobs: tuple[str, ...]
@@ -36,6 +39,7 @@ class JobAnalysis:
     flops: Ints
     energy: Floats | None = None
     clock: float | None = None
+    provenance: tuple[Provenance, ...] = ()
 
 
 @dataclass(frozen=True)

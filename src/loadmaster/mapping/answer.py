@@ -12,6 +12,7 @@ import numpy as np
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.errors import MappingError
 from loadmaster.core.files import replace_file
+from loadmaster.core.provenance import Provenance, costs_json
 
 Status = Literal["optimal", "feasible"]
 _FIELDS: dict[str, type] = {"job": str, "core": str, "group": int, "position": int}
@@ -44,6 +45,8 @@ class JobMapping:
         Of the search, bounds included.
     interrupted
         A time limit or an interrupt ended the search; without one the answer is the same on every machine.
+    costs
+        What the costs of jobs come from.
     """
 
     status: Status
@@ -69,6 +72,7 @@ class JobMapping:
     cpu_seconds: float
     clock: float | None = None
     interrupted: bool = False
+    costs: tuple[Provenance, ...] = ()
 
     @property
     def gap(self) -> float:
@@ -102,7 +106,7 @@ class JobMapping:
             "strategy": self.strategy,
             "seed": self.seed,
             "interrupted": self.interrupted,
-            "estimated": True,
+            "costs": costs_json(self.costs),
             "groups": int(self.group.max(initial=-1)) + 1,
             "convergence": [[list(point) for point in points] for points in self.history],
             "jobs": [

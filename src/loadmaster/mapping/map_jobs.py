@@ -270,6 +270,7 @@ def _scheduled(
         seconds=0.0,
         cpu_seconds=0.0,
         clock=analysis.clock,
+        costs=analysis.provenance,
         interrupted=found.interrupted,
     )
 
@@ -434,6 +435,7 @@ def _assemble(
         seconds=seconds,
         cpu_seconds=cpu_seconds,
         clock=analysis.clock,
+        costs=analysis.provenance,
         interrupted=any(part.search.interrupted for part in parts),
     )
 

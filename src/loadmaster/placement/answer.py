@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from loadmaster.core.arrays import Floats
+from loadmaster.core.provenance import costs_json
 from loadmaster.placement.decisions import Mode, Move, Stay, TensorPlacement
 from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.timing import MovementTimeline, moved_bytes
@@ -134,7 +135,7 @@ class MemoryPlan:
             "seconds": self.search_seconds,
             "cpu_seconds": self.cpu_seconds,
             "interrupted": self.interrupted,
-            "estimated": True,
+            "costs": costs_json(self.sequence.costs),
             "counters": self.counters,
             "rivals": [
                 {"name": rival.name, "time": rival.seconds, "moved_bytes": rival.moved_bytes, "reason": rival.reason}

@@ -20,6 +20,7 @@ import numpy as np
 
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.errors import PlacementError
+from loadmaster.core.provenance import Provenance
 
 LONGEST = 2.0**61
 """The most seconds of a kernel or a copy, so that the whole numbers in which bounds are proven do not overflow."""
@@ -120,7 +121,8 @@ class CopyLink:
 class KernelSequence:
     """Kernels in execution order, tensors by number, the copy link, and the fast memory's alignment in bytes.
 
-    ``notes`` are one-line remarks on how costs were found. Raises :class:`~loadmaster.core.errors.PlacementError` for what is malformed.
+    ``notes`` are one-line remarks; ``costs`` say what the times of kernels come from, and of how many. Raises
+    :class:`~loadmaster.core.errors.PlacementError` for what is malformed.
     """
 
     name: str
@@ -129,6 +131,7 @@ class KernelSequence:
     link: CopyLink
     alignment: int = 1
     notes: tuple[str, ...] = ()
+    costs: tuple[Provenance, ...] = ()
     _uses: list[list[tuple[int, Operand]]] = field(init=False, repr=False, compare=False, default_factory=list)
 
     def __post_init__(self) -> None:

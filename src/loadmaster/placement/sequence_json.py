@@ -3,9 +3,10 @@
 A captured step that any target may cost is written by :mod:`loadmaster.cost.kernels.work_json`.
 
 One object with the keys ``format`` ("loadmaster kernel sequence"), ``version`` (1), ``name``, ``alignment``, ``link``, ``notes``,
-``tensors`` and ``kernels``. A tensor is ``[name, bytes, kind]``. A kernel has ``name``, ``kind``, ``operands``, ``algorithms`` and, if it
-was measured, ``measured``. An operand is ``[number of the tensor, "r", "w" or "rw", fast seconds, slow seconds]``, an algorithm
-``[name, seconds, workspace]``; null stands for infinite.
+``costs``, ``tensors`` and ``kernels``. ``costs`` says what times come from, in ``[label, source, number of kernels]``, and may be left out.
+A tensor is ``[name, bytes, kind]``. A kernel has ``name``, ``kind``, ``operands``, ``algorithms`` and, if it was measured, ``measured``. An
+operand is ``[number of the tensor, "r", "w" or "rw", fast seconds, slow seconds]``, an algorithm ``[name, seconds, workspace]``; null
+stands for infinite.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Annotated, Any, Literal
 from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.errors import PlacementError
 from loadmaster.core.files import replace_file
+from loadmaster.core.provenance import Label, Provenance
 from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
 
 FORMAT = "loadmaster kernel sequence"
@@ -50,6 +52,7 @@ def sequence_to_text(sequence: KernelSequence) -> str:
     """Return the JSON text of a sequence, one tensor or kernel a line."""
     head = {"format": FORMAT, "version": VERSION, "name": sequence.name, "alignment": sequence.alignment}
     head |= {"link": vars(sequence.link), "notes": list(sequence.notes)}
+    head |= {"costs": [[str(part.label), part.source, part.count] for part in sequence.costs]}
     tensors = [[tensor.name, tensor.bytes, str(tensor.kind)] for tensor in sequence.tensors]
     return lines_of(head, tensors=tensors, kernels=[_kernel_record(kernel) for kernel in sequence.kernels])
 
@@ -202,6 +205,7 @@ def _model() -> Any:
         alignment: whole
         link: LinkRecord
         notes: list[text]
+        costs: Annotated[list[tuple[Label, text, whole]], Field(default_factory=list)]
         tensors: list[tuple[text, whole, StoredKind]]
         kernels: list[KernelRecord]
 
@@ -231,4 +235,5 @@ def _built(file: Any) -> KernelSequence:
         link=CopyLink(**file.link.model_dump()),
         alignment=file.alignment,
         notes=tuple(file.notes),
+        costs=tuple(Provenance(*part) for part in file.costs),
     )

@@ -137,7 +137,7 @@ class _Writer:
         for tensor in self._workload.tensors:
             producer = self._workload.jobs[tensor.producer].name if tensor.producer >= 0 else ""
             own = (tensor.name, tensor.network, tensor.storage, tensor.mini_batch, tensor.bytes, tensor.kind, tensor.is_output)
-            yield PlannedTensor(*own, producer, tensor.shape, tensor.ranges)
+            yield PlannedTensor(*own, producer, tensor.shape, tensor.ranges, tensor.channels)
 
     def jobs(self) -> Iterator[PlannedJob]:
         for index in self._by_time:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from loadmaster.core.deadline import Deadline
@@ -18,6 +18,11 @@ MOST_JUDGED = 10_000
 """Pieces in all the ways to cut that are judged: what exceeds it is not tried, so that planning large workloads takes bounded work."""
 _MOST_REFINED = 600
 """Pieces in all the changes of the best way to cut that are judged."""
+_RIVALS = 3
+"""Ways to cut that are planned with one round of the search each, where a glance cannot tell which is best; and their pieces together."""
+_MOST_COMPARED = 10_000
+_NEAR = 1.3
+"""Ways to cut rival one another if a glance gives them no more than this multiple of the least objective."""
 _STOPPED = (
     "the search was stopped early, by a time limit or an interrupt, and what was left was packed with the least effort: "
     "this is the best plan so far"
@@ -99,8 +104,12 @@ class Contest:
         seeming = whole
         try:
             with self._interrupts.breakable():
+                judged: list[_Entry] = []
                 for entry in self._judged(whole):
-                    seeming = min(seeming, entry, key=_Entry.order)
+                    judged = sorted([*judged, entry], key=_Entry.order)
+                    seeming = judged[0]
+                for entry in self._compared(judged):
+                    seeming = entry
                 for entry in self._refined(seeming):
                     seeming = entry
         except KeyboardInterrupt:
@@ -113,20 +122,40 @@ class Contest:
         if pieces > MOST_JUDGED:
             # What would come first is as large again: working it out would be in vain.
             return
+        refused = 0
         for number, candidate in enumerate(self._offered):
             if self._until.passed():
-                return
+                break
             self._report("choosing cuts", min(0.95, number / 10))
             if number == 0:
                 yield replace(whole, glance=whole.planner.glance())
-            entry = self._glanced_at(candidate)
-            if entry is None:
+            if pieces + candidate.pieces > MOST_JUDGED:
+                refused += 1
                 continue
+            entry = self._glanced_at(candidate)
+            if entry is not None:
+                pieces += len(entry.planner.workload.jobs)
+                yield entry
+        if refused:
+            ways = "one way to cut operators was" if refused == 1 else f"{refused} ways to cut operators were"
+            self._notes.append(f"{ways} not tried, as all that are tried may be {MOST_JUDGED} pieces together")
+
+    def _compared(self, judged: Sequence[_Entry]) -> Iterator[_Entry]:
+        """Of those that a glance thinks nearly as good as the best, ever better entries by one round of the search, addresses included."""
+        least: Score | None = None
+        pieces = 0
+        for entry in _rivals(judged):
             pieces += len(entry.planner.workload.jobs)
-            if pieces > MOST_JUDGED:
-                self._notes.append(f"not every way to cut operators was tried, as they are more than {MOST_JUDGED} pieces together")
+            if self._until.passed() or pieces > _MOST_COMPARED:
                 return
-            yield entry
+            self._report("comparing cuts", pieces / _MOST_COMPARED)
+            try:
+                score = entry.planner.look()
+            except CapacityError:
+                continue
+            if least is None or score < least:
+                least = score
+                yield entry
 
     def _refined(self, entry: _Entry) -> Iterator[_Entry]:
         """Ever better entries with one operator after the other cut in another way, as long as a few of these help.
@@ -161,6 +190,16 @@ class Contest:
         planner = entry.planner
         bounds = planner.bounds()
         return best[0] == 0 and bounds.objective(planner.goal.objective, planner.goal.latency_network) >= best[1]
+
+
+def _rivals(judged: Sequence[_Entry]) -> Sequence[_Entry]:
+    """The first few of what is sorted, as far as a glance may be wrong about them; none if there is nothing to compare."""
+    rivals = [entry for entry in judged[:_RIVALS] if _is_near(entry.glance, judged[0].glance)]
+    return rivals if len(rivals) > 1 else []
+
+
+def _is_near(glance: Score | None, best: Score | None) -> bool:
+    return glance is not None and best is not None and glance[0] <= _NEAR * best[0] and glance[1] <= _NEAR * best[1]
 
 
 def _pieces(workload: Workload) -> str:

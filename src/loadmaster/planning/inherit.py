@@ -44,7 +44,7 @@ def _excess(smaller: Target, target: Target) -> Iterator[str]:
 
 
 def _core_excess(one: Core, other: Core) -> Iterator[str]:
-    for name in ("style", "rows", "columns", "flexible", "local_buffer", "winograd"):
+    for name in ("style", "rows", "columns", "flexible", "local_buffer", "winograd", "accumulator"):
         if getattr(one, name) != getattr(other, name):
             yield name
     for name in ("clock", "lanes", "buffer"):
@@ -52,6 +52,8 @@ def _core_excess(one: Core, other: Core) -> Iterator[str]:
             yield name
     if any(rate > other.macs_per_cycle[bits] for bits, rate in one.macs_per_cycle.items()):
         yield "macs_per_cycle"
+    if one.efficiency != other.efficiency:
+        yield "efficiency"
     if (one.noc_bandwidth or float("inf")) > (other.noc_bandwidth or float("inf")):
         yield "noc_bandwidth"
     if one.start_up < other.start_up:

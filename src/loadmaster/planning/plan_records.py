@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from loadmaster.core.provenance import Provenance
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import NetworkInfo, Ranges
 from loadmaster.workloads.network_timing import MiniBatch, NetworkTiming
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 ROUNDS = 4
 """Rounds of the joint search, unless told otherwise."""
 
@@ -49,7 +50,8 @@ class PlannedTensor:
 
     ``storage`` is its name in the network, and a plan lists the tiles of one storage in their order; ``producer`` is the name of the job
     that writes it, empty if it exists from the start. A tile holds the elements ``ranges`` of the storage's ``shape``; both are empty for
-    what is whole, and for tiles of output channels of operators whose ranges are not known.
+    what is whole, and for tiles over output channels of operators whose ranges are not known. Such a tile says in ``channels`` (outer,
+    channels, inner, first, last): of the storage as an array of outer x channels x inner elements it holds the channels [first, last).
     """
 
     name: str
@@ -62,6 +64,7 @@ class PlannedTensor:
     producer: str
     shape: tuple[int, ...] = ()
     ranges: Ranges = ()
+    channels: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,10 +202,10 @@ class Improvement:
 class PlanRecord:
     """Which core runs each job and when, where every tensor lives, and when it moves.
 
-    Times are the simulator's estimates. ``status`` is ``optimal`` when no mini-batch is late and the objective meets its bound in integer
-    picoseconds or femtojoules, else ``feasible``. ``byte_energy`` is joules for each byte into or out of a memory, or a core's private
-    buffer. ``search`` tells how the joint search made the estimate fall, from the separate plan's on; before
-    addresses were chosen, so that the plan's own figures may differ by a little.
+    Times are the simulator's, from costs that ``costs`` labels. ``status`` is ``optimal`` when no mini-batch is late and the
+    objective meets its bound in integer picoseconds or femtojoules, else ``feasible``. ``byte_energy`` is joules for each byte into or out
+    of a memory, or a core's private buffer. ``search`` tells how the joint search made the estimate fall,
+    from the separate plan's on; before addresses were chosen, so that the plan's own figures may differ by a little.
     """
 
     version: int
@@ -223,6 +226,11 @@ class PlanRecord:
     metrics: Metrics
     notes: tuple[str, ...] = field(default=())
     search: tuple[Improvement, ...] = field(default=())
+
+    @property
+    def costs(self) -> tuple[Provenance, ...]:
+        """What the costs of jobs come from: the cost model, with the target's figures."""
+        return (self.target.costs_by("cost model", len(self.jobs)),)
 
     @property
     def missed(self) -> int:

@@ -182,6 +182,11 @@ class WorkloadPlanner:
         search = JointSearch(self._joint_problem(), self._orders_of(begun), samples=_GLANCE_ORDERS, seed=self.seed, late=self.is_late)
         return min(begun.score, search.run(_GLANCE_ORDERS).evaluation.judged)
 
+    def look(self) -> Score:
+        """A score that tells more than a glance: that of a complete plan with one round of the search."""
+        few = replace(self, samples=min(self.samples, _GLANCE_SAMPLES), rounds=min(self.rounds, 1))
+        return few.score_of(few._searched())
+
     def _joins(self) -> bool:
         fast = self.target.fast
         return fast is not None and fast.capacity > 0 and self.rounds > 0
@@ -223,22 +228,25 @@ class WorkloadPlanner:
 
         samples = self.rounds * _ORDERS_A_ROUND
         search = JointSearch(problem, self._orders_of(begun), samples=samples, seed=self.seed, late=self.is_late, progress=self.report)
-        least, failures, better = None if separate is None else self.score_of(separate), 0, False
+        least, failures, packs = None if separate is None else self.score_of(separate), 0, False
         rounds = tries = 0
         while True:
             over = rounds >= self.rounds or search.interrupted
             self.interrupted |= search.interrupted
-            if over and (better or tries >= (_LATE_PACKING_ATTEMPTS if self.is_late() else _EXTRA_PACKING_ATTEMPTS)):
+            if over and (packs or tries >= (_LATE_PACKING_ATTEMPTS if self.is_late() else _EXTRA_PACKING_ATTEMPTS)):
                 return
             rounds, tries = (rounds, tries + 1) if over else (rounds + 1, tries)
             found = search.run(0 if over else _ORDERS_A_ROUND)
             score = found.evaluation.judged
             yield found.evaluations, score, None
             if overflow(score) or (least is not None and score >= least):
+                # Packing it would be in vain: with even less room nothing better is found.
+                packs = least is not None and not overflow(score)
                 continue
             candidate, whole = self._packed(problem, found)
             solution = self._complete(candidate, needed=least is None)
-            if solution is None or not whole:
+            packs = solution is not None and whole
+            if not packs:
                 # Where it failed before, it is far from fitting.
                 failures += 1
                 less = _LESS_ROOM**failures
@@ -247,7 +255,7 @@ class WorkloadPlanner:
                 continue
             score = self.score_of(solution)
             if least is None or score < least:
-                least, better = score, True
+                least = score
                 yield found.evaluations, score, solution
 
     def _packed(self, problem: JointProblem, found: Found) -> tuple[_Candidate, bool]:

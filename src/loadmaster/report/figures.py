@@ -6,17 +6,27 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from loadmaster.core.provenance import Label, Provenance, described, weakest
 from loadmaster.core.units import format_bandwidth, format_bytes, format_seconds
 from loadmaster.planning.plan_records import Cost, MemoryUse, PlannedAllocation, PlannedTransfer, PlanRecord, Rate
 from loadmaster.report.text import clipped, excess, printable, shortened
 from loadmaster.report.timeline import Steps, bytes_alive
 from loadmaster.targets.hardware import Core, Memory
 
-ESTIMATES = "Times, traffic and energy are estimates of an analytical model, not measurements."
-
 _EDP_UNITS = ((1.0, "J s"), (1e-3, "mJ s"), (1e-6, "uJ s"), (1e-9, "nJ s"))
 _ENERGY_UNITS = ((1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ"), (1e-9, "nJ"), (1e-12, "pJ"))
 _TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+
+
+def figures_rest_on(costs: Sequence[Provenance]) -> str:
+    """Say in a sentence what times, traffic and energy rest on."""
+    meanings = {
+        Label.ESTIMATED: "estimates of an analytical model, not measurements",
+        Label.CALIBRATED: "those of an analytical model whose figures were fitted to measurements",
+        Label.PUBLISHED: "worked out from published costs",
+        Label.MEASURED: "worked out from measured costs",
+    }
+    return printable(f"Times, traffic and energy are {meanings[weakest(costs)]}; costs: {described(costs)}.")
 
 
 def rate_unit(plan: PlanRecord) -> str:

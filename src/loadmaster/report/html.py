@@ -38,7 +38,8 @@ def render_page(plan: PlanRecord) -> str:
 
 def _plan_sections(plan: PlanRecord) -> list[Html]:
     """Make the sections without charts."""
-    about = Html(f"<p>{to_html(figures.verdict(plan).capitalize())}. <strong>{to_html(figures.ESTIMATES)}</strong></p>{tables.notes(plan)}")
+    rest_on = to_html(figures.figures_rest_on(plan.costs))
+    about = Html(f"<p>{to_html(figures.verdict(plan).capitalize())}. <strong>{rest_on}</strong></p>{tables.notes(plan)}")
     return [
         section("", tables.headline(plan), about),
         section("Networks", tables.networks(plan)),

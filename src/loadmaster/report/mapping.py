@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from loadmaster.core.provenance import described, weakest
 from loadmaster.core.units import format_rate, format_seconds
 from loadmaster.mapping.answer import JobMapping
 from loadmaster.workloads.network_timing import MiniBatch, NetworkTiming
@@ -26,11 +27,11 @@ def mapping_summary(mapping: JobMapping) -> RenderableType:
 
 def front_summary(front: tuple[JobMapping, ...]) -> RenderableType:
     """Make a table of the mappings of a Pareto front."""
-    table = _columns("", ">makespan", ">energy", ">throughput", "status")
+    table = _columns("", ">makespan", ">energy", ">throughput", "status", "costs")
     for number, mapping in enumerate(front):
         energy = "" if mapping.energy is None else f"{mapping.energy:.4g} J"
         rate = "" if mapping.throughput is None else format_rate(mapping.throughput, "FLOP/s")
-        table.add_row(str(number), format_seconds(mapping.makespan), energy, rate, mapping.status)
+        table.add_row(str(number), format_seconds(mapping.makespan), energy, rate, mapping.status, str(weakest(mapping.costs)))
     return table
 
 
@@ -50,12 +51,14 @@ def _totals(mapping: JobMapping) -> list[tuple[str, str]]:
     groups = int(mapping.group.max(initial=0)) + 1
     rows = [("Status", mapping.status + (" (stopped early)" if mapping.interrupted else ""))]
     rows.append(("Jobs", f"{len(mapping.jobs)} on {len(mapping.cores)} cores" + (f", in {groups} groups" if groups > 1 else "")))
+    label = f", {weakest(mapping.costs)}"
     cycles = "" if mapping.cycles is None else f" ({mapping.cycles} cycles)"
-    rows.append(("Makespan", f"{format_seconds(mapping.makespan)}{cycles}, estimated"))
+    rows.append(("Makespan", f"{format_seconds(mapping.makespan)}{cycles}{label}"))
     if mapping.throughput is not None:
-        rows.append(("Throughput", f"{format_rate(mapping.throughput, 'FLOP/s')}, estimated"))
+        rows.append(("Throughput", f"{format_rate(mapping.throughput, 'FLOP/s')}{label}"))
     if mapping.energy is not None:
-        rows.append(("Energy", f"{mapping.energy:.4g} J, estimated"))
+        rows.append(("Energy", f"{mapping.energy:.4g} J{label}"))
+    rows.append(("Costs", described(mapping.costs)))
     unit = {"energy": " J", "edp": " J s"}.get(mapping.objective)
     bound = format_seconds(mapping.lower_bound) if unit is None else f"{mapping.lower_bound:.4g}{unit}"
     rows.append(("Lower bound", f"{bound} ({mapping.limit})"))

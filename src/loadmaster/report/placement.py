@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from loadmaster.core.provenance import described, weakest
 from loadmaster.core.units import format_bytes, format_seconds
 from loadmaster.placement.answer import MemoryPlan, Rival
 from loadmaster.report.text import NOTHING, clipped, percent, printable
@@ -34,7 +35,8 @@ def totals(plan: MemoryPlan) -> list[tuple[str, str]]:
     return [
         ("Network", f"{printable(sequence.name)}: {len(sequence.kernels)} kernels, {len(sequence.tensors)} tensors"),
         ("Status", plan.status + (" (stopped early)" if plan.interrupted else "")),
-        ("Time", f"{format_seconds(plan.seconds)}, estimated; {plan.slowdown:.3f} x all fast"),
+        ("Time", f"{format_seconds(plan.seconds)}, {weakest(sequence.costs)}; {plan.slowdown:.3f} x all fast"),
+        ("Costs of kernels", printable(described(sequence.costs))),
         ("Lower bound", f"{format_seconds(plan.lower_bound)}, gap {percent(plan.gap)}"),
         ("All fast, all slow", f"{format_seconds(plan.all_fast_seconds)}, {slow}"),
         ("Fast memory", f"{format_bytes(plan.peak_fast)} in use at most, limit {format_bytes(plan.limit)} ({plan.limit} bytes)"),

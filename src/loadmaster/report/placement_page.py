@@ -16,7 +16,7 @@ from loadmaster.placement.answer import MemoryPlan
 from loadmaster.placement.sequence import StoredKind
 from loadmaster.report.charts import FAINT, Canvas, chart, hover, level, rectangles
 from loadmaster.report.colours import MERGED
-from loadmaster.report.figures import ESTIMATES
+from loadmaster.report.figures import figures_rest_on
 from loadmaster.report.memory_map import BOUND, CAPACITY, PEAK, Scale, scale_for
 from loadmaster.report.merging import MAX_SHAPES, merge_neighbours
 from loadmaster.report.page import Page, hint, in_page, section
@@ -45,7 +45,7 @@ def render_placement(plan: MemoryPlan, curve: Sequence[Mapping[str, Any]] = ()) 
         page.place(_draw_prices(plan, on)),
         page.place(_draw_copies(plan, on)),
     )
-    about = Html(f"<p><strong>{to_html(ESTIMATES)}</strong></p>{_notes(plan.sequence.notes)}")
+    about = Html(f"<p><strong>{to_html(figures_rest_on(plan.sequence.costs))}</strong></p>{_notes(plan.sequence.notes)}")
     figures = section("Figures", table(("", ""), totals(plan)))
     rivals = section("Simpler strategies, same kernels and limit", table(("strategy", ">time", ">of all fast", ">moved"), rival_rows(plan)))
     sizes = [section("Slowdown over fast memory", page.place(_draw_curve(plan, curve, on)))] if curve else []

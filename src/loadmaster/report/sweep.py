@@ -10,7 +10,7 @@ from rich.text import Text
 
 from loadmaster.core.units import format_bandwidth, format_bytes, format_joules, format_rate, format_seconds
 from loadmaster.planning.sweep.design_space import DesignPoint, Sweep
-from loadmaster.report.figures import ESTIMATES
+from loadmaster.report.figures import figures_rest_on
 from loadmaster.report.text import NOTHING, percent, plural, printable
 
 COLUMNS = (">bandwidth", ">scratchpad", ">makespan", ">gap", ">throughput", ">traffic", ">energy", "front")
@@ -24,7 +24,7 @@ def sweep_summary(sweep: Sweep) -> RenderableType:
     for row in point_rows(sweep):
         table.add_row(*map(Text, row))
     parts: list[RenderableType] = [Text(f"{', '.join(map(printable, sweep.networks))} on {printable(sweep.target)}"), Text(), table, Text()]
-    return Group(*parts, *(Text(remark) for remark in remarks(sweep)), Text(ESTIMATES))
+    return Group(*parts, *(Text(remark) for remark in remarks(sweep)), Text(figures_rest_on(sweep.costs)))
 
 
 def point_rows(sweep: Sweep) -> Iterator[tuple[str, ...]]:

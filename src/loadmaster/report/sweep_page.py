@@ -12,7 +12,7 @@ from loadmaster.core.units import format_bandwidth, format_bytes, format_joules,
 from loadmaster.planning.sweep.design_space import DesignPoint, Sweep
 from loadmaster.report.charts import FAINT, FONT, INK, framed, hover
 from loadmaster.report.colours import PALETTE
-from loadmaster.report.figures import ESTIMATES
+from loadmaster.report.figures import figures_rest_on
 from loadmaster.report.page import Page, in_page, section
 from loadmaster.report.sweep import COLUMNS, point_rows, remarks
 from loadmaster.report.tables import table
@@ -28,7 +28,7 @@ def render_sweep(sweep: Sweep) -> str:
     """Render the whole page; the same sweep gives the same text."""
     page = Page()
     notes = "".join(f"<li>{to_html(remark)}</li>" for remark in remarks(sweep))
-    about = Html(f"<p><strong>{to_html(ESTIMATES)}</strong></p><ul class=notes>{notes}</ul>")
+    about = Html(f"<p><strong>{to_html(figures_rest_on(sweep.costs))}</strong></p><ul class=notes>{notes}</ul>")
     sections = [
         section("", about),
         section("Throughput over scratchpad and bandwidth", page.place(_draw_map(sweep))),

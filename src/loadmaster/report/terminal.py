@@ -152,4 +152,4 @@ def _closing(plan: PlanRecord, seconds: float, cpu_seconds: float) -> Text:
     took = f"Planned {plural(len(plan.jobs), 'job')} in {spent}, seed {plan.seed}."
     cut = cuts_of(plan).summary()
     lines = [f"Note: {printable(note)}" for note in plan.notes] + ([cut] if cut else []) + _convergence(plan)
-    return Text("\n".join(("", *lines, f"Status {figures.verdict(plan)}.", took, figures.ESTIMATES)))
+    return Text("\n".join(("", *lines, f"Status {figures.verdict(plan)}.", took, figures.figures_rest_on(plan.costs))))

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+from loadmaster.core.provenance import Label, Provenance
+
+ESTIMATED = Provenance(Label.ESTIMATED, "figures of the target")
+"""The provenance of targets that nobody has calibrated."""
 
 
 class Style(StrEnum):
@@ -56,6 +61,8 @@ class Core:
     The network between the private memory and the array carries ``noc_bandwidth`` bytes/s (None: all that is asked for) and takes
     ``noc_latency`` seconds from end to end. ``winograd`` says that kernels may trade workspace for fewer multiplications
     (:mod:`loadmaster.cost.kernels.algorithms`). ``job_overhead`` seconds pass before each job: fetching its description, synchronising.
+    ``efficiency`` is the share of the array's and the lanes' rate that jobs reach, by kind of operator
+    (:func:`loadmaster.cost.analytical.efficiency.kind_of`); 1 for kinds that are not listed. A partial sum has ``accumulator`` bytes.
     """
 
     name: str
@@ -72,6 +79,8 @@ class Core:
     noc_latency: float = 0.0
     winograd: bool = False
     job_overhead: float = 0.0
+    efficiency: Mapping[str, float] = field(default_factory=dict)
+    accumulator: int = 4
 
     @property
     def start_up(self) -> float:
@@ -97,7 +106,8 @@ class CopyEngine:
 class Target:
     """A machine: its cores, the main memory in which networks start and end, and a fast memory if it has one.
 
-    ``static_power`` in watts is what all of it takes while a plan runs, whatever it does.
+    ``static_power`` in watts is what all of it takes while a plan runs, whatever it does. ``provenance`` says what costs rest on that are
+    worked out from these figures.
     """
 
     name: str
@@ -107,6 +117,11 @@ class Target:
     fast: Memory | None = None
     copy: CopyEngine | None = None
     static_power: float = 0.0
+    provenance: Provenance = ESTIMATED
+
+    def costs_by(self, model: str, count: int) -> Provenance:
+        """Return the provenance of ``count`` costs that a model works out from the target's figures."""
+        return Provenance(self.provenance.label, f"{model} of {self.name}, {self.provenance.source}", count)
 
     @property
     def memories(self) -> tuple[Memory, ...]:

@@ -48,13 +48,14 @@ def target(source: str | Path, overrides: str | Iterable[str] = ()) -> Target:
 
     fields = [overrides] if isinstance(overrides, str) else overrides
     label = str(source)
-    document = _parse(_text(source), label)
+    document = target_document(source)
     problems = []
     for override in fields:
         try:
             apply_override(document, override, label)
         except TargetError as error:
             problems.append(str(error))
+    _forget_calibration(document, fields)
     try:
         target = build_target(document, label)
     except TargetError as error:
@@ -62,6 +63,26 @@ def target(source: str | Path, overrides: str | Iterable[str] = ()) -> Target:
     if problems:
         raise TargetError("; ".join(problems))
     return target
+
+
+_NO_COST = frozenset({"alignment", "capacity", "count", "energy", "name", "role"})
+"""Fields that change no time for which a target can be calibrated."""
+
+
+def _forget_calibration(document: dict[str, Any], overrides: Iterable[str]) -> None:
+    """Drop the table of a calibration that overrides have made untrue: they change a core, memory or copy engine that was fitted."""
+    calibration = document.get("calibration")
+    if not isinstance(calibration, dict):
+        return
+    fitted = {str(name).partition(".")[0] for standing in ("fitted", "bounded") for name in calibration.get(standing, [])}
+    paths = [override.partition("=")[0].strip() for override in overrides]
+    if any(path.partition(".")[0] in fitted and path.rpartition(".")[2] not in _NO_COST for path in paths):
+        del document["calibration"]
+
+
+def target_document(source: str | Path) -> dict[str, Any]:
+    """Return the TOML document of a bundled target or a file, unchecked; raises :class:`~loadmaster.core.errors.TargetError`."""
+    return _parse(_text(source), str(source))
 
 
 def _text(source: str | Path) -> str:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from loadmaster.core.arguments import instead
 from loadmaster.core.errors import TargetError, UnitError
+from loadmaster.core.provenance import Label, Provenance
 from loadmaster.core.units import (
     parse_bandwidth,
     parse_bytes,
@@ -19,7 +20,7 @@ from loadmaster.core.units import (
     parse_seconds,
     parse_watts,
 )
-from loadmaster.targets.hardware import CopyEngine, Core, Memory, Style, Target
+from loadmaster.targets.hardware import ESTIMATED, CopyEngine, Core, Memory, Style, Target
 
 _BITS = {"int8": 8, "fp16": 16, "fp32": 32}
 
@@ -92,6 +93,8 @@ class _CoreTable(_Table):
     noc_latency: _Seconds = 0.0
     winograd: Annotated[bool, Field(strict=True)] = False
     job_overhead: _Seconds = 0.0
+    efficiency: dict[Annotated[str, Field(min_length=1, max_length=80)], Annotated[float, Field(gt=0, le=1)]] = {}
+    accumulator: Annotated[_Bytes, Field(ge=1, le=64)] = 4
     macs_per_cycle: dict[Literal["int8", "fp16", "fp32"], _Rate] = {"int8": 1.0, "fp16": 1.0, "fp32": 1.0}
 
     @model_validator(mode="after")
@@ -129,6 +132,8 @@ class _CoreTable(_Table):
             noc_latency=self.noc_latency,
             winograd=self.winograd,
             job_overhead=self.job_overhead,
+            efficiency=dict(sorted(self.efficiency.items())),
+            accumulator=self.accumulator,
         )
         return [replace(core, name=name) for name in names]
 
@@ -145,16 +150,35 @@ class _CopyTable(_Table):
         return CopyEngine(self.to_fast, self.to_main, to_fast, to_main, self.shared)
 
 
+class _CalibrationTable(_Table):
+    """What `loadmaster calibrate` writes; errors are the factor between model and measurement, in the mean, less 1."""
+
+    base: str
+    measured: str
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    rows: Annotated[int, Field(ge=1, strict=True)]
+    error_before: Annotated[float, Field(ge=0)]
+    error_after: Annotated[float, Field(ge=0)]
+    error_cross_validated: Annotated[float, Field(ge=0)] | None = None
+    fitted: list[str] = []
+    bounded: list[str] = []
+    kept: list[str] = []
+
+    def provenance(self) -> Provenance:
+        return Provenance(Label.CALIBRATED, f"{self.measured}, {self.rows} rows, sha256 {self.sha256[:12]}")
+
+
 class _TargetFile(_Table):
     name: Annotated[str, Field(min_length=1, max_length=80)]
     description: Annotated[str, Field(max_length=400)] = ""
     cores: Annotated[list[_CoreTable], Field(min_length=1, max_length=64)]
     copy_engine: Annotated[_CopyTable | None, Field(alias="copy")] = None
     static_power: _Power = 0.0
+    calibration: _CalibrationTable | None = None
     memories: dict[_Name, _MemoryTable]
 
 
-_RESERVED = ("name", "description", "cores", "copy", "static_power")
+_RESERVED = ("name", "description", "cores", "copy", "static_power", "calibration")
 
 
 def build_target(document: dict[str, Any], label: str) -> Target:
@@ -184,7 +208,12 @@ def _lines(error: ValidationError, label: str) -> list[str]:
 
 def _fields_beside(keys: list[str]) -> tuple[str, ...]:
     """Fields of the table in which a path of keys ends."""
-    tables: dict[str, type[_Table]] = {"memories": _MemoryTable, "cores": _CoreTable, "copy": _CopyTable}
+    tables: dict[str, type[_Table]] = {
+        "memories": _MemoryTable,
+        "cores": _CoreTable,
+        "copy": _CopyTable,
+        "calibration": _CalibrationTable,
+    }
     table = _TargetFile if len(keys) == 1 else tables.get(keys[0], _TargetFile)
     return tuple(table.model_fields)
 
@@ -214,4 +243,5 @@ def _assemble(file: _TargetFile, label: str) -> Target:
     if problems:
         raise TargetError("; ".join(f"{label}: {problem}" for problem in problems))
     copy = file.copy_engine.engine() if file.copy_engine else None
-    return Target(file.name, file.description, cores, main[0], fast[0] if fast else None, copy, file.static_power)
+    provenance = ESTIMATED if file.calibration is None else file.calibration.provenance()
+    return Target(file.name, file.description, cores, main[0], fast[0] if fast else None, copy, file.static_power, provenance)

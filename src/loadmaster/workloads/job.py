@@ -38,7 +38,9 @@ class TensorInstance:
     """A tensor of one mini-batch, or a tile of it; a weight is shared by all mini-batches, and its mini-batch is 0.
 
     ``storage`` is its name in the network, and ``producer`` the index of the job that writes it, -1 for none. A part of a storage holds
-    the elements ``ranges`` of its ``shape``; of what is whole, or cut in a way that is not known, both are empty.
+    the elements ``ranges`` of its ``shape``; of what is whole, or cut over channels, both are empty. A part over ``channels`` says
+    (outer, channels, inner, first, last): of the storage as an array of outer x channels x inner elements it holds the channels
+    [first, last).
     """
 
     name: str
@@ -51,6 +53,7 @@ class TensorInstance:
     producer: int = -1
     shape: tuple[int, ...] = ()
     ranges: Ranges = ()
+    channels: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

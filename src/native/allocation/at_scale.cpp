@@ -22,6 +22,7 @@ constexpr double kOverflowStrip = 0.0035;
 constexpr double kAbandonExcess = 0.03;
 // The ceiling of the repair lies this far above the bound, as a fraction of it.
 constexpr double kRepairExcess = 0.0095;
+constexpr double kWeightGrowth = 1.5;
 
 struct Attempt {
     double excess;  // how far the ceiling lies above the bound, as a fraction of it
@@ -47,7 +48,7 @@ std::int64_t above(std::int64_t bound, double excess) { return bound + static_ca
 void pack_at_scale(const Buffers &buffers, std::int64_t bound, Budget &budget, const std::function<bool(const char *, std::vector<std::int64_t> &&)> &found) {
     if (!Plain::possible(buffers)) return;
     const Plain plain(buffers, false), mirrored(buffers, true);
-    const LiveIndex live(plain);
+    const PlainNeighbours near(plain);
     std::int64_t lowest = std::numeric_limits<std::int64_t>::max();
     const auto offer = [&](const char *name, const std::vector<std::int64_t> &offset) {
         std::int64_t peak = 0;
@@ -66,11 +67,11 @@ void pack_at_scale(const Buffers &buffers, std::int64_t bound, Budget &budget, c
     for (const Attempt &attempt : kSweeps) {
         std::vector<std::int64_t> offset = sweep(attempt.backwards ? mirrored : plain, above(bound, attempt.excess), attempt.affinity, gaps, budget);
         if (offset.empty()) break;
-        if (!place_at_lowest_gap(plain, live, offset, neighbours, budget)) break;
+        if (!place_at_lowest_gap(near, offset, neighbours, budget)) break;
         if (!offer("sweep", offset)) return;
         leave_out_above(offset, above(bound, attempt.excess + kOverflowStrip));
-        place_by_ejection(plain, live, offset, above(bound, attempt.excess + kOverflowStrip), neighbours, budget);
-        if (!place_at_lowest_gap(plain, live, offset, neighbours, budget)) break;
+        place_by_ejection(near, offset, above(bound, attempt.excess + kOverflowStrip), neighbours, budget);
+        if (!place_at_lowest_gap(near, offset, neighbours, budget)) break;
         if (!offer("sweep", offset)) return;
         if (++swept == 2 && lowest > above(bound, kAbandonExcess)) break;
     }
@@ -78,7 +79,7 @@ void pack_at_scale(const Buffers &buffers, std::int64_t bound, Budget &budget, c
     if (lowest <= ceiling) return;
     gaps = kGapBudget, neighbours = kNeighbourBudget;
     std::vector<std::int64_t> offset = sweep(plain, above(bound, kRepairExcess / 2), 1, gaps, budget);
-    if (!offset.empty() && repair(plain, live, offset, ceiling, neighbours, budget)) offer("sweep and repair", offset);
+    if (!offset.empty() && repair(near, offset, ceiling, kWeightGrowth, neighbours, budget)) offer("sweep and repair", offset);
 }
 
 }  // namespace loadmaster::allocation

@@ -32,6 +32,25 @@ Plain::Plain(const Buffers &buffers, bool backwards) {
         alignment.push_back(buffers.alignment[b]);
         buffer.push_back(b);
     }
+    sort_by_time();
+}
+
+Plain Plain::of_sections(const Buffers &buffers) {
+    Plain sections;
+    for (std::int64_t b = 0; b < buffers.count(); ++b)
+        for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s) {
+            if (!buffers.occupies(s)) continue;
+            sections.begin.push_back(buffers.begin[s]);
+            sections.end.push_back(buffers.end[s]);
+            sections.size.push_back(buffers.high[s] - buffers.low[s]);
+            sections.alignment.push_back(1);
+            sections.buffer.push_back(b);
+        }
+    sections.sort_by_time();
+    return sections;
+}
+
+void Plain::sort_by_time() {
     births.resize(size.size());
     std::iota(births.begin(), births.end(), 0);
     deaths = births;

@@ -12,11 +12,17 @@ struct Plain {
     // `backwards`: time runs the other way, which is the same problem.
     Plain(const Buffers &buffers, bool backwards);
     static bool possible(const Buffers &buffers);
+    // The sections that take space, as if each were a buffer; `buffer` is the owner of each, in ascending order.
+    static Plain of_sections(const Buffers &buffers);
     std::int32_t count() const { return static_cast<std::int32_t>(size.size()); }
 
     std::vector<std::int64_t> begin, end, size, alignment;  // without what takes no space
     std::vector<std::int64_t> buffer;                       // index of each among the caller's
     std::vector<std::int32_t> births, deaths;               // in order of time; born together, larger ones first
+
+  private:
+    Plain() = default;
+    void sort_by_time();
 };
 
 // Lists the buffers whose lifetimes overlap that of a given buffer, without storing pairs. Snapshots of the live set are kept at some births;

@@ -1,6 +1,7 @@
 #include "allocation/portfolio.hpp"
 
 #include "allocation/first_fit.hpp"
+#include "allocation/lower_ceilings.hpp"
 #include "allocation/orders.hpp"
 #include "allocation/placing_orders.hpp"
 #include "allocation/plain.hpp"
@@ -28,6 +29,8 @@ constexpr std::int64_t kOrdersBelow = 20'000;
 constexpr std::int64_t kNodes = 4'000'000, kFullBudgetBuffers = 450;
 // Nodes where low bytes are free, so that the search cannot complete a proof, and of the short search, some ten milliseconds.
 constexpr std::int64_t kNodesWithoutProof = 20'000, kShortNodes = 10'000;
+// Neighbours that are looked at, for each buffer and in all, to lower the peak of a large set.
+constexpr std::int64_t kNeighboursPerBuffer = 4'000, kNeighbours = 40'000'000;
 // TelaMalloc: steps for each capacity, and attempts at ever higher capacities that may fail.
 constexpr std::int64_t kSteps = 20'000, kCapacities = 8;
 // Local search: buffers placed over all samples, and samples for every pair of buffers, because small sets have few orders.
@@ -77,6 +80,7 @@ void Portfolio::run() {
     if (small && !effort_.in_passing && !over()) search(kShortNodes);
     if (!effort_.in_passing && !over()) best_fit();
     if (!effort_.in_passing && small && !over()) greedy_orders();
+    if (!effort_.in_passing && !small && !over()) lower_ceilings();
     if (buffers_.count() <= kHuge && !over()) exact();
     if (effort_.in_passing || effort_.work < 100 || !small) return;
     if (!over()) telamalloc();
@@ -124,6 +128,14 @@ void Portfolio::search(std::int64_t nodes) {
         floor_ = std::max(floor_, answer.bound);
         if (capacity_ >= 0 && answer.status == Status::infeasible) floor_ = std::max(floor_, capacity_ + 1);
     }
+    note(budget);
+}
+
+void Portfolio::lower_ceilings() {
+    if (!found() || Plain::possible(buffers_)) return;  // packing at scale does better for plain ones
+    const std::int64_t work = scaled(std::min(kNeighbours, kNeighboursPerBuffer * buffers_.count()));
+    Budget budget = effort_.budget(-1);
+    offer(allocation::lower_ceilings(buffers_, offset_, std::max(bound_.bytes, capacity_), work, budget));
     note(budget);
 }
 

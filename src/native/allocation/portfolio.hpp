@@ -62,6 +62,7 @@ class Portfolio {
     void at_once();
     void first_fits();
     void search(std::int64_t nodes);
+    void lower_ceilings();
     std::int64_t scaled(std::int64_t work) const;
     void note(const Budget &budget);
     std::vector<std::int64_t> placed(std::span<const std::int64_t> order, bool best_fit) const;

@@ -1,8 +1,8 @@
 // Finds places for buffers that a packing left out.
 #pragma once
 
+#include "allocation/neighbours.hpp"
 #include "common/budget.hpp"
-#include "allocation/plain.hpp"
 
 #include <cstdint>
 #include <vector>
@@ -10,15 +10,15 @@
 namespace loadmaster::allocation {
 
 // Places each buffer without an offset (-1) below the ceiling, the largest first, where the buffers in the way weigh least; those are ejected and
-// placed in their turn. A buffer weighs more each time it is placed. Returns whether all are placed; not if the budget or
+// placed in their turn. A buffer weighs `growth` times as much each time it is placed, and is less likely to be ejected again. Returns whether all are placed; not if the budget or
 // `work`, the number of neighbours to look at, is spent first.
-bool repair(const Plain &plain, const LiveIndex &live, std::vector<std::int64_t> &offset, std::int64_t ceiling, std::int64_t &work, Budget &budget);
+bool repair(const Neighbours &neighbours, std::vector<std::int64_t> &offset, std::int64_t ceiling, double growth, std::int64_t &work, Budget &budget);
 
 // Places each buffer without an offset below the ceiling if there is a gap for it, or a place from which all buffers in the way can be ejected
 // to gaps elsewhere; else leaves it without an offset.
-void place_by_ejection(const Plain &plain, const LiveIndex &live, std::vector<std::int64_t> &offset, std::int64_t ceiling, std::int64_t &work, Budget &budget);
+void place_by_ejection(const Neighbours &neighbours, std::vector<std::int64_t> &offset, std::int64_t ceiling, std::int64_t &work, Budget &budget);
 
 // Places each buffer without an offset at its lowest gap, however high, the largest first; false if budget or work is spent first.
-bool place_at_lowest_gap(const Plain &plain, const LiveIndex &live, std::vector<std::int64_t> &offset, std::int64_t &work, Budget &budget);
+bool place_at_lowest_gap(const Neighbours &neighbours, std::vector<std::int64_t> &offset, std::int64_t &work, Budget &budget);
 
 }  // namespace loadmaster::allocation

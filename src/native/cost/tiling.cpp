@@ -8,8 +8,7 @@
 namespace loadmaster::cost {
 namespace {
 
-constexpr double accumulator = 4;   // bytes of a partial sum
-constexpr double spread = 0.125;    // of the sum of times that overlap, in the cost of a tiling
+constexpr double spread = 0.125;  // of the sum of times that overlap, in the cost of a tiling
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
 // Rounding of numbers that are not negative and below 2^62, without a call of the library.
@@ -228,7 +227,7 @@ class Search {
         const double row = groups * std::min(k, units_.k) * at_.x * output_element_;
         const bool several = outputs_ > block;
         // Sums that leave the array before they are done wait in the buffer; results that are done leave it while the next ones are made.
-        t.output_tile = passes > 1 ? sums * accumulator + (several ? block * output_element_ : 0)
+        t.output_tile = passes > 1 ? sums * core_.accumulator + (several ? block * output_element_ : 0)
                                    : (several ? 2 : 1) * row;
         const double size = t.input_tile + t.weight_tile + t.output_tile;
         if (size > capacity_) {
@@ -293,11 +292,11 @@ class Search {
             case Style::output_stationary: {
                 weights *= over_positions([&](double p) {
                     const double turns = ceil_div(p, rows_);
-                    return ceil_div(turns, kept(accumulator, turns));
+                    return ceil_div(turns, kept(core_.accumulator, turns));
                 });
                 in = n_.batch * n_.y * n_.x * n_.c * taps_ * std::max(n_.groups, blocks(g, ks, columns_));
                 const double held = ceil_div(groups * k, columns_) * ceil_div(tile_positions_, rows_);
-                passes = held <= kept(accumulator, held) ? 1 : cs.tiles();
+                passes = held <= kept(core_.accumulator, held) ? 1 : cs.tiles();
                 break;
             }
             case Style::row_stationary:
@@ -307,7 +306,7 @@ class Search {
                 break;
             default: break;
         }
-        t.delivered = ((weights + in) * n_.element + outputs_ * (n_.element + 2 * accumulator * (passes - 1))) * n_.repeats;
+        t.delivered = ((weights + in) * n_.element + outputs_ * (n_.element + 2 * core_.accumulator * (passes - 1))) * n_.repeats;
         // Without an array that says where sums are, those of a chunk wait in the buffer.
         return core_.style == Style::roofline && c < n_.c ? cs.tiles() : passes;
     }

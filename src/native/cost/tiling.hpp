@@ -27,6 +27,7 @@ struct Core {
     double share;                   // bytes/s of the memory's link on which a core can count
     double read, write;             // bytes/s of the link with which a first tile arrives and a last one leaves
     double burst;                   // bytes that the memory reads at once
+    double accumulator;             // bytes of a partial sum
 };
 
 // What a nest takes in one tiling. `times` are ratios of bytes moved to an operand's bytes, tiles are bytes of the private buffer; `cycles`

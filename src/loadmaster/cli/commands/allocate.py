@@ -11,11 +11,14 @@ from loadmaster.allocation.strategies.registry import STRATEGIES
 from loadmaster.cli.options import Json, Memory, memories_of, one_of
 from loadmaster.cli.printing import print_json, print_tables
 from loadmaster.core.errors import AllocationError, OutputError
+from loadmaster.integrations.dumps.readers.registry import READERS
 
 if TYPE_CHECKING:
     from loadmaster.allocation.answer import Allocation
     from loadmaster.allocation.memories.problem import BankAllocation
     from loadmaster.allocation.problem import Problem
+    from loadmaster.integrations.dumps.arena import Arena
+    from loadmaster.integrations.dumps.compare import Comparison
 
 
 def allocate_command(
@@ -23,9 +26,19 @@ def allocate_command(
         Path,
         typer.Argument(
             metavar="BUFFERS.csv",
-            help="Columns id, lower, upper (or end, inclusive), size, and more; or a `.tflite` file, for the tensors of its arena.",
+            help="Columns id, lower, upper (or end, inclusive), size, and more; or a `.tflite` file, for its arena; or, with "
+            "--from, another planner's dump.",
         ),
     ],
+    planner: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="PLANNER",
+            help=f"Read another planner's dump; say what it takes, what Loadmaster takes and what anything must: {one_of(READERS.names)}",
+        ),
+    ] = None,
+    arena: Annotated[str | None, typer.Option(metavar="NAME", help="With --from: only this arena of the dump.")] = None,
     capacity: Annotated[
         str | None, typer.Option(metavar="BYTES", help="Find any packing that fits, such as `1MiB`. Without it, the lowest peak.")
     ] = None,
@@ -54,6 +67,19 @@ def allocate_command(
     room, step = (None if text is None else parse_bytes(text) for text in (capacity, alignment))
     if output is not None:
         _require_writable(output.parent, "--output")
+    if planner is not None:
+        if memory:
+            raise AllocationError("--memory with --from: write the buffers of one arena with --output, and give that file with --memory")
+        arenas = _arenas(buffers, planner, arena, output)
+        from loadmaster.integrations.dumps.compare import compare
+
+        found = [
+            compare(each, capacity=room, alignment=step, strategy=strategy, time_limit=limit, seed=seed, threads=threads) for each in arenas
+        ]
+        _show_comparisons(buffers, planner, found, output, as_json)
+        return
+    if arena is not None:
+        raise AllocationError("--arena names an arena of another planner's dump: say whose it is with --from")
     problem = aligned(_problem(buffers), step)
     if memory:
         if room is not None:
@@ -95,6 +121,55 @@ def _show_packing(problem: Problem, answer: Allocation | BankAllocation, output:
             typer.echo(f"wrote {output}")
     if answer.offsets is None:
         raise typer.Exit(1)
+
+
+def _arenas(path: Path, planner: str, name: str | None, output: Path | None) -> list[Arena]:
+    """Arenas of a dump: the one that is asked for, or all."""
+    from loadmaster.core.arguments import require_known
+
+    arenas = READERS.find(planner)(path)
+    if name is not None:
+        require_known(f"arena in {path}", name, [arena.name for arena in arenas], AllocationError)
+        arenas = [arena for arena in arenas if arena.name == name]
+    if output is not None and len(arenas) > 1:
+        raise AllocationError(
+            f"--output takes the buffers of one arena: choose with --arena {arenas[0].name!r}, or another of {len(arenas)}"
+        )
+    if output is not None and len(arenas[0].problem.in_place):
+        raise AllocationError(f"--output: {path} has kernels that may write over an operand, which its columns cannot say: use --json")
+    return arenas
+
+
+def _show_comparisons(path: Path, planner: str, found: list[Comparison], output: Path | None, as_json: bool) -> None:
+    """Write and print comparisons; exit code 1 if a planner's own addresses do not hold, or Loadmaster has none."""
+    from loadmaster.allocation.buffers_csv import write_buffers
+
+    for each in found if output is not None else ():
+        if output is not None and each.answer.offsets is not None:
+            write_buffers(output, each.problem, each.answer.offsets, None)
+    rows = [_comparison_json(each) for each in found]
+    if as_json:
+        print_json({"file": str(path), "planner": planner, "arenas": rows})
+    else:
+        from loadmaster.report.floor import floor_table
+
+        print_tables(floor_table(rows))
+        if output is not None and found[0].answer.offsets is not None:
+            typer.echo(f"wrote {output}")
+    if any(each.violations or each.answer.offsets is None for each in found):
+        raise typer.Exit(1)
+
+
+def _comparison_json(found: Comparison) -> dict[str, Any]:
+    arena = found.arena
+    theirs = {
+        "name": arena.name,
+        "verdict": found.verdict,
+        "theirs": arena.taken,
+        "theirs_stated": arena.stated,
+        "violations": [{"rule": each.rule, "message": each.message} for each in found.violations],
+    }
+    return theirs | _allocation_json(found.answer, len(found.problem))
 
 
 def _allocation_json(answer: Allocation, buffers: int) -> dict[str, Any]:

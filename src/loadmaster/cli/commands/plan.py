@@ -141,6 +141,7 @@ def _planned(networks: dict[str, Any], target: str, overrides: list[str], option
 def _summary_json(done: _Done) -> dict[str, Any]:
     from dataclasses import asdict
 
+    from loadmaster.core.provenance import costs_json
     from loadmaster.report.cuts import cuts_of
 
     plan, violations, seconds, cpu_seconds, files = done
@@ -172,7 +173,7 @@ def _summary_json(done: _Done) -> dict[str, Any]:
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
         "seed": plan.seed,
-        "estimated": True,
+        "costs": costs_json(plan.costs),
         "violations": len(violations),
         "notes": list(plan.notes),
         "files": [str(file) for file in files],

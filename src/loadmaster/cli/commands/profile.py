@@ -13,6 +13,10 @@ from loadmaster.core.errors import PlacementError
 
 if TYPE_CHECKING:
     from loadmaster.cost.kernels.profile import Profile
+    from loadmaster.workloads.graph import Graph
+
+_COPIED = 16 << 20
+"""Bytes of a measured copy."""
 
 
 def profile_command(
@@ -29,9 +33,12 @@ def profile_command(
     slow: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder of the slow memory; the system's for temporary files if not given.")
     ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE.csv", help="Write the network's times, for `calibrate` and `place --cost FILE`.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Time a network's kernels on this machine, for `loadmaster place --cost profile`.
+    """Time a network's kernels on this machine, for `loadmaster place --cost profile`, and for `loadmaster calibrate`.
 
     Each kernel runs alone, with its largest operands in memory or in mapped files, in every combination. Times are kept as they are
     measured, in the file that LOADMASTER_CACHE names or in the user's folder for caches; equal kernels are measured once. After Ctrl-C
@@ -57,11 +64,28 @@ def profile_command(
             raise PlacementError(f"{graph}: its operators cannot be run here: profile a torch module, torch:module.path:factory")
         count = threads or default_threads()
         done = profile(network, KernelTimes(place), slow=folder, threads=count, repeats=repeats, time_limit=limit, progress=progress)
+    if out is not None:
+        _write(network, place, count, folder, repeats, out)
     if as_json:
         shown = {"measured": done.measured, "reused": done.reused, "left": done.left, "interrupted": done.interrupted, "threads": count}
         print_json(shown | {"too_large": done.too_large, "failed": done.failed, "file": str(place), "slow": str(folder)})
     else:
         _print(done, place, count)
+
+
+def _write(network: Graph, place: Path, threads: int, folder: Path, repeats: int, out: Path) -> None:
+    """Write all times of the network that are known, and those of copies, which are measured now."""
+    from loadmaster.cost.kernels.kernel_times import KernelTimes
+    from loadmaster.cost.kernels.profile import measure_copies
+    from loadmaster.cost.kernels.timed_kernels import timed_kernels
+    from loadmaster.cost.tables.measured_times_csv import COPY, Amounts, TimedKernel, write_timed
+
+    rows = list(timed_kernels(network, KernelTimes(place), threads))
+    for name, seconds in measure_copies(folder, _COPIED, repeats).items():
+        fetched = name == "to_fast"
+        sizes = (0, _COPIED, _COPIED, 0) if fetched else (_COPIED, 0, 0, _COPIED)
+        rows.append(TimedKernel(f"copy.{name}", "", seconds, Amounts(COPY, 0, 0, 8, *sizes)))
+    write_timed(rows, out)
 
 
 def _print(done: Profile, place: Path, threads: int) -> None:

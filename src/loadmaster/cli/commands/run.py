@@ -28,6 +28,9 @@ def run_command(
     device: Annotated[str, typer.Option(metavar="cpu|cuda", help="Where the module runs.")] = "cpu",
     slow_memory: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder on a local disk for what does not fit (CPU).")] = None,
     steps: Annotated[int, typer.Option(min=1, metavar="N", help="Steps that are timed.")] = 5,
+    generate: Annotated[
+        int | None, typer.Option(min=2, metavar="TOKENS", help="Generate text with a language model; `50%` is then of its weights on disk.")
+    ] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Run the same steps in other ways that save memory, too.")] = False,
     as_json: Json = False,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where run.json and kernels.json go.")] = None,
@@ -38,6 +41,9 @@ def run_command(
 
     Example: `loadmaster run torch:benchmarks.networks.resnet:resnet50 --training --batch 8 --fast 50% --compare`
     """
+    if generate is not None:
+        _generate(model, fast, generate, slow_memory, compare, as_json, out)
+        return
     from contextlib import nullcontext
 
     from loadmaster.core.files import output_directory
@@ -61,6 +67,53 @@ def run_command(
         raise typer.Exit(1)
 
 
+def _generate(model: str, fast: str, tokens: int, slow_memory: Path | None, compare: bool, as_json: bool, out: Path | None) -> None:
+    """Generate tokens under a budget; exit code 1 if ways differ, or if the budget was exceeded."""
+    from contextlib import nullcontext
+
+    from loadmaster.core.files import output_directory
+    from loadmaster.integrations.torch_compile.running import generated
+
+    if not model.startswith("torch:"):
+        raise ModelError(f"{model}: write torch:module.path:factory, such as torch:networks.hugging_face:llama")
+    with output_directory(out) if out is not None else nullcontext() as files:
+        result = generated(model.removeprefix("torch:"), tokens, fast, slow_memory, compare)
+        if files is not None:
+            files.write("generate.json", json.dumps(result, indent=2, allow_nan=False))
+            files.publish()
+    if as_json:
+        print_json(result)
+    else:
+        print_tables(_generation_table(result))
+    if not result["tokens_equal"] or not result["budget_kept"]:
+        typer.echo("tokens differ between the ways" if not result["tokens_equal"] else "the budget was exceeded", err=True)
+        raise typer.Exit(1)
+
+
+def _generation_table(result: dict[str, Any]) -> RenderableType:
+    """Make a table with a row for each way of generating."""
+    from rich.table import Table
+
+    from loadmaster.core.units import format_bytes, format_seconds
+
+    table = Table(title=f"{format_bytes(result['weights'])} of weights, budget {format_bytes(result['budget'])}")
+    for column in ("", "tokens per second", "first token", "measured peak", "against it"):
+        table.add_column(column, justify="left" if not column else "right")
+    ways = {"loadmaster": result} | result["rivals"]
+    for name, way in ways.items():
+        if "failed" in way:
+            table.add_row(name, "-", "-", "-", way["failed"])
+            continue
+        against = "" if way is result else f"{result['tokens_per_second'] / way['tokens_per_second']:.2f} x"
+        first, peak = format_seconds(way["first_token_seconds"]), format_bytes(way["measured_peak"])
+        table.add_row(name, f"{way['tokens_per_second']:.3g}", first, peak, against)
+    table.caption = (
+        f"{format_bytes(result['moved'])} read for each token; the disk allows {result['disk_tokens_per_second']:.3g} tokens per second "
+        f"({result['share_of_disk_bandwidth']:.0%} of its bandwidth used)"
+    )
+    return table
+
+
 def _table(result: dict[str, Any]) -> RenderableType:
     """Make a table with a row for each variant of running the step."""
     from rich.table import Table
@@ -77,7 +130,7 @@ def _table(result: dict[str, Any]) -> RenderableType:
         table.add_row(name, *(text or "-" for text in shown), *more)
 
     row("loadmaster", result["step_seconds"], result["measured_peak"], result["planned_peak"])
-    row("  predicted", result["predicted_step_seconds"], None)
+    row(f"  predicted from {result['costs']['label']} kernels", result["predicted_step_seconds"], None)
     row("same graphs, nothing moved", result["unmoved_step_seconds"], result["unmoved_measured_peak"], result["unmoved_peak"])
     if "executor_step_seconds" in result:
         row("  by the executor", result["executor_step_seconds"], None)
@@ -87,7 +140,7 @@ def _table(result: dict[str, Any]) -> RenderableType:
         shown = "refused" if mine.get("failed") else "-" if seconds is None else format_seconds(seconds)
         row(name, rival["step_seconds"], rival["measured_peak"], None, shown, rival.get("failed") or _verdict(rival))
     equal = "equal" if result["gradients_equal"] else "DIFFER"
-    table.caption = f"{format_bytes(result['moved_bytes'])} moved in a step; results {equal}"
+    table.caption = f"{format_bytes(result['moved_bytes'])} moved in a step; results {equal}; steps and peaks are {result['label']}"
     return table
 
 

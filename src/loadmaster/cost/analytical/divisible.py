@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from loadmaster.core.arrays import Floats
+from loadmaster.cost.analytical.efficiency import efficiencies
 from loadmaster.cost.analytical.job_energy import Amounts, inside_energy
 from loadmaster.cost.analytical.nests import NestTable, nest_table
 from loadmaster.cost.base import kinds_of
@@ -29,10 +30,11 @@ def divisible_costs(jobs: Sequence[Job], target: Target) -> tuple[Floats, Floats
     cores, position = kinds_of(target)
     seconds, joules = [], []
     for core in cores:
-        rate = np.array([core.macs_per_cycle[int(bits)] for bits in nests.bits])
+        per_cycle = np.array([core.macs_per_cycle[int(bits)] for bits in nests.bits])
         style = Style.ROOFLINE if core.flexible else core.style
-        cycles = _CYCLES[style](nests, float(core.rows), float(core.columns)) * nests.repeats / rate
-        seconds.append(np.maximum(nests.per_job(cycles), lanes / core.lanes) / core.clock + core.start_up)
+        cycles = _CYCLES[style](nests, float(core.rows), float(core.columns)) * nests.repeats / per_cycle
+        rate = core.clock * efficiencies(jobs, core)
+        seconds.append(np.maximum(nests.per_job(cycles), lanes / core.lanes) / rate + core.start_up)
         joules.append(inside_energy(core, amounts, delivered))
     return np.stack(seconds, axis=1)[:, position], np.stack(joules, axis=1)[:, position]
 

@@ -23,7 +23,6 @@ from functools import cache
 import numpy as np
 
 from loadmaster.core.units import FEMTOJOULES
-from loadmaster.cost.analytical.nests import ACCUMULATOR
 from loadmaster.cost.energy_model import EnergyRates
 from loadmaster.targets.hardware import Core, Memory, Style, Target
 
@@ -74,7 +73,7 @@ def dram_energy() -> float:
 def array_energy(core: Core, bits: int) -> float:
     """Joules of one multiply-accumulate with its local accesses: two factors are read, a partial sum is read and written."""
     local = 0 if core.style is Style.ROOFLINE else core.local_buffer
-    return mac_energy(bits) + (2 * bits / 8 + 2 * ACCUMULATOR) * sram_energy(local)
+    return mac_energy(bits) + (2 * bits / 8 + 2 * core.accumulator) * sram_energy(local)
 
 
 def delivery_energy(core: Core) -> float:

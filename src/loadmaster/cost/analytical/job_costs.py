@@ -10,6 +10,7 @@ import numpy as np
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.errors import TargetError
 from loadmaster.core.units import FEMTOJOULES
+from loadmaster.cost.analytical.efficiency import efficiencies
 from loadmaster.cost.analytical.job_energy import Amounts, inside_energy
 from loadmaster.cost.analytical.nests import NestTable, nest_table
 from loadmaster.cost.analytical.tiling import Tilings, best_tilings
@@ -110,7 +111,7 @@ def _compute(jobs: Sequence[Job], rows: OperandRows, nests: NestTable, tilings: 
     lanes = np.array([job.elements for job in jobs], dtype=np.float64) / core.lanes
     outside = rows.per_job(np.where(rows.nest < 0, rows.bytes, 0), len(jobs))
     delivered = nests.per_job(tilings.delivered) + outside
-    seconds = np.maximum(nests.per_job(tilings.cycles), lanes) / core.clock
+    seconds = np.maximum(nests.per_job(tilings.cycles), lanes) / (core.clock * efficiencies(jobs, core))
     if core.noc_bandwidth is not None:
         seconds = np.maximum(seconds, delivered / core.noc_bandwidth)
     return seconds + nests.per_job(tilings.lead) + core.start_up, delivered

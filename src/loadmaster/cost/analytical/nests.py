@@ -10,8 +10,6 @@ import numpy as np
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.workloads.job import Job, Role
 
-ACCUMULATOR = 4
-"""Bytes of a partial sum."""
 WIDTHS = (8, 16, 32)
 """Widths of arithmetic that the model knows, in bits."""
 

@@ -73,6 +73,7 @@ def best_tilings(nests: NestTable, capacity: Floats, core: Core, target: Target)
         read=near.read_bandwidth,
         write=near.write_bandwidth,
         burst=float(target.main.burst),
+        accumulator=float(core.accumulator),
         whole=core.buffer == 0,
     )
     return Tilings(**dict(zip((field.name for field in fields(Tilings)), figures.T, strict=True)))

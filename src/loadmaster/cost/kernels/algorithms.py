@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from loadmaster.cost.analytical.efficiency import kind_of
 from loadmaster.cost.analytical.nests import WIDTHS
 from loadmaster.cost.kernels.work import KernelWork
 from loadmaster.placement.sequence import Algorithm
@@ -22,7 +23,7 @@ def algorithms(kernel: KernelWork, seconds: float, core: Core, fast: Memory) -> 
 
     Winograd's is F(4x4, 3x3), Lavin and Gray (CVPR 2016), not fused: transformed inputs, outputs and filters of all tiles lie
     in the workspace, and are written and read once at the fast memory's bandwidth, before and after a quarter of the multiplications
-    at the core's full rate. Both are assumptions: libraries come near them for many channels, and are worse for few.
+    at the rate that direct ones have. Both are assumptions: libraries come near them for many channels, and are worse for few.
     """
     direct = Algorithm("direct", seconds)
     if not core.winograd:
@@ -42,6 +43,7 @@ def _winograd(kernel: KernelWork, nest: LoopNest, core: Core, fast: Memory) -> I
     elements = _TRANSFORMED * (tiles * (nest.c + nest.k) + nest.groups * nest.c * nest.k)
     workspace = elements * width // 8
     products = kernel.macs - nest.macs + _TRANSFORMED * tiles * nest.c * nest.k
-    rate = core.clock * core.rows * core.columns * core.macs_per_cycle[width]
-    arithmetic = max(products / rate, kernel.elements / (core.lanes * core.clock))
+    clock = core.clock * core.efficiency.get(kind_of(kernel.kind, kernel.nests), 1.0)
+    rate = clock * core.rows * core.columns * core.macs_per_cycle[width]
+    arithmetic = max(products / rate, kernel.elements / (core.lanes * clock))
     yield Algorithm("winograd", arithmetic + fast.link_seconds(workspace, workspace), workspace)

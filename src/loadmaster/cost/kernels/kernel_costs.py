@@ -87,7 +87,8 @@ def cost_kernels(work: SequenceWork, target: Target) -> KernelSequence:
         kernels=tuple(_kernels(work, costs, core, fast, target.main)),
         link=copy_link(target),
         alignment=fast.alignment,
-        notes=(f"kernel times are estimated: a roofline of {target.name}", *work.notes),
+        notes=work.notes,
+        costs=(target.costs_by("roofline", len(work.kernels)),),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from loadmaster.core.errors import PlacementError
+from loadmaster.core.provenance import Label, Provenance
 from loadmaster.cost.kernels.kernel_times import Case, KernelTimes, Setting, case_of
 from loadmaster.placement.sequence import MOST_TABLED, Algorithm, Kernel, KernelSequence, Operand
 from loadmaster.workloads.graph import Graph
@@ -29,7 +30,7 @@ def measured_tables(sequence: KernelSequence, graph: Graph, times: KernelTimes, 
     """Put the times that `loadmaster.cost.kernels.profile.profile` measured on this machine into a sequence.
 
     Operands that were measured in the fast memory only are taken to cost as much in the slow one. Kernels without complete measurements
-    keep their estimates, and a note says how many; times of in-place use of a slow memory that kernels cannot use stay infinite.
+    keep their estimates, and ``costs`` says how many; times of in-place use of a slow memory that kernels cannot use stay infinite.
 
     Raises :class:`~loadmaster.core.errors.PlacementError` if no kernel was measured with so many threads.
     """
@@ -38,14 +39,12 @@ def measured_tables(sequence: KernelSequence, graph: Graph, times: KernelTimes, 
     kernels = []
     for kernel in sequence.kernels:
         case = case_of(graph, ops[kernel.name])
-        found = None if case is None else _measured(case, known, setting)
+        found = None if case is None else measured_seconds(case, known, setting)
         kernels.append(kernel if case is None or found is None else _tabled(sequence, kernel, found, case))
     count = sum(kernel.measured is not None for kernel in kernels)
     if not count:
         raise PlacementError(f"{graph.source}: no kernel was measured here with {threads} threads: run loadmaster profile {graph.source}")
-    return _noted(
-        sequence, kernels, f"times of {count} of {len(kernels)} kernels were measured here ({setting.processor}, {threads} threads)"
-    )
+    return _labelled(sequence, kernels, f"this machine, {setting.processor}, {threads} threads", count)
 
 
 def tabled(sequence: KernelSequence, table: Mapping[str, Times], source: str) -> KernelSequence:
@@ -65,7 +64,7 @@ def tabled(sequence: KernelSequence, table: Mapping[str, Times], source: str) ->
         if frozenset() not in times:
             raise PlacementError(f"{source}: kernel {name!r} has no time with all tensors in the fast memory: add a row without tensors")
     done = [_from_table(sequence, kernel, table[kernel.name]) if kernel.name in table else kernel for kernel in sequence.kernels]
-    return _noted(sequence, done, f"times of {len(table)} of {len(done)} kernels are from {source}")
+    return _labelled(sequence, done, source, len(table))
 
 
 def comparison(estimated: KernelSequence, measured: KernelSequence) -> tuple[Comparison, ...]:
@@ -77,13 +76,14 @@ def comparison(estimated: KernelSequence, measured: KernelSequence) -> tuple[Com
     )
 
 
-def _noted(sequence: KernelSequence, kernels: list[Kernel], note: str) -> KernelSequence:
-    rest = [] if all(kernel.measured is not None for kernel in kernels) else [f"the others: {text}" for text in sequence.notes[:1]]
-    return replace(sequence, kernels=tuple(kernels), notes=(note, *rest, *sequence.notes[1:]))
+def _labelled(sequence: KernelSequence, kernels: list[Kernel], source: str, count: int) -> KernelSequence:
+    """The sequence with ``count`` measured kernels; the others keep what their costs come from."""
+    rest = [replace(costs, count=len(kernels) - count) for costs in sequence.costs[:1]] if count < len(kernels) else []
+    return replace(sequence, kernels=tuple(kernels), costs=(Provenance(Label.MEASURED, source, count), *rest))
 
 
-def _measured(case: Case, known: Mapping[str, tuple[float, str]], setting: Setting) -> dict[frozenset[str], float] | None:
-    """Seconds for every measured combination, or None if one is missing."""
+def measured_seconds(case: Case, known: Mapping[str, tuple[float, str]], setting: Setting) -> dict[frozenset[str], float] | None:
+    """Return the seconds of a case by the set of storages that are slow, or None if a combination is missing."""
     found = {}
     for places in case.combinations:
         row = known.get(case.key(places, setting))

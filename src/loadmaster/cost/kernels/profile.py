@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,19 @@ def measure(case: Case, slow: Sequence[int], folder: Path, repeats: int) -> floa
         call = _writing(run, args, kwargs, fresh, made, room) if any(fresh) else lambda: run(*args, **kwargs)
         room.timed(call)
         return statistics.median(room.timed(call) for _ in range(repeats))
+
+
+def measure_copies(folder: Path, size: int, repeats: int) -> dict[str, float]:
+    """Measure the median seconds of copying bytes from a mapped file of the folder to memory (``to_fast``), and back (``to_main``)."""
+    import torch
+
+    found = {}
+    with tempfile.TemporaryDirectory(dir=folder) as place, _Room(Path(place)) as room, torch.no_grad():
+        slow, fast = (room.tensor("uint8", (size,), (1,), in_file=in_file) for in_file in (True, False))
+        for name, source, destination in (("to_fast", slow, fast), ("to_main", fast, slow)):
+            seconds = [room.timed(partial(destination.copy_, source)) for _ in range(repeats + 1)]
+            found[name] = statistics.median(seconds[1:])
+    return found
 
 
 def _writing(run: Any, args: Any, kwargs: Any, fresh: list[bool], made: list[Any], room: _Room) -> Callable[[], Any]:

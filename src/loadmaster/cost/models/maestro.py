@@ -85,6 +85,8 @@ class Maestro(CostModel):
     Energy has no closed form: it comes from a table of ``energies``, which must hold every layer on every core; else it is None.
     """
 
+    heeds_calibration = False
+
     energies: LayerEnergies | None = None
 
     def analyse(self, workload: Workload, target: Target) -> JobAnalysis:

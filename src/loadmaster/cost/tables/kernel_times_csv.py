@@ -6,10 +6,13 @@ from pathlib import Path
 
 from loadmaster.core.csv_cells import read_text, rows_of
 from loadmaster.core.errors import JobError, PlacementError
+from loadmaster.cost.tables.measured_times_csv import AMOUNTS, COPY, KERNEL
 
 
 def read_kernel_times(path: str | Path) -> dict[str, dict[frozenset[str], float]]:
     """Read the seconds of every kernel by the set of tensors that are in the slow memory.
+
+    The amounts of work that ``loadmaster profile --out`` writes beside them may be there, and copies; neither is used here.
 
     Raises
     ------
@@ -18,7 +21,9 @@ def read_kernel_times(path: str | Path) -> dict[str, dict[frozenset[str], float]
     """
     table: dict[str, dict[frozenset[str], float]] = {}
     try:
-        for row in rows_of(read_text(path), str(path), ("kernel", "combination", "seconds")):
+        for row in rows_of(read_text(path), str(path), KERNEL, AMOUNTS):
+            if row.cells.get("kind") == COPY:
+                continue
             times = table.setdefault(row.text("kernel"), {})
             places = frozenset(row.cells["combination"].split())
             if places in times:

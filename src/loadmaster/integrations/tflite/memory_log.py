@@ -14,7 +14,8 @@ from loadmaster.core.errors import ModelError
 from loadmaster.integrations.tflite.lifetimes import UNIT, Lifetimes
 from loadmaster.integrations.tflite.scratch import Scratch, ScratchBuffer
 
-_LINE = re.compile(r"\(id=(\d+)\): size=(\d+), offset=(-?\d+), first_used=(-?\d+),? last_used=(-?\d+)")
+BUFFER_LINE = re.compile(r"\(id=(\d+)\): size=(\d+), offset=(-?\d+), first_used=(-?\d+),? last_used=(-?\d+)")
+"""What the log says of one buffer."""
 _LARGEST_LOG = 2**28
 
 
@@ -44,7 +45,7 @@ def read_memory_log(path: Path, found: Lifetimes) -> Scratch:
             f"{path}: cannot be read ({getattr(error, 'strerror', None) or error}): give the log of a target's build"
         ) from None
     plan: list[_Logged] = []
-    for match in _LINE.finditer(text):
+    for match in BUFFER_LINE.finditer(text):
         line = _Logged(*map(int, match.groups()))
         if line.id == 0:
             plan = []

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from loadmaster.core.errors import BudgetError, LoadmasterError
+from loadmaster.core.provenance import Provenance
 from loadmaster.core.units import format_bytes, parse_bytes
 from loadmaster.integrations.torch_compile.devices.device_memory import DeviceMemory
 from loadmaster.integrations.torch_compile.executor import Session, Times
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfiles
-from loadmaster.integrations.torch_compile.persistent import PersistentTensor, PersistentTensors, can_offload
+from loadmaster.integrations.torch_compile.persistent import SMALLEST, PersistentTensor, PersistentTensors, can_offload
 from loadmaster.integrations.torch_compile.placing import TooSmall
 from loadmaster.integrations.torch_compile.program import Program
 from loadmaster.integrations.torch_compile.step_peak import Footprint, step_peak
@@ -105,11 +106,13 @@ class Surroundings(NamedTuple):
     """What a graph's plan must leave free: bytes that other graphs of the model take, and the budget, both of fast memory.
 
     ``persistent`` counts other graphs' parameters, buffers and optimizer state; ``gradients`` those that are there when the backward part
-    begins. With ``offload_idle`` no graph keeps parameters in the fast memory while others run. ``budget`` is None if there is no limit.
+    begins, and ``results`` what earlier graphs and steps have returned and somebody still holds, while the forward and while the backward
+    part runs. With ``offload_idle`` no graph keeps parameters in the fast memory while others run. ``budget`` is None if there is no limit.
     """
 
     persistent: int
     gradients: int
+    results: tuple[int, int]
     offload_idle: bool
     budget: int | None
 
@@ -155,6 +158,10 @@ class Planned(Protocol):
     def predicted_seconds(self) -> float:
         """Seconds that a step should take."""
 
+    @property
+    def costs(self) -> tuple[Provenance, ...]:
+        """What the times of kernels come from with which the plan was made."""
+
     def place_parameters(self) -> None:
         """Offload or reload parameters, buffers and optimizer state so that each is where the plan expects it."""
 
@@ -188,6 +195,8 @@ class Model:
         self._step: list[Planned] = []
         self._after: dict[Planned, set[tuple[Planned, ...]]] = {}
         self._earlier: dict[Planned, list[int]] = {}
+        self._results: dict[Planned, PersistentTensors] = {}
+        self._results_beside: dict[Planned, list[int]] = {}
         self._transient = 0
 
     def memory(self, device: torch.device) -> DeviceMemory:
@@ -246,8 +255,11 @@ class Model:
         if plan not in self._step:
             self._step.append(plan)
         earlier = [sum(self._earlier.get(one, (0, 0))[part] for one in self._step) for part in (0, 1)]
-        taken = (self._footprints[one] for one in self._step)
-        step = [replace(one, forward=one.forward + earlier[0], backward=one.backward + earlier[1]) for one in taken]
+        taken = ((self._footprints[one], self._results_beside.get(one, (0, 0))) for one in self._step)
+        step = [
+            replace(one, forward=one.forward + earlier[0] + beside[0], backward=one.backward + earlier[1] + beside[1])
+            for one, beside in taken
+        ]
         self._transient = max(self._transient, step_peak(step))
         for i, one in enumerate(self._step):
             self._after.setdefault(one, set()).add(tuple(self._step[i + 1 :]))
@@ -257,6 +269,23 @@ class Model:
         known = self.gradients(device)
         bytes = sum(known.of(tensor, movable=True).bytes for tensor in tensors)
         seen = self._earlier.setdefault(plan, [0, 0])
+        if bytes > seen[part]:
+            seen[part] = bytes
+            if plan in self._footprints:
+                self._see(plan)
+
+    def note_results(self, plan: Planned, returned: Iterable[Any]) -> None:
+        """Note what the forward part of a graph gives to the caller, who may keep it for any time."""
+        known = self._results.setdefault(plan, PersistentTensors(None))
+        for one in returned:
+            if type(one) is torch.Tensor and one.layout is torch.strided and one.untyped_storage().nbytes() >= SMALLEST:
+                known.of(one)
+
+    def note_results_beside(self, plan: Planned, part: int, arguments: Iterable[Any]) -> None:
+        """Note how much of what graphs have returned is held when a part of a graph begins, but for its arguments and its own results."""
+        given = {one.untyped_storage()._cdata for one in arguments if type(one) is torch.Tensor and one.layout is torch.strided}
+        bytes = sum(known.bytes(given) for other, known in self._results.items() if part == 0 or other is not plan)
+        seen = self._results_beside.setdefault(plan, [0, 0])
         if bytes > seen[part]:
             seen[part] = bytes
             if plan in self._footprints:
@@ -275,7 +304,8 @@ class Model:
     def surroundings(self, plan: Planned, own: Iterable[PersistentTensor]) -> Surroundings:
         """Return what other graphs take, without the plan's ``own`` tensors, and the budget for all."""
         persistent = 0 if self._persistent is None else self._persistent.fast_bytes(own, self._offload_idle)
-        return Surroundings(persistent, self._left_after(plan, self._offload_idle), self._offload_idle, self.budget)
+        forward, backward = self._results_beside.get(plan, (0, 0))
+        return Surroundings(persistent, self._left_after(plan, self._offload_idle), (forward, backward), self._offload_idle, self.budget)
 
     def _left_after(self, plan: Planned, at_least: bool) -> int:
         """Most bytes of gradients that graphs after this one leave in the fast memory, in the steps seen so far."""

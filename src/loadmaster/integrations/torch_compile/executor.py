@@ -16,6 +16,7 @@ from loadmaster import _native
 from loadmaster.core.errors import LoadmasterError
 from loadmaster.integrations.torch_compile.captured import Owner, Part, View, is_view, on_storage
 from loadmaster.integrations.torch_compile.devices.device_memory import Copy, DeviceMemory, Pending
+from loadmaster.integrations.torch_compile.devices.weight_file import WeightFile
 from loadmaster.integrations.torch_compile.program import Launch, Program
 
 _SESSION = "_loadmaster_session"
@@ -32,7 +33,8 @@ class Session:
     """One run through a plan, from the start of its first part to the end of its last; between them its tensors may be offloaded.
 
     A session exists as long as the tensors that autograd has saved from it; then its slow memory is released. ``tensors`` are those of the
-    caller that any part may use, by storage, and ``slots`` the places in the slow memory of those that move. ``gradients`` are those that
+    caller that any part may use, by storage, and ``slots`` the places in the slow memory of those that move, in ``files`` of weights for
+    some. ``gradients`` are those that
     move, by storage: they are in the slow memory when the second part returns them. ``updates`` are those that
     the run is to make, by the position of the gradient, with how many there were of each when it began, and ``parameters`` what they
     update (by ``id``); ``callers`` are the addresses of PyTorch's storages that the caller gave, by storage. ``runner`` runs the second
@@ -52,6 +54,7 @@ class Session:
     ) -> None:
         self.runner, self.program, self.memory, self.tensors, self.slots = runner, program, memory, tensors, slots
         self.updates, self.parameters, self.callers = updates, parameters, callers
+        self.files: dict[int, WeightFile] = {}
         self.gradients: dict[int, torch.Tensor] = {}
         self.pending: dict[int, Pending] = {}
         self.offload_slot: int | None = None
@@ -253,7 +256,8 @@ def _start(session: Session, i: int) -> Pending:
     copy = session.program.copies[i]
     persistent = session.program.persistent.get(i)
     slot = copy.slot + session.slot if persistent is None else session.slots[persistent]
-    return session.memory.copy(session.program.arena, copy._replace(slot=slot))
+    file = None if persistent is None else session.files.get(persistent)
+    return session.memory.copy(session.program.arena, copy._replace(slot=slot, file=file))
 
 
 def _filled(launch: Launch, find: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -187,6 +187,8 @@ def _stream(file: SlowFile, updates: Iterator[_Whole]) -> Iterator[_Whole]:
     Copies are made here, one after the other: handing a block to a thread and back takes longer on a busy machine.
     """
     arena = Arena(_OPERANDS * _BLOCK)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # threads that wait for each other at every operator on a block take far longer on a busy machine
     try:
         for whole in updates:
             for start, count in whole.blocks():
@@ -194,6 +196,7 @@ def _stream(file: SlowFile, updates: Iterator[_Whole]) -> Iterator[_Whole]:
             whole.complete()
             yield whole
     finally:
+        torch.set_num_threads(threads)
         arena.close()
 
 

@@ -12,7 +12,7 @@ import functools
 import math
 import mmap
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ import torch
 from loadmaster.integrations.torch_compile.captured import View, on_storage
 from loadmaster.integrations.torch_compile.devices.allocator_hook import survives
 from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile, pages
+from loadmaster.integrations.torch_compile.devices.weight_file import FilePlace, file_mappings, place_in_file
 
 _DATA_POINTER = 16
 """Offset of c10::DataPtr (address, context, deleter, device) in c10::StorageImpl of PyTorch 2.11 to 2.13; tried before the first use."""
@@ -58,15 +59,27 @@ class PersistentTensor:
         self.fresh = fresh
         """Nothing was written to it yet, so there is nothing to keep."""
         self.region: _Region | None = None
+        self.in_file: FilePlace | None = None
+        """Where it is in a file of weights, which is its slow memory as long as nobody changes it."""
+        self.home: torch.UntypedStorage | None = None
+        """The mapping of that file, while the tensor has memory of PyTorch's own."""
         self.slot = -1
+        self.looked_up = False
+        """Whether `in_file` is known."""
         self.tensor = weakref.ref(tensor)
         self._version = -1
 
     @property
     def address(self) -> int:
         """The address at which its place in the file is mapped."""
+        if self.in_file is not None:
+            return self.in_file.address
         assert self.region is not None
         return self.region.base + self.slot - self.region.slot
+
+    def leave_file(self) -> None:
+        """Have a place in the slow file instead of the one in a file of weights, because it has changed or is to change."""
+        self.in_file, self.home, self.offloaded, self.slot = None, None, False, -1
 
     def written(self) -> None:
         """Note that a step has written to it, so that its contents must be kept."""
@@ -99,6 +112,16 @@ class PersistentTensors:
         one.movable |= movable
         return one
 
+    def find_in_files(self, wanted: Iterable[PersistentTensor]) -> None:
+        """Find out which tensors lie in files of weights; each is looked up once, before it is first offloaded."""
+        new = [one for one in wanted if not one.looked_up and one.bytes >= SMALLEST and self.file is not None]
+        mappings = file_mappings() if new else []
+        for one in new:
+            tensor, one.looked_up = one.tensor(), True
+            if tensor is not None and one.region is None:
+                one.in_file = place_in_file(tensor.untyped_storage().data_ptr(), one.bytes, mappings)
+                one.slot = -1 if one.in_file is None else one.in_file.slot
+
     def known(self, tensor: torch.Tensor) -> PersistentTensor | None:
         """Return the entry of a tensor's storage, None if it has none."""
         return self._known.get(tensor.untyped_storage()._cdata)
@@ -126,9 +149,9 @@ class PersistentTensors:
         here = (one for one in self._known.values() if not one.offloaded and id(one) not in left_out)
         return sum(one.bytes for one in here if not (at_least and one.movable))
 
-    def bytes(self) -> int:
-        """Bytes of all persistent tensors, in either memory."""
-        return sum(one.bytes for one in self._known.values())
+    def bytes(self, but: Collection[int] = ()) -> int:
+        """Bytes of all persistent tensors, in either memory, but for some storages (by their ``_cdata``)."""
+        return sum(one.bytes for key, one in list(self._known.items()) if key not in but)
 
     def offloaded_bytes(self) -> int:
         """Bytes of those that are offloaded to the slow memory."""
@@ -136,7 +159,7 @@ class PersistentTensors:
 
     def reserve(self, wanted: Sequence[PersistentTensor]) -> None:
         """Reserve a place in the slow memory for each that has none. Raises `SlowMemoryError`."""
-        new = [one for one in wanted if one.region is None]
+        new = [one for one in wanted if one.region is None and one.in_file is None]
         if not new:
             return
         assert self.file is not None
@@ -154,9 +177,13 @@ class PersistentTensors:
 
     def place(self, wanted: Sequence[tuple[PersistentTensor, torch.Tensor, bool]]) -> None:
         """Offload tensors or reload them, as ``wanted`` says, and drop what the page cache holds of offloaded ones, before a step."""
+        for one, tensor, offload in wanted:
+            if one.in_file is not None and (offload or one.home is None) and self._differs_from_file(one, tensor):
+                one.leave_file()
         self.reserve([one for one, _, offload in wanted if offload])
         for one, tensor, offload in wanted:
-            one.offloaded = one.region is not None and tensor.untyped_storage().data_ptr() == one.address
+            has_place = one.region is not None or one.in_file is not None
+            one.offloaded = has_place and tensor.untyped_storage().data_ptr() == one.address
             if offload and not one.offloaded:
                 self.offload(one, tensor)
             elif one.offloaded and not offload:
@@ -172,6 +199,11 @@ class PersistentTensors:
         """Copy a tensor to its place in the slow memory, and free its memory."""
         assert self.file is not None
         storage = tensor.untyped_storage()
+        if one.home is not None:
+            swap_memory(storage, one.home)
+            one.home, one.offloaded = None, True
+            one.changed()
+            return
         if not one.fresh:
             with mmap.mmap(-1, min(_AT_ONCE, pages(one.bytes))) as block:
                 memory = memoryview(block)
@@ -187,18 +219,31 @@ class PersistentTensors:
 
     def reload(self, one: PersistentTensor, tensor: torch.Tensor) -> None:
         """Copy a tensor back into memory of PyTorch's own."""
-        assert one.region is not None
         own = torch.empty(one.bytes, dtype=torch.uint8)
         if not one.fresh:
             own.copy_(torch.empty(0, dtype=torch.uint8).set_(_at(one.address, one.bytes)))
         swap_memory(tensor.untyped_storage(), own.untyped_storage())
         one.offloaded = False
+        if one.in_file is not None:
+            one.home = own.untyped_storage()
+            one.in_file.forget()
+            one.changed()
+
+    def _differs_from_file(self, one: PersistentTensor, tensor: torch.Tensor) -> bool:
+        """Whether a tensor with a place in a file of weights was changed: in its mapping, or in memory of PyTorch's own."""
+        assert one.in_file is not None
+        if one.home is None:
+            return tensor.untyped_storage().data_ptr() != one.address or one.in_file.changed()
+        bytes = (torch.empty(0, dtype=torch.uint8).set_(storage) for storage in (tensor.untyped_storage(), one.home))
+        return not torch.equal(*bytes)
 
     def forget_cached(self) -> None:
         """Drop offloaded tensors from the page cache before a step, as the cache is fast memory."""
         regions: dict[int, tuple[_Region, bool]] = {}
         for one in self._known.values():
-            if one.offloaded and one.region is not None:
+            if one.offloaded and one.in_file is not None:
+                one.in_file.forget()
+            elif one.offloaded and one.region is not None:
                 changed = one.changed()
                 regions[id(one.region)] = one.region, changed or regions.get(id(one.region), (one.region, False))[1]
         for region, changed in regions.values():

@@ -12,6 +12,7 @@ from loadmaster.allocation.allocate import allocate
 from loadmaster.allocation.problem import Buffer
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.errors import BudgetError, CapacityError
+from loadmaster.core.provenance import Label, Provenance
 from loadmaster.core.units import format_bytes
 from loadmaster.integrations.torch_compile.captured import Captured, Owner, views
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfile
@@ -29,9 +30,10 @@ _STEP, _CLOSE = 0.02, 0.01
 """Fractions of the upper limit: the first step of the search for the smallest budget, and the distance at which it ends."""
 _CANNOT = float("inf")
 _OPERANDS, _SMALLER = "the operator itself", "a smaller batch, shorter sequences or a smaller layer make it smaller"
-_GIVEN, _RESULTS, _GRADIENTS, _OTHERS, _OUTSIDE = (
+_GIVEN, _RESULTS, _HELD, _GRADIENTS, _OTHERS, _OUTSIDE = (
     "inputs, and parameters that do not move",
     "results",
+    "results of earlier graphs and steps",
     "gradients that do not move",
     "parameters of other graphs",
     "what operators allocate outside of the plan",
@@ -39,6 +41,7 @@ _GIVEN, _RESULTS, _GRADIENTS, _OTHERS, _OUTSIDE = (
 _CHANGES = {
     _GIVEN: "a smaller batch gives back what inputs take of it",
     _RESULTS: "a compiled module that returns only its loss gives back up to all of it",
+    _HELD: "deleting the outputs of a step before the next one begins gives back up to all of it",
     _GRADIENTS: "the option optimizer gives back up to all of it, where parameters have no hooks and belong to one graph",
     _OTHERS: "one graph without breaks (fullgraph=True) gives back up to all of it",
     _OUTSIDE: "a smaller batch gives back some of it",
@@ -116,11 +119,15 @@ def problem_of(
     moving: frozenset[int] = frozenset(),
     others: int = 0,
     gradients: int = 0,
+    results: tuple[int, int] = (0, 0),
+    shifts: Mapping[int, int] | None = None,
 ) -> Problem:
     """Make the kernel sequence of calls that take ``seconds`` each.
 
     Of the storages that callers own, and of gradients, those in ``moving`` are the plan's to move; all others are where they are, and so
     are ``others`` bytes of other graphs, and, when the second part runs, ``gradients`` bytes that those after this graph have made.
+    ``results`` are bytes that were returned before and that somebody holds while the first, and while the second part runs; ``shifts``
+    are bytes that come before storages in their place, if they move.
     """
     storages = captured.storages
     planned = [storage.bytes > 0 and (storage.owner is Owner.PLAN or s in moving) for s, storage in enumerate(storages)]
@@ -133,7 +140,10 @@ def problem_of(
     holders = {holder: np.zeros(len(captured.calls), dtype=np.int64) for holder in _CHANGES}
     holders[_OTHERS] += others
     holders[_GIVEN] += sum(storage.bytes for s, storage in enumerate(storages) if storage.owner is Owner.CALLER and s not in moving)
-    holders[_GRADIENTS][captured.parts[0].end :] += gradients
+    boundary = captured.parts[0].end
+    holders[_GRADIENTS][boundary:] += gradients
+    holders[_HELD][:boundary] += results[0]
+    holders[_HELD][boundary:] += results[1]
     second = {view.storage for part in captured.parts[1:] for view in views(part.returned)}
     made: set[int] = set()
     for k, (call, profile) in enumerate(zip(captured.calls, profiles, strict=True)):
@@ -151,9 +161,11 @@ def problem_of(
         workspace = -(-profile.workspace // alignment) * alignment
         kernels.append(Kernel(call.name, call.kind, operands, (Algorithm("measured", float(seconds[k]), workspace),)))
     kinds = {Owner.PLAN: StoredKind.INTERMEDIATE, Owner.CALLER: StoredKind.WEIGHT, Owner.RETURNED: StoredKind.OUTPUT}
-    tensors = tuple(StoredTensor(storages[s].name, storages[s].bytes, kinds[storages[s].owner]) for s in numbers)
+    before = shifts or {}
+    tensors = tuple(StoredTensor(storages[s].name, storages[s].bytes + before.get(s, 0), kinds[storages[s].owner]) for s in numbers)
     elsewhere = np.sum(list(holders.values()), axis=0)
-    return Problem(KernelSequence(name, tensors, tuple(kernels), link, alignment), tuple(numbers), elsewhere, holders)
+    costs = (Provenance(Label.MEASURED, "each kernel alone, on this machine", len(kernels)),)
+    return Problem(KernelSequence(name, tensors, tuple(kernels), link, alignment, costs=costs), tuple(numbers), elsewhere, holders)
 
 
 class TooSmall(BudgetError):

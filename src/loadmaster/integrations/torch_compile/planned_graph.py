@@ -13,6 +13,7 @@ import torch
 
 from loadmaster.core.arrays import Floats
 from loadmaster.core.errors import LoadmasterError
+from loadmaster.core.provenance import Provenance
 from loadmaster.integrations.torch_compile.captured import (
     Captured,
     View,
@@ -22,6 +23,7 @@ from loadmaster.integrations.torch_compile.captured import (
     persistent_inputs,
 )
 from loadmaster.integrations.torch_compile.compiled_model import Model, Surroundings
+from loadmaster.integrations.torch_compile.devices.cpu_memory import return_freed_blocks
 from loadmaster.integrations.torch_compile.devices.device_memory import DeviceMemory
 from loadmaster.integrations.torch_compile.executor import Session, Times, run_part, session_of
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfile
@@ -137,6 +139,7 @@ class PlannedGraph:
         self.times = Times(0, 0)
         self._several = False
         self._mine: dict[int, PersistentTensor] = {}
+        self._shifts: dict[int, int] = {}
         self._last: Session | None = None
         self._open: weakref.WeakSet[Session] = weakref.WeakSet()
 
@@ -146,7 +149,7 @@ class PlannedGraph:
         if self.plan is None or (self._has_no_open_run() and self._held()):
             self._capture(given)
             self._make_plan(given)
-        elif self._has_no_open_run() and self._outgrown():
+        elif self._has_no_open_run() and (self._outgrown() or self._left_files()):
             self.model.make_room(self.plan.program)
             self._make_plan(given)
         assert self.plan is not None
@@ -180,7 +183,7 @@ class PlannedGraph:
         """Tell the model what a step of this graph takes when nothing moves."""
         assert self.traced is not None
         mine = self._persistent(self.traced.tensors(given))
-        unmoved = self._problem(frozenset(), Surroundings(0, 0, False, None))
+        unmoved = self._problem(frozenset(), Surroundings(0, 0, (0, 0), False, None))
         self.model.account(self, footprint(self.traced.captured, unmoved, mine))
 
     def _make_plan(self, given: Sequence[Any]) -> None:
@@ -188,11 +191,12 @@ class PlannedGraph:
         assert self.history is not None
         traced = self.traced
         mine = self._persistent(traced.tensors(given))
+        self._shifts = {s: one.in_file.shift for s, one in mine.items() if one.in_file is not None}
         can_move = self.model.persistent(traced.captured.device).file is not None
         movable = traced.movable.intersection(mine) | traced.gradients if can_move else frozenset()
         problem, placed, around, refused = self._decided(movable)
         moving = movable.intersection(problem.storage)
-        program = prepare(traced.captured, traced.profiles, problem, placed, self.memory, moving)
+        program = prepare(traced.captured, traced.profiles, problem, placed, self.memory, moving, self._shifts)
         before, unmoved = self.plan, self._problem(frozenset(), around).peak()
         self.plan = Plan(problem, program, moving, unmoved, around, refused)
         self.times = Times(len(traced.captured.calls), len(program.copies))
@@ -200,6 +204,8 @@ class PlannedGraph:
         if before is not None:
             before.program.arena.close()
         self.model.add(self)
+        if around.budget is not None:
+            return_freed_blocks()
 
     def _decided(self, movable: frozenset[int]) -> tuple[Problem, Placed, Surroundings, TooSmall | None]:
         """Decide under the budget. If that is a share of a step that is not known in full yet, take the smallest budget that works."""
@@ -232,6 +238,8 @@ class PlannedGraph:
             moving,
             around.persistent,
             around.gradients,
+            around.results,
+            self._shifts,
         )
         if not self.memory.shrinks:
             problem.elsewhere[:] = problem.elsewhere.max(initial=0)  # the arena has its full size while they are at their most
@@ -246,6 +254,7 @@ class PlannedGraph:
         if self.plan.refused is not None or (now.offload_idle and not before.offload_idle):
             return True
         grown = now.persistent > before.persistent or now.gradients > before.gradients
+        grown |= any(held > left for held, left in zip(now.results, before.results, strict=True))
         return grown or (now.budget != before.budget and bool(self.plan.program.copies))
 
     def _held(self) -> frozenset[int]:
@@ -257,7 +266,19 @@ class PlannedGraph:
         assert self.traced is not None
         known, fresh, movable = self.model.persistent(self.traced.captured.device), self.traced.fresh(), self.traced.movable
         self._mine = {storage: known.of(tensor, storage in fresh, storage in movable) for storage, tensor in tensors.items()}
+        known.find_in_files(self._mine.values())
+        for storage in {s for call in self.traced.captured.calls for s in call.writes if s in self._mine}:
+            if self._mine[storage].in_file is not None:
+                self._mine[storage].leave_file()
         return self._mine
+
+    def _left_files(self) -> bool:
+        """Whether tensors that the plan reads from files of weights have changed since, so that they are there no more."""
+        assert self.plan is not None
+        if not self._shifts:
+            return False
+        self.place_parameters()
+        return any(self._mine[s].in_file is None for s in self._shifts.keys() & self.plan.moving)
 
     def place_parameters(self) -> None:
         """Offload or reload parameters, buffers and optimizer state so that each is where the plan expects it."""
@@ -285,7 +306,9 @@ class PlannedGraph:
             for slot, argument in zip(self.traced.captured.parts[0].given, given, strict=True)
             if isinstance(slot, View)
         }
-        return Session(self, self.plan.program, self.memory, tensors, slots, counts, changes, callers)
+        session = Session(self, self.plan.program, self.memory, tensors, slots, counts, changes, callers)
+        session.files = {s: place.file for s in slots if (place := mine[s].in_file) is not None}
+        return session
 
     @property
     def updates(self) -> dict[int, Update]:
@@ -335,6 +358,11 @@ class PlannedGraph:
         return time_moves(self.plan.problem.sequence, self.plan.program.placed.placement).total
 
     @property
+    def costs(self) -> tuple[Provenance, ...]:
+        """What the times of kernels come from with which the plan was made."""
+        return () if self.plan is None else self.plan.problem.sequence.costs
+
+    @property
     def placed_peak(self) -> int:
         """Most bytes of fast memory in use at once under the plan."""
         return 0 if self.plan is None else self.plan.program.placed.peak
@@ -373,6 +401,7 @@ class PlannedGraph:
         """Run the first part, or the only one; its results."""
         with self.model.lock, torch.no_grad():
             self.model.begin(self)
+            self.model.note_results_beside(self, 0, arguments)
             self._note_gradients(0, arguments)
             self.prepare(arguments)
             if self.model.leave_shared_updates(self):
@@ -386,6 +415,7 @@ class PlannedGraph:
             self.model.make_room(program)
             session = self._begin(arguments)
             returned = self._run(session, 0, arguments)
+            self.model.note_results(self, returned[: self.kept])
             if len(program.captured.parts) == 1:
                 self._over(session)
             else:
@@ -399,6 +429,7 @@ class PlannedGraph:
         with self.model.lock, torch.no_grad():
             assert self.plan is not None
             session = session or self._last_session()
+            self.model.note_results_beside(self, 1, arguments)
             self.model.check_share()
             self.model.resume(session)
             counts = self._hold_updates(session)

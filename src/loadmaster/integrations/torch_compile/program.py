@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -101,11 +101,15 @@ def prepare(
     placed: Placed,
     memory: DeviceMemory,
     moving: frozenset[int] = frozenset(),
+    shifts: Mapping[int, int] | None = None,
 ) -> Program:
-    """Build all tensors at their addresses, once. ``moving`` are the caller's storages that the plan moves."""
+    """Build all tensors at their addresses, once. ``moving`` are the caller's storages that the plan moves.
+
+    ``shifts`` are bytes that come before storages in their place, in the arena as in the file of weights that they are read from.
+    """
     arena = memory.arena(placed.arena)
     with torch.inference_mode(False), torch.no_grad():
-        return _Builder(captured, profiles, problem, placed, arena, memory, moving).program()
+        return _Builder(captured, profiles, problem, placed, arena, memory, moving, shifts or {}).program()
 
 
 class _Builder:
@@ -118,9 +122,10 @@ class _Builder:
         arena: FastArena,
         memory: DeviceMemory,
         moving: frozenset[int],
+        shifts: Mapping[int, int],
     ) -> None:
         self.captured, self.profiles, self.problem, self.placed = captured, profiles, problem, placed
-        self.arena, self.memory, self.moving = arena, memory, moving
+        self.arena, self.memory, self.moving, self.shifts = arena, memory, moving, shifts
         self.number = {storage: t for t, storage in enumerate(problem.storage)}
         self.stays: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
         for stay, offset in zip(placed.placement.stays, placed.stays, strict=True):
@@ -176,7 +181,7 @@ class _Builder:
         storage = self.captured.storages[view.storage]
         if storage.bytes == 0:
             return torch.empty_strided(view.size, view.stride, dtype=view.dtype, device=self.captured.device)
-        key = view, self._offset(self.number[view.storage], k)
+        key = view, self._offset(self.number[view.storage], k) + self.shifts.get(view.storage, 0)
         if key not in self.tensors:
             self.tensors[key] = self.arena.tensor(view, key[1], storage.bytes)
         return self.tensors[key]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from loadmaster.core.errors import BudgetError, ModelError, RuntimeUnavailable
@@ -65,3 +66,15 @@ def run(
     budget, peak = result["budget"], result["measured_peak"]
     result["budget_kept"] = budget is None or peak <= budget + STATED
     return result, result.pop("kernels")
+
+
+def generated(spot: str, tokens: int, fast: str, slow_memory: Path | None, with_rivals: bool) -> dict[str, Any]:
+    """Generate tokens with the language model that a factory makes; see `compare.generation.generate`."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "5")
+    require_torch()
+    from loadmaster.integrations.torch_compile.compare.generation import generate
+    from loadmaster.integrations.torch_compile.compare.measurement import STATED
+
+    result = generate(spot, tokens, fast, slow_memory, with_rivals)
+    result["budget_kept"] = result["measured_peak"] <= result["budget"] + STATED
+    return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
@@ -69,6 +70,8 @@ def tensors(plan: PlanRecord, models: Sequence[Model]) -> Iterator[str]:
             yield f"tensor {quoted(tensor.name)} is said to be of kind {tensor.kind}, in the network it is of kind {known.kind}"
         if tensor.shape and tensor.shape != known.shape:
             yield f"tensor {quoted(tensor.name)} is a part of another shape than {quoted(tensor.storage)} has in the network"
+        if tensor.channels and math.prod(tensor.channels[:3]) != math.prod(known.shape):
+            yield f"tensor {quoted(tensor.name)} is a part of another number of elements than {quoted(tensor.storage)} has in the network"
     for (name, storage, batch), size in sizes.items():
         due = by_name[name].tensor(storage).bytes
         if size != due:

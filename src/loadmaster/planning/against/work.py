@@ -18,7 +18,7 @@ from loadmaster.planning.plan_records import PlannedJob, PlannedTensor, PlanReco
 from loadmaster.planning.verify.facts import quoted
 from loadmaster.planning.verify.pieces import common_elements, needed_part, renamed, volume
 from loadmaster.workloads.graph import LoopNest, Op, OpClass
-from loadmaster.workloads.job import Job, Operand, OperandNeeds, Ranges, Role, TensorInstance, Workload
+from loadmaster.workloads.job import Job, Operand, OperandNeeds, OperandWindow, Ranges, Role, TensorInstance, Workload
 
 _CHANNELS, _GROUPS = "channels", "groups"
 Span = tuple[int, int]
@@ -89,6 +89,22 @@ class Group:
     def shape(self) -> tuple[int, ...]:
         """Shape of the first operator's first result."""
         return self.model.tensor(self.main.writes[0].tensor).shape
+
+    @cached_property
+    def result_channels(self) -> tuple[int, ...]:
+        """Elements outside, along and inside the output channels: second in a convolution's result, last in a matrix product's."""
+        return _around(self.shape, self._channel_axis)
+
+    @cached_property
+    def _channel_axis(self) -> int:
+        return 1 if "Conv" in self.main.kind else len(self.shape) - 1
+
+    def operand_channels(self, storage: str) -> set[tuple[int, ...]]:
+        """The same of an operand, for every way in which it is read and each dimension that goes with the output channels."""
+        channels = OperandWindow(self._channel_axis)
+        return {
+            _around(needs.shape, d) for needs in self.needs.get(storage, ()) for d, window in enumerate(needs.windows) if window == channels
+        }
 
     @cached_property
     def divided(self) -> frozenset[str]:
@@ -169,6 +185,22 @@ class Work:
                 for axis, (first, last) in enumerate(job.ranges):
                     if last - first < group.shape[axis] and not _whole_steps(group, axis, first, last):
                         yield f"{label} is cut along dimension {axis} of {quoted(job.operators[0])}, where that cannot be cut so"
+        yield from self._channels_of_tensors()
+
+    def _channels_of_tensors(self) -> Iterator[str]:
+        """Channels of tensors are those of the operator that writes them, or of one that reads them in tiles."""
+        due: dict[str, set[tuple[int, ...]]] = defaultdict(set)
+        for job in self.plan.jobs:
+            if job.tiles > 1 and not job.ranges:
+                group = self.group(job)
+                for operand in job.writes:
+                    due[operand.tensor].add(group.result_channels)
+                for operand in job.reads:
+                    if not self._tensors[operand.tensor].producer:
+                        due[operand.tensor] |= group.operand_channels(self._tensors[operand.tensor].storage)
+        for tensor in self.plan.tensors:
+            if tensor.channels and tensor.channels[:3] not in due[tensor.name]:
+                yield f"tensor {quoted(tensor.name)} is said to hold channels along which {quoted(tensor.storage)} is not cut"
 
     def amounts(self) -> Iterator[str]:
         """Jobs do the model's multiply-accumulates and scalar operations at its width, and pieces their share of them."""
@@ -313,6 +345,10 @@ class Work:
                 return [each * max(0, min(own[1], span[1]) - max(own[0], span[0])) for span in spans if span]
         total = max(1, sum(sizes))
         return [-(-touched * size // total) for size in sizes]
+
+
+def _around(shape: Sequence[int], axis: int) -> tuple[int, ...]:
+    return (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])) if 0 <= axis < len(shape) else ()
 
 
 def _whole_steps(group: Group, axis: int, first: int, last: int) -> bool:

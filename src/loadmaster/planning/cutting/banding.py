@@ -1,4 +1,7 @@
-"""Operators of a network cut into bands of rows: which rows of what each band needs, and where the bands of a stack of operators end."""
+"""Operators of a network cut into bands of rows or of columns: what each band needs, and where the bands of a stack of operators end.
+
+What is said of rows holds for columns where a network is seen along its columns.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +26,27 @@ _AHEAD = 16
 
 @dataclass(frozen=True)
 class Stack:
-    """Operators ``first`` up to ``last`` (not included) in ``bands`` bands; one operator in one band stays as it is."""
+    """Operators ``first`` up to ``last`` (not included) in ``bands`` bands; one operator in one band stays as it is.
+
+    Bands are of rows, or of ``columns``. In a ``skewed`` stack an operator is a band behind the one before it, so that cores can work on
+    all of them at once; else a band passes through all operators before the next one does.
+    """
 
     first: int
     last: int
     bands: int
+    columns: bool = False
+    skewed: bool = False
 
 
 @dataclass
 class Network:
-    """A network's fused operators, how each divides, and who reads what each writes."""
+    """A network's fused operators, how each divides, and who reads what each writes; seen along its rows or its ``columns``."""
 
     graph: Graph
     fused: Sequence[FusedOp]
     forms: Sequence[Divisible | None]
+    columns: bool = False
     home: dict[str, int] = field(default_factory=dict)
     readers: dict[str, list[int]] = field(default_factory=dict)
     _edges: dict[Any, tuple[Ints, Ints]] = field(default_factory=dict)
@@ -48,6 +58,10 @@ class Network:
             for access in group.writes:
                 self.home[access.tensor] = number
         self.outputs = {self.graph.tensors[name].storage for name in self.graph.outputs}
+
+    def along(self, columns: bool) -> Network:
+        """The same network seen along its columns, or its rows."""
+        return self if columns == self.columns else Network(self.graph, self.fused, self.forms, columns)
 
     def bytes_of(self, storage: str) -> int:
         """Bytes of a storage."""
@@ -66,7 +80,7 @@ class Network:
         form = self.forms[number]
         if form is None:
             return None
-        axis = _row_axis(form.shape)
+        axis = self._axis(form.shape)
         return axis if axis in form.axes else None
 
     def extent(self, number: int) -> int:
@@ -95,11 +109,11 @@ class Network:
         shape = tensors[storage].shape
         key = (form.shape, shape, tuple((tensors[name].shape, windows) for name, windows in form.uses[storage]))
         if key not in self._edges:
-            own, box = _row_axis(shape), list(whole(form.shape))
+            own, box = self._axis(shape), list(whole(form.shape))
             low, high = [], [0]
             for row in range(form.shape[axis]):
                 box[axis] = (row, row + 1)
-                begin, end = form.needed(self.graph, storage, tuple(box))[own] if shape else (0, 1)
+                begin, end = (0, 1) if own is None else form.needed(self.graph, storage, tuple(box))[own]
                 low.append(begin)
                 high.append(max(high[-1], end))
             self._edges[key] = (np.array([*low, self.rows_of(storage)], dtype=np.int64), np.array(high, dtype=np.int64))
@@ -121,11 +135,14 @@ class Network:
     def rows_of(self, storage: str) -> int:
         """Rows of a storage."""
         shape = self.graph.tensors[storage].shape
-        return shape[_row_axis(shape)] if shape else 1
+        axis = self._axis(shape)
+        return 1 if axis is None else shape[axis]
 
-
-def _row_axis(shape: Sequence[int]) -> int:
-    return 2 if len(shape) >= 4 else max(0, len(shape) - 2)
+    def _axis(self, shape: Sequence[int]) -> int | None:
+        """The dimension of a tensor that holds its rows, or its columns if it is an image."""
+        if len(shape) >= 4:
+            return 3 if self.columns else 2
+        return max(0, len(shape) - 2) if shape and not self.columns else None
 
 
 def steps_of(bands: int) -> int:
@@ -170,18 +187,22 @@ def stacked(network: Network, stacks: Sequence[Stack], plain: Sequence[Cut]) -> 
     order: list[tuple[int, int]] = []
     tiles: dict[int, list[int | None]] = {}
     for stack in stacks:
-        numbers = range(stack.first, stack.last)
+        numbers, seen = range(stack.first, stack.last), network.along(stack.columns)
         if stack.bands == 1:
             order += [(number, tile) for number in numbers for tile in range(cuts[number].tiles)]
             continue
-        for number, ends in band_ends(network, stack).items():
-            form, axis = network.forms[number], network.rows(number)
+        for number, ends in band_ends(seen, stack).items():
+            form, axis = seen.forms[number], seen.rows(number)
             assert form is not None
             filled = tuple(dict.fromkeys(end for end in ends if end))
             cuts[number] = Grid(form.shape, tuple(filled if d == axis else (extent,) for d, extent in enumerate(form.shape)))
             tiles[number] = [filled.index(end) if end > before else None for before, end in itertools.pairwise((0, *ends))]
-        for step in range(steps_of(stack.bands)):
-            order += [(number, tile) for number in numbers if (tile := tiles[number][step]) is not None]
+        steps = steps_of(stack.bands)
+        for turn in range(steps + stack.skewed * len(numbers)):
+            for behind, number in enumerate(numbers):
+                step = turn - stack.skewed * behind
+                if 0 <= step < steps and (tile := tiles[number][step]) is not None:
+                    order.append((number, tile))
     return Cuts(cuts, order)
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from loadmaster.core.units import format_bytes
-from loadmaster.planning.cutting.banding import Network, stacked
+from loadmaster.planning.cutting.band_cuts import stacks_of_bands
 from loadmaster.planning.cutting.choice import Chosen, CutChoice
 from loadmaster.planning.cutting.options import operator_options
-from loadmaster.planning.cutting.stacks import best_stacks
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
@@ -21,28 +19,23 @@ MOST_OPERATORS = 3000
 """In all networks together: beyond, trying to cut them would take longer than planning them."""
 _FEW_WAYS = 32
 """Ways to cut small networks in halves that are all tried."""
-MOST_PIECES = 20_000
-"""In all mini-batches together."""
 _PATIENCE = {"little work": 0.5, "an early end and little work": 0.8, "an early end": 1.0}
 """What pieces for the cores are chosen for: how much the end of a network alone counts, against the time at which cores are free. The
 fewest pieces come first."""
-_SHARES = (1.0, 0.8, 0.5)
-"""Of the fast memory, for which stacks are chosen: what is left lets pieces of several bands run at once, and addresses be found."""
-_AMPLE = 0.5
-"""Share of the fast memory up to which what is in use at once leaves so much room that bands are not tried."""
 
 
 @dataclass(frozen=True)
 class Candidate:
     """A way to cut networks: what it is called, and the cuts of each network; without any, operators stay as whole as they fit.
 
-    One that was ``chosen`` from the options of ``choices``, a network each, can be changed.
+    One that was ``chosen`` from the options of ``choices``, a network each, can be changed. ``pieces`` are those of all mini-batches.
     """
 
     name: str
     cuts: Sequence[Cuts | None] = ()
     choices: Sequence[CutChoice] = ()
     chosen: Sequence[Chosen] = ()
+    pieces: int = 0
 
     @staticmethod
     def of(name: str, choices: Sequence[CutChoice], chosen: Sequence[Chosen]) -> Candidate:
@@ -72,9 +65,9 @@ def candidates(
     networks = [DivisibleNetwork.of(graph, target) for graph in graphs]
     offered: list[Sequence[Cuts | None]] = [[Cuts(network.plain) for network in networks]]
     for candidate in itertools.chain(_offers(networks, target, late), _halves(networks)):
-        if candidate.cuts not in offered and mini_batches * sum(len(cuts.steps) for cuts in candidate.cuts if cuts) <= MOST_PIECES:
+        if candidate.cuts not in offered:
             offered.append(candidate.cuts)
-            yield candidate
+            yield replace(candidate, pieces=mini_batches * sum(len(cuts.steps) for cuts in candidate.cuts if cuts))
 
 
 def _halves(networks: Sequence[DivisibleNetwork]) -> Iterator[Candidate]:
@@ -103,17 +96,6 @@ def uncut(graphs: Sequence[Graph], target: Target) -> Iterator[str]:
                 yield f"{graph.name}: operators stay whole: it is not known which part of its operands a part of a result needs"
 
 
-def _most_in_use(network: DivisibleNetwork) -> int:
-    """Most bytes that a whole operator reads and writes, and that lie there meanwhile for later ones. O(operators + operands)."""
-    graph, change = network.graph, [0] * (len(network.fused) + 1)
-    made = {access.tensor: number for number, group in enumerate(network.fused) for access in group.writes}
-    last = {access.tensor: number for number, group in enumerate(network.fused) for access in (*group.writes, *group.reads)}
-    for storage, until in last.items():
-        change[made.get(storage, until)] += graph.tensors[storage].bytes
-        change[until + 1] -= graph.tensors[storage].bytes
-    return max(itertools.accumulate(change))
-
-
 def _over_cores(choices: Sequence[CutChoice]) -> Iterator[Candidate]:
     """Pieces for the cores; what does not only count as little work is offered as it was improved, too."""
     for aim, patience in _PATIENCE.items():
@@ -136,18 +118,6 @@ def _offers(networks: Sequence[DivisibleNetwork], target: Target, late: Callable
         return
     if choices:
         yield from _over_cores(choices)
-    if target.fast is None or max(map(_most_in_use, networks)) <= target.fast.capacity * _AMPLE:
-        return
-    stackable = [Network(network.graph, network.fused, network.forms) for network in networks]
-    for share in _SHARES:
-        room = int(target.fast.capacity * share)
-        stacks = [best_stacks(own, room, target, n.plain).stacks for own, n in zip(stackable, networks, strict=True) if not late()]
-        if late():
-            return
-        if all(stack.bands == 1 for own in stacks for stack in own):
-            continue
-        bands = f"into bands for {format_bytes(room)} of {target.fast.name}"
-        if choices:
-            others = [choice.cuts(choice.best(_PATIENCE["an early end and little work"])) for choice in choices]
-            yield Candidate(f"{bands}, others over the cores", [stacked(*each) for each in zip(stackable, stacks, others, strict=True)])
-        yield Candidate(bands, [stacked(own, found, n.plain) for own, found, n in zip(stackable, stacks, networks, strict=True)])
+    others = [choice.cuts(choice.best(_PATIENCE["an early end and little work"])) for choice in choices]
+    for name, cuts in stacks_of_bands(networks, others, target, late):
+        yield Candidate(name, cuts)

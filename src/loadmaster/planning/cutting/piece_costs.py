@@ -62,10 +62,15 @@ class Piece:
 
 def piece_costs(graph: Graph, pieces: Sequence[Piece], target: Target) -> PieceCosts:
     """Costs of pieces of a network's operators, whatever they are cut with. Linear in their operands."""
+    return PieceCosts.of(piece_table(graph, pieces, target), target)
+
+
+def piece_table(graph: Graph, pieces: Sequence[Piece], target: Target) -> JobTable:
+    """The job table of pieces of a network's operators, a row each. Linear in their operands."""
     jobs = tuple(_job(graph, piece) for piece in pieces)
     names = dict.fromkeys(operand.tensor for job in jobs for operand in (*job.reads, *job.writes))
     tensors = tuple(TensorInstance(name, "", name, 0, graph.tensors[name].bytes, "activation") for name in names)
-    return PieceCosts.of(job_table(Workload((), jobs, tensors), target), target)
+    return job_table(Workload((), jobs, tensors), target)
 
 
 def _job(graph: Graph, piece: Piece) -> Job:

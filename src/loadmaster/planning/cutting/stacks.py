@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
+from loadmaster.planning.cutting.band_work import BandWork
 from loadmaster.planning.cutting.banding import Network, Stack, ends_of, steps_of
 from loadmaster.planning.cutting.refills import Refills
 from loadmaster.targets.hardware import Target
@@ -35,61 +36,110 @@ _NOTHING: Kept = frozenset()
 
 @dataclass(frozen=True)
 class Choice:
-    """Stacks that cover a network in order, and the bytes that cross the main link by the model."""
+    """Stacks that cover a network in order; by the model, the bytes that cross the main link and the seconds that cores work.
+
+    ``cost`` is bytes, and the bytes that could cross while cores work, as far as work counts.
+    """
 
     stacks: tuple[Stack, ...]
+    cost: float
     bytes: float
+    seconds: float
 
 
-def best_stacks(network: Network, capacity: int, target: Target, plain: Sequence[Cut]) -> Choice:
-    """Stacks that cover a network in order, with the fewest bytes over the main link by the model.
+def best_stacks(model: StackModel, capacities: Sequence[int]) -> list[Choice]:
+    """Stacks that cover a network in order, of the least cost by the model, for each number of bytes into which they must fit.
 
-    An operator that is a stack of its own in one band is cut as in ``plain``. O(operators x 16 x bands x pairs of sets of at most 3 results
-    that are kept from stack to stack).
+    An operator that is a stack of its own in one band is cut as in ``plain``. No capacity may exceed the model's.
+    O(operators x 16 x bands x pairs of sets of at most 3 results that are kept from stack to stack) for each.
     """
-    model = StackModel(network, capacity, target, plain)
-    least: list[dict[Kept, float]] = [{_NOTHING: 0.0}]
-    # Chains of stacks share their beginnings: each is its last stack and the state before it.
-    origin: dict[tuple[int, Kept], tuple[Stack, Kept]] = {}
-    for last in range(1, len(network.fused) + 1):
+    covers = [_Cover(model, capacity) for capacity in capacities]
+    for last in range(1, len(model.network.fused) + 1):
+        stacks = model.ending_with(last)
+        for cover in covers:
+            cover.extend(last, stacks)
+    return [cover.best() for cover in covers]
+
+
+class _Cover:
+    """The least cost of stacks that cover a network up to some operator, by what they keep for later ones."""
+
+    def __init__(self, model: StackModel, capacity: int) -> None:
+        self._model, self._capacity = model, capacity
+        self._least: list[dict[Kept, float]] = [{_NOTHING: 0.0}]
+        # Chains of stacks share their beginnings: each is its last stack and the state before it.
+        self._origin: dict[tuple[int, Kept], tuple[Stack, Kept, _Cost]] = {}
+
+    def extend(self, last: int, stacks: Sequence[StackCosts]) -> None:
+        """Cover one operator more, the last one of ``stacks``."""
+        model, capacity = self._model, self._capacity
         here: dict[Kept, float] = {}
-        for stack in model.ending_with(last):
-            for before, spent in least[stack.first].items():
-                for after in model.kept_after(stack.first, last, before):
-                    cost = stack.cost(before, after, here.get(after, np.inf) - spent)
+        for stack in stacks:
+            if stack.inside > capacity:
+                continue
+            for before, spent in self._least[stack.first].items():
+                for after in model.kept_after(stack.first, last, before, capacity):
+                    cost = stack.cost(before, after, capacity, here.get(after, np.inf) - spent)
                     if cost is not None:
-                        here[after] = spent + cost.bytes
-                        origin[last, after] = (Stack(stack.first, last, cost.bands), before)
-        least.append(here)
-    end, kept = len(network.fused), _NOTHING
-    stacks: list[Stack] = []
-    while end:
-        found, kept = origin[end, kept]
-        stacks.append(found)
-        end = found.first
-    return Choice(tuple(stacks[::-1]), least[-1][_NOTHING])
+                        here[after] = spent + cost.cost
+                        self._origin[last, after] = (Stack(stack.first, last, cost.bands, stack.columns, model.skewed), before, cost)
+        self._least.append(here)
+
+    def best(self) -> Choice:
+        """The stacks of least cost."""
+        end, kept = len(self._least) - 1, _NOTHING
+        stacks: list[Stack] = []
+        seconds = 0.0
+        while end:
+            found, kept, cost = self._origin[end, kept]
+            stacks.append(found)
+            seconds += cost.seconds
+            end = found.first
+        total = self._least[-1][_NOTHING]
+        return Choice(tuple(stacks[::-1]), total, total - seconds * self._model.price, seconds)
 
 
 @dataclass(frozen=True)
 class _Cost:
-    """A number of bands, and the bytes that cross the main link with it."""
+    """A number of bands, what it costs, and the seconds that cores work."""
 
     bands: int
-    bytes: float
+    cost: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class SeenNetwork:
+    """A network seen along its rows or its columns, and what its operators take in bands of them."""
+
+    network: Network
+    refills: Refills
+    work: BandWork
+
+    @staticmethod
+    def both(network: Network, target: Target) -> list[SeenNetwork]:
+        """A network seen along its rows, and along its columns."""
+        seen = (network.along(columns) for columns in (False, True))
+        return [SeenNetwork(own, Refills(own, target, BANDS), BandWork(own, target, BANDS)) for own in seen]
 
 
 class StackModel:
-    """What stacks of a network cost, given the results that are kept in the fast memory before and after them."""
+    """What stacks of a network cost, given the results that are kept in the fast memory before and after them.
 
-    def __init__(self, network: Network, capacity: int, target: Target, plain: Sequence[Cut]) -> None:
-        self.network, self.capacity, self.plain = network, capacity, plain
+    Work of cores counts ``price`` bytes a second. In ``skewed`` stacks operators run at once, and more lies between them.
+    """
+
+    def __init__(
+        self, seen: Sequence[SeenNetwork], capacity: int, target: Target, plain: Sequence[Cut], price: float = 0.0, skewed: bool = False
+    ) -> None:
+        self.network, self.capacity, self.plain, self.price, self.skewed = seen[0].network, capacity, plain, price, skewed
         self.alignment = target.fast.alignment if target.fast is not None else 1
-        self.refills = Refills(network, target, BANDS)
+        self._seen = seen
         # What cores do while pieces start, as bytes that cross meanwhile: else many small pieces would cost nothing.
         start_up = sum(core.start_up for core in target.cores) / len(target.cores) ** 2
         self.bytes_of_piece = start_up * target.main.read_bandwidth
         self._keepable = self._what_may_be_kept()
-        self._least_reads = [network.least_read(number) for number in range(len(network.fused))]
+        self._least_reads = [self.network.least_read(number) for number in range(len(self.network.fused))]
 
     def _what_may_be_kept(self) -> list[tuple[str, ...]]:
         """For every place between two operators, results made before that are needed behind it and that fit."""
@@ -101,40 +151,46 @@ class StackModel:
                     found[place].append(storage)
         return [tuple(sorted(own, key=lambda storage: (network.bytes_of(storage), storage))[:_MOST_KEPT]) for own in found]
 
-    def kept_after(self, first: int, last: int, before: Kept) -> Iterator[Kept]:
+    def kept_after(self, first: int, last: int, before: Kept, capacity: int) -> Iterator[Kept]:
         """Sets of results that may be in the fast memory behind a stack: made in it, or there before."""
         network = self.network
         able = [storage for storage in self._keepable[last] if network.home[storage] >= first or storage in before]
         for count in range(len(able) + 1):
             for kept in itertools.combinations(able, count):
-                if sum(map(network.bytes_of, kept)) <= self.capacity:
+                if sum(map(network.bytes_of, kept)) <= capacity:
                     yield frozenset(kept)
 
     def least_read(self, number: int) -> dict[str, float]:
         """What an operator's bands read at least, see :meth:`Network.least_read`."""
         return self._least_reads[number]
 
-    def ending_with(self, last: int) -> Iterator[StackCosts]:
-        """Stacks that end with one operator, each one operator longer than the one before; the last can be held in some number of bands."""
+    def ending_with(self, last: int) -> list[StackCosts]:
+        """Stacks that end with one operator, each one operator longer than the one before; the last can be held in some number of bands.
+
+        First those of rows, then those of columns.
+        """
+        return [stack for seen in self._seen for stack in self._along(seen, last)]
+
+    def _along(self, seen: SeenNetwork, last: int) -> Iterator[StackCosts]:
         rows = True
         lives: dict[int, _Lives] = {}
         for first in range(last - 1, max(-1, last - 1 - LONGEST), -1):
-            rows &= self.network.rows(first) is not None
-            if not rows and first < last - 1:
+            rows &= seen.network.rows(first) is not None
+            if not rows and (first < last - 1 or seen.network.columns):
                 return
-            stack = StackCosts(self, first, last, lives if rows else {})
+            stack = StackCosts(self, seen, first, last, lives if rows else {})
             yield stack
-            if first < last - 1 and not stack.holds:
+            if stack.inside == np.inf:
                 return
 
 
 class StackCosts:
     """What one stack costs in every number of bands, given what is kept before and after it."""
 
-    def __init__(self, model: StackModel, first: int, last: int, lives: dict[int, _Lives]) -> None:
-        self.first, self.last = first, last
-        self._model, self._lives = model, lives
-        network = model.network
+    def __init__(self, model: StackModel, seen: SeenNetwork, first: int, last: int, lives: dict[int, _Lives]) -> None:
+        self.first, self.last, self.columns = first, last, seen.network.columns
+        self._model, self._seen, self._lives = model, seen, lives
+        network = seen.network
         self._made = [access.tensor for number in range(first, last) for access in network.fused[number].writes]
         self._weights = sum(
             {
@@ -147,17 +203,20 @@ class StackCosts:
                 if not first <= network.home.get(storage, -1) < last:
                     self._given[storage] = max(self._given.get(storage, 0.0), size)
         self._banded: dict[int, _Banded | None] = {}
-        self.numbers = [1] if first == last - 1 else []
+        self.numbers = [1] if first == last - 1 and not network.columns else []
         if network.rows(first) is not None and network.rows(last - 1) is not None:
             extent = network.extent(last - 1)
             self.numbers += sorted({bands for bands in (*BANDS, extent) if 1 < bands <= extent})
 
-    @property
-    def holds(self) -> bool:
-        """Whether the finest bands fit."""
-        return bool(self.numbers) and self._in(self.numbers[-1]) is not None
+    @cached_property
+    def inside(self) -> float:
+        """Bytes inside the stack with the finest bands, without bands none; infinite where the model has no room for them."""
+        if self.numbers[:1] == [1]:
+            return 0.0
+        finest = self._in(self.numbers[-1]) if self.numbers else None
+        return np.inf if finest is None else finest.inside
 
-    def cost(self, before: Kept, after: Kept, below: float) -> _Cost | None:
+    def cost(self, before: Kept, after: Kept, capacity: int, below: float) -> _Cost | None:
         """The number of bands with the fewest bytes, if they are fewer than ``below``."""
         written = self._written(before, after)
         best: _Cost | None = None
@@ -174,24 +233,24 @@ class StackCosts:
                 if bands > 1:
                     break
                 continue
-            room = banded.room(before, after)
+            room = capacity - banded.taken(before, after)
             if room < 0:
                 continue
-            weights = banded.weights(room)
-            if fixed + weights < below * (1 - 1e-9):
-                below = fixed + weights
-                best = _Cost(bands, below)
-            if weights <= self._weights and bands > 1:
+            weights, work = banded.weights(room), self._model.price * banded.work
+            if fixed + weights + work < below * (1 - 1e-9):
+                below = fixed + weights + work
+                best = _Cost(bands, below, banded.work)
+            if weights <= self._weights and bands > 1 and not work:
                 break
         return best
 
-    def cost_in(self, bands: int, before: Kept, after: Kept) -> float:
-        """Bytes that cross the main link with so many bands; infinite where they do not fit."""
+    def cost_in(self, bands: int, before: Kept, after: Kept, capacity: int) -> float:
+        """What so many bands cost; infinite where they do not fit."""
         banded = self._in(bands)
-        room = -1.0 if banded is None else banded.room(before, after)
+        room = -1.0 if banded is None else capacity - banded.taken(before, after)
         if banded is None or room < 0:
             return np.inf
-        return self._written(before, after) + banded.given(before) + banded.weights(room)
+        return self._written(before, after) + banded.given(before) + banded.weights(room) + self._model.price * banded.work
 
     def _written(self, before: Kept, after: Kept) -> float:
         """Bytes of results that go to main memory: outputs, and what later operators need that is not kept."""
@@ -216,18 +275,21 @@ class StackCosts:
         network, cut, group = model.network, model.plain[number], model.network.fused[number]
         streams, weights = {}, []
         for access in group.reads:
-            times = model.refills.of(network, number, 1, access.tensor)
+            times = self._seen.refills.of(network, number, 1, access.tensor)
             if network.is_weight(access.tensor):
                 weights.append((float(access.bytes), access.bytes * times))
                 continue
             tiles = 1 if access.tensor in group.by_channel else cut.tiles
             streams[access.tensor] = access.bytes * times * tiles
         made = {access.tensor: np.full(1, network.bytes_of(access.tensor), dtype=np.float64) for access in group.writes}
-        free = np.full(1, model.capacity, dtype=np.float64)
-        return _Banded(network, free, streams, made, weights, cut.tiles * model.bytes_of_piece, model.alignment)
+        nothing = np.zeros(1)
+        work = self._seen.work.of(number, 1)
+        return _Banded(network, nothing, streams, made, weights, cut.tiles * model.bytes_of_piece, model.alignment, work)
 
     def _cut(self, bands: int) -> _Banded | None:
-        lives = self._lives.setdefault(bands, _Lives(self._model, self.last, bands))
+        if bands not in self._lives:
+            self._lives[bands] = _Lives(self._model, self._seen, self.last, bands)
+        lives = self._lives[bands]
         return lives.banded(self.first)
 
 
@@ -235,30 +297,36 @@ class StackCosts:
 class _Banded:
     """A stack in so many bands: what it streams, and what it holds during each step, in bytes.
 
-    ``free`` is the room that is left beside what lies inside the stack, ``made`` what there is of each storage that it writes. ``sizes``
-    are of weights: what each has, and what crosses if it is streamed; those that save most come first.
+    ``inner`` is what lies inside the stack, ``made`` what there is of each storage that it writes. ``sizes`` are of weights: what each has,
+    and what crosses if it is streamed; those that save most come first. ``work`` are seconds of all cores together.
     """
 
     network: Network
-    free: Floats
+    inner: Floats
     streams: Mapping[str, float]
     made: Mapping[str, Floats]
     sizes: Sequence[tuple[float, float]]
     pieces: float
     alignment: int
-    rooms: dict[Kept, float] = field(default_factory=dict)
+    work: float
+    takes: dict[Kept, float] = field(default_factory=dict)
 
     def given(self, before: Kept) -> float:
         """Bytes that are read from main memory, weights left out, and what pieces cost."""
         return self.pieces + sum(size for storage, size in self.streams.items() if storage not in before)
 
-    def room(self, before: Kept, after: Kept) -> float:
-        """Bytes that are free during every band."""
+    @cached_property
+    def inside(self) -> float:
+        """Most bytes that lie inside the stack during any band."""
+        return float(self.inner.max())
+
+    def taken(self, before: Kept, after: Kept) -> float:
+        """Most bytes that lie there during any band, weights left out."""
         new = after - before
-        if new not in self.rooms:
-            self.rooms[new] = float((self.free - sum(self.made[storage] for storage in new)).min())
+        if new not in self.takes:
+            self.takes[new] = float((self.inner + sum(self.made[storage] for storage in new)).max())
         # How soon parts of what was there before are done with depends on how that was cut: it counts until the end.
-        return self.rooms[new] - sum(map(self.network.bytes_of, before))
+        return self.takes[new] + sum(map(self.network.bytes_of, before))
 
     def weights(self, room: float) -> float:
         """Bytes that cross for weights, of which those stay that save most for each byte of room."""
@@ -289,19 +357,21 @@ class _Banded:
 class _Lives:
     """What lies inside stacks that end with one operator, in so many bands, and what they stream.
 
-    A step is a band and an operator; an operator that is put in front adds what it reads and writes and changes nothing else.
+    A step is a turn and an operator that makes a band in it; an operator that is put in front adds what it reads and writes and changes
+    nothing else.
     """
 
-    def __init__(self, model: StackModel, last: int, bands: int) -> None:
-        self._model, self._network, self._last, self._bands = model, model.network, last, bands
+    def __init__(self, model: StackModel, seen: SeenNetwork, last: int, bands: int) -> None:
+        self._model, self._seen, self._network, self._last, self._bands = model, seen, seen.network, last, bands
         self._first = last
         self._ends: dict[int, Ints] = {}
-        self._steps = steps_of(bands)
-        self._change = np.zeros(self._steps * LONGEST + 1, dtype=np.int64)
+        self._turns = steps_of(bands) + LONGEST * model.skewed
+        self._change = np.zeros(self._turns * LONGEST + 1, dtype=np.int64)
         self._streams: dict[str, float] = {}
         self._made: dict[str, Floats] = {}
         self._weights: dict[str, tuple[float, float]] = {}
         self._pieces = 0
+        self._work = 0.0
         self._full = False
 
     def banded(self, first: int) -> _Banded | None:
@@ -311,14 +381,13 @@ class _Lives:
             self._add(self._first)
         if self._full:
             return None
-        inner = np.cumsum(self._change)[:-1].reshape(self._steps, LONGEST).max(axis=1)
-        free = self._model.capacity - inner
-        self._full = bool(free.min() < 0)
+        inner = np.cumsum(self._change)[:-1].reshape(self._turns, LONGEST).max(axis=1)
+        self._full = bool(inner.max() > self._model.capacity)
         if self._full:
             return None
         weights = sorted(self._weights.values(), key=lambda weight: (-weight[1] / max(1.0, weight[0]), -weight[0]))
         pieces = self._pieces * self._model.bytes_of_piece
-        return _Banded(self._network, free, dict(self._streams), dict(self._made), weights, pieces, self._model.alignment)
+        return _Banded(self._network, inner, dict(self._streams), dict(self._made), weights, pieces, self._model.alignment, self._work)
 
     def _add(self, number: int) -> None:
         network = self._network
@@ -327,15 +396,17 @@ class _Lives:
         starts = np.concatenate([[0], ends[:-1]])
         busy = np.flatnonzero(ends > starts)
         self._pieces += len(busy)
+        self._work += self._seen.work.of(number, self._bands)
         for access in network.fused[number].writes:
             size = network.bytes_of(access.tensor)
             self._streams.pop(access.tensor, None)
             if network.leaves(access.tensor, self._last):
-                self._made[access.tensor] = size * ends / network.extent(number)
+                turns = np.clip(np.arange(self._turns) - self._behind(number), 0, len(ends) - 1)
+                self._made[access.tensor] = size * ends[turns] / network.extent(number)
             else:
                 self._live(number, access.tensor)
         for access in network.fused[number].reads:
-            times = self._model.refills.of(network, number, self._bands, access.tensor)
+            times = self._seen.refills.of(network, number, self._bands, access.tensor)
             if network.is_weight(access.tensor):
                 own, streamed = self._weights.get(access.tensor, (0.0, 0.0))
                 self._weights[access.tensor] = (max(own, float(access.bytes)), streamed + access.bytes * times * len(busy))
@@ -352,7 +423,7 @@ class _Lives:
         starts = np.concatenate([[0], stops[:-1]])
         unit = self._model.alignment
         shares = -(-network.bytes_of(storage) * (stops - starts) // (network.extent(number) * unit)) * unit
-        written = self._step(np.arange(self._steps), number)
+        written = self._step(np.arange(len(stops)), number)
         read = written.copy()
         for reader in network.readers.get(storage, ()):
             low, high = network.edge(reader, storage)
@@ -366,5 +437,9 @@ class _Lives:
         np.add.at(self._change, written, shares)
         np.add.at(self._change, read + 1, -shares)
 
+    def _behind(self, number: int) -> int:
+        """Turns by which an operator is behind the first that a stack might have."""
+        return (number - self._last + LONGEST) * self._model.skewed
+
     def _step(self, band: Ints, number: int) -> Ints:
-        return band * LONGEST + (number - self._last + LONGEST)
+        return (band + self._behind(number)) * LONGEST + (number - self._last + LONGEST)

@@ -112,7 +112,9 @@ class JointSearch:
         """Go on with only these shares of the room used until now: what was found could not be given addresses."""
         self._fill *= fast
         self._main_fill *= main
-        self._best = None
+        found, self._best = self._best, None
+        if found is not None:
+            self._try(*found[1:])
         if self._design is not None:
             self._least = self._try(self._order(self._design), self._design.choices)
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from loadmaster.core.errors import TargetError
+from loadmaster.core.provenance import Provenance, costs_json
 from loadmaster.core.units import parse_bandwidth, parse_bytes
 from loadmaster.targets.hardware import Target
 
@@ -16,7 +17,7 @@ _MOST_POINTS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class DesignPoint:
-    """What the plan for one machine reaches; estimated.
+    """What the plan for one machine reaches.
 
     ``scratchpad`` in bytes, ``bandwidth`` of main memory in bytes/s, times in seconds, ``throughput`` in FLOP/s, energies in joules.
     ``status`` is the plan's, or ``no plan``, for the ``reason`` given: then figures are None. ``gap`` is how far the objective is above
@@ -48,7 +49,10 @@ class DesignPoint:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Points in order of bandwidth, then scratchpad; those not ``planned`` yet when the sweep was stopped are missing."""
+    """Points in order of bandwidth, then scratchpad; those not ``planned`` yet when the sweep was stopped are missing.
+
+    ``costs`` say what the costs of jobs come from.
+    """
 
     networks: tuple[str, ...]
     target: str
@@ -56,6 +60,7 @@ class Sweep:
     bandwidths: tuple[float, ...]
     points: tuple[DesignPoint, ...]
     reused: int = 0
+    costs: tuple[Provenance, ...] = ()
 
     @property
     def missing(self) -> int:
@@ -81,7 +86,7 @@ class Sweep:
             "points": [asdict(point) | {"pareto": point in fronts[point.bandwidth]} for point in self.points],
             "missing": self.missing,
             "reused": self.reused,
-            "estimated": True,
+            "costs": costs_json(self.costs),
         }
 
 

@@ -77,7 +77,9 @@ def sweep(
             todo = {key: (machine_of[key], options | {"smaller": machine_of[source]}) for key, source in slower.items()}
     points = tuple(found[key] for key in keys if key in found)
     scratchpads, bandwidths = {size_of(each): None for each in machines}, {bandwidth_of(each): None for each in machines}
-    return Sweep(tuple(graph.name for graph in graphs), target.name, tuple(scratchpads), tuple(bandwidths), points, reused)
+    names = tuple(graph.name for graph in graphs)
+    costs = (target.costs_by("cost model", len(points)),)
+    return Sweep(names, target.name, tuple(scratchpads), tuple(bandwidths), points, reused, costs)
 
 
 def _machines(target: Target, axes: Axes) -> list[Target]:

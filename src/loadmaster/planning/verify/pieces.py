@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 
 from loadmaster.planning.plan_records import PlannedJob, PlannedTensor
 from loadmaster.planning.verify.facts import Facts, quoted
@@ -23,6 +24,8 @@ def ranges(facts: Facts) -> Iterator[str]:
     for tensor in facts.plan.tensors:
         if tensor.ranges or tensor.shape:
             yield from _inside(f"tensor {quoted(tensor.name)}", tensor.ranges, tensor.shape)
+        if tensor.channels:
+            yield from _channels_inside(tensor)
     for (_, name), operator in operators.items():
         yield from _sound(f"operator {quoted(name)}", operator)
     for job in facts.plan.jobs:
@@ -53,14 +56,19 @@ def pieces(facts: Facts) -> Iterator[str]:
                 tensor = facts.tensors[name]
                 if (tensor.shape, tensor.ranges) != (shape, job.ranges):
                     yield f"job {quoted(job.name)} writes {quoted(name)}, which holds another part than the one that it makes"
+    for job in facts.plan.jobs:
+        if len({facts.tensors[operand.tensor].channels for operand in job.writes}) > 1:
+            yield f"job {quoted(job.name)} writes tensors that hold different channels"
 
 
 def parts(facts: Facts) -> Iterator[str]:
     """The tensors that a storage lies in hold each of its elements once, and have bytes in proportion."""
     for key, tensors in _stored(facts).items():
+        what = f"network {quoted(key[0])}: the parts of {quoted(key[1])}"
+        if any(tensor.channels for tensor in tensors):
+            yield from _in_turn(what, tensors)
         if not any(tensor.ranges for tensor in tensors):
             continue
-        what = f"network {quoted(key[0])}: the parts of {quoted(key[1])}"
         if len({tensor.shape for tensor in tensors}) > 1:
             yield f"{what} are parts of different shapes"
             continue
@@ -69,6 +77,28 @@ def parts(facts: Facts) -> Iterator[str]:
         for tensor in tensors:
             if abs(tensor.bytes * elements - total * volume(tensor.ranges)) >= elements:
                 yield f"tensor {quoted(tensor.name)} has {tensor.bytes} bytes, its share of {quoted(key[1])} is another"
+
+
+def _in_turn(what: str, tensors: Sequence[PlannedTensor]) -> Iterator[str]:
+    """Parts over channels follow one another in their order, and have bytes in proportion."""
+    if len({tensor.channels[:3] for tensor in tensors}) > 1:
+        yield f"{what} are channels of different arrays"
+        return
+    total, channels, at = sum(tensor.bytes for tensor in tensors), tensors[0].channels[1], 0
+    for tensor in tensors:
+        first, last = tensor.channels[3:]
+        if first != at or tensor.bytes * channels != total * (last - first):
+            yield f"tensor {quoted(tensor.name)} is said to hold the channels {first} to {last}: its place and bytes are those of others"
+        at = last
+    if at != channels:
+        yield f"{what} are {at} channels together, not {channels}"
+
+
+def _channels_inside(tensor: PlannedTensor) -> Iterator[str]:
+    """A part over channels has some, inside those that there are, and no ranges."""
+    fits = len(tensor.channels) == 5 and not tensor.ranges and all(0 < n < _LARGEST for n in tensor.channels[:3])
+    if not fits or not 0 <= tensor.channels[3] < tensor.channels[4] <= tensor.channels[1]:
+        yield f"tensor {quoted(tensor.name)}: its channels {list(tensor.channels)!s:.100} are no part of an array"
 
 
 def reads(facts: Facts) -> Iterator[str]:
@@ -115,12 +145,12 @@ def _covered(job: PlannedJob, needs: OperandNeeds, tensors: Sequence[PlannedTens
         yield f"job {quoted(job.name)} reads {quoted(needs.tensor)} as another number of elements than it has"
         return
     box = needed if shape == needs.shape else renamed(needed, needs.shape, shape)
-    found = 0
+    share, found = _share_touched(needs, job.ranges), 0
     for tensor in tensors:
         if tensor.name in read:
             shared = common_elements(box, tensor.ranges)
             found += shared
-            if read[tensor.name] < tensor.bytes * shared // volume(tensor.ranges):
+            if read[tensor.name] < tensor.bytes * shared * share.numerator // (volume(tensor.ranges) * share.denominator):
                 yield f"job {quoted(job.name)} reads {read[tensor.name]} bytes of {quoted(tensor.name)}, less than it needs"
     if found != volume(box):
         yield f"job {quoted(job.name)} reads {found} of the {volume(box)} elements of {quoted(needs.tensor)} that it needs"
@@ -158,6 +188,17 @@ def _sound(what: str, operator: OperatorInfo) -> Iterator[str]:
 def _sound_window(window: OperandWindow, rank: int) -> bool:
     numbers = (window.stride, window.ahead, window.behind, window.reach, window.unit, window.divide)
     return all(0 <= n < _LARGEST for n in numbers) and window.divide > 0 and (window.axis is None or 0 <= window.axis < rank)
+
+
+def _share_touched(needs: OperandNeeds, box: Box) -> Fraction:
+    """Share of a range from the first to the last element that a part of the result needs of which it needs any: strides step over some."""
+    share = Fraction(1)
+    for window in needs.windows:
+        if window.axis is not None and window.divide == 1 and window.reach + 1 < window.stride:
+            first, last = box[window.axis]
+            count, each = last - first, window.reach + 1
+            share *= Fraction(count * each, (count - 1) * window.stride + each)
+    return share
 
 
 def needed_part(needs: OperandNeeds, box: Box) -> list[tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from loadmaster.core.csv_cells import Row, read_text, rows_of
@@ -39,15 +40,19 @@ def read_job_list(path: str | Path) -> Workload:
     JobError
         Naming file, line and column.
     """
-    name = Path(path).name.removesuffix(".csv")
+    return job_list_of(rows_of(read_text(path), str(path), COLUMNS), Path(path).name.removesuffix(".csv"), str(path))
+
+
+def job_list_of(rows: Iterable[Row], name: str, source: str) -> Workload:
+    """Make the jobs of rows with the columns of a job list, as :func:`read_job_list` has it; the network is called ``name``."""
     jobs: list[Job] = []
     tensors: list[TensorInstance] = []
-    for row in rows_of(read_text(path), str(path), COLUMNS):
+    for row in rows:
         kind, nest, sizes = layer_of(row)
         _add_job(f"{name}/{len(jobs)}", name, kind, nest, sizes, jobs, tensors)
     operators = tuple(OperatorInfo(job.name, tuple(o.tensor for o in job.reads), tuple(o.tensor for o in job.writes)) for job in jobs)
     outputs = tuple(job.writes[0].tensor for job in jobs)
-    network = NetworkInfo(name, str(path), "int8", 1, 1, sum(job.macs for job in jobs), operators, outputs)
+    network = NetworkInfo(name, source, "int8", 1, 1, sum(job.macs for job in jobs), operators, outputs)
     return Workload((network,), tuple(jobs), tuple(tensors))
 
 

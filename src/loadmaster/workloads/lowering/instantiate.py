@@ -26,7 +26,7 @@ from loadmaster.workloads.job import (
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
 from loadmaster.workloads.lowering.grid import Grid, divisible, piece_of
 from loadmaster.workloads.lowering.single_assignment import without_updates
-from loadmaster.workloads.lowering.split import WHOLE, Split, choose_split, sizes_for
+from loadmaster.workloads.lowering.split import WHOLE, Split, choose_split, operand_channels, result_channels, sizes_for
 from loadmaster.workloads.window import Box, Window, shared, volume, whole
 
 
@@ -168,10 +168,11 @@ class _Part:
     label: str
     box: Box | None
     bytes: int
+    channels: tuple[int, ...] = ()
 
-    def place(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], Ranges]:
-        """Shape of the storage and ranges of the part, as tensors state them."""
-        return (shape, self.box) if self.label and self.box is not None else ((), ())
+    def place(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], Ranges, tuple[int, ...]]:
+        """Shape of the storage, and ranges or channels of the part, as tensors state them."""
+        return (shape, self.box, ()) if self.label and self.box is not None else ((), (), self.channels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +208,9 @@ class _Pieces:
                     boxes = [whole(shape)]
                 elif isinstance(cut, Grid):
                     boxes = cut.boxes
+                if isinstance(cut, Split) and cut.tiles > 1:
+                    self._cut_channels(access.tensor, cut, size, result_channels(self.graph, group))
+                    continue
                 self.parts[access.tensor] = [
                     _Part(_label(tile, cut.tiles), box, cut.amount_of_tile(size, tile)) for tile, box in enumerate(boxes)
                 ]
@@ -223,10 +227,15 @@ class _Pieces:
                 if isinstance(cut, Grid):
                     self._cut_given(number, access.tensor)
                 elif tensor.kind is TensorKind.WEIGHT and access.tensor in group.by_channel and access.bytes % cut.channels == 0:
-                    self._splits[access.tensor] = cut
-                    self.parts[access.tensor] = [
-                        _Part(_label(tile, cut.tiles), None, cut.amount_of_tile(tensor.bytes, tile)) for tile in range(cut.tiles)
-                    ]
+                    self._cut_channels(access.tensor, cut, tensor.bytes, operand_channels(self.graph, group, access.tensor))
+
+    def _cut_channels(self, storage: str, cut: Split, size: int, channels: tuple[int, ...]) -> None:
+        """Cut a storage over channels; ``channels`` says as which array it holds them, if that is known."""
+        self._splits[storage] = cut
+        self.parts[storage] = [
+            _Part(_label(tile, cut.tiles), None, cut.amount_of_tile(size, tile), (*channels, *cut.range(tile)) if channels else ())
+            for tile in range(cut.tiles)
+        ]
 
     def _cut_given(self, number: int, storage: str) -> None:
         form, cut = self._divisible[number], self.cuts[number]
@@ -353,10 +362,8 @@ class _MiniBatch:
             # A weight or an input comes into being when it is first read.
             mini_batch = 0 if weight else self._mini_batch
             is_output = read.storage in pieces.outputs
-            shape, ranges = part.place(tensor.shape)
-            self._builder.tensors[name] = TensorInstance(
-                name, self._network, read.storage, mini_batch, part.bytes, str(tensor.kind), is_output, shape=shape, ranges=ranges
-            )
+            own = (name, self._network, read.storage, mini_batch, part.bytes, str(tensor.kind), is_output, -1)
+            self._builder.tensors[name] = TensorInstance(*own, *part.place(tensor.shape))
         return Operand(name, read.bytes, read.role, read.nest)
 
     def _writes(self, number: int, tile: int, job: int) -> list[Operand]:

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loadmaster.targets.hardware import Style, Target
+from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.fuse import FusedOp
+from loadmaster.workloads.window import Window
 
 _MOST_TILES = 256
 """Tiles of one operator, at most."""
@@ -124,3 +126,37 @@ def can_split(fused: FusedOp) -> bool:
     nest = fused.nests[0]
     single = nest.groups == 1 and nest.repeats == 1 and nest.k > 1 and bool(nest.output)
     return single and not any(write.bytes % nest.k for write in fused.writes)
+
+
+def result_channels(graph: Graph, fused: FusedOp) -> tuple[int, ...]:
+    """Elements outside, along and inside the output channels of all that an operator writes; empty where that is not known.
+
+    What is fused to an operator makes as many elements in the same order, whatever their shape.
+    """
+    shape, axis = _channel_axis(graph, fused)
+    count = math.prod(shape)
+    sizes = [math.prod(graph.tensors[write.tensor].shape) for write in fused.writes]
+    return _around(shape, axis) if shape and shape[axis] == fused.nests[0].k and all(size == count for size in sizes) else ()
+
+
+def operand_channels(graph: Graph, fused: FusedOp, storage: str) -> tuple[int, ...]:
+    """Elements outside, along and inside the output channels of an operand, of which each needs its own; empty where that is not known."""
+    shape, axis = _channel_axis(graph, fused)
+    found = set()
+    for op in fused.ops:
+        alike = graph.tensors[op.writes[0].tensor].shape == shape
+        for read in (each for each in op.reads if graph.tensors[each.tensor].storage == storage):
+            own = graph.tensors[storage if read.of_storage else read.tensor].shape
+            along = [d for d, window in enumerate(read.windows) if window == Window(axis)]
+            found.add(_around(own, along[0]) if alike and len(along) == 1 and own[along[0]] == fused.nests[0].k else ())
+    return found.pop() if len(found) == 1 else ()
+
+
+def _channel_axis(graph: Graph, fused: FusedOp) -> tuple[tuple[int, ...], int]:
+    """Shape of an operator's result and the dimension of its output channels: second in a convolution's, last in a matrix product's."""
+    shape = graph.tensors[fused.main.writes[0].tensor].shape
+    return shape, 1 if "Conv" in fused.main.kind and len(shape) > 1 else len(shape) - 1
+
+
+def _around(shape: Sequence[int], axis: int) -> tuple[int, ...]:
+    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])

@@ -16,6 +16,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from loadmaster.core.errors import BudgetError
+from loadmaster.core.provenance import Label, costs_json, merged
 from loadmaster.integrations.torch_compile import backend
 from loadmaster.integrations.torch_compile.compare import measurement, rivals
 from loadmaster.integrations.torch_compile.compare.measurement import STATED
@@ -357,6 +358,8 @@ def _summary(work: Workload, ours: Variant, unmoved: Variant, equal: bool, diffe
         "step_cpu_seconds": ours.step_cpu_seconds,
         "unmoved_step_cpu_seconds": unmoved.step_cpu_seconds,
         "predicted_step_seconds": sum(plan.predicted_seconds for plan in plans),
+        "costs": costs_json(merged(costs for plan in plans for costs in plan.costs)),
+        "label": str(Label.MEASURED),
         "waiting_seconds": sum(plan.times.waiting for plan in plans),
         "moved_bytes": sum(plan.moved_bytes for plan in plans),
         "graphs": len(plans),

@@ -9,6 +9,7 @@ import torch
 
 from loadmaster.integrations.torch_compile.captured import View
 from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile
+from loadmaster.integrations.torch_compile.devices.weight_file import WeightFile
 from loadmaster.placement.sequence import CopyLink
 
 
@@ -19,6 +20,7 @@ class Copy(NamedTuple):
     offset: int
     slot: int
     bytes: int
+    file: WeightFile | None = None
 
 
 class FastArena(Protocol):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,7 +13,7 @@ import onnx
 
 from loadmaster.core.arguments import instead
 from loadmaster.core.errors import ModelError
-from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
+from loadmaster.workloads.frontends.onnx.graph_builder import WalkedNetwork, graph_of, walk_network
 from loadmaster.workloads.frontends.onnx.inline import inline_functions
 from loadmaster.workloads.frontends.onnx.types import PRECISIONS
 from loadmaster.workloads.graph import Graph
@@ -29,11 +30,31 @@ def load_onnx(
 ) -> Graph:
     """Read a network from an ONNX file; parameters and errors as in :func:`loadmaster.workloads.frontends.load.load`."""
     label = _one_line(source)
-    try:
+    network, _ = walk_onnx(source, batch=batch, dims=dims, precision=precision)
+    with _labelled(label):
+        return graph_of(network, name or network_name(label), label)
+
+
+def walk_onnx(
+    source: str, *, batch: int | None = None, dims: Mapping[str, int] | None = None, precision: str | None = None
+) -> tuple[WalkedNetwork, onnx.ModelProto]:
+    """Read an ONNX file, node by node, for those who need what the nodes hold, too; parameters and errors as in :func:`load_onnx`.
+
+    Returns the network and the model, in which functions are inlined.
+    """
+    label = _one_line(source)
+    with _labelled(label):
         if precision is not None and precision not in PRECISIONS:
             raise ModelError(f"there is no precision {precision!r}: {instead(precision, PRECISIONS)}")
         model = inline_functions(parse_model(read_bytes(label)))
-        return build_graph(model, name=name or network_name(label), source=label, batch=batch, dims=dims or {}, precision=precision)
+        return walk_network(model, batch=batch, dims=dims or {}, precision=precision), model
+
+
+@contextmanager
+def _labelled(label: str) -> Iterator[None]:
+    """Errors are one line that begins with the file's name."""
+    try:
+        yield
     except ModelError as error:
         raise ModelError(_one_line(f"{label}: {error}")) from error.__cause__
     except Exception as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import onnx
 
@@ -24,16 +24,19 @@ _SELECTIONS = ("Slice", "Gather")
 _PRECISION_NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "double": "fp64", "int8": "int8", "uint8": "int8"}
 
 
-def build_graph(
-    model: onnx.ModelProto, *, name: str, source: str, batch: int | None, dims: Mapping[str, int], precision: str | None
-) -> Graph:
-    """Build the network in ``model``; parameters as in :func:`loadmaster.workloads.frontends.load.load`.
+@dataclass(frozen=True)
+class WalkedNetwork:
+    """A network of which every node has been visited: ``walk`` holds its steps and values; ``inputs`` are those that hold elements."""
 
-    Raises
-    ------
-    ModelError
-        The network cannot be planned; the message names what is at fault, but not the file.
-    """
+    walk: Walk
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    batch: int
+    notes: tuple[str, ...]
+
+
+def walk_network(model: onnx.ModelProto, *, batch: int | None, dims: Mapping[str, int], precision: str | None) -> WalkedNetwork:
+    """Visit every node of ``model`` in execution order; parameters and errors as in :func:`build_graph`."""
     graph = model.graph
     order = execution_order(graph)
     initialised = set(initialiser_names(graph))
@@ -53,21 +56,39 @@ def build_graph(
     names, notes = operator_names(graph)
     for index in order:
         walk.visit(graph.node[index], names[index])
-    outputs = tuple(item.name for item in graph.output)
     supplied = tuple(name for name, shape in input_shapes.items() if 0 not in shape)
-    ops = operators(walk.steps, set(outputs))
     leading = [shape[0] for shape in input_shapes.values() if shape]
+    return WalkedNetwork(walk, supplied, tuple(item.name for item in graph.output), leading[0] if leading else 1, notes)
+
+
+def build_graph(
+    model: onnx.ModelProto, *, name: str, source: str, batch: int | None, dims: Mapping[str, int], precision: str | None
+) -> Graph:
+    """Build the network in ``model``; parameters as in :func:`loadmaster.workloads.frontends.load.load`.
+
+    Raises
+    ------
+    ModelError
+        The network cannot be planned; the message names what is at fault, but not the file.
+    """
+    return graph_of(walk_network(model, batch=batch, dims=dims, precision=precision), name, source)
+
+
+def graph_of(network: WalkedNetwork, name: str, source: str) -> Graph:
+    """The network as planning sees it."""
+    walk = network.walk
+    ops = operators(walk.steps, set(network.outputs))
     return Graph(
         name=name,
         source=source,
-        precision=precision or dominant_precision(ops, walk.values),
+        precision=walk.precision or dominant_precision(ops, walk.values),
         ops=ops,
-        tensors=tensors(ops, walk.values, (*supplied, *outputs)),
-        inputs=supplied,
-        outputs=outputs,
-        batch=leading[0] if leading else 1,
+        tensors=tensors(ops, walk.values, (*network.inputs, *network.outputs)),
+        inputs=network.inputs,
+        outputs=network.outputs,
+        batch=network.batch,
         subgraph_ops=dict(sorted(walk.subgraph_ops.items())),
-        notes=notes,
+        notes=network.notes,
     )
 
 

@@ -385,9 +385,11 @@ def _selection(node: Node) -> Division:
     """One element of a dimension, or some that follow one another; others are known only at run time."""
     indices, data = node.operand(1), node.shape(0)
     chosen, axis = indices.integers(), node.attrs.get("axis", 0) % len(data)
-    if not chosen or len(indices.shape) > 1 or chosen != list(range(chosen[0], chosen[0] + len(chosen))):
+    # Indices below 0 count from the end.
+    places = [index + data[axis] if index < 0 else index for index in chosen or ()]
+    if not places or len(indices.shape) > 1 or places != list(range(places[0], places[0] + len(places))):
         return WHOLE
-    first, rank = chosen[0] + (data[axis] if chosen[0] < 0 else 0), len(node.result.shape)
+    first, rank = places[0], len(node.result.shape)
     here = Window(axis, low=first, high=first) if indices.shape else Window(0, 0, 1, first, first)
     later = 0 if indices.shape else 1
     windows = (*identity(axis), here, *(Window(d - later) for d in range(axis + 1, len(data))))

@@ -1,0 +1,1 @@
+"""Other people's cost models on the same layers and arrays, each in a process of its own."""

@@ -1,0 +1,1 @@
+"""Memory planners of compilers and runtimes beside Loadmaster's: ``python -m benchmarks.planners``."""

@@ -1,0 +1,51 @@
+"""``loadmaster calibrate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from loadmaster.cli.options import Batch, Dim, Json, Precision, Training, load_networks
+from loadmaster.cli.printing import print_json, print_tables
+
+
+def calibrate_command(
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="A target file, or a bundled target to start from.")],
+    measured: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MEASURED.csv",
+            help="Measured times: of `loadmaster profile --out`; of layer shapes (K,C,Y,X,R,S,type,seconds); or of operators (op,seconds).",
+        ),
+    ],
+    network: Annotated[str | None, typer.Option(metavar="MODEL", help="The network whose operators the file names.")] = None,
+    batch: Batch = None,
+    dim: Dim = None,
+    precision: Precision = None,
+    training: Training = False,
+    out: Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Where the calibrated target goes.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Fit a target's figures to measured times of layers, and say how well.
+
+    Effective bandwidths, the overhead of a job, and the efficiency of every kind of operator are fitted. What the measurements cannot tell
+    stays as it is, and is named. Errors are shown before and after, and for layers that the fit had not seen.
+
+    Example: `loadmaster calibrate my-npu.toml layers.csv --out my-npu-calibrated.toml`
+    """
+    from loadmaster.core.files import replace_file
+    from loadmaster.cost.calibration.calibrate import calibrate
+
+    graph = None if network is None else load_networks([network], batch, dim, precision, training)[0]
+    found = calibrate(target, measured, graph)
+    files = [] if out is None else [replace_file(out, found.text, "the target")]
+    if as_json:
+        print_json(found.as_json() | {"files": [str(file) for file in files]})
+        return
+    from loadmaster.report.calibration import calibration_summary
+
+    print_tables(calibration_summary(found))
+    for file in files:
+        typer.echo(f"wrote {file}")

@@ -1,0 +1,63 @@
+"""Where cost figures come from: one label for each, from the target or table to the terminal, the JSON and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Label(StrEnum):
+    """The kind of evidence behind a figure, the weakest first."""
+
+    ESTIMATED = "estimated"
+    """A model's answer from figures that nobody has held against a machine."""
+    CALIBRATED = "calibrated"
+    """A model's answer from figures that were fitted to measurements (`loadmaster calibrate`)."""
+    PUBLISHED = "published"
+    """Stated by a paper or a data sheet."""
+    MEASURED = "measured"
+    """Read from a clock or a counter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """The label of ``count`` figures, and what they come from in a few words: a target, a file, a paper."""
+
+    label: Label
+    source: str
+    count: int = 1
+
+    def __str__(self) -> str:
+        """Return the label, then the source."""
+        return f"{self.label} ({self.source})"
+
+
+def merged(parts: Iterable[Provenance]) -> tuple[Provenance, ...]:
+    """Add up the counts of parts with one label and one source, in order of their first appearance."""
+    counts: dict[tuple[Label, str], int] = {}
+    for part in parts:
+        counts[part.label, part.source] = counts.get((part.label, part.source), 0) + part.count
+    return tuple(Provenance(label, source, count) for (label, source), count in counts.items())
+
+
+def weakest(parts: Sequence[Provenance]) -> Label:
+    """Return the label of a figure that rests on all of the parts; what rests on nothing is estimated."""
+    order = list(Label)
+    return min((part.label for part in parts), key=order.index, default=Label.ESTIMATED)
+
+
+def described(parts: Sequence[Provenance]) -> str:
+    """Describe the parts in a line: ``"measured (times.csv)"`` or ``"45 measured (times.csv), 3 estimated (roofline of x)"``."""
+    if len(parts) == 1:
+        return str(parts[0])
+    return ", ".join(f"{part.count} {part}" for part in parts) or str(Label.ESTIMATED)
+
+
+def costs_json(parts: Sequence[Provenance]) -> dict[str, Any]:
+    """Return the label and its parts as every ``--json`` has them, under ``costs``."""
+    return {
+        "label": str(weakest(parts)),
+        "from": [{"label": str(part.label), "source": part.source, "count": part.count} for part in parts],
+    }

@@ -1,0 +1,1 @@
+"""Calibration: fits what a target leaves free to measured times."""

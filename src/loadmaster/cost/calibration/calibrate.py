@@ -1,0 +1,275 @@
+"""Fits what a target leaves free to measured times of layers, and says how well: the driver of ``loadmaster calibrate``."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from loadmaster.core.arguments import takes
+from loadmaster.core.arrays import Floats, Mask
+from loadmaster.core.errors import JobError
+from loadmaster.cost.calibration.answer import Calibration, Errors, Figure, KindErrors, Standing
+from loadmaster.cost.calibration.fit import Fit, fit, loss_of
+from loadmaster.cost.calibration.observations import CopyTime, Design, Observations, design_of
+from loadmaster.cost.calibration.terms import Machine, kernels_observed, layers_observed
+from loadmaster.cost.tables.measured_times_csv import TimedKernel, TimedLayer, read_timed
+from loadmaster.targets.hardware import Core, Style, Target
+from loadmaster.targets.load import target as read_target
+from loadmaster.targets.load import target_document
+from loadmaster.targets.write import target_text
+from loadmaster.workloads.graph import Graph
+
+_FOLDS = 5
+_NOTICEABLE = 1e-7
+"""Difference of the loss by which a figure is told to matter."""
+_LIMITS = 0.1
+"""Share of a row's time that a figure must be worth to limit it."""
+_DIGITS = 6
+"""Significant digits of calibrated figures: more than any measurement has."""
+
+
+@takes(JobError, target=(str, Path), measured=(str, Path), network=Graph)
+def calibrate(target: str | Path, measured: str | Path, network: Graph | None = None) -> Calibration:
+    """Fit a target to measured times: bandwidths, the overhead of a job, and the efficiency of every kind of operator.
+
+    Parameters
+    ----------
+    target
+        A bundled target, or a TOML file.
+    measured
+        A CSV file, see :func:`~loadmaster.cost.tables.measured_times_csv.read_timed`.
+    network
+        The network whose operators the file names, if it does.
+
+    Returns
+    -------
+    Calibration
+        The calibrated target as TOML, errors before and after, and of layers that the fit had not seen: five folds, in which equal work
+        stays together. Figures that the measurements cannot tell are as they were, and named.
+
+    Raises
+    ------
+    JobError
+        For measurements that cannot be read or do not suit the target: the message names file and line.
+    TargetError
+        For the target.
+
+    Notes
+    -----
+    A layer is taken to last ``max(overhead + arithmetic / efficiency, seconds of each memory's link)``, as plans have it, first and last
+    tiles besides. Efficiency of an array is at most 1, as it cannot be faster than its clock; the peak of a roofline rises if a kind is
+    faster. O(rows x figures) for each of some hundred steps.
+    """
+    document = target_document(target)
+    machine = _machine(document, read_target(target))
+    timed = read_timed(measured)
+    source = str(measured)
+    kernels = [row for row in timed if isinstance(row, TimedKernel)]
+    layers = [row for row in timed if isinstance(row, TimedLayer)]
+    found = kernels_observed(machine, kernels, source) if kernels else layers_observed(machine, layers, network, source)
+    if not found.rows:
+        raise JobError(f"{source}: no row tells anything of {machine.target.name}: {'; '.join(found.skipped) or 'there are copies only'}")
+    return _Run(document, machine, found, Path(measured)).answer()
+
+
+def _machine(document: dict[str, Any], target: Target) -> Machine:
+    cores, first = {}, 0
+    for table in document["cores"]:
+        cores[table["name"]] = target.cores[first]
+        first += table.get("count", 1)
+    fields = {}
+    for memory in target.memories:
+        one = "bandwidth" in document[memory.name]
+        fields[memory.name] = tuple(f"{memory.name}.{'' if one else way}bandwidth" for way in ("read_", "write_"))
+    return Machine(target, cores, {name: (pair[0], pair[1]) for name, pair in fields.items()})
+
+
+class _Run:
+    """One calibration."""
+
+    def __init__(self, document: dict[str, Any], machine: Machine, observed: Observations, path: Path) -> None:
+        self._document, self._machine, self._observed, self._path = document, machine, observed, path
+        self._design = design_of(observed.rows)
+        cores = machine.cores
+        self._given = Fit(
+            np.array([1.0 / cores[core].efficiency.get(kind, 1.0) for core, kind in self._design.rates]),
+            np.ones(len(self._design.fields)),
+            np.array([cores[core].start_up for core in self._design.overheads]),
+        )
+        # An array is no faster than its clock.
+        self._slowest = np.array([0.0 if cores[core].style is Style.ROOFLINE else 1.0 for core, _ in self._design.rates])
+
+    def answer(self) -> Calibration:
+        found = fit(self._design, self._given, self._slowest)
+        kinds = tuple(self._errors(found))
+        figures = (*self._figures(found), *_copies(self._document, self._observed.copies))
+        digest = hashlib.sha256(self._path.read_bytes()).hexdigest()
+        rows = int(self._design.count.sum()) + len(self._observed.copies)
+        answer = Calibration(
+            text="",
+            base=self._machine.target.name,
+            measured=self._path.name,
+            sha256=digest,
+            rows=rows,
+            figures=(*figures, *self._untouched(figures)),
+            kinds=kinds,
+            skipped=self._observed.skipped,
+        )
+        return replace(answer, text=target_text(_calibrated(self._document, self._machine, answer)))
+
+    def _errors(self, found: Fit) -> Iterator[KindErrors]:
+        design = self._design
+        before, after, held_out = self._given.predicted(design), found.predicted(design), self._held_out()
+        kinds = [(kind, np.isin(design.rate_of, [i for i, (_, k) in enumerate(design.rates) if k == kind])) for _, kind in design.rates]
+        by_time = sorted(dict(kinds).items(), key=lambda item: -float(design.count[item[1]] @ design.seconds[item[1]]))
+        for kind, rows in [("all", np.ones(len(design.seconds), dtype=bool)), *by_time]:
+            unseen = None if held_out is None else _distance(design, held_out, rows)
+            yield KindErrors(kind, int(design.count[rows].sum()), _distance(design, before, rows), _distance(design, after, rows), unseen)
+
+    def _held_out(self) -> Floats | None:
+        """Seconds of every row by a fit to the other folds; None if all work is equal."""
+        groups = int(self._design.group.max()) + 1
+        folds = min(_FOLDS, groups)
+        if folds < 2:
+            return None
+        seconds = np.zeros(len(self._design.seconds))
+        for number in range(folds):
+            mine = self._design.group % folds == number
+            seconds[mine] = fit(self._design, self._given, self._slowest, ~mine).predicted(self._design)[mine]
+        return seconds
+
+    def _figures(self, found: Fit) -> Iterator[Figure]:
+        design, cores = self._design, self._machine.cores
+        for number, (core, kind) in enumerate(design.rates):
+            if design.arithmetic[design.rate_of == number].any():
+                before, after = 1.0 / self._given.rates[number], 1.0 / max(found.rates[number], 1e-12)
+                yield self._figure(found, "rates", number, f"cores.{core}.efficiency.{kind}", before, after)
+        for number, core in enumerate(design.overheads):
+            latency = cores[core].noc_latency
+            after = max(0.0, float(found.overheads[number]) - latency)
+            yield self._figure(found, "overheads", number, f"cores.{core}.job_overhead", cores[core].job_overhead, after)
+        for number, name in enumerate(design.fields):
+            given = _bandwidth(self._machine.target, name)
+            yield self._figure(found, "links", number, name, given, given / float(found.links[number]))
+
+    def _figure(self, found: Fit, what: str, number: int, name: str, before: float, after: float) -> Figure:
+        """A figure as the fit has it; measurements speak for it if making it better would make errors larger, and making it worse, too."""
+        design = self._design
+        everything: Mask = np.ones(len(design.seconds), dtype=bool)
+        value = float(getattr(found, what)[number])
+        step = max(value / 2, 0.1 * float(np.median(design.seconds)) if what == "overheads" else 0.0)
+        loss, now = loss_of(design, found, everything), found.predicted(design)
+        better, worse = (_with(found, what, number, max(0.0, value + way * step)) for way in (-1, 1))
+        rises = loss_of(design, worse, everything) > loss + _NOTICEABLE
+        falls = value == 0 or loss_of(design, better, everything) > loss + _NOTICEABLE
+        changed = not np.isclose(before, after, rtol=1e-9, atol=0.0)
+        standing = Standing.FITTED if rises and falls else Standing.BOUNDED if changed else Standing.KEPT
+        limited = 1 - better.predicted(design) / now > _LIMITS / 2
+        layers = len(np.unique(design.group[limited]))
+        return Figure(name, before, before if standing is Standing.KEPT else _rounded(after), standing, layers)
+
+    def _untouched(self, figures: tuple[Figure, ...]) -> Iterator[Figure]:
+        """Figures of the target of which no row tells anything."""
+        told, machine = {figure.field for figure in figures}, self._machine
+        for fields in machine.fields.values():
+            for name in dict.fromkeys(fields):
+                if name not in told:
+                    given = _bandwidth(machine.target, name)
+                    yield Figure(name, given, given, Standing.KEPT, 0)
+        for core, record in machine.cores.items():
+            name = f"cores.{core}.job_overhead"
+            if name not in told:
+                yield Figure(name, record.job_overhead, record.job_overhead, Standing.KEPT, 0)
+        engine = machine.target.copy
+        for name in ("to_fast", "to_main") if engine is not None else ():
+            if f"copy.{name}" not in told:
+                yield Figure(f"copy.{name}", getattr(engine, name), getattr(engine, name), Standing.KEPT, 0)
+
+
+def _with(found: Fit, what: str, number: int, value: float) -> Fit:
+    parts = {name: values.copy() for name, values in vars(found).items()}
+    parts[what][number] = value
+    return Fit(**parts)
+
+
+def _distance(design: Design, predicted: Floats, rows: Mask) -> Errors:
+    count, seconds = design.count[rows], design.seconds[rows]
+    apart = np.repeat(np.abs(np.log(predicted[rows] / seconds)), count)
+    total = float(count @ predicted[rows]) / float(count @ seconds) - 1
+    return Errors(_rounded(float(np.expm1(apart.mean()))), _rounded(float(np.expm1(np.median(apart)))), _rounded(total))
+
+
+def _bandwidth(target: Target, name: str) -> float:
+    owner, _, way = name.partition(".")
+    memory = next(memory for memory in target.memories if memory.name == owner)
+    return memory.write_bandwidth if way.startswith("write") else memory.read_bandwidth
+
+
+def _copies(document: dict[str, Any], copies: tuple[CopyTime, ...]) -> Iterator[Figure]:
+    """Bandwidths of copies: the median of what was measured."""
+    from loadmaster.core.units import parse_bandwidth
+
+    table = document.get("copy")
+    if table is None:
+        return
+    for name in dict.fromkeys(each.field for each in copies):
+        rates = [each.bytes / each.seconds for each in copies if each.field == name]
+        plain = name.removeprefix("asynchronous_")
+        before = parse_bandwidth(table.get(name, table[plain]))
+        yield Figure(f"copy.{name}", before, _rounded(float(np.median(rates))), Standing.FITTED, len(rates))
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def _calibrated(document: dict[str, Any], machine: Machine, answer: Calibration) -> dict[str, Any]:
+    """The document with calibrated figures and what they rest on."""
+    made = copy.deepcopy(document)
+    changed = {figure.field: figure.after for figure in answer.figures if figure.standing is not Standing.KEPT}
+    for table in made["cores"]:
+        _set_core(table, machine.cores[table["name"]], changed)
+    for name, value in changed.items():
+        owner, _, field = name.partition(".")
+        if owner != "cores":
+            made[owner][field] = f"{value / 1e9:.{_DIGITS}g} GB/s"
+    made["name"] = document["name"] if document["name"].endswith("-calibrated") else f"{document['name'][:69]}-calibrated"
+    by_standing = {standing: [f.field for f in answer.figures if f.standing is standing] for standing in Standing}
+    overall = answer.overall
+    made["calibration"] = {
+        "base": document["name"],
+        "measured": answer.measured,
+        "sha256": answer.sha256,
+        "rows": answer.rows,
+        "error_before": overall.before.mean,
+        "error_after": overall.after.mean,
+        **({} if overall.held_out is None else {"error_cross_validated": overall.held_out.mean}),
+        **{str(standing): fields for standing, fields in by_standing.items()},
+    }
+    return made
+
+
+def _set_core(table: dict[str, Any], core: Core, changed: dict[str, float]) -> None:
+    """Set overhead and efficiencies of a table of cores; the peak of a roofline rises so that no efficiency exceeds 1."""
+    prefix = f"cores.{table['name']}."
+    if f"{prefix}job_overhead" in changed:
+        table["job_overhead"] = f"{changed[f'{prefix}job_overhead'] * 1e6:.{_DIGITS}g} us"
+    shares = dict(core.efficiency)
+    shares |= {
+        name.removeprefix(f"{prefix}efficiency."): value for name, value in changed.items() if name.startswith(f"{prefix}efficiency.")
+    }
+    most = max([1.0, *shares.values()])
+    if most > 1.0:
+        # A roofline's clock is the multiply-accumulates of a second.
+        table["peak"] = f"{2 * core.clock * most / 1e9:.{_DIGITS}g} GFLOP/s"
+    if core.style is Style.ROOFLINE:
+        # Measured convolutions took whatever algorithm their library takes: nothing faster is promised on top.
+        table.pop("winograd", None)
+    if shares:
+        table["efficiency"] = {kind: min(1.0, _rounded(share / most)) for kind, share in sorted(shares.items())}

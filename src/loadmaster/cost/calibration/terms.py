@@ -1,0 +1,161 @@
+"""What the model says of measured work, term by term, at a target's figures: arithmetic and the seconds of each link."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from loadmaster.core.arguments import instead
+from loadmaster.core.errors import JobError
+from loadmaster.cost.analytical.efficiency import kind_of
+from loadmaster.cost.analytical.job_costs import job_costs
+from loadmaster.cost.calibration.observations import CopyTime, Observation, Observations
+from loadmaster.cost.tables.measured_times_csv import COPY, TimedKernel, TimedLayer
+from loadmaster.targets.hardware import Core, Memory, Style, Target
+from loadmaster.workloads.frontends.job_list import job_list_of
+from loadmaster.workloads.graph import Graph
+from loadmaster.workloads.job import Workload
+from loadmaster.workloads.lowering.instantiate import lower
+
+_SLOWLY = 2.0**-20
+_COPIES = ("to_fast", "to_main", "asynchronous_to_fast", "asynchronous_to_main")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A target with the tables of its file: ``cores`` by table name, and for each memory the field of either direction."""
+
+    target: Target
+    cores: Mapping[str, Core]
+    fields: Mapping[str, tuple[str, str]]
+
+    @property
+    def bare(self) -> Target:
+        """The target with all cores at full efficiency and without overheads."""
+        return replace(self.target, cores=tuple(map(_bare, self.target.cores)))
+
+    def link(self, memory: Memory, read: float, written: float) -> dict[str, float]:
+        """Seconds of a memory's link by the fields that state its bandwidth."""
+        reading, writing = self.fields[memory.name]
+        seconds: dict[str, float] = {}
+        for name, value in ((reading, read / memory.read_bandwidth), (writing, written / memory.write_bandwidth)):
+            if value:
+                seconds[name] = seconds.get(name, 0.0) + value
+        return seconds
+
+
+def _bare(core: Core) -> Core:
+    return replace(core, efficiency={}, job_overhead=0.0, noc_latency=0.0)
+
+
+def kernels_observed(machine: Machine, timed: Sequence[TimedKernel], source: str) -> Observations:
+    """Terms of kernels that ran on a target with one roofline core: its arithmetic, its fast memory, and its main one where that is used.
+
+    Raises :class:`~loadmaster.core.errors.JobError` for another kind of target.
+    """
+    target = machine.target
+    (name, core), *others = machine.cores.items()
+    if others or core.style is not Style.ROOFLINE or target.fast is None:
+        raise JobError(
+            f"{source}: times of kernels calibrate a target with one roofline core and a fast memory, and {target.name} is none: "
+            "give times of layers (K,C,Y,X,R,S,type,seconds) or operators (op,seconds)"
+        )
+    rows, copies, barred = [], [], 0
+    for kernel in timed:
+        amounts = kernel.amounts
+        if amounts.kind == COPY:
+            copies.append(_copy(kernel, source))
+            continue
+        slow = amounts.slow_read + amounts.slow_written
+        if slow and not target.main.in_place:
+            barred += 1
+            continue
+        links = machine.link(target.fast, amounts.fast_read, amounts.fast_written)
+        links |= machine.link(target.main, amounts.slow_read, amounts.slow_written)
+        width = next((width for width in sorted(core.macs_per_cycle) if amounts.bits <= width), max(core.macs_per_cycle))
+        per_second = core.clock * core.rows * core.columns
+        arithmetic = max(amounts.macs / (per_second * core.macs_per_cycle[width]), amounts.elements / (core.lanes * core.clock))
+        group = f"{amounts.kind} {amounts.macs} {amounts.elements} {sum((amounts.fast_read, amounts.fast_written, slow))}"
+        rows.append(Observation(group, amounts.kind, name, kernel.seconds, arithmetic, 0.0, links))
+    skipped = (f"{barred} rows with tensors in {target.main.name}, which kernels cannot use in place",) if barred else ()
+    return Observations(tuple(rows), tuple(copies), skipped)
+
+
+def _copy(kernel: TimedKernel, source: str) -> CopyTime:
+    field = kernel.kernel.removeprefix("copy.")
+    if field not in _COPIES:
+        raise JobError(f"{source}: {kernel.kernel!r} is no copy: {instead(field, _COPIES)}")
+    amounts = kernel.amounts
+    return CopyTime(field, max(amounts.fast_read + amounts.fast_written, amounts.slow_read + amounts.slow_written), kernel.seconds)
+
+
+def layers_observed(machine: Machine, timed: Sequence[TimedLayer], network: Graph | None, source: str) -> Observations:
+    """Terms of layers by shape or of a network's operators, each loading and storing its operands from and to main memory.
+
+    Operators that are fused into one job were measured together with it, or one by one: their times add up.
+
+    Raises :class:`~loadmaster.core.errors.JobError` for unknown operators and cores, and for operators without a network.
+    """
+    if timed[0].layer is not None:
+        layers = [row.layer for row in timed if row.layer is not None]
+        work = job_list_of(layers, Path(source).name.removesuffix(".csv"), source)
+        found = [(number, row.core, row.seconds, row.place) for number, row in enumerate(timed)]
+        return _observed(machine, work, found)
+    if network is None:
+        raise JobError(f"{source}: holds operators by name: say of which network, with --network")
+    work = lower([network], replace(machine.target, fast=None))
+    owner = {name: number for number, job in enumerate(work.jobs) for name in job.operators}
+    sums: dict[tuple[int, str], tuple[float, str]] = {}
+    for row in timed:
+        if row.operator not in owner:
+            raise JobError(f"{row.place}: {network.name} has no operator {row.operator!r} that takes time: {instead(row.operator, owner)}")
+        key = owner[row.operator], row.core
+        seconds, place = sums.get(key, (0.0, row.place))
+        sums[key] = seconds + row.seconds, place
+    return _observed(machine, work, [(number, core, *value) for (number, core), value in sums.items()])
+
+
+def _observed(machine: Machine, work: Workload, timed: Sequence[tuple[int, str, float, str]]) -> Observations:
+    """Terms of (job, core, seconds, place) as the cost model has them."""
+    bare, names = machine.bare, list(machine.cores)
+    costs, slowly = job_costs(work, bare), job_costs(work, _slowed(bare, work))
+    # The kind of core that each table describes, by its first core.
+    kinds = costs.position[[machine.target.cores.index(core) for core in machine.cores.values()]]
+    read, written = (np.zeros((len(work.jobs), len(names))) for _ in range(2))
+    for number, kind in enumerate(kinds):
+        moved = costs.kinds[kind].moved
+        np.add.at(read[:, number], costs.operands.job, np.where(costs.operands.write, 0, moved))
+        np.add.at(written[:, number], costs.operands.job, np.where(costs.operands.write, moved, 0))
+    rows = []
+    for index, core, seconds, place in timed:
+        number = _core(machine, core, place)
+        job = work.jobs[index]
+        # So slow, arithmetic is all that counts.
+        arithmetic = float(slowly.kinds[kinds[number]].seconds[index]) * _SLOWLY
+        fixed = max(0.0, float(costs.kinds[kinds[number]].seconds[index]) - arithmetic)
+        links = machine.link(bare.main, read[index, number], written[index, number])
+        group = repr((job.kind, job.nests, job.elements, job.bits))
+        rows.append(Observation(group, kind_of(job.kind, job.nests), names[number], seconds, arithmetic, fixed, links))
+    return Observations(tuple(rows))
+
+
+def _slowed(bare: Target, work: Workload) -> Target:
+    """The target with all arithmetic of the jobs a million times slower."""
+    efficiency = {kind_of(job.kind, job.nests): _SLOWLY for job in work.jobs}
+    return replace(bare, cores=tuple(replace(core, efficiency=efficiency) for core in bare.cores))
+
+
+def _core(machine: Machine, name: str, place: str) -> int:
+    """The number of the table of cores that a row names: the only one if it names none."""
+    names = list(machine.cores)
+    if not name:
+        if len(names) == 1:
+            return 0
+        raise JobError(f"{place}: says no core, and {machine.target.name} has {', '.join(names)}: add a column core")
+    stem = next((table for table in names if name == table or (name.startswith(table) and name[len(table) :].isdecimal())), None)
+    if stem is None:
+        raise JobError(f"{place}: {machine.target.name} has no core {name!r}: {instead(name, names)}")
+    return names.index(stem)

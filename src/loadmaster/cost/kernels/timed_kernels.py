@@ -1,0 +1,42 @@
+"""The measured kernels of a network as rows of a table: seconds in every combination of places, with the work that was done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from loadmaster.cost.analytical.efficiency import kind_of
+from loadmaster.cost.kernels.kernel_costs import kernel_work
+from loadmaster.cost.kernels.kernel_times import KernelTimes, Setting, case_of
+from loadmaster.cost.kernels.measured_kernels import measured_seconds
+from loadmaster.cost.kernels.work import KernelWork, SequenceWork
+from loadmaster.cost.tables.measured_times_csv import Amounts, TimedKernel
+from loadmaster.workloads.graph import Graph
+
+
+def timed_kernels(graph: Graph, times: KernelTimes, threads: int) -> Iterator[TimedKernel]:
+    """Iterate over the rows of every kernel that was measured here in all of its combinations; equal kernels have equal rows. Linear."""
+    known, setting, work = times.all(), Setting.here(threads), kernel_work(graph)
+    ops = {op.name: op for op in graph.ops}
+    for kernel in work.kernels:
+        case = case_of(graph, ops[kernel.name])
+        found = None if case is None else measured_seconds(case, known, setting)
+        for places, seconds in (found or {}).items():
+            yield TimedKernel(kernel.name, " ".join(sorted(places)), seconds, _amounts(work, kernel, places))
+
+
+def _amounts(work: SequenceWork, kernel: KernelWork, slow: frozenset[str]) -> Amounts:
+    moved = {(where, written): 0 for where in (False, True) for written in (False, True)}
+    for use in kernel.operands:
+        where = work.tensors[use.tensor].name in slow
+        for written, amount in ((False, use.read), (True, use.write)):
+            moved[where, written] += amount.bytes if amount else 0
+    return Amounts(
+        kind_of(kernel.kind, kernel.nests),
+        kernel.macs,
+        kernel.elements,
+        kernel.bits,
+        fast_read=moved[False, False],
+        fast_written=moved[False, True],
+        slow_read=moved[True, False],
+        slow_written=moved[True, True],
+    )

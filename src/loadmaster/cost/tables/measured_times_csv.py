@@ -1,0 +1,108 @@
+"""Measured times of layers as CSV, in one of three forms: kernels with their amounts of work, layer shapes, or a network's operators."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+
+from loadmaster.core.arrays import WHOLE_LIMIT
+from loadmaster.core.csv_cells import Row, header_of, read_text, rows_of
+from loadmaster.core.errors import JobError
+from loadmaster.core.files import replace_file
+from loadmaster.workloads.frontends.job_list import COLUMNS as SHAPE
+
+KERNEL = ("kernel", "combination", "seconds")
+"""Columns of the table that ``loadmaster place --cost`` takes."""
+COPY = "copy"
+"""The kind of rows that are copies between memories, called as the fields of a target's ``copy`` table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """A kernel's work in one combination of places: multiply-accumulates of ``bits``, scalar operations, bytes by memory and direction."""
+
+    kind: str
+    macs: int
+    elements: int
+    bits: int
+    fast_read: int
+    fast_written: int
+    slow_read: int
+    slow_written: int
+
+
+AMOUNTS = tuple(field.name for field in fields(Amounts))
+
+
+@dataclass(frozen=True, slots=True)
+class TimedKernel:
+    """A kernel's seconds in one combination of places: the tensors that are in the slow memory, by name."""
+
+    kernel: str
+    combination: str
+    seconds: float
+    amounts: Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class TimedLayer:
+    """Seconds of a layer by its shape, or of an operator by its name (``layer`` is None then); ``core`` is empty where it was not said."""
+
+    operator: str
+    layer: Row | None
+    core: str
+    seconds: float
+    place: str
+
+
+def read_timed(path: str | Path) -> Sequence[TimedKernel] | Sequence[TimedLayer]:
+    """Read measured times; the header says in which form.
+
+    ========================================  =================================================================
+    ``kernel,combination,seconds`` and those  what ``loadmaster profile --out`` writes
+    of :class:`Amounts`
+    ``K,C,Y,X,R,S,type,seconds`` and          layer shapes, as in a job list
+    perhaps ``core``
+    ``op,seconds`` and perhaps ``core``       operators of a network, by name
+    ========================================  =================================================================
+
+    Raises
+    ------
+    JobError
+        Naming file, line and column.
+    """
+    text, source = read_text(path), str(path)
+    header = header_of(text)
+    if "kernel" in header:
+        return [_kernel(row) for row in rows_of(text, source, (*KERNEL, *AMOUNTS))]
+    if "k" in header:
+        return [_layer(row, row) for row in rows_of(text, source, (*SHAPE, "seconds"), ("core",))]
+    if "op" in header:
+        return [_layer(row, None) for row in rows_of(text, source, ("op", "seconds"), ("core",))]
+    raise JobError(
+        f"{path}:1: no measured times: write the columns {','.join(SHAPE)},seconds (layer shapes) or op,seconds (operators of a network), "
+        "or give what loadmaster profile --out has written"
+    )
+
+
+def write_timed(rows: Iterable[TimedKernel], path: Path) -> Path:
+    """Write measured kernels; raises :class:`~loadmaster.core.errors.OutputError` if that fails."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow((*KERNEL, *AMOUNTS))
+    table.writerows((row.kernel, row.combination, repr(row.seconds), *astuple(row.amounts)) for row in rows)
+    return replace_file(path, text.getvalue(), "the measured times")
+
+
+def _kernel(row: Row) -> TimedKernel:
+    counts = (row.whole(name, 0, WHOLE_LIMIT) for name in AMOUNTS[1:])
+    amounts = Amounts(row.text("kind"), *counts)
+    return TimedKernel(row.text("kernel"), row.cells["combination"], row.number("seconds", positive=True), amounts)
+
+
+def _layer(row: Row, shape: Row | None) -> TimedLayer:
+    operator = "" if shape is not None else row.text("op")
+    return TimedLayer(operator, shape, row.cells.get("core", ""), row.number("seconds", positive=True), row.place)

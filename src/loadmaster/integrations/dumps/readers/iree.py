@@ -1,0 +1,52 @@
+"""IREE: what `iree-compile` prints with `--mlir-print-ir-before=iree-stream-layout-slices` and `--mlir-print-ir-after=` the same.
+
+Give `--mlir-print-ir-module-scope --mlir-disable-threading --compile-to=stream` as well. Every ``stream.resource.pack`` is an arena;
+lifetimes are inclusive and sizes are rounded up to 64. Addresses are taken from the text after the pass, in which constants stand where the
+text before it has the operation's results; without that text IREE's own take is not known.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from loadmaster.core.errors import AllocationError
+from loadmaster.integrations.dumps.arena import Arena, Placed, arena_of
+from loadmaster.integrations.dumps.text import read_text
+from loadmaster.integrations.iree.packs import ALIGNMENT
+from loadmaster.integrations.iree.printed import PlacedPack, find_dumps, placed_packs
+
+
+def read(path: Path) -> list[Arena]:
+    """Read all arenas.
+
+    Raises
+    ------
+    AllocationError
+        If the file cannot be read, holds no packing, a malformed one, or one with sizes that are not static; the message names file and
+        line.
+    """
+    dumps = list(find_dumps(read_text(path).split("\n")))
+    if not dumps:
+        raise AllocationError(f"{path}:1: holds no dump of iree-stream-layout-slices: see what to give to iree-compile")
+    arenas: list[Arena] = []
+    names: Counter[str] = Counter()
+    for placed in placed_packs(dumps, str(path)):
+        name = placed.pack.function
+        names[name] += 1
+        arenas.append(_arena(path, name if names[name] == 1 else f"{name} #{names[name]}", placed))
+    if not arenas:
+        raise AllocationError(f"{path}: holds no stream.resource.pack: IREE had nothing to pack")
+    return arenas
+
+
+READER = read
+
+
+def _arena(path: Path, title: str, placed: PlacedPack) -> Arena:
+    offsets = placed.offsets or [None] * len(placed.pack.slices)
+    buffers = [
+        Placed(f"slice {number}", each.first, each.last, each.size, offset)
+        for number, (each, offset) in enumerate(zip(placed.pack.slices, offsets, strict=True), 1)
+    ]
+    return arena_of(path, title, buffers, ALIGNMENT, stated=placed.total)

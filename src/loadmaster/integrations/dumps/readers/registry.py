@@ -1,0 +1,18 @@
+"""Readers of dumps by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from loadmaster.core.errors import AllocationError
+from loadmaster.core.registry import Registry
+
+if TYPE_CHECKING:
+    from loadmaster.integrations.dumps.arena import Arena
+
+Reader = Callable[[Path], "list[Arena]"]
+"""From the path of a dump to its arenas."""
+
+READERS: Registry[Reader] = Registry("loadmaster.integrations.dumps.readers", "READER", "planner", AllocationError)

@@ -1,0 +1,48 @@
+"""TensorFlow Lite for Microcontrollers: what a build with `TF_LITE_SHOW_MEMORY_USE` prints when tensors are allocated.
+
+A line for each tensor and scratch buffer; lifetimes are inclusive, counted in operators, and -1 to -1 for what nothing uses. Every plan in
+the log is an arena.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from loadmaster.core.errors import AllocationError
+from loadmaster.integrations.dumps.arena import Arena, Placed, arena_of
+from loadmaster.integrations.dumps.text import numbered, read_text, whole
+from loadmaster.integrations.tflite.memory_log import BUFFER_LINE
+
+_FIELDS = ("the id", "the size", "the offset", "the first use", "the last use")
+_ALIGNMENT = 16
+
+
+def read(path: Path) -> list[Arena]:
+    """Read all plans of a log.
+
+    Raises
+    ------
+    AllocationError
+        If the file cannot be read, holds no plan or one that is not whole; the message names file and line.
+    """
+    plans: list[list[Placed]] = []
+    for number, line in numbered(read_text(path)):
+        if "(id=" not in line:
+            continue
+        spot, match = f"{path}:{number}", BUFFER_LINE.search(line)
+        if match is None:
+            raise AllocationError(f"{spot}: is no whole line of a buffer: the log is cut off")
+        buffer, size, offset, first, last = (whole(text, spot, what) for text, what in zip(match.groups(), _FIELDS, strict=True))
+        if buffer == 0:
+            plans.append([])
+        if not plans or buffer != len(plans[-1]):
+            raise AllocationError(f"{spot}: buffer {buffer} does not follow the one before it: the log is not whole")
+        if min(size, offset, first + 1, last - first) < 0:
+            raise AllocationError(f"{spot}: buffer {buffer} has {size} bytes at {offset} from {first} to {last}: the log is damaged")
+        plans[-1].append(Placed(f"buffer {buffer}", first + 1, last + 1, size, offset))
+    if not plans:
+        raise AllocationError(f"{path}:1: holds no plan: build TFLM with TF_LITE_SHOW_MEMORY_USE, and give what it prints")
+    return [arena_of(path, f"plan {number}", plan, _ALIGNMENT) for number, plan in enumerate(plans, 1)]
+
+
+READER = read

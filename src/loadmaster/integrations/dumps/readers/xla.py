@@ -1,0 +1,104 @@
+"""XLA: a file `*-buffer-assignment.txt` of `XLA_FLAGS="--xla_dump_to=DIR --xla_dump_hlo_as_text"`, with `*-live-range.txt` beside it.
+
+Every ``preallocated-temp`` allocation is an arena: the others hold parameters, results and constants, one for each. The program's instants
+are its instructions, lifetimes are inclusive, and values that are alive together at one address are one storage (results that are written
+over an operand, states of loops).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from loadmaster.core.errors import AllocationError
+from loadmaster.integrations.dumps.arena import Arena, Placed, arena_of
+from loadmaster.integrations.dumps.text import numbered, read_text, whole
+
+_ALLOCATION = re.compile(r"allocation (\d{1,20}): size (\d+)(.*)")
+_VALUE = re.compile(r"\s+value: <\d+ (?:PHI )?(\S+) @\d+> \(size=(\d+), ?offset=(\d+)\)")
+_LIVE = re.compile(r"\s+(\S+\{[\d, ]*\}):(\d+)-(\d+)")
+_ASSIGNMENT, _LIVE_RANGE = "-buffer-assignment.txt", "-live-range.txt"
+_ALIGNMENT = 64
+"""Bytes; what XLA keeps on a CPU. Accelerators keep more: `--alignment` raises it."""
+
+
+def read(path: Path) -> list[Arena]:
+    """Read the arenas of one module.
+
+    Raises
+    ------
+    AllocationError
+        If one of the two files cannot be read or is malformed, or nothing was packed; the message names file and line.
+    """
+    allocations = _allocations(path)
+    lives = _lives(path)
+    arenas = []
+    for title, stated, values in allocations:
+        buffers = []
+        for spot, name, size, offset in values:
+            if name not in lives:
+                raise AllocationError(f"{spot}: value {name!r} has no line in {_beside(path).name}: give two files of one module")
+            buffers.append(Placed(name, *lives[name], size, offset))
+        arenas.append(arena_of(path, title, buffers, _ALIGNMENT, stated=stated, shared=True))
+    return arenas
+
+
+READER = read
+
+Value = tuple[str, str, int, int]
+"""Where it stands, its name with its index, size and offset in bytes."""
+
+
+def _allocations(path: Path) -> list[tuple[str, int, list[Value]]]:
+    """Name, stated bytes and values of each packed allocation."""
+    found: list[tuple[str, int, list[Value]]] = []
+    values: list[Value] | None = None
+    seen = False
+    for number, line in numbered(read_text(path)):
+        spot = f"{path}:{number}"
+        if head := _ALLOCATION.match(line):
+            seen, values = True, [] if "preallocated-temp" in head[3] else None
+            if values is not None:
+                found.append((f"allocation {head[1]}", whole(head[2], spot, "the size"), values))
+        elif line.lstrip().startswith("value:") and seen:
+            value = _VALUE.match(line)
+            if value is None:
+                raise AllocationError(f"{spot}: is no whole line of a value: the file is cut off, or of another version of XLA")
+            if values is not None:
+                values.append((spot, _key(value[1]), whole(value[2], spot, "the size"), whole(value[3], spot, "the offset")))
+    if not seen:
+        raise AllocationError(f"{path}:1: holds no allocation: give XLA's *{_ASSIGNMENT}")
+    if not any(values for _, _, values in found):
+        raise AllocationError(f"{path}: holds no values in preallocated-temp: XLA had nothing to pack")
+    return found
+
+
+def _lives(path: Path) -> dict[str, tuple[int, int]]:
+    """First and last instant by value."""
+    beside = _beside(path)
+    found: dict[str, tuple[int, int]] = {}
+    inside = False
+    for number, line in numbered(read_text(beside)):
+        if line.strip() == "BufferLiveRange:":
+            inside = True
+        elif inside and line.startswith("    "):
+            spot, live = f"{beside}:{number}", _LIVE.fullmatch(line)
+            if live is None:
+                raise AllocationError(f"{spot}: is no line of a live range: the file is cut off, or of another version of XLA")
+            found[_key(live[1])] = whole(live[2], spot, "the first instant"), whole(live[3], spot, "the last instant")
+        elif inside and line.strip():
+            break
+    if not inside:
+        raise AllocationError(f"{beside}:1: holds no BufferLiveRange: give XLA's own file")
+    return found
+
+
+def _beside(path: Path) -> Path:
+    if not path.name.endswith(_ASSIGNMENT):
+        raise AllocationError(f"{path}: is not called *{_ASSIGNMENT}: give that file of XLA's, with *{_LIVE_RANGE} beside it")
+    return path.with_name(path.name.removesuffix(_ASSIGNMENT) + _LIVE_RANGE)
+
+
+def _key(name: str) -> str:
+    """A value with its index, as both files have it in the end."""
+    return name.replace(" ", "") if name.endswith("}") else f"{name}{{}}"

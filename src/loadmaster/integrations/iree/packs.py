@@ -1,0 +1,101 @@
+"""``stream.resource.pack`` in the text of IREE's compiler: slices of one transient resource, with lifetimes and sizes.
+
+The operation has a line for each slice, ``[first, last] = %bytes``, both inclusive. Its results are the resource's bytes and then the
+slices' offsets, ``%r#0``, ``%r#1`` and so on. The compiler replaces it by addresses in the pass ``iree-stream-layout-slices``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from loadmaster.core.arrays import WHOLE_LIMIT
+from loadmaster.core.errors import AllocationError
+
+ALIGNMENT = 64
+"""Bytes of which IREE makes sizes and offsets multiples, unless ``--iree-stream-resource-min-offset-alignment`` says otherwise."""
+
+FUNCTION = re.compile(r"\s*(util\.initializer|util\.func|func\.func)\b(?:[^@]*(@[\w.$-]+|@\"[^\"]*\"))?")
+CONSTANT = re.compile(r"\s*(%[\w$.-]+) = arith\.constant (-?\d{1,20}) : index\s*$")
+_OPERATION = "stream.resource.pack"
+_BEGIN = re.compile(r"\s*(%[\w$.-]+):(\d{1,9}) = stream\.resource\.pack\b(.*)slices\(\{\s*$")
+_SLICE = re.compile(r"\s*\[(\d{1,20}), (\d{1,20})\] = (%[\w$.-]+),?\s*$")
+_END = re.compile(r"\s*\}\) : index\s*$")
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Alive from ``first`` to ``last``, both inclusive; ``size`` in bytes, rounded up to what IREE rounds it to."""
+
+    first: int
+    last: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Pack:
+    """One operation: on lines [begin, end) of the text, in a function, with the name of its results."""
+
+    begin: int
+    end: int
+    function: str
+    result: str
+    slices: tuple[Slice, ...]
+
+
+def find_packs(lines: Sequence[str], source: str, first_line: int = 1, alignment: int = ALIGNMENT) -> list[Pack]:
+    """Find all operations in some lines; errors name ``source`` and the line, of which ``first_line`` is the first. O(lines).
+
+    Raises
+    ------
+    AllocationError
+        If an operation is not whole, begins at an offset, or has a size that is no constant.
+    """
+    found: list[Pack] = []
+    constants: dict[str, int] = {}
+    function, number = "", 0
+    while number < len(lines):
+        line, spot = lines[number], f"{source}:{first_line + number}"
+        if head := FUNCTION.match(line):
+            function, constants = (head[2] or "initializer").strip('@"'), {}
+        elif constant := CONSTANT.match(line):
+            constants[constant[1]] = int(constant[2])
+        elif _OPERATION in line and " = " in line:
+            begin = _BEGIN.match(line)
+            if begin is None or "offset(" in begin[3]:
+                raise AllocationError(f"{spot}: is a {_OPERATION} of a form that is not known: give the output of IREE 3.13")
+            last = _end_of(lines, number, spot)
+            slices = tuple(
+                _slice(lines[at], f"{source}:{first_line + at}", function, constants, alignment) for at in range(number + 1, last)
+            )
+            if len(slices) + 1 != int(begin[2]):
+                raise AllocationError(f"{spot}: has {len(slices)} slices for {begin[2]} results: the text is not whole")
+            found.append(Pack(number, last + 1, function, begin[1], slices))
+            number = last
+        number += 1
+    return found
+
+
+def _end_of(lines: Sequence[str], begin: int, spot: str) -> int:
+    for number in range(begin + 1, len(lines)):
+        if _END.match(lines[number]):
+            return number
+        if not _SLICE.match(lines[number]):
+            break
+    raise AllocationError(f"{spot}: the {_OPERATION} that begins here has no end: the text is cut off")
+
+
+def _slice(line: str, spot: str, function: str, constants: dict[str, int], alignment: int) -> Slice:
+    match = _SLICE.match(line)
+    assert match is not None
+    first, last = int(match[1]), int(match[2])
+    if match[3] not in constants:
+        raise AllocationError(
+            f"{spot}: the size {match[3]} in {function} is not known when the program is compiled: only static shapes can be planned"
+        )
+    size = constants[match[3]]
+    rounded = -(-size // alignment) * alignment
+    if last < first or size < 0 or max(last, rounded) >= WHOLE_LIMIT:
+        raise AllocationError(f"{spot}: a slice of {size} bytes from {first} to {last}: the text is damaged")
+    return Slice(first, last, rounded)

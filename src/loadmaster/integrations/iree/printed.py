@@ -1,0 +1,111 @@
+"""What IREE's compiler prints around the pass ``iree-stream-layout-slices``: packing operations, and the addresses that replaced them.
+
+The text after the pass is the text before it with constants in place of an operation's results.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from loadmaster.integrations.iree.packs import CONSTANT, FUNCTION, Pack, find_packs
+
+_DUMP = re.compile(r"// -----// IR Dump (Before|After) .*iree-stream-layout-slices(?: \('([\w.]+)' operation(?:: @?\"?([^\")]+)\"?)?\))?")
+_ANY_DUMP = "// -----// IR Dump "
+_NAME = re.compile(r"%[\w$.#-]+")
+
+
+class Function(NamedTuple):
+    """Lines of one function in a dump, and the number of the first in the file."""
+
+    lines: Sequence[str]
+    number: int
+
+
+class Dump(NamedTuple):
+    """One dump, ``before`` the pass on a function or after it: the ``lines`` of the text that it is, and the functions of that name."""
+
+    before: bool
+    kind: str
+    name: str
+    lines: range
+    functions: list[Function]
+
+
+class PlacedPack(NamedTuple):
+    """An operation, with the bytes and the slices' addresses that IREE gave; None where it is not printed what became of it."""
+
+    pack: Pack
+    total: int | None
+    offsets: tuple[int, ...] | None
+
+
+def placed_packs(dumps: Sequence[Dump], source: str) -> Iterator[PlacedPack]:
+    """Operations of all dumps before the pass, each once; errors are those of `find_packs`."""
+    for number, dump in enumerate(dumps):
+        if not dump.before:
+            continue
+        after = next((each for each in dumps[number + 1 : number + 2] if not each.before and each[1:3] == dump[1:3]), None)
+        for index, function in enumerate(dump.functions):
+            packs = find_packs(function.lines, source, function.number)
+            placed = _addresses(function, packs, after.functions[index]) if packs and after and index < len(after.functions) else {}
+            yield from (_placed(pack, placed) for pack in packs)
+            if packs and dump.kind == "util.initializer":
+                break  # Those after it are printed again when it is their turn.
+
+
+def _placed(pack: Pack, addresses: dict[str, int]) -> PlacedPack:
+    offsets = [addresses.get(f"{pack.result}#{number}") for number in range(1, len(pack.slices) + 1)]
+    known = tuple(offset for offset in offsets if offset is not None)
+    return PlacedPack(pack, addresses.get(f"{pack.result}#0"), known if len(known) == len(offsets) else None)
+
+
+def find_dumps(lines: Sequence[str]) -> Iterator[Dump]:
+    """All dumps of the pass in a text. O(lines)."""
+    starts = [number for number, line in enumerate(lines) if line.startswith(_ANY_DUMP)] + [len(lines)]
+    for start, stop in pairwise(starts):
+        if head := _DUMP.match(lines[start]):
+            kind, name = (head[2], head[3] or "") if head[2] else _first(lines[start + 1 : stop])
+            yield Dump(head[1] == "Before", kind, name, range(start + 1, stop), list(_functions(lines, start + 1, stop, kind, name)))
+
+
+def _first(lines: Sequence[str]) -> tuple[str, str]:
+    """Kind and name of the first function, which is the only one where no module is printed."""
+    head = next((match for line in lines if (match := FUNCTION.match(line))), None)
+    return (head[1], (head[2] or "").strip('@"')) if head else ("", "")
+
+
+def _functions(lines: Sequence[str], start: int, stop: int, kind: str, name: str) -> Iterator[Function]:
+    """Functions of a kind and name in the dump: of the whole module, or of one function."""
+    number = start
+    while number < stop:
+        head = FUNCTION.match(lines[number])
+        if head and head[1] == kind and (head[2] or "").strip('@"') == name:
+            closing = lines[number][: len(lines[number]) - len(lines[number].lstrip())] + "}"
+            end = next((at for at in range(number + 1, stop) if lines[at].rstrip() == closing), stop)
+            yield Function(lines[number:end], number + 1)
+            number = end
+        number += 1
+
+
+def _addresses(before: Function, packs: Sequence[Pack], after: Function) -> dict[str, int]:
+    """What each result of the operations became: both texts are alike but for the operations, in whose place there are constants."""
+    constants: dict[str, int] = {}
+    skipped = {line for pack in packs for line in range(pack.begin, pack.end)}
+    old = [line for number, line in enumerate(before.lines) if number not in skipped]
+    results = {f"{pack.result}#{number}" for pack in packs for number in range(len(pack.slices) + 1)}
+    found: dict[str, int] = {}
+    at = 0
+    for line in after.lines:
+        if constant := CONSTANT.match(line):
+            constants[constant[1]] = int(constant[2])
+        if at < len(old) and _NAME.sub("%", old[at]) == _NAME.sub("%", line):
+            for mine, theirs in zip(_NAME.findall(old[at]), _NAME.findall(line), strict=True):
+                if mine in results and theirs in constants:
+                    found[mine] = constants[theirs]
+            at += 1
+        elif not constant:
+            return {}
+    return found if at == len(old) else {}

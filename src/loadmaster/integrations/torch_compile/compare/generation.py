@@ -1,0 +1,346 @@
+"""Generates tokens with weights that do not fit, against other ways that save memory, for ``loadmaster run --generate``.
+
+Every way is a process of its own, which makes one token for each line on its standard input; the ways take turns, token by token, so that
+other load on the machine and on the disk favours none. Peaks are of anonymous memory, watched from outside: the kernel's own high-water
+mark. Ways that read files through the page cache run in a control group whose limit is the budget beside what libraries take, as its page
+cache counts, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from loadmaster.core.errors import ModelError, RuntimeUnavailable
+from loadmaster.integrations.torch_compile.compare.measurement import return_freed_memory
+from loadmaster.integrations.torch_compile.devices.slow_file import PAGE
+
+_MAPPED, _PARTLY, _ON_DISK, _IN_MEMORY = "mmap", "accelerate, part on disk", "accelerate disk_offload", "accelerate cpu_offload"
+WAYS = ("loadmaster", "eager", _MAPPED, _PARTLY, _ON_DISK, _IN_MEMORY)
+_LIMITED = (_MAPPED, _PARTLY, _ON_DISK)
+_WEIGHTS = "weights.safetensors"
+_GROUPS = Path("/sys/fs/cgroup/memory")
+_BESIDE = 64 << 20
+"""Bytes that Python and the libraries may take of the limit of a control group, beside weights."""
+_WARM_UP = 3
+"""Tokens after the first that do not count: plans are refined, caches are filled."""
+
+
+class Decoder:
+    """Greedy decoding of one sequence, with a static cache for keys and values."""
+
+    def __init__(self, module: nn.Module, prompt: torch.Tensor, tokens: int, call: Any = None) -> None:
+        from transformers import StaticCache
+
+        self.module, self.call, self.given = module, module if call is None else call, prompt
+        self.cache = StaticCache(config=module.config, max_cache_len=prompt.shape[1] + tokens)
+        self.position = 0
+
+    def next(self) -> int:
+        """The next token."""
+        count = self.given.shape[1]
+        positions = torch.arange(self.position, self.position + count)
+        with torch.no_grad():
+            out = self.call(
+                input_ids=self.given,
+                past_key_values=self.cache,
+                cache_position=positions,
+                use_cache=True,
+                logits_to_keep=1,
+                return_dict=True,
+            )
+        self.given, self.position = out.logits[:, -1:].argmax(-1), self.position + count
+        return int(self.given[0, 0])
+
+
+def _made(spot: str) -> tuple[nn.Module, torch.Tensor]:
+    """The module of a factory and its prompt. Raises `ModelError`."""
+    from loadmaster.workloads.frontends.torch.factory import factory_of
+
+    torch.manual_seed(0)
+    made = factory_of(spot)()
+    module, inputs = (made[0], made[1]) if isinstance(made, tuple) and len(made) > 1 else (None, None)
+    prompt = inputs.get("input_ids") if isinstance(inputs, dict) else inputs[0] if isinstance(inputs, tuple) else inputs
+    if not isinstance(module, nn.Module) or not hasattr(module, "generate") or not isinstance(prompt, torch.Tensor) or len(prompt) != 1:
+        raise ModelError(f"torch:{spot}: --generate needs a language model of transformers and a batch of one prompt (input_ids)")
+    return module.eval(), prompt
+
+
+def _with_weights_of(module: nn.Module, path: Path) -> nn.Module:
+    """Put tensors that map a file in the place of a module's own."""
+    from safetensors.torch import load_file
+
+    module.load_state_dict(load_file(path), strict=False, assign=True)
+    getattr(module, "tie_weights", lambda: None)()
+    return module
+
+
+def worker(spot: str, way: str, tokens: str, fast: str, folder: str) -> None:
+    """Make a token for each line on the standard input; see `WAYS`."""
+    import warnings
+
+    warnings.simplefilter("ignore")
+    return_freed_memory()
+    _warm_up(spot, way)
+    path = Path(folder) / _WEIGHTS
+    _answer()
+    sys.stdin.readline()
+    module, prompt = _made(spot)
+    model = None
+    if way == "loadmaster":
+        from loadmaster.integrations.torch_compile.backend import loadmaster
+        from loadmaster.integrations.torch_compile.owners import model_of
+
+        call = torch.compile(
+            _with_weights_of(module, path), backend=loadmaster, options={"fast_memory": fast, "slow_memory": folder}, dynamic=False
+        )
+        model = model_of(call)
+        decoder = Decoder(module, prompt, int(tokens), call)
+    else:
+        decoder = Decoder(_rival(way, module, path, fast, folder), prompt, int(tokens))
+    _answer()
+    for _ in sys.stdin:
+        start, busy = time.perf_counter(), time.process_time()
+        row: dict[str, Any] = {"token": decoder.next()}
+        row |= {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - busy}
+        if model is not None:
+            plans = [plan for plan in model.plans if plan.program is not None]
+            row |= {
+                "budget": model.budget,
+                "planned": max((plan.placed_peak for plan in plans), default=0),
+                "moved": plans[-1].moved_bytes if plans else 0,
+                "fallbacks": [f"{f.graph}: {f.reason}" for f in model.fallbacks],
+            }
+        _answer(**row)
+
+
+def _warm_up(spot: str, way: str) -> None:
+    """Have imports and the compiler take the memory that they keep, so that it does not count."""
+    with torch.device("meta"):
+        _made(spot)
+    if way == WAYS[0]:
+        small = nn.Linear(8, 8)
+        call = torch.compile(small, backend="loadmaster", options={"fast_memory": "100%"})
+        with torch.no_grad():
+            call(torch.zeros(1, 8))
+
+
+def _rival(way: str, module: nn.Module, path: Path, fast: str, folder: str) -> nn.Module:
+    """The module as another way runs it."""
+    if way == _MAPPED:
+        own = path.with_stem("mapped")  # the page cache of the other belongs to whoever has read it first
+        shutil.copyfile(path, own)
+        return _with_weights_of(module, own)
+    if way == "eager":
+        return module
+    from accelerate import cpu_offload, disk_offload, dispatch_model, infer_auto_device_map
+
+    cpu, offloaded = torch.device("cpu"), f"{folder}/{way.replace(' ', '_')}"
+    Path(offloaded).mkdir()
+    if way == _IN_MEMORY:
+        return cpu_offload(module, cpu)  # type: ignore[no-any-return]
+    if way == _ON_DISK:
+        return disk_offload(module, offloaded, cpu)  # type: ignore[no-any-return]
+    largest = list(getattr(module, "_no_split_modules", None) or [])
+    places = infer_auto_device_map(module, max_memory={"cpu": int(fast)}, no_split_module_classes=largest)
+    return dispatch_model(module, places, main_device="cpu", offload_dir=offloaded)  # type: ignore[no-any-return]
+
+
+def _answer(**row: Any) -> None:
+    sys.__stdout__.write(json.dumps(row) + "\n")  # type: ignore[union-attr]
+    sys.__stdout__.flush()  # type: ignore[union-attr]
+
+
+@dataclass
+class Way:
+    """One way of generating, and what was measured of it."""
+
+    name: str
+    process: subprocess.Popen[str]
+    errors: Any
+    empty: int = 0
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    failed: str = ""
+    before: dict[str, int] = field(default_factory=dict)
+
+    def told(self, go: bool = True) -> dict[str, Any]:
+        """Have the worker go on, and return its answer; sets ``failed`` where there is none."""
+        with contextlib.suppress(BrokenPipeError):
+            if go:
+                self.process.stdin.write("\n")  # type: ignore[union-attr]
+                self.process.stdin.flush()  # type: ignore[union-attr]
+            if line := self.process.stdout.readline():  # type: ignore[union-attr]
+                return dict(json.loads(line))
+        self.errors.seek(0)
+        self.failed = (self.errors.read().strip().splitlines() or [f"ended by signal {self.process.wait()}"])[-1]
+        return {}
+
+    def next(self) -> None:
+        """Make a token."""
+        row = self.told()
+        if row:
+            self.rows.append(row)
+
+    def watch(self) -> None:
+        """Count the peak from now on."""
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+            self.before = _fields(self.process.pid)
+
+    def peak(self) -> int | None:
+        """Most bytes of anonymous memory since `watch`, above what was there when only libraries were loaded."""
+        try:
+            now = _fields(self.process.pid)
+        except OSError:
+            return None
+        return now["VmHWM"] - max(one["RssFile"] + one["RssShmem"] for one in (now, self.before)) - self.empty
+
+    def figures(self) -> dict[str, Any]:
+        """Seconds to the first token, tokens per second by the median of the later ones, and the last row."""
+        if self.failed:
+            return {"failed": self.failed}
+        later = [row["seconds"] for row in self.rows[1 + _WARM_UP :]] or [row["seconds"] for row in self.rows[1:]]
+        last = {name: value for name, value in self.rows[-1].items() if name not in ("token", "seconds")}
+        return last | {
+            "first_token_seconds": self.rows[0]["seconds"],
+            "tokens_per_second": 1 / statistics.median(later) if later else None,
+            "measured_peak": self.peak(),
+        }
+
+
+def _fields(process: int) -> dict[str, int]:
+    lines = (line.split() for line in Path(f"/proc/{process}/status").read_text().splitlines())
+    return {words[0].rstrip(":"): int(words[1]) << 10 for words in lines if len(words) == 3 and words[2] == "kB"}
+
+
+def generate(
+    spot: str, tokens: int, fast: str, slow_memory: Path | None, with_rivals: bool, ways: tuple[str, ...] = WAYS
+) -> dict[str, Any]:
+    """Generate ``tokens`` tokens under a budget, and in other ways beside it; what ``loadmaster run --generate --json`` prints.
+
+    A percentage is of the weights' bytes on disk. Raises `ModelError` and `RuntimeUnavailable`.
+    """
+    from loadmaster.core.units import parse_bytes
+
+    if tokens < 2:
+        raise ModelError("--generate: write at least 2 tokens, as the first includes compiling and reading the prompt")
+    with tempfile.TemporaryDirectory(prefix="loadmaster-", dir=slow_memory) as folder:
+        weights = _write_weights(spot, Path(folder) / _WEIGHTS)
+        budget = int(float(fast.strip()[:-1]) / 100 * weights) if fast.strip().endswith("%") else parse_bytes(fast)
+        with contextlib.ExitStack() as cleanup:
+            started = [_started(name, spot, tokens, budget, folder, cleanup) for name in (ways if with_rivals else ways[:1])]
+            for number in range(tokens):
+                for way in started:
+                    if not way.failed:
+                        if number == min(1 + _WARM_UP, tokens - 1):
+                            way.watch()
+                        way.next()
+            figures = {way.name: way.figures() for way in started}
+            read = _bandwidth(Path(folder) / _WEIGHTS)
+        ours = figures.pop("loadmaster")
+        if "failed" in ours:
+            raise RuntimeUnavailable(f"torch:{spot}: {ours['failed']}")
+        same = {way.name: [row["token"] for row in way.rows] for way in started if not way.failed}
+    must = max(ours["moved"], 1)
+    return ours | {
+        "weights": weights,
+        "disk_bytes_per_second": read,
+        "disk_tokens_per_second": read / must,
+        "share_of_disk_bandwidth": ours["tokens_per_second"] * ours["moved"] / read,
+        "tokens_equal": all(tokens == same["loadmaster"] for tokens in same.values()),
+        "rivals": figures,
+    }
+
+
+def _write_weights(spot: str, path: Path) -> int:
+    """Write a module's weights to a file, in a process that ends with them; the bytes of the file."""
+    script = (
+        "import sys; from pathlib import Path; from safetensors.torch import save_model; "
+        "from loadmaster.integrations.torch_compile.compare.generation import _made; save_model(_made(sys.argv[1])[0], sys.argv[2])"
+    )
+    done = subprocess.run([sys.executable, "-c", script, spot, str(path)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ModelError((done.stderr.strip().splitlines() or [f"torch:{spot}: it cannot be made"])[-1].partition("Error: ")[2])
+    return path.stat().st_size
+
+
+def _started(name: str, spot: str, tokens: int, budget: int, folder: str, cleanup: contextlib.ExitStack) -> Way:
+    """A way that has loaded its weights and waits."""
+    script = "import sys; from loadmaster.integrations.torch_compile.compare.generation import worker; worker(*sys.argv[1:])"
+    errors = cleanup.enter_context(Path(folder, f"{name}.errors").open("w+"))
+    command = [sys.executable, "-c", script, spot, name, str(tokens), str(budget), folder]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
+    cleanup.callback(process.wait)
+    cleanup.callback(process.kill)
+    way = Way(name, process, errors)
+    way.told(go=False)
+    if not way.failed:
+        way.empty = _fields(process.pid)["RssAnon"]
+        way.told()
+    if name in _LIMITED and not way.failed:
+        _drop_cached(Path(folder))
+        _limit(way, budget, cleanup)
+    return way
+
+
+def _drop_cached(folder: Path) -> None:
+    """Write what the page cache holds of files, and drop it."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file)
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _limit(way: Way, budget: int, cleanup: contextlib.ExitStack) -> None:
+    """Put a process into a control group of its own, whose limit is what the budget leaves beside the weights in memory already."""
+    there = _fields(way.process.pid)["RssAnon"] - way.empty
+    group = _GROUPS / f"loadmaster-{way.process.pid}"
+    try:
+        group.mkdir()
+        cleanup.callback(_leave, group)
+        (group / "cgroup.procs").write_text(str(way.process.pid))
+        (group / "memory.limit_in_bytes").write_text(str(max(budget - there, 0) + _BESIDE))
+    except OSError as error:
+        way.failed = f"no control group with a limit can be made here ({error.strerror})"
+
+
+def _leave(group: Path) -> None:
+    for _ in range(50):
+        try:
+            group.rmdir()
+        except OSError:
+            time.sleep(0.1)  # until its process is gone
+        else:
+            return
+
+
+def _bandwidth(path: Path) -> float:
+    """Bytes per second at which a file is read as a whole with O_DIRECT: the best of a few times."""
+    import mmap
+
+    size, best = path.stat().st_size // PAGE * PAGE, 0.0
+    block = mmap.mmap(-1, min(size, 64 << 20))
+    file = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    try:
+        for _ in range(3):
+            start = time.perf_counter()
+            for offset in range(0, size, len(block)):
+                os.preadv(file, [block], offset)
+            best = max(best, size / (time.perf_counter() - start))
+    finally:
+        os.close(file)
+    return best

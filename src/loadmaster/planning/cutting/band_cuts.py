@@ -1,0 +1,65 @@
+"""Ways to cut networks into bands for a small fast memory."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+
+from loadmaster.core.units import format_bytes
+from loadmaster.planning.cutting.banding import Network, stacked
+from loadmaster.planning.cutting.stacks import Choice, SeenNetwork, StackModel, best_stacks
+from loadmaster.targets.hardware import Target
+from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
+from loadmaster.workloads.lowering.instantiate import Cut, Cuts
+
+_SHARES = (1.0, 0.8, 0.5)
+"""Of the fast memory, for which stacks are chosen: what is left lets pieces of several bands run at once, and addresses be found."""
+_PRICE_OF_WORK = 0.3
+"""What a second of all cores' work counts beside a second of the main link, where stacks are chosen."""
+_AMPLE = 0.5
+"""Share of the fast memory up to which what is in use at once leaves so much room that bands are not tried."""
+
+
+def stacks_of_bands(
+    networks: Sequence[DivisibleNetwork], others: Sequence[Sequence[Cut]], target: Target, late: Callable[[], bool]
+) -> Iterator[tuple[str, list[Cuts]]]:
+    """Names of ways to cut networks into bands, and the cuts of each network; nothing where the fast memory is ample.
+
+    First those in which operators of a stack run side by side, then those in which a band passes through all of them. Operators in no stack
+    are cut as in ``others``, where there are any, and for the latter also as little as they can be.
+    """
+    if target.fast is None or max(map(_most_in_use, networks)) <= target.fast.capacity * _AMPLE:
+        return
+    stackable = [Network(network.graph, network.fused, network.forms) for network in networks]
+    seen = [SeenNetwork.both(own, target) for own in stackable]
+    plain = [network.plain for network in networks]
+    rooms = [int(target.fast.capacity * share) for share in _SHARES]
+    worth = _PRICE_OF_WORK * target.main.read_bandwidth
+    for skewed in (True, False):
+        models = (StackModel(own, rooms[0], target, cuts, worth, skewed) for own, cuts in zip(seen, plain, strict=True))
+        found = [best_stacks(model, rooms) for model in models if not late()]
+        if late():
+            return
+        for room, chosen in zip(rooms, zip(*found, strict=True), strict=True):
+            if all(stack.bands == 1 for choice in chosen for stack in choice.stacks):
+                continue
+            name = f"into bands for {format_bytes(room)} of {target.fast.name}{', operators side by side' if skewed else ''}"
+
+            def cut(beside: Sequence[Sequence[Cut]], chosen: Sequence[Choice] = chosen) -> list[Cuts]:
+                return [stacked(own, choice.stacks, cuts) for own, choice, cuts in zip(stackable, chosen, beside, strict=True)]
+
+            if others:
+                yield f"{name}, others over the cores", cut(others)
+            if not skewed or not others:
+                yield name, cut(plain)
+
+
+def _most_in_use(network: DivisibleNetwork) -> int:
+    """Most bytes that a whole operator reads and writes, and that lie there meanwhile for later ones. O(operators + operands)."""
+    graph, change = network.graph, [0] * (len(network.fused) + 1)
+    made = {access.tensor: number for number, group in enumerate(network.fused) for access in group.writes}
+    last = {access.tensor: number for number, group in enumerate(network.fused) for access in (*group.writes, *group.reads)}
+    for storage, until in last.items():
+        change[made.get(storage, until)] += graph.tensors[storage].bytes
+        change[until + 1] -= graph.tensors[storage].bytes
+    return max(itertools.accumulate(change))

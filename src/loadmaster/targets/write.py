@@ -1,0 +1,57 @@
+"""Writes a target document, as TOML parsed it, back as TOML."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def target_text(document: Mapping[str, Any]) -> str:
+    """Return the TOML text of a target document: plain values first, then tables, then arrays of tables, each in its order.
+
+    What is inside of a table stays on one line. The same document gives the same text, and reading the text gives the document.
+    """
+    plain = [(key, value) for key, value in document.items() if not _is_table(value) and not _is_tables(value)]
+    parts = ["".join(f"{_key(key)} = {_value(value)}\n" for key, value in plain)]
+    for key, value in document.items():
+        if _is_table(value):
+            parts.append(f"[{_key(key)}]\n{_body(value)}")
+        elif _is_tables(value):
+            parts += [f"[[{_key(key)}]]\n{_body(table)}" for table in value]
+    return "\n".join(parts)
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _is_tables(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)
+
+
+def _body(table: Mapping[str, Any]) -> str:
+    return "".join(f"{_key(key)} = {_value(value)}\n" for key, value in table.items())
+
+
+def _key(key: str) -> str:
+    return key if _BARE.fullmatch(key) else _text(key)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items())
+        return f"{{ {inner} }}" if inner else "{}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    return _text(value) if isinstance(value, str) else repr(value)
+
+
+def _text(text: str) -> str:
+    # JSON's escapes are TOML's, but for characters beyond 16 bits, which need none, and DEL, which does.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

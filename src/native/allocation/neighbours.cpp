@@ -1,0 +1,72 @@
+#include "allocation/neighbours.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+
+namespace loadmaster::allocation {
+
+namespace {
+
+double area(std::int64_t bytes, std::int64_t begin, std::int64_t end) {
+    return static_cast<double>(bytes) * (static_cast<double>(end) - static_cast<double>(begin));
+}
+
+void sort_by_address(std::vector<Forbidden> &forbidden) {
+    std::sort(forbidden.begin(), forbidden.end(), [](const Forbidden &a, const Forbidden &b) { return std::tie(a.from, a.buffer) < std::tie(b.from, b.buffer); });
+}
+
+// What several sections of one buffer forbid is joined where it overlaps, so that its weight counts once.
+void join_by_buffer(std::vector<Forbidden> &forbidden) {
+    std::sort(forbidden.begin(), forbidden.end(), [](const Forbidden &a, const Forbidden &b) { return std::tie(a.buffer, a.from, a.to) < std::tie(b.buffer, b.from, b.to); });
+    std::size_t kept = 0;
+    for (const Forbidden &next : forbidden) {
+        if (kept && forbidden[kept - 1].buffer == next.buffer && next.from < forbidden[kept - 1].to) forbidden[kept - 1].to = std::max(forbidden[kept - 1].to, next.to);
+        else forbidden[kept++] = next;
+    }
+    forbidden.resize(kept);
+}
+
+}  // namespace
+
+PlainNeighbours::PlainNeighbours(const Plain &plain) : plain_(plain), live_(plain) {
+    size = plain.size, alignment = plain.alignment;
+    for (std::int32_t b = 0; b < plain.count(); ++b) weight.push_back(area(plain.size[b], plain.begin[b], plain.end[b]));
+}
+
+void PlainNeighbours::list(std::int32_t buffer, const std::vector<std::int64_t> &offset, std::vector<Forbidden> &forbidden) const {
+    forbidden.clear();
+    live_.overlapping(buffer, [&](std::int32_t other) {
+        if (offset[other] >= 0) forbidden.push_back({offset[other] - size[buffer], offset[other] + size[other], other});
+    });
+    sort_by_address(forbidden);
+}
+
+SectionNeighbours::SectionNeighbours(const Buffers &buffers) : sections_(Plain::of_sections(buffers)), live_(sections_), first_(buffers.count() + 1) {
+    size.assign(buffers.size.begin(), buffers.size.end());
+    alignment.assign(buffers.alignment.begin(), buffers.alignment.end());
+    weight.assign(buffers.count(), 0);
+    for (std::int64_t b = 0; b < buffers.count(); ++b) {
+        for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s) {
+            if (!buffers.occupies(s)) continue;
+            owner_.push_back(static_cast<std::int32_t>(b));
+            low_.push_back(buffers.low[s]), high_.push_back(buffers.high[s]);
+            weight[b] += area(buffers.high[s] - buffers.low[s], buffers.begin[s], buffers.end[s]);
+        }
+        if (buffers.pin[b] >= 0) weight[b] = std::numeric_limits<double>::infinity();
+        first_[b + 1] = static_cast<std::int32_t>(owner_.size());
+    }
+}
+
+void SectionNeighbours::list(std::int32_t buffer, const std::vector<std::int64_t> &offset, std::vector<Forbidden> &forbidden) const {
+    forbidden.clear();
+    for (std::int32_t mine = first_[buffer]; mine < first_[buffer + 1]; ++mine)
+        live_.overlapping(mine, [&](std::int32_t theirs) {
+            const std::int32_t other = owner_[theirs];
+            if (other != buffer && offset[other] >= 0) forbidden.push_back({offset[other] + low_[theirs] - high_[mine], offset[other] + high_[theirs] - low_[mine], other});
+        });
+    join_by_buffer(forbidden);
+    sort_by_address(forbidden);
+}
+
+}  // namespace loadmaster::allocation

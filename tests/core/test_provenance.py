@@ -1,0 +1,36 @@
+"""Labels of costs: the weakest decides, and parts with one source add up."""
+
+import pytest
+
+from loadmaster.core.provenance import Label, Provenance, costs_json, described, merged, weakest
+
+MEASURED = Provenance(Label.MEASURED, "times.csv", 45)
+ESTIMATED = Provenance(Label.ESTIMATED, "roofline of x", 3)
+
+
+def test_a_figure_of_several_costs_has_the_weakest_label() -> None:
+    assert weakest((MEASURED, ESTIMATED)) == "estimated"
+    assert weakest((MEASURED,)) == "measured"
+    assert weakest(()) == "estimated"
+    order = [Label.ESTIMATED, Label.CALIBRATED, Label.PUBLISHED, Label.MEASURED]
+    assert [weakest([Provenance(label, "") for label in order[first:]]) for first in range(4)] == order
+
+
+def test_parts_are_described_and_written_alike() -> None:
+    assert described((MEASURED, ESTIMATED)) == "45 measured (times.csv), 3 estimated (roofline of x)"
+    assert described((MEASURED,)) == "measured (times.csv)"
+    assert described(()) == "estimated"
+    assert costs_json((MEASURED, ESTIMATED)) == {
+        "label": "estimated",
+        "from": [
+            {"label": "measured", "source": "times.csv", "count": 45},
+            {"label": "estimated", "source": "roofline of x", "count": 3},
+        ],
+    }
+
+
+@pytest.mark.parametrize("parts", [(), (MEASURED,), (MEASURED, ESTIMATED, MEASURED)])
+def test_merging_keeps_counts(parts: tuple[Provenance, ...]) -> None:
+    found = merged(parts)
+    assert sum(part.count for part in found) == sum(part.count for part in parts)
+    assert len({(part.label, part.source) for part in found}) == len(found)

@@ -1,0 +1,260 @@
+"""Calibration: figures of a machine are found again in the times that it takes, and what times cannot tell is left alone."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import loadmaster as lm
+from loadmaster.cli.main import app
+from loadmaster.core.errors import JobError, LoadmasterError
+from loadmaster.cost.analytical.efficiency import kind_of
+from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.cost.calibration.answer import Calibration, Standing
+from loadmaster.cost.job_times import link_seconds
+from loadmaster.cost.kernels.kernel_costs import cost_kernels, kernel_work
+from loadmaster.cost.kernels.timed_kernels import _amounts
+from loadmaster.cost.tables.kernel_times_csv import read_kernel_times
+from loadmaster.cost.tables.measured_times_csv import COPY, Amounts, TimedKernel, write_timed
+from loadmaster.targets.hardware import Target
+from loadmaster.targets.load import bundled, bundled_text, target_document
+from loadmaster.targets.write import target_text
+from loadmaster.workloads.graph import LoopNest
+
+HEADER = "K,C,Y,X,R,S,type"
+# One core, so that rows need not name it.
+NPU = bundled_text("edge-npu").split("[[cores]]")
+ONE_CORE = NPU[0] + "[[cores]]" + NPU[1].replace("count = 3\n", "")
+SHAPES = [
+    *[(k, c, y + 2, y + 2, 3, 3, 1) for k in (64, 256) for c in (64, 128) for y in (14, 28)],
+    *[(k, 128, y, y, 1, 1, 1) for k in (64, 512) for y in (7, 28, 56)],
+    *[(1, c, y + 2, y + 2, 3, 3, 2) for c in (64, 256, 512) for y in (14, 56)],
+    *[(512, 768, k, 1, 1, 1, 3) for k in (256, 768)],
+    *[(k, 2048, 1, 1, 1, 1, 0) for k in (512, 4096)],
+]
+
+
+def modelled(work: lm.Workload, target: Target) -> np.ndarray:
+    """Seconds of every job on the first core with all operands in main memory, as plans have it."""
+    table = job_table(work, target)
+    links = np.bincount(table.operand_job, weights=link_seconds(table, target.main)[:, 0])
+    return np.asarray(np.maximum(table.compute[:, 0], links))
+
+
+def measured(folder: Path, changes: dict[str, object], bandwidth: str, noise: np.ndarray | float = 1.0) -> tuple[Path, Path]:
+    """The file of a target, and of the times of a machine that differs from it in what is given."""
+    (folder / "npu.toml").write_text(ONE_CORE)
+    (folder / "shapes.csv").write_text("\n".join([HEADER, *(",".join(map(str, row)) for row in SHAPES)]))
+    target = lm.target(folder / "npu.toml", [f"dram.bandwidth={bandwidth}"])
+    target = replace(target, cores=(replace(target.cores[0], **changes),))  # type: ignore[arg-type]
+    seconds = modelled(lm.read_job_list(folder / "shapes.csv"), target) * noise
+    rows = [",".join(map(str, (*row, repr(float(took))))) for row, took in zip(SHAPES, seconds, strict=True)]
+    (folder / "times.csv").write_text("\n".join([f"{HEADER},seconds", *rows]))
+    return folder / "npu.toml", folder / "times.csv"
+
+
+def figures(found: Calibration) -> dict[str, tuple[float, Standing]]:
+    return {figure.field: (figure.after, figure.standing) for figure in found.figures}
+
+
+def test_figures_of_a_machine_are_found_again(tmp_path: Path) -> None:
+    efficiency = {"Conv": 0.6, "DepthwiseConv": 0.25}
+    files = measured(tmp_path, {"efficiency": efficiency, "job_overhead": 2e-6}, "12 GB/s")
+    found = lm.calibrate(*files)
+    after = figures(found)
+    for kind, share in efficiency.items():
+        value, standing = after[f"cores.ws.efficiency.{kind}"]
+        assert value == pytest.approx(share, rel=0.03)
+        assert standing is Standing.FITTED
+    assert after["cores.ws.job_overhead"][0] == pytest.approx(2e-6, rel=0.05)
+    assert after["dram.bandwidth"][0] == pytest.approx(12e9, rel=0.02)
+    assert after["scratchpad.bandwidth"] == (128e9, Standing.KEPT)
+    overall = found.overall
+    assert overall.rows == len(SHAPES)
+    assert overall.before.mean > 0.3 > 0.02 > overall.after.mean
+    assert overall.held_out is not None
+    assert overall.after.mean <= overall.held_out.mean < 0.1
+
+
+def test_the_written_target_predicts_what_was_measured(tmp_path: Path) -> None:
+    npu, times = measured(tmp_path, {"efficiency": {"Conv": 0.5}, "job_overhead": 1e-6}, "9 GB/s")
+    found = lm.calibrate(npu, times)
+    (tmp_path / "calibrated.toml").write_text(found.text)
+    target = lm.target(tmp_path / "calibrated.toml")
+    took = np.array([float(line.rpartition(",")[2]) for line in times.read_text().splitlines()[1:]])
+    assert np.mean(np.abs(modelled(lm.read_job_list(tmp_path / "shapes.csv"), target) / took - 1)) < 0.02
+    assert str(target.provenance).startswith("calibrated (times.csv, ")
+    assert target_document(tmp_path / "calibrated.toml")["calibration"]["sha256"] == found.sha256
+    # What-if figures are nobody's measurements, unless they change no time.
+    for override, label in (
+        ("dram.bandwidth=1 GB/s", "estimated"),
+        ("cores.0.clock=2 GHz", "estimated"),
+        ("dram.capacity=1 GiB", "calibrated"),
+    ):
+        assert lm.target(tmp_path / "calibrated.toml", [override]).provenance.label == label
+    # Calibrating again from there changes nothing that matters, and the same input gives the same file.
+    again = lm.calibrate(tmp_path / "calibrated.toml", times)
+    assert again.overall.before.mean < 0.02
+    assert lm.calibrate(npu, times) == found
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    share=st.floats(0.2, 1.0),
+    overhead=st.sampled_from([0.0, 5e-7, 3e-6]),
+    bandwidth=st.sampled_from(["4 GB/s", "20 GB/s", "60 GB/s"]),
+    seed=st.integers(0, 2**16),
+)
+def test_a_fit_is_never_worse_than_the_target_and_bears_outliers(
+    share: float, overhead: float, bandwidth: str, seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    rng = np.random.default_rng(seed)
+    noise = np.exp(rng.normal(0, 0.03, len(SHAPES)))
+    noise[rng.integers(len(SHAPES))] *= 8  # something else ran meanwhile
+    files = measured(tmp_path_factory.mktemp("machine"), {"efficiency": {"Conv": share}, "job_overhead": overhead}, bandwidth, noise)
+    found = lm.calibrate(*files)
+    assert found.overall.after.median <= found.overall.before.median + 0.02
+    assert found.overall.after.median < 0.08
+
+
+def test_what_times_cannot_tell_stays_and_what_they_bound_is_said(tmp_path: Path) -> None:
+    """Layers that are all limited by arithmetic say nothing of a bandwidth that is enough, and bound one that is not."""
+    slow = dict.fromkeys(("Conv", "DepthwiseConv", "FullyConnected", "Gemm"), 0.001)
+    npu, times = measured(tmp_path, {"efficiency": slow}, "34 GB/s")
+    after = figures(lm.calibrate(npu, times))
+    assert after["dram.bandwidth"] == (34e9, Standing.KEPT)
+    (tmp_path / "narrow.toml").write_text(ONE_CORE.replace("34 GB/s", "1 MB/s"))
+    value, standing = figures(lm.calibrate(tmp_path / "narrow.toml", times))["dram.bandwidth"]
+    assert standing is Standing.BOUNDED
+    assert value > 1e6
+
+
+def kernel_rows(graph: lm.Graph, target: Target) -> list[TimedKernel]:
+    """Kernels of a graph with the times that a target gives them, everything fast and everything slow."""
+    work, sequence = kernel_work(graph), cost_kernels(kernel_work(graph), target)
+    rows = []
+    for kernel, timed in zip(work.kernels, sequence.kernels, strict=True):
+        names = [work.tensors[use.tensor].name for use in kernel.operands]
+        for slow in (frozenset[str](), frozenset(names)):
+            seconds = timed.seconds([name in slow for name in names])
+            rows.append(TimedKernel(kernel.name, " ".join(sorted(slow)), seconds, _amounts(work, kernel, slow)))
+    return rows
+
+
+def test_kernels_calibrate_a_two_tier_machine_and_place_takes_the_same_file(tmp_path: Path) -> None:
+    graph = lm.load("onnx:squeezenet")
+    overrides = ["dram.bandwidth=10 GB/s", "pmm.read_bandwidth=3 GB/s", "pmm.write_bandwidth=1 GB/s", "cores.cpu.peak=50 GFLOP/s"]
+    machine = lm.target("optane-server", overrides)
+    copies = [TimedKernel("copy.to_fast", "", 0.5, Amounts(COPY, 0, 0, 8, 0, 10**9, 10**9, 0))]
+    file = write_timed([*kernel_rows(graph, machine), *copies], tmp_path / "times.csv")
+    found = lm.calibrate("optane-server", file)
+    after = figures(found)
+    assert after["dram.bandwidth"][0] == pytest.approx(10e9, rel=0.05)
+    assert after["pmm.read_bandwidth"][0] == pytest.approx(3e9, rel=0.1)
+    assert after["pmm.write_bandwidth"][0] == pytest.approx(1e9, rel=0.1)
+    assert after["copy.to_fast"] == (2e9, Standing.FITTED)
+    assert found.overall.after.mean < 0.03
+    (tmp_path / "server.toml").write_text(found.text)
+    calibrated, truth = (lm.read_sequence("onnx:squeezenet", target) for target in (lm.target(tmp_path / "server.toml"), machine))
+    for slow in (False, True):
+        assert calibrated.seconds(slow) == pytest.approx(truth.seconds(slow), rel=0.03)
+    assert [part.label for part in calibrated.costs] == ["calibrated"]
+    assert set(read_kernel_times(file)) == {kernel.name for kernel in truth.kernels}
+    # Where kernels cannot use main memory in place, rows with tensors there are left out, and that is said.
+    staged = lm.calibrate("gpu-pcie", file)
+    assert "cannot use in place" in staged.skipped[0]
+    # Measured convolutions took whatever algorithm their library takes: nothing faster is promised on top.
+    assert lm.target("gpu-pcie").cores[0].winograd
+    (tmp_path / "gpu.toml").write_text(staged.text)
+    assert not lm.target(tmp_path / "gpu.toml").cores[0].winograd
+
+
+def test_operators_of_a_network_are_found_by_name(tmp_path: Path) -> None:
+    graph = lm.load("onnx:squeezenet", precision="int8")
+    (tmp_path / "npu.toml").write_text(ONE_CORE)
+    target = lm.target(tmp_path / "npu.toml", ["dram.bandwidth=5 GB/s"])
+    work = lm.lower([graph], replace(target, fast=None))
+    rows = [f"{job.operators[0]},{took!r}" for job, took in zip(work.jobs, modelled(work, target).tolist(), strict=True)]
+    (tmp_path / "times.csv").write_text("\n".join(["op,seconds", *rows]))
+    found = lm.calibrate(tmp_path / "npu.toml", tmp_path / "times.csv", graph)
+    assert figures(found)["dram.bandwidth"][0] == pytest.approx(5e9, rel=0.02)
+    with pytest.raises(JobError, match="say of which network"):
+        lm.calibrate(tmp_path / "npu.toml", tmp_path / "times.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"{HEADER},seconds\n64,64,8,8,1,1,1,0\n", "times.csv:2:8: seconds is '0'"),
+        (f"{HEADER},seconds\n64,64,8,8,9,1,1,1\n", "times.csv:2:5: R is 9"),
+        (f"{HEADER},seconds,core\n64,64,8,8,1,1,1,1,mac\n", "times.csv:2: edge-npu has no core 'mac'"),
+        (f"{HEADER},seconds\n", "times.csv: holds a header and no rows"),
+        (f"{HEADER}\n64,64,8,8,1,1,1\n", "column 'seconds' is missing"),
+        ("name,time\na,1\n", "times.csv:1: no measured times"),
+        ("op,seconds\nnowhere,1\n", "times.csv:2: squeezenet has no operator 'nowhere'"),
+        ("kernel,combination,seconds\na,,1\n", "column 'kind' is missing"),
+    ],
+)
+def test_measurements_that_make_no_sense_are_refused(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "npu.toml").write_text(ONE_CORE)
+    (tmp_path / "times.csv").write_text(text)
+    with pytest.raises(LoadmasterError) as caught:
+        lm.calibrate(tmp_path / "npu.toml", tmp_path / "times.csv", lm.load("onnx:squeezenet") if text.startswith("op") else None)
+    assert message in str(caught.value)
+
+
+def test_kernels_do_not_calibrate_arrays_and_cores_must_be_named_where_there_are_several(tmp_path: Path) -> None:
+    file = write_timed([TimedKernel("a", "", 1.0, Amounts("add", 0, 10, 32, 40, 40, 0, 0))], tmp_path / "times.csv")
+    with pytest.raises(JobError, match="one roofline core"):
+        lm.calibrate("edge-npu", file)
+    file.write_text(f"{HEADER},seconds\n64,64,8,8,1,1,1,1\n")
+    with pytest.raises(JobError, match=r"times.csv:2: says no core, and edge-npu has ws, lb"):
+        lm.calibrate("edge-npu", file)
+
+
+def test_the_command_writes_a_target_and_tells_errors(tmp_path: Path) -> None:
+    npu, times = measured(tmp_path, {"efficiency": {"Conv": 0.5}}, "9 GB/s")
+    call = ["calibrate", str(npu), str(times), "--out", str(tmp_path / "out.toml")]
+    shown = CliRunner().invoke(app, call, catch_exceptions=False)
+    assert shown.exit_code == 0
+    assert re.search(r"scratchpad.bandwidth .* kept", shown.output)
+    assert "dram.bandwidth" in shown.output
+    result = json.loads(CliRunner().invoke(app, [*call, "--json"], catch_exceptions=False).stdout)
+    assert result["label"] == "calibrated"
+    assert result["errors"][0]["after"]["mean"] < result["errors"][0]["before"]["mean"]
+    assert lm.target(tmp_path / "out.toml").name == "edge-npu-calibrated"
+
+
+@pytest.mark.parametrize("name", bundled())
+def test_targets_are_written_as_they_are_read(name: str) -> None:
+    import tomllib
+
+    document = target_document(name)
+    assert tomllib.loads(target_text(document)) == document
+    odd = document | {"description": 'quotes " and \\ and \x7f and é'}
+    assert tomllib.loads(target_text(odd)) == odd
+
+
+def test_kinds_tell_convolutions_of_one_channel_in_a_group() -> None:
+    depthwise, full = LoopNest(k=1, c=1, r=3, s=3, groups=8), LoopNest(k=8, c=8, r=3, s=3)
+    assert kind_of("Conv", (depthwise,)) == "DepthwiseConv" == kind_of("DepthwiseConv", (depthwise,))
+    assert kind_of("convolution", (depthwise,)) == "depthwise_convolution"
+    assert kind_of("Conv", (full,)) == "Conv"
+    assert kind_of("MatMul", (LoopNest(k=8, c=1),)) == "MatMul"
+
+
+def test_efficiency_slows_arithmetic_and_plans_stay_within_their_bounds(tmp_path: Path) -> None:
+    graph = lm.load("onnx:squeezenet", precision="int8")
+    (tmp_path / "slow.toml").write_text(ONE_CORE.replace("job_overhead", "efficiency = { Conv = 0.05 }\njob_overhead"))
+    (tmp_path / "plain.toml").write_text(ONE_CORE)
+    slow, plain = (lm.plan([graph], lm.target(tmp_path / f"{name}.toml"), rounds=0) for name in ("slow", "plain"))
+    assert slow.metrics.makespan.value > 5 * plain.metrics.makespan.value
+    assert slow.metrics.makespan.value >= slow.metrics.makespan.lower_bound > plain.metrics.makespan.lower_bound
+    assert lm.verify(slow) == ()
+    assert lm.verify_against(slow, [graph]) == ()

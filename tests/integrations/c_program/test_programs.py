@@ -1,0 +1,118 @@
+"""Programs of plans compute what ONNX Runtime does, whatever the delays are, and sanitizers see nothing: cores, memories, pieces, bands."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.support.c_programs import ADDRESS, PLAIN, THREAD
+from tests.support.networks import npu, staged_machine
+from tests.support.program_networks import LAYERS, activation, random_network
+from tests.support.random_networks import Builder, attention, concatenated
+from tests.workloads.test_pieces import grid_of, planned
+
+import loadmaster as lm
+from loadmaster.planning.plan import Plan
+from loadmaster.targets.hardware import Target
+from loadmaster.workloads.graph import Graph
+from loadmaster.workloads.lowering.fuse import fuse
+from loadmaster.workloads.lowering.grid import divisible
+from loadmaster.workloads.lowering.instantiate import Cut, Cuts, lower
+from loadmaster.workloads.lowering.single_assignment import without_updates
+from loadmaster.workloads.lowering.split import WHOLE, Split, can_split
+
+DELAYS = ([], ["--jitter", "1", "--engines", "1"], ["--jitter", "2", "--engines", "9"])
+
+
+def in_random_pieces(graphs: list[Graph], target: Target, seed: int) -> Plan:
+    """A plan of operators that are whole, in pieces of random dimensions, or in tiles over their channels, for one or two mini-batches."""
+    generator = np.random.default_rng(seed)
+    cuts = []
+    for graph in graphs:
+        single = without_updates(graph)
+        own: list[Cut] = []
+        for group in fuse(single):
+            form, luck = divisible(single, group), generator.random()
+            if can_split(group) and luck < 0.35:
+                channels = group.nests[0].k
+                own.append(Split(channels, min(channels, int(generator.integers(2, 4)))))
+            else:
+                own.append(WHOLE if form is None or luck < 0.5 else grid_of(form, generator))
+        cuts.append(Cuts(own))
+    return planned(lower(graphs, target, cuts=cuts, mini_batches=int(generator.integers(1, 3))), target)
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=[layer.__name__ for layer in LAYERS])
+def test_every_kind_of_operator_whole_and_in_pieces(case, layer) -> None:
+    one = case(builds=[random_network(seed, (layer,), 2) for seed in range(4)])
+    plan = in_random_pieces(one.graphs, npu(2, 8192), 5)
+    assert lm.verify(plan) == ()
+    assert one.faults(plan, one.program(plan), PLAIN, DELAYS[:2]) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("sanitizer", [ADDRESS, THREAD], ids=["address", "thread"])
+def test_random_networks_in_random_pieces_on_several_cores(case, seed: int, sanitizer: str) -> None:
+    one = case(10 * seed, 10 * seed + 1, 10 * seed + 2)
+    plan = in_random_pieces(one.graphs, npu(1 + seed % 3, (2048, 8192, 65536, 0)[seed]), seed)
+    assert lm.verify(plan) == ()
+    assert one.faults(plan, one.program(plan), sanitizer, DELAYS) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+def test_what_the_planner_makes_of_random_networks(case, seed: int) -> None:
+    one = case(100 + seed, 200 + seed, length=6)
+    plan = lm.plan(one.graphs, npu(2, 4096), rounds=1, mini_batches=2, samples=4)
+    assert one.faults(plan, one.program(plan), THREAD, DELAYS) == []
+
+
+def chain() -> Builder:
+    """Convolutions of 3 x 3 taps, one after the other."""
+    build = Builder(3)
+    last = build.input(1, 4, 48, 12)
+    for _ in range(3):
+        last = build.add("Relu", build.add("Conv", last, build.weight(4, 4, 3, 3), pads=[1, 1, 1, 1]))
+    build.last = last
+    return build
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sanitizer", [ADDRESS, THREAD], ids=["address", "thread"])
+def test_bands_of_a_stack_through_a_small_memory(case, sanitizer: str) -> None:
+    """A band of each operator at a time, with rows that two bands share, on two cores; addresses are used again and again."""
+    one, machine = case(builds=[chain()]), npu(2, 6144)
+    slow = replace(machine, main=replace(machine.main, read_bandwidth=1e8, write_bandwidth=1e8))
+    plan = lm.plan(one.graphs, slow, rounds=1, samples=4)
+    bands = [job for job in plan.jobs if job.ranges and job.ranges[2] != (0, 48)]
+    assert len(bands) > 100
+    assert sum(each.bytes for each in plan.allocations if each.memory == "scratchpad") > 3 * 6144, "addresses are used more than once"
+    assert one.faults(plan, one.program(plan), sanitizer, DELAYS) == []
+
+
+@pytest.mark.slow
+def test_copies_that_are_left_out_are_read_through(case) -> None:
+    """Parts of a concatenation and transposed operands lie where they were made."""
+
+    def layers(build: Builder, x: str) -> str:
+        both = concatenated(build, activation(build, x))
+        return attention(build, build.add("Conv", both, build.weight(2, build.shape(both)[1], 1, 1)))
+
+    found = 0
+    for seed in range(4):
+        one = case(builds=[random_network(seed, (layers,), 1)])
+        plan = lm.plan(one.graphs, npu(2, 4096), rounds=0, samples=4)
+        found += len(one.graphs[0].ops) > len(without_updates(one.graphs[0]).ops)
+        assert one.faults(plan, one.program(plan), PLAIN, DELAYS[:2]) == []
+    assert found
+
+
+@pytest.mark.slow
+def test_a_machine_that_copies_every_operand_first(case) -> None:
+    one = case(7, length=6)
+    plan = lm.plan(one.graphs, staged_machine(20_000), mini_batches=2, samples=2)
+    program = one.program(plan)
+    assert program.copies
+    assert one.faults(plan, program, THREAD, DELAYS) == []

@@ -1,0 +1,75 @@
+"""Weights that are mapped from a file of safetensors: the file is their slow memory, until somebody changes them."""
+
+import pytest
+
+torch = pytest.importorskip("torch", exc_type=ImportError)
+from torch import nn  # noqa: E402
+
+from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
+from loadmaster.integrations.torch_compile.owners import model_of  # noqa: E402
+
+safetensors = pytest.importorskip("safetensors.torch")
+WIDTH, LAYERS = 256, 6
+
+
+def network(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(*(layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH), nn.Tanh()))).eval()
+
+
+@pytest.fixture
+def mapped(tmp_path):
+    """A network whose weights are in a file, which maps them, and a plan for half of its memory."""
+    path = tmp_path / "weights.safetensors"
+    safetensors.save_file(network().state_dict(), path, metadata={"odd": "x" * 77})  # so that tensors begin anywhere
+    module = network(1)
+    module.load_state_dict(safetensors.load_file(path), assign=True)
+    return module, torch.compile(module, backend=loadmaster, options={"fast_memory": 0.5, "slow_memory": str(tmp_path)})
+
+
+def places(call):
+    return [one.in_file for one in model_of(call).persistent_if_any()._known.values() if one.in_file is not None]
+
+
+def test_weights_are_read_from_the_file_that_they_are_in(mapped):
+    module, call = mapped
+    x = torch.randn(4, WIDTH)
+    with torch.no_grad():
+        right = network()(x)
+        for _ in range(6):  # the plan is refined in between
+            assert torch.equal(call(x), right)
+    model = model_of(call)
+    assert model.plans[0].moved_bytes > WIDTH * WIDTH * 4
+    assert len(places(call)) == LAYERS
+    assert any(place.shift for place in places(call))
+    assert model.memory(torch.device("cpu")).file.used == 0
+    assert all(torch.equal(a, b) for a, b in zip(module.state_dict().values(), network().state_dict().values(), strict=True))
+
+
+@pytest.mark.parametrize("change", [lambda p: p.data.mul_(2), lambda p: p.mul_(2)], ids=["behind autograd's back", "in place"])
+def test_a_weight_that_is_changed_leaves_the_file(mapped, change):
+    module, call = mapped
+    x, other = torch.randn(4, WIDTH), network()
+    with torch.no_grad():
+        assert torch.equal(call(x), other(x))
+        for layer in (0, 4, 10):
+            change(module[layer].weight)
+            change(other[layer].weight)
+            for _ in range(2):
+                assert torch.equal(call(x), other(x))
+    assert 0 < len(places(call)) <= LAYERS - 3  # neighbours that share a page with a changed one leave, too
+    again = network(1)
+    again.load_state_dict(safetensors.load_file(places(call)[0].file.path))
+    assert torch.equal(again[0].weight, network()[0].weight)  # the file itself is as it was
+
+
+def test_training_leaves_the_file_as_it_is(mapped):
+    module, call = mapped
+    x, other = torch.randn(4, WIDTH), network()
+    optimizers = [torch.optim.AdamW(one.parameters(), lr=1e-2) for one in (module, other)]
+    for _ in range(5):
+        for optimizer, run in zip(optimizers, (call, other), strict=True):
+            optimizer.zero_grad()
+            run(x).square().mean().backward()
+            optimizer.step()
+    assert all(torch.equal(a, b) for a, b in zip(module.parameters(), other.parameters(), strict=True))

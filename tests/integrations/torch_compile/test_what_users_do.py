@@ -1,0 +1,152 @@
+"""What people do to a module that has a plan: copy it, save it, compile parts of it, raise in hooks, replace and resize parameters."""
+
+import copy
+import io
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch", exc_type=ImportError)
+from torch import nn  # noqa: E402
+
+from loadmaster.core.errors import LoadmasterError  # noqa: E402
+from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
+from loadmaster.integrations.torch_compile.owners import model_of  # noqa: E402
+
+WIDTH, LAYERS = 192, 5
+
+
+def network(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(*(layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH), nn.Tanh())))
+
+
+class Loop:
+    """Training steps under a share of memory, beside the same steps in eager mode, which give the same bits."""
+
+    def __init__(self, share=0.5, module=None):
+        self.module, self.plain = module or network(), network()
+        self.call = self.compiled(share)
+        self.optimizers = [torch.optim.AdamW(one.parameters(), lr=1e-2) for one in (self.module, self.plain)]
+        self.x = torch.randn(16, WIDTH, generator=torch.Generator().manual_seed(3))
+
+    def compiled(self, share):
+        return torch.compile(self.module, backend=loadmaster, options={"fast_memory": share})
+
+    def step(self, call=None):
+        """Whether parameters are equal after a step of both."""
+        for optimizer, run in zip(self.optimizers, (call or self.call, self.plain), strict=True):
+            optimizer.zero_grad()
+            run(self.x).square().mean().backward()
+            optimizer.step()
+        return self.equal(self.module)
+
+    def equal(self, module):
+        return all(torch.equal(a, b) for a, b in zip(module.state_dict().values(), self.plain.state_dict().values(), strict=True))
+
+    @property
+    def offloaded(self):
+        return model_of(self.call).offloaded_bytes()
+
+
+@pytest.fixture
+def loop():
+    made = Loop()
+    assert all(made.step() for _ in range(2))
+    assert made.offloaded > 0
+    return made
+
+
+def saved(module):
+    file = io.BytesIO()
+    torch.save(module, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module)), saved])
+def test_a_copy_is_a_module_of_its_own(loop, copied):
+    other = copied(loop.module)
+    before = [p.detach().clone() for p in other.parameters()]
+    assert loop.equal(other)
+    assert all(loop.step() for _ in range(3))
+    assert all(torch.equal(a, b) for a, b in zip(other.parameters(), before, strict=True))
+    again = torch.compile(other, backend=loadmaster, options={"fast_memory": 0.6})
+    assert torch.equal(again(loop.x), other(loop.x))
+    assert loop.step()
+
+
+def test_a_copy_of_what_was_compiled(loop):
+    other = copy.deepcopy(loop.call)
+    assert torch.equal(other(loop.x), loop.plain(loop.x))
+    assert loop.step()
+
+
+def test_parts_that_are_compiled_one_by_one():
+    loop = Loop()
+    parts = [torch.compile(part, backend=loadmaster, options={"fast_memory": 0.7}) for part in (loop.module[:4], loop.module[6:])]
+    call = lambda x: parts[1](loop.module[4:6](parts[0](x)))  # noqa: E731
+    assert all(loop.step(call) for _ in range(5))
+    assert model_of(parts[0]) is not model_of(parts[1])
+
+
+class Wrong(RuntimeError):
+    """What hooks raise."""
+
+
+@pytest.mark.parametrize("where", ["output", "parameter", "optimizer"])
+def test_an_exception_in_a_hook_and_the_next_step_is_right(loop, where):
+    def raised(*_):
+        raise Wrong
+
+    start = copy.deepcopy(loop.module.state_dict())
+    out = loop.call(loop.x)
+    if where == "optimizer":
+        out.square().mean().backward()
+        handle = loop.optimizers[0].register_step_pre_hook(raised)
+        with pytest.raises(Wrong):
+            loop.optimizers[0].step()
+    else:
+        handle = (out if where == "output" else loop.module[4].weight).register_hook(raised)
+        with pytest.raises(Wrong):
+            out.square().mean().backward()
+    handle.remove()
+    del out
+    assert all(torch.equal(a, b) for a, b in zip(loop.module.state_dict().values(), start.values(), strict=True))
+    assert all(loop.step() for _ in range(3))
+
+
+def test_another_budget_for_the_same_module_between_steps(loop):
+    other = loop.compiled(0.8)
+    assert all(loop.step(call) for call in (other, loop.call, other, other, loop.call))
+
+
+def test_parameters_that_are_replaced_and_resized(loop):
+    for module in (loop.module, loop.plain):
+        torch.manual_seed(5)
+        module[2].weight.data = torch.randn(WIDTH // 2, WIDTH)
+        module[2].bias.data = torch.randn(WIDTH // 2)
+        module[4] = nn.Linear(WIDTH // 2, WIDTH)
+    loop.optimizers = [torch.optim.SGD(one.parameters(), lr=1e-2, momentum=0.9) for one in (loop.module, loop.plain)]
+    assert all(loop.step() for _ in range(4))
+
+
+def test_a_parameter_that_is_resized_between_its_passes_is_an_error(loop):
+    out = loop.call(loop.x)
+    loop.module[2].weight.data = torch.randn(WIDTH // 2, WIDTH)
+    with pytest.raises((RuntimeError, LoadmasterError)):
+        out.square().mean().backward()
+
+
+def test_two_processes_on_one_folder(tmp_path):
+    script = (
+        "from tests.support.steps import Trained; import sys\n"
+        "trained = Trained(slow_memory=sys.argv[1])\n"
+        "print(all(trained.step() for _ in range(20)) and trained.model.plans[0].moved_bytes > 0)"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) for _ in range(2)]
+    assert [one.communicate()[0] for one in both] == ["True\n", "True\n"]
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,73 @@
+"""Dumps of other planners: real ones of small programs, and pieces of which tests make others."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from loadmaster.integrations.tflite.lifetimes import lifetimes
+from loadmaster.integrations.tflite.online_planner import Request, online_offsets
+from loadmaster.workloads.frontends.tflite.model import parse_model
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+PLANNERS = FIXTURES / "planners"
+REAL = {
+    "xla": PLANNERS / "step-buffer-assignment.txt",
+    "iree": PLANNERS / "branches.iree.txt",
+    "vela": PLANNERS / "wake-words.vela.txt",
+    "onnxruntime": PLANNERS / "branches.json",
+}
+
+
+def tflm_log(model: Path) -> str:
+    """What a target prints of a model without scratch buffers; addresses as TFLM's planner gives them."""
+    tensors = lifetimes(parse_model(model.read_bytes())).tensors
+    requests = [Request(tensor.bytes, *tensor.spans[-1]) for tensor in tensors]
+    lines = [
+        f"{number % 10} (id={number}): size={each.bytes}, offset={offset}, first_used={each.first} last_used={each.last}"
+        for number, (each, offset) in enumerate(zip(requests, online_offsets(requests), strict=True))
+    ]
+    return "\n".join(["hello from the target", *lines, " 0: 0000000.... (27k)", ""])
+
+
+def event(action: str, addr: int, size: int, stream: int = 0) -> dict[str, Any]:
+    """One event of a trace, in the form that `torch.cuda.memory._snapshot` documents."""
+    return {"action": action, "addr": addr, "size": size, "stream": stream, "frames": [{"name": "f", "filename": "x.py", "line": 1}]}
+
+
+def snapshot(trace: Sequence[dict[str, Any]], segments: Sequence[dict[str, Any]] = ()) -> bytes:
+    """A snapshot of one device."""
+    return pickle.dumps({"segments": list(segments), "device_traces": [list(trace)]})
+
+
+MIB = 2**20
+TORCH = [
+    event("segment_alloc", 0x1000000, 2 * MIB),
+    event("alloc", 0x1000000, MIB),
+    event("alloc", 0x1100000, MIB // 2),
+    event("free_requested", 0x1000000, MIB),
+    event("free_completed", 0x1000000, MIB),
+    event("segment_alloc", 0x2000000, 2 * MIB),
+    event("alloc", 0x2000000, MIB + MIB // 2),
+    event("free_completed", 0x1100000, MIB // 2),
+    event("segment_free", 0x1000000, 2 * MIB),
+    event("alloc", 0x8000000, 100, stream=7),
+]
+"""A block that does not fit into what was freed beside another that lives on; and one on another stream."""
+
+
+def dump_of(planner: str, folder: Path) -> Path:
+    """A dump of each planner in a folder of its own, with whatever belongs beside it."""
+    if planner == "tflm-log":
+        path = folder / "log.txt"
+        path.write_text(tflm_log(FIXTURES / "wake-words.tflite"))
+    elif planner == "torch-snapshot":
+        path = folder / "snapshot.pickle"
+        path.write_bytes(snapshot(TORCH))
+    else:
+        for part in PLANNERS.glob(REAL[planner].name.split("-")[0].split(".")[0] + "*"):
+            (folder / part.name).write_bytes(part.read_bytes())
+        path = folder / REAL[planner].name
+    return path
