@@ -153,12 +153,12 @@ def _rival(way: str, module: nn.Module, path: Path, fast: str, folder: str) -> n
     cpu, offloaded = torch.device("cpu"), f"{folder}/{way.replace(' ', '_')}"
     Path(offloaded).mkdir()
     if way == _IN_MEMORY:
-        return cpu_offload(module, cpu)  # type: ignore[no-any-return]
+        return cpu_offload(module, cpu)
     if way == _ON_DISK:
-        return disk_offload(module, offloaded, cpu)  # type: ignore[no-any-return]
+        return disk_offload(module, offloaded, cpu)
     largest = list(getattr(module, "_no_split_modules", None) or [])
     places = infer_auto_device_map(module, max_memory={"cpu": int(fast)}, no_split_module_classes=largest)
-    return dispatch_model(module, places, main_device="cpu", offload_dir=offloaded)  # type: ignore[no-any-return]
+    return dispatch_model(module, places, main_device="cpu", offload_dir=offloaded)
 
 
 def _answer(**row: Any) -> None:
