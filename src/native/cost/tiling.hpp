@@ -37,7 +37,7 @@ struct Tiling {
 };
 
 // The tiling of the least cost within `capacity` bytes of private buffer, or where none fits the smallest. `rate` is multiply-accumulates of an
-// element of the array in a cycle. The cost is the time of the slower of core and link, and an eighth of the sum of the times of core, link and
+// element of the array in a cycle. The cost is the time of the slower of core and link, half of that of the link, and an eighth of those of core and
 // deliveries: of two tilings that take equally long that which moves less is taken, and one that is a little slower if it moves much less. O(sizes
 // of tiles).
 Tiling choose_tiling(const Nest &nest, const Core &core, double rate, double capacity);
