@@ -9,7 +9,6 @@ from tests.support.tiny_plans import best_makespan, tiny_machine, tiny_network
 import loadmaster as lm
 from loadmaster.planning import workload_planner
 from loadmaster.planning.cutting.candidates import candidates
-from loadmaster.planning.joint.problem import JointProblem
 from loadmaster.workloads.lowering.instantiate import lower
 
 
@@ -27,8 +26,7 @@ def test_no_plan_of_whole_operators_is_faster_by_more_than_a_hundredth(seed: int
 
 
 def test_polishing_mends_what_the_search_misses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The joint search keeps what saves most bytes; here another choice ends sooner, which it finds if it may relieve the fast link."""
-    monkeypatch.setattr(JointProblem, "near_limits", False)
+    """The joint search keeps what saves most bytes; here another choice ends sooner."""
     generator = np.random.default_rng(0)
     gains = []
     for number in range(41):
@@ -41,8 +39,7 @@ def test_polishing_mends_what_the_search_misses(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("call", [1, 5, 40])
-def test_an_interrupt_while_a_plan_is_polished_leaves_the_best_so_far(call: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(JointProblem, "near_limits", False)
+def test_an_interrupt_while_a_plan_is_polished_leaves_the_best_so_far(call: int) -> None:
     generator, calls = np.random.default_rng(0), 0
     for _ in range(41):
         graph, target = tiny_network(generator, int(generator.integers(2, 4))), tiny_machine(generator, 2)
