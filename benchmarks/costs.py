@@ -1,4 +1,4 @@
-"""How fast the cost models are: ``python -m benchmarks.costs [LIST.csv ...] [--target NAME] [--repeat N]``.
+"""How fast the cost models are: ``python -m benchmarks.costs [LIST.csv ...] [--target NAME] [--repeat N]``; ``--rivals``: other people's.
 
 Makes the job analysis table of each list (by default 100 made-up layers of a convolutional network, of a language model, and all distinct)
 on every core of the target with both analytical models, and prints the milliseconds of processor time: for the whole table at once, and
@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.cost_rivals.compare import add_options, compare
 from loadmaster.cost.analyse import analyse, read_job_analysis, read_job_list
 from loadmaster.cost.base import CostModel
 from loadmaster.cost.registry import COST_MODELS
@@ -103,7 +104,14 @@ def main() -> None:
     parser.add_argument("lists", nargs="*", type=Path)
     parser.add_argument("--target", default="m3e-s6")
     parser.add_argument("--repeat", type=int, default=9)
+    parser.add_argument(
+        "--rivals", action="store_true", help="instead: cycles, bytes and energy beside ZigZag's, SCALE-Sim's and MAESTRO's"
+    )
+    add_options(parser)
     arguments = parser.parse_args()
+    if arguments.rivals:
+        compare(arguments.seconds, arguments.layers, arguments.styles, arguments.programs)
+        return
     target = read_target(arguments.target)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)

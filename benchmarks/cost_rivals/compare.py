@@ -11,15 +11,18 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.cost_rivals.layers import LAYERS, STYLES, described, machine, workload
-from loadmaster.cost.analytical.job_costs import job_costs
+from benchmarks.cost_rivals.layers import BANDWIDTH, LAYERS, STYLES, described, machine, workload
 from loadmaster.cost.analyse import analyse
+from loadmaster.cost.analytical.job_costs import job_costs
 from loadmaster.cost.models.maestro import MODEL as MAESTRO
 from loadmaster.targets.hardware import Style
 from loadmaster.workloads.graph import LoopNest
 
 PROGRAMS = {"zigzag": ("zigzag", "pip install zigzag-dse six"), "scale_sim": ("scalesim", "pip install scalesim")}
 """Rivals that are programs of their own: the package to import, and how to get it."""
+
+NEAR = {"cycles": 0.10, "bytes": 0.15, "picojoules": 0.20}
+"""Figures, and how near to the others they should be."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +40,12 @@ def ours(nest: LoopNest, style: Style) -> Estimate:
     kind = job_costs(work, target).kinds[0]
     moved, table = float(kind.moved.sum()), analyse(work, target)
     assert table.energy is not None
-    return Estimate(float(kind.seconds[0]) * 1e9, moved, float(table.energy[0, 0]) * 1e12)
+    return Estimate(max(float(kind.seconds[0]) * 1e9, moved / BANDWIDTH), moved, float(table.energy[0, 0]) * 1e12)
 
 
 def closed_forms(nest: LoopNest, style: Style) -> Estimate:
-    """MAESTRO's cycles with unlimited buffers, for the two styles that the forms know."""
-    if style is Style.OUTPUT_STATIONARY:
+    """MAESTRO's cycles with unlimited buffers of a weight-stationary array; its row-stationary one stands for a low-bandwidth core."""
+    if style is not Style.WEIGHT_STATIONARY:
         return Estimate()
     return Estimate(float(MAESTRO.analyse(workload(nest), machine(style)).latency[0, 0]) * 1e9)
 
@@ -78,12 +81,13 @@ def shown(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}"
 
 
-def compare(seconds: float, layers: Sequence[str], styles: Sequence[Style]) -> None:
-    present = [name for name, (package, _) in PROGRAMS.items() if importlib.util.find_spec(package) is not None]
-    for name in PROGRAMS.keys() - present:
+def compare(seconds: float, layers: Sequence[str], styles: Sequence[Style], programs: Sequence[str]) -> None:
+    present = [name for name, (package, _) in PROGRAMS.items() if name in programs and importlib.util.find_spec(package) is not None]
+    for name in sorted(set(programs) - set(present)):
         print(f"{name}: not installed: {PROGRAMS[name][1]}")
     print("Timeloop: no package for pip; see https://timeloop.csail.mit.edu")
-    ratios: dict[str, list[tuple[str, float]]] = {"cycles": [], "bytes": [], "picojoules": []}
+    names = [*present, "maestro"]
+    ratios: dict[tuple[str, str], list[float]] = {}
     for style in styles:
         print(f"\n{style}\n| layer | figure | Loadmaster | {' | '.join(present)} | maestro | ratio to their median |")
         print("|---" * (5 + len(present)) + "|")
@@ -92,32 +96,26 @@ def compare(seconds: float, layers: Sequence[str], styles: Sequence[Style]) -> N
             own = ours(nest, style)
             answers = [in_process(name, nest, style, seconds) for name in present]
             others = [Estimate() if isinstance(answer, str) else answer for answer in answers] + [closed_forms(nest, style)]
-            for figure, found in ratios.items():
+            for figure in NEAR:
                 theirs = [getattr(other, figure) for other in others]
                 against = ratio(getattr(own, figure), theirs)
-                if against is not None:
-                    found.append((f"{layer}, {style}", against))
+                for name, said in (("their median", theirs), *((name, [value]) for name, value in zip(names, theirs, strict=True))):
+                    if (value := ratio(getattr(own, figure), said)) is not None:
+                        ratios.setdefault((figure, name), []).append(value)
                 cells = [shown(getattr(own, figure)), *map(shown, theirs), "-" if against is None else f"{against:.2f}"]
                 print(f"| {layer} | {figure} | {' | '.join(cells)} |", flush=True)
             for name, answer in zip(present, answers, strict=True):
                 if isinstance(answer, str):
                     print(f"  {name}: {layer}: {answer}", flush=True)
     print()
-    for figure, near in (("cycles", 0.10), ("bytes", 0.15), ("picojoules", 0.20)):
-        found = [value for _, value in ratios[figure]]
-        within = sum(abs(value - 1) <= near for value in found)
-        middle = f", median ratio {statistics.median(found):.2f}" if found else ""
-        print(f"{figure}: within {near:.0%} of the others' median on {within} of {len(found)}{middle}")
+    for (figure, name), found in sorted(ratios.items()):
+        within = sum(abs(value - 1) <= NEAR[figure] for value in found)
+        print(f"{figure}: within {NEAR[figure]:.0%} of {name} on {within} of {len(found)}, median ratio {statistics.median(found):.2f}")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=120.0, help="for one layer on one array in one program")
-    parser.add_argument("--layers", nargs="*", default=list(LAYERS))
-    parser.add_argument("--styles", nargs="*", type=Style, default=list(STYLES))
-    arguments = parser.parse_args()
-    compare(arguments.seconds, arguments.layers, arguments.styles)
-
-
-if __name__ == "__main__":
-    main()
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of the comparison."""
+    parser.add_argument("--seconds", type=float, default=120.0, help="with --rivals: for one layer on one array in one program")
+    parser.add_argument("--layers", nargs="*", choices=list(LAYERS), default=list(LAYERS), help="with --rivals")
+    parser.add_argument("--styles", nargs="*", type=Style, default=list(STYLES), help="with --rivals")
+    parser.add_argument("--programs", nargs="*", choices=list(PROGRAMS), default=list(PROGRAMS), help="with --rivals")

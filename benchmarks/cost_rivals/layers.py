@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from loadmaster.cost.analytical.energy import mac_energy, network_energy, sram_energy

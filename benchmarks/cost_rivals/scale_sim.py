@@ -1,7 +1,7 @@
 """One layer on one array in SCALE-Sim: reads a description on standard input, and writes cycles and bytes of main memory.
 
-Its buffers are three, each double-buffered: half of the bytes are given to inputs, a quarter to weights and a quarter to results. Stalls for
-main memory are left out of its cycles. It has no energy, and no row-stationary array; a weight-stationary one sums down its rows.
+Its buffers are three, each double-buffered: half of the bytes are given to inputs, a quarter to weights and a quarter to results. Stalls
+for main memory are left out of its cycles. It has no energy, and no row-stationary array; a weight-stationary one sums down its rows.
 """
 
 from __future__ import annotations

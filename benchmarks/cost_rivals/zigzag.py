@@ -31,7 +31,7 @@ def memory(size: int, picojoules_a_byte: float, width: int, ports: list[tuple[st
 
 
 def accelerator(layer: dict[str, Any]) -> dict[str, Any]:
-    """Registers in the array, one buffer for all operands, and a main memory."""
+    """Registers in the array, one buffer for all operands with ports that never stall it, and a main memory."""
     energy, local, dimensions = layer["picojoules"], layer["local"], ["D1", "D2"]
     one = [("r_port_1", "read", ["I2, tl"]), ("w_port_1", "write", ["I2, fh"])]
     sums = [
@@ -45,15 +45,17 @@ def accelerator(layer: dict[str, Any]) -> dict[str, Any]:
         "output-stationary": {"o": memory(local, energy["local"], 4, sums, [])},
         "row-stationary": {"w": memory(local, energy["local"], 1, one, []), "o": memory(4, energy["local"], 4, sums, [])},
     }[layer["style"]]
+    ports = [
+        *((f"r_port_{i}", "read", [use]) for i, use in enumerate(("I1, tl", "I2, tl", "O, tl", "O, th"))),
+        *((f"w_port_{i}", "write", [use]) for i, use in enumerate(("I1, fh", "I2, fh", "O, fh", "O, fl"))),
+    ]
     reads, writes = ["I1, tl", "I2, tl", "O, tl", "O, th"], ["I1, fh", "I2, fh", "O, fh", "O, fl"]
     width = layer["rows"] * layer["columns"] * 4
     return {
         "name": "array",
         "memories": {
             **registers,
-            "buffer": memory(
-                layer["buffer"], energy["buffer"], width, [("r_port_1", "read", reads), ("w_port_1", "write", writes)], dimensions
-            ),
+            "buffer": memory(layer["buffer"], energy["buffer"], width, ports, dimensions),
             "dram": memory(10**11, energy["dram"], layer["bandwidth"], [("rw_port_1", "read_write", reads + writes)], dimensions),
         },
         "operational_array": {

@@ -41,7 +41,7 @@ def test_polishing_mends_what_the_search_misses(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("call", [1, 5, 40])
 def test_an_interrupt_while_a_plan_is_polished_leaves_the_best_so_far(call: int) -> None:
     generator, calls = np.random.default_rng(0), 0
-    for _ in range(41):
+    for _ in range(10):
         graph, target = tiny_network(generator, int(generator.integers(2, 4))), tiny_machine(generator, 2)
 
     def interrupt(stage: str, share: float) -> None:

@@ -50,7 +50,8 @@ class Search {
           outputs_(nest.groups * nest.batch * nest.y * nest.x * nest.k), weights_(nest.groups * nest.k * nest.c * taps_), window_y_((nest.r - 1) * nest.dilation_y + 1),
           window_x_((nest.s - 1) * nest.dilation_x + 1), extent_y_((nest.y - 1) * nest.stride_y + window_y_),
           extent_x_((nest.x - 1) * nest.stride_x + window_x_), input_element_(nest.input_bytes / (nest.groups * nest.batch * nest.c * extent_y_ * extent_x_)),
-          weight_element_(nest.weight_bytes / weights_), output_element_(nest.output_bytes / outputs_), units_(units()) {}
+          weight_element_(nest.weight_bytes / weights_), output_element_(nest.output_bytes / outputs_), units_(units()),
+          network_(core.network < infinite ? core.network : 16 * std::sqrt(rows_ * columns_) * core.clock) {}
 
     void run() {
         const std::vector<Positions> positions = position_tiles();
@@ -221,7 +222,7 @@ class Search {
         t.input_tile = input_buffer;
         t.weight_tile = weight_buffer;
         const double outside = (n_.input_bytes * t.input_times + n_.weight_bytes * t.weight_times + n_.output_bytes) / core_.share;
-        if (cost_ < infinite && (input_buffer + weight_buffer > capacity_ || outside * (1 + spread) > cost_)) return;
+        if (cost_ < infinite && (input_buffer + weight_buffer > capacity_ || outside * (1 + 4 * spread) > cost_)) return;
         const double passes = deliver(groups, k, c, t);
         const double block = groups * std::min(k, units_.k) * tile_positions_, sums = groups * (c < n_.c ? k : std::min(k, units_.k)) * tile_positions_;
         const double row = groups * std::min(k, units_.k) * at_.x * output_element_;
@@ -240,7 +241,7 @@ class Search {
         const double last = passes > 1 ? block * output_element_ : row;
         t.lead = core_.style == Style::roofline ? 0 : first / core_.read + last / core_.write;
         const double inside = std::max(t.cycles / core_.clock, t.delivered / core_.network) + t.lead;
-        const double cost = std::max(inside, outside) + (inside + outside) * spread;
+        const double cost = std::max(inside, outside) + (inside + 4 * outside + t.delivered / network_) * spread;
         if (cost < cost_ || (cost == cost_ && size < size_)) {
             cost_ = cost;
             size_ = size;
@@ -316,6 +317,7 @@ class Search {
     double rows_, columns_, rate_, capacity_, taps_, outputs_, weights_, window_y_, window_x_, extent_y_, extent_x_;
     double input_element_, weight_element_, output_element_;
     Units units_;
+    double network_;  // bytes/s; of one that carries all, 16 bytes a cycle for each element along an edge of a square array
     Positions at_{};
     double tiles_ = 1, of_groups_ = 1, tile_positions_ = 1, rows_read_ = 1, columns_read_ = 1, halo_x_ = 1, halo_y_ = 1, read_share_ = 1;
     Tiling best_{};

@@ -36,9 +36,10 @@ struct Tiling {
     double input_times, weight_times, input_tile, weight_tile, output_tile, cycles, delivered, lead;
 };
 
-// The tiling of the least time within `capacity` bytes of private buffer, or where none fits the smallest. `rate` is multiply-accumulates of an
-// element of the array in a cycle. Time is that of whatever takes longest of array, deliveries and link, and an eighth of their sum, so that of
-// two tilings that take equally long the one that moves less is taken, and one that is a little slower if it moves much less. O(sizes of tiles).
+// The tiling of the least cost within `capacity` bytes of private buffer, or where none fits the smallest. `rate` is multiply-accumulates of an
+// element of the array in a cycle. The cost is the time of the slower of core and link, half of that of the link, and an eighth of those of core and
+// deliveries: of two tilings that take equally long that which moves less is taken, and one that is a little slower if it moves much less. O(sizes
+// of tiles).
 Tiling choose_tiling(const Nest &nest, const Core &core, double rate, double capacity);
 
 // The nest as a single tile, for cores whose private memory nobody plans.
