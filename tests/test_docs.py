@@ -65,6 +65,23 @@ def test_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.
         RUN[language](body)
 
 
+@pytest.mark.slow
+def test_the_demo_shows_what_joint_planning_is_worth_and_ends_with_commands_that_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `make demo` does once everything is installed, and then the three commands that it names."""
+    (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
+    monkeypatch.chdir(tmp_path)
+    recipe = (ROOT / "Makefile").read_text().split("\ndemo: ")[1].split("\n\n")[0]
+    commands = re.findall(r"\$\(BIN\)/(loadmaster [^\"\n]+)", recipe)
+    assert len(commands) == 4
+    run_commands("\n".join(commands))
+    plan = lm.Plan.load("demo-plan/plan.json")
+    assert [(network.precision, network.mini_batches) for network in plan.networks] == [("int8", 4)] * 2
+    assert plan.metrics.makespan.value < 0.8 * plan.search[0].value
+    assert "demo-plan/report.html" in recipe
+
+
 @of([page for page in PAGES if any(language == "python" for language, _ in examples(page))])
 def test_python_of_a_page_imports_no_module_of_ours_but_the_package(page: Path) -> None:
     for node in ast.walk(ast.parse("\n".join(body for language, body in examples(page) if language == "python"))):

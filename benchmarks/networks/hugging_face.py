@@ -50,7 +50,7 @@ def t5(batch: int, small: bool = False) -> Made:
     sizes: dict[str, Any] = {"vocab_size": 1024, "d_model": 128, "d_kv": 32, "d_ff": 512, "num_layers": 2, "num_heads": 4} if small else {}
     config = T5Config(decoder_start_token_id=0, **sizes)
     tokens = torch.randint(config.vocab_size, (batch, 128))
-    return T5ForConditionalGeneration(config), {"input_ids": tokens, "labels": tokens[:, :64]}
+    return T5ForConditionalGeneration(config), {"input_ids": tokens, "labels": tokens[:, :64].contiguous()}
 
 
 def llama(batch: int, small: bool = False, layers: int = 16, width: int = 2048, inner: int = 8192, vocabulary: int = 32000) -> Made:

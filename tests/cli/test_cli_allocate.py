@@ -31,7 +31,7 @@ def test_allocate_prints_exactly_one_json_object_with_what_is_promised(file: Pat
 @pytest.mark.slow
 def test_what_is_written_verifies_and_keeps_its_alignment(file: Path) -> None:
     out = file.with_name("out.csv")
-    result = run("allocate", file, "--capacity", "2KiB", "--alignment", "256", "--output", out)
+    result = run("allocate", file, "--capacity", "2KiB", "--alignment", "256", "--out", out)
     assert result.returncode == 0, result.stderr
     assert "wrote" in result.stdout
     assert run("verify", "--buffers", out, "--capacity", "2KiB").returncode == 0
@@ -45,7 +45,7 @@ def test_what_is_written_verifies_and_keeps_its_alignment(file: Path) -> None:
 
 def test_what_does_not_fit_is_exit_code_1_with_a_reason(file: Path) -> None:
     out = file.with_name("out.csv")
-    result = run("allocate", file, "--capacity", "1000", "--output", out, "--json")
+    result = run("allocate", file, "--capacity", "1000", "--out", out, "--json")
     assert result.returncode == 1
     reason = json.loads(result.stdout)["reason"]
     assert (reason["kind"], reason["required"], reason["available"], reason["excess"], reason["instant"]) == ("load", 1100, 1000, 100, 5)
@@ -57,7 +57,7 @@ def test_what_does_not_fit_is_exit_code_1_with_a_reason(file: Path) -> None:
 def test_several_memories_are_packed_written_and_verified(file: Path) -> None:
     out = file.with_name("out.csv")
     memories = ("--memory", "sram=1000,alignment=8,reserved=0-8", "--memory", "dram")
-    result = run("allocate", file, *memories, "--json", "--output", out)
+    result = run("allocate", file, *memories, "--json", "--out", out)
     assert result.returncode == 0, result.stderr
     answer = json.loads(result.stdout)
     assert (answer["status"], answer["cost"], answer["lower_bound"], answer["buffers"]) == ("optimal", 300, 300, 3)
@@ -93,7 +93,7 @@ def test_every_command_has_an_example_in_its_help() -> None:
         (["allocate", "buffers.csv", "--memory", "sram", "--capacity", "5"], ["--capacity", "--memory NAME=BYTES"]),
         (["verify", "--buffers", "buffers.csv", "--memory", "sram"], ["'offset' is missing"]),
         (["allocate", "buffers.csv", "--strategy", "magic"], ["magic", "best-fit"]),
-        (["allocate", "buffers.csv", "--output", "bad.csv/out.csv"], ["--output"]),
+        (["allocate", "buffers.csv", "--out", "bad.csv/out.csv"], ["--out"]),
         (["verify"], ["PLAN.json", "--buffers"]),
         (["verify", "plan.json", "--buffers", "buffers.csv"], ["PLAN.json", "--buffers"]),
         (["verify", "--buffers", "buffers.csv"], ["buffers.csv:1", "'offset' is missing"]),
@@ -106,7 +106,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments: list[str], words: list
 
 def test_a_dump_of_another_planner_is_checked_and_compared(tmp_path: Path) -> None:
     dump, out = PLANNERS / "branches.iree.txt", tmp_path / "packed.csv"
-    done = run("allocate", "--from", "iree", dump, "--output", out, "--json")
+    done = run("allocate", "--from", "iree", dump, "--out", out, "--json")
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
     assert (shown["planner"], shown["file"]) == ("iree", str(dump))
@@ -128,10 +128,10 @@ def test_a_plan_of_theirs_that_does_not_hold_is_exit_code_1(tmp_path: Path) -> N
     assert "their plan does not hold" in done.stdout
     dump.write_text(dump.read_text() * 2)
     assert run("allocate", "--from", "tflm-log", dump, "--arena", "plan 2").stdout.count("share bytes") == 1
-    refused(run("allocate", "--from", "tflm-log", dump, "--output", tmp_path / "o.csv"), "--arena", "plan 1")
+    refused(run("allocate", "--from", "tflm-log", dump, "--out", tmp_path / "o.csv"), "--arena", "plan 1")
     refused(run("allocate", "--from", "tflm-log", dump, "--arena", "plan 3"), "plan 3", "did you mean plan")
-    refused(run("allocate", "--from", "tflm-log", dump, "--memory", "sram"), "--memory", "--output")
+    refused(run("allocate", "--from", "tflm-log", dump, "--memory", "sram"), "--memory", "--out")
     refused(run("allocate", dump, "--arena", "plan 1"), "--from")
-    refused(run("allocate", "--from", "onnxruntime", PLANNERS / "branches.json", "--output", tmp_path / "o.csv"), "branches.json", "--json")
+    refused(run("allocate", "--from", "onnxruntime", PLANNERS / "branches.json", "--out", tmp_path / "o.csv"), "branches.json", "--json")
     assert not (tmp_path / "o.csv").exists()
     refused(run("allocate", "--from", "tflm", dump), "did you mean tflm-log?")

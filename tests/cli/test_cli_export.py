@@ -69,7 +69,7 @@ def test_the_log_of_a_target_says_what_scratch_its_kernels_take(tmp_path: Path) 
     shown = json.loads(done.stdout)
     assert shown["scratch_buffers"] == [{"name": "scratch 14", "bytes": 2048}]
     assert (shown["head"], shown["measured"]) == (55296 + 2048, None)
-    assert shown["written"] == [str(tmp_path / "planned.tflite"), str(source)]
+    assert shown["files"] == [str(tmp_path / "planned.tflite"), str(source)]
     offsets = [int(number) for number in re.findall(r"^\s+\{(\d+)\},", source.read_text(), re.MULTILINE)]
     assert len(offsets) == 15
     assert "kWakeWordsPlan = {\n    15," in source.read_text()

@@ -136,3 +136,12 @@ def test_operators_are_divided_if_that_is_asked_for(folder: Path) -> None:
     for more in (("--dependencies",), ("--group-size", "4"), ("--objective", "makespan,energy"), ("--cost", "maestro")):
         refused(run(*options, "--cut", *more, cwd=folder), "--cut goes with")
     refused(run("map", ncf, "--bandwidth", "1 GB/s", "--cut", cwd=folder), "--target")
+
+
+@pytest.mark.parametrize(("precision", "unit"), [("int8", "OP/s"), ("fp16", "FLOP/s")])
+@pytest.mark.parametrize("objective", ["makespan", "makespan,energy"])
+def test_rates_of_integer_networks_are_operations(precision: str, unit: str, objective: str) -> None:
+    shown = run(
+        "map", "onnx:squeezenet", "--target", "m3e-s2", "--precision", precision, "--objective", objective, "--samples", "20"
+    ).stdout
+    assert [word for word in shown.replace(",", " ").split() if word.endswith("OP/s")][:1] in ([f"T{unit}"], [f"G{unit}"]), shown

@@ -132,3 +132,20 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("mobilenet2.onnx", "; did you mean "), ("Mobilenetv2.onxx", "; did you mean "), ("bert.onnx", ""), ("no/such/x", "")],
+)
+def test_a_misspelt_file_is_met_half_way(written: str, meant: str, tmp_path: Path) -> None:
+    (tmp_path / "mobilenetv2.onnx").touch()
+    (tmp_path / "mobilenetv2.onnx.d").mkdir()
+    error = FileNotFoundError(2, "No such file or directory")
+    expected = f"{meant}{tmp_path / 'mobilenetv2.onnx'}?" if meant else ""
+    assert files.why_unreadable(tmp_path / written, error) == f"No such file or directory{expected}"
+
+
+def test_a_file_that_may_not_be_read_is_not_taken_for_a_misspelt_one(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").touch()
+    assert files.why_unreadable(tmp_path / "a.csv", PermissionError(13, "Permission denied")) == "Permission denied"

@@ -14,6 +14,7 @@ from loadmaster.allocation.strategies.registry import STRATEGIES as ALLOCATING
 from loadmaster.core.errors import JobError, LoadmasterError, MappingError, ModelError
 from loadmaster.core.registry import Registry
 from loadmaster.cost.registry import COST_MODELS
+from loadmaster.integrations.dumps.readers.registry import READERS
 from loadmaster.mapping.strategies.registry import STRATEGIES as MAPPING
 from loadmaster.placement.strategies.registry import IN_HARDWARE, PLACING
 from loadmaster.workloads.frontends.frontend import FRONTENDS
@@ -26,6 +27,7 @@ REGISTRIES = {
     "placement/strategies in hardware": IN_HARDWARE,
     "cost/models": COST_MODELS,
     "workloads/frontends": FRONTENDS,
+    "integrations/dumps/readers": READERS,
 }
 
 ALLOCATION = '''"""Stacked: every buffer above the one before. Wasteful."""
@@ -190,12 +192,14 @@ def test_other_kinds_of_strategies_are_refused() -> None:
 
 
 ALONE = {
-    "core/packages.py": {"onnx", "tflite"},
+    "core/packages.py": {"onnx", "tflite", "iree"},
     "cost/registry.py": {"dataflow"},
     "workloads/frontends/load.py": {"onnx"},
     "mapping/divided_jobs.py": {"herald"},
     "placement/place.py": {"best-fit"},
     "planning/verify/plan.py": {"dataflow"},
+    "integrations/dumps/readers/onnxruntime.py": {"onnx"},
+    "integrations/iree/export.py": {"onnx"},
 }
 """Names that stand alone elsewhere: packages, defaults, the packing of what does not fit, and a check that is called like a model."""
 

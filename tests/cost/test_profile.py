@@ -22,6 +22,7 @@ from loadmaster.cost.kernels.measured_kernels import comparison, measured_tables
 from loadmaster.cost.kernels.profile import profile
 from loadmaster.cost.tables.kernel_times_csv import read_kernel_times
 from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
+from loadmaster.targets.hardware import Core, Memory
 from loadmaster.workloads.graph import Graph, Invocation
 
 CODE = """
@@ -176,6 +177,46 @@ def test_the_command_profiles_and_goes_on(graph: Graph, tmp_path: Path, monkeypa
     assert (first["left"], second["measured"]) == (0, 0)
     text = CliRunner().invoke(app, call[:-1], catch_exceptions=False).stdout
     assert f"{first['measured']} there before, 0 left" in text
+
+
+def test_what_a_profile_writes_calibrates_a_target_and_costs_a_placement(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels are timed as ten times their estimate on the target: that is what the calibrated target says of them."""
+    monkeypatch.setenv("LOADMASTER_CACHE", str(tmp_path / "cache.sqlite"))
+    graph = lm.load("torch:profiled_networks:net", batch=64, training=True)
+    server = lm.target("optane-server")
+    slower = kernel_sequence(graph, replace(server, main=_slowed(server.main), fast=_slowed(server.fast), cores=_tenth(server.cores)))
+    by_case = {}
+    for op in graph.ops:
+        case, kernel = case_of(graph, op), next((kernel for kernel in slower.kernels if kernel.name == op.name), None)
+        if case is not None and kernel is not None:
+            names = [slower.tensors[operand.tensor].name for operand in kernel.operands]
+            for places in case.combinations:
+                slow = {case.storages[place] for place in places}
+                by_case[case.invocation.text, places] = kernel.seconds([name in slow for name in names])
+    monkeypatch.setattr("loadmaster.cost.kernels.profile.measure", lambda case, places, *_: by_case[case.invocation.text, places])
+    words = ("--training", "--batch", "64", "--threads", "1", "--slow", str(tmp_path), "--repeats", "1")
+    times = str(tmp_path / "times.csv")
+    shown = CliRunner().invoke(app, ["profile", "torch:profiled_networks:net", *words, "--out", times], catch_exceptions=False)
+    assert shown.exit_code == 0
+    found = lm.calibrate("optane-server", times)
+    assert found.overall.before.median == pytest.approx(9, rel=0.02)
+    assert found.overall.after.mean < 0.05
+    (tmp_path / "here.toml").write_text(found.text)
+    calibrated = kernel_sequence(graph, lm.target(tmp_path / "here.toml"))
+    assert calibrated.seconds(False) == pytest.approx(slower.seconds(False), rel=0.05)
+    tabled_here = tabled(kernel_sequence(graph, server), read_kernel_times(times), times)
+    assert tabled_here.seconds(False) == pytest.approx(slower.seconds(False))
+
+
+def _slowed(memory: Memory | None) -> Memory:
+    assert memory is not None
+    return replace(memory, read_bandwidth=memory.read_bandwidth / 10, write_bandwidth=memory.write_bandwidth / 10)
+
+
+def _tenth(cores: tuple[Core, ...]) -> tuple[Core, ...]:
+    return tuple(replace(core, clock=core.clock / 10) for core in cores)
 
 
 def test_networks_that_cannot_be_run_here_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from loadmaster.planning.sweep.design_space import Axes, DesignPoint, Sweep, mac
 from loadmaster.planning.sweep.store import SweepStore, code_files
 from loadmaster.planning.sweep.sweep import sweep
 from loadmaster.planning.sweep.workers import local_processes
+from loadmaster.report.sweep import point_rows
 from loadmaster.report.sweep_page import render_sweep
 
 KIB, MIB, GB = 2**10, 2**20, 1e9
@@ -277,3 +278,14 @@ def test_points_are_known_by_all_code_of_the_package() -> None:
     """So that what another version planned is not taken for this one's."""
     names = {file.name for file in code_files()}
     assert {"planner.py", "units.py", "maestro.py", "list_scheduler.py", Path(_native.__file__).name} <= names
+
+
+@pytest.mark.parametrize(("precisions", "unit"), [(("int8", "fp16"), "GOP/s"), (("fp32",), "GFLOP/s"), ((), "GFLOP/s")])
+def test_rates_of_integer_networks_are_operations(precisions: tuple[str, ...], unit: str) -> None:
+    """In the table and in the page, whose axis is named too."""
+    points = (DesignPoint(2**20, 1e9, "feasible", 2e-3, 1e-3, 5e9, 500.0, 10**6, 2**19),)
+    swept = Sweep(("n",), "t", (2**20,), (1e9,), points, precisions=precisions)
+    assert [row[4] for row in point_rows(swept)] == [f"5.00 {unit}"]
+    page = render_sweep(swept)
+    assert f"5.00 {unit}" in page
+    assert swept.as_json()["precisions"] == list(precisions)

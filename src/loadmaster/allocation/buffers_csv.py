@@ -23,7 +23,7 @@ from loadmaster.allocation.rules import check, check_homes, from_columns, gaps_f
 from loadmaster.core.arguments import takes
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.errors import AllocationError
-from loadmaster.core.files import replace_file
+from loadmaster.core.files import replace_file, why_unreadable
 
 _SYNONYMS = {"buffer": "id", "buffer_id": "id", "begin": "lower", "start": "lower"}
 _KNOWN = ("id", "lower", "upper", "end", "size", "alignment", "offset", "hint", "gaps", "alias", "shift", "memory", "prefers", "accesses")
@@ -52,7 +52,7 @@ def _text(path: str | Path) -> str:
     try:
         return Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise AllocationError(f"{path}: cannot be read: {error.strerror}") from None
+        raise AllocationError(f"{path}: cannot be read: {why_unreadable(path, error)}") from None
     except UnicodeDecodeError:
         raise AllocationError(f"{path}: is not text in UTF-8: give a CSV file") from None
 
@@ -106,7 +106,7 @@ def parse_buffers(text: str, source: str = "buffers", *, solution: bool = False)
         return problem
     if "offset" not in header:
         raise AllocationError(
-            f"{source}:{first + 1}: column 'offset' is missing: give a solution, as `loadmaster allocate --output` writes it"
+            f"{source}:{first + 1}: column 'offset' is missing: give a solution, as `loadmaster allocate --out` writes it"
         )
     check(replace(problem, pin=np.full(len(problem), FREE, dtype=np.int64)), table.where)
     return problem

@@ -19,6 +19,7 @@ from loadmaster.cli.commands.map import map_command
 from loadmaster.cli.commands.place import place_command
 from loadmaster.cli.commands.plan import plan_command
 from loadmaster.cli.commands.profile import profile_command
+from loadmaster.cli.commands.report import report_command
 from loadmaster.cli.commands.run import run_command
 from loadmaster.cli.commands.targets import targets_command
 from loadmaster.cli.commands.verify import verify_command
@@ -28,8 +29,7 @@ from loadmaster.core.packages import missing
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
+    rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Plans neural networks onto accelerators: which core runs each layer and when, which memory holds each tensor, "
@@ -58,6 +58,7 @@ app.command("run")(run_command)
 app.command("profile")(profile_command)
 app.command("calibrate")(calibrate_command)
 app.command("verify")(verify_command)
+app.command("report")(report_command)
 app.command("targets")(targets_command)
 app.command("inspect")(inspect_command)
 app.add_typer(export_group, name="export")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,34 +11,122 @@ from loadmaster.core.errors import AllocationError, LoadmasterError, ModelError
 from loadmaster.workloads.frontends.frontend import FRONTENDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from loadmaster.allocation.memories.problem import Bank
     from loadmaster.workloads.graph import Graph
 
 NETWORKS = " ".join(FRONTENDS.summaries().values())
 """What a network may be given as, for help texts."""
+
+NETWORK, MACHINE, GOAL, SEARCH, OUTPUT = "Networks", "Machine", "Goal", "Search", "Output"
+"""Groups of options in help texts."""
+
+
+def _target_names() -> list[str]:
+    from loadmaster.targets.load import bundled
+
+    return list(bundled())
+
+
 Models = Annotated[list[str], typer.Argument(metavar="MODEL...", help=NETWORKS)]
-Batch = Annotated[int | None, typer.Option(min=1, metavar="N", help="Leading dimension of the networks' inputs.")]
-Dim = Annotated[list[str] | None, typer.Option(metavar="NAME=N", help="Size of a symbolic dimension, or of `INPUT.AXIS`. May be repeated.")]
+Batch = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", rich_help_panel=NETWORK, help="Leading dimension of the networks' inputs. Default: the file's."),
+]
+Dim = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=N", rich_help_panel=NETWORK, help="Size of a symbolic dimension, or of `INPUT.AXIS`. May be repeated."),
+]
 Training = Annotated[
-    bool, typer.Option("--training", help="Take a torch module's whole training step: forward, loss, backward, optimiser.")
+    bool,
+    typer.Option(
+        "--training",
+        rich_help_panel=NETWORK,
+        help="Take a torch module's whole training step: forward, loss, backward, optimiser. Default: inference.",
+    ),
 ]
-Deadline = Annotated[list[str] | None, typer.Option(metavar="NAME=S", help="A network's mini-batches are due so long after release.")]
-Period = Annotated[
-    list[str] | None, typer.Option(metavar="NAME=S", help="Mini-batch k of a network is released at k times this; else at once.")
+Precision = Annotated[
+    str | None,
+    typer.Option(
+        metavar="int8|fp16|fp32", rich_help_panel=NETWORK, help="Plan floating-point tensors at this width. Default: as the file has them."
+    ),
 ]
-Precision = Annotated[str | None, typer.Option(metavar="int8|fp16|fp32", help="Plan floating-point tensors at this width.")]
+MiniBatches = Annotated[
+    int, typer.Option(min=1, metavar="N", rich_help_panel=NETWORK, help="Instances of every network; they share its weights.")
+]
+MachineTarget = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME|FILE.toml",
+        rich_help_panel=MACHINE,
+        autocompletion=_target_names,
+        help="A bundled target (`loadmaster targets` lists them) or a file.",
+    ),
+]
+OptionalTarget = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME|FILE.toml",
+        rich_help_panel=MACHINE,
+        autocompletion=_target_names,
+        help="A bundled target (`loadmaster targets` lists them) or a file. Default: none; the input must then say what everything costs.",
+    ),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        rich_help_panel=MACHINE,
+        help='Override a field of the target: `dram.bandwidth="8 GB/s"`. May be repeated.',
+    ),
+]
 Memory = Annotated[
     list[str] | None,
     typer.Option(
         "--memory",
         metavar="NAME[=BYTES]",
+        rich_help_panel=MACHINE,
         help="A memory, the best first, such as `sram=1MiB,alignment=64,reserved=0-4096`; without BYTES it takes whatever is spilled. "
         "May be repeated.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on standard output.")]
+Deadline = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=S", rich_help_panel=GOAL, help="A network's mini-batches are due so long after release. Default: never due."
+    ),
+]
+Period = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=S", rich_help_panel=GOAL, help="Mini-batch k of a network is released at k times this. Default: all at once."
+    ),
+]
+TimeLimit = Annotated[
+    str | None,
+    typer.Option(
+        metavar="S",
+        rich_help_panel=SEARCH,
+        help="Stop after so long, such as `5` or `2 min`, with the best so far. Default: no limit; the work itself is bounded.",
+    ),
+]
+Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, metavar="N", rich_help_panel=SEARCH, help="Same input and seed, same answer.")]
+Threads = Annotated[int, typer.Option(min=1, metavar="N", rich_help_panel=SEARCH, help="Use up to so many threads.")]
+Json = Annotated[bool, typer.Option("--json", rich_help_panel=OUTPUT, help="Print exactly one JSON object on standard output.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", rich_help_panel=OUTPUT, help="Print nothing but errors and what `--json` asks for.")]
+NoReport = Annotated[bool, typer.Option("--no-report", rich_help_panel=OUTPUT, help="Write data only, no page to look at.")]
+
+
+def out_to(files: str, metavar: str = "DIR") -> Any:
+    """The option ``--out`` of a command; ``files`` names what goes there and what happens without it."""
+    return typer.Option("--out", metavar=metavar, rich_help_panel=OUTPUT, help=files)
+
+
+def strategy_of(names: Sequence[str]) -> Any:
+    """The option ``--strategy`` of a command, with its strategies by name."""
+    return typer.Option(metavar="NAME", rich_help_panel=SEARCH, autocompletion=lambda: list(names), help=one_of(names))
 
 
 def one_of(names: Sequence[str]) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -19,6 +21,18 @@ _NARROWEST = 80
 def print_json(value: dict[str, Any]) -> None:
     """Print one JSON object on standard output."""
     typer.echo(json.dumps(value, indent=2, allow_nan=False))
+
+
+def print_results(
+    shown: dict[str, Any], tables: Callable[[], Sequence[RenderableType]], files: Sequence[Path] = (), *, as_json: bool, quiet: bool
+) -> None:
+    """Print what came of a command: its JSON object with the paths of its files, or tables and those paths, or nothing."""
+    if as_json:
+        print_json(shown | {"files": [str(file) for file in files]})
+    elif not quiet:
+        print_tables(*tables())
+        for file in files:
+            typer.echo(f"wrote {file}")
 
 
 def print_tables(*parts: RenderableType) -> None:

@@ -11,25 +11,43 @@ if TYPE_CHECKING:
 
 _SHOW_AFTER_SECONDS = 1.0
 """Seconds before the line is shown."""
+_ESTIMATE_AFTER_SECONDS, _ESTIMATE_AFTER_SHARE = 2.0, 0.02
+"""Seconds of a stage, and the share of it, before its end is estimated."""
 
 
 class LateProgress:
-    """A progress line that is shown late: call it with a stage and the share done.
+    """A progress line that is shown late, unless ``quiet``: call it with a stage and the share done.
 
-    The first call after a second shows the line; leaving the context removes it.
+    The first call after a second shows the line; leaving the context removes it. Once a stage has gone on for some seconds, the line says
+    how long the rest of it will take at the same pace; a share that falls begins a new stage.
     """
+
+    def __init__(self, quiet: bool = False) -> None:
+        self._quiet = quiet
 
     def __enter__(self) -> LateProgress:
         self._started = time.monotonic()
         self._bar: Progress | None = None
+        self._begun, self._first, self._last = self._started, 0.0, 0.0
         return self
 
     def __call__(self, stage: str, share: float) -> None:
         """Show ``stage`` as ``share`` done, between 0 and 1."""
-        if self._bar is None and time.monotonic() - self._started > _SHOW_AFTER_SECONDS:
+        if share < self._last:
+            self._begun, self._first = time.monotonic(), share
+        self._last = share
+        if self._bar is None and not self._quiet and time.monotonic() - self._started > _SHOW_AFTER_SECONDS:
             self._show()
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], description=stage, completed=share)
+            self._bar.update(self._bar.task_ids[0], description=stage + self._left(share), completed=share)
+
+    def _left(self, share: float) -> str:
+        """How much longer the stage will take, in words; nothing as long as that would be a guess."""
+        elapsed, done = time.monotonic() - self._begun, share - self._first
+        if elapsed < _ESTIMATE_AFTER_SECONDS or done < _ESTIMATE_AFTER_SHARE or share >= 1:
+            return ""
+        seconds = elapsed * (1 - share) / done
+        return f", about {seconds / 60:.0f} min left" if seconds >= 90 else f", about {max(1, round(seconds))} s left"
 
     def _show(self) -> None:
         from rich.console import Console

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadmaster.core.errors import JobError
+from loadmaster.core.files import why_unreadable
 
 _WHOLE = re.compile(r"[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -62,7 +63,7 @@ def read_text(path: str | Path) -> str:
     except (OSError, ValueError) as error:
         if isinstance(error, UnicodeDecodeError):
             raise JobError(f"{path}: is not text in UTF-8: give a CSV file") from None
-        raise JobError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise JobError(f"{path}: cannot be read: {why_unreadable(path, error)}") from None
 
 
 def header_of(text: str) -> tuple[str, ...]:

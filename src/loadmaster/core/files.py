@@ -7,11 +7,15 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from loadmaster.core.errors import OutputError
+
+_ALIKE = 0.75
+"""How much two file names must have in common for one to be taken for a misspelling of the other."""
 
 
 def replace_file(path: str | Path, data: bytes | str, what: str) -> Path:
@@ -45,6 +49,20 @@ def _replace(path: Path, content: bytes) -> None:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def why_unreadable(path: str | Path, error: Exception) -> str:
+    """Say why a file cannot be read, and which file beside it was probably meant if it is not there. Lists the folder once."""
+    reason = _reason(error)
+    if not isinstance(error, FileNotFoundError):
+        return reason
+    path = Path(path)
+    try:
+        names = [other.name for other in path.parent.iterdir() if other.is_file()]
+    except OSError:
+        return reason
+    near = get_close_matches(path.name, names, n=1, cutoff=_ALIKE)
+    return f"{reason}; did you mean {path.parent / near[0]}?" if near else reason
 
 
 def _reason(error: Exception) -> str:
@@ -81,6 +99,11 @@ class OutputDirectory:
         except OSError as error:
             raise OutputError(f"{self.final / name}: cannot be written: {_reason(error)}") from None
         return [self.final / name for name in names]
+
+
+def directory_if_asked(path: Path | None) -> AbstractContextManager[OutputDirectory | None]:
+    """Prepare :func:`output_directory`, or nothing where no directory was asked for."""
+    return nullcontext() if path is None else output_directory(path)
 
 
 @contextmanager

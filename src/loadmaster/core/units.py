@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 
 from loadmaster.core.arrays import WHOLE_LIMIT
@@ -119,6 +119,11 @@ def format_bandwidth(bytes_per_second: float) -> str:
 def format_rate(per_second: float, unit: str) -> str:
     """A rate with a decimal prefix: ``"1.23 TFLOP/s"``."""
     return _scaled(per_second, 1000, tuple(prefix + unit for prefix in ("", "k", "M", "G", "T", "P")))
+
+
+def rate_unit(precisions: Iterable[str]) -> str:
+    """The unit of arithmetic rates at some precisions: operations a second if any of them is of integers, else floating-point ones."""
+    return "OP/s" if any(precision.startswith(("int", "uint")) for precision in precisions) else "FLOP/s"
 
 
 def format_count(count: float) -> str:

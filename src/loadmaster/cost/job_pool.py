@@ -20,12 +20,16 @@ MOST = 1_000_000
 
 @dataclass(frozen=True, eq=False)
 class JobPool:
-    """Jobs of several sources: their costs, the jobs of its network that each waits for, and its network and mini-batch."""
+    """Jobs of several sources: their costs, the jobs of its network that each waits for, its network and mini-batch.
+
+    ``precisions`` are those of the networks; lists and tables of jobs have none.
+    """
 
     analysis: JobAnalysis
     after: tuple[tuple[int, ...], ...]
     network: tuple[str, ...]
     mini_batch: tuple[int, ...]
+    precisions: tuple[str, ...] = ()
 
 
 def read_pool(
@@ -89,7 +93,13 @@ def _require_room(source: str, jobs: int, mini_batches: int) -> None:
 def part_of(work: Workload, analysis: JobAnalysis, mini_batch: int | None = None) -> JobPool:
     """The pool of one workload; its jobs know their mini-batches, unless one is given."""
     numbers = tuple(job.mini_batch if mini_batch is None else mini_batch for job in work.jobs)
-    return JobPool(analysis, tuple(job.after for job in work.jobs), tuple(job.network for job in work.jobs), numbers)
+    return JobPool(
+        analysis,
+        tuple(job.after for job in work.jobs),
+        tuple(job.network for job in work.jobs),
+        numbers,
+        tuple(network.precision for network in work.networks),
+    )
 
 
 def joined(parts: Sequence[JobPool]) -> JobPool:
@@ -100,5 +110,9 @@ def joined(parts: Sequence[JobPool]) -> JobPool:
         after += [tuple(first + before for before in befores) for befores in part.after]
         first += len(part.after)
     return JobPool(
-        analysis, tuple(after), tuple(name for part in parts for name in part.network), tuple(n for part in parts for n in part.mini_batch)
+        analysis,
+        tuple(after),
+        tuple(name for part in parts for name in part.network),
+        tuple(number for part in parts for number in part.mini_batch),
+        tuple(precision for part in parts for precision in part.precisions),
     )

@@ -11,7 +11,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.errors import MappingError
-from loadmaster.core.files import replace_file
+from loadmaster.core.files import replace_file, why_unreadable
 from loadmaster.core.provenance import Provenance, costs_json
 
 Status = Literal["optimal", "feasible"]
@@ -35,7 +35,7 @@ class JobMapping:
     start, end
         Seconds, of every job.
     makespan, energy, throughput
-        Seconds; joules, None where not known; FLOP/s, None where no job's operations are known.
+        Seconds; joules, None where not known; operations/s (multiplications and additions), None where no job's operations are known.
     objective, value, lower_bound
         What was minimised, what was reached, and what no mapping of these jobs can be below: seconds for makespan and throughput (the
         work is given), joules, or joule-seconds.
@@ -156,7 +156,7 @@ def read_warm_start(path: str | Path) -> WarmStart:
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise MappingError(f"{path}: cannot be read: {error.strerror}") from None
+        raise MappingError(f"{path}: cannot be read: {why_unreadable(path, error)}") from None
     except json.JSONDecodeError as error:
         raise MappingError(f"{path}: line {error.lineno}, column {error.colno}: not JSON: {error.msg}; {_GIVE}") from None
     except (UnicodeDecodeError, RecursionError):

@@ -101,10 +101,8 @@ def place(
 
 
 def _mode(mode: Mode | str) -> Mode:
-    try:
-        return Mode(mode)
-    except ValueError:
-        raise PlacementError(f"mode {mode!r} does not exist: choose from {', '.join(m.value for m in Mode)}") from None
+    require_known("mode", mode, [each.value for each in Mode], PlacementError)
+    return Mode(mode)
 
 
 def _check_arguments(fast: int, strategy: str, gap: float | None, time_limit: float | None, seed: int) -> None:

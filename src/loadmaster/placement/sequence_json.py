@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal
 
 from loadmaster.core.arrays import WHOLE_LIMIT
 from loadmaster.core.errors import PlacementError
-from loadmaster.core.files import replace_file
+from loadmaster.core.files import replace_file, why_unreadable
 from loadmaster.core.provenance import Label, Provenance
 from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
 
@@ -103,7 +103,7 @@ def read_text(path: Path) -> str:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise PlacementError(f"{path}: is not a complete gzip file ({error}): copy or write it again") from None
     except (OSError, ValueError) as error:
-        raise PlacementError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise PlacementError(f"{path}: cannot be read: {why_unreadable(path, error)}") from None
     if len(data) == LARGEST_FILE:
         raise PlacementError(f"{path}: is larger than {LARGEST_FILE >> 20} MiB, which no sequence of kernels is")
     try:

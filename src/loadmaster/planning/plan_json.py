@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from loadmaster.core.errors import OutputError, PlanError
-from loadmaster.core.files import replace_file
+from loadmaster.core.files import replace_file, why_unreadable
 from loadmaster.core.record_json import parse_object, record_from, record_to_text
 from loadmaster.planning.plan_records import SCHEMA_VERSION, PlanRecord
 
@@ -49,8 +49,7 @@ def read_plan(path: Path, kind: type[AnyPlan]) -> AnyPlan:
     except UnicodeDecodeError as error:
         raise PlanError(f"{path.name}: not a plan file: byte {error.start} is not UTF-8 text") from error
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise PlanError(f"{path.name}: cannot be read from {path.parent}: {reason}") from error
+        raise PlanError(f"{path.name}: cannot be read from {path.parent}: {why_unreadable(path, error)}") from error
     return plan_from_text(text, path.name, kind)
 
 

@@ -12,7 +12,7 @@ from loadmaster.core.units import format_bandwidth
 from loadmaster.planning.plan_records import LinkSegment, PlanRecord
 from loadmaster.report.charts import Canvas, chart, hover, level
 from loadmaster.report.merging import MAX_SHAPES, merge_neighbours
-from loadmaster.report.text import chart_text, clipped, percent, plural, printable
+from loadmaster.report.text import chart_text, clipped, percent, plural
 from loadmaster.report.timeline import outline
 from loadmaster.targets.hardware import Memory
 
@@ -40,7 +40,10 @@ def measure(memory: Memory) -> Measure:
     """Choose the unit in which the memory's limit is at least one."""
     if memory.read_bandwidth != memory.write_bandwidth:
         return Measure("load (%)", 100.0, "all of the link's time", 0.01, True)
-    limit = memory.read_bandwidth
+    return _rate(memory.read_bandwidth)
+
+
+def _rate(limit: float) -> Measure:
     scale, name = next(((s, n) for s, n in _UNITS if limit >= s), _UNITS[-1])
     return Measure(f"traffic ({name})", limit / scale, f"limit {format_bandwidth(limit)}", scale, False)
 
@@ -61,17 +64,24 @@ def _mean(parts: Sequence[LinkSegment]) -> LinkSegment:
 
 def draw_link(plan: PlanRecord, memory: Memory, on: Canvas) -> tuple[figure, str]:
     """Draw the curve of one link; also return a sentence on what was averaged in it (empty if nothing was)."""
-    segments = plan.links.get(memory.name, ())
+    return _draw(f"Link to {chart_text(clipped(memory.name, 40))}", plan.links.get(memory.name, ()), measure(memory), on)
+
+
+def draw_segments(title: str, segments: Sequence[LinkSegment], limit: float, on: Canvas) -> tuple[figure, str]:
+    """Draw a bandwidth over time with its limit in bytes/s; also return a sentence on what was averaged in it."""
+    return _draw(title, segments, _rate(limit), on)
+
+
+def _draw(title: str, segments: Sequence[LinkSegment], scale: Measure, on: Canvas) -> tuple[figure, str]:
     shown = averaged(segments, MAX_SHAPES)
-    scale = measure(memory)
     top = max([scale.limit, *map(scale.of, shown)])
-    plot = chart(on, f"Link to {chart_text(clipped(memory.name, 40))}", 176, Range1d(start=0, end=1.22 * top), scale.label)
+    plot = chart(on, title, 176, Range1d(start=0, end=1.22 * top), scale.label)
     plot.yaxis.ticker = BasicTicker(desired_num_ticks=3)
     _draw_curve(plot, on, shown, scale)
     level(plot, scale.limit, scale.limit_text, LIMIT, "dashed")
     if len(shown) == len(segments):
         return plot, ""
-    return plot, f"The curve of {printable(memory.name)} has {plural(len(segments), 'step')}; the shortest are averaged to {len(shown):,}."
+    return plot, f"The curve has {plural(len(segments), 'step')}; the shortest are averaged to {len(shown):,}."
 
 
 def _draw_curve(plot: figure, on: Canvas, shown: Sequence[LinkSegment], scale: Measure) -> None:

@@ -38,24 +38,41 @@ class Canvas:
 
 def canvas(plan: PlanRecord) -> Canvas:
     """Make a time axis from zero to the plan's end."""
-    unit = time_unit(plan.metrics.makespan.value)
-    end = unit.of(last_instant(plan)) or 1.0
-    margin = 0.01 * end
-    x_range = Range1d(start=-margin, end=end + margin, bounds=(-margin, end + margin), min_interval=end / 1e7)
-    cursor = Span(dimension="height", line_color=FAINT, line_dash="dotted", line_width=1)
-    return Canvas(unit, x_range, cursor, network_colours(plan))
+    return time_canvas(plan.metrics.makespan.value, last_instant(plan), network_colours(plan))
+
+
+def time_canvas(seconds: float, end: float, colours: Mapping[str, str]) -> Canvas:
+    """Make a time axis from zero to ``end``, in the unit that suits ``seconds``."""
+    unit = time_unit(seconds)
+    return Canvas(unit, wide_range(0.0, unit.of(end) or 1.0), cursor(), colours)
+
+
+def wide_range(start: float, end: float) -> Range1d:
+    """Make an axis that can be moved and zoomed within its ends, with a margin."""
+    margin = 0.01 * (end - start)
+    return Range1d(start=start - margin, end=end + margin, bounds=(start - margin, end + margin), min_interval=(end - start) / 1e7)
+
+
+def cursor() -> Span:
+    """Make the line under the mouse that charts over one axis share."""
+    return Span(dimension="height", line_color=FAINT, line_dash="dotted", line_width=1)
 
 
 def chart(on: Canvas, title: str, height: int, y_range: Range1d, y_label: str, box: str = "width") -> figure:
-    """Make an empty chart: drag pans, Ctrl and the wheel zoom in time, the toolbar zooms to a box (``box`` dimensions) and resets."""
+    """Make an empty chart over time that moves with the others: see :func:`movable`."""
     plot = framed(title, height, on.x_range, y_range, f"time ({on.unit.name})", y_label, tools="xpan,reset")
-    plot.add_tools(f"{'x' if box == 'width' else ''}box_zoom")
-    plot.add_tools(_wheel(), CrosshairTool(overlay=on.cursor, visible=False))
+    movable(plot, on.cursor, box)
     return plot
 
 
-def framed(title: str, height: int, x_range: Range, y_range: Range, x_label: str, y_label: str, tools: str = "") -> figure:
-    """Make an empty chart over any two axes."""
+def movable(plot: figure, line: Span, box: str = "width") -> None:
+    """Have Ctrl and the wheel zoom along the x axis, and the toolbar zoom to a box (``box`` dimensions); drag pans by itself."""
+    plot.add_tools(f"{'x' if box == 'width' else ''}box_zoom")
+    plot.add_tools(_wheel(), CrosshairTool(overlay=line, visible=False))
+
+
+def framed(title: str, height: int, x_range: Range, y_range: Range, x_label: str, y_label: str, tools: str = "", **more: Any) -> figure:
+    """Make an empty chart over any two axes; ``more`` is for Bokeh's figure."""
     plot = figure(
         title=Title(text=title, text_font=FONT, text_font_size="14px", text_color=INK),
         height=height,
@@ -69,6 +86,7 @@ def framed(title: str, height: int, x_range: Range, y_range: Range, x_label: str
         toolbar_location="above" if tools else None,
         tools=tools,
         lod_threshold=None,
+        **more,
     )
     _style(plot)
     return plot
@@ -82,7 +100,7 @@ def _wheel() -> WheelZoomTool:
 def _style(plot: figure) -> None:
     plot.toolbar.logo = None
     plot.outline_line_color = None
-    plot.background_fill_color = "#ffffff"
+    plot.background_fill_color = plot.border_fill_color = None
     for axis in plot.axis:
         axis.update(
             axis_label_text_font=FONT,

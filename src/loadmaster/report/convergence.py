@@ -7,7 +7,7 @@ from bokeh.models.annotations import Span
 from bokeh.plotting import figure
 
 from loadmaster.planning.plan_records import PlanRecord
-from loadmaster.report.charts import FAINT, INK, Canvas
+from loadmaster.report.charts import FAINT, INK, Canvas, framed
 from loadmaster.report.figures import objective_name, objective_unit
 
 _HEIGHT = 200
@@ -31,15 +31,8 @@ def draw_lateness(plan: PlanRecord, on: Canvas) -> tuple[figure, str]:
 
 def _steps(steps: list[tuple[int, float]], label: str) -> figure:
     top = max(value for _, value in steps) * 1.05
-    plot = figure(
-        height=_HEIGHT,
-        sizing_mode="stretch_width",
-        y_range=Range1d(start=0, end=top),
-        x_axis_label="orders evaluated",
-        y_axis_label=label,
-        toolbar_location=None,
-        tools="",
-    )
+    orders = steps[-1][0] or 1
+    plot = framed("", _HEIGHT, Range1d(start=0, end=1.02 * orders), Range1d(start=0, end=top), "orders evaluated", label)
     source = ColumnDataSource({"orders": [n for n, _ in steps], "value": [value for _, value in steps]})
     plot.step(x="orders", y="value", source=source, mode="after", line_color=INK, line_width=2)
     return plot

@@ -29,11 +29,6 @@ def figures_rest_on(costs: Sequence[Provenance]) -> str:
     return printable(f"Times, traffic and energy are {meanings[weakest(costs)]}; costs: {described(costs)}.")
 
 
-def rate_unit(plan: PlanRecord) -> str:
-    """Return the unit of arithmetic rates: floating-point operations, or operations if a network is of integers."""
-    return "OP/s" if any(network.precision.startswith(("int", "uint")) for network in plan.networks) else "FLOP/s"
-
-
 @dataclass(frozen=True)
 class CoreFigures:
     """A core's activity over the makespan; shares are of the makespan."""
@@ -67,6 +62,16 @@ def verdict(plan: PlanRecord) -> str:
         return f"optimal: the {what} meets its lower bound"
     late = f"{plan.missed} of {len(plan.mini_batches)} mini-batches miss their deadlines; " if plan.missed else ""
     return f"{printable(plan.status)}: {late}no plan can have a smaller {what} than the lower bound; whether one has than this is not known"
+
+
+def gain(plan: PlanRecord) -> list[str]:
+    """Say in a sentence what the separate plan, this plan and any plan reach; nothing where no separate plan was improved upon."""
+    if len(plan.search) < 2:
+        return []
+    separate, together, best = (
+        objective_text(plan, value) for value in (plan.search[0].value, plan.objective.value, plan.objective.lower_bound)
+    )
+    return [f"Planned separately {separate}, together {together}, at best {best} ({objective_name(plan)})."]
 
 
 def objective_name(plan: PlanRecord) -> str:

@@ -17,7 +17,7 @@ from loadmaster.report.text import Html, to_html
 
 SCHEDULE_HINT = (
     "The paler a job, the longer it waits for memory. Pieces of one operator have one shade of their network's colour. "
-    "Drag to pan, hold Ctrl and scroll to zoom in time: all charts move together. "
+    "Drag to pan, hold Ctrl and scroll to zoom in time: all charts move together, with arrows, + and - too, and 0 resets. "
     "Click a network in the legend to hide it everywhere; the circular arrow in a chart's corner resets the view."
 )
 STACKS_DRAWN = 3
@@ -32,14 +32,15 @@ def render_page(plan: PlanRecord) -> str:
     """Render the whole report; the same plan gives the same text."""
     on, page = canvas(plan), Page()
     sections = (*_plan_sections(plan), *_chart_sections(plan, on, page))
-    _hide_together(on)
+    hide_together(on)
     return in_page(figures.title(plan), plan.target.description, sections, page)
 
 
 def _plan_sections(plan: PlanRecord) -> list[Html]:
     """Make the sections without charts."""
+    gain = "".join(f"<p><strong>{to_html(line)}</strong></p>" for line in figures.gain(plan))
     rest_on = to_html(figures.figures_rest_on(plan.costs))
-    about = Html(f"<p>{to_html(figures.verdict(plan).capitalize())}. <strong>{rest_on}</strong></p>{tables.notes(plan)}")
+    about = Html(f"{gain}<p>{to_html(_capitalised(figures.verdict(plan)))}. {rest_on}</p>{tables.notes(plan)}")
     return [
         section("", tables.headline(plan), about),
         section("Networks", tables.networks(plan)),
@@ -47,6 +48,11 @@ def _plan_sections(plan: PlanRecord) -> list[Html]:
         section("Memories", tables.memories(plan)),
         section("Cores", tables.cores(plan)),
     ]
+
+
+def _capitalised(text: str) -> str:
+    """The text with a capital at its beginning, and names in it as they are."""
+    return text[:1].upper() + text[1:]
 
 
 def _chart_sections(plan: PlanRecord, on: Canvas, page: Page) -> list[Html]:
@@ -93,7 +99,7 @@ def _cuts(plan: PlanRecord, on: Canvas, page: Page) -> list[Html]:
     ]
 
 
-def _hide_together(on: Canvas) -> None:
+def hide_together(on: Canvas) -> None:
     """Hide a network in all charts when the legend hides it in the schedule."""
     for first, *others in on.drawn.values():
         for other in others:

@@ -20,17 +20,17 @@ _NETWORKS_SHOWN = 40
 _NARROW = 6
 
 
-def mapping_summary(mapping: JobMapping) -> RenderableType:
-    """Make tables of totals, then of every core."""
-    return Group(_pairs(_totals(mapping)), Text(), _cores(mapping))
+def mapping_summary(mapping: JobMapping, unit: str) -> RenderableType:
+    """Make tables of totals, then of every core; ``unit`` is that of arithmetic rates."""
+    return Group(_pairs(_totals(mapping, unit)), Text(), _cores(mapping))
 
 
-def front_summary(front: tuple[JobMapping, ...]) -> RenderableType:
-    """Make a table of the mappings of a Pareto front."""
+def front_summary(front: tuple[JobMapping, ...], unit: str) -> RenderableType:
+    """Make a table of the mappings of a Pareto front; ``unit`` is that of arithmetic rates."""
     table = _columns("", ">makespan", ">energy", ">throughput", "status", "costs")
     for number, mapping in enumerate(front):
         energy = "" if mapping.energy is None else f"{mapping.energy:.4g} J"
-        rate = "" if mapping.throughput is None else format_rate(mapping.throughput, "FLOP/s")
+        rate = "" if mapping.throughput is None else format_rate(mapping.throughput, unit)
         table.add_row(str(number), format_seconds(mapping.makespan), energy, rate, mapping.status, str(weakest(mapping.costs)))
     return table
 
@@ -47,7 +47,7 @@ def latency_summary(served: Sequence[MiniBatch], timings: Mapping[str, NetworkTi
     return Group(Text(), table, Text(f"{missed} of {len(served)} deadlines missed"))
 
 
-def _totals(mapping: JobMapping) -> list[tuple[str, str]]:
+def _totals(mapping: JobMapping, unit: str) -> list[tuple[str, str]]:
     groups = int(mapping.group.max(initial=0)) + 1
     rows = [("Status", mapping.status + (" (stopped early)" if mapping.interrupted else ""))]
     rows.append(("Jobs", f"{len(mapping.jobs)} on {len(mapping.cores)} cores" + (f", in {groups} groups" if groups > 1 else "")))
@@ -55,12 +55,12 @@ def _totals(mapping: JobMapping) -> list[tuple[str, str]]:
     cycles = "" if mapping.cycles is None else f" ({mapping.cycles} cycles)"
     rows.append(("Makespan", f"{format_seconds(mapping.makespan)}{cycles}{label}"))
     if mapping.throughput is not None:
-        rows.append(("Throughput", f"{format_rate(mapping.throughput, 'FLOP/s')}{label}"))
+        rows.append(("Throughput", f"{format_rate(mapping.throughput, unit)}{label}"))
     if mapping.energy is not None:
         rows.append(("Energy", f"{mapping.energy:.4g} J{label}"))
     rows.append(("Costs", described(mapping.costs)))
-    unit = {"energy": " J", "edp": " J s"}.get(mapping.objective)
-    bound = format_seconds(mapping.lower_bound) if unit is None else f"{mapping.lower_bound:.4g}{unit}"
+    joules = {"energy": " J", "edp": " J s"}.get(mapping.objective)
+    bound = format_seconds(mapping.lower_bound) if joules is None else f"{mapping.lower_bound:.4g}{joules}"
     rows.append(("Lower bound", f"{bound} ({mapping.limit})"))
     rows.append(("Gap", f"{mapping.gap:.3%}"))
     rows.append(("Strategy", f"{mapping.strategy}, seed {mapping.seed}, {mapping.samples} samples"))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from bokeh.document import Document
+from bokeh.models.annotations import Title
 from bokeh.plotting import figure
 from bokeh.resources import Resources
 
@@ -28,23 +32,35 @@ class Page:
         """Make the element of a chart, with a sentence below on what the chart leaves out."""
         plot, remark = drawn
         self.plots.append(plot)
-        return Html(f"<div class=chart id={_element(len(self.plots) - 1)}></div>{hint(remark)}")
+        name = to_html(_name(plot))
+        element = f'<div class=chart id={_element(len(self.plots) - 1)} role=application tabindex=0 aria-label="{name}"></div>'
+        return Html(f"{element}{hint(remark)}")
 
 
 def in_page(title: str, description: str, sections: Sequence[Html], page: Page) -> str:
-    """Render the whole file; the same sections and charts give the same text."""
-    script = ""
-    for code in Resources(mode="inline", components=["bokeh"], log_level="error").js_raw:
-        script += f"<script>{code}</script>\n"
+    """Render the whole file; the same sections and charts give the same text. The library is in it only if there are charts."""
+    style, script = (files("loadmaster.report").joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
+    packed = {"bokeh": _library(), "data": _packed(json.dumps(_charts_json(page.plots), separators=(",", ":")))} if page.plots else {}
     return _PAGE.format(
         policy=POLICY,
         title=to_html(title),
         description=to_html(description),
-        style=files("loadmaster.report").joinpath("page.css").read_text("utf-8"),
+        style=style,
         sections="\n".join(sections),
-        bokeh=script,
-        charts=_in_script(_charts_json(page.plots)),
+        packed="".join(f'<script type="application/gzip" id="{name}">{text}</script>\n' for name, text in packed.items()),
+        script=f"<script>\n{script}</script>" if packed else "",
     )
+
+
+@cache
+def _library() -> str:
+    """Bokeh's script, packed."""
+    return _packed("\n".join(Resources(mode="inline", components=["bokeh"], log_level="error").js_raw))
+
+
+def _packed(text: str) -> str:
+    """Compress text into characters that need no escaping, a third of its size; the page's script unpacks it."""
+    return b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
 
 
 def section(heading: str, *parts: Html) -> Html:
@@ -58,6 +74,13 @@ def hint(text: str) -> Html:
     return Html(f"<p class=hint>{to_html(text)}</p>" if text else "")
 
 
+def _name(plot: figure) -> str:
+    """Describe a chart to who does not see it: its title, or its axes."""
+    axes = " over ".join(str(axis.axis_label) for axis in (plot.yaxis[0], plot.xaxis[0]) if axis.axis_label)
+    title = plot.title.text if isinstance(plot.title, Title) else plot.title
+    return f"Chart: {title or axes}"
+
+
 def _element(index: int) -> str:
     return f"chart{index}"
 
@@ -68,23 +91,19 @@ def _charts_json(plots: Sequence[figure]) -> dict[str, Any]:
     for plot in plots:
         document.add_root(plot)
     names: dict[str, str] = {}
-    models = _renumbered(document.to_json(deferred=False), names)
+    models = _plain(document.to_json(deferred=False), names)
     roots = {names[plot.id]: _element(i) for i, plot in enumerate(plots)}
     item = {"docid": "plan", "roots": roots, "root_ids": list(roots)}
     return {"docs": {"plan": models}, "items": [item]}
 
 
-def _renumbered(value: Any, names: dict[str, str]) -> Any:
-    """Renumber models in order, as Bokeh's numbers depend on what the process has drawn before."""
+def _plain(value: Any, names: dict[str, str]) -> Any:
+    """Renumber models in order, as Bokeh's numbers depend on what the process has drawn before, and leave out digits that nobody sees."""
+    if isinstance(value, float):
+        return float(f"{value:.7g}")
     if isinstance(value, dict):
-        return {k: names.setdefault(v, f"m{len(names)}") if k == "id" else _renumbered(v, names) for k, v in value.items()}
-    return [_renumbered(item, names) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _in_script(data: object) -> str:
-    """Encode JSON so that it cannot end the script element around it."""
-    text = json.dumps(data, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+        return {k: names.setdefault(v, f"m{len(names)}") if k == "id" else _plain(v, names) for k, v in value.items()}
+    return [_plain(item, names) for item in value] if isinstance(value, list | tuple) else value
 
 
 _PAGE = """<!DOCTYPE html>
@@ -93,6 +112,7 @@ _PAGE = """<!DOCTYPE html>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
 <link rel="icon" href="data:,">
 <title>{title} · Loadmaster</title>
 <style>
@@ -104,17 +124,7 @@ _PAGE = """<!DOCTYPE html>
 <noscript><p>The charts are drawn by a script in this file; the tables are not.</p></noscript>
 {sections}
 </main>
-{bokeh}<script type="application/json" id="data">{charts}</script>
-<script>
-const charts = JSON.parse(document.getElementById("data").textContent)
-Bokeh.embed.embed_items(charts.docs, charts.items)
-for (const button of document.querySelectorAll(".legend button"))
-  button.addEventListener("click", () => {{
-    const shapes = Bokeh.documents[0].get_model_by_name(button.dataset.shapes)
-    shapes.visible = !shapes.visible
-    button.setAttribute("aria-pressed", shapes.visible)
-  }})
-</script>
+{packed}{script}
 </body>
 </html>
 """

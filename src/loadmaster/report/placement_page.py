@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 from bokeh.models import FixedTicker, Range1d
-from bokeh.models.annotations import Span
 from bokeh.plotting import figure
 
 from loadmaster.core.units import format_bytes, format_seconds
 from loadmaster.placement.answer import MemoryPlan
 from loadmaster.placement.sequence import StoredKind
-from loadmaster.report.charts import FAINT, Canvas, chart, hover, level, rectangles
-from loadmaster.report.colours import MERGED
+from loadmaster.report.charts import Canvas, chart, hover, level, rectangles, time_canvas
+from loadmaster.report.colours import MERGED, PALETTE
 from loadmaster.report.figures import figures_rest_on
 from loadmaster.report.memory_map import BOUND, CAPACITY, PEAK, Scale, scale_for
 from loadmaster.report.merging import MAX_SHAPES, merge_neighbours
@@ -23,21 +22,15 @@ from loadmaster.report.page import Page, hint, in_page, section
 from loadmaster.report.placement import movers, rival_rows, totals
 from loadmaster.report.tables import card, table
 from loadmaster.report.text import NOTHING, Html, percent, plural, printable, to_html
-from loadmaster.report.timeline import time_unit
 
-COLOURS = {
-    StoredKind.WEIGHT: "#7a5195",
-    StoredKind.INPUT: "#2f7ebc",
-    StoredKind.INTERMEDIATE: "#2a9d8f",
-    StoredKind.OUTPUT: "#e07a2f",
-}
+COLOURS = dict(zip((StoredKind.INPUT, StoredKind.WEIGHT, StoredKind.INTERMEDIATE, StoredKind.OUTPUT), PALETTE, strict=False))
 _MOVERS = 50
 _LANES = ("to slow, waiting", "to slow, overlapped", "to fast, waiting", "to fast, overlapped")
 
 
 def render_placement(plan: MemoryPlan, curve: Sequence[Mapping[str, Any]] = ()) -> str:
     """Render the whole report, with the slowdown curve if there is one; the same placement gives the same text."""
-    on, page = _canvas(plan), Page()
+    on, page = time_canvas(plan.seconds, plan.seconds, {}), Page()
     charts = section(
         "Fast memory over time",
         hint("Drag to pan, hold Ctrl and scroll to zoom in time: all charts move together. Hover over a rectangle for its tensor."),
@@ -46,8 +39,11 @@ def render_placement(plan: MemoryPlan, curve: Sequence[Mapping[str, Any]] = ()) 
         page.place(_draw_copies(plan, on)),
     )
     about = Html(f"<p><strong>{to_html(figures_rest_on(plan.sequence.costs))}</strong></p>{_notes(plan.sequence.notes)}")
-    figures = section("Figures", table(("", ""), totals(plan)))
-    rivals = section("Simpler strategies, same kernels and limit", table(("strategy", ">time", ">of all fast", ">moved"), rival_rows(plan)))
+    figures = section("Figures", table("Figures", ("", ""), totals(plan)))
+    rivals = section(
+        "Simpler strategies, same kernels and limit",
+        table("Simpler strategies", ("strategy", ">time", ">of all fast", ">moved"), rival_rows(plan)),
+    )
     sizes = [section("Slowdown over fast memory", page.place(_draw_curve(plan, curve, on)))] if curve else []
     sections = [section("", _headline(plan), about), charts, rivals, *sizes, _movers(plan), *_measured(plan), figures]
     return in_page(f"{printable(plan.sequence.name)}, {plan.mode}", "Which memory each tensor is in, and when it moves", sections, page)
@@ -83,7 +79,7 @@ def _measured(plan: MemoryPlan) -> list[Html]:
     total = (
         f"All {plural(len(kernels), 'measured kernel')}: estimated {format_seconds(sum(guessed))}, measured {format_seconds(sum(found))}."
     )
-    shown = table(("kernel", "kind", ">estimated", ">measured"), rows)
+    shown = table("Measured kernels", ("kernel", "kind", ">estimated", ">measured"), rows)
     return [section("Estimated against measured, everything fast", hint(total), shown)]
 
 
@@ -94,15 +90,7 @@ def _movers(plan: MemoryPlan) -> Html:
     tensors = plan.sequence.tensors
     rows = [(tensors[t].name, tensors[t].kind.value, format_bytes(tensors[t].bytes), str(copies)) for t, copies in ranked[:_MOVERS]]
     rest = f"and {plural(len(ranked) - _MOVERS, 'tensor')} more" if len(ranked) > _MOVERS else ""
-    return section("Moves", table(("tensor", "kind", ">bytes", ">copies"), rows), hint(rest))
-
-
-def _canvas(plan: MemoryPlan) -> Canvas:
-    unit = time_unit(plan.seconds)
-    end = unit.of(plan.seconds) or 1.0
-    margin = 0.01 * end
-    x_range = Range1d(start=-margin, end=end + margin, bounds=(-margin, end + margin), min_interval=end / 1e7)
-    return Canvas(unit, x_range, Span(dimension="height", line_color=FAINT, line_dash="dotted", line_width=1), {})
+    return section("Moves", table("Moves", ("tensor", "kind", ">bytes", ">copies"), rows), hint(rest))
 
 
 def _positions(plan: MemoryPlan) -> list[float]:

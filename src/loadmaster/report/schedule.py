@@ -152,7 +152,8 @@ def _draw_jobs(
         data = _columns(on, rows, [block for block, _ in pairs]) | _job_columns([job for _, job in pairs])
         data["colour"] = [shade(on.colours[network], shades.get((network, job.operators), 0)) for _, job in pairs]
         renderer = rectangles(plot, data, "colour", "alpha", "alpha")
-        renderer.name = legend_name(number)
+        if network not in on.drawn:  # the legend hides the first, which hides the others
+            renderer.name = legend_name(number)
         on.drawn.setdefault(network, []).append(renderer)
         renderers.append(renderer)
     hover(plot, renderers, "name", JOB_ROWS)

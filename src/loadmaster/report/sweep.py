@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from loadmaster.core.units import format_bandwidth, format_bytes, format_joules, format_rate, format_seconds
+from loadmaster.core.units import format_bandwidth, format_bytes, format_joules, format_rate, format_seconds, rate_unit
 from loadmaster.planning.sweep.design_space import DesignPoint, Sweep
 from loadmaster.report.figures import figures_rest_on
 from loadmaster.report.text import NOTHING, percent, plural, printable
@@ -29,18 +29,19 @@ def sweep_summary(sweep: Sweep) -> RenderableType:
 
 def point_rows(sweep: Sweep) -> Iterator[tuple[str, ...]]:
     """Iterate over the figures of every point, in the order of :data:`COLUMNS`."""
+    unit = rate_unit(sweep.precisions)
     for bandwidth in sweep.bandwidths:
         front = sweep.front(bandwidth)
         for point in sweep.points:
             if point.bandwidth == bandwidth:
-                yield format_bandwidth(bandwidth), format_bytes(point.scratchpad), *_figures(point), "*" if point in front else ""
+                yield format_bandwidth(bandwidth), format_bytes(point.scratchpad), *_figures(point, unit), "*" if point in front else ""
 
 
-def _figures(point: DesignPoint) -> tuple[str, ...]:
+def _figures(point: DesignPoint, unit: str) -> tuple[str, ...]:
     if point.makespan is None or point.lower_bound is None or point.throughput is None or point.traffic_bytes is None:
         return point.status, *(NOTHING,) * 4
     gap = "optimal" if point.status == "optimal" else percent(point.gap or 0.0)
-    rate, energy = format_rate(point.throughput, "FLOP/s"), format_joules(point.energy or 0.0)
+    rate, energy = format_rate(point.throughput, unit), format_joules(point.energy or 0.0)
     return format_seconds(point.makespan), gap, rate, format_bytes(point.traffic_bytes), energy
 
 

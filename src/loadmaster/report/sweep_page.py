@@ -8,7 +8,7 @@ from bokeh.core.properties import value
 from bokeh.models import ColumnDataSource, FactorRange, Range1d
 from bokeh.plotting import figure
 
-from loadmaster.core.units import format_bandwidth, format_bytes, format_joules, format_rate, format_seconds
+from loadmaster.core.units import format_bandwidth, format_bytes, format_joules, format_rate, format_seconds, rate_unit
 from loadmaster.planning.sweep.design_space import DesignPoint, Sweep
 from loadmaster.report.charts import FAINT, FONT, INK, framed, hover
 from loadmaster.report.colours import PALETTE
@@ -33,7 +33,7 @@ def render_sweep(sweep: Sweep) -> str:
         section("", about),
         section("Throughput over scratchpad and bandwidth", page.place(_draw_map(sweep))),
         section("What scratchpad is worth", page.place(_draw_fronts(sweep))),
-        section("Points", table(COLUMNS, point_rows(sweep))),
+        section("Points", table("Points", COLUMNS, point_rows(sweep))),
     ]
     title = f"{', '.join(map(printable, sweep.networks))} on {printable(sweep.target)}"
     return in_page(title, "What more scratchpad and more bandwidth would be worth", sections, page)
@@ -55,14 +55,14 @@ def _draw_map(sweep: Sweep) -> tuple[figure, str]:
     ranges = FactorRange(factors=list(sizes.values())), FactorRange(factors=list(rates.values()))
     plot = framed("", 90 + _ROW * len(rates), *ranges, "scratchpad", "bandwidth of main memory")
     plot.grid.visible = False
-    top = max(map(_throughput, sweep.points), default=0.0) or 1.0
+    top, unit = max(map(_throughput, sweep.points), default=0.0) or 1.0, rate_unit(sweep.precisions)
 
     def columns(points: Sequence[DesignPoint]) -> dict[str, list[str]]:
         return {
             "x": [sizes[p.scratchpad] for p in points],
             "y": [rates[p.bandwidth] for p in points],
             "name": [f"{sizes[p.scratchpad]}, {rates[p.bandwidth]}" for p in points],
-            "throughput": [format_rate(_throughput(p), "FLOP/s") for p in points],
+            "throughput": [format_rate(_throughput(p), unit) for p in points],
             "makespan": [format_seconds(p.makespan or 0.0) for p in points],
             "energy": [format_joules(p.energy or 0.0) for p in points],
             "colour": [_shade(_throughput(p) / top) for p in points],
@@ -89,10 +89,10 @@ def _shade(share: float) -> str:
 def _draw_fronts(sweep: Sweep) -> tuple[figure, str]:
     """Draw throughput against scratchpad, a line for each bandwidth; filled marks are its Pareto front, hollow ones dominated."""
     sizes, rates = _labels(sweep.scratchpads, format_bytes), _labels(sweep.bandwidths, format_bandwidth)
-    top = max(map(_throughput, sweep.points), default=0.0) or 1.0
-    scale, unit = next(((s, u) for s, u in _UNITS if top >= s), _UNITS[-1])
+    top, unit = max(map(_throughput, sweep.points), default=0.0) or 1.0, rate_unit(sweep.precisions)
+    scale, prefix = next((each for each in _PREFIXES if top >= each[0]), _PREFIXES[-1])
     y_range = Range1d(start=0, end=1.08 * top / scale)
-    plot = framed("", 360, FactorRange(factors=list(sizes.values())), y_range, "scratchpad", f"throughput ({unit})")
+    plot = framed("", 360, FactorRange(factors=list(sizes.values())), y_range, "scratchpad", f"throughput ({prefix}{unit})")
     for number, bandwidth in enumerate(sweep.bandwidths):
         points = [p for p in sweep.points if p.bandwidth == bandwidth and p.planned]
         front = sweep.front(bandwidth)
@@ -102,7 +102,7 @@ def _draw_fronts(sweep: Sweep) -> tuple[figure, str]:
             "y": [_throughput(p) / scale for p in points],
             "fill": [colour if p in front else "#ffffff" for p in points],
             "name": [f"{sizes[p.scratchpad]}, {rates[bandwidth]}" for p in points],
-            "throughput": [format_rate(_throughput(p), "FLOP/s") for p in points],
+            "throughput": [format_rate(_throughput(p), unit) for p in points],
             "pareto": ["on the front" if p in front else "dominated" for p in points],
         }
         source = ColumnDataSource(data)
@@ -115,4 +115,4 @@ def _draw_fronts(sweep: Sweep) -> tuple[figure, str]:
     return plot, "Filled: no smaller scratchpad has as much throughput at this bandwidth. Hollow: one has."
 
 
-_UNITS = ((1e15, "PFLOP/s"), (1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1.0, "FLOP/s"))
+_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1.0, ""))

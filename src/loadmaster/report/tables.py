@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from loadmaster.core.units import format_bytes, format_count, format_joules, format_rate, format_seconds
+from loadmaster.core.units import format_bytes, format_count, format_joules, format_rate, format_seconds, rate_unit
 from loadmaster.planning.plan_records import PlannedAllocation, PlanRecord
 from loadmaster.report import figures
 from loadmaster.report.colours import network_colours
@@ -17,12 +17,13 @@ PEAK_ROWS = 30
 CUT_ROWS = 200
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
-    """Make a table; columns whose name starts with ``>`` hold figures and are aligned right."""
+def table(name: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
+    """Make a table; columns whose name starts with ``>`` hold figures and are aligned right. ``name`` is for who does not see it."""
     classes = [' class="figure"' if column.startswith(">") else "" for column in columns]
-    heads = "".join(f"<th{c}>{to_html(column.removeprefix('>'))}</th>" for c, column in zip(classes, columns, strict=True))
+    heads = "".join(f"<th{c} scope=col>{to_html(column.removeprefix('>'))}</th>" for c, column in zip(classes, columns, strict=True))
     lines = "".join(f"<tr>{''.join(f'<td{c}>{to_html(cell)}</td>' for c, cell in zip(classes, row, strict=True))}</tr>\n" for row in rows)
-    return Html(f'<div class="wide"><table><thead><tr>{heads}</tr></thead>\n<tbody>\n{lines}</tbody></table></div>')
+    opening = f'<div class="wide" role=region tabindex=0 aria-label="{to_html(name)}">'
+    return Html(f"{opening}<table><thead><tr>{heads}</tr></thead>\n<tbody>\n{lines}</tbody></table></div>")
 
 
 def card(name: str, value: str, detail: str) -> Html:
@@ -33,14 +34,15 @@ def card(name: str, value: str, detail: str) -> Html:
 def headline(plan: PlanRecord) -> Html:
     """Make the headline figures: makespan, objective, throughput, inferences per second, energy, and the status."""
     m = plan.metrics
+    unit = rate_unit(network.precision for network in plan.networks)
     span, rate, inferences = m.makespan, m.throughput, m.inferences_per_second
     cards = (
         card("Makespan", format_seconds(span.value), f"lower bound {format_seconds(span.lower_bound)}, {excess(span)}"),
         *(card(name, value, f"lower bound {bound}, {distance}") for name, value, bound, distance in figures.special_costs(plan)),
         card(
             "Throughput",
-            format_rate(rate.value, figures.rate_unit(plan)),
-            f"upper bound {format_rate(rate.upper_bound, figures.rate_unit(plan))}, {shortfall(rate)}",
+            format_rate(rate.value, unit),
+            f"upper bound {format_rate(rate.upper_bound, unit)}, {shortfall(rate)}",
         ),
         card(
             "Inferences per second",
@@ -77,7 +79,7 @@ def networks(plan: PlanRecord) -> Html:
     )
     columns = ("Network", "Source", ">Operators", ">MACs", "Precision", ">Batch", ">Mini-batches", "Unknown operators")
     remarks = "".join(f"<li>{to_html(n.name)}: {to_html(note)}</li>" for n in plan.networks for note in n.notes)
-    return Html(table(columns, rows) + (f"<ul class=notes>{remarks}</ul>" if remarks else ""))
+    return Html(table("Networks", columns, rows) + (f"<ul class=notes>{remarks}</ul>" if remarks else ""))
 
 
 def memories(plan: PlanRecord) -> Html:
@@ -91,7 +93,7 @@ def memories(plan: PlanRecord) -> Html:
         return (memory.name, figures.link_text(memory), *moved, *space, meter(use.peak / use.capacity if use.capacity else 0.0))
 
     columns = ("Memory", "Link", ">Traffic", ">Compulsory", ">Distance", ">Peak", ">Lower bound", ">Capacity", "Peak of capacity")
-    return table(columns, map(row, plan.target.memories))
+    return table("Memories", columns, map(row, plan.target.memories))
 
 
 def meter(share: float) -> Html:
@@ -114,7 +116,7 @@ def cores(plan: PlanRecord) -> Html:
         )
         for r in figures.core_figures(plan)
     )
-    return table(("Core", "Dataflow", "Array", ">Jobs", "Busy", "Computing", ">Computing at most"), rows)
+    return table("Cores", ("Core", "Dataflow", "Array", ">Jobs", "Busy", "Computing", ">Computing at most"), rows)
 
 
 def buffers(plan: PlanRecord) -> Html:
@@ -130,7 +132,7 @@ def buffers(plan: PlanRecord) -> Html:
         )
         for r in figures.buffer_figures(plan)
     )
-    return table(("Core", ">Buffer", ">Peak", "Peak of buffer", "Mean over the makespan", "Fullest during"), rows)
+    return table("Private buffers", ("Core", ">Buffer", ">Peak", "Peak of buffer", "Mean over the makespan", "Fullest during"), rows)
 
 
 def peak(plan: PlanRecord, memory: Memory, unit: TimeUnit) -> Html:
@@ -163,7 +165,7 @@ def _buffer_rows(plan: PlanRecord, live: Sequence[PlannedAllocation], unit: Time
         for a in live
         for t in [tensors[a.tensor]]
     )
-    return table(("Tensor", "Network", "Kind", ">Size", ">Address", ">Lifetime", "Producer"), rows)
+    return table("Buffers at the peak", ("Tensor", "Network", "Kind", ">Size", ">Address", ">Lifetime", "Producer"), rows)
 
 
 def traffic(plan: PlanRecord) -> Html:
@@ -182,7 +184,7 @@ def traffic(plan: PlanRecord) -> Html:
     ]
     totals = [format_bytes(sum(moved.get((source, to), 0) for source in senders)) for to in receivers]
     total = format_bytes(sum(moved.values()))
-    return table(("From \\ to", *(f">{name}" for name in receivers), ">Total"), [*rows, ("Total", *totals, total)])
+    return table("Traffic", ("From \\ to", *(f">{name}" for name in receivers), ">Total"), [*rows, ("Total", *totals, total)])
 
 
 def energy(plan: PlanRecord) -> Html:
@@ -199,7 +201,7 @@ def energy(plan: PlanRecord) -> Html:
     static = metrics.energy.value - sum(metrics.energy_by.values())
     if plan.target.static_power:
         rows.append(("static power", "", "", format_joules(static), meter(static / total)))
-    return table(("Memory or core", ">Arithmetic and array", ">Bytes in and out", ">Energy", "Share"), rows)
+    return table("Energy", ("Memory or core", ">Arithmetic and array", ">Bytes in and out", ">Energy", "Share"), rows)
 
 
 def cut_operators(cuts: Cuts) -> Html:
@@ -216,13 +218,13 @@ def cut_operators(cuts: Cuts) -> Html:
         )
         for operator in cuts.operators[:CUT_ROWS]
     ]
-    return table(("Network", "Operators", ">Pieces", "Along", ">Cores", ">Stack", "Why"), rows)
+    return table("Cut operators", ("Network", "Operators", ">Pieces", "Along", ">Cores", ">Stack", "Why"), rows)
 
 
 def mini_batches(plan: PlanRecord) -> Html:
     """Make a table of mini-batches: release, latency, deadline, and whether it is met."""
     columns = ("Network", ">Mini-batch", ">Released", ">Latency", ">Deadline", "")
-    return table(columns, figures.timed_mini_batches(plan))
+    return table("Mini-batches", columns, figures.timed_mini_batches(plan))
 
 
 def _shaded(count: int, most: int) -> Html:

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from loadmaster.core.units import format_bytes, format_count, format_joules, format_rate, format_seconds
+from loadmaster.core.units import format_bytes, format_count, format_joules, format_rate, format_seconds, rate_unit
 from loadmaster.planning.plan_records import Improvement, PlanRecord
 from loadmaster.report import figures
 from loadmaster.report.cuts import cuts_of
@@ -76,7 +76,10 @@ def _networks(plan: PlanRecord) -> Table:
 
 def _totals(plan: PlanRecord) -> Table:
     m = plan.metrics
-    rates = (("Throughput", m.throughput, figures.rate_unit(plan)), ("Inferences", m.inferences_per_second, "/s"))
+    rates = (
+        ("Throughput", m.throughput, rate_unit(network.precision for network in plan.networks)),
+        ("Inferences", m.inferences_per_second, "/s"),
+    )
     rows = [("Makespan", format_seconds(m.makespan.value), format_seconds(m.makespan.lower_bound), excess(m.makespan))]
     energy = m.energy
     rows += figures.special_costs(plan)
@@ -129,7 +132,7 @@ def _kinds(plan: PlanRecord) -> Table:
 
 
 def _convergence(plan: PlanRecord) -> list[str]:
-    """Describe in a line how the search reduced the objective, or the lateness before it."""
+    """Describe in two lines what joint planning is worth, and how the search reduced the objective, or the lateness before it."""
     if len(plan.search) < 2:
         return []
     first, *rest = plan.search
@@ -138,7 +141,7 @@ def _convergence(plan: PlanRecord) -> list[str]:
         shown.append(rest[-1])
     text = [_step(plan, step) for step in shown]
     steps = ", ".join(f"{value} after {step.evaluations}" for value, step in zip(text, shown, strict=True))
-    return [f"Search: {_step(plan, first)} planned separately; {steps} orders."]
+    return [f"Search: {_step(plan, first)} planned separately; {steps} orders.", *figures.gain(plan)]
 
 
 def _step(plan: PlanRecord, step: Improvement) -> str:

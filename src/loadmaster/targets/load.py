@@ -10,6 +10,7 @@ from typing import Any
 
 from loadmaster.core.arguments import require_known, takes
 from loadmaster.core.errors import TargetError
+from loadmaster.core.files import why_unreadable
 from loadmaster.targets.hardware import Target
 
 _LARGEST_FILE = 2**20
@@ -94,7 +95,7 @@ def _text(source: str | Path) -> str:
             raise TargetError(f"{path}: larger than 1 MiB, which no hardware description is")
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise TargetError(f"{path}: cannot be read: {error.strerror}") from None
+        raise TargetError(f"{path}: cannot be read: {why_unreadable(path, error)}") from None
     except UnicodeDecodeError:
         raise TargetError(f"{path}: is not text in UTF-8") from None
 

@@ -70,7 +70,7 @@ def test_a_planned_program_gives_the_same_outputs_in_less_memory(opset: int, tmp
     done = run("export", "iree", source, "--out", planned, "--json")
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
-    assert shown["written"][-1] == str(planned)
+    assert shown["files"][-1] == str(planned)
     saved = sum(pack["before"] - pack["bytes"] for pack in shown["packs"])
     assert saved > 0
     assert all(pack["lower_bound"] == pack["bytes"] and pack["status"] == "optimal" for pack in shown["packs"])

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from random import Random
 
 import pytest
@@ -159,3 +160,24 @@ def test_regions_of_the_slow_file_are_used_again(tmp_path):
     assert file.reserve(8 * PAGE) == regions[0]
     assert file.bytes == 12 * PAGE
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("allowed", "kept"), [(5, 2), (2, 1), (1, None)])
+def test_an_interrupt_while_steps_are_timed_keeps_what_is_known(allowed, kept, monkeypatch):
+    """Every variant has as many timed steps as the one with fewest; an interrupt before the first step of all is one."""
+    work = comparison.Workload(nn.Linear(4, 4), (torch.randn(2, 4),), False, torch.device("cpu"))
+    variants = [Variant("a", work.module), Variant("b", work.module)]
+    told, calls = [], iter(range(allowed))
+
+    def step(work, variant, variants):
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        variant.seconds.append(1.0)
+        variant.cpu_seconds.append(1.0)
+
+    monkeypatch.setattr(comparison, "_time_step", step)
+    with nullcontext() if kept is not None else pytest.raises(KeyboardInterrupt):
+        assert comparison._interleave(work, variants, 9, lambda *each: told.append(each)) == kept
+        assert [len(variant.seconds) for variant in variants] == [kept, kept]
+    assert {stage for stage, _ in told[:2]} == {"4 of 4: timing step 1 of 9"}
+    assert [share for _, share in told] == sorted(share for _, share in told)

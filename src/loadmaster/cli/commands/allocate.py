@@ -8,17 +8,35 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from loadmaster.allocation.strategies.registry import STRATEGIES
-from loadmaster.cli.options import Json, Memory, memories_of, one_of
-from loadmaster.cli.printing import print_json, print_tables
-from loadmaster.core.errors import AllocationError, OutputError
+from loadmaster.cli.options import (
+    MACHINE,
+    Json,
+    Memory,
+    NoReport,
+    Quiet,
+    Seed,
+    Threads,
+    TimeLimit,
+    memories_of,
+    one_of,
+    out_to,
+    strategy_of,
+)
+from loadmaster.cli.printing import print_results
+from loadmaster.core.errors import AllocationError
 from loadmaster.integrations.dumps.readers.registry import READERS
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from loadmaster.allocation.answer import Allocation
     from loadmaster.allocation.memories.problem import BankAllocation
     from loadmaster.allocation.problem import Problem
+    from loadmaster.core.files import OutputDirectory
     from loadmaster.integrations.dumps.arena import Arena
     from loadmaster.integrations.dumps.compare import Comparison
+
+DUMP = "Another planner's dump"
 
 
 def allocate_command(
@@ -35,62 +53,88 @@ def allocate_command(
         typer.Option(
             "--from",
             metavar="PLANNER",
-            help=f"Read another planner's dump; say what it takes, what Loadmaster takes and what anything must: {one_of(READERS.names)}",
+            rich_help_panel=DUMP,
+            help="Read another planner's dump; say what it takes, what Loadmaster takes and what anything must. Default: a file "
+            f"of buffers. {one_of(READERS.names)}",
         ),
     ] = None,
-    arena: Annotated[str | None, typer.Option(metavar="NAME", help="With --from: only this arena of the dump.")] = None,
+    arena: Annotated[
+        str | None, typer.Option(metavar="NAME", rich_help_panel=DUMP, help="With --from: only this arena of the dump. Default: all.")
+    ] = None,
     capacity: Annotated[
-        str | None, typer.Option(metavar="BYTES", help="Find any packing that fits, such as `1MiB`. Without it, the lowest peak.")
+        str | None,
+        typer.Option(
+            metavar="BYTES",
+            rich_help_panel=MACHINE,
+            help="Find any packing that fits, such as `1MiB`. Default: the packing with the lowest peak.",
+        ),
     ] = None,
     memory: Memory = None,
-    alignment: Annotated[str | None, typer.Option(metavar="BYTES", help="Every offset is a multiple of it.")] = None,
-    strategy: Annotated[str, typer.Option(metavar="NAME", help=one_of(STRATEGIES.names))] = "auto",
-    time_limit: Annotated[
-        str | None, typer.Option(metavar="S", help="Stop after so long, such as `5` or `200 ms`, with the best so far.")
+    alignment: Annotated[
+        str | None,
+        typer.Option(metavar="BYTES", rich_help_panel=MACHINE, help="Every offset is a multiple of it. Default: as the file says, or 1."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, metavar="N", help="Same input and seed, same packing.")] = 0,
-    threads: Annotated[int, typer.Option(min=1, metavar="N", help="Use up to so many threads.")] = 1,
-    output: Annotated[Path | None, typer.Option(metavar="OUT.csv", help="Where the buffers go, with their offsets.")] = None,
+    strategy: Annotated[str, strategy_of(STRATEGIES.names)] = "auto",
+    time_limit: TimeLimit = None,
+    seed: Seed = 0,
+    threads: Threads = 1,
+    out: Annotated[
+        Path | None,
+        out_to(
+            "Where the buffers go with their offsets: a file, or a directory for packed.csv and report.html. Default: nowhere.",
+            "OUT.csv|DIR",
+        ),
+    ] = None,
+    no_report: NoReport = False,
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Give buffers with known lifetimes addresses in one memory, or in several.
 
     With several memories, buffers that do not fit into the best one are spilled to the next at the least cost. Exit code 1 if they do not
     fit, or no packing was found.
 
-    Example: `loadmaster allocate buffers.csv --capacity 1MiB --output packed.csv`, or with `--memory sram=1MiB --memory dram`
+    Example: `loadmaster allocate buffers.csv --capacity 1MiB --out packed.csv`, or with `--memory sram=1MiB --memory dram`
     """
     from loadmaster.allocation.allocate import aligned, allocate
+    from loadmaster.core.files import directory_if_asked
     from loadmaster.core.units import parse_bytes, parse_seconds
 
     limit = None if time_limit is None else parse_seconds(time_limit)
     room, step = (None if text is None else parse_bytes(text) for text in (capacity, alignment))
-    if output is not None:
-        _require_writable(output.parent, "--output")
+    if memory and room is not None:
+        raise AllocationError("--capacity belongs to one memory: write --memory NAME=BYTES")
+    options: dict[str, Any] = {"strategy": strategy, "time_limit": limit, "seed": seed, "threads": threads}
+    folder, name = _place(out)
     if planner is not None:
         if memory:
-            raise AllocationError("--memory with --from: write the buffers of one arena with --output, and give that file with --memory")
-        arenas = _arenas(buffers, planner, arena, output)
-        from loadmaster.integrations.dumps.compare import compare
-
-        found = [
-            compare(each, capacity=room, alignment=step, strategy=strategy, time_limit=limit, seed=seed, threads=threads) for each in arenas
-        ]
-        _show_comparisons(buffers, planner, found, output, as_json)
+            raise AllocationError("--memory with --from: write the buffers of one arena with --out, and give that file with --memory")
+        _compare(buffers, planner, arena, (folder, name), options | {"capacity": room, "alignment": step}, as_json=as_json, quiet=quiet)
         return
     if arena is not None:
         raise AllocationError("--arena names an arena of another planner's dump: say whose it is with --from")
-    problem = aligned(_problem(buffers), step)
-    if memory:
-        if room is not None:
-            raise AllocationError("--capacity belongs to one memory: write --memory NAME=BYTES")
-        from loadmaster.allocation.memories.allocate import allocate_banks
+    with directory_if_asked(folder) as place:
+        problem = aligned(_problem(buffers), step)
+        answer: Allocation | BankAllocation
+        if memory:
+            from loadmaster.allocation.memories.allocate import allocate_banks
 
-        spread = allocate_banks(problem, memories_of(memory), strategy=strategy, time_limit=limit, seed=seed, threads=threads)
-        _show_packing(problem, spread, output, as_json)
-    else:
-        answer = allocate(problem, room, strategy=strategy, time_limit=limit, seed=seed, threads=threads)
-        _show_packing(problem, answer, output, as_json)
+            answer = allocate_banks(problem, memories_of(memory), **options)
+        else:
+            answer = allocate(problem, room, **options)
+        files = (
+            [] if place is None or answer.offsets is None else _write(problem, answer, place, name, page=out == folder and not no_report)
+        )
+    print_results(_shown(answer, len(problem)), lambda: [_table(problem, answer)], files, as_json=as_json, quiet=quiet)
+    if answer.offsets is None:
+        raise typer.Exit(1)
+
+
+def _place(out: Path | None) -> tuple[Path | None, str]:
+    """The folder that is written to, and the name of the file of buffers in it."""
+    if out is None or out.suffix.lower() != ".csv":
+        return out, "packed.csv"
+    return out.parent, out.name
 
 
 def _problem(path: Path) -> Problem:
@@ -103,61 +147,68 @@ def _problem(path: Path) -> Problem:
     return read_buffers(path)
 
 
-def _show_packing(problem: Problem, answer: Allocation | BankAllocation, output: Path | None, as_json: bool) -> None:
-    """Write and print the answer; exit code 1 if there is no packing."""
+def _write(problem: Problem, answer: Allocation | BankAllocation, place: OutputDirectory, name: str, *, page: bool) -> list[Path]:
     from loadmaster.allocation.answer import Allocation
     from loadmaster.allocation.buffers_csv import write_buffers
 
-    if output is not None and answer.offsets is not None:
-        write_buffers(output, problem, answer.offsets, None if isinstance(answer, Allocation) else answer.memory)
-    if as_json:
-        count = len(problem)
-        print_json(_allocation_json(answer, count) if isinstance(answer, Allocation) else _banks_json(answer, count))
-    else:
-        from loadmaster.report.packing import banks_summary, packing_summary
+    assert answer.offsets is not None
+    write_buffers(place.draft / name, problem, answer.offsets, None if isinstance(answer, Allocation) else answer.memory)
+    if page:
+        from loadmaster.report.packing_page import render_packing
 
-        print_tables(packing_summary(problem, answer) if isinstance(answer, Allocation) else banks_summary(problem, answer))
-        if output is not None and answer.offsets is not None:
-            typer.echo(f"wrote {output}")
-    if answer.offsets is None:
+        place.write("report.html", render_packing(problem, answer))
+    return place.publish()
+
+
+def _table(problem: Problem, answer: Allocation | BankAllocation) -> RenderableType:
+    from loadmaster.allocation.answer import Allocation
+    from loadmaster.report.packing import banks_summary, packing_summary
+
+    return packing_summary(problem, answer) if isinstance(answer, Allocation) else banks_summary(problem, answer)
+
+
+def _shown(answer: Allocation | BankAllocation, buffers: int) -> dict[str, Any]:
+    from loadmaster.allocation.answer import Allocation
+
+    return _allocation_json(answer, buffers) if isinstance(answer, Allocation) else _banks_json(answer, buffers)
+
+
+def _compare(
+    path: Path, planner: str, arena: str | None, out: tuple[Path | None, str], options: dict[str, Any], *, as_json: bool, quiet: bool
+) -> None:
+    """Write and print comparisons; exit code 1 if a planner's own addresses do not hold, or Loadmaster has none."""
+    from loadmaster.allocation.buffers_csv import write_buffers
+    from loadmaster.core.files import directory_if_asked
+    from loadmaster.integrations.dumps.compare import compare
+    from loadmaster.report.floor import floor_table
+
+    folder, name = out
+    with directory_if_asked(folder) as place:
+        found = [compare(each, **options) for each in _arenas(path, planner, arena, writes=place is not None)]
+        files = []
+        if place is not None and found[0].answer.offsets is not None:
+            write_buffers(place.draft / name, found[0].problem, found[0].answer.offsets, None)
+            files = place.publish()
+    rows = [_comparison_json(each) for each in found]
+    shown = {"file": str(path), "planner": planner, "arenas": rows}
+    print_results(shown, lambda: [floor_table(rows)], files, as_json=as_json, quiet=quiet)
+    if any(each.violations or each.answer.offsets is None for each in found):
         raise typer.Exit(1)
 
 
-def _arenas(path: Path, planner: str, name: str | None, output: Path | None) -> list[Arena]:
-    """Arenas of a dump: the one that is asked for, or all."""
+def _arenas(path: Path, planner: str, name: str | None, *, writes: bool) -> list[Arena]:
+    """Arenas of a dump: the one that is asked for, or all; one that can be written, if it is to be."""
     from loadmaster.core.arguments import require_known
 
     arenas = READERS.find(planner)(path)
     if name is not None:
         require_known(f"arena in {path}", name, [arena.name for arena in arenas], AllocationError)
         arenas = [arena for arena in arenas if arena.name == name]
-    if output is not None and len(arenas) > 1:
-        raise AllocationError(
-            f"--output takes the buffers of one arena: choose with --arena {arenas[0].name!r}, or another of {len(arenas)}"
-        )
-    if output is not None and len(arenas[0].problem.in_place):
-        raise AllocationError(f"--output: {path} has kernels that may write over an operand, which its columns cannot say: use --json")
+    if writes and len(arenas) > 1:
+        raise AllocationError(f"--out takes the buffers of one arena: choose with --arena {arenas[0].name!r}, or another of {len(arenas)}")
+    if writes and len(arenas[0].problem.in_place):
+        raise AllocationError(f"--out: {path} has kernels that may write over an operand, which its columns cannot say: use --json")
     return arenas
-
-
-def _show_comparisons(path: Path, planner: str, found: list[Comparison], output: Path | None, as_json: bool) -> None:
-    """Write and print comparisons; exit code 1 if a planner's own addresses do not hold, or Loadmaster has none."""
-    from loadmaster.allocation.buffers_csv import write_buffers
-
-    for each in found if output is not None else ():
-        if output is not None and each.answer.offsets is not None:
-            write_buffers(output, each.problem, each.answer.offsets, None)
-    rows = [_comparison_json(each) for each in found]
-    if as_json:
-        print_json({"file": str(path), "planner": planner, "arenas": rows})
-    else:
-        from loadmaster.report.floor import floor_table
-
-        print_tables(floor_table(rows))
-        if output is not None and found[0].answer.offsets is not None:
-            typer.echo(f"wrote {output}")
-    if any(each.violations or each.answer.offsets is None for each in found):
-        raise typer.Exit(1)
 
 
 def _comparison_json(found: Comparison) -> dict[str, Any]:
@@ -193,15 +244,3 @@ def _banks_json(answer: BankAllocation, buffers: int) -> dict[str, Any]:
         for bank, packing in ((bank, answer.packings.get(bank.name)) for bank in answer.banks)
     }
     return shown | {"reason": asdict(answer.reason) if is_dataclass(answer.reason) else answer.reason}
-
-
-def _require_writable(directory: Path, option: str) -> None:
-    """Check before the search that files can be written to the directory of ``option``."""
-    from tempfile import TemporaryFile
-
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=directory):
-            pass
-    except OSError as error:
-        raise OutputError(f"{option} {directory}: cannot be written: {error.strerror}") from None

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from loadmaster.cli.options import Batch, Dim, Json, Precision, Training, load_networks
-from loadmaster.cli.printing import print_json, print_tables
+from loadmaster.cli.options import NETWORK, Batch, Dim, Json, Precision, Quiet, Training, load_networks, out_to
+from loadmaster.cli.printing import print_results
 
 
 def calibrate_command(
@@ -20,13 +20,17 @@ def calibrate_command(
             help="Measured times: of `loadmaster profile --out`; of layer shapes (K,C,Y,X,R,S,type,seconds); or of operators (op,seconds).",
         ),
     ],
-    network: Annotated[str | None, typer.Option(metavar="MODEL", help="The network whose operators the file names.")] = None,
+    network: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", rich_help_panel=NETWORK, help="The network whose operators the file names. Default: none."),
+    ] = None,
     batch: Batch = None,
     dim: Dim = None,
     precision: Precision = None,
     training: Training = False,
-    out: Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Where the calibrated target goes.")] = None,
+    out: Annotated[Path | None, out_to("Where the calibrated target goes. Default: nowhere.", "FILE.toml")] = None,
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Fit a target's figures to measured times of layers, and say how well.
 
@@ -37,15 +41,9 @@ def calibrate_command(
     """
     from loadmaster.core.files import replace_file
     from loadmaster.cost.calibration.calibrate import calibrate
+    from loadmaster.report.calibration import calibration_summary
 
     graph = None if network is None else load_networks([network], batch, dim, precision, training)[0]
     found = calibrate(target, measured, graph)
     files = [] if out is None else [replace_file(out, found.text, "the target")]
-    if as_json:
-        print_json(found.as_json() | {"files": [str(file) for file in files]})
-        return
-    from loadmaster.report.calibration import calibration_summary
-
-    print_tables(calibration_summary(found))
-    for file in files:
-        typer.echo(f"wrote {file}")
+    print_results(found.as_json(), lambda: [calibration_summary(found)], files, as_json=as_json, quiet=quiet)

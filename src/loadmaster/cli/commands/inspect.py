@@ -2,32 +2,79 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loadmaster.cli.options import Batch, Dim, Json, Precision, Training, load_networks
-from loadmaster.cli.printing import print_json, print_tables
+from loadmaster.cli.options import (
+    MACHINE,
+    NETWORKS,
+    Batch,
+    Dim,
+    Json,
+    NoReport,
+    Overrides,
+    Precision,
+    Quiet,
+    Training,
+    load_networks,
+    out_to,
+)
+from loadmaster.cli.printing import print_results
+from loadmaster.core.errors import TargetError
+
+if TYPE_CHECKING:
+    from loadmaster.core.files import OutputDirectory
+    from loadmaster.targets.hardware import Target
+    from loadmaster.workloads.graph import Graph
 
 
 def inspect_command(
-    model: Annotated[str, typer.Argument(metavar="MODEL")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=NETWORKS)],
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE.toml", rich_help_panel=MACHINE, help="The machine of the page's roofline. Default: a page without one."
+        ),
+    ] = None,
+    overrides: Overrides = None,
     batch: Batch = None,
     dim: Dim = None,
     precision: Precision = None,
     training: Training = False,
+    out: Annotated[Path | None, out_to("Where network.json and report.html go. Default: nowhere.")] = None,
+    no_report: NoReport = False,
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Show what was read of a network.
 
     Operators by kind, multiply-accumulates, bytes of weights and activations, and what was not understood.
 
     Example: `loadmaster inspect onnx:resnet50 --batch 8`
-    """
-    from loadmaster.report.inspection import inspection, inspection_json
 
-    graph = load_networks([model], batch, dim, precision, training)[0]
-    if as_json:
-        print_json(inspection_json(graph))
-    else:
-        print_tables(inspection(graph))
+    Example: `loadmaster inspect onnx:resnet50 --precision int8 --target edge-npu --out resnet50`
+    """
+    from loadmaster.core.files import directory_if_asked
+    from loadmaster.report.inspection import inspection, inspection_json
+    from loadmaster.targets.load import target as read_target
+
+    if target is None and overrides:
+        raise TargetError("--set overrides a field of a target: give --target too")
+    machine = None if target is None else read_target(target, overrides or ())
+    with directory_if_asked(out) as place:
+        graph = load_networks([model], batch, dim, precision, training)[0]
+        shown = inspection_json(graph)
+        files = [] if place is None else _write(graph, shown, machine, place, page=not no_report)
+    print_results(shown, lambda: [inspection(graph)], files, as_json=as_json, quiet=quiet)
+
+
+def _write(graph: Graph, shown: dict[str, Any], machine: Target | None, place: OutputDirectory, *, page: bool) -> list[Path]:
+    place.write("network.json", json.dumps(shown, indent=1, allow_nan=False) + "\n")
+    if page:
+        from loadmaster.report.inspection_page import render_inspection
+
+        place.write("report.html", render_inspection(graph, machine))
+    return place.publish()

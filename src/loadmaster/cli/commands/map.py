@@ -7,14 +7,41 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from loadmaster.cli.options import NETWORKS, Batch, Deadline, Dim, Json, Period, Precision, Training, by_network, one_of, sizes_of, times_of
-from loadmaster.cli.printing import print_json, print_tables
+from loadmaster.cli.options import (
+    GOAL,
+    MACHINE,
+    NETWORK,
+    NETWORKS,
+    SEARCH,
+    Batch,
+    Deadline,
+    Dim,
+    Json,
+    MiniBatches,
+    NoReport,
+    OptionalTarget,
+    Period,
+    Precision,
+    Quiet,
+    Seed,
+    Threads,
+    TimeLimit,
+    Training,
+    by_network,
+    out_to,
+    sizes_of,
+    strategy_of,
+    times_of,
+)
+from loadmaster.cli.printing import print_results
 from loadmaster.core.errors import MappingError
 from loadmaster.cost.registry import COST_MODELS, DEFAULT
 from loadmaster.mapping.strategies.registry import STRATEGIES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from rich.console import RenderableType
 
     from loadmaster.core.files import OutputDirectory
     from loadmaster.cost.job_pool import JobPool
@@ -28,41 +55,79 @@ _WAITING = "--dependencies, --period, --deadline and --priority"
 
 def map_command(
     jobs: Annotated[list[str], typer.Argument(metavar="JOBS...", help=f"{NETWORKS} Or job lists and job analysis tables (`.csv`).")],
-    target: Annotated[str | None, typer.Option(metavar="NAME|FILE.toml", help="Whose cores run them; a table of costs needs none.")] = None,
-    bandwidth: Annotated[
-        str | None, typer.Option(metavar="BYTES_PER_S", help="That all cores share; the target's main memory has one.")
-    ] = None,
-    objective: Annotated[
-        str, typer.Option(metavar="NAME[,NAME]", help="makespan, throughput, energy or edp; two of them for a Pareto front.")
-    ] = "makespan",
-    strategy: Annotated[str, typer.Option(metavar="NAME", help=one_of(STRATEGIES.names))] = "auto",
-    samples: Annotated[int | None, typer.Option(min=1, metavar="N", help="Evaluate at most so many mappings of a group.")] = None,
-    time_limit: Annotated[
-        str | None, typer.Option(metavar="S", help="Stop after so long, such as `1` or `200 ms`, with the best so far.")
-    ] = None,
-    cost: Annotated[str, typer.Option(metavar="|".join([*COST_MODELS.names, "FILE.csv"]), help="What jobs cost.")] = DEFAULT,
-    allocator: Annotated[str, typer.Option(metavar="demand|even", help="How cores share the bandwidth.")] = "demand",
-    group_size: Annotated[int | None, typer.Option(min=1, metavar="N", help="Map so many jobs at a time, group after group.")] = None,
-    mini_batches: Annotated[int, typer.Option(min=1, metavar="N", help="Instances of every network or list.")] = 1,
-    cut: Annotated[bool, typer.Option("--cut", help="Divide long operators into pieces that several cores share.")] = False,
-    dependencies: Annotated[bool, typer.Option("--dependencies", help="A job starts when its inputs exist.")] = False,
-    deadline: Deadline = None,
-    period: Period = None,
-    priority: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=X", help="How much a second of a network's lateness counts; 1 unless told.")
-    ] = None,
+    target: OptionalTarget = None,
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a field of the target, or `magma.mutation=0.1`.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            rich_help_panel=MACHINE,
+            help="Override a field of the target, or `magma.mutation=0.1`. May be repeated.",
+        ),
     ] = None,
-    warm_start: Annotated[Path | None, typer.Option(metavar="FILE", help="Start from an earlier mapping's JSON.")] = None,
+    bandwidth: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BYTES_PER_S",
+            rich_help_panel=MACHINE,
+            help="That all cores share, such as `16 GB/s`. Default: the target's main memory.",
+        ),
+    ] = None,
+    allocator: Annotated[
+        str, typer.Option(metavar="demand|even", rich_help_panel=MACHINE, help="How cores share the bandwidth.")
+    ] = "demand",
+    cost: Annotated[
+        str, typer.Option(metavar="|".join([*COST_MODELS.names, "FILE.csv"]), rich_help_panel=MACHINE, help="What jobs cost.")
+    ] = DEFAULT,
     batch: Batch = None,
     dim: Dim = None,
     precision: Precision = None,
     training: Training = False,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, metavar="N", help="Same input and seed, same mapping.")] = 0,
-    threads: Annotated[int, typer.Option(min=1, metavar="N", help="Use up to so many threads.")] = 1,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where mapping.json goes.")] = None,
+    mini_batches: MiniBatches = 1,
+    dependencies: Annotated[
+        bool,
+        typer.Option("--dependencies", rich_help_panel=NETWORK, help="A job starts when its inputs exist. Default: jobs wait for nothing."),
+    ] = False,
+    cut: Annotated[
+        bool,
+        typer.Option("--cut", rich_help_panel=NETWORK, help="Divide long operators into pieces that several cores share. Default: whole."),
+    ] = False,
+    objective: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME[,NAME]", rich_help_panel=GOAL, help="makespan, throughput, energy or edp; two of them for a Pareto front."
+        ),
+    ] = "makespan",
+    deadline: Deadline = None,
+    period: Period = None,
+    priority: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=X", rich_help_panel=GOAL, help="How much a second of a network's lateness counts. Default: 1."),
+    ] = None,
+    strategy: Annotated[str, strategy_of(STRATEGIES.names)] = "auto",
+    samples: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", rich_help_panel=SEARCH, help="Evaluate at most so many mappings of a group. Default: the strategy's."
+        ),
+    ] = None,
+    group_size: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", rich_help_panel=SEARCH, help="Map so many jobs at a time, group after group. Default: all at once."
+        ),
+    ] = None,
+    warm_start: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", rich_help_panel=SEARCH, help="Start from an earlier mapping's JSON. Default: from nothing."),
+    ] = None,
+    time_limit: TimeLimit = None,
+    seed: Seed = 0,
+    threads: Threads = 1,
+    out: Annotated[Path | None, out_to("Where mapping.json and report.html go. Default: nowhere.")] = None,
+    no_report: NoReport = False,
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Map jobs of many networks onto cores that share one bandwidth.
 
@@ -75,10 +140,8 @@ def map_command(
 
     Example: `loadmaster map onnx:resnet50 --target m3e-s2 --bandwidth "64 GB/s" --precision int8 --cut`
     """
-    from contextlib import nullcontext
-
     from loadmaster.cli.progress_line import LateProgress
-    from loadmaster.core.files import output_directory
+    from loadmaster.core.files import directory_if_asked
     from loadmaster.core.units import parse_seconds
     from loadmaster.cost.job_pool import read_pool
     from loadmaster.mapping.answer import read_warm_start
@@ -92,7 +155,7 @@ def map_command(
     options["time_limit"] = None if time_limit is None else parse_seconds(time_limit)
     free_only = {"group_size": group_size, "settings": settings, "warm_start": None if warm_start is None else read_warm_start(warm_start)}
     times = _Times.of(period, deadline, priority)
-    with output_directory(out) if out is not None else nullcontext() as place, LateProgress() as progress:
+    with directory_if_asked(out) as place, LateProgress(quiet) as progress:
         progress("reading", 0.0)
         read: dict[str, Any] = {"batch": batch, "dims": sizes_of(dim or []), "precision": precision, "training": training}
         options["progress"] = progress
@@ -101,18 +164,35 @@ def map_command(
                 raise MappingError(f"map: --cut goes with one objective and the cost model {DEFAULT}, and without {_FREE_ONLY}, {_WAITING}")
             options |= {"settings": settings, "threads": threads}
             found, pool = _map_divided(jobs, machine, rate, objectives[0], read | {"mini_batches": mini_batches}, options)
-            _show(found, objectives, pool, {}, [] if place is None else _save(found, place), as_json)
-            return
-        pool = read_pool(jobs, machine, cost, mini_batches=mini_batches, **read)
-        timings = times.timings(pool)
-        if dependencies or any(times):
-            if any(free_only.values()):
-                raise MappingError(f"map: {_WAITING} go with neither --group-size nor --warm-start nor settings")
-            found = _map_waiting(pool, rate, objectives, pool.after if dependencies else [()] * len(pool.after), times, options)
+            timings = {}
         else:
-            found = _map_free(pool, rate, objectives, options | free_only | {"threads": threads})
-        files = [] if place is None else _save(found, place)
-    _show(found, objectives, pool, timings if any(times) else {}, files, as_json)
+            pool = read_pool(jobs, machine, cost, mini_batches=mini_batches, **read)
+            timings = times.timings(pool)
+            if dependencies or any(times):
+                if any(free_only.values()):
+                    raise MappingError(f"map: {_WAITING} go with neither --group-size nor --warm-start nor settings")
+                found = _map_waiting(pool, rate, objectives, pool.after if dependencies else [()] * len(pool.after), times, options)
+            else:
+                found = _map_free(pool, rate, objectives, options | free_only | {"threads": threads})
+        mapped = _Mapped(found, objectives, pool, timings if any(times) else {})
+        files = [] if place is None else _save(mapped, place, None if no_report else (rate, allocator))
+    print_results(_shown(mapped), lambda: _tables(mapped), files, as_json=as_json, quiet=quiet)
+
+
+class _Mapped(NamedTuple):
+    """One mapping, or a front of them; the objectives, the jobs, and the times of networks that have any."""
+
+    front: tuple[JobMapping, ...]
+    objectives: list[str]
+    pool: JobPool
+    timings: dict[str, NetworkTiming]
+
+    @property
+    def served(self) -> tuple[MiniBatch, ...]:
+        """What became of the mini-batches of networks that have times."""
+        from loadmaster.mapping.network_timing import mini_batches_of
+
+        return tuple(mini_batches_of(self.pool, self.timings, self.front[0])) if self.timings else ()
 
 
 class _Times(NamedTuple):
@@ -177,7 +257,8 @@ def _map_divided(
     if machine is None:
         raise MappingError("map: --cut needs the --target whose cores are to run the pieces")
     divided = divide_jobs(jobs, machine, rate, **read)
-    return (map_divided_jobs(divided, rate, objective=objective, **options),), divided.ways[0]
+    found = map_divided_jobs(divided, rate, objective=objective, **options)
+    return (found,), next(way for way in divided.ways if way.analysis.jobs == found.jobs)
 
 
 def _map_waiting(
@@ -192,35 +273,34 @@ def _map_waiting(
     return (map_dependent_jobs(pool.analysis, rate, after, release=release, due=due, weight=weight, objective=objectives[0], **options),)
 
 
-def _save(found: tuple[JobMapping, ...], place: OutputDirectory) -> list[Path]:
-    for number, mapping in enumerate(found):
-        mapping.save(place.draft / ("mapping.json" if len(found) == 1 else f"mapping-{number}.json"))
+def _save(mapped: _Mapped, place: OutputDirectory, drawn: tuple[float, str] | None) -> list[Path]:
+    """Write the mappings and, with the bandwidth and how it is shared, the page."""
+    for number, mapping in enumerate(mapped.front):
+        mapping.save(place.draft / ("mapping.json" if len(mapped.front) == 1 else f"mapping-{number}.json"))
+    if drawn is not None:
+        from loadmaster.report.mapping_page import render_mapping
+
+        place.write("report.html", render_mapping(mapped.front, mapped.pool, *drawn))
     return place.publish()
 
 
-def _show(
-    found: tuple[JobMapping, ...],
-    objectives: list[str],
-    pool: JobPool,
-    timings: dict[str, NetworkTiming],
-    files: list[Path],
-    as_json: bool,
-) -> None:
-    """Print what was found and, of networks that have times, what became of their mini-batches."""
-    from loadmaster.mapping.network_timing import mini_batches_of
+def _shown(mapped: _Mapped) -> dict[str, Any]:
+    """The JSON object that the command prints."""
+    if len(mapped.objectives) == 1:
+        shown = mapped.front[0].as_json()
+    else:
+        shown = {"objectives": mapped.objectives, "front": [each.as_json() for each in mapped.front]}
+    served = mapped.served
+    return shown | ({"networks": [_mini_batch_json(each, mapped.timings) for each in served]} if served else {})
 
-    served = mini_batches_of(pool, timings, found[0]) if timings else ()
-    if as_json:
-        shown = found[0].as_json() if len(objectives) == 1 else {"objectives": objectives, "front": [each.as_json() for each in found]}
-        print_json(shown | ({"networks": [_mini_batch_json(each, timings) for each in served]} if served else {}))
-        return
+
+def _tables(mapped: _Mapped) -> list[RenderableType]:
+    from loadmaster.core.units import rate_unit
     from loadmaster.report.mapping import front_summary, latency_summary, mapping_summary
 
-    print_tables(mapping_summary(found[0]) if len(objectives) == 1 else front_summary(found))
-    if served:
-        print_tables(latency_summary(served, timings))
-    for file in files:
-        typer.echo(f"wrote {file}")
+    unit, served = rate_unit(mapped.pool.precisions), mapped.served
+    found = mapping_summary(mapped.front[0], unit) if len(mapped.objectives) == 1 else front_summary(mapped.front, unit)
+    return [found, latency_summary(served, mapped.timings)] if served else [found]
 
 
 def _mini_batch_json(batch: MiniBatch, timings: dict[str, NetworkTiming]) -> dict[str, Any]:

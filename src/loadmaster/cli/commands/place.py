@@ -7,8 +7,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loadmaster.cli.options import NETWORKS, Json, one_of
-from loadmaster.cli.printing import print_json, print_tables
+from loadmaster.cli.options import (
+    GOAL,
+    MACHINE,
+    NETWORKS,
+    SEARCH,
+    Batch,
+    Json,
+    NoReport,
+    OptionalTarget,
+    Overrides,
+    Quiet,
+    Seed,
+    TimeLimit,
+    Training,
+    out_to,
+    strategy_of,
+)
+from loadmaster.cli.printing import print_results
 from loadmaster.core.errors import PlacementError
 from loadmaster.placement.strategies.registry import ENGINES, PLACING
 
@@ -28,38 +44,63 @@ def place_command(
         str,
         typer.Argument(metavar="GRAPH", help=f"{NETWORKS} Or a kernel sequence (`.json`, `.json.gz`)."),
     ],
-    target: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME|FILE.toml", help="A bundled target (`loadmaster targets`) or a file; none for a sequence with costs of its own."
-        ),
-    ] = None,
+    target: OptionalTarget = None,
+    overrides: Overrides = None,
     fast: Annotated[
         str | None,
-        typer.Option(metavar="BYTES|PERCENT", help="Fast memory, or a share of what everything fast takes. Default: the target's."),
+        typer.Option(
+            metavar="BYTES|PERCENT",
+            rich_help_panel=MACHINE,
+            help="Fast memory, such as `2GiB`, or a share of what everything fast takes, such as `50%`. Default: the target's.",
+        ),
     ] = None,
-    mode: Annotated[
-        str, typer.Option(metavar="static|sync|async", help="What tensors may do: nothing, move between kernels, or while they run.")
-    ] = "sync",
-    strategy: Annotated[str, typer.Option(metavar="NAME", help=one_of([*ENGINES, *PLACING.names]))] = "auto",
     cost: Annotated[
-        str, typer.Option(metavar="roofline|profile|FILE", help="Where kernel times come from; FILE is a table of measured times.")
+        str,
+        typer.Option(
+            metavar="roofline|profile|FILE",
+            rich_help_panel=MACHINE,
+            help="Where kernel times come from; FILE is a table of measured times.",
+        ),
     ] = "roofline",
-    gap: Annotated[float | None, typer.Option(metavar="SHARE", help="Distance to the lower bound at which the search may end.")] = None,
-    time_limit: Annotated[str | None, typer.Option(metavar="S", help="Stop the search after so long, such as `5` or `2 min`.")] = None,
-    training: Annotated[bool, typer.Option("--training", help="Place a whole training step: forward, loss, backward, optimiser.")] = False,
-    batch: Annotated[int | None, typer.Option(min=1, metavar="N", help="Leading dimension of the inputs.")] = None,
+    batch: Batch = None,
+    training: Training = False,
+    mode: Annotated[
+        str,
+        typer.Option(
+            metavar="static|sync|async", rich_help_panel=GOAL, help="What tensors may do: nothing, move between kernels, or while they run."
+        ),
+    ] = "sync",
     max_slowdown: Annotated[
-        float | None, typer.Option(metavar="X", help="Find the smallest fast memory with which time is at most X times all fast.")
+        float | None,
+        typer.Option(
+            metavar="X",
+            rich_help_panel=GOAL,
+            help="Find the smallest fast memory with which time is at most X times all fast. Default: place in `--fast`.",
+        ),
     ] = None,
-    curve: Annotated[bool, typer.Option("--curve", help="Show slowdown over fast memory, from none to all that is asked for.")] = False,
-    explain: Annotated[list[str] | None, typer.Option(metavar="TENSOR", help="Say why a tensor is where it is. May be repeated.")] = None,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help='Override a field of the target: `copy.to_fast="12 GB/s"`.')
+    curve: Annotated[
+        bool,
+        typer.Option("--curve", rich_help_panel=GOAL, help="Show slowdown over fast memory, from none to all that is asked for."),
+    ] = False,
+    explain: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TENSOR", rich_help_panel=GOAL, help="Say why a tensor is where it is. May be repeated."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, metavar="N", help="Same input and seed, same placement.")] = 0,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where placement.json and report.html go.")] = None,
+    strategy: Annotated[str, strategy_of([*ENGINES, *PLACING.names])] = "auto",
+    gap: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            rich_help_panel=SEARCH,
+            help="Distance to the lower bound at which the search may end. Default: 0.01, or 0.02 for async.",
+        ),
+    ] = None,
+    time_limit: TimeLimit = None,
+    seed: Seed = 0,
+    out: Annotated[Path | None, out_to("Where placement.json and report.html go. Default: nowhere.")] = None,
+    no_report: NoReport = False,
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Decide which memory each tensor is in and when it moves, within a limit on the fast memory.
 
@@ -68,10 +109,8 @@ def place_command(
 
     Example: `loadmaster place onnx:resnet50 --target optane-server --batch 64 --fast 50% --mode sync --out placed`
     """
-    from contextlib import nullcontext
-
     from loadmaster.cli.progress_line import LateProgress
-    from loadmaster.core.files import output_directory
+    from loadmaster.core.files import directory_if_asked
     from loadmaster.core.units import parse_bytes_of, parse_seconds
     from loadmaster.cost.read_sequence import read_sequence
     from loadmaster.placement.place import place
@@ -82,7 +121,7 @@ def place_command(
     if target is None and overrides:
         raise PlacementError("--set overrides a field of a target: give --target too")
     machine = None if target is None else read_target(target, overrides or ())
-    with output_directory(out) if out is not None else nullcontext() as drafts, LateProgress() as progress:
+    with directory_if_asked(out) as drafts, LateProgress(quiet) as progress:
         progress("reading", 0.0)
         sequence = read_sequence(graph, machine, training=training, batch=batch, cost=cost)
         chosen = [_tensor(sequence, name) for name in explain or []]
@@ -95,11 +134,8 @@ def place_command(
         if curve:
             extra["curve"] = _curve(sequence, options)
         shown = _shown(plan, chosen, extra)
-        files = [] if drafts is None else _write(plan, shown, drafts)
-    if as_json:
-        print_json(shown | {"files": [str(file) for file in files]})
-    else:
-        _print(plan, chosen, extra, files)
+        files = [] if drafts is None else _write(plan, shown, drafts, page=not no_report)
+    print_results(shown, lambda: _tables(plan, chosen, extra), files, as_json=as_json, quiet=quiet)
 
 
 def _tensor(sequence: KernelSequence, name: str) -> int:
@@ -150,7 +186,7 @@ def _shown(plan: MemoryPlan, explained: list[int], extra: dict[str, Any]) -> dic
     return shown
 
 
-def _print(plan: MemoryPlan, explained: list[int], extra: dict[str, Any], files: list[Path]) -> None:
+def _tables(plan: MemoryPlan, explained: list[int], extra: dict[str, Any]) -> list[RenderableType]:
     from loadmaster.report.placement import curve_table, explanation, placement_summary, sizing
 
     parts: list[RenderableType] = [placement_summary(plan)]
@@ -160,16 +196,15 @@ def _print(plan: MemoryPlan, explained: list[int], extra: dict[str, Any], files:
         parts += ["", sizing(plan, extra["max_slowdown"], extra["too_small"])]
     if "curve" in extra:
         parts += ["", curve_table(extra["curve"])]
-    print_tables(*parts)
-    for file in files:
-        typer.echo(f"wrote {file}")
+    return parts
 
 
-def _write(plan: MemoryPlan, shown: dict[str, Any], files: OutputDirectory) -> list[Path]:
+def _write(plan: MemoryPlan, shown: dict[str, Any], files: OutputDirectory, *, page: bool) -> list[Path]:
     import json
 
-    from loadmaster.report.placement_page import render_placement
-
     files.write("placement.json", json.dumps(shown, indent=1, allow_nan=False) + "\n")
-    files.write("report.html", render_placement(plan, shown.get("curve", ())))
+    if page:
+        from loadmaster.report.placement_page import render_placement
+
+        files.write("report.html", render_placement(plan, shown.get("curve", ())))
     return files.publish()

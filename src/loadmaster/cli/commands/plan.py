@@ -9,50 +9,103 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from loadmaster.cli.commands.sweep import sweep_plans
-from loadmaster.cli.options import Batch, Deadline, Dim, Json, Models, Period, Precision, Training, load_networks, times_of
-from loadmaster.cli.printing import print_json, print_tables, print_violations
+from loadmaster.cli.options import (
+    GOAL,
+    SEARCH,
+    Batch,
+    Deadline,
+    Dim,
+    Json,
+    MachineTarget,
+    MiniBatches,
+    Models,
+    NoReport,
+    Overrides,
+    Period,
+    Precision,
+    Quiet,
+    Seed,
+    TimeLimit,
+    Training,
+    load_networks,
+    out_to,
+    times_of,
+)
+from loadmaster.cli.printing import print_results, print_violations
 from loadmaster.core.errors import PlanError
 
+SWEEP = "Sweep"
+FOLDER = Path("loadmaster-plan")
+"""Where files go unless told."""
+
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from loadmaster.core.violation import Violation
     from loadmaster.planning.plan import Plan
 
 
 def plan_command(
     models: Models,
-    target: Annotated[str, typer.Option(metavar="NAME|FILE.toml", help="A bundled target (`loadmaster targets`) or a file.")],
+    target: MachineTarget,
+    overrides: Overrides = None,
     batch: Batch = None,
     dim: Dim = None,
     precision: Precision = None,
     training: Training = False,
-    mini_batches: Annotated[int, typer.Option(min=1, metavar="N", help="Instances of every network; they share its weights.")] = 1,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help='Override a field of the target: `dram.bandwidth="8 GB/s"`.')
-    ] = None,
-    time_limit: Annotated[str | None, typer.Option(metavar="S", help="Stop the search after so long, such as `5` or `2 min`.")] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, metavar="N", help="Same input and seed, same plan.")] = 0,
+    mini_batches: MiniBatches = 1,
     objective: Annotated[
-        str, typer.Option(metavar="NAME", help="What is minimised: throughput (the makespan), latency, energy, or edp (energy x makespan).")
+        str,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=GOAL,
+            autocompletion=lambda: ["throughput", "latency", "energy", "edp"],
+            help="What is minimised: throughput (the makespan), latency, energy, or edp (energy x makespan).",
+        ),
     ] = "throughput",
-    network: Annotated[str | None, typer.Option(metavar="NAME", help="Whose latency counts; the first unless told.")] = None,
+    network: Annotated[
+        str | None, typer.Option(metavar="NAME", rich_help_panel=GOAL, help="Whose latency counts. Default: the first network's.")
+    ] = None,
     deadline: Deadline = None,
     period: Period = None,
     rounds: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Rounds of the joint search, 4 unless told; 0: map, place, allocate separately.")
+        int | None,
+        typer.Option(
+            min=0, metavar="N", rich_help_panel=SEARCH, help="Rounds of the joint search; 0: map, place, allocate separately. Default: 4."
+        ),
     ] = None,
     cut: Annotated[
-        str, typer.Option(metavar="auto|none", help="Cut operators into pieces for several cores and small memories, or leave them whole.")
+        str,
+        typer.Option(
+            metavar="auto|none",
+            rich_help_panel=SEARCH,
+            help="Cut operators into pieces for several cores and small memories, or leave them whole.",
+        ),
     ] = "auto",
+    time_limit: TimeLimit = None,
+    seed: Seed = 0,
     sweep: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="AXIS=LOW:HIGH", help="What-if: `scratchpad=1MiB:32MiB` (doubling), `bandwidth=4GB/s,10GB/s`. May be repeated."
+            metavar="AXIS=LOW:HIGH",
+            rich_help_panel=SWEEP,
+            help="What-if: `scratchpad=1MiB:32MiB` (doubling), `bandwidth=4GB/s,10GB/s`. May be repeated.",
         ),
     ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, metavar="N", help="Processes of a sweep; all processors unless told.")] = None,
-    cluster: Annotated[str | None, typer.Option(metavar="dask://HOST:PORT", help="Sweep on the workers of a Dask scheduler.")] = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where plan.json, report.html and trace.pftrace go.")] = Path("loadmaster-plan"),
+    workers: Annotated[
+        int | None, typer.Option(min=1, metavar="N", rich_help_panel=SWEEP, help="Processes of a sweep. Default: all processors.")
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(metavar="dask://HOST:PORT", rich_help_panel=SWEEP, help="Sweep on the workers of a Dask scheduler. Default: here."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        out_to("Where plan.json, report.html and trace.pftrace go. Default: loadmaster-plan, or with `--json` nowhere."),
+    ] = None,
+    no_report: NoReport = False,
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Plan networks on a target, check the plan, write a report.
 
@@ -69,11 +122,15 @@ def plan_command(
     Example: `loadmaster plan onnx:resnet50 bert.onnx --target edge-npu --mini-batches 4 --objective energy --period resnet50=5ms --deadline
     resnet50=8ms`
     """
+    from loadmaster.core.units import parse_seconds
+    from loadmaster.planning.plan_records import ROUNDS
+
+    folder = out if out is not None or as_json else FOLDER
     options: dict[str, Any] = {
         "mini_batches": mini_batches,
         "seed": seed,
-        "rounds": rounds,
-        "time_limit": time_limit,
+        "rounds": ROUNDS if rounds is None else rounds,
+        "time_limit": None if time_limit is None else parse_seconds(time_limit),
         "cut": cut,
         "objective": objective,
         "network": network,
@@ -82,15 +139,13 @@ def plan_command(
     }
     networks: dict[str, Any] = {"models": models, "batch": batch, "dim": dim, "precision": precision, "training": training}
     if sweep:
-        sweep_plans(sweep, networks, target, overrides or [], options, cluster=cluster, workers=workers, out=out, as_json=as_json)
+        pool: dict[str, Any] = {"cluster": cluster, "workers": workers}
+        sweep_plans(sweep, networks, target, overrides or [], options, pool, folder, page=not no_report, as_json=as_json, quiet=quiet)
         return
     if workers is not None or cluster is not None:
         raise PlanError("--workers and --cluster are for sweeps: give --sweep scratchpad=1MiB:32MiB too")
-    done = _planned(networks, target, overrides or [], options, out)
-    if as_json:
-        print_json(_summary_json(done))
-    else:
-        _print_summary(done)
+    done = _planned(networks, target, overrides or [], options, folder, report=not no_report, quiet=quiet)
+    print_results(_summary_json(done), lambda: [_summary(done)], done.files, as_json=as_json, quiet=quiet)
     if done.violations:
         print_violations(done.violations, "plan")
         raise typer.Exit(1)
@@ -100,7 +155,7 @@ def plan_command(
 
 
 class _Done(NamedTuple):
-    """A plan that is written, what is wrong with it, and the seconds, and seconds of processor time, that planning took."""
+    """A plan, what is wrong with it, and the seconds, and seconds of processor time, that planning took, and what was written."""
 
     plan: Plan
     violations: tuple[Violation, ...]
@@ -109,21 +164,19 @@ class _Done(NamedTuple):
     files: list[Path]
 
 
-def _planned(networks: dict[str, Any], target: str, overrides: list[str], options: dict[str, Any], out: Path) -> _Done:
-    """Plan, check and write."""
+def _planned(
+    networks: dict[str, Any], target: str, overrides: list[str], options: dict[str, Any], folder: Path | None, *, report: bool, quiet: bool
+) -> _Done:
+    """Plan, check and, if there is a folder for it, write."""
     from loadmaster.cli.progress_line import LateProgress
-    from loadmaster.core.files import output_directory
+    from loadmaster.core.files import directory_if_asked
     from loadmaster.core.interrupts import deferred_interrupts
-    from loadmaster.core.units import parse_seconds
-    from loadmaster.planning.plan_records import ROUNDS
     from loadmaster.planning.planner import plan
     from loadmaster.planning.verify.plan import verify
     from loadmaster.targets.load import target as read_target
 
     machine = read_target(target, overrides)
-    limit, rounds = options["time_limit"], options["rounds"]
-    options |= {"time_limit": None if limit is None else parse_seconds(limit), "rounds": ROUNDS if rounds is None else rounds}
-    with output_directory(out) as place, LateProgress() as progress:
+    with directory_if_asked(folder) as place, LateProgress(quiet) as progress:
         progress("reading", 0.0)
         graphs = load_networks(**networks)
         with deferred_interrupts():
@@ -132,9 +185,12 @@ def _planned(networks: dict[str, Any], target: str, overrides: list[str], option
             seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - started_cpu
             progress("verifying", 0.0)
             violations = verify(result)
+            if place is None:
+                return _Done(result, violations, seconds, cpu_seconds, [])
             progress("writing", 0.0)
             result.save(place.draft / "plan.json")
-            result.report(place.draft)
+            if report:
+                result.report(place.draft)
             return _Done(result, violations, seconds, cpu_seconds, place.publish())
 
 
@@ -144,7 +200,7 @@ def _summary_json(done: _Done) -> dict[str, Any]:
     from loadmaster.core.provenance import costs_json
     from loadmaster.report.cuts import cuts_of
 
-    plan, violations, seconds, cpu_seconds, files = done
+    plan, violations, seconds, cpu_seconds, _ = done
     metrics = plan.metrics
     return {
         "status": plan.status,
@@ -176,13 +232,10 @@ def _summary_json(done: _Done) -> dict[str, Any]:
         "costs": costs_json(plan.costs),
         "violations": len(violations),
         "notes": list(plan.notes),
-        "files": [str(file) for file in files],
     }
 
 
-def _print_summary(done: _Done) -> None:
+def _summary(done: _Done) -> RenderableType:
     from loadmaster.report.terminal import summary
 
-    print_tables(summary(done.plan, seconds=done.seconds, cpu_seconds=done.cpu_seconds))
-    for file in done.files:
-        typer.echo(f"wrote {file}")
+    return summary(done.plan, seconds=done.seconds, cpu_seconds=done.cpu_seconds)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from loadmaster.cli.options import Json
+from loadmaster.cli.options import MACHINE, SEARCH, Batch, Json, Quiet, TimeLimit, Training, out_to
 from loadmaster.cli.printing import print_json
 from loadmaster.core.errors import PlacementError
 
@@ -21,22 +21,24 @@ _COPIED = 16 << 20
 
 def profile_command(
     graph: Annotated[str, typer.Argument(metavar="GRAPH", help="A torch module: `torch:module.path:factory`.")],
-    training: Annotated[
-        bool, typer.Option("--training", help="Profile a whole training step: forward, loss, backward, optimiser.")
-    ] = False,
-    batch: Annotated[int | None, typer.Option(min=1, metavar="N", help="Leading dimension of the inputs.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, metavar="N", help="That torch uses; what it takes by itself if not given.")] = None,
-    repeats: Annotated[int, typer.Option(min=1, metavar="N", help="Runs of each measurement; the median is kept.")] = 3,
-    time_limit: Annotated[
-        str | None, typer.Option(metavar="S", help="Stop after so long, such as `5` or `2 min`; run again to go on.")
+    batch: Batch = None,
+    training: Training = False,
+    threads: Annotated[
+        int | None, typer.Option(min=1, metavar="N", rich_help_panel=MACHINE, help="That torch uses. Default: what it takes by itself.")
     ] = None,
     slow: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder of the slow memory; the system's for temporary files if not given.")
+        Path | None,
+        typer.Option(metavar="DIR", rich_help_panel=MACHINE, help="Folder of the slow memory. Default: the system's for temporary files."),
     ] = None,
+    repeats: Annotated[
+        int, typer.Option(min=1, metavar="N", rich_help_panel=SEARCH, help="Runs of each measurement; the median is kept.")
+    ] = 3,
+    time_limit: TimeLimit = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE.csv", help="Write the network's times, for `calibrate` and `place --cost FILE`.")
+        Path | None, out_to("Write the network's times, for `calibrate` and `place --cost FILE`. Default: nowhere.", "FILE.csv")
     ] = None,
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Time a network's kernels on this machine, for `loadmaster place --cost profile`, and for `loadmaster calibrate`.
 
@@ -57,7 +59,7 @@ def profile_command(
     limit = None if time_limit is None else parse_seconds(time_limit)
     place = profile_place()
     folder = slow or Path(tempfile.gettempdir())
-    with LateProgress() as progress:
+    with LateProgress(quiet) as progress:
         progress("reading", 0.0)
         network = load(graph, batch=batch, training=training)
         if not any(op.invocation for op in network.ops):
@@ -69,7 +71,7 @@ def profile_command(
     if as_json:
         shown = {"measured": done.measured, "reused": done.reused, "left": done.left, "interrupted": done.interrupted, "threads": count}
         print_json(shown | {"too_large": done.too_large, "failed": done.failed, "file": str(place), "slow": str(folder)})
-    else:
+    elif not quiet:
         _print(done, place, count)
 
 

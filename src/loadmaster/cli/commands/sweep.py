@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from loadmaster.cli.options import load_networks
-from loadmaster.cli.printing import print_json, print_tables
+from loadmaster.cli.printing import print_results
 from loadmaster.core.errors import PlanError
 
 if TYPE_CHECKING:
+    from loadmaster.core.files import OutputDirectory
     from loadmaster.planning.sweep.design_space import Sweep
 
 
@@ -23,51 +24,45 @@ def sweep_plans(
     target: str,
     overrides: Sequence[str],
     options: dict[str, Any],
+    pool: dict[str, Any],
+    folder: Path | None,
     *,
-    cluster: str | None,
-    workers: int | None,
-    out: Path,
+    page: bool,
     as_json: bool,
+    quiet: bool,
 ) -> None:
     """Plan every point of the axes, write files, print the table; exit code 1 if a plan does not hold."""
     from loadmaster.cli.progress_line import LateProgress
-    from loadmaster.core.files import output_directory
-    from loadmaster.core.units import parse_seconds
-    from loadmaster.planning.plan_records import ROUNDS
+    from loadmaster.core.files import directory_if_asked
     from loadmaster.planning.sweep.design_space import parse_axes
     from loadmaster.planning.sweep.store import SweepStore
     from loadmaster.planning.sweep.sweep import sweep
     from loadmaster.planning.sweep.workers import dask_cluster, local_processes
-    from loadmaster.report.sweep_page import render_sweep
+    from loadmaster.report.sweep import sweep_summary
     from loadmaster.targets.load import target as read_target
 
+    cluster, workers = pool["cluster"], pool["workers"]
     if cluster is not None and workers is not None:
         raise PlanError("--workers counts processes of this machine, and --cluster has workers of its own: give one of them")
     space, machine = parse_axes(axes), read_target(target, overrides)
-    limit, rounds = options["time_limit"], options["rounds"]
-    options |= {"time_limit": None if limit is None else parse_seconds(limit), "rounds": ROUNDS if rounds is None else rounds}
-    with output_directory(out) as place, LateProgress() as progress:
+    with directory_if_asked(folder) as place, LateProgress(quiet) as progress:
         progress("reading", 0.0)
         graphs = load_networks(**networks)
         with local_processes(workers) if cluster is None else dask_cluster(cluster) as executor:
-            store = SweepStore(out / "sweep.sqlite")
+            store = None if folder is None else SweepStore(folder / "sweep.sqlite")
             found = sweep(graphs, machine, space, executor=executor, store=store, progress=progress, **options)
-        place.write("sweep.json", json.dumps(found.as_json(), indent=1, allow_nan=False) + "\n")
-        place.write("sweep.html", render_sweep(found))
-        files = place.publish()
-    _show(found, files, as_json)
+        files = [] if place is None else _write(found, place, page)
+    print_results(found.as_json(), lambda: [sweep_summary(found)], files, as_json=as_json, quiet=quiet)
     broken = sum(point.violations > 0 for point in found.points)
     if broken:
         typer.echo(f"{broken} plans do not hold", err=True)
         raise typer.Exit(1)
 
 
-def _show(found: Sweep, files: list[Path], as_json: bool) -> None:
-    if as_json:
-        print_json(found.as_json() | {"files": [str(file) for file in files]})
-        return
-    from loadmaster.report.sweep import sweep_summary
+def _write(found: Sweep, place: OutputDirectory, page: bool) -> list[Path]:
+    place.write("sweep.json", json.dumps(found.as_json(), indent=1, allow_nan=False) + "\n")
+    if page:
+        from loadmaster.report.sweep_page import render_sweep
 
-    print_tables(sweep_summary(found))
-    for file in files:
-        typer.echo(f"wrote {file}")
+        place.write("sweep.html", render_sweep(found))
+    return place.publish()

@@ -7,9 +7,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loadmaster.cli.options import Batch, Dim, Json, Memory, Precision, Training, load_networks, memories_of
+from loadmaster.cli.options import (
+    MACHINE,
+    NETWORK,
+    Batch,
+    Dim,
+    Json,
+    Memory,
+    Overrides,
+    Precision,
+    Quiet,
+    Training,
+    load_networks,
+    memories_of,
+)
 from loadmaster.cli.printing import print_json, print_violations
 from loadmaster.core.errors import AllocationError, PlanError
+
+PACKING = "Buffers"
 
 if TYPE_CHECKING:
     from loadmaster.core.violation import Violation
@@ -17,24 +32,38 @@ if TYPE_CHECKING:
 
 def verify_command(
     plan: Annotated[Path | None, typer.Argument(metavar="[PLAN.json]", help="A plan; or give --buffers.")] = None,
-    buffers: Annotated[Path | None, typer.Option(metavar="OUT.csv", help="Buffers with their offsets, instead of a plan.")] = None,
-    capacity: Annotated[str | None, typer.Option(metavar="BYTES", help="With --buffers: what every buffer must end within.")] = None,
+    buffers: Annotated[
+        Path | None,
+        typer.Option(metavar="OUT.csv", rich_help_panel=PACKING, help="Buffers with their offsets, instead of a plan. Default: a plan."),
+    ] = None,
+    capacity: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BYTES", rich_help_panel=PACKING, help="With --buffers: what every buffer must end within. Default: anything."
+        ),
+    ] = None,
     memory: Memory = None,
     against: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="MODEL[,MODEL...]", help="The plan's networks in its order, to check that it is one of them. May be repeated."
+            metavar="MODEL[,MODEL...]",
+            rich_help_panel=NETWORK,
+            help="The plan's networks in its order, to check that it is one of them. May be repeated.",
         ),
     ] = None,
     target: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE.toml", help="With --against: the machine; without, the plan's own is believed.")
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE.toml", rich_help_panel=MACHINE, help="With --against: the machine. Default: the plan's own is believed."
+        ),
     ] = None,
-    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a field of the target.")] = None,
+    overrides: Overrides = None,
     batch: Batch = None,
     dim: Dim = None,
     precision: Precision = None,
     training: Training = False,
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Check a plan file, or the offsets of buffers; exit code 1 if it does not hold.
 
@@ -66,7 +95,7 @@ def verify_command(
         what, (counts, violations) = "packing", _check_packing(source, capacity, memory)
     if as_json:
         print_json({"valid": not violations, "violations": [{"rule": v.rule, "message": v.message} for v in violations]})
-    elif not violations:
+    elif not violations and not quiet:
         typer.echo(f"{source}: the {what} holds ({counts})")
     if violations:
         print_violations(violations, what)

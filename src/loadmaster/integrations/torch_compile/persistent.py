@@ -177,18 +177,23 @@ class PersistentTensors:
 
     def place(self, wanted: Sequence[tuple[PersistentTensor, torch.Tensor, bool]]) -> None:
         """Offload tensors or reload them, as ``wanted`` says, and drop what the page cache holds of offloaded ones, before a step."""
-        for one, tensor, offload in wanted:
-            if one.in_file is not None and (offload or one.home is None) and self._differs_from_file(one, tensor):
-                one.leave_file()
+        self.leave_files((one, tensor) for one, tensor, offload in wanted if offload or one.home is None)
         self.reserve([one for one, _, offload in wanted if offload])
         for one, tensor, offload in wanted:
             has_place = one.region is not None or one.in_file is not None
             one.offloaded = has_place and tensor.untyped_storage().data_ptr() == one.address
             if offload and not one.offloaded:
                 self.offload(one, tensor)
-            elif one.offloaded and not offload:
+        for one, tensor, offload in wanted:  # once there is room
+            if one.offloaded and not offload:
                 self.reload(one, tensor)
         self.forget_cached()
+
+    def leave_files(self, wanted: Iterable[tuple[PersistentTensor, torch.Tensor]]) -> None:
+        """Have tensors that were changed leave their files of weights. A plan that reads a file is to be made after this."""
+        for one, tensor in wanted:
+            if one.in_file is not None and self._differs_from_file(one, tensor):
+                one.leave_file()
 
     def reload_all(self) -> None:
         """Reload all into memory of PyTorch's own, so that somebody else can run the module as if there were no plan."""

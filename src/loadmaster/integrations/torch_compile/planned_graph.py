@@ -191,8 +191,10 @@ class PlannedGraph:
         assert self.history is not None
         traced = self.traced
         mine = self._persistent(traced.tensors(given))
+        known = self.model.persistent(traced.captured.device)
+        known.leave_files((one, tensor) for one in mine.values() if (tensor := one.tensor()) is not None)
         self._shifts = {s: one.in_file.shift for s, one in mine.items() if one.in_file is not None}
-        can_move = self.model.persistent(traced.captured.device).file is not None
+        can_move = known.file is not None
         movable = traced.movable.intersection(mine) | traced.gradients if can_move else frozenset()
         problem, placed, around, refused = self._decided(movable)
         moving = movable.intersection(problem.storage)
@@ -429,6 +431,7 @@ class PlannedGraph:
         with self.model.lock, torch.no_grad():
             assert self.plan is not None
             session = session or self._last_session()
+            self._check_sizes(session)
             self.model.note_results_beside(self, 1, arguments)
             self.model.check_share()
             self.model.resume(session)
@@ -443,6 +446,17 @@ class PlannedGraph:
                     returned[i] = update.kept_gradient()
             self._over(session)
             return returned
+
+    def _check_sizes(self, session: Session) -> None:
+        """Raise `LoadmasterError` if the memory of a parameter was replaced by one of another size since the forward pass."""
+        storages = session.program.captured.storages
+        for storage, tensor in session.tensors.items():
+            if tensor.untyped_storage().nbytes() != storages[storage].bytes:
+                session.abandon()
+                raise LoadmasterError(
+                    f"{storages[storage].name}: its memory was replaced between a forward pass and its backward pass: resize parameters "
+                    "before a forward pass"
+                )
 
     def session_of(self, arguments: Sequence[Any]) -> Session | None:
         """Return the run whose backward part has these arguments; None if it has saved nothing. Raises `LoadmasterError`."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from loadmaster.core.errors import BudgetError, ModelError, RuntimeUnavailable
+from loadmaster.core.progress import Progress, no_progress
 from loadmaster.workloads.frontends.torch.factory import factory_of, require_torch
 
 TOLERANCE = 0.05
@@ -24,6 +25,7 @@ def run(
     with_rivals: bool,
     optimizer: str | None = None,
     budgets: Sequence[int | float] = (),
+    progress: Progress = no_progress,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Make the module, run it, measure; the summary, and a row for each kernel. More ``budgets`` are measured beside rivals.
 
@@ -60,7 +62,7 @@ def run(
     settings = Settings.of(options)
     options = options | {"fast_memory": settings.fast_memory}
     try:
-        result = compare(work, options, steps, with_rivals, budgets)
+        result = compare(work, options, steps, with_rivals, budgets, progress)
     except BackendCompilerFailed as error:
         raise error.inner_exception from None
     budget, peak = result["budget"], result["measured_peak"]

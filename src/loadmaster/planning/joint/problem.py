@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from loadmaster.planning.decisions import Copy, Placement, Residence, Schedule, 
 from loadmaster.planning.goal import Goal, overflowing
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
+
+_LIMITING = 0.5
+"""Share of the time that other resources take at least, from which on a link is taken to limit."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,17 @@ class JointProblem:
         main, fast, rates = target.main, target.fast, energy.rates
         # Per second of its link a byte takes energy too: with this price, stays are chosen by the energy that they save.
         self.energy_price = rates.fast * fast.read_bandwidth / (rates.main * main.read_bandwidth) if rates.main else 0.0
+
+    @cached_property
+    def near_limits(self) -> bool:
+        """Whether the fast memory's link may be what limits: all operands over it take half as long as arithmetic, or what must come in."""
+        main, fast, table = self.target.main, self.target.fast, self.table
+        assert fast is not None
+        moved, write = table.moved.min(axis=1), table.operand_write
+        near = fast.link_seconds(int(moved[~write].sum()), int(moved[write].sum()))
+        arithmetic = float(table.compute.min(axis=1).sum()) / table.compute.shape[1]
+        inbound = main.link_seconds(int(self._bytes[self._producer < 0].sum()), int(self._bytes[self._output].sum()))
+        return bool(near > _LIMITING * max(arithmetic, inbound))
 
     def evaluate(self, order: Ints, options: JointOptions) -> Evaluation:
         """Choose stays along an order and run it. O(operands + stays x positions that they cover + tasks x cores)."""

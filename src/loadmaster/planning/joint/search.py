@@ -179,10 +179,11 @@ class JointSearch:
                     energy_weight=energy_weight,
                 )
             return
-        balanced = JointOptions(release_delay_positions=self._cores, streamed_share=1.0)
-        yield balanced
-        yield replace(balanced, fast_load_limit=1.0)
-        yield replace(balanced, fast_load_limit=1.4, link_load_limit=2.0, prefetch_fraction=0.5)
+        if self._problem.near_limits:
+            balanced = JointOptions(release_delay_positions=self._cores, streamed_share=1.0)
+            yield balanced
+            yield replace(balanced, fast_load_limit=1.0)
+            yield replace(balanced, fast_load_limit=1.4, link_load_limit=2.0, prefetch_fraction=0.5)
         for slack, streamed in itertools.product(slacks, (0.0, math.inf)):
             yield JointOptions(release_delay_positions=slack, streamed_share=streamed)
             if goal.pressing:
@@ -294,10 +295,11 @@ class JointSearch:
         if goal.pressing:
             yield "urgent_networks_first", (False, True)
         yield "fast_link_price", (0.0, 0.3, 1.0)
-        yield "fast_load_limit", FAST_LOAD_LIMITS
+        if self._problem.near_limits:
+            yield "fast_load_limit", FAST_LOAD_LIMITS
         yield "occupancy_exponent", OCCUPANCY_EXPONENTS
         yield "link_load_limit", (1.5, 2.0, 3.0, math.inf)
-        yield "streamed_share", STREAMED_SHARES
+        yield "streamed_share", STREAMED_SHARES if self._problem.near_limits else (math.inf, 0.0)
         yield "release_delay_positions", (0, self._cores // 2, self._cores, 2 * self._cores, 4 * self._cores)
         yield "core_wait_ratio", (0.0, 1.0, 4.0)
         yield "prefetch_fraction", (0.5, 0.75, 1.0)
@@ -327,7 +329,7 @@ class JointSearch:
             return replace(choices, energy_weight=energy_weight, fast_link_price=float(generator.choice([0.0, self._problem.energy_price])))
         if goal.pressing and generator.random() < 0.2:
             return replace(choices, urgent_networks_first=not choices.urgent_networks_first)
-        return _other_choices(choices, self._cores, generator)
+        return _other_choices(choices, self._cores, self._problem.near_limits, generator)
 
     def _other_shift(self, design: Design, generator: np.random.Generator) -> Floats:
         """Move a few jobs, or a mini-batch as a whole, forwards or back."""
@@ -354,8 +356,8 @@ def _with(values: tuple[T, ...], at: int, value: T) -> tuple[T, ...]:
     return (*values[:at], value, *values[at + 1 :])
 
 
-def _other_choices(choices: JointOptions, cores: int, generator: np.random.Generator) -> JointOptions:
-    kind = int(generator.integers(9))
+def _other_choices(choices: JointOptions, cores: int, near_limits: bool, generator: np.random.Generator) -> JointOptions:
+    kind = int(generator.integers(9 if near_limits else 8))
     if kind == 8:
         return replace(choices, fast_load_limit=float(generator.choice(FAST_LOAD_LIMITS)))
     if kind == 7:
@@ -365,7 +367,8 @@ def _other_choices(choices: JointOptions, cores: int, generator: np.random.Gener
     if kind == 1:
         return replace(choices, prefetch_fraction=float(np.clip(choices.prefetch_fraction + generator.normal() * 0.1, 0.1, 1.0)))
     if kind == 2:
-        return replace(choices, streamed_share=float(generator.choice(STREAMED_SHARES)))
+        streamed = float(generator.choice(STREAMED_SHARES)) if near_limits else math.inf if choices.streamed_share == 0.0 else 0.0
+        return replace(choices, streamed_share=streamed)
     if kind == 3:
         return replace(choices, fast_link_price=float(generator.choice([0.0, 0.3, 1.0])))
     if kind == 4:

@@ -146,7 +146,7 @@ def _needs(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTab
     accesses = activation[t] & ~(write & output[t])
     room = target.fast.capacity if target.fast else 0
     free = accesses & ((sizes <= room) | (not target.main.in_place))[t]
-    compulsory = _compulsory_inbound(jobs, tensors, target.main.in_place)
+    compulsory = _compulsory_inbound(jobs, tensors, table, target.main.in_place)
     share = free.astype(np.float64)
     if target.main.in_place:
         share += _read_again(tensors, table, compulsory)[t] * ~write
@@ -242,21 +242,18 @@ def _fine(seconds: Floats) -> Ints:
     return np.floor(seconds * (PICOSECONDS * _FINE) * (1 - 1e-14)).astype(np.int64)
 
 
-def _compulsory_inbound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], in_place: bool) -> Ints:
-    """Bytes of weights and inputs that must come in, shape (tensors,): all of what is copied, or what jobs read of what never is."""
-    read: dict[str, int] = {}
-    for job in jobs:
-        for operand in job.reads:
-            read[operand.tensor] = read.get(operand.tensor, 0) + operand.bytes
-    least = [
-        0
-        if tensor.kind == "activation"
-        else tensor.bytes * (tensor.name in read)
-        if not in_place
-        else min(tensor.bytes, read.get(tensor.name, 0))
-        for tensor in tensors
-    ]
-    return np.array(least, dtype=np.int64)
+def _compulsory_inbound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, in_place: bool) -> Ints:
+    """Bytes of weights and inputs that must come in, shape (tensors,): all of what is copied, or what jobs read of what never is.
+
+    A job may move less than its operands hold, where its strides step over elements.
+    """
+    sizes = np.array([tensor.bytes for tensor in tensors], dtype=np.int64)
+    read = np.zeros(len(tensors), dtype=np.int64)
+    reads = ~table.operand_write
+    held = np.array([operand.bytes for job in jobs for operand in (*job.reads, *job.writes)], dtype=np.int64)
+    np.add.at(read, table.operand_tensor[reads], np.minimum(held, table.moved.min(axis=1))[reads])
+    fetched = np.array([tensor.kind != "activation" for tensor in tensors], dtype=bool)
+    return np.where(fetched, np.minimum(sizes, read) if in_place else sizes * (read > 0), 0)
 
 
 def main_only(needs: Needs) -> list[int]:

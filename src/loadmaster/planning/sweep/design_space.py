@@ -19,7 +19,7 @@ _MOST_POINTS = 10_000
 class DesignPoint:
     """What the plan for one machine reaches.
 
-    ``scratchpad`` in bytes, ``bandwidth`` of main memory in bytes/s, times in seconds, ``throughput`` in FLOP/s, energies in joules.
+    ``scratchpad`` in bytes, ``bandwidth`` of main memory in bytes/s, times in seconds, ``throughput`` in operations/s, energies in joules.
     ``status`` is the plan's, or ``no plan``, for the ``reason`` given: then figures are None. ``gap`` is how far the objective is above
     its bound, as a share, and ``missed`` counts mini-batches that end after their deadline. ``violations`` counts what an independent
     check found wrong with the plan.
@@ -60,6 +60,7 @@ class Sweep:
     bandwidths: tuple[float, ...]
     points: tuple[DesignPoint, ...]
     reused: int = 0
+    precisions: tuple[str, ...] = ()
     costs: tuple[Provenance, ...] = ()
 
     @property
@@ -80,6 +81,7 @@ class Sweep:
         fronts = {bandwidth: self.front(bandwidth) for bandwidth in self.bandwidths}
         return {
             "networks": list(self.networks),
+            "precisions": list(self.precisions),
             "target": self.target,
             "scratchpads": list(self.scratchpads),
             "bandwidths": list(self.bandwidths),

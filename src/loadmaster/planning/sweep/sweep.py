@@ -77,9 +77,9 @@ def sweep(
             todo = {key: (machine_of[key], options | {"smaller": machine_of[source]}) for key, source in slower.items()}
     points = tuple(found[key] for key in keys if key in found)
     scratchpads, bandwidths = {size_of(each): None for each in machines}, {bandwidth_of(each): None for each in machines}
-    names = tuple(graph.name for graph in graphs)
+    names, precisions = tuple(graph.name for graph in graphs), tuple(graph.precision for graph in graphs)
     costs = (target.costs_by("cost model", len(points)),)
-    return Sweep(names, target.name, tuple(scratchpads), tuple(bandwidths), points, reused, costs)
+    return Sweep(names, target.name, tuple(scratchpads), tuple(bandwidths), points, reused, precisions, costs)
 
 
 def _machines(target: Target, axes: Axes) -> list[Target]:

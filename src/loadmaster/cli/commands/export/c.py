@@ -7,19 +7,23 @@ from typing import Annotated
 
 import typer
 
-from loadmaster.cli.options import Batch, Dim, Json, sizes_of
-from loadmaster.cli.printing import print_json
+from loadmaster.cli.options import NETWORK, Batch, Dim, Json, Quiet, out_to, sizes_of
+from loadmaster.cli.printing import print_results
 
 
 def c_command(
     plan: Annotated[Path, typer.Argument(metavar="PLAN.json", help="A plan made with --precision fp32.")],
     model: Annotated[
-        list[str], typer.Option(metavar="MODEL.onnx[,MODEL.onnx...]", help="The plan's networks in its order, with their weights.")
+        list[str],
+        typer.Option(
+            metavar="MODEL.onnx[,MODEL.onnx...]", rich_help_panel=NETWORK, help="The plan's networks in its order, with their weights."
+        ),
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the program.")],
+    out: Annotated[Path, out_to("The folder for the program.")],
     batch: Batch = None,
     dim: Dim = None,
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write a program in C that runs a plan on a host.
 
@@ -42,13 +46,10 @@ def c_command(
         "inputs": [port.name for port in program.inputs],
         "outputs": [port.name for port in program.outputs],
     }
-    if as_json:
-        print_json(counts | {"written": [str(path) for path in exported.written]})
-        return
-    typer.echo(f"{counts['jobs']} jobs on {len(program.cores)} cores, {counts['copies']} copies")
-    for path in exported.written:
-        typer.echo(f"wrote {path}")
-    typer.echo(f"next: cd {out} && make && ./program, which lists the files that it takes")
+    said = f"{counts['jobs']} jobs on {len(program.cores)} cores, {counts['copies']} copies"
+    print_results(counts, lambda: [said], exported.written, as_json=as_json, quiet=quiet)
+    if not as_json and not quiet:
+        typer.echo(f"next: cd {out} && make && ./program, which lists the files that it takes")
 
 
 COMMAND = c_command

@@ -8,20 +8,19 @@ from typing import Annotated
 
 import typer
 
-from loadmaster.cli.options import Json
-from loadmaster.cli.printing import print_json, print_tables
+from loadmaster.cli.options import Json, Quiet, out_to
+from loadmaster.cli.printing import print_results
 
 
 def iree_command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="An `.onnx` file, or an `.mlir` file that iree-compile takes.")],
-    out: Annotated[
-        Path, typer.Option(metavar="PLANNED.vmfb", help="Where the program goes; large weights of an `.onnx` file go beside it.")
-    ],
+    out: Annotated[Path, out_to("Where the program goes; large weights of an `.onnx` file go beside it.", "PLANNED.vmfb")],
     flags: Annotated[
         list[str] | None,
         typer.Argument(metavar="[-- FLAG...]", help="Flags of iree-compile; without any, the program is for this machine's processor."),
     ] = None,
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Compile a model with IREE (3.13), with the transient memory of the program packed by Loadmaster.
 
@@ -31,17 +30,12 @@ def iree_command(
     --iree-hal-local-target-device-backends=llvm-cpu`
     """
     from loadmaster.integrations.iree.export import export_program
+    from loadmaster.report.floor import transients_table
 
     exported = export_program(model, out, flags or ())
     rows = [asdict(each) for each in exported.packs]
-    if as_json:
-        print_json({"model": str(model), "packs": rows, "written": [str(path) for path in exported.written]})
-        return
-    from loadmaster.report.floor import transients_table
-
-    print_tables(transients_table(rows))
-    for path in exported.written:
-        typer.echo(f"wrote {path}")
+    shown = {"model": str(model), "packs": rows}
+    print_results(shown, lambda: [transients_table(rows)], exported.written, as_json=as_json, quiet=quiet)
 
 
 COMMAND = iree_command

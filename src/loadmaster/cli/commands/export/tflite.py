@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loadmaster.cli.options import Json
-from loadmaster.cli.printing import print_json, print_tables
+from loadmaster.cli.options import MACHINE, OUTPUT, Json, Quiet, out_to
+from loadmaster.cli.printing import print_results
 
 if TYPE_CHECKING:
     from loadmaster.integrations.tflite.export import ExportedModel
@@ -17,27 +17,36 @@ if TYPE_CHECKING:
 
 def tflite_command(
     model: Annotated[Path, typer.Argument(metavar="MODEL.tflite")],
-    out: Annotated[Path, typer.Option(metavar="PLANNED.tflite", help="Where the model with its plan goes.")],
-    alignment: Annotated[str, typer.Option(metavar="BYTES", help="Every address is a multiple of it; at least 16.")] = "16",
+    out: Annotated[Path, out_to("Where the model with its plan goes.", "PLANNED.tflite")],
+    alignment: Annotated[
+        str, typer.Option(metavar="BYTES", rich_help_panel=MACHINE, help="Every address is a multiple of it; at least 16.")
+    ] = "16",
     in_place: Annotated[
         str | None,
         typer.Option(
             metavar="KERNELS",
-            help="Let kernels write over an operand: `reference`, TFLM's own, or operators that yours can, such as `ADD,RELU`.",
+            rich_help_panel=MACHINE,
+            help="Let kernels write over an operand: `reference`, TFLM's own, or operators that yours can, such as `ADD,RELU`. "
+            "Default: none.",
         ),
     ] = None,
     scratch: Annotated[
         str | None,
         typer.Option(
             metavar="FILE|probe|none",
+            rich_help_panel=MACHINE,
             help="Where the kernels' scratch buffers are known from: the log of a target's build with TF_LITE_SHOW_MEMORY_USE, TFLM's "
-            "interpreter (usual where it is installed: extra `tflite`), or nowhere: then the arena may grow.",
+            "interpreter, or nowhere: then the arena may grow. Default: probe where the interpreter is installed (extra `tflite`).",
         ),
     ] = None,
     c_struct: Annotated[
-        Path | None, typer.Option(metavar="PLAN.cc", help="Write the plan for the NonPersistentMemoryPlannerShim as well.")
+        Path | None,
+        typer.Option(
+            metavar="PLAN.cc", rich_help_panel=OUTPUT, help="Write the plan for the NonPersistentMemoryPlannerShim too. Default: no."
+        ),
     ] = None,
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Plan the tensor arena of TensorFlow Lite for Microcontrollers.
 
@@ -48,17 +57,12 @@ def tflite_command(
     """
     from loadmaster.core.units import parse_bytes
     from loadmaster.integrations.tflite.export import export_model, write_model
+    from loadmaster.report.arena import arena_summary
 
     exported = export_model(model, alignment=parse_bytes(alignment), in_place=in_place, scratch=scratch)
     written = write_model(exported, out, c_struct)
-    if as_json:
-        print_json(_as_json(exported) | {"written": [str(path) for path in written]})
-        return
-    from loadmaster.report.arena import arena_summary
-
-    print_tables(arena_summary(_as_json(exported)))
-    for path in written:
-        typer.echo(f"wrote {path}")
+    shown = _as_json(exported)
+    print_results(shown, lambda: [arena_summary(shown)], written, as_json=as_json, quiet=quiet)
 
 
 def _as_json(exported: ExportedModel) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from loadmaster.core.errors import BudgetError
+from loadmaster.core.progress import Progress, no_progress
 from loadmaster.core.provenance import Label, costs_json, merged
 from loadmaster.integrations.torch_compile import backend
 from loadmaster.integrations.torch_compile.compare import measurement, rivals
@@ -162,11 +163,19 @@ def compiled(module: nn.Module, how: Any, options: Any = None) -> Callable[..., 
     return torch.compile(module, backend=how, options=options)  # type: ignore[no-any-return]
 
 
-def compare(work: Workload, options: dict[str, Any], steps: int, with_rivals: bool, budgets: Sequence[int | float] = ()) -> dict[str, Any]:
+def compare(
+    work: Workload,
+    options: dict[str, Any],
+    steps: int,
+    with_rivals: bool,
+    budgets: Sequence[int | float] = (),
+    progress: Progress = no_progress,
+) -> dict[str, Any]:
     """Run the plan against the unmoved graphs, and against rivals: what ``loadmaster run --json`` prints.
 
     With rivals, every one is set against one plan, whose budget is the peak that was measured of the rival: medians of steps in turns, with
-    an interval. Plans under ``budgets`` (bytes, or shares of the unmoved peak) are measured beside them.
+    an interval. Plans under ``budgets`` (bytes, or shares of the unmoved peak) are measured beside them. Ctrl-C while steps are timed ends
+    the timing with the steps that all variants have run.
     """
     start = Snapshot(work.module)
     ours = _planned(work, options)
@@ -178,15 +187,15 @@ def compare(work: Workload, options: dict[str, Any], steps: int, with_rivals: bo
     for variant in (unmoved, eager, *others[1:]):
         variant.optimizer = optimizer_of(work.optimizer, work.module)
     measurement.return_freed_memory()
-    for variant in variants:
+    for variant in _told(variants, "1 of 4: compiling", progress):
         _warm(work, variant, variants)
     right, mine, plain = (_results(work, variant, variants, start) for variant in (unmoved, ours, eager))
     equal, difference = _same(mine, right), _difference(mine, plain)
     del mine, plain
-    for variant in variants:
+    for variant in _told(variants, "2 of 4: measuring peaks", progress):
         _measure_peak(work, variant, variants)
     at_peaks = {}
-    for rival in others:
+    for rival in _told(others, "3 of 4: planning at the peak of", progress):
         if rival.peak and rival.peak >= (more[0].peak or 0):
             at_peaks[rival.name] = more[0]  # nothing needs to move
         elif rival.peak:
@@ -207,8 +216,8 @@ def compare(work: Workload, options: dict[str, Any], steps: int, with_rivals: bo
         assert variant.model is not None
         for plan in variant.model.plans:
             plan.refresh_prediction()  # from steps under the conditions of those that follow
-    _interleave(work, working, steps)
-    summary = _summary(work, ours, unmoved, equal, difference)
+    timed = _interleave(work, working, steps, progress)
+    summary = _summary(work, ours, unmoved, equal, difference) | {"steps": timed, "interrupted": timed < steps}
     summary["rivals"] = {variant.name: variant.figures() | _compared(variant, at_peaks.get(variant.name)) for variant in others}
     if with_rivals:
         summary["executor_step_seconds"] = more[0].step_seconds  # of a plan under which nothing moves
@@ -328,18 +337,42 @@ def _release_all(work: Workload, variants: Sequence[Variant]) -> None:
             variant.model.release_idle()
 
 
-def _interleave(work: Workload, variants: list[Variant], steps: int) -> None:
-    """Run steps in turns, forwards and backwards, so that other load on the machine and the order of variants favour none."""
-    for number in range(steps):
-        for variant in reversed(variants) if number % 2 else variants:
-            _restore_parameters(variant, variants)
-            work.forget()
-            start, busy = time.perf_counter(), time.process_time()
-            work.step(variant)
-            if work.device.type == "cuda":
-                torch.cuda.synchronize(work.device)
-            variant.seconds.append(time.perf_counter() - start)
-            variant.cpu_seconds.append(time.process_time() - busy)
+def _told(variants: Sequence[Variant], stage: str, progress: Progress) -> Iterator[Variant]:
+    """Iterate over variants and tell which one it is."""
+    for number, variant in enumerate(variants):
+        progress(f"{stage} {variant.name}", number / len(variants))
+        yield variant
+
+
+def _interleave(work: Workload, variants: list[Variant], steps: int, progress: Progress) -> int:
+    """Run steps in turns, forwards and backwards, so that other load on the machine and the order of variants favour none.
+
+    Returns how many steps of every variant were timed: all, or at least one if Ctrl-C ended it.
+    """
+    try:
+        for number in range(steps):
+            for turn, variant in enumerate(reversed(variants) if number % 2 else variants):
+                progress(f"4 of 4: timing step {number + 1} of {steps}", (number + turn / len(variants)) / steps)
+                _time_step(work, variant, variants)
+    except KeyboardInterrupt:
+        known = min(len(variant.cpu_seconds) for variant in variants)
+        if not known:
+            raise
+        for variant in variants:
+            del variant.seconds[known:], variant.cpu_seconds[known:]
+        return known
+    return steps
+
+
+def _time_step(work: Workload, variant: Variant, variants: Sequence[Variant]) -> None:
+    _restore_parameters(variant, variants)
+    work.forget()
+    start, busy = time.perf_counter(), time.process_time()
+    work.step(variant)
+    if work.device.type == "cuda":
+        torch.cuda.synchronize(work.device)
+    variant.seconds.append(time.perf_counter() - start)
+    variant.cpu_seconds.append(time.process_time() - busy)
 
 
 def _summary(work: Workload, ours: Variant, unmoved: Variant, equal: bool, difference: float) -> dict[str, Any]:

@@ -83,8 +83,10 @@ def _with_weights_of(module: nn.Module, path: Path) -> nn.Module:
     """Put tensors that map a file in the place of a module's own."""
     from safetensors.torch import load_file
 
-    module.load_state_dict(load_file(path), strict=False, assign=True)
-    getattr(module, "tie_weights", lambda: None)()
+    state, mapped = module.state_dict(keep_vars=True), load_file(path)
+    same = {id(state[name]): tensor for name, tensor in mapped.items()}  # of tied weights the file has one
+    module.load_state_dict({name: same[id(tensor)] for name, tensor in state.items()}, assign=True)
+    module.tie_weights()  # type: ignore[operator]
     return module
 
 
@@ -170,7 +172,7 @@ class Way:
 
     name: str
     process: subprocess.Popen[str]
-    errors: Any
+    errors: Path
     empty: int = 0
     rows: list[dict[str, Any]] = field(default_factory=list)
     failed: str = ""
@@ -184,8 +186,7 @@ class Way:
                 self.process.stdin.flush()  # type: ignore[union-attr]
             if line := self.process.stdout.readline():  # type: ignore[union-attr]
                 return dict(json.loads(line))
-        self.errors.seek(0)
-        self.failed = (self.errors.read().strip().splitlines() or [f"ended by signal {self.process.wait()}"])[-1]
+        self.failed = (self.errors.read_text().strip().splitlines() or [f"ended by signal {self.process.wait()}"])[-1]
         return {}
 
     def next(self) -> None:
@@ -280,9 +281,10 @@ def _write_weights(spot: str, path: Path) -> int:
 def _started(name: str, spot: str, tokens: int, budget: int, folder: str, cleanup: contextlib.ExitStack) -> Way:
     """A way that has loaded its weights and waits."""
     script = "import sys; from loadmaster.integrations.torch_compile.compare.generation import worker; worker(*sys.argv[1:])"
-    errors = cleanup.enter_context(Path(folder, f"{name}.errors").open("w+"))
+    errors = Path(folder, f"{name}.errors")
     command = [sys.executable, "-c", script, spot, name, str(tokens), str(budget), folder]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
+    with errors.open("w") as file:
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True)
     cleanup.callback(process.wait)
     cleanup.callback(process.kill)
     way = Way(name, process, errors)

@@ -13,6 +13,7 @@ import onnx
 
 from loadmaster.core.arguments import instead
 from loadmaster.core.errors import ModelError
+from loadmaster.core.files import why_unreadable
 from loadmaster.workloads.frontends.onnx.graph_builder import WalkedNetwork, graph_of, walk_network
 from loadmaster.workloads.frontends.onnx.inline import inline_functions
 from loadmaster.workloads.frontends.onnx.types import PRECISIONS
@@ -83,7 +84,7 @@ def read_bytes(source: str) -> bytes:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ModelError(f"is not a complete gzip file ({error}): copy or compress it again") from None
     except OSError as error:
-        raise ModelError(f"cannot be read ({error.strerror or error}): {_EXAMPLE}") from None
+        raise ModelError(f"cannot be read ({why_unreadable(path, error)}): {_EXAMPLE}") from None
 
 
 def _limited(file: BinaryIO | gzip.GzipFile) -> bytes:

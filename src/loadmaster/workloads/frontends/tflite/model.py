@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadmaster.core.errors import ModelError
+from loadmaster.core.files import why_unreadable
 from loadmaster.workloads.frontends.tflite.flatbuffer import Flatbuffer, Table
 from loadmaster.workloads.frontends.tflite.schema import CUSTOM, IDENTIFIER, OPERATORS, TYPES
 
@@ -88,8 +89,7 @@ def read_file(path: str | Path) -> bytes:
         with path.open("rb") as file:
             data = file.read(LARGEST_FILE)
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise ModelError(f"cannot be read ({reason}): {_EXAMPLE}") from None
+        raise ModelError(f"cannot be read ({why_unreadable(path, error)}): {_EXAMPLE}") from None
     if len(data) == LARGEST_FILE:
         raise ModelError("is larger than 2 GiB, which a FlatBuffer cannot hold: convert the model again, with its weights outside")
     return data

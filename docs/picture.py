@@ -1,0 +1,55 @@
+"""Takes docs/plan.png, the README's picture, of the report that `make demo` writes: python docs/picture.py
+
+Needs Chromium with its driver, and the package selenium.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+from selenium import webdriver
+
+ROOT = Path(__file__).parents[1]
+DRAWN = "return !!window.Bokeh && Bokeh.documents.length == 1 && Bokeh.documents[0].is_idle"
+KEEP = """
+const shown = [...document.querySelectorAll(".chart")].filter((chart) =>
+  ["Schedule", "Link to dram", "scratchpad: peak"].some((name) => chart.ariaLabel.includes(name)))
+for (const element of document.querySelectorAll(".hint, section p:not(.card p):not(:has(strong)), .notes, h2, .wide, .chart"))
+  if (!shown.includes(element)) element.style.display = "none"
+for (const section of document.querySelectorAll("section")) {
+  section.style.margin = "0"
+  if (section.querySelector(".cards") == null && !shown.some((chart) => section.contains(chart))) section.style.display = "none"
+}
+document.querySelector("main").style.padding = "14px 20px 0"
+return Math.ceil(document.querySelector("main").getBoundingClientRect().height)
+"""
+
+
+def main() -> None:
+    """Open the report, leave only what the picture shows, take it."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or "chromium"
+    for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
+        options.add_argument(flag)
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+    try:
+        resize(driver, 900)
+        driver.get((ROOT / "demo-plan" / "report.html").as_uri())
+        while not driver.execute_script(DRAWN):
+            time.sleep(0.1)
+        resize(driver, driver.execute_script(KEEP))
+        time.sleep(1)
+        driver.save_screenshot(str(ROOT / "docs" / "plan.png"))
+    finally:
+        driver.quit()
+
+
+def resize(driver: webdriver.Chrome, height: int) -> None:
+    """Make the page 1180 pixels wide and so many high."""
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": 1180, "height": height, "deviceScaleFactor": 1, "mobile": False})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""What every command has in common: `--out`, `--json`, `--quiet`, `--no-report`, groups of options, defaults in words, completion."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from tests.support.command_line import refused, run
+
+from loadmaster.cli.main import app
+
+COSTS = "job,core,latency_s,bandwidth_bytes_per_s\na,x,0.001,1e9\na,y,0.002,1e9\nb,x,0.003,2e9\nb,y,0.001,2e9\nc,y,0.001,0\n"
+BUFFERS = "id,lower,upper,size\na,0,4,600\nb,2,6,300\nc,5,9,800\n"
+MAP = ("map", "costs.csv", "--bandwidth", "8 GB/s")
+ALLOCATE = ("allocate", "buffers.csv")
+INSPECT = ("inspect", "onnx:squeezenet")
+PLACE = ("place", "onnx:squeezenet", "--target", "optane-server", "--strategy", "all-slow")
+PLAN = ("plan", "onnx:squeezenet", "--target", "edge-npu", "--precision", "int8", "--rounds", "0")
+WRITTEN = {
+    MAP: ("mapping.json", "report.html"),
+    ALLOCATE: ("packed.csv", "report.html"),
+    INSPECT: ("network.json", "report.html"),
+    PLACE: ("placement.json", "report.html"),
+    PLAN: ("plan.json", "report.html", "trace.pftrace"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "costs.csv").write_text(COSTS)
+    (tmp_path / "buffers.csv").write_text(BUFFERS)
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", WRITTEN, ids=lambda command: command[0])
+def test_json_alone_writes_nothing_and_names_no_file(command: tuple[str, ...], folder: Path) -> None:
+    done = run(*command, "--json", "--quiet", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["files"] == []
+    assert sorted(path.name for path in folder.iterdir()) == ["buffers.csv", "costs.csv"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", WRITTEN, ids=lambda command: command[0])
+def test_out_takes_a_folder_and_no_report_leaves_out_what_is_looked_at(command: tuple[str, ...], folder: Path) -> None:
+    done = run(*command, "--out", "new/out", "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    files = [str(Path("new/out") / name) for name in WRITTEN[command]]
+    assert json.loads(done.stdout)["files"] == files
+    assert sorted(path.name for path in (folder / "new" / "out").iterdir()) == sorted(WRITTEN[command])
+    quiet = run(*command, "--out", "data", "--no-report", "--quiet", cwd=folder)
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+    assert [path.name for path in (folder / "data").iterdir()] == [WRITTEN[command][0]]
+
+
+def test_a_file_is_written_under_its_name_and_without_a_page(folder: Path) -> None:
+    done = run(*ALLOCATE, "--out", "mine.csv", cwd=folder)
+    assert "wrote mine.csv" in done.stdout
+    assert sorted(path.name for path in folder.iterdir()) == ["buffers.csv", "costs.csv", "mine.csv"]
+    checked = run("verify", "--buffers", "mine.csv", "--quiet", cwd=folder)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+
+
+def test_quiet_does_not_hide_mistakes(folder: Path) -> None:
+    refused(run("map", "missing.csv", "--bandwidth", "1 GB/s", "--quiet", cwd=folder), "missing.csv")
+    (folder / "packed.csv").write_text("id,lower,upper,size,offset\na,0,4,600,0\nb,2,6,300,0\n")
+    rejected = run("verify", "--buffers", "packed.csv", "--quiet", cwd=folder)
+    assert (rejected.returncode, rejected.stdout) == (1, "")
+    assert "the packing does not hold: 1 violations" in rejected.stderr
+
+
+def test_a_misspelt_file_is_met_half_way(folder: Path) -> None:
+    refused(run("map", "cost.csv", "--bandwidth", "8 GB/s", cwd=folder), "did you mean costs.csv?")
+    refused(run("allocate", "bufers.csv", cwd=folder), "did you mean buffers.csv?")
+
+
+def test_a_misspelt_mode_is_met_half_way(folder: Path) -> None:
+    refused(run(*PLACE, "--mode", "snc", cwd=folder), "there is no mode 'snc': did you mean sync?")
+
+
+def commands(group: Any = None, path: str = "") -> Iterator[tuple[str, Any]]:
+    for name, command in (group or typer.main.get_command(app)).commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, f"{path}{name} ")
+        else:
+            yield f"{path}{name}", command
+
+
+ALL = dict(commands())
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_options_have_groups_and_say_what_happens_without_them(name: str) -> None:
+    options = [option for option in ALL[name].params if option.param_type_name == "option" and option.name != "help"]
+    assert [option.name for option in options if option.rich_help_panel is None] == []
+    optional = [option for option in options if option.default in (None, ()) and not option.required]
+    assert [option.name for option in optional if "Default: " not in option.help and "May be repeated." not in option.help] == []
+
+
+@pytest.mark.parametrize("name", [name for name, command in ALL.items() if any(option.name == "as_json" for option in command.params)])
+def test_whoever_prints_json_can_be_quiet_and_calls_its_place_out(name: str) -> None:
+    spelt = {spelling for option in ALL[name].params for spelling in option.opts}
+    assert "--quiet" in spelt
+    assert "--output" not in spelt
+    if "--out" in spelt and "export" not in name and name not in ("calibrate", "profile"):
+        assert "--no-report" in spelt
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("loadmaster plan --target edge", "edge-npu"),
+        ("loadmaster map x --strategy ann", "annealing"),
+        ("loadmaster pl", "plan"),
+        ("loadmaster plan --obj", "--objective"),
+    ],
+)
+def test_the_shell_completes_commands_options_targets_and_strategies(line: str, words: str) -> None:
+    environment = os.environ | {
+        "_LOADMASTER_COMPLETE": "complete_bash",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(line.split()) - 1),
+    }
+    code = "import sys; sys.argv = ['loadmaster']; from loadmaster.cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert words in done.stdout.split(), done
+
+
+@pytest.mark.slow
+def test_two_plans_are_compared(folder: Path) -> None:
+    for size in ("1MiB", "4MiB"):
+        assert run(*PLAN, "--set", f"scratchpad.capacity={size}", "--out", size, "--no-report", "--quiet", cwd=folder).returncode == 0
+    compare = ("report", "1MiB/plan.json", "4MiB/plan.json")
+    done = run(*compare, "--out", "out", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "wrote out/comparison.html" in done.stdout
+    assert "Peak of scratchpad" in done.stdout
+    shown = json.loads(run(*compare, "--json", cwd=folder).stdout)
+    peaks = shown["figures"]["peak.scratchpad"]
+    assert peaks["first"] <= 2**20 < peaks["second"] <= 2**22
+    assert shown["files"] == []
+    assert not (folder / "loadmaster-report").exists()
+    refused(run("report", "1MiB/plan.json", "4MiB/plam.json", cwd=folder), "did you mean 4MiB/plan.json?")

@@ -1,0 +1,82 @@
+"""Which way to cut is planned in full, with planners whose glances, looks and plans are given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from loadmaster.core.deadline import NO_DEADLINE
+from loadmaster.core.errors import CapacityError
+from loadmaster.core.interrupts import Interrupts
+from loadmaster.core.progress import no_progress
+from loadmaster.planning import contest
+from loadmaster.planning.contest import Contest
+from loadmaster.planning.cutting.candidates import Candidate
+from loadmaster.planning.decisions import Score
+
+
+@dataclass
+class Planner:
+    """A planner whose glance, look and best plan end at given times; no look has an address for what a glance hopes for if it is None."""
+
+    seems: int
+    after_a_round: int | None
+    ends: int
+    jobs: int = 1
+    interrupted: bool = False
+    goal: Any = field(default_factory=lambda: SimpleNamespace(objective="throughput", latency_network=None))
+
+    @property
+    def workload(self) -> Any:
+        job = SimpleNamespace(ranges=((0, 1),), network="n", mini_batch=0, operators=("a",), tiles=1)
+        return SimpleNamespace(jobs=[job] * self.jobs)
+
+    def glance(self) -> Score:
+        return 0, self.seems, self.seems
+
+    def look(self) -> Score:
+        if self.after_a_round is None:
+            raise CapacityError("no addresses")
+        return 0, self.after_a_round, self.after_a_round
+
+    def best(self) -> int:
+        return self.ends
+
+    def score_of(self, ends: int) -> Score:
+        return 0, ends, ends
+
+    def is_late(self) -> bool:
+        return False
+
+    def bounds(self) -> Any:
+        return SimpleNamespace(objective=lambda *_: 0)
+
+
+def contest_of(planners: Sequence[Planner]) -> Contest:
+    offered = {f"way {number}": planner for number, planner in enumerate(planners)}
+    candidates = (Candidate(name, pieces=planner.jobs) for name, planner in offered.items())
+    interrupts = Interrupts()
+    return Contest(candidates, lambda candidate: cast("Any", offered[candidate.name]), interrupts, NO_DEADLINE, no_progress)
+
+
+@pytest.mark.parametrize("look", [95, None])
+def test_a_round_of_the_search_decides_between_ways_that_seem_alike(look: int | None) -> None:
+    """A glance knows nothing of addresses: what seems a little better may turn out worse."""
+    whole, tempting, better = Planner(500, 500, 500), Planner(60, look, 95), Planner(70, 65, 60)
+    assert contest_of([whole, tempting, better]).best()[0] is cast("Any", better)
+
+
+def test_what_seems_far_worse_is_not_looked_at() -> None:
+    whole, good, hopeless = Planner(500, 500, 500), Planner(60, 60, 60), Planner(300, 1, 1)
+    assert contest_of([whole, good, hopeless]).best()[0] is cast("Any", good)
+
+
+def test_ways_of_too_many_pieces_are_left_out_with_a_note_and_smaller_ones_are_tried() -> None:
+    large, small = Planner(10, 10, 10, contest.MOST_JUDGED), Planner(60, 60, 60)
+    found = contest_of([Planner(500, 500, 500), large, small])
+    assert found.best()[0] is cast("Any", small)
+    assert any("one way to cut operators was not tried" in note for note in found.notes())

@@ -1,0 +1,30 @@
+"""What a search finds but cannot be packed is tried again with less of the fast memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.planning.test_stacks import machine
+from tests.support.cut_networks import convolutions
+
+import loadmaster as lm
+from loadmaster.planning import workload_planner
+from loadmaster.planning.decisions import Packing
+from loadmaster.planning.packing import pack
+
+
+def test_the_search_does_not_end_with_a_packing_that_leaves_something_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The packer is given a memory that is smaller than the search thinks, as gaps between buffers make it."""
+    left_out: list[int] = []
+
+    def in_less(*given: Any, capacity: int, **options: Any) -> Packing:
+        packing = pack(*given, capacity=capacity * 8 // 10, **options)
+        left_out.append(int((packing.offsets < 0).sum()))
+        return packing
+
+    monkeypatch.setattr(workload_planner, "pack", in_less)
+    plan = lm.plan([convolutions(rows=33, channels=16, strides=(1, 1, 1, 1))], machine(20_000), cut="none", rounds=1, samples=4)
+    assert lm.verify(plan) == ()
+    assert max(left_out[-4:]) > 0
+    assert left_out[-1] == 0

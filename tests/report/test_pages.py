@@ -1,0 +1,284 @@
+"""The pages of mappings, packings, runs and networks: what they say, and that they draw in a browser in any width and colour."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.report.test_report_html import charts, objects, rectangles, without_library
+from tests.support.browser import CHARTS, chromium, console_errors, open_page, outside_requests
+from tests.support.hand_sequence import step
+
+import loadmaster as lm
+from loadmaster.allocation.memories.allocate import allocate_banks
+from loadmaster.allocation.memories.problem import Bank
+from loadmaster.cost.job_pool import JobPool
+from loadmaster.mapping.map_jobs import map_jobs, pareto_front
+from loadmaster.placement.place import place
+from loadmaster.planning.plan import Plan
+from loadmaster.report.comparison import comparison_json, rows
+from loadmaster.report.comparison_page import render_comparison
+from loadmaster.report.html import render_page
+from loadmaster.report.inspection_page import render_inspection
+from loadmaster.report.mapping_page import _traffic, render_mapping
+from loadmaster.report.packing_page import render_packing
+from loadmaster.report.placement_page import render_placement
+from loadmaster.report.run_page import render_run
+
+BUFFERS = [lm.Buffer("first", 0, 4, 600), lm.Buffer("second", 2, 6, 300), lm.Buffer("<b>third", 5, 9, 800)]
+
+
+def pool(jobs: int = 12) -> JobPool:
+    """Jobs of two networks on two cores; every third asks for more than there is."""
+    numbers = np.arange(jobs)
+    latency = np.stack([1e-3 * (1 + numbers % 5), 2e-3 * (1 + numbers % 3)], axis=1)
+    bandwidth = np.stack([1e9 * (1 + numbers % 3), np.full(jobs, 5e8)], axis=1)
+    names = tuple(f"job {number}" for number in numbers)
+    energy = np.stack([1e-3 + 1e-4 * numbers, 5e-4 + 0 * numbers], axis=1)
+    analysis = lm.JobAnalysis(names, ("fast", "slow"), latency, bandwidth, np.full(jobs, 10**6), energy)
+    return JobPool(analysis, ((),) * jobs, tuple("ab"[number % 2] for number in numbers), (0,) * jobs, ("int8",))
+
+
+def result() -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What a run writes, with a rival that failed and one that was beaten."""
+    rivals = {
+        "eager": {
+            "step_seconds": 0.02,
+            "measured_peak": 2**21,
+            "loadmaster_at_its_peak": {"step_seconds": 0.01},
+            "difference": {"ratio": 0.5, "low": 0.4, "high": 0.6, "verdict": "faster"},
+            "peak_kept": True,
+        },
+        "offloading": {"step_seconds": None, "measured_peak": None, "failed": "needs CUDA"},
+    }
+    figures = {
+        "budget": 2**20,
+        "measured_peak": 2**20,
+        "planned_peak": 2**20,
+        "unmoved_peak": 2**21,
+        "unmoved_measured_peak": 2**21,
+        "step_seconds": 0.012,
+        "predicted_step_seconds": 0.011,
+        "unmoved_step_seconds": 0.01,
+        "waiting_seconds": 1e-3,
+        "moved_bytes": 4096,
+        "gradients_equal": True,
+        "budget_kept": True,
+        "rivals": rivals,
+        "steps": 5,
+        "label": "measured",
+        "costs": {"label": "measured"},
+        "interrupted": False,
+    }
+    kernels = [
+        {"kernel": f"k{i}", "operator": "mm", "predicted_seconds": 1e-3 * (i + 1), "measured_seconds": 2e-3, "elsewhere": i % 2}
+        for i in range(60)
+    ]
+    return figures, kernels
+
+
+def mapping_page(jobs: int = 12) -> str:
+    return render_mapping([map_jobs(pool(jobs).analysis, 2e9, samples=50)], pool(jobs), 2e9)
+
+
+def packing_page() -> str:
+    return render_packing(*packed())
+
+
+def packed() -> tuple[Any, Any]:
+    problem = lm.problem_of(BUFFERS)
+    return problem, lm.allocate(problem)
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "map": mapping_page,
+    "allocate": packing_page,
+    "place": lambda: render_placement(place(step(), 30)),
+    "run": lambda: render_run("torch:m:f", *result()),
+    "inspect": lambda: render_inspection(lm.load("onnx:squeezenet", precision="int8"), lm.target("edge-npu")),
+}
+
+
+def test_a_mapping_draws_every_job_and_never_more_traffic_than_there_is() -> None:
+    page = mapping_page()
+    assert rectangles(page)[0] == 12
+    assert "GOP/s" in without_library(page) or "MOP/s" in without_library(page)
+    mapping = map_jobs(pool().analysis, 2e9, samples=50)
+    segments = _traffic(mapping, pool(), 2e9, "demand")
+    assert max(segment.bytes_per_second for segment in segments) <= 2e9
+    moved = sum(segment.bytes_per_second * (segment.end - segment.start) for segment in segments)
+    asked = sum(pool().analysis.latency[j, c] * pool().analysis.bandwidth[j, c] for j, c in enumerate(mapping.core.tolist()))
+    assert moved == pytest.approx(asked, rel=1e-6)
+    assert (segments[0].start, segments[-1].end) == (0.0, pytest.approx(mapping.makespan))
+
+
+@pytest.mark.parametrize("allocator", ["demand", "even"])
+def test_what_a_mapping_moves_is_what_its_jobs_ask_for_however_bandwidth_is_shared(allocator: str) -> None:
+    table = pool(30)
+    mapping = map_jobs(table.analysis, 2e9, samples=50, allocator=allocator)
+    moved = sum(s.bytes_per_second * (s.end - s.start) for s in _traffic(mapping, table, 2e9, allocator))
+    asked = sum(table.analysis.latency[j, c] * table.analysis.bandwidth[j, c] for j, c in enumerate(mapping.core.tolist()))
+    assert moved == pytest.approx(asked, rel=1e-6)
+
+
+def test_a_front_has_a_chart_and_a_row_for_every_mapping() -> None:
+    front = pareto_front(pool().analysis, 2e9, ("makespan", "energy"), samples=200)
+    page = render_mapping(front, pool(), 2e9)
+    assert len(objects(charts(page)["docs"], "Figure")) == 3
+    assert without_library(page).split("<h2>Pareto front</h2>")[1].split("</table>")[0].count("<tr>") == len(front) + 1
+
+
+def test_a_packing_says_peak_and_bound_and_who_holds_it() -> None:
+    page = without_library(packing_page())
+    assert "2 buffers need 1,100 bytes together at instant 5." in page
+    assert "which it meets" in page
+    assert "&lt;b&gt;third" in page
+    assert "<b>third" not in page
+
+
+def test_a_packing_in_two_memories_has_a_map_of_each() -> None:
+    problem, _ = packed()
+    answer = allocate_banks(problem, (Bank("sram", 1000), Bank("dram")))
+    page = render_packing(problem, answer)
+    assert rectangles(page) == [2, 1]
+    assert "Spilling costs 300; any packing costs at least 300." in page
+
+
+def test_a_run_says_what_was_measured_of_whom() -> None:
+    page = without_library(PAGES["run"]())
+    for words in (
+        "12.0 ms",
+        "predicted 11.0 ms",
+        "faster (0.40 to 0.60 of its time)",
+        "needs CUDA",
+        "equal bit for bit",
+        "and 10 shorter kernels",
+    ):
+        assert words in page
+
+
+def test_no_rate_of_a_roofline_is_above_its_roof() -> None:
+    graph, machine = lm.load("onnx:shufflenet", precision="int8"), lm.target("edge-npu")
+    data = charts(render_inspection(graph, machine))
+    entries = [dict(model["attributes"]["data"]["entries"]) for model in objects(data, "ColumnDataSource")]
+    points = [(x, y) for columns in entries if "work" in columns for x, y in zip(columns["x"], columns["y"], strict=True)]
+    roof = max(2 * core.rows * core.columns * core.clock * max(core.macs_per_cycle.values()) for core in machine.cores)
+    assert len(points) > 20
+    assert all(y <= 1.001 * min(roof, x * machine.main.read_bandwidth) for x, y in points)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_the_same_again_and_small_enough_to_mail(name: str) -> None:
+    page = PAGES[name]()
+    assert len(page) < 0.52e6
+    if name not in ("allocate", "place"):  # these say how long the search took
+        assert PAGES[name]() == page
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with chromium(tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
+
+
+def look(driver: Any, width: int = 1400, scheme: str = "light") -> None:
+    """Have the browser show pages in a width, for who asks for a light or a dark scheme."""
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False})
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*PAGES, "plan"])
+def test_pages_draw_in_every_width_ask_for_nothing_and_never_scroll_sideways(driver: Any, name: str, plan: Plan, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    page.write_text(render_page(plan) if name == "plan" else PAGES[name](), "utf-8")
+    for width in (420, 900, 1400):
+        look(driver, width)
+        open_page(driver, page)
+        assert driver.execute_script("return document.documentElement.scrollWidth") <= width
+        assert console_errors(driver) == []
+        assert outside_requests(driver) == []
+    unnamed = "return [...document.querySelectorAll('.wide, .chart')].filter(e => !e.getAttribute('aria-label') || e.tabIndex != 0).length"
+    assert driver.execute_script(unnamed) == 0
+
+
+@pytest.mark.slow
+def test_a_page_is_dark_for_who_asks_for_it(driver: Any, plan: Plan, tmp_path: Path) -> None:
+    """Paper and ink of the page and of its charts."""
+    page = tmp_path / "report.html"
+    page.write_text(render_page(plan), "utf-8")
+    seen = []
+    for scheme in ("light", "dark"):
+        look(driver, scheme=scheme)
+        open_page(driver, page)
+        paper = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+        seen.append((paper, driver.execute_script(CHARTS + "return charts[0].model.title.text_color")))
+    look(driver)
+    assert seen == [("rgb(255, 255, 255)", "#1f2933"), ("rgb(18, 24, 31)", "#e4e7eb")]
+
+
+@pytest.mark.slow
+def test_keys_move_all_charts_of_a_page(driver: Any, plan: Plan, tmp_path: Path) -> None:
+    from selenium.webdriver import Keys
+
+    page = tmp_path / "report.html"
+    page.write_text(render_page(plan), "utf-8")
+    look(driver)
+    open_page(driver, page)
+    ranges = CHARTS + "return charts.map(v => [v.model.x_range.start, v.model.x_range.end])"
+    first = driver.execute_script(ranges)[0]
+    chart = driver.find_element("id", "chart0")
+    seen = []
+    for key in ("+", Keys.ARROW_RIGHT, "-", "0"):
+        chart.send_keys(key)
+        found = driver.execute_script(ranges)
+        assert all(each == found[0] for each in found)
+        seen.append(found[0])
+    closer, right, wider, reset = seen
+    assert closer[0] > first[0]
+    assert closer[1] < first[1]
+    assert right[0] > closer[0]
+    assert wider[1] - wider[0] > right[1] - right[0]
+    assert reset == first
+
+
+def test_two_plans_stand_side_by_side(plan: Plan, make_plan: Callable[..., Plan]) -> None:
+    """Every job of both is drawn, over one time axis; what only one has is left empty."""
+    other = make_plan({"resnet50": 12})
+    page = render_comparison(plan, other)
+    schedules = [len(each.jobs) + sum(not transfer.job for transfer in each.transfers) for each in (plan, other)]
+    assert rectangles(page)[:2] == schedules
+    assert len({figure["attributes"]["x_range"]["id"] for figure in objects(charts(page), "Figure")}) == 1
+    shown = comparison_json(plan, other)
+    makespan = shown["figures"]["makespan"]
+    assert (makespan["first"], makespan["second"]) == (plan.metrics.makespan.value, other.metrics.makespan.value)
+    assert makespan["change"] == pytest.approx(makespan["second"] / makespan["first"] - 1)
+    spent = {kind: sum(job.end - job.start for job in plan.jobs if job.kind == kind) for kind in {job.kind for job in plan.jobs}}
+    assert {kind: row["first"] for kind, row in shown["kinds"].items() if row["first"]} == pytest.approx(spent)
+
+
+def test_plans_of_different_machines_leave_empty_what_one_has_not(plan: Plan) -> None:
+    alone = replace(plan, target=replace(plan.target, fast=None), allocations=())
+    row = {row.key: row for row in rows(alone, plan)}["peak.scratchpad"]
+    assert row.second is not None
+    bare = replace(plan.metrics, memory={}, traffic={})
+    row = {row.key: row for row in rows(replace(alone, metrics=bare), plan)}["peak.scratchpad"]
+    assert (row.first, row.change, row.cells()[1]) == (None, None, "\N{EN DASH}")
+
+
+@pytest.mark.slow
+def test_the_legend_hides_a_network_in_both_plans(driver: Any, plan: Plan, make_plan: Callable[..., Plan], tmp_path: Path) -> None:
+    page = tmp_path / "comparison.html"
+    page.write_text(render_comparison(plan, make_plan({"resnet50": 12})), "utf-8")
+    look(driver)
+    open_page(driver, page)
+    driver.find_elements("css selector", ".legend button")[0].click()
+    hidden = CHARTS + "return charts.map(v => v.model.renderers.filter(r => !r.visible).length)"
+    counts = driver.execute_script(hidden)
+    assert counts[0] == counts[1] == 1
+    assert sum(counts) == 6  # two schedules, two maps of each memory
+    assert console_errors(driver) == []
