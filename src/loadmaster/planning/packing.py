@@ -16,6 +16,8 @@ from loadmaster.planning.decisions import Packing
 
 _NODES = 5_000
 """Of exact search, before the planner is told to fill less."""
+_PLACEMENTS_TIMES_BUFFERS = 3_200_000
+"""TelaMalloc's steps, each of which takes time that grows with the buffers: it mostly succeeds within twice as many steps as buffers, or not."""
 _FEW = 1500
 """Buffers up to which a search may mend what orders are far from."""
 _NEAR = 1.05
@@ -119,10 +121,11 @@ class _Units:
             raise KeyboardInterrupt
         if (fitting := self._within(first.offsets, capacity)) is not None:
             return fitting
+        options = Options(steps=_PLACEMENTS_TIMES_BUFFERS // max(1, len(problem)))
         search = searched and (len(problem) <= _FEW or first.peak * self.unit <= capacity * _NEAR)
         for room in self.rooms(capacity) if search and deadline.left() else ():
             # A search of fewer steps than buffers cannot end.
-            offsets = TelaMalloc(problem, room).run(deadline.left()) if len(problem) <= Options.steps else None
+            offsets = TelaMalloc(problem, room, options).run(deadline.left()) if len(problem) <= options.steps else None
             if offsets is not None and (fitting := self._within(offsets, capacity)) is not None:
                 return fitting
             found = native.fit(room, first.offsets, nodes=_NODES, seconds=deadline.left())
