@@ -6,9 +6,13 @@ from typing import Annotated
 
 import typer
 
+from loadmaster.cli.options import Json
+from loadmaster.cli.printing import print_json, versioned
+
 
 def targets_command(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Print this target's TOML, to start one's own from.")] = None,
+    as_json: Json = False,
 ) -> None:
     """List the bundled targets, or print the TOML of one.
 
@@ -16,6 +20,12 @@ def targets_command(
     """
     from loadmaster.targets.load import bundled, bundled_text, target
 
+    if as_json:
+        names = bundled() if name is None else [name]
+        texts = {known: bundled_text(known) for known in names}
+        shown = [{"name": known, "description": target(known).description, "toml": text} for known, text in texts.items()]
+        print_json(versioned("targets", {"targets": shown, "files": []}))
+        return
     if name is not None:
         typer.echo(bundled_text(name), nl=False)
         return
