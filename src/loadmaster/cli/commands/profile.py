@@ -70,8 +70,8 @@ def profile_command(
         _write(network, place, count, folder, repeats, out)
     if as_json:
         shown = {"measured": done.measured, "reused": done.reused, "left": done.left, "interrupted": done.interrupted, "threads": count}
-        shown |= {"too_large": done.too_large, "failed": done.failed, "file": str(place), "slow": str(folder)}
-        print_json(versioned("profile", shown | {"files": [] if out is None else [str(out)]}))
+        kept = {"too_large": done.too_large, "failed": done.failed, "file": str(place), "slow": str(folder)}
+        print_json(versioned("profile", shown | kept | {"files": [] if out is None else [str(out)]}))
     elif not quiet:
         _print(done, place, count)
 
