@@ -1,6 +1,6 @@
 """What every command prints with ``--json`` is what its schema says, and no more; the page of the documents says the same.
 
-Commands that need torch, IREE or measurements are held where they are tested: `calibrate`, `run --compare` and `export iree`.
+`calibrate`, `run --compare` and `export iree` are held where they are tested.
 """
 
 from __future__ import annotations
@@ -29,6 +29,14 @@ MAP = ("map", JOBS, "--target", "m3e-s2", "--samples", "100")
 MAP_NETWORK = ("map", "onnx:squeezenet", "--target", "m3e-s2", "--precision", "int8", "--samples", "20", "--deadline", "squeezenet=1us")
 PLACE = ("place", "onnx:squeezenet", "--target", "optane-server")
 LAYERS = "torch:tests.support.factories:layers"
+LANGUAGE = """
+def llama(batch=1):
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2)
+    return LlamaForCausalLM(config), {"input_ids": torch.arange(8).reshape(1, 8)}
+"""
 QUICK = {
     "allocate": [("allocate", BUFFERS), ("allocate", BUFFERS, "--capacity", "1000"), ("allocate", BUFFERS, "--capacity", "64KiB")],
     "allocate-memories": [
@@ -47,7 +55,7 @@ SLOW = {
     "place": [(*PLACE, "--max-slowdown", "1.1", "--strategy", "lru")],
     "sweep": [(*PLAN, "--sweep", "scratchpad=256B,1MiB", "--workers", "1")],
 }
-ELSEWHERE = {"calibrate", "export-iree", "generate"}
+ELSEWHERE = {"calibrate", "export-iree"}
 EVERYWHERE = ("seconds", "cpu_seconds", "seed", "strategy", "interrupted", "counters", "costs", "violations", "network", "notes", "files")
 """What means the same in every object that has it."""
 
@@ -113,8 +121,16 @@ def test_a_run_is_what_its_schema_says(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run.json").read_text()) == {key: value for key, value in shown.items() if key != "files"}
 
 
+@pytest.mark.slow
+def test_a_generation_is_what_its_schema_says(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    (tmp_path / "tiny_language.py").write_text(LANGUAGE)
+    done = run("run", "torch:tiny_language:llama", "--generate", "3", "--fast", "1MiB", "--json", cwd=tmp_path)
+    conforms("generate", json.loads(done.stdout))
+
+
 def test_every_schema_is_held_to_something() -> None:
-    assert QUICK.keys() | SLOW.keys() | {"plan", "verify", "report", "export-c", "run", "profile"} | ELSEWHERE == SCHEMAS.keys()
+    assert QUICK.keys() | SLOW.keys() | {"plan", "verify", "report", "export-c", "run", "generate", "profile"} | ELSEWHERE == SCHEMAS.keys()
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
