@@ -84,13 +84,13 @@ def test_dependencies_are_kept_when_asked_for(folder: Path) -> None:
 def test_networks_that_come_again_report_latencies_and_misses(folder: Path) -> None:
     options = ("onnx:squeezenet", "--target", "m3e-s2", "--precision", "int8", "--mini-batches", "3", "--samples", "20", "--dependencies")
     timing = ("--period", "squeezenet=2ms", "--deadline", "squeezenet=10us", "--priority", "squeezenet=2")
-    networks = json.loads(run("map", *options, *timing, "--json", cwd=folder).stdout)["networks"]
-    assert [(each["mini_batch"], each["release"], each["missed"]) for each in networks] == [
+    networks = json.loads(run("map", *options, *timing, "--json", cwd=folder).stdout)["mini_batches"]
+    assert [(each["number"], each["release"], each["missed"]) for each in networks] == [
         (0, 0.0, True),
         (1, 0.002, True),
         (2, 0.004, True),
     ]
-    assert [list(each) for each in networks] == 3 * [["network", "mini_batch", "release", "end", "latency", "deadline", "missed"]]
+    assert [list(each) for each in networks] == 3 * [["network", "number", "release", "end", "latency", "deadline", "missed"]]
     assert {each["deadline"] for each in networks} == {1e-5}
     assert all(each["latency"] == pytest.approx(each["end"] - each["release"]) for each in networks)
     assert "3 of 3 deadlines missed" in run("map", *options, *timing, cwd=folder).stdout

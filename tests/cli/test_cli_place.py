@@ -18,8 +18,8 @@ PROMISED = [
     "gap",
     "all_fast_time",
     "all_slow_time",
-    "peak_fast",
-    "limit",
+    "peak",
+    "capacity",
     "moved_bytes",
     "moves",
     "seconds",
@@ -53,9 +53,9 @@ def test_place_prints_one_json_object_and_writes_the_same(written: Path) -> None
     answer = json.loads(result.stdout)
     assert answer.keys() >= set(PROMISED)
     assert answer["lower_bound"] <= answer["time"]
-    assert answer["peak_fast"] <= answer["limit"] == step().peak_bytes // 2
+    assert answer["peak"] <= answer["capacity"] == step().peak_bytes // 2
     assert [tensor["name"] for tensor in answer["tensors"]] == ["x", "w", "a", "b", "da", "y"]
-    assert [point["limit"] for point in answer["curve"]][-1] == step().peak_bytes
+    assert [point["capacity"] for point in answer["curve"]][-1] == step().peak_bytes
     assert answer["explained"].keys() == {"w"}
     kept = json.loads((written.parent / "placed" / "placement.json").read_text())
     assert kept == {key: value for key, value in answer.items() if key != "files"}

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.json_schema import conforms
 from typer.testing import CliRunner
 
 import loadmaster as lm
@@ -226,6 +227,7 @@ def test_the_command_writes_a_target_and_tells_errors(tmp_path: Path) -> None:
     assert re.search(r"scratchpad.bandwidth .* kept", shown.output)
     assert "dram.bandwidth" in shown.output
     result = json.loads(CliRunner().invoke(app, [*call, "--json"], catch_exceptions=False).stdout)
+    conforms("calibrate", result)
     assert result["label"] == "calibrated"
     assert result["errors"][0]["after"]["mean"] < result["errors"][0]["before"]["mean"]
     assert lm.target(tmp_path / "out.toml").name == "edge-npu-calibrated"

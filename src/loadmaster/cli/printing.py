@@ -14,8 +14,15 @@ if TYPE_CHECKING:
 
     from loadmaster.core.violation import Violation
 
+_SCHEMAS = Path(__file__).parent / "schemas"
 _NARROWEST = 80
 """Columns for which tables are laid out at least, so that no figure is cut; a narrower terminal breaks the lines."""
+
+
+def versioned(name: str, shown: dict[str, Any]) -> dict[str, Any]:
+    """Put the version that its schema states in front of a command's JSON object; ``name`` is that of the schema's file."""
+    schema = json.loads((_SCHEMAS / f"{name}.json").read_text(encoding="utf-8"))
+    return {"version": schema["properties"]["version"]["const"], **shown}
 
 
 def print_json(value: dict[str, Any]) -> None:
@@ -44,6 +51,11 @@ def print_tables(*parts: RenderableType) -> None:
         console = Console(width=_NARROWEST, soft_wrap=True)
     for part in parts:
         console.print(part)
+
+
+def violations_json(violations: Sequence[Violation]) -> list[dict[str, str]]:
+    """Violations as every ``--json`` has them, under ``violations``."""
+    return [{"rule": each.rule, "message": each.message} for each in violations]
 
 
 def print_violations(violations: tuple[Violation, ...], what: str) -> None:

@@ -30,7 +30,7 @@ def inspection(graph: Graph) -> RenderableType:
 def inspection_json(graph: Graph) -> dict[str, Any]:
     """Return counts, MACs and bytes of a network as plain data."""
     return {
-        "name": graph.name,
+        "network": graph.name,
         "source": graph.source,
         "precision": graph.precision,
         "batch": graph.batch,

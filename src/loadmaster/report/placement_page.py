@@ -190,8 +190,8 @@ def _draw_copies(plan: MemoryPlan, on: Canvas) -> tuple[figure, str]:
 def _draw_curve(plan: MemoryPlan, curve: Sequence[Mapping[str, Any]], on: Canvas) -> tuple[figure, str]:
     """Draw time relative to everything fast against the limit, with the lower bound."""
     met = [point for point in curve if point["time"] is not None]
-    scale = scale_for(max((point["limit"] for point in curve), default=1))
-    limits = [point["limit"] / scale.bytes for point in met]
+    scale = scale_for(max((point["capacity"] for point in curve), default=1))
+    limits = [point["capacity"] / scale.bytes for point in met]
     highest = max((point["slowdown"] for point in met), default=1.0)
     x_range = Range1d(start=0, end=1.02 * max([*limits, 1e-9]))
     plot = chart(replace(on, x_range=x_range), "Time of all fast", 300, Range1d(start=0, end=1.1 * highest), "slowdown")

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.support.command_line import refused, run
+from tests.support.json_schema import conforms
 from tests.support.needs import TOOLCHAIN
 from tests.support.onnx_builder import constant, info, model, node, save
 
@@ -70,6 +71,7 @@ def test_a_planned_program_gives_the_same_outputs_in_less_memory(opset: int, tmp
     done = run("export", "iree", source, "--out", planned, "--json")
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
+    conforms("export-iree", shown)
     assert shown["files"][-1] == str(planned)
     saved = sum(pack["before"] - pack["bytes"] for pack in shown["packs"])
     assert saved > 0

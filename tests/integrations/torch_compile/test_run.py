@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
 from tests.support.compiled import model_of  # noqa: E402
+from tests.support.json_schema import conforms  # noqa: E402
 from torch import nn  # noqa: E402
 
 from loadmaster.cli.main import app  # noqa: E402
@@ -42,6 +43,7 @@ def test_the_budget_holds_and_the_figures_are_there(tmp_path):
     done = subprocess.run([sys.executable, "-m", "loadmaster", *words, str(tmp_path)], capture_output=True, text=True, check=False)
     result = json.loads(done.stdout)
     assert done.returncode == 0, done.stderr
+    conforms("run", result)
     assert result["gradients_equal"]
     assert result["moved_bytes"] > 0
     assert result["planned_peak"] <= result["budget"]

@@ -22,7 +22,7 @@ from loadmaster.cli.options import (
     out_to,
     strategy_of,
 )
-from loadmaster.cli.printing import print_results
+from loadmaster.cli.printing import print_results, versioned, violations_json
 from loadmaster.core.errors import AllocationError
 from loadmaster.integrations.dumps.readers.registry import READERS
 
@@ -170,7 +170,9 @@ def _table(problem: Problem, answer: Allocation | BankAllocation) -> RenderableT
 def _shown(answer: Allocation | BankAllocation, buffers: int) -> dict[str, Any]:
     from loadmaster.allocation.answer import Allocation
 
-    return _allocation_json(answer, buffers) if isinstance(answer, Allocation) else _banks_json(answer, buffers)
+    if isinstance(answer, Allocation):
+        return versioned("allocate", _allocation_json(answer, buffers))
+    return versioned("allocate-memories", _banks_json(answer, buffers))
 
 
 def _compare(
@@ -190,7 +192,7 @@ def _compare(
             write_buffers(place.draft / name, found[0].problem, found[0].answer.offsets, None)
             files = place.publish()
     rows = [_comparison_json(each) for each in found]
-    shown = {"file": str(path), "planner": planner, "arenas": rows}
+    shown = versioned("allocate-from", {"file": str(path), "planner": planner, "arenas": rows})
     print_results(shown, lambda: [floor_table(rows)], files, as_json=as_json, quiet=quiet)
     if any(each.violations or each.answer.offsets is None for each in found):
         raise typer.Exit(1)
@@ -218,7 +220,7 @@ def _comparison_json(found: Comparison) -> dict[str, Any]:
         "verdict": found.verdict,
         "theirs": arena.taken,
         "theirs_stated": arena.stated,
-        "violations": [{"rule": each.rule, "message": each.message} for each in found.violations],
+        "violations": violations_json(found.violations),
     }
     return theirs | _allocation_json(found.answer, len(found.problem))
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from loadmaster.cli.options import NETWORK, Batch, Dim, Json, Precision, Quiet, Training, load_networks, out_to
-from loadmaster.cli.printing import print_results
+from loadmaster.cli.printing import print_results, versioned
 
 
 def calibrate_command(
@@ -46,4 +46,4 @@ def calibrate_command(
     graph = None if network is None else load_networks([network], batch, dim, precision, training)[0]
     found = calibrate(target, measured, graph)
     files = [] if out is None else [replace_file(out, found.text, "the target")]
-    print_results(found.as_json(), lambda: [calibration_summary(found)], files, as_json=as_json, quiet=quiet)
+    print_results(versioned("calibrate", found.as_json()), lambda: [calibration_summary(found)], files, as_json=as_json, quiet=quiet)

@@ -22,7 +22,7 @@ from loadmaster.cli.options import (
     load_networks,
     out_to,
 )
-from loadmaster.cli.printing import print_results
+from loadmaster.cli.printing import print_results, versioned
 from loadmaster.core.errors import TargetError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def inspect_command(
     machine = None if target is None else read_target(target, overrides or ())
     with directory_if_asked(out) as place:
         graph = load_networks([model], batch, dim, precision, training)[0]
-        shown = inspection_json(graph)
+        shown = versioned("inspect", inspection_json(graph))
         files = [] if place is None else _write(graph, shown, machine, place, page=not no_report)
     print_results(shown, lambda: [inspection(graph)], files, as_json=as_json, quiet=quiet)
 

@@ -33,7 +33,7 @@ from loadmaster.cli.options import (
     strategy_of,
     times_of,
 )
-from loadmaster.cli.printing import print_results
+from loadmaster.cli.printing import print_results, versioned
 from loadmaster.core.errors import MappingError
 from loadmaster.cost.registry import COST_MODELS, DEFAULT
 from loadmaster.mapping.strategies.registry import STRATEGIES
@@ -287,11 +287,11 @@ def _save(mapped: _Mapped, place: OutputDirectory, drawn: tuple[float, str] | No
 def _shown(mapped: _Mapped) -> dict[str, Any]:
     """The JSON object that the command prints."""
     if len(mapped.objectives) == 1:
-        shown = mapped.front[0].as_json()
+        shown = versioned("map", mapped.front[0].as_json())
     else:
-        shown = {"objectives": mapped.objectives, "front": [each.as_json() for each in mapped.front]}
+        shown = versioned("map-front", {"objectives": mapped.objectives, "front": [each.as_json() for each in mapped.front]})
     served = mapped.served
-    return shown | ({"networks": [_mini_batch_json(each, mapped.timings) for each in served]} if served else {})
+    return shown | ({"mini_batches": [_mini_batch_json(each, mapped.timings) for each in served]} if served else {})
 
 
 def _tables(mapped: _Mapped) -> list[RenderableType]:
@@ -306,7 +306,7 @@ def _tables(mapped: _Mapped) -> list[RenderableType]:
 def _mini_batch_json(batch: MiniBatch, timings: dict[str, NetworkTiming]) -> dict[str, Any]:
     return {
         "network": batch.network,
-        "mini_batch": batch.number,
+        "number": batch.number,
         "release": batch.release,
         "end": batch.end,
         "latency": batch.latency,

@@ -24,7 +24,7 @@ from loadmaster.cli.options import (
     out_to,
     strategy_of,
 )
-from loadmaster.cli.printing import print_results
+from loadmaster.cli.printing import print_results, versioned
 from loadmaster.core.errors import PlacementError
 from loadmaster.placement.strategies.registry import ENGINES, PLACING
 
@@ -165,9 +165,9 @@ def _curve(sequence: KernelSequence, options: dict[str, Any]) -> list[dict[str, 
     points: list[dict[str, Any]] = []
     for limit, plan in zip(limits, slowdown_curve(sequence, limits, **options), strict=True):
         if isinstance(plan, MemoryPlan):
-            points.append({"limit": limit, "time": plan.seconds, "lower_bound": plan.lower_bound, "slowdown": plan.slowdown})
+            points.append({"capacity": limit, "time": plan.seconds, "lower_bound": plan.lower_bound, "slowdown": plan.slowdown})
         else:
-            points.append({"limit": limit, "time": None, "lower_bound": None, "slowdown": None, "reason": str(plan)})
+            points.append({"capacity": limit, "time": None, "lower_bound": None, "slowdown": None, "reason": str(plan)})
     return points
 
 
@@ -177,7 +177,7 @@ def _shown(plan: MemoryPlan, explained: list[int], extra: dict[str, Any]) -> dic
 
     from loadmaster.placement.explain import explain_tensor
 
-    shown = plan.as_json() | extra
+    shown = versioned("place", plan.as_json() | extra)
     if explained:
         shown["explained"] = {
             plan.sequence.tensors[t].name: [asdict(s) for s in explain_tensor(plan.sequence, plan.placement, plan.prices, t)]

@@ -31,7 +31,7 @@ from loadmaster.cli.options import (
     out_to,
     times_of,
 )
-from loadmaster.cli.printing import print_results, print_violations
+from loadmaster.cli.printing import print_results, print_violations, versioned, violations_json
 from loadmaster.core.errors import PlanError
 
 SWEEP = "Sweep"
@@ -145,7 +145,7 @@ def plan_command(
     if workers is not None or cluster is not None:
         raise PlanError("--workers and --cluster are for sweeps: give --sweep scratchpad=1MiB:32MiB too")
     done = _planned(networks, target, overrides or [], options, folder, report=not no_report, quiet=quiet)
-    print_results(_summary_json(done), lambda: [_summary(done)], done.files, as_json=as_json, quiet=quiet)
+    print_results(versioned("plan", _summary_json(done)), lambda: [_summary(done)], done.files, as_json=as_json, quiet=quiet)
     if done.violations:
         print_violations(done.violations, "plan")
         raise typer.Exit(1)
@@ -230,7 +230,7 @@ def _summary_json(done: _Done) -> dict[str, Any]:
         "cpu_seconds": cpu_seconds,
         "seed": plan.seed,
         "costs": costs_json(plan.costs),
-        "violations": len(violations),
+        "violations": violations_json(violations),
         "notes": list(plan.notes),
     }
 

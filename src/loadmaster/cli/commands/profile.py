@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from loadmaster.cli.options import MACHINE, SEARCH, Batch, Json, Quiet, TimeLimit, Training, out_to
-from loadmaster.cli.printing import print_json
+from loadmaster.cli.printing import print_json, versioned
 from loadmaster.core.errors import PlacementError
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ def profile_command(
         _write(network, place, count, folder, repeats, out)
     if as_json:
         shown = {"measured": done.measured, "reused": done.reused, "left": done.left, "interrupted": done.interrupted, "threads": count}
-        print_json(shown | {"too_large": done.too_large, "failed": done.failed, "file": str(place), "slow": str(folder)})
+        kept = {"too_large": done.too_large, "failed": done.failed, "file": str(place), "slow": str(folder)}
+        print_json(versioned("profile", shown | kept | {"files": [] if out is None else [str(out)]}))
     elif not quiet:
         _print(done, place, count)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from loadmaster.cli.options import Json, NoReport, Quiet, out_to
-from loadmaster.cli.printing import print_results
+from loadmaster.cli.printing import print_results, versioned
 
 if TYPE_CHECKING:
     from loadmaster.core.files import OutputDirectory
@@ -39,7 +39,8 @@ def report_command(
     plans = Plan.load(first), Plan.load(second)
     with directory_if_asked(None if no_report or (as_json and out is None) else out or FOLDER) as place:
         files = [] if place is None else _write(plans, place)
-    print_results(comparison_json(*plans), lambda: [comparison_summary(*plans)], files, as_json=as_json, quiet=quiet)
+    shown = versioned("report", comparison_json(*plans))
+    print_results(shown, lambda: [comparison_summary(*plans)], files, as_json=as_json, quiet=quiet)
 
 
 def _write(plans: tuple[Plan, Plan], place: OutputDirectory) -> list[Path]:

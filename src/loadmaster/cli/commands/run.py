@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from loadmaster.cli.options import MACHINE, NETWORK, SEARCH, Json, NoReport, Quiet, out_to
-from loadmaster.cli.printing import print_results
+from loadmaster.cli.printing import print_results, versioned
 from loadmaster.core.errors import ModelError
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ def run_command(
     with directory_if_asked(out) as place, LateProgress(quiet) as progress:
         progress("reading", 0.0)
         result, kernels = run(model.removeprefix("torch:"), batch, training, device, options, steps, compare, optimizer, progress=progress)
+        result = versioned("run", result)
         files = [] if place is None else _write(model, result, kernels, place, page=not no_report)
     print_results(result, lambda: [run_summary(result)], files, as_json=as_json, quiet=quiet)
     if not result["gradients_equal"] or not result["budget_kept"]:
@@ -118,7 +119,7 @@ def _generate(
     if not model.startswith("torch:"):
         raise ModelError(f"{model}: write torch:module.path:factory, such as torch:networks.hugging_face:llama")
     with directory_if_asked(out) as place:
-        result = generated(model.removeprefix("torch:"), tokens, fast, slow_memory, compare)
+        result = versioned("generate", generated(model.removeprefix("torch:"), tokens, fast, slow_memory, compare))
         files = []
         if place is not None:
             place.write("generate.json", json.dumps(result, indent=2, allow_nan=False))
@@ -147,7 +148,7 @@ def _generation_table(result: dict[str, Any]) -> RenderableType:
         first, peak = format_seconds(way["first_token_seconds"]), format_bytes(way["measured_peak"])
         table.add_row(name, f"{way['tokens_per_second']:.3g}", first, peak, against)
     table.caption = (
-        f"{format_bytes(result['moved'])} read for each token; the disk allows {result['disk_tokens_per_second']:.3g} tokens per second "
-        f"({result['share_of_disk_bandwidth']:.0%} of its bandwidth used)"
+        f"{format_bytes(result['moved_bytes'])} read for each token; the disk allows {result['disk_tokens_per_second']:.3g} tokens per "
+        f"second ({result['share_of_disk_bandwidth']:.0%} of its bandwidth used)"
     )
     return table

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from loadmaster.cli.options import load_networks
-from loadmaster.cli.printing import print_results
+from loadmaster.cli.printing import print_results, versioned
 from loadmaster.core.errors import PlanError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def sweep_plans(
             store = None if folder is None else SweepStore(folder / "sweep.sqlite")
             found = sweep(graphs, machine, space, executor=executor, store=store, progress=progress, **options)
         files = [] if place is None else _write(found, place, page)
-    print_results(found.as_json(), lambda: [sweep_summary(found)], files, as_json=as_json, quiet=quiet)
+    print_results(versioned("sweep", found.as_json()), lambda: [sweep_summary(found)], files, as_json=as_json, quiet=quiet)
     broken = sum(point.violations > 0 for point in found.points)
     if broken:
         typer.echo(f"{broken} plans do not hold", err=True)
@@ -60,7 +60,7 @@ def sweep_plans(
 
 
 def _write(found: Sweep, place: OutputDirectory, page: bool) -> list[Path]:
-    place.write("sweep.json", json.dumps(found.as_json(), indent=1, allow_nan=False) + "\n")
+    place.write("sweep.json", json.dumps(versioned("sweep", found.as_json()), indent=1, allow_nan=False) + "\n")
     if page:
         from loadmaster.report.sweep_page import render_sweep
 

@@ -6,9 +6,14 @@ from typing import Annotated
 
 import typer
 
+from loadmaster.cli.options import Json, Quiet
+from loadmaster.cli.printing import print_json, versioned
+
 
 def targets_command(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Print this target's TOML, to start one's own from.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """List the bundled targets, or print the TOML of one.
 
@@ -16,9 +21,14 @@ def targets_command(
     """
     from loadmaster.targets.load import bundled, bundled_text, target
 
-    if name is not None:
+    if as_json:
+        names = bundled() if name is None else [name]
+        texts = {known: bundled_text(known) for known in names}
+        shown = [{"name": known, "description": target(known).description, "toml": text} for known, text in texts.items()]
+        print_json(versioned("targets", {"targets": shown, "files": []}))
+    elif name is not None and not quiet:
         typer.echo(bundled_text(name), nl=False)
-        return
-    width = max(len(known) for known in bundled())
-    for known in bundled():
-        typer.echo(f"{known:{width}}  {target(known).description}")
+    elif not quiet:
+        width = max(len(known) for known in bundled())
+        for known in bundled():
+            typer.echo(f"{known:{width}}  {target(known).description}")

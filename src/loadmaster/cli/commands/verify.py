@@ -21,7 +21,7 @@ from loadmaster.cli.options import (
     load_networks,
     memories_of,
 )
-from loadmaster.cli.printing import print_json, print_violations
+from loadmaster.cli.printing import print_json, print_violations, versioned, violations_json
 from loadmaster.core.errors import AllocationError, PlanError
 
 PACKING = "Buffers"
@@ -94,7 +94,7 @@ def verify_command(
     else:
         what, (counts, violations) = "packing", _check_packing(source, capacity, memory)
     if as_json:
-        print_json({"valid": not violations, "violations": [{"rule": v.rule, "message": v.message} for v in violations]})
+        print_json(versioned("verify", {"valid": not violations, "violations": violations_json(violations), "files": []}))
     elif not violations and not quiet:
         typer.echo(f"{source}: the {what} holds ({counts})")
     if violations:

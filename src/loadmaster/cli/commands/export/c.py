@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from loadmaster.cli.options import NETWORK, Batch, Dim, Json, Quiet, out_to, sizes_of
-from loadmaster.cli.printing import print_results
+from loadmaster.cli.printing import print_results, versioned
 
 
 def c_command(
@@ -47,7 +47,7 @@ def c_command(
         "outputs": [port.name for port in program.outputs],
     }
     said = f"{counts['jobs']} jobs on {len(program.cores)} cores, {counts['copies']} copies"
-    print_results(counts, lambda: [said], exported.written, as_json=as_json, quiet=quiet)
+    print_results(versioned("export-c", counts), lambda: [said], exported.written, as_json=as_json, quiet=quiet)
     if not as_json and not quiet:
         typer.echo(f"next: cd {out} && make && ./program, which lists the files that it takes")
 

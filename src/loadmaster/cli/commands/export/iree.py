@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from loadmaster.cli.options import Json, Quiet, out_to
-from loadmaster.cli.printing import print_results
+from loadmaster.cli.printing import print_results, versioned
 
 
 def iree_command(
@@ -34,7 +34,7 @@ def iree_command(
 
     exported = export_program(model, out, flags or ())
     rows = [asdict(each) for each in exported.packs]
-    shown = {"model": str(model), "packs": rows}
+    shown = versioned("export-iree", {"model": str(model), "packs": rows})
     print_results(shown, lambda: [transients_table(rows)], exported.written, as_json=as_json, quiet=quiet)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from loadmaster.cli.options import MACHINE, OUTPUT, Json, Quiet, out_to
-from loadmaster.cli.printing import print_results
+from loadmaster.cli.printing import print_results, versioned
 
 if TYPE_CHECKING:
     from loadmaster.integrations.tflite.export import ExportedModel
@@ -61,7 +61,7 @@ def tflite_command(
 
     exported = export_model(model, alignment=parse_bytes(alignment), in_place=in_place, scratch=scratch)
     written = write_model(exported, out, c_struct)
-    shown = _as_json(exported)
+    shown = versioned("export-tflite", _as_json(exported))
     print_results(shown, lambda: [arena_summary(shown)], written, as_json=as_json, quiet=quiet)
 
 

@@ -118,13 +118,13 @@ def worker(spot: str, way: str, tokens: str, fast: str, folder: str) -> None:
     for _ in sys.stdin:
         start, busy = time.perf_counter(), time.process_time()
         row: dict[str, Any] = {"token": decoder.next()}
-        row |= {"seconds": time.perf_counter() - start, "cpu_seconds": time.process_time() - busy}
+        row |= {"seconds": time.perf_counter() - start, "token_cpu_seconds": time.process_time() - busy}
         if model is not None:
             plans = [plan for plan in model.plans if plan.program is not None]
             row |= {
                 "budget": model.budget,
-                "planned": max((plan.placed_peak for plan in plans), default=0),
-                "moved": plans[-1].moved_bytes if plans else 0,
+                "planned_peak": max((plan.placed_peak for plan in plans), default=0),
+                "moved_bytes": plans[-1].moved_bytes if plans else 0,
                 "fallbacks": [f"{f.graph}: {f.reason}" for f in model.fallbacks],
             }
         _answer(**row)
@@ -256,12 +256,12 @@ def generate(
         if "failed" in ours:
             raise RuntimeUnavailable(f"torch:{spot}: {ours['failed']}")
         same = {way.name: [row["token"] for row in way.rows] for way in started if not way.failed}
-    must = max(ours["moved"], 1)
+    must = max(ours["moved_bytes"], 1)
     return ours | {
         "weights": weights,
         "disk_bytes_per_second": read,
         "disk_tokens_per_second": read / must,
-        "share_of_disk_bandwidth": ours["tokens_per_second"] * ours["moved"] / read,
+        "share_of_disk_bandwidth": ours["tokens_per_second"] * ours["moved_bytes"] / read,
         "tokens_equal": all(tokens == same["loadmaster"] for tokens in same.values()),
         "rivals": figures,
     }

@@ -1,0 +1,98 @@
+"""Makes docs/reference/json.md of the schemas of what commands print: python docs/json_page.py"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).parent
+SCHEMAS = DOCS.parent / "src" / "loadmaster" / "cli" / "schemas"
+PAGE = DOCS / "reference" / "json.md"
+HEAD = """\
+# JSON
+
+What every command prints with `--json`. Each object has a [JSON Schema](https://json-schema.org), a file of the package
+(`src/loadmaster/cli/schemas`), from which this page is made and which the tests hold the commands to:
+
+```python
+import json
+from importlib.resources import files
+
+schema = json.loads(files("loadmaster").joinpath("cli/schemas/plan.json").read_text())
+assert schema["properties"]["version"]["const"] == 1
+```
+
+## What can be relied on
+
+Each object has a `version` of its own. A field that is removed, renamed, or means something else raises it; a new field does not, so a
+reader should pass over fields that it does not know. The schemas name every field, and refuse others: take the schema of the
+Loadmaster that printed. Texts for people, such as reasons and remarks, may change at any time.
+
+Figures are in seconds, bytes, joules, operations per second and bytes per second, without prefixes. `null` stands for a figure that is not
+known. Times of a plan are estimates as far as `costs` says so. `optimal` and lower bounds are proven, under those costs.
+
+`placement.json`, `network.json`, `run.json`, `generate.json` and `sweep.json` of `--out` hold the same objects without `files`;
+`mapping.json` also lacks `version`. [plan.json](../plan-format.md) has a format and a version of its own.
+
+## Names
+
+`seconds` and `cpu_seconds` are what the command took, `lower_bound` is proven, `peak` is the highest address in use, `capacity` the bytes
+that may be used, `violations` what a check found wrong, `files` what was written. These names differ, and stay until their object's
+version rises for another reason:
+
+- What a plan takes is `makespan` in `plan` and `map`, `time` in `place`, and `step_seconds` in `run`. `latency`, `start`, `end`, `release`
+  and `lateness` are in seconds too, without saying so.
+- `budget` in `run` is the `capacity` of its fast memory, and `planned_peak` its `peak`. `head` in `export tflite` and `bytes` in
+  `export iree` are peaks.
+- `violations` of a point of `plan --sweep` is a count, and its `energy_bound` a lower bound.
+- `limit` in `map` says what the bound rests on.
+- `inputs`, `jobs` and `memories` are counts, lists or objects, as each command has them.
+- The network is `network` in `inspect` and `place`, and `model` in the exports.
+- A path is `file` in `profile` and `allocate --from`, and `model` in `export iree`.
+- `fallbacks` are objects in `run`, and texts in `run --generate`.
+"""
+
+
+def page() -> str:
+    """Return the page: what holds for all objects, then a table for each."""
+    sections = [_section(json.loads(path.read_text(encoding="utf-8"))) for path in sorted(SCHEMAS.glob("*.json"))]
+    return "\n".join([HEAD, *sections])
+
+
+def _section(schema: dict[str, Any]) -> str:
+    lines = [f"| `{name}` | {kind} | {text} |" for name, kind, text in _rows(schema, "")]
+    return "\n".join([f"## `{schema['title']}`", "", schema["description"], "", "| field | type | meaning |", "|---|---|---|", *lines, ""])
+
+
+def _rows(schema: dict[str, Any], prefix: str) -> Iterator[tuple[str, str, str]]:
+    """Fields of an object and of what is in it: `[]` stands for an item of a list, `{}` for a name of the plan's own."""
+    for name, part in schema.get("properties", {}).items():
+        needed = "" if name in schema["required"] else ", not always there"
+        yield f"{prefix}{name}", _kind(part) + needed, part["description"].replace("|", "\\|")
+        yield from _inner(part, f"{prefix}{name}")
+
+
+def _inner(part: dict[str, Any], name: str) -> Iterator[tuple[str, str, str]]:
+    yield from _rows(part, f"{name}.")
+    for key, mark in (("items", "[]"), ("additionalProperties", ".{}")):
+        if isinstance(part.get(key), dict):
+            yield from _inner(part[key], f"{name}{mark}")
+    for each in part.get("anyOf", ()):
+        yield from _inner(each, name)
+
+
+def _kind(part: dict[str, Any]) -> str:
+    if "const" in part:
+        return f"`{part['const']}`"
+    if "enum" in part:
+        return ", ".join(f"`{value}`" for value in part["enum"])
+    if "anyOf" in part:
+        return " or ".join(_kind(each) for each in part["anyOf"])
+    kinds = part["type"] if isinstance(part["type"], list) else [part["type"]]
+    return " or ".join(kinds)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
