@@ -1,5 +1,7 @@
 """Plans of tiny networks against every plan: cores, orders, what is kept and fetched."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.support.cut_networks import convolutions
@@ -9,6 +11,7 @@ from tests.support.tiny_plans import best_makespan, tiny_machine, tiny_network
 import loadmaster as lm
 from loadmaster.planning import workload_planner
 from loadmaster.planning.cutting.candidates import candidates
+from loadmaster.targets.hardware import Style
 from loadmaster.workloads.lowering.instantiate import lower
 
 
@@ -27,11 +30,12 @@ def test_no_plan_of_whole_operators_is_faster_by_more_than_a_hundredth(seed: int
 
 def test_polishing_mends_what_the_search_misses(monkeypatch: pytest.MonkeyPatch) -> None:
     """The joint search keeps what saves most bytes; here another choice ends sooner."""
-    generator = np.random.default_rng(0)
+    generator = np.random.default_rng(1)
     gains = []
-    for number in range(41):
+    for number in range(40):
         graph, target = tiny_network(generator, int(generator.integers(2, 4))), tiny_machine(generator, 2)
-        if number == 40:
+        if number == 39:
+            target = replace(target, cores=tuple(replace(core, style=Style.ROOFLINE) for core in target.cores))
             for jobs in (0, workload_planner.MOST_JOBS):
                 monkeypatch.setattr(workload_planner, "MOST_JOBS", jobs)
                 gains.append(lm.plan([graph], target, cut="none").metrics.makespan.value)

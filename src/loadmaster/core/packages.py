@@ -18,6 +18,7 @@ _EXTRAS = {
     "onnxscript": "torch",
     "ortools": "rivals",
     "omnimalloc": "rivals",
+    "accelerate": "rivals",
     "sklearn": "learn",
     "cma": "optimisers",
     "pymoo": "optimisers",

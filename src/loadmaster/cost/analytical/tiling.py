@@ -52,11 +52,11 @@ def best_tilings(nests: NestTable, capacity: Floats, core: Core, target: Target)
     which leave elements idle. Everything that has a next tile is double-buffered. Rows that neighbouring tiles share are fetched once where
     all channels of a tile stay, else with each of them.
 
-    Time is that of the slowest of array, on-chip network and link, with half of the link's and an eighth of the others' added, so that
-    a tiling that moves less is taken where it is hardly slower. Of the link a core counts on its share of the main memory's bandwidth; the first tile comes from the nearest
-    shared memory at full bandwidth. Where nothing fits into ``capacity`` bytes, shape (nests,), the smallest tiling is returned, and its
-    ``buffer`` exceeds the capacity. A core without a private buffer takes each nest as a single tile. O(nests x tiles), a few hundred
-    tiles a nest.
+    The cost is the time of the slower of core and link, half of the link's, and an eighth of those of the core and of its deliveries, so
+    that a tiling that moves less is taken where it is hardly slower. Of the link a core counts on its share of the main memory's bandwidth;
+    the first tile comes from the nearest shared memory at full bandwidth. Where nothing fits into ``capacity`` bytes, shape (nests,), the
+    smallest tiling is returned, and its ``buffer`` exceeds the capacity. A core without a private buffer takes each nest as a single tile.
+    O(nests x tiles), a few hundred tiles a nest.
     """
     near = target.fast or target.main
     rows, columns = shapes_of(core)

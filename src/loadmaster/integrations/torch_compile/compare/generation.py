@@ -25,6 +25,7 @@ import torch
 from torch import nn
 
 from loadmaster.core.errors import ModelError, RuntimeUnavailable
+from loadmaster.core.packages import package
 from loadmaster.integrations.torch_compile.compare.measurement import return_freed_memory
 from loadmaster.integrations.torch_compile.devices.slow_file import PAGE
 
@@ -86,7 +87,7 @@ def _with_weights_of(module: nn.Module, path: Path) -> nn.Module:
     state, mapped = module.state_dict(keep_vars=True), load_file(path)
     same = {id(state[name]): tensor for name, tensor in mapped.items()}  # of tied weights the file has one
     module.load_state_dict({name: same[id(tensor)] for name, tensor in state.items()}, assign=True)
-    module.tie_weights()  # type: ignore[operator]
+    module.tie_weights()
     return module
 
 
@@ -148,17 +149,17 @@ def _rival(way: str, module: nn.Module, path: Path, fast: str, folder: str) -> n
         return _with_weights_of(module, own)
     if way == "eager":
         return module
-    from accelerate import cpu_offload, disk_offload, dispatch_model, infer_auto_device_map
+    accelerate = package("accelerate", "this rival")
 
     cpu, offloaded = torch.device("cpu"), f"{folder}/{way.replace(' ', '_')}"
     Path(offloaded).mkdir()
     if way == _IN_MEMORY:
-        return cpu_offload(module, cpu)  # type: ignore[no-any-return]
+        return accelerate.cpu_offload(module, cpu)
     if way == _ON_DISK:
-        return disk_offload(module, offloaded, cpu)  # type: ignore[no-any-return]
+        return accelerate.disk_offload(module, offloaded, cpu)
     largest = list(getattr(module, "_no_split_modules", None) or [])
-    places = infer_auto_device_map(module, max_memory={"cpu": int(fast)}, no_split_module_classes=largest)
-    return dispatch_model(module, places, main_device="cpu", offload_dir=offloaded)  # type: ignore[no-any-return]
+    places = accelerate.infer_auto_device_map(module, max_memory={"cpu": int(fast)}, no_split_module_classes=largest)
+    return accelerate.dispatch_model(module, places, main_device="cpu", offload_dir=offloaded)
 
 
 def _answer(**row: Any) -> None:
