@@ -96,6 +96,11 @@ def _distance(gap: float | None) -> str:
     return "at the bound" if gap <= 0 else f"{percent(gap)} above the bound"
 
 
+def _reached(status: str, gap: float | None) -> str:
+    """The distance to the bound; of what is proven optimal, none, although figures as floats may differ in their last digits."""
+    return _distance(0.0 if status == "optimal" else gap)
+
+
 def _share(value: float, bound: float) -> float | None:
     """How far a value is above its lower bound, relative to it; None where the bound says nothing."""
     return value / bound - 1 if bound > 0 else 0.0 if value <= 0 else None
@@ -122,7 +127,7 @@ def _plan(plan: PlanRecord) -> View:
             if name in shared
         ),
     ]
-    reached = f"{objective_name(plan)} {objective_text(plan, plan.objective.value)}, {_distance(plan.objective.gap)}"
+    reached = f"{objective_name(plan)} {objective_text(plan, plan.objective.value)}, {_reached(plan.status, plan.objective.gap)}"
     late = f", {plural(plan.missed, 'deadline')} missed" if plan.missed else ""
 
     def pictures() -> Iterable[str]:
@@ -144,7 +149,9 @@ def _plan(plan: PlanRecord) -> View:
 def _allocation(answer: Allocation) -> View:
     count = 0 if answer.offsets is None else len(answer.offsets)
     peak = (
-        "no packing" if answer.peak is None else f"peak {format_bytes(answer.peak)}, {_distance(_share(answer.peak, answer.lower_bound))}"
+        "no packing"
+        if answer.peak is None
+        else f"peak {format_bytes(answer.peak)}, {_reached(answer.status, _share(answer.peak, answer.lower_bound))}"
     )
     levels = [("Peak", answer.peak), ("Lower bound", answer.lower_bound), ("Capacity", answer.capacity)]
     known = [Bar(name, value, format_bytes(value)) for name, value in levels if value is not None]
@@ -164,7 +171,9 @@ def _banks(answer: BankAllocation) -> View:
         (f"Peak {bank.name}", format_bytes(peak), "", "" if bank.capacity is None else f"of {format_bytes(bank.capacity)}")
         for bank, peak in peaks
     ]
-    found = "no packing" if answer.cost is None else f"cost {answer.cost:,}, {_distance(_share(answer.cost, answer.lower_bound))}"
+    found = (
+        "no packing" if answer.cost is None else f"cost {answer.cost:,}, {_reached(answer.status, _share(answer.cost, answer.lower_bound))}"
+    )
 
     def rows() -> Iterable[Row]:
         places = enumerate(zip(memory, offsets, strict=True))
@@ -187,7 +196,7 @@ def _mapping(answer: JobMapping) -> View:
         yield lanes(answer.cores, (Span(*job) for job in jobs), answer.makespan)
 
     title = f"Mapping of {plural(len(answer.jobs), 'job')} to {plural(len(answer.cores), 'core')}"
-    headline = f"{answer.status}, makespan {format_seconds(answer.makespan)}, {answer.objective} {_distance(answer.gap)}"
+    headline = f"{answer.status}, makespan {format_seconds(answer.makespan)}, {answer.objective} {_reached(answer.status, answer.gap)}"
     notes = (f"The bound is set by {answer.limit}.",) if answer.limit else ()
     return View(title, headline, tuple(figures), pictures, lambda: answer.as_json()["jobs"], notes)
 
@@ -196,7 +205,7 @@ def _memory_plan(answer: MemoryPlan) -> View:
     sequence = answer.sequence
     figures = (
         _figure("Time", answer.seconds, answer.lower_bound, format_seconds),
-        ("All fast", format_seconds(answer.all_fast_seconds), "", f"{answer.slowdown:.3g} times as long as this"),
+        ("All fast", format_seconds(answer.all_fast_seconds), "", f"this takes {answer.slowdown:.3g} times that"),
         ("All slow", format_seconds(answer.all_slow_seconds) if np.isfinite(answer.all_slow_seconds) else "cannot run", "", ""),
         ("Fast memory", format_bytes(answer.peak_fast), "", f"of {format_bytes(answer.limit)}"),
         ("Moved", format_bytes(answer.moved_bytes), "", plural(len(answer.placement.moves), "move")),
@@ -216,9 +225,7 @@ def _memory_plan(answer: MemoryPlan) -> View:
             for stay in tensor["fast"] or [{"start": None, "end": None, "offset": None}]:
                 yield named | stay
 
-    headline = (
-        f"{answer.status}, {format_seconds(answer.seconds)}, {_distance(answer.gap)}, {format_bytes(answer.peak_fast)} of fast memory"
-    )
+    headline = f"{answer.status}, {format_seconds(answer.seconds)}, {_reached(answer.status, answer.gap)}, {format_bytes(answer.peak_fast)} of fast memory"
     title = f"Placement of {_named([sequence.name])} ({answer.mode.value})"
     notes = ("Times are estimates; the picture shows bytes in the fast memory kernel by kernel, without workspaces.",)
     return View(title, headline, figures, pictures, rows, notes)
