@@ -335,8 +335,8 @@ def test_work_of_hours_is_refused_before_it_overflows() -> None:
     ("arguments", "message"),
     [
         (([residual_chain(1)], "edge-npu", {}), "target is 'edge-npu', of type str: give a Target, from loadmaster.target"),
-        ((residual_chain(1), npu(), {}), "list of graphs"),
-        ((["x.onnx"], npu(), {}), "list of graphs"),
+        ((5, npu(), {}), "list of graphs"),
+        (([residual_chain(1), 5], npu(), {}), "list of graphs"),
         (([residual_chain(1)], npu(), {"seed": -1}), "seed"),
         (([residual_chain(1)], npu(), {"seed": 2**63}), "seed"),
         (([residual_chain(1)], npu(), {"mini_batches": 10**6}), "more than"),

@@ -25,6 +25,7 @@ from loadmaster.core.arguments import as_whole, require_type
 from loadmaster.core.arrays import WHOLE_LIMIT, Array, Ints
 from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.core.errors import AllocationError, LoadmasterError
+from loadmaster.core.units import parse_bytes
 
 _DESCENT_BUDGET_DIVISOR = 8
 """Where several capacities are tried in turn, the search of each has the usual budget divided by this."""
@@ -32,7 +33,7 @@ _DESCENT_BUDGET_DIVISOR = 8
 
 def allocate(
     buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | Array,
-    capacity: int | None = None,
+    capacity: int | str | None = None,
     *,
     strategy: str = "auto",
     alignment: int | None = None,
@@ -49,7 +50,7 @@ def allocate(
         `Buffer` records, or integer arrays (lower, upper, size): lifetimes [lower, upper) and bytes; or a mapping of arrays; or a
         `Problem`.
     capacity
-        Bytes. With it, any packing that fits will do; without, the peak is minimised.
+        Bytes, such as ``65536`` or ``"64 KiB"``. With it, any packing that fits will do; without, the peak is minimised.
     strategy
         A name that ``loadmaster.strategies("allocate")`` lists.
     alignment
@@ -75,6 +76,8 @@ def allocate(
     AllocationError
         If the problem is malformed, or asks for what the strategy cannot honour.
     """
+    if isinstance(capacity, str):
+        capacity = parse_bytes(capacity)
     if type(buffers) is tuple and strategy == "auto" and alignment is None and time_limit is None and not demands:
         quick = allocate_at_once(buffers, capacity, seed, threads)
         if quick is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from loadmaster.core.arrays import Ints
+from loadmaster.core.shown import Shown
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 
@@ -61,8 +62,8 @@ class Infeasibility:
 Certificate = Load | Infeasibility | str
 
 
-@dataclass(frozen=True, eq=False)
-class Allocation:
+@dataclass(frozen=True, eq=False, repr=False)
+class Allocation(Shown):
     """Where each buffer goes.
 
     Attributes

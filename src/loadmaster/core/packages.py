@@ -23,6 +23,7 @@ _EXTRAS = {
     "cma": "optimisers",
     "pymoo": "optimisers",
     "optuna": "optimisers",
+    "pandas": "notebook",
     "stable_baselines3": "search",
     "gymnasium": "search",
     "distributed": "cluster",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from numbers import Integral
+from os import PathLike, fspath
 from pathlib import Path
+from typing import Any
 
 from loadmaster.core.arguments import takes
 from loadmaster.core.errors import LoadmasterError, PlacementError
@@ -20,9 +22,9 @@ ROOFLINE, PROFILE = "roofline", "profile"
 _WRITTEN = (".json", ".json.gz")
 
 
-@takes(PlacementError, source=str, target=Target, training=bool, batch=Integral, cost=str, threads=Integral)
+@takes(PlacementError, target=Target, training=bool, batch=Integral, cost=str, threads=Integral)
 def read_sequence(
-    source: str,
+    source: Any,
     target: Target | None = None,
     *,
     training: bool = False,
@@ -35,7 +37,7 @@ def read_sequence(
     Parameters
     ----------
     source
-        What :func:`loadmaster.load` reads, or a file (``.json``, ``.json.gz``): from
+        A graph, what :func:`loadmaster.load` reads, or a file (``.json``, ``.json.gz``): from
         :func:`~loadmaster.cost.kernels.work_json.write_work`, with bytes and arithmetic that are costed now, or from
         :func:`~loadmaster.placement.sequence_json.write_sequence`, with costs of its own.
     target
@@ -57,13 +59,15 @@ def read_sequence(
     PlacementError
         If it cannot be costed.
     """
-    if source.endswith(_WRITTEN):
+    if isinstance(source, str | PathLike) and fspath(source).endswith(_WRITTEN):
         if training or batch is not None or cost != ROOFLINE:
             raise PlacementError(f"{source}: a written sequence has its batch and its kernels: leave out --training, --batch and --cost")
-        return _written(source, target)
+        return _written(fspath(source), target)
     if target is None:
         raise PlacementError(f"{source}: say on which machine, with --target: a bundled one (loadmaster targets) or a file")
-    graph = load(source, batch=batch, training=training)
+    if isinstance(source, Graph) and (training or batch is not None):
+        raise PlacementError(f"{source.name}: a graph has its batch and its operators: give batch and training to loadmaster.load")
+    graph = source if isinstance(source, Graph) else load(source, batch=batch, training=training)
     return _costed(kernel_sequence(graph, target), graph, cost, threads)
 
 

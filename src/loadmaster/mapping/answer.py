@@ -13,14 +13,15 @@ from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.errors import MappingError
 from loadmaster.core.files import replace_file, why_unreadable
 from loadmaster.core.provenance import Provenance, costs_json
+from loadmaster.core.shown import Shown
 
 Status = Literal["optimal", "feasible"]
 _FIELDS: dict[str, type] = {"job": str, "core": str, "group": int, "position": int}
 _GIVE = "give what `loadmaster map --json` printed, or mapping.json of --out"
 
 
-@dataclass(frozen=True, eq=False)
-class JobMapping:
+@dataclass(frozen=True, eq=False, repr=False)
+class JobMapping(Shown):
     """Which core runs each job, and in which order.
 
     Attributes

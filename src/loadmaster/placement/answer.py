@@ -10,6 +10,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats
 from loadmaster.core.provenance import costs_json
+from loadmaster.core.shown import Shown
 from loadmaster.placement.decisions import Mode, Move, Stay, TensorPlacement
 from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.timing import MovementTimeline, moved_bytes
@@ -29,8 +30,8 @@ class Rival:
     reason: str = ""
 
 
-@dataclass(frozen=True, eq=False)
-class MemoryPlan:
+@dataclass(frozen=True, eq=False, repr=False)
+class MemoryPlan(Shown):
     """A placement of every tensor of a kernel sequence, with addresses, estimated times and a lower bound.
 
     Attributes

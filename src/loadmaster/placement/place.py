@@ -21,6 +21,7 @@ from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import CapacityError, LoadmasterError, PackingError, PlacementError
 from loadmaster.core.progress import Progress, no_progress
+from loadmaster.core.units import parse_bytes_of
 from loadmaster.placement.answer import MemoryPlan, Rival
 from loadmaster.placement.autotm.between_kernels import place_between_kernels
 from loadmaster.placement.autotm.overlapping import place_overlapping
@@ -43,7 +44,7 @@ _AS_GOOD = 0.008
 @takes(
     PlacementError,
     sequence=KernelSequence,
-    fast=Integral,
+    fast=(Integral, str),
     mode=str,
     strategy=str,
     gap=Real,
@@ -53,7 +54,7 @@ _AS_GOOD = 0.008
 )
 def place(
     sequence: KernelSequence,
-    fast: int,
+    fast: int | str,
     *,
     mode: Mode | str = Mode.SYNC,
     strategy: str = AUTO,
@@ -69,7 +70,8 @@ def place(
     sequence
         Kernels, tensors and costs.
     fast
-        Bytes of fast memory; workspaces and gaps between buffers count.
+        Bytes of fast memory, such as ``65536`` or ``"64 KiB"``, or a share of what everything takes, such as ``"50%"``; workspaces and
+        gaps between buffers count.
     mode
         ``static``, ``sync`` or ``async``.
     strategy
@@ -92,6 +94,8 @@ def place(
         If the strategy cannot handle the mode or the sequence.
     """
     chosen = _mode(mode)
+    if isinstance(fast, str):
+        fast = parse_bytes_of(fast, sequence.peak_bytes)
     _check_arguments(fast, strategy, gap, time_limit, seed)
     wall, cpu = time.monotonic(), time.process_time()
     deadline = Deadline.within(time_limit)

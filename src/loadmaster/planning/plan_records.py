@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from loadmaster.core.provenance import Provenance
+from loadmaster.core.shown import Shown
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import NetworkInfo, Ranges
 from loadmaster.workloads.network_timing import MiniBatch, NetworkTiming
@@ -198,8 +199,8 @@ class Improvement:
     lateness: float
 
 
-@dataclass(frozen=True)
-class PlanRecord:
+@dataclass(frozen=True, repr=False)
+class PlanRecord(Shown):
     """Which core runs each job and when, where every tensor lives, and when it moves.
 
     Times are the simulator's, from costs that ``costs`` labels. ``status`` is ``optimal`` when no mini-batch is late and the

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral, Real
+from typing import Any
 
 from loadmaster.core.arguments import require_known, takes
 from loadmaster.core.deadline import Deadline
@@ -27,6 +28,7 @@ from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import ROUNDS
 from loadmaster.planning.workload_planner import SAMPLES, WorkloadPlanner
 from loadmaster.targets.hardware import Target
+from loadmaster.workloads.frontends.load import is_source, load
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Workload
 from loadmaster.workloads.lowering.instantiate import lower
@@ -57,7 +59,7 @@ _TIME_TO_JUDGE = 0.3
     smaller=Target,
 )
 def plan(
-    graphs: Sequence[Graph],
+    graphs: Any,
     target: Target,
     *,
     mini_batches: int = 1,
@@ -88,8 +90,8 @@ def plan(
 
     Parameters
     ----------
-    graphs : sequence of Graph
-        From :func:`loadmaster.load`.
+    graphs : sequence of Graph, or one
+        From :func:`loadmaster.load`; or what it reads: files, names, an ``onnx.ModelProto``, or ``(module, inputs)`` of torch.
     target : Target
         From :func:`loadmaster.target`.
     mini_batches : int
@@ -128,6 +130,7 @@ def plan(
     PlanError
         If an argument is out of range, a network is not known, or ``smaller`` is not.
     """
+    graphs = _networks(graphs)
     _check_arguments(graphs, target, mini_batches, seed, rounds)
     if smaller is not None:
         require_smaller(smaller, target)
@@ -211,10 +214,16 @@ def _reporting(progress: Progress | None, interrupts: Interrupts) -> Progress:
     return report
 
 
+def _networks(given: Any) -> Any:
+    """What was given, one network or several, as graphs where it can be read."""
+    several = [given] if isinstance(given, Graph) or is_source(given) else given
+    return [load(each) if is_source(each) else each for each in several] if isinstance(several, Iterable) else several
+
+
 def _check_arguments(graphs: Sequence[Graph], target: Target, mini_batches: int, seed: int, rounds: int) -> None:
     """Refuse what would only fail later, and obscurely."""
     if not isinstance(graphs, Iterable) or not all(isinstance(graph, Graph) for graph in graphs):
-        raise PlanError("networks must be a list of graphs: read each with loadmaster.load(FILE)")
+        raise PlanError("networks must be a list of graphs, or of what loadmaster.load reads")
     if not 0 <= seed < 2**63:
         raise PlanError(f"seed must lie between 0 and 2^63, and is {seed}")
     if rounds < 0:

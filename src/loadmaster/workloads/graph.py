@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from loadmaster.core.shown import Shown
+
 if TYPE_CHECKING:
     from loadmaster.workloads.window import Window
 
@@ -159,8 +161,8 @@ class Op:
         return sum(nest.macs for nest in self.nests)
 
 
-@dataclass(frozen=True)
-class Graph:
+@dataclass(frozen=True, repr=False)
+class Graph(Shown):
     """One network: ``ops`` in an order in which they can run, tensors by name, and remarks on unknown operators.
 
     ``batch`` is the leading dimension of the first input.

@@ -17,6 +17,7 @@ from loadmaster.allocation.problem import Homes, Problem
 from loadmaster.core.arguments import as_whole, require_type
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.errors import AllocationError
+from loadmaster.core.shown import Shown
 
 FORBIDDEN = -1
 """Stands for "must not live there" in costs."""
@@ -32,8 +33,8 @@ class Bank:
     reserved: tuple[tuple[int, int], ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class BankAllocation:
+@dataclass(frozen=True, eq=False, repr=False)
+class BankAllocation(Shown):
     """Which memory each buffer lives in, and where.
 
     Attributes

@@ -7,7 +7,7 @@ import json
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,8 @@ _SCHEMA = "CREATE TABLE IF NOT EXISTS points (key TEXT PRIMARY KEY, content TEXT
 
 def networks_key(graphs: Sequence[Graph], options: dict[str, Any]) -> str:
     """Digest of what all points of a sweep share: networks wherever they were read from, options, and the code that plans."""
-    content = repr([replace(graph, source="") for graph in graphs]) + repr(sorted(options.items()))
+    parts = [[getattr(graph, part.name) for part in fields(graph) if part.name != "source"] for graph in graphs]
+    content = repr(parts) + repr(sorted(options.items()))
     return hashlib.sha256(_code() + content.encode()).hexdigest()
 
 

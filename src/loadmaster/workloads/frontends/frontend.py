@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from loadmaster.core.errors import ModelError
 from loadmaster.core.registry import Registry
@@ -17,17 +17,23 @@ class Reader(Protocol):
     """Reads a network, with parameters and errors as in :func:`loadmaster.workloads.frontends.load.load`."""
 
     def __call__(
-        self, source: str, *, batch: int | None, dims: Mapping[str, int], precision: str | None, name: str | None, training: bool
+        self, source: Any, *, batch: int | None, dims: Mapping[str, int], precision: str | None, name: str | None, training: bool
     ) -> Graph:
         """Read the network that ``source`` names."""
 
 
 @dataclass(frozen=True)
 class Frontend:
-    """Reads sources ``NAME:...``, where ``NAME`` is what the frontend is called, and files that end in one of the ``suffixes``."""
+    """Reads sources ``NAME:...``, where ``NAME`` is what the frontend is called, and files that end in one of the ``suffixes``.
+
+    ``holds`` says of a value that is no text whether it is a network of this kind; ``read_held`` reads it. Neither imports a package that
+    the value cannot come from unless it is imported already.
+    """
 
     read: Reader
     suffixes: tuple[str, ...] = ()
+    holds: Callable[[object], bool] = lambda _: False
+    read_held: Reader | None = None
 
 
 FRONTENDS: Registry[Frontend] = Registry("loadmaster.workloads.frontends", "FRONTEND", "frontend", ModelError)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from numbers import Integral
 from os import PathLike
+from typing import Any
 
 from loadmaster.core.arguments import takes
 from loadmaster.core.errors import ModelError
@@ -14,11 +15,12 @@ from loadmaster.workloads.graph import Graph
 
 _USUAL = "onnx"
 """The frontend of what no other is for: its errors say what can be given."""
+_GIVE = "give text or a path, an onnx.ModelProto, or a torch module and its example inputs as (module, inputs)"
 
 
-@takes(ModelError, source=(str, PathLike), batch=Integral, dims=Mapping, precision=str, name=str, training=bool)
+@takes(ModelError, batch=Integral, dims=Mapping, precision=str, name=str, training=bool)
 def load(
-    source: str | os.PathLike[str],
+    source: Any,
     *,
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,
@@ -33,7 +35,8 @@ def load(
     source
         A file or a name of a kind that ``loadmaster.strategies("load")`` lists: an ``.onnx`` file, gzipped or not; ``onnx:NAME``, one
         of the weightless networks that the onnx package ships; a ``.tflite`` file; ``torch:module.path:factory``
-        (see :mod:`loadmaster.workloads.frontends.torch.factory`).
+        (see :mod:`loadmaster.workloads.frontends.torch.factory`). Or what one has at hand: an ``onnx.ModelProto``, or a torch module and
+        its example inputs ``(module, inputs)``; inputs are a tensor, a tuple, or a dict of keyword arguments.
     batch
         Leading dimension of the inputs. In ONNX files, where the first input's is symbolic, its symbol is set; unnamed unknown leading
         dimensions are set too. Where it is a number, it is replaced in every input that leads with the same number, and constant
@@ -58,8 +61,18 @@ def load(
     -----
     O((V + E) log V) in nodes and edges, apart from the file's size. External weight files are never opened.
     """
+    if not isinstance(source, str | PathLike):
+        held = next((each.read_held for each in map(FRONTENDS.find, FRONTENDS.names) if each.holds(source)), None)
+        if held is None:
+            raise ModelError(f"load: source is of type {type(source).__name__}: {_GIVE}")
+        return held(source, batch=batch, dims=dims or {}, precision=precision, name=name, training=training)
     label = " ".join(os.fspath(source).split())
     return _frontend_of(label).read(label, batch=batch, dims=dims or {}, precision=precision, name=name, training=training)
+
+
+def is_source(value: object) -> bool:
+    """Whether :func:`load` takes a value: text, a path, or a network that a frontend can read as it is."""
+    return isinstance(value, str | PathLike) or any(FRONTENDS.find(name).holds(value) for name in FRONTENDS.names)
 
 
 def _frontend_of(source: str) -> Frontend:

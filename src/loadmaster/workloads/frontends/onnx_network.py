@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from typing import Any
 
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.frontend import Frontend
@@ -18,5 +20,20 @@ def read(source: str, *, batch: int | None, dims: Mapping[str, int], precision: 
     return load_onnx(source, batch=batch, dims=dims, precision=precision, name=name)
 
 
+def holds(value: object) -> bool:
+    """Whether a value is an ``onnx.ModelProto``; there is none where onnx was not imported."""
+    onnx: Any = sys.modules.get("onnx")
+    return onnx is not None and isinstance(value, onnx.ModelProto)
+
+
+def read_held(source: Any, *, batch: int | None, dims: Mapping[str, int], precision: str | None, name: str | None, training: bool) -> Graph:
+    """Read an ``onnx.ModelProto``, which stays as it is."""
+    if training:
+        raise ModelError("an ONNX model holds no training step: give a torch module and its inputs")
+    from loadmaster.workloads.frontends.onnx.file import load_model
+
+    return load_model(source, batch=batch, dims=dims, precision=precision, name=name)
+
+
 NAME = "onnx"
-FRONTEND = Frontend(read, (".onnx", ".onnx.gz"))
+FRONTEND = Frontend(read, (".onnx", ".onnx.gz"), holds, read_held)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from typing import Any
 
 from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.frontend import Frontend
@@ -18,5 +20,24 @@ def read(source: str, *, batch: int | None, dims: Mapping[str, int], precision: 
     return load_factory(source.partition(":")[2], batch=batch, name=name, training=training)
 
 
+def holds(value: object) -> bool:
+    """Whether a value is a torch module, or one with what it is called with; there is none where torch was not imported."""
+    torch: Any = sys.modules.get("torch")
+    module = value[0] if isinstance(value, tuple) and value else value
+    return torch is not None and isinstance(module, torch.nn.Module)
+
+
+def read_held(source: Any, *, batch: int | None, dims: Mapping[str, int], precision: str | None, name: str | None, training: bool) -> Graph:
+    """Capture a module with its example inputs; the module stays as it is."""
+    label = type(source[0] if isinstance(source, tuple) else source).__name__
+    if not isinstance(source, tuple):
+        raise ModelError(f"{label}: a torch module has shapes only with inputs: give (module, inputs)")
+    if precision is not None or dims or batch is not None:
+        raise ModelError(f"{label}: precision, dims and batch are those of the module and its example inputs: change these")
+    from loadmaster.workloads.frontends.torch.factory import load_module
+
+    return load_module(source, label=label, name=name or label, training=training)
+
+
 NAME = "torch"
-FRONTEND = Frontend(read)
+FRONTEND = Frontend(read, holds=holds, read_held=read_held)

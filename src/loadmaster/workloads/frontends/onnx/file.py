@@ -36,6 +36,23 @@ def load_onnx(
         return graph_of(network, name or network_name(label), label)
 
 
+def load_model(
+    source: onnx.ModelProto,
+    *,
+    batch: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    precision: str | None = None,
+    name: str | None,
+) -> Graph:
+    """Read a network from a model in memory, which stays as it is; parameters and errors as in :func:`load_onnx`."""
+    label = _one_line(f"model {source.graph.name}")
+    with _labelled(label):
+        model = onnx.ModelProto()
+        model.CopyFrom(source)
+        network = _walked(model, batch, dims, precision)[0]
+        return graph_of(network, name or source.graph.name or "network", label)
+
+
 def walk_onnx(
     source: str, *, batch: int | None = None, dims: Mapping[str, int] | None = None, precision: str | None = None
 ) -> tuple[WalkedNetwork, onnx.ModelProto]:
@@ -45,10 +62,16 @@ def walk_onnx(
     """
     label = _one_line(source)
     with _labelled(label):
-        if precision is not None and precision not in PRECISIONS:
-            raise ModelError(f"there is no precision {precision!r}: {instead(precision, PRECISIONS)}")
-        model = inline_functions(parse_model(read_bytes(label)))
-        return walk_network(model, batch=batch, dims=dims or {}, precision=precision), model
+        return _walked(parse_model(read_bytes(label)), batch, dims, precision)
+
+
+def _walked(
+    given: onnx.ModelProto, batch: int | None, dims: Mapping[str, int] | None, precision: str | None
+) -> tuple[WalkedNetwork, onnx.ModelProto]:
+    if precision is not None and precision not in PRECISIONS:
+        raise ModelError(f"there is no precision {precision!r}: {instead(precision, PRECISIONS)}")
+    model = inline_functions(given)
+    return walk_network(model, batch=batch, dims=dims or {}, precision=precision), model
 
 
 @contextmanager

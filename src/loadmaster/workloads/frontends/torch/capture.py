@@ -63,6 +63,19 @@ def capture(factory: Callable[[], Any], *, training: bool, name: str, source: st
             raise ModelError(f"cannot be run: {_said(error)}") from error
 
 
+@contextmanager
+def unchanged(module: nn.Module) -> Iterator[None]:
+    """Give a module back its parameters, buffers and modes, which capturing replaces."""
+    kept = [(part, dict(part._parameters), dict(part._buffers), part.training) for part in module.modules()]
+    try:
+        yield
+    finally:
+        for part, parameters, buffers, training in kept:
+            part._parameters.update(parameters)
+            part._buffers.update(buffers)
+            part.training = training
+
+
 def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error)[:300]}"
 

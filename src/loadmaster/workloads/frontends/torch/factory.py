@@ -43,6 +43,20 @@ def load_factory(spot: str, *, batch: int | None = None, name: str | None = None
         raise ModelError(" ".join(f"{label}: {error}".split())) from error.__cause__
 
 
+def load_module(made: tuple[Any, ...], *, label: str, name: str, training: bool) -> Graph:
+    """Capture a module and its inputs as a factory would return them; afterwards the module is as it was. Errors as `load_factory`."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            require_torch()
+            from loadmaster.workloads.frontends.torch.capture import capture, unchanged
+
+            with unchanged(made[0]):
+                return capture(lambda: made, training=training, name=name, source=label)
+    except ModelError as error:
+        raise ModelError(" ".join(f"{label}: {error}".split())) from error.__cause__
+
+
 def factory_of(spot: str, batch: int | None = None) -> Callable[[], Any]:
     """Return the function ``module.path:factory`` with all arguments bound. Raises `ModelError`."""
     try:

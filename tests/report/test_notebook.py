@@ -1,0 +1,217 @@
+"""Answers show themselves in notebooks: in a line, as text, as HTML with a picture, and as tables of pandas."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import loadmaster as lm
+from loadmaster.core import packages
+from loadmaster.core.errors import MissingPackageError, ModelError, UnitError
+from loadmaster.core.shown import Shown
+from loadmaster.core.units import format_seconds
+from loadmaster.planning.plan import Plan
+from loadmaster.planning.sweep.store import networks_key
+from loadmaster.report import picture
+from loadmaster.report.text import percent
+
+NOTEBOOK = Path(__file__).parents[2] / "docs" / "notebooks" / "first-plan.ipynb"
+TARGET = lm.target("m3e-s1")
+
+
+def graph() -> lm.Graph:
+    return lm.load("onnx:squeezenet")
+
+
+def mapping() -> lm.JobMapping:
+    return lm.map_jobs(lm.analyse(lm.lower([graph()], TARGET), TARGET), 1e9, strategy="herald")
+
+
+def memory_plan() -> lm.MemoryPlan:
+    return lm.place(lm.read_sequence(graph(), lm.target("optane-server")), "70%", mode="static", strategy="first-touch")
+
+
+def banks() -> lm.BankAllocation:
+    return lm.allocate_banks(([0, 0, 1], [2, 2, 3], [4096, 4096, 64]), [lm.Bank("sram", 4096), lm.Bank("<dram>")])
+
+
+def shown(kind: str, plan: Plan) -> Shown:
+    makers: dict[str, Callable[[], Shown]] = {
+        "plan": lambda: plan,
+        "graph": graph,
+        "mapping": mapping,
+        "memory plan": memory_plan,
+        "banks": banks,
+        "allocation": lambda: lm.allocate(([0, 1], [2, 3], [5, 7]), 100),
+        "infeasible": lambda: lm.allocate(([0, 1], [2, 3], [5, 7]), 11),
+        "infeasible banks": lambda: lm.allocate_banks(([0], [2], [9]), [lm.Bank("sram", 8)]),
+        "no buffers": lambda: lm.allocate(([], [], [])),
+    }
+    return makers[kind]()
+
+
+KINDS = ("plan", "graph", "mapping", "memory plan", "banks", "allocation", "infeasible", "infeasible banks", "no buffers")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_answer_shows_itself_briefly(kind: str, plan: Plan) -> None:
+    answer = shown(kind, plan)
+    line = repr(answer)
+    assert "\n" not in line
+    assert len(line) < 200
+    status = getattr(answer, "status", "operators")
+    assert status in line
+    assert answer.summary().splitlines()[0] == line[1:-1]
+    page = answer._repr_html_()
+    assert len(page) < 20_000
+    root = ElementTree.fromstring(page)
+    assert status in "".join(root.itertext())
+    assert root.findall(".//{http://www.w3.org/2000/svg}svg")
+
+
+def test_a_summary_holds_values_bounds_and_distances(plan: Plan) -> None:
+    makespan = plan.metrics.makespan
+    (row,) = (line for line in plan.summary().splitlines() if line.startswith("Makespan"))
+    above = percent(makespan.value / makespan.lower_bound - 1)
+    values = [format_seconds(makespan.value), format_seconds(makespan.lower_bound), f"{above} above the bound"]
+    assert re.split("  +", row) == ["Makespan", *values]
+
+
+def test_tables_hold_every_part(plan: Plan) -> None:
+    pandas = pytest.importorskip("pandas")
+    jobs = plan.to_pandas()
+    assert isinstance(jobs, pandas.DataFrame)
+    assert jobs["end"].tolist() == [job.end for job in plan.jobs]
+    network = graph()
+    assert network.to_pandas()["macs"].sum() == network.macs
+    mapped = mapping()
+    assert mapped.to_pandas()["core"].tolist() == [mapped.cores[core] for core in mapped.core]
+    placed = memory_plan()
+    stays = placed.to_pandas().dropna(subset="offset")
+    assert len(stays) == len(placed.placement.stays)
+    answer = banks()
+    assert answer.to_pandas()["memory"].tolist() == list(answer.memory or ())
+    packed = lm.allocate(([0, 1], [2, 3], [5, 7]))
+    assert packed.offsets is not None
+    assert packed.to_pandas()["offset"].tolist() == packed.offsets.tolist()
+    assert lm.allocate(([0, 1], [2, 3], [5, 7]), 11).to_pandas().empty
+
+
+def test_without_pandas_a_table_says_what_to_install(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> Any:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(packages, "import_module", absent)
+    with pytest.raises(MissingPackageError, match=r"Plan\.to_pandas needs pandas.*loadmaster\[notebook\]"):
+        plan.to_pandas()
+
+
+def test_names_cannot_break_a_page(plan: Plan, rename_plan: Callable[[Plan, str, str], Plan]) -> None:
+    wild = rename_plan(plan, plan.networks[0].name, '<script>alert("&")</script>\n')
+    assert "\n" not in repr(wild)
+    assert not ElementTree.fromstring(wild._repr_html_()).findall(".//script")
+    assert "<script" not in wild._repr_html_()
+
+
+def test_pictures_of_large_plans_stay_small(large_plan: Plan) -> None:
+    assert len(large_plan.jobs) > 5_000
+    assert len(large_plan._repr_html_()) < 20_000
+
+
+def test_a_lane_shows_what_takes_most_of_each_column() -> None:
+    spans = [picture.Span(0, 0.0, 75.0, 0), picture.Span(0, 75.1, 150.0, 1)]
+    root = ElementTree.fromstring(picture.lanes(["a"], spans, 150.0))
+    paths = {path.get("fill"): path.get("d") for path in root.findall(".//{http://www.w3.org/2000/svg}path")}
+    assert list(paths.values()) == ["M120.0 2h260.0v14h-260.0z", "M380.0 2h260.0v14h-260.0z"]
+    assert len(paths) == 2
+
+
+def test_amounts_keep_their_peak_however_short() -> None:
+    times = list(range(10_000))
+    values = [1.0] * 10_000
+    values[5_000] = 9.0
+    drawn = picture.amounts(times, values, 10_000, 0, "bytes")
+    assert drawn.count("V0.0") == 1
+    assert picture.amounts([], [], 0.0, 0, "none").startswith("<svg")
+
+
+def test_networks_that_differ_have_different_keys_though_they_look_alike() -> None:
+    one = graph()
+    other = replace(one, ops=(*one.ops[:-1], replace(one.ops[-1], elements=one.ops[-1].elements + 1)))
+    assert repr(one) == repr(other)
+    assert networks_key([one], {}) != networks_key([other], {})
+    assert networks_key([one], {}) == networks_key([replace(one, source="elsewhere")], {})
+
+
+def test_sizes_may_have_units() -> None:
+    packed = lm.allocate(([0, 1], [2, 3], [5, 7]), "1 KiB")
+    assert packed.capacity == 1024
+    with pytest.raises(UnitError):
+        lm.allocate(([0], [1], [1]), "many")
+    sequence = lm.read_sequence(graph(), lm.target("optane-server"))
+    assert memory_plan().limit == int(0.7 * sequence.peak_bytes)
+
+
+def test_a_plan_takes_a_model_in_memory_and_leaves_it_as_it_is() -> None:
+    onnx = pytest.importorskip("onnx")
+    from loadmaster.workloads.frontends.onnx.file import light_path
+
+    model = onnx.load(light_path("squeezenet"))
+    before = model.SerializeToString(deterministic=True)
+    read = lm.load(model)
+    assert model.SerializeToString(deterministic=True) == before
+    assert (read.ops, read.tensors) == (graph().ops, graph().tensors)
+    few = {"samples": 1, "rounds": 0, "cut": "none"}
+    by_name, by_model = lm.plan("onnx:squeezenet", TARGET, **few), lm.plan([model], TARGET, **few)
+    assert [(job.core, job.start) for job in by_name.jobs] == [(job.core, job.start) for job in by_model.jobs]
+    with pytest.raises(ModelError, match="of type dict: give text or a path, an"):
+        lm.load({})
+
+
+def test_a_network_is_read_from_a_module_and_its_inputs_and_the_module_stays_as_it_is() -> None:
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU(), torch.nn.BatchNorm1d(4)).train()
+    inputs = torch.ones(2, 8)
+    kept = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    for training in (False, True):
+        read = lm.load((module, inputs), training=training)
+        assert read.name == "Sequential"
+        assert read.macs >= 2 * 8 * 4
+    assert module.training
+    assert all(parameter.grad is None for parameter in module.parameters())
+    assert all(torch.equal(tensor, kept[name]) for name, tensor in module.state_dict().items())
+    assert np.isfinite(module(inputs).sum().item())
+    with pytest.raises(ModelError, match=r"give \(module, inputs\)"):
+        lm.load(module)
+    with pytest.raises(ModelError, match=r"Sequential: .*change these"):
+        lm.load((module, inputs), batch=3)
+
+
+@pytest.mark.slow
+def test_the_tutorial_notebook_runs_and_its_answers_show_themselves() -> None:
+    """Cell by cell in one namespace, as a kernel would; what ends a cell is shown."""
+    pytest.importorskip("pandas")
+    notebook = json.loads(NOTEBOOK.read_text())
+    assert (notebook["nbformat"], len({cell["id"] for cell in notebook["cells"]})) == (4, len(notebook["cells"]))
+    names: dict[str, Any] = {}
+    pages = []
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            assert not cell["outputs"]
+            body = ast.parse("".join(cell["source"])).body
+            last = body.pop() if isinstance(body[-1], ast.Expr) else None
+            exec(compile(ast.Module(body, []), cell["id"], "exec"), names)
+            if last is not None:
+                value = eval(compile(ast.Expression(last.value), cell["id"], "eval"), names)
+                pages += [] if value is None else [value._repr_html_()]
+    assert sum("<svg" in page for page in pages) == 3
+    assert sum("<table" in page for page in pages) == 5
