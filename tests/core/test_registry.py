@@ -154,6 +154,7 @@ sys.argv = ["loadmaster", {command!r}, "--help"]
 main()
 """
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    shown = " ".join(shown.replace("│", " ").split())
     name = "4slow" if command == "place" else "added"
     assert re.search(rf"--strategy NAME [^\[]*\b{name}\b[^\[]*\[default: auto\]", shown), shown
 

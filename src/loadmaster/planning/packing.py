@@ -17,7 +17,7 @@ from loadmaster.planning.decisions import Packing
 _NODES = 5_000
 """Of exact search, before the planner is told to fill less."""
 _PLACEMENTS_TIMES_BUFFERS = 3_200_000
-"""TelaMalloc's steps, each of which takes time that grows with the buffers: it mostly succeeds within twice as many steps as buffers, or not."""
+"""Of TelaMalloc, whose steps take longer where buffers are many. It mostly succeeds within twice as many steps as buffers, or never."""
 _FEW = 1500
 """Buffers up to which a search may mend what orders are far from."""
 _NEAR = 1.05

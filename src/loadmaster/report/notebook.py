@@ -225,7 +225,8 @@ def _memory_plan(answer: MemoryPlan) -> View:
             for stay in tensor["fast"] or [{"start": None, "end": None, "offset": None}]:
                 yield named | stay
 
-    headline = f"{answer.status}, {format_seconds(answer.seconds)}, {_reached(answer.status, answer.gap)}, {format_bytes(answer.peak_fast)} of fast memory"
+    reached = _reached(answer.status, answer.gap)
+    headline = f"{answer.status}, {format_seconds(answer.seconds)}, {reached}, {format_bytes(answer.peak_fast)} of fast memory"
     title = f"Placement of {_named([sequence.name])} ({answer.mode.value})"
     notes = ("Times are estimates; the picture shows bytes in the fast memory kernel by kernel, without workspaces.",)
     return View(title, headline, figures, pictures, rows, notes)
