@@ -220,7 +220,7 @@ def tables() -> str:
         "Power of Eyeriss": power_table(),
         "TPU v1": tpu_table(),
     }
-    return "\n\n".join(f"### {title}\n\n" + "\n".join(lines) for title, lines in parts.items())
+    return "\n\n".join(f"## {title}\n\n" + "\n".join(lines) for title, lines in parts.items())
 
 
 def on_page(text: str) -> str:
