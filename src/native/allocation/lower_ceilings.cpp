@@ -20,6 +20,8 @@ constexpr double kWeightGrowth = 1.1;
 
 std::vector<std::int64_t> lower_ceilings(const Buffers &buffers, std::vector<std::int64_t> offset, std::int64_t enough, std::int64_t work, Budget &budget) {
     const SectionNeighbours near(buffers);
+    for (std::int64_t b = 0; b < buffers.count(); ++b)
+        if (buffers.pin[b] >= 0) enough = std::max(enough, buffers.pin[b] + buffers.size[b]);  // no ceiling moves these
     std::int64_t peak = peak_of(buffers, offset), left = work;
     for (double step = kFirstStep; step >= kLastStep && left > 0 && peak > enough && budget.look();) {
         const std::int64_t ceiling = std::max(enough, peak - 1 - static_cast<std::int64_t>(step * static_cast<double>(enough)));
