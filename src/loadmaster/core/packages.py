@@ -18,7 +18,7 @@ _EXTRAS = {
     "onnxscript": "torch",
     "ortools": "rivals",
     "omnimalloc": "rivals",
-    "accelerate": "rivals",
+    "accelerate": "torch",
     "sklearn": "learn",
     "cma": "optimisers",
     "pymoo": "optimisers",
