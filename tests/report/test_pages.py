@@ -174,7 +174,7 @@ def test_no_rate_of_a_roofline_is_above_its_roof() -> None:
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_the_same_again_and_small_enough_to_mail(name: str) -> None:
     page = PAGES[name]()
-    assert len(page) < 0.52e6
+    assert len(page) < 0.6e6  # most of it is Bokeh, which grows from release to release
     if name not in ("allocate", "place"):  # these say how long the search took
         assert PAGES[name]() == page
 
