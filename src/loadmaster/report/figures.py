@@ -61,7 +61,7 @@ def verdict(plan: PlanRecord) -> str:
     if plan.status == "optimal":
         return f"optimal: the {what} meets its lower bound"
     late = f"{plan.missed} of {len(plan.mini_batches)} mini-batches miss their deadlines; " if plan.missed else ""
-    return f"{printable(plan.status)}: {late}no plan has a {what} below the lower bound; whether one has a smaller one than this is not known"
+    return f"{printable(plan.status)}: {late}no plan has a {what} below the lower bound; whether one has less than this is not known"
 
 
 def gain(plan: PlanRecord) -> list[str]:
