@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from loadmaster.integrations.torch_compile.compare.measurement import status_bytes
+
 
 @dataclass(frozen=True)
 class Training:
@@ -106,11 +108,6 @@ def warm_up(budget: str) -> None:
         optimizer.step()
 
 
-def _fields(process: int) -> dict[str, int]:
-    lines = (line.split() for line in Path(f"/proc/{process}/status").read_text().splitlines())
-    return {words[0].rstrip(":"): int(words[1]) << 10 for words in lines if len(words) == 3 and words[2] == "kB"}
-
-
 def watched(name: str, budget: str, small: bool, folder: str, steps: int) -> list[dict[str, Any]]:
     """The rows of `train` with the peak of anonymous memory in each step, above the imports; the kernel's own high-water mark."""
     script = "import sys; from benchmarks.models import train; train(*sys.argv[1:])"
@@ -121,18 +118,18 @@ def watched(name: str, budget: str, small: bool, folder: str, steps: int) -> lis
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.readline()
-        empty = _fields(process.pid)["RssAnon"]
+        empty = status_bytes(process.pid)["RssAnon"]
         process.stdin.write("\n")
         for _ in range(steps):
             Path(f"/proc/{process.pid}/clear_refs").write_text("5")
-            before = _fields(process.pid)
+            before = status_bytes(process.pid)
             process.stdin.write("\n")
             process.stdin.flush()
             line = process.stdout.readline()
             if not line:
                 rows.append({"failed": process.stderr.read().strip().splitlines()[-1]})
                 break
-            now = _fields(process.pid)
+            now = status_bytes(process.pid)
             shared = max(one["RssFile"] + one["RssShmem"] for one in (now, before))
             rows.append(json.loads(line) | {"peak": now["VmHWM"] - shared - empty, "rest": now["RssAnon"] - empty})
         process.kill()

@@ -26,7 +26,7 @@ from torch import nn
 
 from loadmaster.core.errors import ModelError, RuntimeUnavailable
 from loadmaster.core.packages import package
-from loadmaster.integrations.torch_compile.compare.measurement import return_freed_memory
+from loadmaster.integrations.torch_compile.compare.measurement import return_freed_memory, status_bytes
 from loadmaster.integrations.torch_compile.devices.slow_file import PAGE
 
 _MAPPED, _PARTLY, _ON_DISK, _IN_MEMORY = "mmap", "accelerate, part on disk", "accelerate disk_offload", "accelerate cpu_offload"
@@ -200,12 +200,12 @@ class Way:
         """Count the peak from now on."""
         with contextlib.suppress(OSError):
             Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
-            self.before = _fields(self.process.pid)
+            self.before = status_bytes(self.process.pid)
 
     def peak(self) -> int | None:
         """Most bytes of anonymous memory since `watch`, above what was there when only libraries were loaded."""
         try:
-            now = _fields(self.process.pid)
+            now = status_bytes(self.process.pid)
         except OSError:
             return None
         return now["VmHWM"] - max(one["RssFile"] + one["RssShmem"] for one in (now, self.before)) - self.empty
@@ -223,11 +223,6 @@ class Way:
         }
 
 
-def _fields(process: int) -> dict[str, int]:
-    lines = (line.split() for line in Path(f"/proc/{process}/status").read_text().splitlines())
-    return {words[0].rstrip(":"): int(words[1]) << 10 for words in lines if len(words) == 3 and words[2] == "kB"}
-
-
 def generate(
     spot: str, tokens: int, fast: str, slow_memory: Path | None, with_rivals: bool, ways: tuple[str, ...] = WAYS
 ) -> dict[str, Any]:
@@ -235,13 +230,13 @@ def generate(
 
     A percentage is of the weights' bytes on disk. Raises `ModelError` and `RuntimeUnavailable`.
     """
-    from loadmaster.core.units import parse_bytes
+    from loadmaster.core.units import parse_bytes_of
 
     if tokens < 2:
         raise ModelError("--generate: write at least 2 tokens, as the first includes compiling and reading the prompt")
     with tempfile.TemporaryDirectory(prefix="loadmaster-", dir=slow_memory) as folder:
         weights = _write_weights(spot, Path(folder) / _WEIGHTS)
-        budget = int(float(fast.strip()[:-1]) / 100 * weights) if fast.strip().endswith("%") else parse_bytes(fast)
+        budget = parse_bytes_of(fast, weights)
         with contextlib.ExitStack() as cleanup:
             started = [_started(name, spot, tokens, budget, folder, cleanup) for name in (ways if with_rivals else ways[:1])]
             for number in range(tokens):
@@ -291,7 +286,7 @@ def _started(name: str, spot: str, tokens: int, budget: int, folder: str, cleanu
     way = Way(name, process, errors)
     way.told(go=False)
     if not way.failed:
-        way.empty = _fields(process.pid)["RssAnon"]
+        way.empty = status_bytes(process.pid)["RssAnon"]
         way.told()
     if name in _LIMITED and not way.failed:
         _drop_cached(Path(folder))
@@ -310,7 +305,7 @@ def _drop_cached(folder: Path) -> None:
 
 def _limit(way: Way, budget: int, cleanup: contextlib.ExitStack) -> None:
     """Put a process into a control group of its own, whose limit is what the budget leaves beside the weights in memory already."""
-    there = _fields(way.process.pid)["RssAnon"] - way.empty
+    there = status_bytes(way.process.pid)["RssAnon"] - way.empty
     group = _GROUPS / f"loadmaster-{way.process.pid}"
     try:
         group.mkdir()

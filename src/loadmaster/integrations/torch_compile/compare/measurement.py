@@ -14,7 +14,6 @@ import torch
 STATED = 8 << 20
 """Bytes that a process takes outside of the plan: Python objects, tables of the kernels' libraries, stacks of threads."""
 
-_STATUS = Path("/proc/self/status")
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Numbers of these options of glibc's ``mallopt``."""
 _SMALL, _LARGE = 128 << 10, 32 << 20
@@ -37,8 +36,9 @@ def _set_thresholds(bytes: int) -> None:
         library.mallopt(option, bytes)
 
 
-def _fields() -> dict[str, int]:
-    lines = (line.split() for line in _STATUS.read_text().splitlines())
+def status_bytes(process: int | str = "self") -> dict[str, int]:
+    """What the kernel says of a process's memory, in bytes: `RssAnon`, `VmHWM` and the like."""
+    lines = (line.split() for line in Path(f"/proc/{process}/status").read_text().splitlines())
     return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if len(words) == 3 and words[2] == "kB"}
 
 
@@ -68,8 +68,8 @@ def peak_of(device: torch.device) -> Iterator[Peak]:
         return
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
-    start = _fields()
+    start = status_bytes()
     yield peak
-    end = _fields()
+    end = status_bytes()
     shared = max(end["RssFile"] + end["RssShmem"], start["RssFile"] + start["RssShmem"])
     peak.bytes = end["VmHWM"] - shared - start["RssAnon"]
