@@ -1,15 +1,12 @@
 """Sweeps: every point is the plan for its machine, nothing is planned twice, and nothing that is finished is lost."""
 
-import gzip
 import json
 import os
-import re
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
-from base64 import b64decode
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -18,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.networks import residual_chain
+from tests.support.report_pages import packed_parts
 
 import loadmaster as lm
 from loadmaster import _native
@@ -200,7 +198,7 @@ def test_the_front_leaves_out_what_a_smaller_scratchpad_reaches_too() -> None:
 def test_a_sweep_without_points_has_a_page_and_two_sizes_that_read_alike_are_told_apart() -> None:
     page = render_sweep(Sweep(("n",), "t", (2**20, 2**20 + 1), (1e9,), ()))
     assert "2 points not planned" in page
-    drawn = "".join(gzip.decompress(b64decode(text)).decode() for text in re.findall(r'"application/gzip" id="[^"]*">([^<]+)<', page))
+    drawn = "".join(packed_parts(page))
     assert "1048576" in drawn
     assert "1048577" in drawn
 

@@ -9,9 +9,9 @@ from functools import cache
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 from tests.planning.test_mutations import planned
-from tests.report.test_report_html import charts, models
 from tests.support.cut_networks import convolutions, cut_plan
 from tests.support.networks import npu
+from tests.support.report_pages import charts, models
 
 import loadmaster as lm
 from loadmaster.planning.plan import Plan

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.report.test_report_html import charts, objects, rectangles, without_library
 from tests.support.browser import CHARTS, chromium, console_errors, open_page, outside_requests
 from tests.support.hand_sequence import step
+from tests.support.report_pages import charts, objects, rectangles, without_library
 
 import loadmaster as lm
 from loadmaster.allocation.memories.allocate import allocate_banks

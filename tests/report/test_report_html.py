@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import re
 import subprocess
 import sys
-from base64 import b64decode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.support.report_pages import charts, objects, rectangles, without_library
 
 from loadmaster.core.errors import OutputError
 from loadmaster.planning.plan import Plan
@@ -26,57 +24,6 @@ from loadmaster.report.write import write_report
 from loadmaster.targets.hardware import Memory
 
 NOTES = ("the search stopped at its time limit",)
-
-
-def charts(page: str) -> dict[str, Any]:
-    """The data of the charts in a page."""
-    found = re.search(r'<script type="application/gzip" id="data">(.*?)</script>', page)
-    assert found is not None
-    data: dict[str, Any] = json.loads(gzip.decompress(b64decode(found[1])))
-    return data
-
-
-def models(value: Any) -> Iterator[dict[str, Any]]:
-    """All Bokeh models in the data."""
-    if isinstance(value, dict):
-        if value.get("type") == "object":
-            yield value
-        value = list(value.values())
-    if isinstance(value, list):
-        for part in value:
-            yield from models(part)
-
-
-def objects(value: Any, name: str) -> list[dict[str, Any]]:
-    """The Bokeh models of one type."""
-    return [model for model in models(value) if model["name"] == name]
-
-
-def rectangles(page: str) -> list[int]:
-    """How many rectangles each chart of a page draws."""
-    data = charts(page)
-    known = {model["id"]: model for model in models(data)}
-    return [
-        sum(len(column) for renderer in attributes(figure, known)["renderers"] for column in left_sides(renderer, known))
-        for figure in objects(data["docs"]["plan"], "Figure")
-    ]
-
-
-def attributes(model: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
-    """A model's attributes, wherever in the data it is written out."""
-    found: dict[str, Any] = known[model["id"]]["attributes"]
-    return found
-
-
-def left_sides(renderer: dict[str, Any], known: dict[str, Any]) -> list[list[float]]:
-    """The left sides of a renderer's rectangles, if that is what it draws."""
-    data = attributes(attributes(renderer, known)["data_source"], known)["data"]
-    return [column for name, column in data["entries"] if name == "left"]
-
-
-def without_library(page: str) -> str:
-    """The page less Bokeh's own code."""
-    return re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 from loadmaster.core.units import format_bytes
 from loadmaster.planning.cutting.banding import Network, stacked
+from loadmaster.planning.cutting.choice import alive_between
 from loadmaster.planning.cutting.stacks import Choice, SeenNetwork, StackModel, best_stacks
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
@@ -56,10 +56,4 @@ def stacks_of_bands(
 
 def _most_in_use(network: DivisibleNetwork) -> int:
     """Most bytes that a whole operator reads and writes, and that lie there meanwhile for later ones. O(operators + operands)."""
-    graph, change = network.graph, [0] * (len(network.fused) + 1)
-    made = {access.tensor: number for number, group in enumerate(network.fused) for access in group.writes}
-    last = {access.tensor: number for number, group in enumerate(network.fused) for access in (*group.writes, *group.reads)}
-    for storage, until in last.items():
-        change[made.get(storage, until)] += graph.tensors[storage].bytes
-        change[until + 1] -= graph.tensors[storage].bytes
-    return max(itertools.accumulate(change))
+    return int(alive_between(network.graph, network.fused, with_given=True).max())

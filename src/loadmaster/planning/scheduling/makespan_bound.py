@@ -101,12 +101,17 @@ def _read_again(tensors: Sequence[TensorInstance], table: JobTable, inbound: Int
 
 def inbound_bytes(tensors: Sequence[TensorInstance], table: JobTable, jobs: Mask | None = None) -> Ints:
     """Bytes of every weight and input, shape (tensors,), that ``jobs``, or all, take in over the main link; 0 for activations."""
-    given = np.array([tensor.kind != "activation" for tensor in tensors])
-    sizes = np.array([tensor.bytes for tensor in tensors], dtype=np.int64)
     rows = ~table.operand_write if jobs is None else ~table.operand_write & jobs[table.operand_job]
+    sizes, read = _given_and_read(tensors, table, rows, table.moved.min(axis=1))
+    return np.minimum(sizes, read)
+
+
+def _given_and_read(tensors: Sequence[TensorInstance], table: JobTable, rows: Mask, bytes: Ints) -> tuple[Ints, Ints]:
+    """Sizes of weights and inputs, 0 for activations, and the sum of ``bytes`` of those ``rows`` of the operands that each has."""
+    sizes = np.array([0 if tensor.kind == "activation" else tensor.bytes for tensor in tensors], dtype=np.int64)
     read = np.zeros(len(tensors), dtype=np.int64)
-    np.add.at(read, table.operand_tensor[rows], table.moved[rows].min(axis=1))
-    return np.asarray(np.where(given, np.minimum(sizes, read), 0))
+    np.add.at(read, table.operand_tensor[rows], bytes[rows])
+    return sizes, read
 
 
 @dataclass(frozen=True)
@@ -247,13 +252,9 @@ def _compulsory_inbound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], 
 
     A job may move less than its operands hold, where its strides step over elements.
     """
-    sizes = np.array([tensor.bytes for tensor in tensors], dtype=np.int64)
-    read = np.zeros(len(tensors), dtype=np.int64)
-    reads = ~table.operand_write
     held = np.array([operand.bytes for job in jobs for operand in (*job.reads, *job.writes)], dtype=np.int64)
-    np.add.at(read, table.operand_tensor[reads], np.minimum(held, table.moved.min(axis=1))[reads])
-    fetched = np.array([tensor.kind != "activation" for tensor in tensors], dtype=bool)
-    return np.where(fetched, np.minimum(sizes, read) if in_place else sizes * (read > 0), 0)
+    sizes, read = _given_and_read(tensors, table, ~table.operand_write, np.minimum(held, table.moved.min(axis=1)))
+    return np.minimum(sizes, read) if in_place else np.asarray(sizes * (read > 0))
 
 
 def main_only(needs: Needs) -> list[int]:
