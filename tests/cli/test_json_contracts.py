@@ -53,7 +53,11 @@ QUICK = {
 }
 SLOW = {
     "place": [(*PLACE, "--max-slowdown", "1.1", "--strategy", "lru")],
-    "sweep": [(*PLAN, "--sweep", "scratchpad=256B,1MiB", "--workers", "1")],
+    "sweep": [(*PLAN, "--sweep", "scratchpad=256B,1MiB", "--workers", "1", "--fps", "100")],
+    "size": [
+        ("size", *PLAN[1:-1], "--vary", "bandwidth=1GB/s,16GB/s", "--makespan", "400us"),
+        ("size", *PLAN[1:-1], "--vary", "bandwidth=1GB/s,2GB/s", "--energy", "1nJ"),
+    ],
 }
 ELSEWHERE = {"calibrate", "export-iree"}
 EVERYWHERE = ("seconds", "cpu_seconds", "seed", "strategy", "interrupted", "counters", "costs", "violations", "network", "notes", "files")

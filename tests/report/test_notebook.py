@@ -148,8 +148,8 @@ def test_networks_that_differ_have_different_keys_though_they_look_alike() -> No
     one = graph()
     other = replace(one, ops=(*one.ops[:-1], replace(one.ops[-1], elements=one.ops[-1].elements + 1)))
     assert repr(one) == repr(other)
-    assert networks_key([one], {}) != networks_key([other], {})
-    assert networks_key([one], {}) == networks_key([replace(one, source="elsewhere")], {})
+    assert networks_key([one]) != networks_key([other])
+    assert networks_key([one]) == networks_key([replace(one, source="elsewhere")])
 
 
 def test_sizes_may_have_units() -> None:
