@@ -29,9 +29,11 @@ def sweep_summary(sweep: Sweep) -> RenderableType:
     shown = [n for n, name in enumerate(names) if name not in ON_PAGE_ONLY]
     rows = [[row[n] for n in shown] for row in point_rows(sweep)]
     for n, cells in zip(shown, zip(*rows, strict=True), strict=False):
-        # A heading may be broken, a figure may not.
+        # A heading may be broken between words, a figure may not.
+        heading, widest = names[n].removeprefix(">"), max(map(len, cells))
+        heading = heading.replace(" ", "\n").replace(".", ".\n") if len(heading) > widest else heading
         justify: Literal["left", "right"] = "right" if names[n].startswith(">") else "left"
-        table.add_column(names[n].removeprefix(">"), justify=justify, overflow="fold", min_width=max(map(len, cells)))
+        table.add_column(heading, justify=justify, no_wrap=True, min_width=max(widest, *map(len, heading.split("\n"))))
     for row in rows:
         table.add_row(*map(Text, row))
     parts: list[RenderableType] = [Text(title(sweep)), Text(), table, Text()]
@@ -68,6 +70,11 @@ def labels(sweep: Sweep, point: DesignPoint) -> tuple[str, ...]:
     return tuple(printable(axis.labels()[axis.index(point.at[axis.name])]) for axis in sweep.axes)
 
 
+def where(sweep: Sweep, point: DesignPoint) -> str:
+    """Say where a point is on every axis, with the axes' names."""
+    return ", ".join(f"{axis_title(axis)} {label}" for axis, label in zip(sweep.axes, labels(sweep, point), strict=True))
+
+
 def format_area(square_millimetres: float) -> str:
     """Format an area with three significant digits."""
     return f"{square_millimetres:#.3g}".rstrip(".") + " mm2" if square_millimetres < 1000 else f"{square_millimetres:,.0f} mm2"
@@ -86,7 +93,7 @@ def remarks(sweep: Sweep) -> Iterator[str]:
     """Iterate over what the columns mean, and remarks on points that are missing, or have no plan."""
     if sweep.limits:
         best = sweep.smallest()
-        found = "no point is" if best is None else f"the one of least area is at {', '.join(labels(sweep, best))}"
+        found = "no point is" if best is None else f"the one of least area is at {where(sweep, best)}"
         yield f"within the limits ({printable(str(sweep.limits))}): {found}"
     yield "gap: of the objective (the makespan unless told) above its proven lower bound"
     same = f", at the same {' and '.join(map(printable, sweep.free))}" if sweep.free else ""

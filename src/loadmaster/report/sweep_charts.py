@@ -18,6 +18,8 @@ from loadmaster.report.sweep import axis_title, format_area, labels
 from loadmaster.report.text import chart_text, percent
 
 _ROW = 34
+_NARROWEST = 520
+"""Pixels of a chart's width, at least; a narrower window scrolls it."""
 _LABELLED = 10
 """The most columns of the map with a figure in each cell."""
 _MOST_GROUPS = 12
@@ -37,7 +39,7 @@ def draw_front(sweep: Sweep) -> tuple[figure, str]:
     longest = sweep.limits.seconds(min((p.frames for p in planned), default=1))
     limited = longest is not None and longest / scale < _FAR * top
     y_range = Range1d(start=0, end=1.08 * max(top, longest / scale if longest is not None and limited else 0.0))
-    plot = framed("", 400, _range([p.area for p in planned]), y_range, "area (mm2, estimated)", f"makespan ({unit})")
+    plot = framed("", 400, _range([p.area for p in planned]), y_range, "area (mm2, estimated)", f"makespan ({unit})", min_width=_NARROWEST)
     fronts = sweep.fronts()
     for number, (group, front) in enumerate(fronts.items()):
         colour, name = PALETTE[number % len(PALETTE)], _group_name(sweep, group)
@@ -53,7 +55,7 @@ def draw_front(sweep: Sweep) -> tuple[figure, str]:
         hover(plot, [marks], "name", _ROWS)
     if longest is not None and limited:
         level(plot, longest / scale, f"limit {format_seconds(longest)}", INK, "dashed")
-    _beside(plot)
+    _below(plot)
     return plot, "Filled: on the front of area, makespan and energy. Hollow: another point has less of one and no more of the others."
 
 
@@ -66,7 +68,9 @@ def draw_energy(sweep: Sweep) -> tuple[figure, str]:
     )
     spans = [(p.makespan or 0.0) / seconds for p in planned]
     top = max(((p.energy or 0.0) / joules for p in planned), default=1.0)
-    plot = framed("", 320, _range(spans), Range1d(start=0, end=1.08 * top), f"makespan ({time})", f"energy ({energy})")
+    plot = framed(
+        "", 320, _range(spans), Range1d(start=0, end=1.08 * top), f"makespan ({time})", f"energy ({energy})", min_width=_NARROWEST
+    )
     fronts = sweep.fronts()
     for number, (group, front) in enumerate(fronts.items()):
         colour, mine = PALETTE[number % len(PALETTE)], [p for p in planned if sweep.group(p) == group]
@@ -79,7 +83,7 @@ def draw_energy(sweep: Sweep) -> tuple[figure, str]:
         legend = _legend(_group_name(sweep, group), len(fronts))
         marks = plot.scatter("x", "y", source=source, size=8, line_color=colour, fill_color="fill", **legend)
         hover(plot, [marks], "name", _ROWS)
-    _beside(plot)
+    _below(plot)
     return plot, ""
 
 
@@ -89,7 +93,7 @@ def draw_map(sweep: Sweep) -> tuple[figure, str]:
     columns = [chart_text(label) for label in across.labels()]
     rows = list(dict.fromkeys(_row(sweep, point) for point in sweep.points)) or [""]
     ranges = FactorRange(factors=columns), FactorRange(factors=rows[::-1])
-    plot = framed("", 90 + _ROW * len(rows), *ranges, axis_title(across), " and ".join(map(axis_title, down)))
+    plot = framed("", 90 + _ROW * len(rows), *ranges, axis_title(across), " and ".join(map(axis_title, down)), min_width=_NARROWEST)
     plot.grid.visible = False
     top, unit = max(map(_throughput, sweep.points), default=0.0) or 1.0, rate_unit(sweep.precisions)
 
@@ -171,11 +175,11 @@ def _legend(name: str, groups: int) -> dict[str, Any]:
     return {"legend_label": name} if name and 1 < groups <= _MOST_GROUPS else {}
 
 
-def _beside(plot: figure) -> None:
-    """Put the legend beside the chart, if there is one."""
+def _below(plot: figure) -> None:
+    """Put the legend below the chart, if there is one, where it takes no width."""
     if plot.legend:
-        plot.legend.update(label_text_font=FONT, label_text_font_size="11px", background_fill_alpha=0.75)
-        plot.add_layout(plot.legend[0], "right")
+        plot.legend.update(label_text_font=FONT, label_text_font_size="11px", border_line_color=None, ncols=4, padding=2)
+        plot.add_layout(plot.legend[0], "below")
 
 
 def _range(values: Sequence[float]) -> Range1d:

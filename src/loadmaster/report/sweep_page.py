@@ -10,7 +10,7 @@ from loadmaster.planning.sweep.points import DesignPoint
 from loadmaster.report.figures import figures_rest_on
 from loadmaster.report.machine import machine_tables
 from loadmaster.report.page import Page, hint, in_page, section
-from loadmaster.report.sweep import axis_title, columns, format_area, labels, point_rows, remarks, title
+from loadmaster.report.sweep import axis_title, columns, format_area, point_rows, remarks, title, where
 from loadmaster.report.sweep_charts import draw_energy, draw_front, draw_map
 from loadmaster.report.tables import card, table
 from loadmaster.report.text import Html, printable, to_html
@@ -60,7 +60,7 @@ def _cards(sweep: Sweep) -> Html:
     best = sweep.smallest()
     if best is not None:
         chosen.insert(0, ("Least area within the limits", best))
-    return Html(f"<div class=cards>{''.join(card(name, ', '.join(labels(sweep, p)), _reached(p)) for name, p in chosen)}</div>")
+    return Html(f"<div class=cards>{''.join(card(name, _reached(p), where(sweep, p)) for name, p in chosen)}</div>")
 
 
 def _reached(point: DesignPoint) -> str:
