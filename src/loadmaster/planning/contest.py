@@ -11,6 +11,7 @@ from loadmaster.core.interrupts import Interrupts
 from loadmaster.core.progress import Progress
 from loadmaster.planning.cutting.candidates import Candidate
 from loadmaster.planning.decisions import Score, Solution
+from loadmaster.planning.retile import retiled
 from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.workloads.job import Workload
 
@@ -82,7 +83,7 @@ class Contest:
             self._notes.append(f"operators were cut {chosen.candidate.name}: {_pieces(chosen.planner.workload)}")
         if any(entry.planner.interrupted for entry in (chosen, whole)):
             self._notes.append(_STOPPED)
-        return chosen.planner, solution
+        return retiled(chosen.planner, solution)
 
     def compared(
         self, planner: WorkloadPlanner, solution: Solution, other: WorkloadPlanner, theirs: Solution

@@ -162,9 +162,8 @@ def plan(
                 "the lower bound holds however operators are cut; the jobs as they were cut take at least "
                 f"{format_seconds(seconds_of(of_jobs.makespan.picoseconds))}: {of_jobs.makespan.limit}"
             )
-        return assemble(
-            chosen.workload, chosen.table, target, chosen.energy.rates, chosen.goal, best, bounds or chosen.bounds(), seed, notes
-        )
+        least = bounds or chosen.bounds()
+        return assemble(chosen.workload, chosen.table, chosen.tilings, target, chosen.energy.rates, chosen.goal, best, least, seed, notes)
 
 
 @dataclass(frozen=True)

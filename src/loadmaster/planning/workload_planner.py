@@ -17,6 +17,7 @@ from loadmaster.core.errors import CapacityError, PlanError
 from loadmaster.core.interrupts import Interrupts
 from loadmaster.core.progress import Progress
 from loadmaster.core.units import format_bytes
+from loadmaster.cost.analytical.tiling_front import least_table
 from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.cost.job_table import JobTable
 from loadmaster.cost.job_times import JobTimes, job_times, memories_used
@@ -82,11 +83,15 @@ class WorkloadPlanner:
     report: Progress
     interrupts: Interrupts
     interrupted: bool = False
+    tilings: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """The tiling of every job, by its position in :data:`~loadmaster.cost.analytical.tiling.EXPECTED`; none given: the first."""
     _bounds: Bounds | None = field(init=False, default=None)
     _input_release: Ints = field(init=False)
     _padded: Ints = field(init=False)
 
     def __post_init__(self) -> None:
+        if not len(self.tilings):
+            self.tilings = np.zeros(len(self.workload.jobs), dtype=np.int64)
         self._input_release = self.goal.released_tensors(self.workload)
         self._padded = np.array([self.target.main.padded(tensor.bytes) for tensor in self.workload.tensors], dtype=np.int64)
 
@@ -169,7 +174,8 @@ class WorkloadPlanner:
     def bounds(self) -> Bounds:
         """What no plan of these jobs can go below."""
         if self._bounds is None:
-            self._bounds = goal_bounds(self.workload, self.table, self.target, self.energy.rates, self.goal)
+            least = least_table(self.workload, self.target)
+            self._bounds = goal_bounds(self.workload, least, self.target, self.energy.rates, self.goal)
         return self._bounds
 
     def glance(self) -> Score:
@@ -186,6 +192,15 @@ class WorkloadPlanner:
         """A score that tells more than a glance: that of a complete plan with one round of the search."""
         few = replace(self, samples=min(self.samples, _GLANCE_SAMPLES), rounds=min(self.rounds, 1))
         return few.score_of(few._searched())
+
+    def resumed(self, solution: Solution) -> Solution:
+        """A plan no worse than a complete one, by a round of the joint search from its order."""
+        if not self._joins():
+            return solution
+        begun = _Candidate(solution.schedule, solution.placement, solution.timeline, None, self.score_of(solution))
+        found = replace(self, rounds=1)._jointly(begun, solution)
+        made = max((step[0] for step in solution.search), default=0)
+        return replace(found, search=(*solution.search, *((made + more, score) for more, score in found.search[1:])))
 
     def _joins(self) -> bool:
         fast = self.target.fast

@@ -221,7 +221,8 @@ class Search {
         t.weight_times = weight_times;
         t.input_tile = input_buffer;
         t.weight_tile = weight_buffer;
-        const double outside = (n_.input_bytes * t.input_times + n_.weight_bytes * t.weight_times + n_.output_bytes) / core_.share;
+        const double outside = n_.input_bytes * t.input_times * core_.input_price + n_.weight_bytes * t.weight_times * core_.weight_price +
+                               n_.output_bytes * core_.output_price;
         if (cost_ < infinite && (input_buffer + weight_buffer > capacity_ || outside * (1 + 4 * spread) > cost_)) return;
         const double passes = deliver(groups, k, c, t);
         const double block = groups * std::min(k, units_.k) * tile_positions_, sums = groups * (c < n_.c ? k : std::min(k, units_.k)) * tile_positions_;
