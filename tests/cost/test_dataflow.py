@@ -244,6 +244,21 @@ def test_energy_of_a_layer_is_the_sum_of_what_it_does() -> None:
     assert table.energy[0, 0] == pytest.approx(by_hand)
 
 
+def test_a_target_may_state_every_energy() -> None:
+    stated = {"mac_int8": 1e-12, "scalar_int8": 2e-12, "local": 3e-12, "network": 5e-12, "buffer": 7e-12}
+    nest = LoopNest(k=8, c=8, y=8, x=8)
+    sizes = operand_bytes(nest)
+    target = machine(Style.OUTPUT_STATIONARY, energy=stated)
+    target = replace(target, main=replace(target.main, energy=11e-12))
+    work = one_job(nest, *sizes)
+    job = replace(work.jobs[0], elements=100)
+    table = analyse(replace(work, jobs=(job,)), target)
+    assert table.energy is not None
+    delivered = tilings_of(nest, target).delivered[0]
+    by_hand = nest.macs * (1 + (2 + 2 * 4) * 3) + 100 * 2 + delivered * (5 + 7) + sum(sizes) * (7 + 11)
+    assert table.energy[0, 0] == pytest.approx(by_hand * 1e-12)
+
+
 def test_power_and_area_grow_with_the_array_and_the_width_of_its_numbers() -> None:
     small, large = (machine(Style.WEIGHT_STATIONARY, rows).cores[0] for rows in (8, 16))
     assert peak_power(large) == pytest.approx(2 * peak_power(small))

@@ -63,6 +63,9 @@ class Core:
     (:mod:`loadmaster.cost.kernels.algorithms`). ``job_overhead`` seconds pass before each job: fetching its description, synchronising.
     ``efficiency`` is the share of the array's and the lanes' rate that jobs reach, by kind of operator
     (:func:`loadmaster.cost.analytical.efficiency.kind_of`); 1 for kinds that are not listed. A partial sum has ``accumulator`` bytes.
+    ``energy`` holds what is known of joules: of a multiply-accumulate (``mac_int8``, ``mac_fp16``, ``mac_fp32``) and a scalar operation
+    (``scalar_int8``, ...), and of a byte read or written in an element's memory (``local``), moved over the network (``network``), and
+    read or written in the private memory (``buffer``); the cost model estimates the others.
     """
 
     name: str
@@ -81,6 +84,7 @@ class Core:
     job_overhead: float = 0.0
     efficiency: Mapping[str, float] = field(default_factory=dict)
     accumulator: int = 4
+    energy: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def start_up(self) -> float:

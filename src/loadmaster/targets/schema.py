@@ -16,6 +16,7 @@ from loadmaster.core.units import (
     parse_bytes,
     parse_flops,
     parse_frequency,
+    parse_joules,
     parse_joules_per_byte,
     parse_seconds,
     parse_watts,
@@ -41,6 +42,7 @@ _Frequency = Annotated[float, _unit(parse_frequency)]
 _Seconds = Annotated[float, _unit(parse_seconds)]
 _Flops = Annotated[float, _unit(parse_flops)]
 _Energy = Annotated[float, _unit(parse_joules_per_byte)]
+_Joules = Annotated[float, _unit(parse_joules)]
 _Power = Annotated[float, _unit(parse_watts)]
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$", max_length=40)]
 _Size = Annotated[int, Field(ge=1, le=2**20, strict=True)]
@@ -77,6 +79,18 @@ class _MemoryTable(_Table):
         return Memory(name, self.capacity, read, write, self.in_place, self.alignment, self.energy, self.burst)
 
 
+class _EnergyTable(_Table):
+    mac_int8: _Joules | None = None
+    mac_fp16: _Joules | None = None
+    mac_fp32: _Joules | None = None
+    scalar_int8: _Joules | None = None
+    scalar_fp16: _Joules | None = None
+    scalar_fp32: _Joules | None = None
+    local: _Energy | None = None
+    network: _Energy | None = None
+    buffer: _Energy | None = None
+
+
 class _CoreTable(_Table):
     name: _Name
     style: Style
@@ -95,6 +109,7 @@ class _CoreTable(_Table):
     job_overhead: _Seconds = 0.0
     efficiency: dict[Annotated[str, Field(min_length=1, max_length=80)], Annotated[float, Field(gt=0, le=1)]] = {}
     accumulator: Annotated[_Bytes, Field(ge=1, le=64)] = 4
+    energy: _EnergyTable = _EnergyTable()
     macs_per_cycle: dict[Literal["int8", "fp16", "fp32"], _Rate] = {"int8": 1.0, "fp16": 1.0, "fp32": 1.0}
 
     @model_validator(mode="after")
@@ -134,6 +149,7 @@ class _CoreTable(_Table):
             job_overhead=self.job_overhead,
             efficiency=dict(sorted(self.efficiency.items())),
             accumulator=self.accumulator,
+            energy=dict(sorted(self.energy.model_dump(exclude_none=True).items())),
         )
         return [replace(core, name=name) for name in names]
 
@@ -214,7 +230,7 @@ def _fields_beside(keys: list[str]) -> tuple[str, ...]:
         "copy": _CopyTable,
         "calibration": _CalibrationTable,
     }
-    table = _TargetFile if len(keys) == 1 else tables.get(keys[0], _TargetFile)
+    table = _EnergyTable if "energy" in keys[:-1] else _TargetFile if len(keys) == 1 else tables.get(keys[0], _TargetFile)
     return tuple(table.model_fields)
 
 
