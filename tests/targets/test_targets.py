@@ -73,12 +73,11 @@ def test_energies_are_none_unless_they_are_stated() -> None:
 
 
 def test_a_core_states_the_energies_that_are_known() -> None:
-    changes = ['cores.ws.energy.mac_int8="0.5 pJ"', "cores.ws.energy.local=2 pJ/B", "cores.ws.energy.buffer=6 pJ/B"]
-    machine = target("edge-npu", changes)
+    machine = target("edge-npu", 'cores.ws.energy={ mac_int8 = "0.5 pJ", local = "2 pJ/B", buffer = "6 pJ/B" }')
     assert machine.cores[0].energy == {"buffer": pytest.approx(6e-12), "local": pytest.approx(2e-12), "mac_int8": pytest.approx(5e-13)}
     assert machine.cores[3].energy == {}
-    with pytest.raises(TargetError, match="there is no such field"):
-        target("edge-npu", "cores.ws.energy.registers=2 pJ/B")
+    with pytest.raises(TargetError, match=r"cores\.0\.energy\.registers: there is no such field: .*network"):
+        target("edge-npu", "cores.ws.energy={ registers = 2e-12 }")
 
 
 def test_two_tier_targets_state_their_bandwidths() -> None:

@@ -11,7 +11,6 @@ from loadmaster.core.interrupts import Interrupts
 from loadmaster.core.progress import Progress
 from loadmaster.planning.cutting.candidates import Candidate
 from loadmaster.planning.decisions import Score, Solution
-from loadmaster.planning.retile import retiled
 from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.workloads.job import Workload
 
@@ -83,7 +82,7 @@ class Contest:
             self._notes.append(f"operators were cut {chosen.candidate.name}: {_pieces(chosen.planner.workload)}")
         if any(entry.planner.interrupted for entry in (chosen, whole)):
             self._notes.append(_STOPPED)
-        return retiled(chosen.planner, solution)
+        return chosen.planner, solution
 
     def compared(
         self, planner: WorkloadPlanner, solution: Solution, other: WorkloadPlanner, theirs: Solution
@@ -96,9 +95,9 @@ class Contest:
         self._notes += [_STOPPED] * stopped
         return other, theirs
 
-    def notes(self) -> list[str]:
-        """What a reader of the plan should know about how it came to be."""
-        return self._notes
+    def notes(self, *, stopped: bool) -> list[str]:
+        """What a reader of the plan should know about how it came to be, also if what came after the contest was ``stopped``."""
+        return [*self._notes, *([_STOPPED] if stopped and _STOPPED not in self._notes else [])]
 
     def _ranking(self, whole: _Entry) -> list[_Entry]:
         """The way to cut that seems best, then whole operators; only these if there is nothing to choose, or no time."""

@@ -40,6 +40,7 @@ def retiled(planner: WorkloadPlanner, solution: Solution) -> tuple[WorkloadPlann
             break
         heir, timed = found
         better = heir.resumed(timed)
+        planner.interrupted |= heir.interrupted
         if heir.score_of(better) >= planner.score_of(solution):
             break
         planner, solution = heir, better
@@ -54,7 +55,7 @@ def _timed(planner: WorkloadPlanner, solution: Solution, tables: Sequence[JobTab
             seen.append(chosen)
             table = mixed_table(tables, chosen)
             heir = replace(planner, table=table, energy=EnergyModel(table, planner.energy.rates), tilings=chosen)
-            yield heir, heir.timed(solution)
+            yield heir, replace(heir.timed(solution), search=solution.search)
 
 
 def _choices(planner: WorkloadPlanner, solution: Solution, tables: Sequence[JobTable]) -> Iterator[Ints]:
@@ -75,4 +76,4 @@ def _choices(planner: WorkloadPlanner, solution: Solution, tables: Sequence[JobT
 
 
 def _least(costs: Sequence[Floats]) -> Ints:
-    return np.argmin(np.stack(costs), axis=0).astype(np.int64)
+    return np.asarray(np.argmin(np.stack(costs), axis=0), dtype=np.int64)

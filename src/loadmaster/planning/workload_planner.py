@@ -198,7 +198,9 @@ class WorkloadPlanner:
         if not self._joins():
             return solution
         begun = _Candidate(solution.schedule, solution.placement, solution.timeline, None, self.score_of(solution))
-        found = replace(self, rounds=1)._jointly(begun, solution)
+        few = replace(self, rounds=1)
+        found = few._jointly(begun, solution)
+        self.interrupted |= few.interrupted
         made = max((step[0] for step in solution.search), default=0)
         return replace(found, search=(*solution.search, *((made + more, score) for more, score in found.search[1:])))
 
