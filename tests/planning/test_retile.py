@@ -43,6 +43,17 @@ def test_energy_is_no_higher_either(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lm.verify(after) == ()
 
 
+def test_a_plan_for_stated_energies_holds() -> None:
+    stated = 'cores.ws.energy={ mac_int8 = "0.1 pJ", local = "0 pJ/B", network = "0.1 pJ/B", buffer = "1 pJ/B" }'
+    usual, frugal = (
+        lm.plan([lm.load("onnx:squeezenet", precision="int8")], lm.target("edge-npu", more), cut="none", rounds=1)
+        for more in ([], [stated])
+    )
+    assert lm.verify(frugal) == ()
+    assert frugal.metrics.energy.value < usual.metrics.energy.value
+    assert frugal.byte_energy["ws0"] == 1e-12
+
+
 def test_a_plan_that_names_another_tiling_than_it_was_timed_with_is_found_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     _, plan = plans(monkeypatch, "onnx:squeezenet")
     graph, path = lm.load("onnx:squeezenet", precision="int8"), plan.save(tmp_path / "plan.json")
