@@ -459,7 +459,7 @@ class FoundPaths:
 
 def choose_tilings(
     *, nests: Table, rate: Floats, capacity: Floats, style: int, shapes: Table, clock: float, local_buffer: float, network: float,
-    prices: Floats, read: float, write: float, burst: float, accumulator: float, whole: bool
+    loading: float, prices: Floats, read: float, write: float, burst: float, accumulator: float, whole: bool
 ) -> Table:
     """Figures of the tiling of every nest, as the fields of `loadmaster.cost.analytical.tiling.Tilings`, shape (nests, 8).
 

@@ -29,6 +29,7 @@ networks_on_chip = st.fixed_dictionaries(
         "noc_bandwidth": st.sampled_from([None, 1e8, 5e10]),
         "noc_latency": st.sampled_from([0.0, 1e-7]),
         "accumulator": st.sampled_from([1, 2, 4, 8]),
+        "weight_loading": st.sampled_from([None, 1e9]),
     }
 )
 
@@ -159,6 +160,16 @@ def test_a_slow_network_sets_the_pace_and_its_latency_comes_once() -> None:
     delivered = 9 * 17 * 9 + 35 * 17 * 9 + 35 * 9
     slow = machine(Style.OUTPUT_STATIONARY, noc_bandwidth=1e6, noc_latency=3e-6)
     assert latency_and_bytes(work, slow)[0] == pytest.approx(delivered * 1e-6 + 3e-6 + tilings_of(nest, slow).lead[0])
+
+
+@pytest.mark.parametrize(
+    ("style", "cycles"), [(Style.WEIGHT_STATIONARY, 1530 / 3), (Style.ROW_STATIONARY, 1530 / 3), (Style.OUTPUT_STATIONARY, 0)]
+)
+def test_an_array_waits_for_weights_that_are_loaded_before_it_works(style: Style, cycles: float) -> None:
+    """10 x 17 x 9 weights at 3 bytes a cycle; on an output-stationary array they stream with the work."""
+    nest = LoopNest(k=10, c=17, y=5, x=7, r=3, s=3)
+    meanwhile, before = (tilings_of(nest, machine(style, weight_loading=loading)) for loading in (None, 3e9))
+    assert before.cycles - meanwhile.cycles == pytest.approx(cycles)
 
 
 def test_strides_are_seen_in_the_input_that_is_delivered() -> None:

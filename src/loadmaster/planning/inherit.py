@@ -56,6 +56,8 @@ def _core_excess(one: Core, other: Core) -> Iterator[str]:
         yield "efficiency"
     if (one.noc_bandwidth or float("inf")) > (other.noc_bandwidth or float("inf")):
         yield "noc_bandwidth"
+    if (one.weight_loading or float("inf")) > (other.weight_loading or float("inf")):
+        yield "weight_loading"
     if one.start_up < other.start_up:
         yield "job_overhead"
 

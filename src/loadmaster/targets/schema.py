@@ -105,6 +105,7 @@ class _CoreTable(_Table):
     local_buffer: _Bytes = 512
     noc_bandwidth: _Bandwidth | None = None
     noc_latency: _Seconds = 0.0
+    weight_loading: _Bandwidth | None = None
     winograd: Annotated[bool, Field(strict=True)] = False
     job_overhead: _Seconds = 0.0
     efficiency: dict[Annotated[str, Field(min_length=1, max_length=80)], Annotated[float, Field(gt=0, le=1)]] = {}
@@ -117,8 +118,8 @@ class _CoreTable(_Table):
         if self.style is Style.ROOFLINE:
             if self.peak is None or self.clock is not None:
                 raise ValueError("a roofline core takes peak (FLOP/s) and no clock")
-            if self.flexible or self.noc_bandwidth is not None or self.noc_latency:
-                raise ValueError("a roofline core has no array: leave out flexible, noc_bandwidth and noc_latency")
+            if self.flexible or self.noc_bandwidth is not None or self.noc_latency or self.weight_loading is not None:
+                raise ValueError("a roofline core has no array: leave out flexible, noc_bandwidth, noc_latency and weight_loading")
         elif self.clock is None or self.peak is not None:
             raise ValueError(f"a {self.style} core takes clock, rows and columns, and no peak")
         elif self.buffer == 0:
@@ -149,6 +150,7 @@ class _CoreTable(_Table):
             job_overhead=self.job_overhead,
             efficiency=dict(sorted(self.efficiency.items())),
             accumulator=self.accumulator,
+            weight_loading=self.weight_loading,
             energy=dict(sorted(self.energy.model_dump(exclude_none=True).items())),
         )
         return [replace(core, name=name) for name in names]

@@ -238,7 +238,7 @@ class Search {
             best_ = t;
             return;
         }
-        t.cycles = cycles(groups, k, c);
+        t.cycles += cycles(groups, k, c);
         const double last = passes > 1 ? block * output_element_ : row;
         t.lead = core_.style == Style::roofline ? 0 : first / core_.read + last / core_.write;
         const double inside = std::max(t.cycles / core_.clock, t.delivered / core_.network) + t.lead;
@@ -276,7 +276,7 @@ class Search {
         return groups.sum([&](double g) { return ks.sum([&](double k) { return ceil_div(g * k, at_once); }); });
     }
 
-    // Bytes over the on-chip network, into `t`; what several elements need at once crosses once. Returns in how many passes sums are made.
+    // Bytes over the on-chip network, and cycles of loading weights, into `t`; what several elements need at once crosses once. Returns in how many passes sums are made.
     double deliver(double groups, double k, double c, Tiling &t) const {
         const Cut g(n_.groups, groups), ks(n_.k, k), cs(n_.c, c);
         const double inputs = n_.groups * n_.batch * n_.c * touched(n_.y, n_.stride_y, window_y_) * touched(n_.x, n_.stride_x, window_x_);
@@ -308,6 +308,8 @@ class Search {
                 break;
             default: break;
         }
+        const bool stays = core_.style == Style::weight_stationary || core_.style == Style::row_stationary;
+        t.cycles = stays ? weights * n_.element * n_.repeats / core_.loading * core_.clock : 0;
         t.delivered = ((weights + in) * n_.element + outputs_ * (n_.element + 2 * core_.accumulator * (passes - 1))) * n_.repeats;
         // Without an array that says where sums are, those of a chunk wait in the buffer.
         return core_.style == Style::roofline && c < n_.c ? cs.tiles() : passes;

@@ -24,6 +24,7 @@ struct Core {
     std::span<const Shape> shapes;  // at least one; of a flexible array several
     double clock, local_buffer;     // hertz, bytes of an element
     double network;                 // bytes/s between private memory and array; infinite if it carries all
+    double loading;                 // bytes/s of weights into a stationary array that waits for them; infinite if it works meanwhile
     double input_price, weight_price, output_price;  // seconds of a link for a byte of each operand, as far as a core can count on it
     double read, write;             // bytes/s of the link with which a first tile arrives and a last one leaves
     double burst;                   // bytes that the memory reads at once
@@ -31,7 +32,7 @@ struct Core {
 };
 
 // What a nest takes in one tiling. `times` are ratios of bytes moved to an operand's bytes, tiles are bytes of the private buffer; `cycles`
-// are those of the array, filling and draining it included; `lead` seconds pass until the first tile is there and after the last is done.
+// are those of the array, filling, draining and loading it included; `lead` seconds pass until the first tile is there and after the last is done.
 struct Tiling {
     double input_times, weight_times, input_tile, weight_tile, output_tile, cycles, delivered, lead;
 };

@@ -37,9 +37,9 @@ class Tilings:
     """What every nest takes in its tiling, arrays of shape (nests,), over all repeats.
 
     ``input_times`` and ``weight_times`` are bytes that cross the core's port for a byte of the operand (less than one where strides step
-    over some); ``input_tile``, ``weight_tile`` and ``output_tile`` bytes of the private buffer; ``cycles`` those of the array, filling and
-    draining it included; ``delivered`` bytes over the on-chip network; ``lead`` the seconds that the first tile takes to arrive and the
-    last to leave.
+    over some); ``input_tile``, ``weight_tile`` and ``output_tile`` bytes of the private buffer; ``cycles`` those of the array, filling,
+    draining and loading it included; ``delivered`` bytes over the on-chip network; ``lead`` the seconds that the first tile takes to arrive
+    and the last to leave.
     """
 
     input_times: Floats
@@ -83,6 +83,7 @@ def best_tilings(nests: NestTable, capacity: Floats, core: Core, target: Target,
         clock=core.clock,
         local_buffer=float(core.local_buffer),
         network=np.inf if core.noc_bandwidth is None else core.noc_bandwidth,
+        loading=np.inf if core.weight_loading is None else core.weight_loading,
         prices=_prices(target, expected),
         read=near.read_bandwidth,
         write=near.write_bandwidth,
