@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,21 +44,29 @@ class Costs:
     position: Ints
 
 
-def job_table(workload: Workload, target: Target, expected: str = STREAMED) -> JobTable:
+def job_table(workload: Workload, target: Target) -> JobTable:
     """Make the table of every job on every core, with the costs of :func:`job_costs`."""
-    costs = job_costs(workload, target, expected)
+    (table,) = job_tables(workload, target, (STREAMED,))
+    return table
+
+
+def job_tables(workload: Workload, target: Target, expected: Iterable[str]) -> list[JobTable]:
+    """Make a table of every job on every core for each place where operands are expected."""
+    amounts = Amounts(workload.jobs)
+    return [_table(costs, amounts) for costs in _costs(workload, target, expected)]
+
+
+def _table(costs: Costs, amounts: Amounts) -> JobTable:
     rows, position = costs.operands, costs.position
     compute, moved, tile = (np.stack([getattr(k, name) for k in costs.kinds], axis=1)[:, position] for name in ("seconds", "moved", "tile"))
-    amounts = Amounts(workload.jobs)
     energy = np.stack([inside_energy(kind.core, amounts, kind.delivered) for kind in costs.kinds], axis=1)[:, position]
     return JobTable(compute, rows.job, rows.tensor, rows.write, moved, tile, np.round(energy * FEMTOJOULES) / FEMTOJOULES)
 
 
-def job_costs(workload: Workload, target: Target, expected: str = STREAMED) -> Costs:
-    """Compute the cost of every job on every kind of core.
+def job_costs(workload: Workload, target: Target) -> Costs:
+    """Compute the cost of every job on every kind of core, with all operands expected in main memory.
 
-    For every loop nest one tiling is chosen for where its operands are ``expected``
-    (:func:`~loadmaster.cost.analytical.tiling.best_tilings`), and cycles, bytes moved, bytes of
+    For every loop nest one tiling is chosen (:func:`~loadmaster.cost.analytical.tiling.best_tilings`), and cycles, bytes moved, bytes of
     private buffer and bytes over the on-chip network are all those of that tiling. A job takes the largest of three times that overlap:
     the array's cycles, the scalar operations over the core's lanes, and the bytes over the on-chip network at its bandwidth; and besides
     that the first tile's arrival and the last one's departure, the overhead of a job, and the latency of the network once. Operands
@@ -69,11 +77,17 @@ def job_costs(workload: Workload, target: Target, expected: str = STREAMED) -> C
 
     Time and memory are O(operands x kinds of core + distinct loop nests x sizes of buffer).
     """
+    (costs,) = _costs(workload, target, (STREAMED,))
+    return costs
+
+
+def _costs(workload: Workload, target: Target, expected: Iterable[str]) -> Iterator[Costs]:
     rows = OperandRows(workload)
     nests = nest_table(workload.jobs)
     cores, position = kinds_of(target)
-    kinds = [_on_core(workload.jobs, rows, nests, core, target, expected) for core in cores]
-    return Costs(rows, kinds, position)
+    for place in expected:
+        kinds = [_on_core(workload.jobs, rows, nests, core, target, place) for core in cores]
+        yield Costs(rows, kinds, position)
 
 
 class OperandRows:

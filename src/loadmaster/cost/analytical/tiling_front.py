@@ -9,7 +9,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Ints
 from loadmaster.core.errors import JobError
-from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.cost.analytical.job_costs import job_tables
 from loadmaster.cost.analytical.tiling import EXPECTED
 from loadmaster.cost.job_table import JobTable
 from loadmaster.targets.hardware import Target
@@ -18,7 +18,7 @@ from loadmaster.workloads.job import Workload
 
 def front_tables(workload: Workload, target: Target) -> list[JobTable]:
     """The job table with the tilings of each of :data:`~loadmaster.cost.analytical.tiling.EXPECTED`, which are so many job tables' work."""
-    return [job_table(workload, target, expected) for expected in EXPECTED]
+    return job_tables(workload, target, EXPECTED)
 
 
 def mixed_table(tables: Sequence[JobTable], chosen: Ints) -> JobTable:
@@ -49,5 +49,5 @@ def table_as_planned(workload: Workload, target: Target, tilings: Sequence[str])
         if name not in EXPECTED:
             raise JobError(f"job {job.name} is tiled for {name!r}: there are {', '.join(names)}")
     used = sorted({names.index(name) for name in tilings}) or [0]
-    tables = [job_table(workload, target, names[number]) for number in used]
+    tables = job_tables(workload, target, [names[number] for number in used])
     return mixed_table(tables, np.array([used.index(names.index(name)) for name in tilings], dtype=np.int64))
