@@ -1,8 +1,9 @@
 """How fast the cost models are: ``python -m benchmarks.costs [LIST.csv ...] [--target NAME] [--repeat N]``; ``--rivals``: other people's.
 
 Makes the job analysis table of each list (by default 100 made-up layers of a convolutional network, of a language model, and all distinct)
-on every core of the target with both analytical models, and prints the milliseconds of processor time: for the whole table at once, and
-one job and one core after the other in a Python loop; and of the tables of all tilings that plans choose from. Then what the cache saves on larger work. Medians over the repeats.
+on every core of the target with both analytical models, and prints the milliseconds of processor time: for the whole table at once,
+one job and one core after the other in a Python loop, and for the tables of all tilings that plans choose from. Then what the cache
+saves on larger work. Medians over the repeats.
 """
 
 from __future__ import annotations
