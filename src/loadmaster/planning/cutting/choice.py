@@ -19,7 +19,7 @@ from loadmaster.workloads.lowering.grid import Divisible, Grid
 from loadmaster.workloads.lowering.instantiate import Cut
 from loadmaster.workloads.window import Box, volume
 
-_MOST_RUN = 3_000_000
+_MOST_RUN = 5_000_000
 """Pieces that are run to improve a choice."""
 _MOST_REHEARSED = 4
 """Mini-batches that are run together, at most: more tell little else about how to cut."""
