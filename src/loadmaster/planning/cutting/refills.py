@@ -12,7 +12,10 @@ from loadmaster.cost.analytical.nests import WIDTHS, NestTable
 from loadmaster.cost.analytical.tiling import best_tilings
 from loadmaster.planning.cutting.banding import Network
 from loadmaster.targets.hardware import Target
+from loadmaster.workloads.job import Role
+from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import piece_of
+from loadmaster.workloads.lowering.instantiate import operand_roles
 from loadmaster.workloads.window import whole
 
 _BESIDE = 0.75
@@ -28,7 +31,7 @@ class Refills:
         for number, group in enumerate(network.fused):
             if core is None or len(group.nests) != 1:
                 continue
-            outside = [access for access in group.reads if access.tensor not in (group.nests[0].input, group.nests[0].weight)]
+            outside = [access for access in group.reads if _role(group, access.tensor) is Role.ONCE]
             for count in bands if network.rows(number) is not None else (1,):
                 keys.append((number, count))
                 columns.append(_piece(network, number, count))
@@ -46,26 +49,36 @@ class Refills:
         if (number, bands) not in self._times:
             return 1.0
         of_input, of_weight = self._times[number, bands]
-        nest = network.fused[number].nests[0]
-        return of_weight if storage == nest.weight else of_input if storage == nest.input else 1.0
+        return {Role.INPUT: of_input, Role.WEIGHT: of_weight}.get(_role(network.fused[number], storage), 1.0)
+
+
+def _role(group: FusedOp, storage: str) -> Role:
+    """As what an operator's loop nest takes a storage, or a part of an operand that lies in several."""
+    access = next(access for access in group.reads if access.tensor == storage)
+    return operand_roles(group.nests, access)[0][0]
 
 
 def _piece(network: Network, number: int, bands: int) -> list[float]:
     """The loop nest of a band in the middle, as a row of a :class:`NestTable`."""
     group, form, axis = network.fused[number], network.forms[number], network.rows(number)
-    nest, given = group.nests[0], 1.0
-    sizes = [float(network.bytes_of(name)) if name in network.graph.tensors else 0.0 for name in (nest.input, nest.weight, nest.output)]
+    nest = group.nests[0]
+    sizes = {Role.INPUT: 0.0, Role.WEIGHT: 0.0, Role.ONCE: 0.0}
+    made = float(network.bytes_of(nest.output)) if nest.output in network.graph.tensors else 0.0
+    begin = end = 0
     if form is not None and axis is not None and bands > 1:
         extent = form.shape[axis]
         rows = -(-extent // bands)
         begin = (extent - rows) // 2
+        end = begin + rows
         box = list(whole(form.shape))
-        box[axis] = (begin, begin + rows)
-        nest = piece_of(nest, form.shape, tuple(box))
-        if nest.input in form.uses:
-            low, high = network.edge(number, nest.input)
-            given = (high[begin + rows] - low[begin]) / network.rows_of(nest.input)
-        sizes = [sizes[0] * given, sizes[1], sizes[2] * rows / extent]
+        box[axis] = (begin, end)
+        nest, made = piece_of(nest, form.shape, tuple(box)), made * rows / extent
+    for access in group.reads:
+        role, share = _role(group, access.tensor), 1.0
+        if end and role is Role.INPUT:
+            low, high = network.edge(number, access.tensor)
+            share = (high[end] - low[begin]) / network.rows_of(access.tensor)
+        sizes[role] += access.bytes * share
     extents = (nest.groups, nest.batch, nest.k, nest.c, nest.y, nest.x, nest.r, nest.s, nest.repeats)
     width = next((width for width in WIDTHS if group.main.bits <= width), WIDTHS[-1])
-    return [*map(float, (*extents, *nest.stride, *nest.dilation, width)), *sizes]
+    return [*map(float, (*extents, *nest.stride, *nest.dilation, width)), sizes[Role.INPUT], sizes[Role.WEIGHT], made]
