@@ -11,6 +11,7 @@ from loadmaster.core.interrupts import Interrupts
 from loadmaster.core.progress import Progress
 from loadmaster.planning.cutting.candidates import Candidate
 from loadmaster.planning.decisions import Score, Solution
+from loadmaster.planning.joint.frugal import Frugal
 from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.workloads.job import Workload
 
@@ -141,8 +142,11 @@ class Contest:
             self._notes.append(f"{ways} not tried, as all that are tried may be {MOST_JUDGED} pieces together")
 
     def _compared(self, judged: Sequence[_Entry]) -> Iterator[_Entry]:
-        """Of those that a glance thinks nearly as good as the best, ever better entries by one round of the search, addresses included."""
-        least: Score | None = None
+        """Of those that a glance thinks nearly as good as the best, ever better entries by one round of the search, addresses included.
+
+        Of entries that are as good as one another, the one of least energy.
+        """
+        seen: Frugal[_Entry] = Frugal()
         pieces = 0
         for entry in _rivals(judged):
             pieces += len(entry.planner.workload.jobs)
@@ -150,12 +154,11 @@ class Contest:
                 return
             self._report("comparing cuts", pieces / _MOST_COMPARED)
             try:
-                score = entry.planner.look()
+                score, energy = entry.planner.look()
             except CapacityError:
                 continue
-            if least is None or score < least:
-                least = score
-                yield entry
+            seen.offer(score, lambda energy=energy: energy, entry)
+            yield seen.least()
 
     def _refined(self, entry: _Entry) -> Iterator[_Entry]:
         """Ever better entries with one operator after the other cut in another way, as long as a few of these help.
