@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,7 @@ from loadmaster.planning.workload_planner import WorkloadPlanner
 def test_the_least_energy_of_what_is_as_good_as_the_best_is_kept(offered: list[tuple[int, int, int]]) -> None:
     frugal: Frugal[tuple[int, int, int]] = Frugal()
     for late, objective, energy in offered:
-        frugal.offer((late, objective, 0), lambda energy=energy: energy, (late, objective, energy))
+        frugal.offer((late, objective, 0), partial(int, energy), (late, objective, energy))
     late = min(late for late, _, _ in offered)
     least = min(objective for own, objective, _ in offered if own == late)
     near = [one for one in offered if one[0] == late and one[1] <= as_good_as(least)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import CapacityError, TargetError
@@ -157,7 +158,7 @@ class Contest:
                 score, energy = entry.planner.look()
             except CapacityError:
                 continue
-            seen.offer(score, lambda energy=energy: energy, entry)
+            seen.offer(score, partial(int, energy), entry)
             yield seen.least()
 
     def _refined(self, entry: _Entry) -> Iterator[_Entry]:

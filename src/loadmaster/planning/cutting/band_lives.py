@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -73,7 +74,7 @@ class Banded:
     def weights(self, room: float) -> float:
         """Bytes that cross for weights, of which those stay that save most for each byte of room."""
         if room >= self._room_for_weights:
-            return self._bytes_once
+            return self.bytes_once
         if room not in self.crossing:
             self.crossing[room] = self._weights_in(room)
         return self.crossing[room]
@@ -93,7 +94,8 @@ class Banded:
         return sum(size for size, _, _ in self.sizes)
 
     @cached_property
-    def _bytes_once(self) -> float:
+    def bytes_once(self) -> float:
+        """Bytes of weights that cross if all of them stay."""
         return sum(once for _, once, _ in self.sizes)
 
 
@@ -112,7 +114,8 @@ class BandLives:
         self._change = np.zeros(self._turns * LONGEST + 1, dtype=np.int64)
         self._streams: dict[str, float] = {}
         self._made: dict[str, Floats] = {}
-        self._weights: dict[str, tuple[float, float]] = {}
+        self._weights: dict[str, tuple[float, float, float]] = {}
+        self._sizes: list[tuple[float, float, float]] = []
         self._pieces = 0
         self._work = 0.0
         self._full = False
@@ -128,11 +131,8 @@ class BandLives:
         self._full = bool(inner.max() > self._setting.capacity)
         if self._full:
             return None
-        padded = self._setting.padded
-        weights = sorted(self._weights.values(), key=lambda weight: (-weight[1] / max(1.0, weight[0]), -weight[0]))
-        sizes = [(padded(own), own, streamed) for own, streamed in weights]
         pieces = self._pieces * self._setting.bytes_of_piece
-        return Banded(self._network, inner, dict(self._streams), dict(self._made), sizes, pieces, self._work)
+        return Banded(self._network, inner, dict(self._streams), dict(self._made), tuple(self._sizes), pieces, self._work)
 
     def _add(self, number: int) -> None:
         network = self._network
@@ -153,8 +153,7 @@ class BandLives:
         for access in network.fused[number].reads:
             times = self._seen.refills.of(number, self._bands, access.tensor)
             if network.is_weight(access.tensor):
-                own, streamed = self._weights.get(access.tensor, (0.0, 0.0))
-                self._weights[access.tensor] = (max(own, float(access.bytes)), streamed + access.bytes * times * len(busy))
+                self._add_weight(access.tensor, float(access.bytes), access.bytes * times * len(busy))
                 continue
             low, high = network.edge(number, access.tensor)
             rows = network.rows_of(access.tensor)
@@ -162,6 +161,14 @@ class BandLives:
             # An input comes in bands of its own, of which the next band of the reader takes its halo.
             needed = min(needed, rows) if network.graph.tensors[access.tensor].kind is TensorKind.INPUT else needed
             self._streams[access.tensor] = self._streams.get(access.tensor, 0.0) + access.bytes * times * needed / rows
+
+    def _add_weight(self, storage: str, size: float, streamed: float) -> None:
+        """Add a weight where it belongs by what it saves for each byte of room, together with what others read of it."""
+        if before := self._weights.get(storage):
+            self._sizes.remove(before)
+            size, streamed = max(size, before[1]), streamed + before[2]
+        self._weights[storage] = own = (self._setting.padded(size), size, streamed)
+        insort(self._sizes, own, key=lambda weight: (-weight[2] / max(1.0, weight[1]), -weight[1]))
 
     def _live(self, number: int, storage: str) -> None:
         network, stops = self._network, self._ends[number]

@@ -185,7 +185,8 @@ class StackCosts:
         self.first, self.last, self.columns = first, last, seen.network.columns
         self._model, self._seen, self._lives = model, seen, lives
         network = seen.network
-        self._made = [access.tensor for number in range(first, last) for access in network.fused[number].writes]
+        made = [access.tensor for number in range(first, last) for access in network.fused[number].writes]
+        self._leaving = [(storage, network.bytes_of(storage)) for storage in made if network.leaves(storage, last)]
         self._weights = sum(
             {
                 a.tensor: a.bytes for number in range(first, last) for a in network.fused[number].reads if network.is_weight(a.tensor)
@@ -197,6 +198,7 @@ class StackCosts:
                 if not first <= network.home.get(storage, -1) < last:
                     self._given[storage] = max(self._given.get(storage, 0.0), size)
         self._banded: dict[tuple[int, int], Banded | None] = {}
+        self._ranks: dict[Kept, list[tuple[float, int, int, Banded]]] = {}
         self.ways = list(self._ways())
 
     def _ways(self) -> Iterator[tuple[int, int]]:
@@ -225,22 +227,29 @@ class StackCosts:
         least = self._weights + written + sum(size for storage, size in self._given.items() if storage not in before)
         if least >= below * (1 - 1e-9):
             return None
-        for bands, channels in self.ways:
-            banded = self._in(bands, channels)
-            if banded is None:
-                continue
-            fixed = written + banded.given(before)
-            if self._weights + fixed >= below:
-                continue
+        for floor, bands, channels, banded in self._ranked(before):
+            if written + floor >= below * (1 - 1e-9):
+                break
             room = capacity - banded.taken(before, after)
             if room < 0:
                 continue
-            moved = fixed + banded.weights(room)
+            moved = written + banded.given(before) + banded.weights(room)
             cost = model.cost(moved, banded.work)
             if cost < below * (1 - 1e-9):
                 below = cost
                 best = _Cost(bands, channels, cost, moved, banded.work)
         return best
+
+    def _ranked(self, before: Kept) -> Sequence[tuple[float, int, int, Banded]]:
+        """The numbers of bands and parts that the model has room for, by what they cost at least beside what is written."""
+        if before not in self._ranks:
+            able = [(*way, banded) for way in self.ways if (banded := self._in(*way)) is not None]
+            ranked = [
+                (self._model.cost(banded.given(before) + banded.bytes_once, banded.work), bands, channels, banded)
+                for bands, channels, banded in able
+            ]
+            self._ranks[before] = sorted(ranked, key=lambda one: one[:3])
+        return self._ranks[before]
 
     def cost_in(self, bands: int, channels: int, before: Kept, after: Kept, capacity: int) -> float:
         """What so many bands and parts of channels cost; infinite where they do not fit."""
@@ -254,9 +263,9 @@ class StackCosts:
         """Bytes of results that go to main memory: outputs, and what later operators need that is not kept."""
         network = self._model.network
         total = 0
-        for storage in self._made:
-            if storage in network.outputs or (storage not in after and network.leaves(storage, self.last)):
-                total += network.bytes_of(storage)
+        for storage, size in self._leaving:
+            if storage not in after or storage in network.outputs:
+                total += size
         for storage in before - after:
             if storage not in network.outputs and network.leaves(storage, self.last):
                 total += network.bytes_of(storage)
