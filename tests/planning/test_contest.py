@@ -28,7 +28,7 @@ class Planner:
     ends: int
     jobs: int = 1
     interrupted: bool = False
-    energy: int = 100
+    cost: int = 100
     goal: Any = field(default_factory=lambda: SimpleNamespace(objective="throughput", latency_network=None))
 
     @property
@@ -42,7 +42,7 @@ class Planner:
     def look(self) -> tuple[Score, int]:
         if self.after_a_round is None:
             raise CapacityError("no addresses")
-        return (0, self.after_a_round, self.after_a_round), self.energy
+        return (0, self.after_a_round, self.after_a_round), self.cost
 
     def best(self) -> int:
         return self.ends
@@ -72,8 +72,8 @@ def test_a_round_of_the_search_decides_between_ways_that_seem_alike(look: int | 
 
 
 @pytest.mark.parametrize(("later", "chosen"), [(60_500, True), (60_700, False)])
-def test_of_ways_that_are_as_good_as_one_another_the_one_of_less_energy_is_planned(later: int, chosen: bool) -> None:
-    whole, fast, frugal = Planner(500_000, 1, 500_000), Planner(60_000, 60_000, 60_000), Planner(61_000, later, later, energy=50)
+def test_of_ways_that_are_as_good_as_one_another_the_one_of_less_cost_is_planned(later: int, chosen: bool) -> None:
+    whole, fast, frugal = Planner(500_000, 1, 500_000), Planner(60_000, 60_000, 60_000), Planner(61_000, later, later, cost=50)
     assert (contest_of([whole, fast, frugal]).best()[0] is cast("Any", frugal)) is chosen
 
 

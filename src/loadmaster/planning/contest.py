@@ -145,7 +145,7 @@ class Contest:
     def _compared(self, judged: Sequence[_Entry]) -> Iterator[_Entry]:
         """Of those that a glance thinks nearly as good as the best, ever better entries by one round of the search, addresses included.
 
-        Of entries that are as good as one another, the one of least energy.
+        Of entries that are as good as one another, the one of least energy times time.
         """
         seen: Frugal[_Entry] = Frugal()
         pieces = 0
@@ -155,10 +155,10 @@ class Contest:
                 return
             self._report("comparing cuts", pieces / _MOST_COMPARED)
             try:
-                score, energy = entry.planner.look()
+                score, cost = entry.planner.look()
             except CapacityError:
                 continue
-            seen.offer(score, partial(int, energy), entry)
+            seen.offer(score, partial(int, cost), entry)
             yield seen.least()
 
     def _refined(self, entry: _Entry) -> Iterator[_Entry]:

@@ -39,7 +39,8 @@ class Goal:
     Jobs ``first[b]`` up to ``first[b + 1]`` are mini-batch ``number[b]`` of the network ``network[b]``: it is released at
     ``release[b]`` picoseconds, before which none of its jobs starts, and ``due[b]`` is when the last should have ended.
 
-    With ``enough``, plans whose objective is no more than that are as good as one another, and of these the one of least energy is best.
+    With ``enough``, plans whose objective is no more than that are as good as one another, and of these the one of least energy times
+    makespan is best.
     """
 
     objective: str
@@ -56,9 +57,10 @@ class Goal:
         """Whether plans of equal times may differ."""
         return self.objective in ("energy", "edp")
 
-    def nearly(self, score: Score) -> Goal:
-        """The goal of a plan that is as good as one of this score, and takes the least energy."""
-        return replace(self, enough=as_good_as(score[1]))
+    def nearly(self, score: Score, most: Score | None) -> Goal:
+        """The goal of a plan that is as good as one of this score, no worse than another, and of the least energy times makespan."""
+        enough = as_good_as(score[1])
+        return replace(self, enough=min(enough, most[1]) if most is not None and most[0] == score[0] else enough)
 
     @property
     def compares_energy(self) -> bool:
@@ -123,7 +125,7 @@ class Goal:
         if self.objective == "latency":
             mine = np.array([network == self.latency_network for network in self.network])
             reached = int((ends - self.release)[mine].max())
-        return (late, reached, makespan) if self.enough is None else (late, max(reached, self.enough), energy())
+        return (late, reached, makespan) if self.enough is None else (late, max(reached, self.enough), energy() * makespan)
 
 
 def delivered(workload: Workload, copies: Sequence[Copy], end: Ints) -> Ints:

@@ -123,7 +123,7 @@ class JointSearch:
             self._least = self._try(self._order(self._design), self._design.choices)
 
     def economise(self, goal: Goal) -> None:
-        """Go on from what takes least energy of all that is good enough for a goal that says what is enough."""
+        """Go on from what costs least of all that is good enough, for a goal that says what is enough."""
         self._problem, self._best = self._problem.towards(goal), None
         if self._frugal:
             order, choices, design = self._frugal.least()
@@ -155,7 +155,7 @@ class JointSearch:
         if score is not None and (self._best is None or score < self._best[0].judged):
             self._best = (evaluation, order, choices)
         if score is not None and self._problem.goal.compares_energy:
-            self._frugal.offer(score, lambda: self._problem.energy_of(evaluation.run), (order, choices, design))
+            self._frugal.offer(score, lambda: self._problem.energy_of(evaluation.run) * evaluation.run.makespan, (order, choices, design))
         if self._best is not None:
             self._progress("planning jointly", min(1.0, self._done / self._samples))
         return score
