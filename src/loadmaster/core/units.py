@@ -86,7 +86,7 @@ def parse_flops(text: str | int | float) -> float:
 
 
 def parse_joules(text: str | int | float) -> float:
-    """Joules, from ``"0.3 pJ"``."""
+    """Joules, from ``"0.3 pJ"``, ``"5 mJ"`` or a number."""
     return float(_quantity(text, "J", _SMALL, "an energy", "0.3 pJ"))
 
 
