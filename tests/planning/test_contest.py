@@ -28,6 +28,7 @@ class Planner:
     ends: int
     jobs: int = 1
     interrupted: bool = False
+    cost: int = 100
     goal: Any = field(default_factory=lambda: SimpleNamespace(objective="throughput", latency_network=None))
 
     @property
@@ -38,10 +39,10 @@ class Planner:
     def glance(self) -> Score:
         return 0, self.seems, self.seems
 
-    def look(self) -> Score:
+    def look(self) -> tuple[Score, int]:
         if self.after_a_round is None:
             raise CapacityError("no addresses")
-        return 0, self.after_a_round, self.after_a_round
+        return (0, self.after_a_round, self.after_a_round), self.cost
 
     def best(self) -> int:
         return self.ends
@@ -68,6 +69,12 @@ def test_a_round_of_the_search_decides_between_ways_that_seem_alike(look: int | 
     """A glance knows nothing of addresses: what seems a little better may turn out worse."""
     whole, tempting, better = Planner(500, 500, 500), Planner(60, look, 95), Planner(70, 65, 60)
     assert contest_of([whole, tempting, better]).best()[0] is cast("Any", better)
+
+
+@pytest.mark.parametrize(("later", "chosen"), [(60_500, True), (60_700, False)])
+def test_of_ways_that_are_as_good_as_one_another_the_one_of_less_cost_is_planned(later: int, chosen: bool) -> None:
+    whole, fast, frugal = Planner(500_000, 1, 500_000), Planner(60_000, 60_000, 60_000), Planner(61_000, later, later, cost=50)
+    assert (contest_of([whole, fast, frugal]).best()[0] is cast("Any", frugal)) is chosen
 
 
 def test_what_seems_far_worse_is_not_looked_at() -> None:

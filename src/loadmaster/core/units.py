@@ -95,6 +95,11 @@ def parse_joules_per_byte(text: str | int | float) -> float:
     return float(_quantity(text, "J/B", _SMALL, "an energy per byte", "20 pJ/B"))
 
 
+def parse_joules(text: str | int | float) -> float:
+    """Joules, from ``"5 mJ"`` or a number."""
+    return float(_quantity(text, "J", _SMALL, "an energy", "5 mJ"))
+
+
 def parse_watts(text: str | int | float) -> float:
     """Watts, from ``"1.5 W"`` or ``"300 mW"``."""
     return float(_quantity(text, "W", _FRACTIONS | {"k": Decimal(1000)}, "a power", "1.5 W"))

@@ -28,6 +28,11 @@ def require_smaller(smaller: Target, target: Target) -> None:
         raise PlanError(f"smaller: {excess} of {smaller.name} is not within that of {target.name}: give a machine of which it has more")
 
 
+def is_within(smaller: Target, target: Target) -> bool:
+    """Whether :func:`require_smaller` accepts a machine."""
+    return next(_excess(smaller, target), None) is None
+
+
 def _excess(smaller: Target, target: Target) -> Iterator[str]:
     if len(smaller.cores) > len(target.cores):
         yield "the number of cores"

@@ -23,7 +23,8 @@ from loadmaster.core.units import (
 )
 from loadmaster.targets.hardware import ESTIMATED, CopyEngine, Core, Memory, Style, Target
 
-_BITS = {"int8": 8, "fp16": 16, "fp32": 32}
+BITS = {"int8": 8, "fp16": 16, "fp32": 32}
+"""Bits of the precisions that cores have rates for."""
 
 
 def _unit(parse: Callable[[Any], Any]) -> BeforeValidator:
@@ -124,14 +125,14 @@ class _CoreTable(_Table):
             raise ValueError(f"a {self.style} core takes clock, rows and columns, and no peak")
         elif self.buffer == 0:
             raise ValueError(f"a {self.style} core needs a private buffer: give buffer")
-        if missing := set(_BITS) - set(self.macs_per_cycle):
+        if missing := set(BITS) - set(self.macs_per_cycle):
             raise ValueError(f"macs_per_cycle lacks {', '.join(sorted(missing))}")
         return self
 
     def cores(self) -> list[Core]:
         # A roofline core does peak / 2 multiply-accumulates a second: one a "cycle" of a clock that fast.
         clock = self.clock if self.clock is not None else (self.peak or 0.0) / 2
-        rates = {_BITS[name]: rate for name, rate in sorted(self.macs_per_cycle.items(), key=lambda item: _BITS[item[0]])}
+        rates = {BITS[name]: rate for name, rate in sorted(self.macs_per_cycle.items(), key=lambda item: BITS[item[0]])}
         names = [self.name] if self.count == 1 else [f"{self.name}{i}" for i in range(self.count)]
         core = Core(
             name=self.name,

@@ -130,11 +130,18 @@ def peak_power(core: Core, bits: int = 8) -> float:
     return core.rows * core.columns * core.macs_per_cycle[bits] * core.clock * array_energy(core, bits)
 
 
-def area(core: Core) -> float:
-    """Square millimetres of a core's arithmetic and memory cells.
+def area(of: Core | Target) -> float:
+    """Square millimetres of arithmetic and memory cells: of one core, or of a target's cores and fast memory.
 
-    Each element has units of its own for every width, as many as its rate of multiply-accumulates needs.
+    Each element has units of its own for every width, as many as its rate of multiply-accumulates needs. Main memory is another chip.
     """
+    if isinstance(of, Target):
+        cells = 8 * (0 if of.fast is None else of.fast.capacity)
+        return sum(map(_core_area, of.cores)) + cells * _CELL_AREA / _SQUARE_MILLIMETRE
+    return _core_area(of)
+
+
+def _core_area(core: Core) -> float:
     elements = core.rows * core.columns
     arithmetic = elements * sum(_MAC_AREA[bits] * rate for bits, rate in core.macs_per_cycle.items())
     cells = 8 * (core.buffer + elements * core.local_buffer)
