@@ -196,6 +196,8 @@ class PlannedGraph:
         self._shifts = {s: one.in_file.shift for s, one in mine.items() if one.in_file is not None}
         can_move = known.file is not None
         movable = traced.movable.intersection(mine) | traced.gradients if can_move else frozenset()
+        if self.budget is not None:
+            self.model.release_idle()  # planning takes memory of its own
         problem, placed, around, refused = self._decided(movable)
         moving = movable.intersection(problem.storage)
         program = prepare(traced.captured, traced.profiles, problem, placed, self.memory, moving, self._shifts)
