@@ -568,6 +568,8 @@ class PlannedGraph:
         session.drain()
         session.end()
         self.history.note(self.times)
+        if self.history.steps == 1 and self.budget is not None:
+            return_freed_blocks()  # what compiling has left, once the compiler has ended
 
     def _refine(self, given: Sequence[Any]) -> None:
         """After a few steps, plan again with the times that were measured in them, once."""
