@@ -1,8 +1,9 @@
 """How fast the cost models are: ``python -m benchmarks.costs [LIST.csv ...] [--target NAME] [--repeat N]``; ``--rivals``: other people's.
 
 Makes the job analysis table of each list (by default 100 made-up layers of a convolutional network, of a language model, and all distinct)
-on every core of the target with both analytical models, and prints the milliseconds of processor time: for the whole table at once, and
-one job and one core after the other in a Python loop. Then what the cache saves on larger work. Medians over the repeats.
+on every core of the target with both analytical models, and prints the milliseconds of processor time: for the whole table at once,
+one job and one core after the other in a Python loop, and for the tables of all tilings that plans choose from. Then what the cache
+saves on larger work. Medians over the repeats.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from benchmarks.cost_rivals.compare import add_options, compare
 from loadmaster.cost.analyse import analyse, read_job_analysis, read_job_list
+from loadmaster.cost.analytical.tiling_front import front_tables
 from loadmaster.cost.base import CostModel
 from loadmaster.cost.registry import COST_MODELS
 from loadmaster.cost.tables.job_analysis_csv import parse_job_analysis
@@ -64,14 +66,17 @@ def one_by_one(model: CostModel, work: Workload, target: Target) -> None:
 
 
 def tables(lists: Sequence[Path], target: Target, repeat: int) -> None:
-    print(f"{'list':24}{'jobs':>6}{'cores':>6}  {'model':10}{'table, ms':>10}{'loop, ms':>10}{'ratio':>8}")
+    print(f"{'list':24}{'jobs':>6}{'cores':>6}  {'model':10}{'table, ms':>10}{'loop, ms':>10}{'ratio':>8}{'all tilings, ms':>17}")
     for path in lists:
         work = read_job_list(path)
         for name in ("dataflow", "maestro"):
             model = COST_MODELS.find(name)
             at_once = median(repeat, time.process_time, model.analyse, work, target)
             loop = median(1, time.process_time, one_by_one, model, work, target)
-            print(f"{path.stem:24}{len(work.jobs):6}{len(target.cores):6}  {name:10}{at_once:10.2f}{loop:10.1f}{loop / at_once:8.0f}")
+            front = f"{median(repeat, time.process_time, front_tables, work, target):17.2f}" if name == "dataflow" else ""
+            print(
+                f"{path.stem:24}{len(work.jobs):6}{len(target.cores):6}  {name:10}{at_once:10.2f}{loop:10.1f}{loop / at_once:8.0f}{front}"
+            )
 
 
 def looked_up(work: Workload, target: Target, cache: Path) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parent
-SCHEMAS = DOCS.parent / "src" / "loadmaster" / "cli" / "schemas"
+PACKAGE = DOCS.parent / "src" / "loadmaster"
+SCHEMAS = (*sorted((PACKAGE / "cli" / "schemas").glob("*.json")), PACKAGE / "planning" / "plan.schema.json")
 PAGE = DOCS / "reference" / "json.md"
 HEAD = """\
 # JSON
@@ -33,31 +34,29 @@ Loadmaster that printed. Texts for people, such as reasons and remarks, may chan
 Figures are in seconds, bytes, joules, operations per second and bytes per second, without prefixes. `null` stands for a figure that is not
 known. Times of a plan are estimates as far as `costs` says so. `optimal` and lower bounds are proven, under those costs.
 
-`placement.json`, `network.json`, `run.json`, `generate.json` and `sweep.json` of `--out` hold the same objects without `files`;
-`mapping.json` also lacks `version`. [plan.json](../plan-format.md) has a format and a version of its own.
+`mapping.json`, `placement.json`, `network.json`, `run.json`, `generate.json`, `sweep.json` and `size.json` of `--out` hold the same
+objects without `files`, and `mapping.json` without what the command adds to the mapping. [plan.json](../plan-format.md) has a format and
+a version of its own, and a schema as well ([below](#planjson)).
 
 ## Names
 
-`seconds` and `cpu_seconds` are what the command took, `lower_bound` is proven, `peak` is the highest address in use, `capacity` the bytes
-that may be used, `violations` what a check found wrong, `files` what was written. These names differ, and stay until their object's
-version rises for another reason:
+`makespan` is what a plan takes, `seconds` and `cpu_seconds` are what the command took, `lower_bound` is proven, `peak` is the highest
+address in use, `capacity` the bytes that may be used, `violations` what a check found wrong, `files` what was written. `latency`,
+`start`, `end`, `release` and `lateness` are in seconds too. Where a name differs, so does what it stands for:
 
-- What a plan takes is `makespan` in `plan` and `map`, `time` in `place`, and `step_seconds` in `run`. `latency`, `start`, `end`, `release`
-  and `lateness` are in seconds too, without saying so.
-- `budget` in `run` is the `capacity` of its fast memory, and `planned_peak` its `peak`. `head` in `export tflite` and `bytes` in
-  `export iree` are peaks.
-- `violations` of a point of `plan --sweep` is a count, and its `energy_bound` a lower bound.
-- `limit` in `map` says what the bound rests on.
+- `step_seconds` in `run` are measured, not planned. Its `budget` is what was asked for, and `planned_peak`, `measured_peak` and
+  `unmoved_peak` are three different peaks.
+- `head` in `export tflite` is TensorFlow Lite for Microcontrollers' word for the part of the arena that is planned.
+- `limit` in `map` says in words what the bound rests on; `limits` in `size` and `plan --sweep` are what a plan must reach.
 - `inputs`, `jobs` and `memories` are counts, lists or objects, as each command has them.
-- The network is `network` in `inspect` and `place`, and `model` in the exports.
-- A path is `file` in `profile` and `allocate --from`, and `model` in `export iree`.
-- `fallbacks` are objects in `run`, and texts in `run --generate`.
+- `network` is a name; `model` and `file` are paths.
+- `fallbacks` of `run` say which graph fell back and why; those of `run --generate` are texts.
 """
 
 
 def page() -> str:
     """Return the page: what holds for all objects, then a table for each."""
-    sections = [_section(json.loads(path.read_text(encoding="utf-8"))) for path in sorted(SCHEMAS.glob("*.json"))]
+    sections = [_section(json.loads(path.read_text(encoding="utf-8"))) for path in SCHEMAS]
     return "\n".join([HEAD, *sections])
 
 

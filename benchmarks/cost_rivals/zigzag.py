@@ -67,18 +67,20 @@ def accelerator(layer: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def side_by_side(layer: dict[str, Any], rows: int) -> tuple[int, int]:
+    """Columns and rows of positions that stand in the array at once, in the rectangle that covers a map in the fewest turns."""
+    sizes = ((x, min(layer["y"], rows // x)) for x in range(1, min(layer["x"], rows) + 1))
+    return min(sizes, key=lambda size: -(-layer["x"] // size[0]) * -(-layer["y"] // size[1]))
+
+
 def spatial(layer: dict[str, Any]) -> dict[str, list[str]]:
     """Loops across the array, as Loadmaster has them."""
     rows, columns = layer["rows"], layer["columns"]
     if layer["style"] == "weight-stationary":
         return {"D1": [f"K, {min(rows, layer['k'])}"], "D2": [f"C, {min(columns, layer['c'])}"]}
     if layer["style"] == "output-stationary":
-        across = "OX" if layer["x"] > 1 else "OY"
-        extent = layer["x"] if layer["x"] > 1 else layer["y"]
-        loops = [f"{across}, {min(rows, extent)}"]
-        if across == "OX" and rows // extent > 1:
-            loops.append(f"OY, {min(rows // extent, layer['y'])}")
-        return {"D1": loops, "D2": [f"K, {min(columns, layer['k'])}"]}
+        loops = [f"{name}, {size}" for name, size in zip(("OX", "OY"), side_by_side(layer, rows), strict=True) if size > 1]
+        return {"D1": loops or ["OX, 1"], "D2": [f"K, {min(columns, layer['k'])}"]}
     taps = min(layer["r"], rows)
     filters = [f"K, {min(rows // taps, layer['k'])}"]
     return {"D1": ([f"FY, {taps}"] if taps > 1 else []) + filters, "D2": [f"OY, {min(columns, layer['y'])}"]}

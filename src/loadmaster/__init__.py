@@ -59,8 +59,12 @@ if TYPE_CHECKING:
     from loadmaster.placement.verify import verify_placement as verify_placement
     from loadmaster.planning.plan import Plan as Plan
     from loadmaster.planning.planner import plan as plan
+    from loadmaster.planning.sweep.axes import parse_axes as parse_axes
+    from loadmaster.planning.sweep.axes import parse_axis as parse_axis
     from loadmaster.planning.sweep.design_space import Sweep as Sweep
-    from loadmaster.planning.sweep.design_space import parse_axes as parse_axes
+    from loadmaster.planning.sweep.limits import Limits as Limits
+    from loadmaster.planning.sweep.size import Sizing as Sizing
+    from loadmaster.planning.sweep.size import size as size
     from loadmaster.planning.sweep.sweep import sweep as sweep
     from loadmaster.planning.verify.plan import verify as verify
     from loadmaster.planning.verify_against import verify_against as verify_against
@@ -86,10 +90,12 @@ _HOMES = {
     "JobAnalysis": "loadmaster.cost.job_analysis",
     "JobMapping": "loadmaster.mapping.answer",
     "KernelSequence": "loadmaster.placement.sequence",
+    "Limits": "loadmaster.planning.sweep.limits",
     "LoadmasterError": "loadmaster.core.errors",
     "MemoryPlan": "loadmaster.placement.answer",
     "Plan": "loadmaster.planning.plan",
     "Problem": "loadmaster.allocation.problem",
+    "Sizing": "loadmaster.planning.sweep.size",
     "Sweep": "loadmaster.planning.sweep.design_space",
     "Target": "loadmaster.targets.hardware",
     "TelaMalloc": "loadmaster.allocation.strategies.telamalloc",
@@ -110,7 +116,8 @@ _HOMES = {
     "map_divided_jobs": "loadmaster.mapping.divided_jobs",
     "map_jobs": "loadmaster.mapping.map_jobs",
     "pareto_front": "loadmaster.mapping.map_jobs",
-    "parse_axes": "loadmaster.planning.sweep.design_space",
+    "parse_axes": "loadmaster.planning.sweep.axes",
+    "parse_axis": "loadmaster.planning.sweep.axes",
     "peak_power": "loadmaster.cost.analytical.energy",
     "place": "loadmaster.placement.place",
     "plan": "loadmaster.planning.planner",
@@ -120,6 +127,7 @@ _HOMES = {
     "read_job_list": "loadmaster.workloads.frontends.job_list",
     "kernel_work": "loadmaster.cost.kernels.kernel_costs",
     "read_sequence": "loadmaster.cost.read_sequence",
+    "size": "loadmaster.planning.sweep.size",
     "slowdown_curve": "loadmaster.placement.sizing",
     "smallest_fast": "loadmaster.placement.sizing",
     "strategies": "loadmaster.report.strategies",
@@ -147,10 +155,12 @@ __all__ = [
     "JobAnalysis",
     "JobMapping",
     "KernelSequence",
+    "Limits",
     "LoadmasterError",
     "MemoryPlan",
     "Plan",
     "Problem",
+    "Sizing",
     "Sweep",
     "Target",
     "TelaMalloc",
@@ -173,6 +183,7 @@ __all__ = [
     "map_jobs",
     "pareto_front",
     "parse_axes",
+    "parse_axis",
     "peak_power",
     "place",
     "plan",
@@ -181,6 +192,7 @@ __all__ = [
     "read_job_analysis",
     "read_job_list",
     "read_sequence",
+    "size",
     "slowdown_curve",
     "smallest_fast",
     "strategies",

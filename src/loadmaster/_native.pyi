@@ -459,12 +459,13 @@ class FoundPaths:
 
 def choose_tilings(
     *, nests: Table, rate: Floats, capacity: Floats, style: int, shapes: Table, clock: float, local_buffer: float, network: float,
-    share: float, read: float, write: float, burst: float, accumulator: float, whole: bool
+    loading: float, prices: Floats, read: float, write: float, burst: float, accumulator: float, whole: bool
 ) -> Table:
     """Figures of the tiling of every nest, as the fields of `loadmaster.cost.analytical.tiling.Tilings`, shape (nests, 8).
 
     Rows of ``nests`` are extents and bytes (see there); ``rate`` multiply-accumulates of an element in a cycle and ``capacity`` bytes of
-    private buffer for each; ``shapes`` rows and columns of the array; ``whole`` takes nests as single tiles.
+    private buffer for each; ``shapes`` rows and columns of the array; ``prices`` seconds a byte of input, weights and output;
+    ``whole`` takes nests as single tiles.
     """
 
 # Cutting operators.
@@ -476,17 +477,20 @@ class CutProblem:
     ``link`` those of the near memory's link. Boxes are rows of a first element and the one after the last for every dimension: what a piece
     has ``made``, and what it has ``needed`` of each ``source`` of its operator. ``fetch`` is seconds of the main link before a piece,
     ``stream`` while it runs, ``copied`` the near link's seconds for each of ``fetch``, ``given`` the bytes of each operator's weights and
-    inputs, of which ``room`` fit into the fast memory while each operator runs.
+    inputs, of which ``room`` fit into the fast memory while each operator runs. All run
+    for so many ``mini_batches``.
     """
 
     def __init__(
         self, *, option_first: Ints, piece_first: Ints, need_first: Ints, alone: Table, link: Floats, made: IntTable, needed: IntTable,
-        source_first: Ints, source: Ints, fetch: Floats, stream: Floats, copied: float, given: Ints, room: Ints
+        source_first: Ints, source: Ints, fetch: Floats, stream: Floats, copied: float, given: Ints, room: Ints,
+        mini_batches: int
     ) -> None: ...
-    def choose(self, width: int, patience: float) -> tuple[Ints, float]:
-        """The option of every operator, counted from its first, and the seconds that all take by this model."""
     def improve(self, option: Ints, most: int) -> tuple[Ints, float]:
-        """The same after changing one operator after the other as long as that helps; runs at most about ``most`` operators."""
+        """Options, counted from each operator's first, after changing one after the other as long as that helps, and the seconds that all
+        then take by this model; runs about ``most`` pieces."""
+    def changes(self, option: Ints) -> Floats:
+        """The seconds that all take with every option of every operator, the others being as given."""
     def makespan(self, option: Ints) -> float:
         """The seconds that all take with an option for every operator."""
 

@@ -14,12 +14,16 @@ import numpy as np
 import pytest
 from tests.support.command_line import run
 from tests.support.json_schema import KEYWORDS, SCHEMAS, conforms, errors, parts
-from tests.support.networks import npu
+from tests.support.networks import npu, residual_chain
 from tests.support.onnx_builder import constant, model, node, save
 from typer.testing import CliRunner
 
 import loadmaster as lm
+import loadmaster.planning
 from loadmaster.cli.main import app
+from loadmaster.core.record_json import json_schema
+from loadmaster.planning.plan_json import plan_to_text
+from loadmaster.planning.plan_records import SCHEMA_VERSION, PlanRecord
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "fixtures"
@@ -53,8 +57,13 @@ QUICK = {
 }
 SLOW = {
     "place": [(*PLACE, "--max-slowdown", "1.1", "--strategy", "lru")],
-    "sweep": [(*PLAN, "--sweep", "scratchpad=256B,1MiB", "--workers", "1")],
+    "sweep": [(*PLAN, "--sweep", "scratchpad=256B,1MiB", "--workers", "1", "--fps", "100")],
+    "size": [
+        ("size", *PLAN[1:-1], "--vary", "bandwidth=1GB/s,16GB/s", "--makespan", "400us"),
+        ("size", *PLAN[1:-1], "--vary", "bandwidth=1GB/s,2GB/s", "--energy", "1nJ"),
+    ],
 }
+PLAN_FILE = json.loads((Path(loadmaster.planning.__file__).parent / "plan.schema.json").read_text())
 ELSEWHERE = {"calibrate", "export-iree"}
 EVERYWHERE = ("seconds", "cpu_seconds", "seed", "strategy", "interrupted", "counters", "costs", "violations", "network", "notes", "files")
 """What means the same in every object that has it."""
@@ -89,6 +98,7 @@ def test_an_object_that_takes_longer_is_what_its_schema_says(name: str, command:
 def test_plans_and_what_becomes_of_them_are_what_their_schemas_say(tmp_path: Path) -> None:
     conforms("plan", printed(*PLAN, "--mini-batches", "2", "--deadline", "squeezenet=1us", "--out", tmp_path))
     file, broken = tmp_path / "plan.json", tmp_path / "broken.json"
+    assert list(errors(PLAN_FILE, json.loads(file.read_text()))) == []
     conforms("verify", printed("verify", file))
     data = json.loads(file.read_text())
     broken.write_text(json.dumps(data | {"jobs": data["jobs"][1:]}))
@@ -144,6 +154,46 @@ def test_a_schema_describes_everything_and_leaves_nothing_open(name: str) -> Non
             assert part["additionalProperties"] is False, where
             assert set(part["required"]) <= part["properties"].keys(), where
             assert all(each["description"].endswith(".") for each in part["properties"].values()), where
+
+
+def test_the_schema_of_plan_files_is_that_of_their_records() -> None:
+    """And says what every field means."""
+
+    def bare(schema: dict[str, Any]) -> dict[str, Any]:
+        kept = {key: value for key, value in schema.items() if key not in ("description", "$schema", "title")}
+        for key in ("items", "additionalProperties"):
+            if isinstance(kept.get(key), dict):
+                kept[key] = bare(kept[key])
+        if "properties" in kept:
+            kept["properties"] = {name: bare(each) for name, each in kept["properties"].items()}
+        return kept | ({"anyOf": [bare(each) for each in kept["anyOf"]]} if "anyOf" in kept else {})
+
+    expected = json_schema(PlanRecord)
+    expected["properties"]["version"] = {"const": SCHEMA_VERSION}
+    assert bare(PLAN_FILE) == expected
+    for where, part in parts({key: value for key, value in PLAN_FILE.items() if key not in ("$schema", "title")}, "plan"):
+        assert part.keys() <= KEYWORDS, where
+        assert all(each["description"].endswith(".") for each in part.get("properties", {}).values()), where
+
+
+@pytest.mark.parametrize("cut", ["auto", "none"])
+def test_plans_are_what_the_schema_of_plan_files_says(cut: str) -> None:
+    """Pieces with ranges, copies and private buffers, and a machine that copies every operand."""
+    plans = [
+        lm.plan(
+            [residual_chain(2)],
+            npu(2, 4096),
+            rounds=0,
+            samples=2,
+            cut=cut,
+            periods={"chain": 1e-3},
+            deadlines={"chain": 1e-9},
+            mini_batches=2,
+        ),
+        lm.plan([residual_chain(1)], lm.target("gpu-pcie"), rounds=0, samples=2, cut=cut),
+    ]
+    for plan in plans:
+        assert list(errors(PLAN_FILE, json.loads(plan_to_text(plan)))) == []
 
 
 @pytest.mark.parametrize("field", EVERYWHERE)

@@ -29,6 +29,7 @@ networks_on_chip = st.fixed_dictionaries(
         "noc_bandwidth": st.sampled_from([None, 1e8, 5e10]),
         "noc_latency": st.sampled_from([0.0, 1e-7]),
         "accumulator": st.sampled_from([1, 2, 4, 8]),
+        "weight_loading": st.sampled_from([None, 1e9]),
     }
 )
 
@@ -161,6 +162,16 @@ def test_a_slow_network_sets_the_pace_and_its_latency_comes_once() -> None:
     assert latency_and_bytes(work, slow)[0] == pytest.approx(delivered * 1e-6 + 3e-6 + tilings_of(nest, slow).lead[0])
 
 
+@pytest.mark.parametrize(
+    ("style", "cycles"), [(Style.WEIGHT_STATIONARY, 1530 / 3), (Style.ROW_STATIONARY, 1530 / 3), (Style.OUTPUT_STATIONARY, 0)]
+)
+def test_an_array_waits_for_weights_that_are_loaded_before_it_works(style: Style, cycles: float) -> None:
+    """10 x 17 x 9 weights at 3 bytes a cycle; on an output-stationary array they stream with the work."""
+    nest = LoopNest(k=10, c=17, y=5, x=7, r=3, s=3)
+    meanwhile, before = (tilings_of(nest, machine(style, weight_loading=loading)) for loading in (None, 3e9))
+    assert before.cycles - meanwhile.cycles == pytest.approx(cycles)
+
+
 def test_strides_are_seen_in_the_input_that_is_delivered() -> None:
     apart = LoopNest(k=1, c=1, y=4, x=4, r=1, s=1, stride=(3, 3))
     table = nest_table(one_job(apart, 100, 1, 16).jobs)
@@ -242,6 +253,21 @@ def test_energy_of_a_layer_is_the_sum_of_what_it_does() -> None:
     by_hand = nest.macs * array_energy(core, 8) + sum(sizes) * (sram_energy(core.buffer) + dram_energy())
     by_hand += tilings.delivered[0] * (sram_energy(core.buffer) + network)
     assert table.energy[0, 0] == pytest.approx(by_hand)
+
+
+def test_a_target_may_state_every_energy() -> None:
+    stated = {"mac_int8": 1e-12, "scalar_int8": 2e-12, "local": 3e-12, "network": 5e-12, "buffer": 7e-12}
+    nest = LoopNest(k=8, c=8, y=8, x=8)
+    sizes = operand_bytes(nest)
+    target = machine(Style.OUTPUT_STATIONARY, energy=stated)
+    target = replace(target, main=replace(target.main, energy=11e-12))
+    work = one_job(nest, *sizes)
+    job = replace(work.jobs[0], elements=100)
+    table = analyse(replace(work, jobs=(job,)), target)
+    assert table.energy is not None
+    delivered = tilings_of(nest, target).delivered[0]
+    by_hand = nest.macs * (1 + (2 + 2 * 4) * 3) + 100 * 2 + delivered * (5 + 7) + sum(sizes) * (7 + 11)
+    assert table.energy[0, 0] == pytest.approx(by_hand * 1e-12)
 
 
 def test_power_and_area_grow_with_the_array_and_the_width_of_its_numbers() -> None:

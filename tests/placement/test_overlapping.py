@@ -13,7 +13,8 @@ from tests.support.sequences import random_sequence, training
 from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import CapacityError, PlacementError
 from loadmaster.placement.autotm.between_kernels import place_between_kernels
-from loadmaster.placement.autotm.overlap_program import OverlapProgram, overlap_bound
+from loadmaster.placement.autotm.overlap_bound import overlap_bound
+from loadmaster.placement.autotm.overlap_program import OverlapProgram
 from loadmaster.placement.autotm.overlapping import place_overlapping
 from loadmaster.placement.autotm.sequence_arrays import sequence_arrays
 from loadmaster.placement.decisions import Mode, Move, Stay, TensorPlacement, fast_bytes
@@ -95,7 +96,7 @@ def bounds_of(sequence: KernelSequence, limits: np.ndarray, seed: int) -> list[f
     """The bound of the program's prices, and of these distorted: any prices are as good as far as validity goes."""
     arrays = sequence_arrays(sequence, limits)
     program = OverlapProgram(arrays, sequence.link)
-    prices = program.engine_prices(program.model.solve())
+    prices = program.engine_prices(program.solve())
     bytes_ = np.array([tensor.bytes for tensor in sequence.tensors])
     rng = np.random.default_rng(seed)
     found = [overlap_bound(arrays, bytes_, sequence.link, prices)]

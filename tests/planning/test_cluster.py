@@ -16,7 +16,7 @@ from tests.support.networks import residual_chain
 
 import loadmaster as lm
 from loadmaster.core.errors import MissingPackageError, PlanError
-from loadmaster.planning.sweep.design_space import Axes
+from loadmaster.planning.sweep.axes import parse_axes
 from loadmaster.planning.sweep.store import SweepStore
 from loadmaster.planning.sweep.sweep import sweep
 from loadmaster.planning.sweep.workers import dask_cluster, local_processes
@@ -24,7 +24,7 @@ from loadmaster.planning.sweep.workers import dask_cluster, local_processes
 distributed = pytest.importorskip("distributed")
 pytestmark = pytest.mark.filterwarnings("default")
 
-AXES = Axes(tuple(2**10 * size for size in (0, 4, 8, 16)), (1e9, 4e9))
+AXES = parse_axes(["scratchpad=0,4KiB,8KiB,16KiB", "bandwidth=1GB/s,4GB/s"])
 
 
 def dask(*arguments: object) -> subprocess.Popen[bytes]:

@@ -28,6 +28,7 @@ class Planner:
     ends: int
     jobs: int = 1
     interrupted: bool = False
+    cost: int = 100
     goal: Any = field(default_factory=lambda: SimpleNamespace(objective="throughput", latency_network=None))
 
     @property
@@ -38,10 +39,10 @@ class Planner:
     def glance(self) -> Score:
         return 0, self.seems, self.seems
 
-    def look(self) -> Score:
+    def look(self) -> tuple[Score, int]:
         if self.after_a_round is None:
             raise CapacityError("no addresses")
-        return 0, self.after_a_round, self.after_a_round
+        return (0, self.after_a_round, self.after_a_round), self.cost
 
     def best(self) -> int:
         return self.ends
@@ -70,6 +71,12 @@ def test_a_round_of_the_search_decides_between_ways_that_seem_alike(look: int | 
     assert contest_of([whole, tempting, better]).best()[0] is cast("Any", better)
 
 
+@pytest.mark.parametrize(("later", "chosen"), [(60_500, True), (60_700, False)])
+def test_of_ways_that_are_as_good_as_one_another_the_one_of_less_cost_is_planned(later: int, chosen: bool) -> None:
+    whole, fast, frugal = Planner(500_000, 1, 500_000), Planner(60_000, 60_000, 60_000), Planner(61_000, later, later, cost=50)
+    assert (contest_of([whole, fast, frugal]).best()[0] is cast("Any", frugal)) is chosen
+
+
 def test_what_seems_far_worse_is_not_looked_at() -> None:
     whole, good, hopeless = Planner(500, 500, 500), Planner(60, 60, 60), Planner(300, 1, 1)
     assert contest_of([whole, good, hopeless]).best()[0] is cast("Any", good)
@@ -79,4 +86,4 @@ def test_ways_of_too_many_pieces_are_left_out_with_a_note_and_smaller_ones_are_t
     large, small = Planner(10, 10, 10, contest.MOST_JUDGED), Planner(60, 60, 60)
     found = contest_of([Planner(500, 500, 500), large, small])
     assert found.best()[0] is cast("Any", small)
-    assert any("one way to cut operators was not tried" in note for note in found.notes())
+    assert any("one way to cut operators was not tried" in note for note in found.notes(stopped=False))

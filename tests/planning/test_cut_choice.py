@@ -10,7 +10,7 @@ from tests.support.cut_networks import convolutions
 from tests.support.networks import npu
 
 from loadmaster import _native
-from loadmaster.planning.cutting.choice import CutChoice
+from loadmaster.planning.cutting.choice import Choosable, CutChoice
 from loadmaster.planning.cutting.options import Option, balanced_sizes, operator_options
 from loadmaster.targets.hardware import Style, Target
 from loadmaster.workloads.graph import Graph
@@ -34,10 +34,14 @@ def parts(graph: Graph) -> tuple[Graph, list[FusedOp], list[Divisible | None]]:
     return single, fused, [divisible(single, group) for group in fused]
 
 
-def choice_of(graph: Graph, target: Target) -> tuple[CutChoice, list[list[Option]]]:
+def choosable(graph: Graph, target: Target) -> Choosable:
     single, fused, forms = parts(graph)
-    options = operator_options(single, fused, forms, [WHOLE] * len(fused), target)
-    return CutChoice(single, fused, forms, options, target), options
+    return Choosable(single, fused, forms, operator_options(single, fused, forms, [WHOLE] * len(fused), target))
+
+
+def choice_of(graph: Graph, target: Target) -> tuple[CutChoice, list[list[Option]]]:
+    network = choosable(graph, target)
+    return CutChoice([network], target), list(network.options)
 
 
 def ends(sizes: np.ndarray, seconds: np.ndarray, cores: list[int], chosen: list[int]) -> list[float]:
@@ -108,18 +112,31 @@ def test_changes_never_make_what_was_chosen_end_later(seed: int) -> None:
         chosen = tuple(int(generator.integers(len(own))) for own in options)
         better = choice.improved(chosen)
         assert choice.seconds(better) <= choice.seconds(chosen)
-        assert all(seconds >= 1.0 for seconds, _ in choice.changes(better)), "one more change would help"
+        assert all(seconds >= choice.seconds(better) for seconds, _ in choice.changes(better)), "one more change would help"
 
 
 def test_all_together_are_chosen_no_worse_than_whole_and_always_alike() -> None:
     graph = convolutions(rows=24, channels=24, strides=(1, 1, 2))
-    choice, options = choice_of(graph, unlike(4))
-    whole = (0,) * len(options)
-    for patience in (0.0, 0.5, 1.0):
-        chosen = choice.best(patience)
-        assert chosen == choice_of(graph, unlike(4))[0].best(patience)
-        assert choice.seconds(choice.improved(chosen)) <= choice.seconds(whole)
-    assert choice.seconds(choice.best(1.0)) < 0.6 * choice.seconds(whole)
+    choice, _ = choice_of(graph, unlike(4))
+    for start in (choice.whole, choice.quickest):
+        better = choice.improved(start)
+        assert better == choice_of(graph, unlike(4))[0].improved(start)
+        assert choice.seconds(better) <= choice.seconds(start)
+        assert choice.seconds(better) < 0.6 * choice.seconds(choice.whole)
+
+
+def test_networks_and_mini_batches_run_side_by_side() -> None:
+    target = unlike(4)
+    networks = [choosable(convolutions(rows=24, channels=24, strides=strides), target) for strides in ((1, 1), (1, 2, 1))]
+    alone = [CutChoice([network], target) for network in networks]
+    both, twice = CutChoice(networks, target), CutChoice(networks, target, 2)
+    chosen = both.together([own.quickest for own in alone])
+    assert chosen == both.quickest
+    assert both.cuts(chosen) == [own.cuts(own.quickest)[0] for own in alone]
+    each = [own.seconds(own.whole) for own in alone]
+    assert max(each) <= both.seconds(both.whole) < sum(each), "whole operators leave cores to the other network"
+    assert both.seconds(chosen) < twice.seconds(chosen) < 2 * sum(own.seconds(own.quickest) for own in alone)
+    assert twice.seconds(twice.improved(twice.whole)) <= twice.seconds(twice.improved(chosen)) * 1.1
 
 
 def two_operators(needed: list[list[int]], **changed: object) -> _native.CutProblem:
@@ -139,6 +156,7 @@ def two_operators(needed: list[list[int]], **changed: object) -> _native.CutProb
         "copied": 0.0,
         "given": np.zeros(2, dtype=np.int64),
         "room": np.array([100, 100]),
+        "mini_batches": 1,
     }
     return _native.CutProblem(**{**given, **changed})
 
@@ -147,6 +165,7 @@ def test_a_piece_waits_for_what_it_reads_and_for_nothing_else() -> None:
     only = np.array([0, 0])
     assert two_operators([[0, 1], [1, 2]]).makespan(only) == 4.0
     assert two_operators([[0, 2], [0, 2]]).makespan(only) == 5.0
+    assert two_operators([[0, 1], [1, 2]], mini_batches=3).makespan(only) == 11.0, "21 seconds of work in all, which two cores share"
 
 
 def test_pieces_wait_for_what_is_fetched_and_share_the_links() -> None:
@@ -166,7 +185,7 @@ def test_what_is_fetched_takes_the_near_link_too() -> None:
     only, apart, link = np.array([0, 0]), [[0, 1], [1, 2]], np.array([1.0, 3, 2, 1])
     fetch = np.array([0.0, 0, 2.0, 0])
     assert two_operators(apart, link=link, fetch=fetch).makespan(only) == 7.0
-    assert two_operators(apart, link=link, fetch=fetch, copied=0.5).makespan(only) == 8.0, "a second later"
+    assert two_operators(apart, link=link, fetch=fetch, copied=0.5).makespan(only) == 9.0, "half of it, for as long as it is fetched"
     link[:2] = 0.0
     for copied in (0.0, 0.5):
         idle = two_operators(apart, link=link, fetch=fetch, copied=copied)
@@ -189,6 +208,7 @@ def test_what_is_fetched_takes_the_near_link_too() -> None:
         ({"room": np.array([100, -1])}, "room"),
         ({"room": np.array([100])}, "room"),
         ({"copied": np.inf}, "copied"),
+        ({"mini_batches": 0}, "mini_batches"),
     ],
 )
 def test_native_code_refuses_what_does_not_fit_together(changed: dict[str, object], message: str) -> None:
@@ -203,7 +223,5 @@ def test_native_code_refuses_options_that_are_not_there() -> None:
             problem.makespan(np.array(option))
         with pytest.raises(ValueError, match="option"):
             problem.improve(np.array(option), 10)
-    with pytest.raises(ValueError, match="width"):
-        problem.choose(0, 0.5)
-    with pytest.raises(ValueError, match="patience"):
-        problem.choose(1, 1.5)
+        with pytest.raises(ValueError, match="option"):
+            problem.changes(np.array(option))

@@ -14,8 +14,9 @@ import loadmaster as lm
 from loadmaster.core.errors import PlanError
 from loadmaster.planning import planner
 from loadmaster.planning.cutting.candidates import Candidate, candidates
-from loadmaster.planning.sweep.design_space import Axes, DesignPoint
+from loadmaster.planning.sweep.axes import parse_axes
 from loadmaster.planning.sweep.heirs import Heirs
+from loadmaster.planning.sweep.points import DesignPoint
 from loadmaster.planning.sweep.sweep import sweep
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
@@ -64,19 +65,18 @@ def test_the_plan_of_a_smaller_machine_is_taken_where_none_better_is_found(monke
 
 
 def test_sweeps_are_in_order() -> None:
-    found = sweep(
-        [convolutions(rows=24, channels=16)], machine(2, 1, 1e9, 1e9), Axes((2_000, 8_000, 32_000), (5e8, 4e9)), executor=Here(), **FEW
-    )
+    axes = parse_axes(["scratchpad=2000,8000,32000", "bandwidth=0.5GB/s,4GB/s"])
+    found = sweep([convolutions(rows=24, channels=16)], machine(2, 1, 1e9, 1e9), axes, executor=Here(), **FEW)
     for one, other in itertools.product(found.points, repeat=2):
-        assert one.violations == 0
+        assert one.violations == ()
         if one.scratchpad <= other.scratchpad and one.bandwidth <= other.bandwidth:
             assert other.makespan <= one.makespan * (1 + 1e-9)
 
 
 def test_a_slower_point_is_offered_the_plan_of_the_fastest_smaller_machine_once() -> None:
     spans = {"a": (1, 5.0), "b": (2, 4.0), "c": (3, 6.0), "d": (4, 4.0)}
-    points = {key: DesignPoint(size, 1.0, "feasible", makespan=span) for key, (size, span) in spans.items()}
-    heirs = Heirs()
+    points = {key: DesignPoint({"scratchpad": size}, size, 1.0, 1.0, "feasible", makespan=span) for key, (size, span) in spans.items()}
+    heirs = Heirs((1,))
     assert heirs.of(points) == {"c": "b"}
     assert heirs.of(points) == {}
     points["c"] = replace(points["c"], makespan=3.0)

@@ -17,9 +17,11 @@ from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.cost.job_table import JobTable
+from loadmaster.planning.cutting.band_lives import Kept
 from loadmaster.planning.cutting.band_work import BandWork
 from loadmaster.planning.cutting.banding import Network, Stack, band_ends, stacked
-from loadmaster.planning.cutting.stacks import BANDS, Kept, SeenNetwork, StackCosts, StackModel, best_stacks
+from loadmaster.planning.cutting.seen_network import BANDS, CHANNELS, SeenNetwork
+from loadmaster.planning.cutting.stacks import StackCosts, StackModel, best_stacks
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
 from loadmaster.planning.joint.search import OCCUPANCY_EXPONENTS
@@ -65,7 +67,7 @@ def least_by_trying_all(model: StackModel) -> float:
     def cost(first: int, last: int, before: Kept, after: Kept) -> float:
         if (first, last, before, after) not in costs:
             stacks = [stack for stack in model.ending_with(last) if stack.first == first]
-            every = [stack.cost_in(bands, before, after, model.capacity) for stack in stacks for bands in stack.numbers]
+            every = [stack.cost_in(*way, before, after, model.capacity) for stack in stacks for way in stack.ways]
             costs[first, last, before, after] = min(every, default=np.inf)
         return costs[first, last, before, after]
 
@@ -171,7 +173,7 @@ def inside(stack: StackCosts, bands: int) -> float:
     low, high = 0, 1_000_000
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if stack.cost_in(bands, frozenset(), frozenset(), middle) < np.inf else (middle + 1, high)
+        low, high = (low, middle) if stack.cost_in(bands, 1, frozenset(), frozenset(), middle) < np.inf else (middle + 1, high)
     return low
 
 
@@ -191,8 +193,32 @@ def test_few_rows_leave_a_row_stationary_array_idle_and_few_columns_do_not() -> 
     rowwise = replace(target, cores=tuple(replace(core, style=Style.ROW_STATIONARY, rows=8, columns=8) for core in target.cores))
     network, _ = network_of(convolutions(rows=32, channels=8, strides=(1, 1), skip=False), rowwise)
     rows, columns = (BandWork(network.along(columns), rowwise, BANDS) for columns in (False, True))
-    assert rows.of(0, 32) > 2 * rows.of(0, 1)
-    assert columns.of(0, 32) < 1.5 * columns.of(0, 1)
+    assert rows.beside(0, 32) > 2 * rows.beside(0, 1)
+    assert columns.beside(0, 32) < 1.5 * columns.beside(0, 1)
+
+
+def test_few_pieces_leave_cores_idle_where_nothing_runs_beside_them() -> None:
+    target = npu(4, 100_000)
+    network, _ = network_of(convolutions(rows=32, channels=8, strides=(1, 1), skip=False), target)
+    work = BandWork(network, target, BANDS, CHANNELS)
+    assert work.alone(0, 1) > 3 * work.beside(0, 1)
+    assert work.alone(0, 2) > 1.3 * work.beside(0, 2)
+    assert work.alone(0, 32) < 1.2 * work.beside(0, 32)
+
+
+def test_an_operator_whose_weights_exceed_the_memory_is_cut_over_channels_and_bands() -> None:
+    """Its input would come in for every part of the channels, or its weights for every band: parts and bands together move less."""
+    target = machine(16_000)
+    target = replace(target, cores=tuple(replace(core, buffer=2_000) for core in target.cores))
+    graph = convolutions(rows=16, channels=64, strides=(1,), skip=False)
+    network, plain = network_of(graph, target)
+    stacks = best_stacks(model_of(network, target, plain), [16_000])[0].stacks
+    assert stacks[0].channels > 1
+    assert stacks[0].bands > 1
+    rows = [(replace(stacks[0], channels=1, bands=bands),) for bands in (2, 4, 8, 16)]
+    assert moved(graph, target, network, stacks, plain) < 0.5 * min(moved(graph, target, network, own, plain) for own in rows)
+    cuts = stacked(network, stacks, plain)
+    assert sorted(cuts.steps) == [(0, tile) for tile in range(cuts.cuts[0].tiles)]
 
 
 def test_bands_are_tried_in_ascending_order_from_one() -> None:

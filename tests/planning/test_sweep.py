@@ -20,7 +20,12 @@ from tests.support.report_pages import packed_parts
 import loadmaster as lm
 from loadmaster import _native
 from loadmaster.core.errors import OutputError, PlanError, TargetError
-from loadmaster.planning.sweep.design_space import Axes, DesignPoint, Sweep, machine, parse_axes
+from loadmaster.core.quantity import Quantity
+from loadmaster.core.violation import Violation
+from loadmaster.planning.sweep.axes import Axis, parse_axes, plain
+from loadmaster.planning.sweep.design_space import Sweep, SweptNetwork
+from loadmaster.planning.sweep.limits import Limits
+from loadmaster.planning.sweep.points import DesignPoint
 from loadmaster.planning.sweep.store import SweepStore, code_files
 from loadmaster.planning.sweep.sweep import sweep
 from loadmaster.planning.sweep.workers import local_processes
@@ -28,7 +33,7 @@ from loadmaster.report.sweep import point_rows
 from loadmaster.report.sweep_page import render_sweep
 
 KIB, MIB, GB = 2**10, 2**20, 1e9
-AXES = Axes((0, 8 * KIB, 64 * KIB), (1 * GB, 4 * GB))
+AXES = parse_axes(["bandwidth=1GB/s,4GB/s", "scratchpad=0,8KiB,64KiB"])
 OPTIONS = {"mini_batches": 2, "rounds": 1}
 
 
@@ -56,18 +61,42 @@ class Here(Executor):
     ],
 )
 def test_ranges_double_from_low_to_high_and_lists_are_sorted(text: str, sizes: list[int]) -> None:
-    assert parse_axes([text]).scratchpads == tuple(size * MIB for size in sizes)
+    assert parse_axes([text]) == (Axis("scratchpad", tuple(Quantity(size * MIB, "B") for size in sizes)),)
 
 
 def test_bandwidths_read_as_those_of_targets() -> None:
-    assert parse_axes(["bandwidth=4GB/s:64GB/s", "scratchpad=1MiB"]) == Axes((MIB,), (4e9, 8e9, 16e9, 32e9, 64e9))
+    rates, sizes = parse_axes(["bandwidth=4GB/s:64GB/s", "scratchpad=1048576"])
+    assert [plain(each) for each in rates.values] == [4e9, 8e9, 16e9, 32e9, 64e9]
+    assert sizes.values == (Quantity(MIB, "B"),)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("cores.ws.count=1:4", [1, 2, 3, 4]),
+        ("cores.ws.rows=16:64", [16, 32, 64]),
+        ("cores.ws.rows=16:64:16", [16, 32, 48, 64]),
+        ("cores.ws.clock=500MHz:2GHz", [5e8, 1e9, 2e9]),
+        ("dram.energy=10pJ/B,20pJ/B", [1e-11, 2e-11]),
+        ("cores.ws.style=weight-stationary,row-stationary", ["weight-stationary", "row-stationary"]),
+        ("mini-batches=1:4", [1, 2, 4]),
+        ("networks=a,b,a+b", ["a", "b", "a+b"]),
+    ],
+)
+def test_any_field_is_an_axis(text: str, values: list[float | str]) -> None:
+    """Counts go by ones, all else doubles unless a step is given; text stays in its order."""
+    found = [plain(value) for value in parse_axes([text])[0].values]
+    assert found == (values if isinstance(values[0], str) else pytest.approx(values))
 
 
 @pytest.mark.parametrize(
     ("texts", "word"),
     [
-        (["scratchpad"], "write scratchpad="),
-        (["cores=1:4"], "write scratchpad="),
+        (["scratchpad"], "such as scratchpad="),
+        (["scratchpad=1MiB,2GHz"], "different units"),
+        (["scratchpad=1MiB:2GHz"], "one unit"),
+        (["cores.ws.rows=1:64:0"], "a step is above zero"),
+        (["batch=0,1"], "whole numbers of at least 1"),
         (["scratchpad=0:4MiB"], "above zero"),
         (["scratchpad=8MiB:4MiB"], "above zero"),
         (["scratchpad=1MiB", "scratchpad=2MiB"], "already"),
@@ -79,55 +108,94 @@ def test_axes_that_make_no_sense_are_refused(texts: list[str], word: str) -> Non
         parse_axes(texts)
 
 
+def at(scratchpad: float, bandwidth: float | None = None) -> lm.Target:
+    rate = [] if bandwidth is None else [f"dram.bandwidth={bandwidth}"]
+    return lm.target("edge-npu", [f"scratchpad.capacity={scratchpad:.0f}", *rate])
+
+
 def test_every_point_is_the_plan_for_its_machine() -> None:
     graphs, target = [residual_chain(3)], lm.target("edge-npu")
     found = sweep(graphs, target, AXES, executor=Here(), **OPTIONS)
-    assert [(p.bandwidth, p.scratchpad) for p in found.points] == [(b, s) for b in AXES.bandwidths for s in AXES.scratchpads]
+    assert [tuple(p.at.values()) for p in found.points] == [(b, s) for b in (GB, 4 * GB) for s in (0, 8 * KIB, 64 * KIB)]
     for point in found.points:
-        plan = lm.plan(graphs, machine(target, point.scratchpad, point.bandwidth), **OPTIONS)
-        assert plan.target.main.read_bandwidth == plan.target.main.write_bandwidth == point.bandwidth
+        plan = lm.plan(graphs, at(point.scratchpad, point.bandwidth), **OPTIONS)
+        assert plan.target.main.read_bandwidth == plan.target.main.write_bandwidth == point.bandwidth == point.at["bandwidth"]
         assert (point.makespan, point.lower_bound) == (plan.metrics.makespan.value, plan.metrics.makespan.lower_bound)
         assert (point.throughput, point.status) == (plan.metrics.throughput.value, plan.status)
         assert point.traffic_bytes == plan.metrics.traffic["dram"].value
-        assert point.violations == 0
-        assert 0 <= point.peak <= point.scratchpad
+        assert (point.violations, point.frames) == ((), 2)
+        assert point.frames_per_second == pytest.approx(2 / plan.metrics.makespan.value)
+        assert 0 <= point.peak <= point.scratchpad == point.at["scratchpad"]
+        assert point.area == lm.area(plan.target)
+
+
+def test_fields_of_cores_and_batches_and_networks_are_swept_too() -> None:
+    """Each point against the plan that the options of the command would give."""
+    graphs = [residual_chain(2, name="one"), residual_chain(1, name="other")]
+    axes = parse_axes(["cores.ws.count=1,3", "mini_batches=1,2", "networks=one,one+other"])
+    found = sweep(graphs, lm.target("edge-npu"), axes, executor=Here(), rounds=0)
+    assert len(found.points) == 8
+    for point in found.points:
+        target = lm.target("edge-npu", [f"cores.ws.count={point.at['cores.ws.count']}"])
+        chosen = graphs[:1] if point.at["networks"] == "one" else graphs
+        plan = lm.plan(chosen, target, mini_batches=point.at["mini_batches"], rounds=0)
+        assert point.makespan == plan.metrics.makespan.value
+        assert point.area == lm.area(target)
+    assert found.free == ("mini_batches", "networks")
+    assert {len(front) for front in found.fronts().values()} <= {1, 2}
+
+
+def test_a_batch_is_read_anew() -> None:
+    batches = []
+
+    def load(batch: int) -> list[lm.Graph]:
+        batches.append(batch)
+        return [replace(residual_chain(1), batch=batch)]
+
+    found = sweep([residual_chain(1)], lm.target("edge-npu"), parse_axes(["batch=2,4"]), load=load, executor=Here(), rounds=0)
+    assert batches == [2, 4]
+    assert [point.frames for point in found.points] == [2, 4]
+    with pytest.raises(PlanError, match="give load="):
+        sweep([residual_chain(1)], lm.target("edge-npu"), parse_axes(["batch=2"]), executor=Here())
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "word"),
+    [
+        ("cores.wx.count=1:2", TargetError, "choose one of ws"),
+        ("cores.ws.colour=1,2", TargetError, "no such field"),
+        ("cores.ws.count=1MiB", TargetError, "count"),
+        ("networks=chain,other", PlanError, "'other' is not among the networks"),
+    ],
+)
+def test_fields_and_networks_that_there_are_not_are_refused(text: str, error: type[Exception], word: str) -> None:
+    with pytest.raises(error, match=word):
+        sweep([residual_chain(1)], lm.target("edge-npu"), parse_axes([text]), executor=Here())
 
 
 def test_points_have_energy_and_the_gap_of_what_was_asked_for() -> None:
     options = OPTIONS | {"objective": "energy", "deadlines": {"chain": 1e-9}}
-    axes = Axes((8 * KIB, 64 * KIB))
-    found = sweep([residual_chain(2)], lm.target("edge-npu"), axes, executor=Here(), **options)
+    found = sweep([residual_chain(2)], lm.target("edge-npu"), parse_axes(["scratchpad=8KiB,64KiB"]), executor=Here(), **options)
     for point in found.points:
-        plan = lm.plan([residual_chain(2)], machine(lm.target("edge-npu"), point.scratchpad, None), **options)
-        assert (point.energy, point.energy_bound, point.gap) == (
-            plan.metrics.energy.value,
-            plan.metrics.energy.lower_bound,
-            plan.objective.gap,
-        )
+        plan = lm.plan([residual_chain(2)], at(point.scratchpad), **options)
+        energy, objective = plan.metrics.energy, plan.objective
+        assert (point.energy, point.energy_bound, point.gap) == (energy.value, energy.lower_bound, objective.gap)
         assert point.missed == 2
     assert "2 plans with mini-batches that miss their deadlines" in render_sweep(found)
 
 
-def test_an_axis_that_is_not_swept_stays_as_the_target_has_it() -> None:
-    target = lm.target("edge-npu")
-    found = sweep([residual_chain(1)], target, Axes(bandwidths=(1e9,)), executor=Here(), rounds=0)
-    assert (found.scratchpads, found.bandwidths) == ((8 * MIB,), (1e9,))
-    found = sweep([residual_chain(1)], target, Axes(scratchpads=(MIB,)), executor=Here(), rounds=0)
-    assert (found.scratchpads, found.bandwidths) == ((MIB,), (34e9,))
-
-
 def test_a_target_without_scratchpad_cannot_have_its_size_swept() -> None:
-    target = machine(lm.target("edge-npu"), 0, None)
+    target = replace(lm.target("edge-npu"), fast=None, copy=None)
     with pytest.raises(TargetError, match="no fast memory"):
-        sweep([residual_chain(1)], replace(target, fast=None, copy=None), AXES, executor=Here())
+        sweep([residual_chain(1)], target, AXES, executor=Here())
 
 
 def test_a_machine_that_cannot_hold_the_operands_has_no_plan_and_the_others_do() -> None:
     target = lm.target("gpu-pcie")
-    found = sweep([residual_chain(2)], target, Axes((KIB, MIB)), executor=Here(), rounds=0)
+    found = sweep([residual_chain(2)], target, parse_axes(["scratchpad=1KiB,1MiB"]), executor=Here(), rounds=0)
     assert [point.planned for point in found.points] == [False, True]
     assert "hbm" in found.points[0].reason
-    assert found.front(found.bandwidths[0]) == (found.points[1],)
+    assert found.fronts() == {(): (found.points[1],)}
     page = render_sweep(found)
     assert "no plan" in page
     assert found.points[0].reason.split(":")[0] in page
@@ -141,7 +209,7 @@ def test_what_was_planned_once_is_not_planned_again(tmp_path: Path) -> None:
     second = sweep(graphs, target, AXES, executor=again, store=SweepStore(tmp_path / "sweep.sqlite"), **OPTIONS)
     assert (again.count, second.reused, second.points) == (0, 6, first.points)
     wider = Here()
-    sweep(graphs, target, Axes((*AXES.scratchpads, 128 * KIB), AXES.bandwidths), executor=wider, store=store, **OPTIONS)
+    sweep(graphs, target, parse_axes(["bandwidth=1GB/s,4GB/s", "scratchpad=0,8KiB,64KiB,128KiB"]), executor=wider, store=store, **OPTIONS)
     assert wider.count == 2
     for changed in ({"seed": 1}, {"mini_batches": 3}):
         other = Here()
@@ -176,31 +244,56 @@ def test_an_interrupt_keeps_what_is_finished(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_processes_and_threads_give_the_same_points() -> None:
-    arguments = ([residual_chain(2)], lm.target("edge-npu"), Axes((8 * KIB, 64 * KIB)))
+    arguments = ([residual_chain(2)], lm.target("edge-npu"), parse_axes(["scratchpad=8KiB,64KiB"]))
     with local_processes(2) as processes:
         there = sweep(*arguments, executor=processes, **OPTIONS)
     with ThreadPoolExecutor(2) as threads:
         assert sweep(*arguments, executor=threads, **OPTIONS) == there
 
 
-def test_the_front_leaves_out_what_a_smaller_scratchpad_reaches_too() -> None:
-    def point(size: int, rate: float, bandwidth: float = 1.0) -> DesignPoint:
-        return DesignPoint(size, bandwidth, "feasible", throughput=rate)
+def point(size: int, makespan: float | None, energy: float = 1.0, **more) -> DesignPoint:  # type: ignore[no-untyped-def]
+    figures = (
+        {} if makespan is None else {"makespan": makespan, "energy": energy, "lower_bound": 0.0, "throughput": 1.0, "traffic_bytes": 1}
+    )
+    return DesignPoint({"scratchpad": size}, size, 1e9, float(size), "no plan" if makespan is None else "feasible", **figures, **more)
 
-    points = (point(1, 2.0), point(2, 2.0), point(3, 1.5), point(4, 5.0), DesignPoint(5, 1.0, "no plan"), point(1, 9.0, 2.0))
-    swept = Sweep(("n",), "t", (1, 2, 3, 4, 5), (1.0, 2.0), points)
-    assert swept.front(1.0) == (points[0], points[3])
-    assert swept.front(2.0) == (points[5],)
-    assert [each["pareto"] for each in swept.as_json()["points"]] == [True, False, False, True, False, True]
-    assert swept.missing == 4
+
+def swept(points: tuple[DesignPoint, ...], sizes: tuple[int, ...], **more) -> Sweep:  # type: ignore[no-untyped-def]
+    axes = (Axis("scratchpad", tuple(Quantity(size, "B") for size in sizes)),)
+    return Sweep((SweptNetwork("n", more.pop("precision", "fp32"), 1, 1, 1),), lm.target("edge-npu"), axes, points, **more)
+
+
+def test_the_front_leaves_out_what_is_beaten_in_area_time_and_energy() -> None:
+    points = (point(1, 5.0), point(2, 5.0), point(3, 6.0, 0.5), point(4, 2.0), point(5, None), point(6, 2.0, 1.5))
+    found = swept(points, (1, 2, 3, 4, 5, 6, 7))
+    assert found.fronts() == {(): (points[0], points[2], points[3])}
+    assert [each["pareto"] for each in found.as_json()["points"]] == [True, False, True, True, False, False]
+    assert found.missing == 1
+
+
+def test_points_are_compared_at_the_same_values_of_what_costs_no_area() -> None:
+    slow, fast = (replace(point(1, span), at={"scratchpad": 1, "bandwidth": rate}) for span, rate in ((5.0, 1e9), (2.0, 2e9)))
+    assert swept((slow, fast), (1,), free=("bandwidth",)).fronts() == {(1e9,): (slow,), (2e9,): (fast,)}
+
+
+def test_the_smallest_machine_within_limits() -> None:
+    broken = point(2, 3.0, violations=(Violation("order", "wrong"),))
+    points = (point(1, 5.0), broken, point(3, 4.0), point(4, 4.0), point(5, 3.0, missed=1))
+    found = swept(points, (1, 2, 3, 4, 5), limits=Limits(makespan=4.0))
+    assert found.smallest() is points[2]
+    assert [each["within_limits"] for each in found.as_json()["points"]] == [False, False, True, True, False]
+    assert swept(points, (1,)).smallest() is None
+    assert "the one of least area is at 3 B" in render_sweep(found)
+    assert swept(points, (1,), limits=Limits(fps=0.3)).smallest() is None
+    assert swept(points, (1,), limits=Limits(fps=0.25, energy=1.0)).smallest() is points[2]
 
 
 def test_a_sweep_without_points_has_a_page_and_two_sizes_that_read_alike_are_told_apart() -> None:
-    page = render_sweep(Sweep(("n",), "t", (2**20, 2**20 + 1), (1e9,), ()))
+    page = render_sweep(swept((), (2**20, 2**20 + 1)))
     assert "2 points not planned" in page
     drawn = "".join(packed_parts(page))
-    assert "1048576" in drawn
-    assert "1048577" in drawn
+    assert "1048576 B" in drawn
+    assert "1048577 B" in drawn
 
 
 def test_a_process_that_is_ended_from_outside_is_an_error_that_says_what_to_do() -> None:
@@ -239,7 +332,7 @@ def test_the_command_writes_table_page_and_json_and_goes_on_after_ctrl_c(tmp_pat
     whole = json.loads(result.stdout)
     assert whole["reused"] == len(stopped["points"]) >= 1
     assert (len(whole["points"]), whole["missing"]) == (6, 0)
-    assert next(point for point in whole["points"] if point["bandwidth"] == 4e9)["scratchpad"] == MIB
+    assert [point["at"] for point in whole["points"]][:2] == [{"scratchpad": MIB, "bandwidth": 4e9}, {"scratchpad": MIB, "bandwidth": 8e9}]
     assert sorted(path.name for path in out.iterdir()) == ["sweep.html", "sweep.json", "sweep.sqlite"]
     assert json.loads((out / "sweep.json").read_text())["points"] == whole["points"]
     table = subprocess.run(command(*options[:-1]), capture_output=True, text=True, check=True, env=environment).stdout
@@ -262,6 +355,7 @@ def finished(place: Path) -> int:
     ("options", "word"),
     [
         (["--workers", "2"], "--sweep"),
+        (["--fps", "30"], "--sweep"),
         (["--sweep", "scratchpad=1MiB", "--cluster", "dask://x:1", "--workers", "2"], "give one of them"),
         (["--sweep", "scratchpad=1MiB", "--cluster", "tcp://x:1"], "dask://host:port"),
         (["--sweep", "scratchpad=1 parsec"], "parsec"),
@@ -285,9 +379,8 @@ def test_points_are_known_by_all_code_of_the_package() -> None:
 @pytest.mark.parametrize(("precisions", "unit"), [(("int8", "fp16"), "GOP/s"), (("fp32",), "GFLOP/s"), ((), "GFLOP/s")])
 def test_rates_of_integer_networks_are_operations(precisions: tuple[str, ...], unit: str) -> None:
     """In the table and in the page, whose axis is named too."""
-    points = (DesignPoint(2**20, 1e9, "feasible", 2e-3, 1e-3, 5e9, 500.0, 10**6, 2**19),)
-    swept = Sweep(("n",), "t", (2**20,), (1e9,), points, precisions=precisions)
-    assert [row[4] for row in point_rows(swept)] == [f"5.00 {unit}"]
-    page = render_sweep(swept)
-    assert f"5.00 {unit}" in page
-    assert swept.as_json()["precisions"] == list(precisions)
+    networks = tuple(SweptNetwork("n", precision, 1, 1, 1) for precision in precisions)
+    found = replace(swept((replace(point(2**20, 2e-3), throughput=5e9),), (2**20,)), networks=networks)
+    assert [row[5] for row in point_rows(found)] == [f"5.00 {unit}"]
+    assert f"5.00 {unit}" in render_sweep(found)
+    assert found.as_json()["precisions"] == list(precisions)

@@ -106,6 +106,21 @@ def test_tables_hold_every_part(plan: Plan) -> None:
     assert lm.allocate(([0, 1], [2, 3], [5, 7]), 11).to_pandas().empty
 
 
+def test_an_allocation_is_drawn_as_a_map_of_its_memory() -> None:
+    """A region for each buffer, where it lies; without a clock, or without a packing, there is none."""
+    page = lm.allocate(([0, 10], [20, 30], [64, 128]), 1024)._repr_html_()
+    assert page.count("z") >= 2
+    regions = re.findall(r"M([\d.]+) ([\d.]+)h([\d.]+)v-([\d.]+)", page)
+    assert sorted((float(x), float(width)) for x, _, width, _ in regions) == [(120.0, 346.7), (293.3, 346.7)]
+    heights = sorted(float(height) for *_, height in regions)
+    assert heights[1] == pytest.approx(2 * heights[0], abs=0.2)
+    assert "peak 192 B" in page
+    many = np.arange(5_000)
+    assert "4,600 regions of the smallest not drawn" in lm.allocate((many, many + 3, many + 1))._repr_html_()
+    ordered = lm.allocate(([0, 0], [1, 1], [5, 7]), conflicts=[(0, 1)])
+    assert not re.search(r"M[\d.]+ [\d.]+h", ordered._repr_html_())
+
+
 def test_without_pandas_a_table_says_what_to_install(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(name: str) -> Any:
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
@@ -148,8 +163,8 @@ def test_networks_that_differ_have_different_keys_though_they_look_alike() -> No
     one = graph()
     other = replace(one, ops=(*one.ops[:-1], replace(one.ops[-1], elements=one.ops[-1].elements + 1)))
     assert repr(one) == repr(other)
-    assert networks_key([one], {}) != networks_key([other], {})
-    assert networks_key([one], {}) == networks_key([replace(one, source="elsewhere")], {})
+    assert networks_key([one]) != networks_key([other])
+    assert networks_key([one]) == networks_key([replace(one, source="elsewhere")])
 
 
 def test_sizes_may_have_units() -> None:

@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 from tests.support.browser import CHARTS, chromium, console_errors, in_shadow, open_page, outside_requests, wait_for
 
+import loadmaster as lm
 from loadmaster.planning.plan import Plan
-from loadmaster.planning.sweep.design_space import DesignPoint, Sweep
+from loadmaster.planning.sweep.axes import parse_axes
+from loadmaster.planning.sweep.design_space import Sweep, SweptNetwork
+from loadmaster.planning.sweep.limits import Limits
+from loadmaster.planning.sweep.points import DesignPoint
 from loadmaster.report.html import render_page
 from loadmaster.report.sweep_page import render_sweep
 
@@ -127,15 +131,19 @@ def test_hostile_names_stay_text(driver: Any, plan: Plan, rename_plan: Callable[
 
 
 @pytest.mark.slow
-def test_the_page_of_a_sweep_draws_its_two_charts_and_asks_for_nothing(driver: Any, tmp_path: Path) -> None:
+def test_the_page_of_a_sweep_draws_its_three_charts_and_asks_for_nothing(driver: Any, tmp_path: Path) -> None:
     """Points with a plan and without one, one that is missing, and names that would like to be markup."""
+    axes = parse_axes(["scratchpad=0,1MiB", "bandwidth=1GB/s,2GB/s"])
+    at = [{"scratchpad": size, "bandwidth": rate} for size, rate in ((0, 1e9), (2**20, 1e9), (0, 2e9))]
     points = (
-        DesignPoint(0, 1e9, "no plan", reason=HOSTILE),
-        DesignPoint(2**20, 1e9, "feasible", 2e-3, 1e-3, 1e12, 500.0, 10**6, 2**19),
-        DesignPoint(0, 2e9, "optimal", 1e-3, 1e-3, 2e12, 1000.0, 10**6, 0),
+        DesignPoint(at[0], 0, 1e9, 1.0, "no plan", reason=HOSTILE),
+        DesignPoint(at[1], 2**20, 1e9, 2.0, "feasible", 2e-3, 1e-3, 1e12, 500.0, 10**6, 2**19, 1e-3, 1e-4, 1.0),
+        DesignPoint(at[2], 0, 2e9, 1.0, "optimal", 1e-3, 1e-3, 2e12, 1000.0, 10**6, 0, 1e-3, 1e-4, 0.0),
     )
+    target = replace(lm.target("edge-npu"), name=HOSTILE, description=HOSTILE)
+    swept = Sweep((SweptNetwork(HOSTILE, "int8", 1, 1, 1),), target, axes, points, ("bandwidth",), Limits(makespan=2e-3))
     page = tmp_path / "sweep.html"
-    page.write_text(render_sweep(Sweep((HOSTILE,), HOSTILE, (0, 2**20), (1e9, 2e9), points)), "utf-8")
+    page.write_text(render_sweep(swept), "utf-8")
     open_page(driver, page)
     sizes = driver.execute_script(in_shadow("return all('canvas').map(c => [c.width, c.height])"))
     assert sum(width > 500 and height > 100 for width, height in sizes) >= 2

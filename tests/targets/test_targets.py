@@ -72,6 +72,14 @@ def test_energies_are_none_unless_they_are_stated() -> None:
         target("edge-npu", ["dram.energy=40 W"])
 
 
+def test_a_core_states_the_energies_that_are_known() -> None:
+    machine = target("edge-npu", 'cores.ws.energy={ mac_int8 = "0.5 pJ", local = "2 pJ/B", buffer = "6 pJ/B" }')
+    assert machine.cores[0].energy == {"buffer": pytest.approx(6e-12), "local": pytest.approx(2e-12), "mac_int8": pytest.approx(5e-13)}
+    assert machine.cores[3].energy == {}
+    with pytest.raises(TargetError, match=r"cores\.0\.energy\.registers: there is no such field: .*network"):
+        target("edge-npu", "cores.ws.energy={ registers = 2e-12 }")
+
+
 def test_two_tier_targets_state_their_bandwidths() -> None:
     server, gpu = target("optane-server"), target("gpu-pcie")
     assert (server.main.read_bandwidth, server.main.write_bandwidth) == (39e9, 14e9)
@@ -88,9 +96,17 @@ def test_two_tier_targets_state_their_bandwidths() -> None:
 def test_cores_have_a_network_on_chip_and_local_buffers_where_given() -> None:
     plain = target("edge-npu").cores[-1]
     assert (plain.flexible, plain.local_buffer, plain.noc_bandwidth, plain.noc_latency, plain.job_overhead) == (False, 512, None, 0.0, 2e-7)
-    more = ["flexible=true", "local_buffer=1 KiB", "noc_bandwidth=64 GB/s", "noc_latency=20 ns", "job_overhead=30 ns"]
+    more = [
+        "flexible=true",
+        "local_buffer=1 KiB",
+        "noc_bandwidth=64 GB/s",
+        "noc_latency=20 ns",
+        "weight_loading=2 GB/s",
+        "job_overhead=30 ns",
+    ]
     core = target("edge-npu", [f"cores.lb.{field}" for field in more]).cores[-1]
     assert (core.flexible, core.local_buffer, core.noc_bandwidth, core.noc_latency, core.job_overhead) == (True, 1024, 64e9, 2e-8, 3e-8)
+    assert core.weight_loading == 2e9
 
 
 @pytest.mark.parametrize("name", bundled())

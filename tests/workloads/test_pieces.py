@@ -137,7 +137,7 @@ def planned(workload: Workload, target: Target) -> Plan:
     energy = EnergyModel(table, energy_rates(target))
     planner = WorkloadPlanner(workload, table, target, goal, energy, 0, 2, 0, NO_DEADLINE, no_progress, Interrupts())
     bounds = goal_bounds(workload, table, target, energy.rates, goal)
-    return assemble(workload, table, target, energy.rates, goal, planner.best(), bounds, 0, [])
+    return assemble(workload, table, planner.tilings, target, energy.rates, goal, planner.best(), bounds, 0, [])
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -111,3 +111,23 @@ def test_tiles_fill_the_arrays_and_are_as_wide_as_the_machine_is_balanced() -> N
     for tile in range(split.tiles):
         met = [part for part in range(other.tiles) if split.overlap(tile, other, part)]
         assert list(split.parts_met(tile, other)) == met
+
+
+def test_a_tile_over_channels_reads_all_of_a_concatenated_input_whose_parts_have_as_many_channels() -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["left"], "one"),
+        helper.make_node("Neg", ["x"], ["right"], "other"),
+        helper.make_node("Concat", ["left", "right"], ["both"], "join", axis=1),
+        helper.make_node("Conv", ["both", "w"], ["y"], "convolve"),
+    ]
+    graph = graph_of(nodes, {"x": (1, 16, 4, 4)}, ["y"], {"w": (16, 32, 1, 1)})
+    convolution = fuse(without_updates(graph))[-1]
+    assert convolution.by_channel == {"w"}
+    workload = lower([graph], npu(1, 1_100))
+    tiles = [job for job in workload.jobs if job.operators[0] == "convolve"]
+    assert len(tiles) > 1
+    for tile in tiles:
+        assert {operand.tensor: operand.bytes for operand in tile.reads if operand.role is Role.INPUT} == {
+            "net/left": 256,
+            "net/right": 256,
+        }

@@ -113,7 +113,7 @@ def solve(
         answer = _below_or_above(problem, ranges, effort)
     for rule, message in () if answer.offsets is None else broken_rules(problem, answer.offsets, capacity):
         raise LoadmasterError(f"strategy {strategy!r} made a packing that does not hold ({rule}: {message}): please report it; try another")
-    return replace(answer, seconds=time.monotonic() - wall, cpu_seconds=time.process_time() - cpu)
+    return replace(answer, seconds=time.monotonic() - wall, cpu_seconds=time.process_time() - cpu, asked=problem)
 
 
 Ranges = Sequence[tuple[int, int]]

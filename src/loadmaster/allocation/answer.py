@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from loadmaster.core.arrays import Ints
 from loadmaster.core.shown import Shown
+
+if TYPE_CHECKING:
+    from loadmaster.allocation.problem import Problem
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 
@@ -85,6 +88,8 @@ class Allocation(Shown):
         From the parsed problem to the answer.
     counters
         What the strategy counted: steps, nodes, backtracks, samples.
+    asked
+        The buffers, or what makes them when they are asked for; None if they are not kept.
     """
 
     status: Status
@@ -99,6 +104,12 @@ class Allocation(Shown):
     proof: Certificate | Callable[[], Load] | None = None
     interrupted: bool = False
     counters: dict[str, int] = field(default_factory=dict)
+    asked: Problem | Callable[[], Problem] | None = None
+
+    @property
+    def problem(self) -> Problem | None:
+        """The buffers that offsets are for, if they were kept."""
+        return self.asked() if callable(self.asked) else self.asked
 
     @property
     def certificate(self) -> Certificate | None:

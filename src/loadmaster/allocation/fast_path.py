@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,4 +45,5 @@ def allocate_at_once(buffers: tuple[Any, ...], capacity: int | None, seed: int, 
     seconds, cpu_seconds = time.monotonic() - wall, time.process_time() - cpu
     proven = (lambda: load_bound(problem_of((lower, upper, size)))) if peak == bound else None
     status: Status = "feasible" if proven is None else "optimal"
-    return Allocation(status, offsets, peak, bound, capacity, "auto", seed, seconds, cpu_seconds, proven)
+    asked = partial(problem_of, buffers)
+    return Allocation(status, offsets, peak, bound, capacity, "auto", seed, seconds, cpu_seconds, proven, asked=asked)

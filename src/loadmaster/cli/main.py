@@ -21,6 +21,7 @@ from loadmaster.cli.commands.plan import plan_command
 from loadmaster.cli.commands.profile import profile_command
 from loadmaster.cli.commands.report import report_command
 from loadmaster.cli.commands.run import run_command
+from loadmaster.cli.commands.size import size_command
 from loadmaster.cli.commands.targets import targets_command
 from loadmaster.cli.commands.verify import verify_command
 from loadmaster.cli.streams import ClosedPipe, check_streams
@@ -51,6 +52,7 @@ def _options(
 
 
 app.command("plan")(plan_command)
+app.command("size")(size_command)
 app.command("map")(map_command)
 app.command("place")(place_command)
 app.command("allocate")(allocate_command)

@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loadmaster.allocation.memories.problem import Bank
+    from loadmaster.planning.sweep.limits import Limits
     from loadmaster.workloads.graph import Graph
 
 NETWORKS = " ".join(FRONTENDS.summaries().values())
 """What a network may be given as, for help texts."""
 
-NETWORK, MACHINE, GOAL, SEARCH, OUTPUT = "Networks", "Machine", "Goal", "Search", "Output"
+NETWORK, MACHINE, GOAL, LIMITS, SEARCH, OUTPUT = "Networks", "Machine", "Goal", "Limits of sweeps and sizes", "Search", "Output"
 """Groups of options in help texts."""
 
 
@@ -104,6 +105,18 @@ Period = Annotated[
         metavar="NAME=S", rich_help_panel=GOAL, help="Mini-batch k of a network is released at k times this. Default: all at once."
     ),
 ]
+Fps = Annotated[
+    float | None,
+    typer.Option(
+        "--fps", metavar="N", rich_help_panel=LIMITS, help="Frames per second that every network must reach: samples of its batches."
+    ),
+]
+MakespanLimit = Annotated[
+    str | None, typer.Option("--makespan", metavar="S", rich_help_panel=LIMITS, help="Time that a plan may take at most, such as `2ms`.")
+]
+EnergyLimit = Annotated[
+    str | None, typer.Option("--energy", metavar="J", rich_help_panel=LIMITS, help="Energy that a plan may take at most, such as `5mJ`.")
+]
 TimeLimit = Annotated[
     str | None,
     typer.Option(
@@ -141,6 +154,15 @@ def load_networks(
     from loadmaster.workloads.frontends.load import load
 
     return [load(model, batch=batch, dims=sizes_of(dim or []), precision=precision, training=training) for model in models]
+
+
+def limits_of(fps: float | None, makespan: str | None, energy: str | None, deadlines: dict[str, float] | None) -> Limits:
+    """What plans must reach, from the options of a command. Raises `PlanError` or `UnitError`."""
+    from loadmaster.core.units import parse_joules, parse_seconds
+    from loadmaster.planning.sweep.limits import Limits
+
+    longest, most = (None if text is None else read(text) for text, read in ((makespan, parse_seconds), (energy, parse_joules)))
+    return Limits(longest, most, fps, deadlines)
 
 
 def times_of(option: str, texts: list[str] | None, error: type[LoadmasterError]) -> dict[str, float]:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _SCHEMAS = Path(__file__).parent / "schemas"
 _NARROWEST = 80
 """Columns for which tables are laid out at least, so that no figure is cut; a narrower terminal breaks the lines."""
+_WIDEST = 1000
+"""Columns within which the width is measured that a table needs."""
 
 
 def versioned(name: str, shown: dict[str, Any]) -> dict[str, Any]:
@@ -45,10 +47,13 @@ def print_results(
 def print_tables(*parts: RenderableType) -> None:
     """Print tables and text on standard output, as wide as the terminal but never so narrow that figures would be cut."""
     from rich.console import Console
+    from rich.measure import Measurement
 
     console = Console()
-    if console.width < _NARROWEST:
-        console = Console(width=_NARROWEST, soft_wrap=True)
+    unlimited = console.options.update(width=_WIDEST)
+    needed = max([_NARROWEST, *(Measurement.get(console, unlimited, part).minimum for part in parts)])
+    if console.width < needed:
+        console = Console(width=needed, soft_wrap=True)
     for part in parts:
         console.print(part)
 

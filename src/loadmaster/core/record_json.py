@@ -75,6 +75,30 @@ def record_from(data: Mapping[str, Any], kind: type[Record], name: str, what: st
     return record
 
 
+def json_schema(kind: Any) -> dict[str, Any]:
+    """The JSON Schema of what :func:`record_to_text` writes of a type, without descriptions; fields that have a default are written too."""
+    simple: dict[Any, dict[str, Any]] = {
+        int: {"type": "integer"},
+        float: {"type": "number"},
+        bool: {"type": "boolean"},
+        str: {"type": "string"},
+    }
+    if kind in simple:
+        return simple[kind]
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        parts = {field.metadata.get("key", field.name): json_schema(hints[field.name]) for field in fields(kind)}
+        return {"type": "object", "properties": parts, "required": list(parts), "additionalProperties": False}
+    if isinstance(kind, EnumType):
+        return {"enum": [str(value) for value in kind]}
+    arguments = get_args(kind)
+    if isinstance(kind, types.UnionType):
+        return {"anyOf": [json_schema(arguments[0]), {"type": "null"}]}
+    if get_origin(kind) is tuple:
+        return {"type": "array", "items": json_schema(arguments[0])}
+    return {"type": "object", "additionalProperties": json_schema(arguments[1])}
+
+
 def _path_to(data: object, record: object) -> tuple[str | int, ...] | None:
     """Keys and indices that lead to an object inside parsed JSON."""
     if data is record:

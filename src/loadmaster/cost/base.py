@@ -54,6 +54,7 @@ def kind_key(core: Core) -> str:
     """Return a key of all fields of a core but its name."""
     values = {name: value for name, value in vars(core).items() if name != "name"}
     tables = {"macs_per_cycle": sorted(core.macs_per_cycle.items()), "efficiency": sorted(core.efficiency.items())}
+    tables["energy"] = sorted(core.energy.items())
     return repr(values | tables)
 
 

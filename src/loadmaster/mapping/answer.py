@@ -17,6 +17,8 @@ from loadmaster.core.shown import Shown
 
 Status = Literal["optimal", "feasible"]
 _FIELDS: dict[str, type] = {"job": str, "core": str, "group": int, "position": int}
+VERSION = 1
+"""Version of the JSON of a mapping, which its schema states as well."""
 _GIVE = "give what `loadmaster map --json` printed, or mapping.json of --out"
 
 
@@ -125,8 +127,14 @@ class JobMapping(Shown):
         }
 
     def save(self, path: str | Path) -> None:
-        """Write the JSON, which :func:`read_warm_start` reads; raises :class:`~loadmaster.core.errors.OutputError` if that fails."""
-        replace_file(path, json.dumps(self.as_json(), indent=1, allow_nan=False) + "\n", "the mapping")
+        """Write the JSON and its version, which :func:`read_warm_start` reads.
+
+        Raises
+        ------
+        OutputError
+            If the file cannot be written.
+        """
+        replace_file(path, json.dumps({"version": VERSION, **self.as_json()}, indent=1, allow_nan=False) + "\n", "the mapping")
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ class MemoryPlan(Shown):
             "mode": self.mode.value,
             "strategy": self.strategy,
             "seed": self.seed,
-            "time": self.seconds,
+            "makespan": self.seconds,
             "lower_bound": self.lower_bound,
             "gap": self.gap if np.isfinite(self.gap) else None,
             "all_fast_time": self.all_fast_seconds,
@@ -139,7 +139,7 @@ class MemoryPlan(Shown):
             "costs": costs_json(self.sequence.costs),
             "counters": self.counters,
             "rivals": [
-                {"name": rival.name, "time": rival.seconds, "moved_bytes": rival.moved_bytes, "reason": rival.reason}
+                {"name": rival.name, "makespan": rival.seconds, "moved_bytes": rival.moved_bytes, "reason": rival.reason}
                 for rival in self.rivals
             ],
             "kernels": [

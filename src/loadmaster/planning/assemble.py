@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 import loadmaster
+from loadmaster.core.arrays import Ints
 from loadmaster.core.units import FEMTOJOULES, PICOSECONDS, seconds_of
+from loadmaster.cost.analytical.tiling import EXPECTED
 from loadmaster.cost.energy_model import EnergyRates
 from loadmaster.cost.job_table import JobTable
 from loadmaster.planning.decisions import Bounds, MakespanBound, Solution
@@ -32,10 +34,13 @@ from loadmaster.planning.plan_records import (
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
 
+_TILINGS = tuple(EXPECTED)
+
 
 def assemble(
     workload: Workload,
     table: JobTable,
+    tilings: Ints,
     target: Target,
     rates: EnergyRates,
     goal: Goal,
@@ -45,7 +50,7 @@ def assemble(
     notes: Sequence[str],
 ) -> Plan:
     """Build the plan of decisions that have been made and simulated. Linear in operands, but for sorting."""
-    writer = _Writer(workload, table, target, solution)
+    writer = _Writer(workload, table, tilings, target, solution)
     outcome = Outcome(workload, target, rates, goal, solution, bounds)
     jobs = tuple(writer.jobs())
     transfers = (*writer.streams(), *writer.copies())
@@ -93,8 +98,9 @@ class _Access:
 class _Writer:
     """Turns one set of decisions into the parts of a plan."""
 
-    def __init__(self, workload: Workload, table: JobTable, target: Target, solution: Solution) -> None:
+    def __init__(self, workload: Workload, table: JobTable, tilings: Ints, target: Target, solution: Solution) -> None:
         self._workload, self._table, self._target = workload, table, target
+        self._tilings = tilings.tolist()
         self._schedule, self._placement = solution.schedule, solution.placement
         self._timeline, self._packed = solution.timeline, solution.packed
         rows = self._placement.streamed
@@ -166,6 +172,7 @@ class _Writer:
                 reads=tuple(self._operands(index, write=False)),
                 writes=tuple(self._operands(index, write=True)),
                 ranges=job.ranges,
+                tiling=_TILINGS[self._tilings[index]],
             )
 
     def _operands(self, job: int, *, write: bool) -> Iterator[PlannedOperand]:

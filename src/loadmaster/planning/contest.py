@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import CapacityError, TargetError
@@ -11,6 +12,7 @@ from loadmaster.core.interrupts import Interrupts
 from loadmaster.core.progress import Progress
 from loadmaster.planning.cutting.candidates import Candidate
 from loadmaster.planning.decisions import Score, Solution
+from loadmaster.planning.joint.frugal import Frugal
 from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.workloads.job import Workload
 
@@ -95,9 +97,9 @@ class Contest:
         self._notes += [_STOPPED] * stopped
         return other, theirs
 
-    def notes(self) -> list[str]:
-        """What a reader of the plan should know about how it came to be."""
-        return self._notes
+    def notes(self, *, stopped: bool) -> list[str]:
+        """What a reader of the plan should know about how it came to be, also if what came after the contest was ``stopped``."""
+        return [*self._notes, *([_STOPPED] if stopped and _STOPPED not in self._notes else [])]
 
     def _ranking(self, whole: _Entry) -> list[_Entry]:
         """The way to cut that seems best, then whole operators; only these if there is nothing to choose, or no time."""
@@ -141,8 +143,11 @@ class Contest:
             self._notes.append(f"{ways} not tried, as all that are tried may be {MOST_JUDGED} pieces together")
 
     def _compared(self, judged: Sequence[_Entry]) -> Iterator[_Entry]:
-        """Of those that a glance thinks nearly as good as the best, ever better entries by one round of the search, addresses included."""
-        least: Score | None = None
+        """Of those that a glance thinks nearly as good as the best, ever better entries by one round of the search, addresses included.
+
+        Of entries that are as good as one another, the one of least energy times time.
+        """
+        seen: Frugal[_Entry] = Frugal()
         pieces = 0
         for entry in _rivals(judged):
             pieces += len(entry.planner.workload.jobs)
@@ -150,12 +155,11 @@ class Contest:
                 return
             self._report("comparing cuts", pieces / _MOST_COMPARED)
             try:
-                score = entry.planner.look()
+                score, cost = entry.planner.look()
             except CapacityError:
                 continue
-            if least is None or score < least:
-                least = score
-                yield entry
+            seen.offer(score, partial(int, cost), entry)
+            yield seen.least()
 
     def _refined(self, entry: _Entry) -> Iterator[_Entry]:
         """Ever better entries with one operator after the other cut in another way, as long as a few of these help.

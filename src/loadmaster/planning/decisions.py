@@ -9,7 +9,7 @@ import numpy as np
 from loadmaster.core.arrays import Floats, Int32s, Ints, Mask
 
 Score = tuple[int, int, int]
-"""Picoseconds of lateness of all mini-batches together, then the objective in whole units, then the makespan: smaller is better."""
+"""Picoseconds of lateness of all mini-batches together, the objective in whole units, then what tells equals apart: smaller is better."""
 
 
 @dataclass(frozen=True)

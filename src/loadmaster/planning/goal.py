@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -18,6 +18,8 @@ from loadmaster.workloads.network_timing import network_timings, require_network
 
 OBJECTIVES = ("throughput", "latency", "energy", "edp")
 
+_NEARLY = 0.01
+"""Relative distance by which a plan's objective may exceed the least one that was found for it to be as good."""
 _BYTE_TOO_MANY = 2**80
 """Picoseconds of lateness that a byte beyond the main memory's capacity counts for: more than all mini-batches can be late."""
 _NEVER = WHOLE_LIMIT
@@ -36,6 +38,9 @@ class Goal:
 
     Jobs ``first[b]`` up to ``first[b + 1]`` are mini-batch ``number[b]`` of the network ``network[b]``: it is released at
     ``release[b]`` picoseconds, before which none of its jobs starts, and ``due[b]`` is when the last should have ended.
+
+    With ``enough``, plans whose objective is no more than that are as good as one another, and of these the one of least energy times
+    makespan is best.
     """
 
     objective: str
@@ -45,11 +50,22 @@ class Goal:
     number: tuple[int, ...]
     release: Ints
     due: Ints
+    enough: int | None = None
 
     @property
     def needs_energy(self) -> bool:
         """Whether plans of equal times may differ."""
         return self.objective in ("energy", "edp")
+
+    def nearly(self, score: Score, most: Score | None) -> Goal:
+        """The goal of a plan that is as good as one of this score, no worse than another, and of the least energy times makespan."""
+        enough = as_good_as(score[1])
+        return replace(self, enough=min(enough, most[1]) if most is not None and most[0] == score[0] else enough)
+
+    @property
+    def compares_energy(self) -> bool:
+        """Whether plans that are as good as one another are to be told apart by energy."""
+        return not self.needs_energy and self.enough is None
 
     @property
     def is_timed(self) -> bool:
@@ -103,12 +119,13 @@ class Goal:
         """Judge a plan by the ends of its jobs (of :func:`delivered`), its makespan, and its energy in femtojoules if that matters."""
         ends = self.ends(end)
         late = int(np.maximum(0, ends - self.due).sum())
-        if self.objective == "latency":
-            mine = np.array([network == self.latency_network for network in self.network])
-            return late, int((ends - self.release)[mine].max()), makespan
         if self.needs_energy:
             return late, energy() * (makespan if self.objective == "edp" else 1), makespan
-        return late, makespan, makespan
+        reached = makespan
+        if self.objective == "latency":
+            mine = np.array([network == self.latency_network for network in self.network])
+            reached = int((ends - self.release)[mine].max())
+        return (late, reached, makespan) if self.enough is None else (late, max(reached, self.enough), energy() * makespan)
 
 
 def delivered(workload: Workload, copies: Sequence[Copy], end: Ints) -> Ints:
@@ -167,6 +184,11 @@ def goal_of(workload: Workload, objective: str, network: str | None, deadlines: 
 
 def _whole(seconds: float) -> int:
     return round(seconds * PICOSECONDS)
+
+
+def as_good_as(objective: int) -> int:
+    """The largest objective that is as good as one: times are estimates, and what is so close is told apart by energy."""
+    return objective + int(objective * _NEARLY)
 
 
 def overflowing(score: Score, excess: int) -> Score:

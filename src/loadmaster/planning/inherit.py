@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from loadmaster.core.errors import PlanError
 from loadmaster.cost.analytical.energy import energy_rates
-from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.cost.analytical.tiling_front import front_tables, mixed_table
 from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.planning.decisions import Solution
 from loadmaster.planning.workload_planner import WorkloadPlanner
@@ -16,7 +16,7 @@ from loadmaster.targets.hardware import Core, Memory, Target
 
 def inherited(planner: WorkloadPlanner, solution: Solution, target: Target) -> tuple[WorkloadPlanner, Solution]:
     """The same jobs, cores, order, stays and addresses on a machine that :func:`require_smaller` accepts; only times are new."""
-    table = job_table(planner.workload, target)
+    table = mixed_table(front_tables(planner.workload, target), planner.tilings)
     heir = replace(planner, table=table, target=target, energy=EnergyModel(table, energy_rates(target)))
     return heir, heir.timed(solution)
 
@@ -26,6 +26,11 @@ def require_smaller(smaller: Target, target: Target) -> None:
     excess = next(_excess(smaller, target), None)
     if excess is not None:
         raise PlanError(f"smaller: {excess} of {smaller.name} is not within that of {target.name}: give a machine of which it has more")
+
+
+def is_within(smaller: Target, target: Target) -> bool:
+    """Whether :func:`require_smaller` accepts a machine."""
+    return next(_excess(smaller, target), None) is None
 
 
 def _excess(smaller: Target, target: Target) -> Iterator[str]:
@@ -56,6 +61,8 @@ def _core_excess(one: Core, other: Core) -> Iterator[str]:
         yield "efficiency"
     if (one.noc_bandwidth or float("inf")) > (other.noc_bandwidth or float("inf")):
         yield "noc_bandwidth"
+    if (one.weight_loading or float("inf")) > (other.weight_loading or float("inf")):
+        yield "weight_loading"
     if one.start_up < other.start_up:
         yield "job_overhead"
 

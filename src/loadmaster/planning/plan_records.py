@@ -91,6 +91,9 @@ class PlannedJob:
 
     ``ranges`` is the part of its operators' result that a tile makes, for every dimension the first element and the one after the last;
     empty where that is all, or not known.
+
+    ``tiling`` says where its operands were expected when its loops were tiled for the private buffer and the array: of several good tilings
+    the cost model names each by that.
     """
 
     name: str
@@ -112,6 +115,7 @@ class PlannedJob:
     reads: tuple[PlannedOperand, ...]
     writes: tuple[PlannedOperand, ...]
     ranges: Ranges = ()
+    tiling: str = "all streamed"
 
 
 @dataclass(frozen=True, slots=True)

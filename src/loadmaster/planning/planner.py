@@ -26,6 +26,7 @@ from loadmaster.planning.goal import Goal, goal_of
 from loadmaster.planning.inherit import inherited, require_smaller
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import ROUNDS
+from loadmaster.planning.retile import retiled
 from loadmaster.planning.workload_planner import SAMPLES, WorkloadPlanner
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.frontends.load import is_source, load
@@ -86,7 +87,8 @@ def plan(
     residency and
     transfers together: weights are fetched once for all mini-batches that are near one another in the order, and ahead of their use. The
     best plan is returned, so it is never worse than the best separate one. Best is the one whose mini-batches are late least, all
-    together, then the one with the best objective, then the fastest.
+    together, then the one with the best objective, then the fastest. Of plans whose makespan or latency, if that is the objective, is
+    within 1 % of the least that the search finds, the one of the least energy times makespan is taken.
 
     Parameters
     ----------
@@ -145,16 +147,20 @@ def plan(
 
         planners = _Planners(graphs, mini_batches, goal_for, seed, samples, rounds, deadline, report, interrupts)
         contest = planners.contest(target, cut)
-        chosen, best = contest.best()
+        chosen, best = retiled(*contest.best())
         large = cut == "auto" and len(chosen.workload.jobs) > MOST_JUDGED
         with suppress(CapacityError):
             if smaller is not None:
-                chosen, best = contest.compared(chosen, best, *inherited(*planners.contest(smaller, cut).best(), target))
+                chosen, best = contest.compared(chosen, best, *inherited(*retiled(*planners.contest(smaller, cut).best()), target))
         report("bounding", 0.0)
         bounds = network_bounds(graphs, target, mini_batches, goal_for, chosen.energy.rates)
         of_jobs = None if bounds is not None and deadline.passed() else chosen.bounds()
         report("assembling", 0.0)
-        notes = [*_streaming_notes(chosen.workload, target), *contest.notes(), *(uncut(graphs, target) if cut == "auto" else ())]
+        notes = [
+            *_streaming_notes(chosen.workload, target),
+            *contest.notes(stopped=chosen.interrupted),
+            *(uncut(graphs, target) if cut == "auto" else ()),
+        ]
         if large:
             notes.append(f"no other way to cut operators was tried, as they are more than {MOST_JUDGED} pieces as it is")
         if bounds is not None and of_jobs is not None:
@@ -162,9 +168,8 @@ def plan(
                 "the lower bound holds however operators are cut; the jobs as they were cut take at least "
                 f"{format_seconds(seconds_of(of_jobs.makespan.picoseconds))}: {of_jobs.makespan.limit}"
             )
-        return assemble(
-            chosen.workload, chosen.table, target, chosen.energy.rates, chosen.goal, best, bounds or chosen.bounds(), seed, notes
-        )
+        least = bounds or chosen.bounds()
+        return assemble(chosen.workload, chosen.table, chosen.tilings, target, chosen.energy.rates, chosen.goal, best, least, seed, notes)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from loadmaster.core.arguments import takes
 from loadmaster.core.errors import LoadmasterError, PlanError
 from loadmaster.core.violation import Violation
 from loadmaster.cost.analytical.energy import energy_rates
-from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.cost.job_table import JobTable
+from loadmaster.cost.analytical.tiling_front import least_table, table_as_planned
 from loadmaster.planning.against.bounds import bounds
 from loadmaster.planning.against.costs import Costs
 from loadmaster.planning.against.model import models_of
@@ -66,29 +65,29 @@ def verify_against(plan: PlanRecord, graphs: Sequence[Graph], target: Target | N
             return found
     rebuilt = work.rebuilt()
     try:
-        table = job_table(rebuilt.workload, plan.target)
+        table = table_as_planned(rebuilt.workload, plan.target, [job.tiling for job in rebuilt.planned])
     except LoadmasterError as error:
         return tell("cost", iter([str(error)]))
     costs = Costs(plan, rebuilt, table)
     if found := _broken({"bytes": costs.bytes, "compute": costs.compute, "tile": costs.tiles, "energy": costs.energy}):
         return found
-    return tell("bound", _bounds(plan, graphs, rebuilt.workload, table))
+    return tell("bound", _bounds(plan, graphs, rebuilt.workload))
 
 
 def _broken(stage: Mapping[str, Check]) -> tuple[Violation, ...]:
     return tuple(violation for rule, check in stage.items() for violation in tell(rule, check()))
 
 
-def _bounds(plan: PlanRecord, graphs: Sequence[Graph], workload: Workload, table: JobTable) -> Iterator[str]:
+def _bounds(plan: PlanRecord, graphs: Sequence[Graph], workload: Workload) -> Iterator[str]:
     """The plan's bounds against those of the networks, or where these cannot be cut, of the jobs."""
     counts = {network.mini_batches for network in plan.networks}
     if len(counts) > 1:
         yield "networks have different numbers of mini-batches, for which no bound can be proven"
         return
-    yield from bounds(plan, _proven(plan, graphs, workload, table, counts.pop()))
+    yield from bounds(plan, _proven(plan, graphs, workload, counts.pop()))
 
 
-def _proven(plan: PlanRecord, graphs: Sequence[Graph], workload: Workload, table: JobTable, mini_batches: int) -> Bounds:
+def _proven(plan: PlanRecord, graphs: Sequence[Graph], workload: Workload, mini_batches: int) -> Bounds:
     rates = energy_rates(plan.target)
     periods = {timing.network: timing.period for timing in plan.timings if timing.period}
     deadlines = {timing.network: timing.deadline for timing in plan.timings if timing.deadline is not None}
@@ -97,4 +96,4 @@ def _proven(plan: PlanRecord, graphs: Sequence[Graph], workload: Workload, table
         return goal_of(workload, plan.objective.name, plan.objective.network or None, deadlines, periods)
 
     found = network_bounds(graphs, plan.target, mini_batches, goal_for, rates)
-    return found or goal_bounds(workload, table, plan.target, rates, goal_for(workload))
+    return found or goal_bounds(workload, least_table(workload, plan.target), plan.target, rates, goal_for(workload))

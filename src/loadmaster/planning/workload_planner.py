@@ -17,12 +17,13 @@ from loadmaster.core.errors import CapacityError, PlanError
 from loadmaster.core.interrupts import Interrupts
 from loadmaster.core.progress import Progress
 from loadmaster.core.units import format_bytes
+from loadmaster.cost.analytical.tiling_front import least_table
 from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.cost.job_table import JobTable
 from loadmaster.cost.job_times import JobTimes, job_times, memories_used
 from loadmaster.planning.decisions import Bounds, Packed, Packing, Placement, Schedule, Score, Solution, Timeline
 from loadmaster.planning.dependencies import as_timed, waits
-from loadmaster.planning.goal import Goal, delivered, overflow, overflowing
+from loadmaster.planning.goal import Goal, as_good_as, delivered, overflow, overflowing
 from loadmaster.planning.joint.problem import JointProblem
 from loadmaster.planning.joint.search import Found, JointSearch
 from loadmaster.planning.packing import most_alive, pack, pack_all
@@ -33,6 +34,7 @@ from loadmaster.planning.residency.resident import keep_resident, optimistic, re
 from loadmaster.planning.residency.staged import stage_copies
 from loadmaster.planning.scheduling.goal_bounds import goal_bounds
 from loadmaster.planning.scheduling.list_scheduler import map_jobs
+from loadmaster.planning.scheduling.makespan_bound import inbound_bytes
 from loadmaster.planning.stays import Stays, retimed
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
@@ -43,6 +45,8 @@ _ORDERS_A_ROUND = 128
 """Orders that the joint search evaluates between two attempts to pack the best of them."""
 _SEPARATE_ROUNDS = 3
 """Rounds of the separate pipeline, each with the residents that the one before has chosen."""
+_ECONOMIES_A_ROUND = 32
+"""Orders beside these that it evaluates at its end, in search of a plan that takes hardly longer, and less energy by more than that."""
 _GLANCE_SAMPLES = 16
 _GLANCE_ORDERS = 16
 _LESS_ROOM = 0.97
@@ -82,11 +86,15 @@ class WorkloadPlanner:
     report: Progress
     interrupts: Interrupts
     interrupted: bool = False
+    tilings: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """The tiling of every job, by its position in :data:`~loadmaster.cost.analytical.tiling.EXPECTED`; none given: the first."""
     _bounds: Bounds | None = field(init=False, default=None)
     _input_release: Ints = field(init=False)
     _padded: Ints = field(init=False)
 
     def __post_init__(self) -> None:
+        if not len(self.tilings):
+            self.tilings = np.zeros(len(self.workload.jobs), dtype=np.int64)
         self._input_release = self.goal.released_tensors(self.workload)
         self._padded = np.array([self.target.main.padded(tensor.bytes) for tensor in self.workload.tensors], dtype=np.int64)
 
@@ -169,7 +177,8 @@ class WorkloadPlanner:
     def bounds(self) -> Bounds:
         """What no plan of these jobs can go below."""
         if self._bounds is None:
-            self._bounds = goal_bounds(self.workload, self.table, self.target, self.energy.rates, self.goal)
+            least = least_table(self.workload, self.target)
+            self._bounds = goal_bounds(self.workload, least, self.target, self.energy.rates, self.goal)
         return self._bounds
 
     def glance(self) -> Score:
@@ -182,10 +191,22 @@ class WorkloadPlanner:
         search = JointSearch(self._joint_problem(), self._orders_of(begun), samples=_GLANCE_ORDERS, seed=self.seed, late=self.is_late)
         return min(begun.score, search.run(_GLANCE_ORDERS).evaluation.judged)
 
-    def look(self) -> Score:
-        """A score that tells more than a glance: that of a complete plan with one round of the search."""
+    def look(self) -> tuple[Score, int]:
+        """A score that tells more than a glance: that of a complete plan with one round of the search; and its energy times time."""
         few = replace(self, samples=min(self.samples, _GLANCE_SAMPLES), rounds=min(self.rounds, 1))
-        return few.score_of(few._searched())
+        found = few._searched()
+        return few.score_of(found), few._energy(found.schedule, found.placement, found.timeline) * found.timeline.makespan
+
+    def resumed(self, solution: Solution) -> Solution:
+        """A plan no worse than a complete one, by a round of the joint search from its order."""
+        if not self._joins():
+            return solution
+        begun = _Candidate(solution.schedule, solution.placement, solution.timeline, None, self.score_of(solution))
+        few = replace(self, rounds=1)
+        found = few._jointly(begun, solution)
+        self.interrupted |= few.interrupted
+        made = max((step[0] for step in solution.search), default=0)
+        return replace(found, search=(*solution.search, *((made + more, score) for more, score in found.search[1:])))
 
     def _joins(self) -> bool:
         fast = self.target.fast
@@ -208,26 +229,53 @@ class WorkloadPlanner:
         """Go on from the separate plan, whether main memory can hold it or not, to the best one that has addresses."""
         best, nearest = separate, begun.score
         history = [] if separate is None else [(0, self.score_of(separate))]
+        problem = self._joint_problem()
+        samples = self.rounds * _ORDERS_A_ROUND
+        search = JointSearch(problem, self._orders_of(begun), samples=samples, seed=self.seed, late=self.is_late, progress=self.report)
         try:
             with self.interrupts.breakable() if separate is not None else nullcontext():
-                for evaluations, score, solution in self._improvements(begun, separate):
+                for evaluations, score, solution in self._improvements(problem, search, separate):
                     nearest = min(nearest, score)
                     if solution is not None:
                         best = solution
                         history.append((evaluations, self.score_of(solution)))
+                best = self._economised(problem, search, best, separate)
         except KeyboardInterrupt:
             self.interrupted = True
         return replace(self._fitting(best, nearest), search=tuple(history))
 
-    def _improvements(self, begun: _Candidate, separate: Solution | None) -> Iterator[tuple[int, Score, Solution | None]]:
+    def _economised(self, problem: JointProblem, search: JointSearch, best: Solution | None, separate: Solution | None) -> Solution | None:
+        """A plan of less energy times time that hardly takes longer, and no longer than the separate one, if the search finds any."""
+        if best is None or self.goal.needs_energy or self.is_late() or not self._moves_much(best):
+            return best
+        goal = self.goal.nearly(self.score_of(best), None if separate is None else self.score_of(separate))
+        likewise = replace(self, goal=goal)
+        search.economise(goal)
+        found, least = search.run(self.rounds * _ECONOMIES_A_ROUND), likewise.score_of(best)
+        if found.evaluation.judged >= least:
+            return best
+        solution = likewise._complete(likewise._packed(problem, found)[0], needed=False)
+        return best if solution is None or likewise.score_of(solution) >= least else solution
+
+    def _moves_much(self, solution: Solution) -> bool:
+        """Whether what crosses the main link beyond what has to takes a share of the energy that is worth a longer plan."""
+        table, placement, tensors = self.table, solution.placement, self.workload.tensors
+        inbound = int(inbound_bytes(tensors, table).sum())
+        outbound = sum(tensor.bytes for tensor in tensors if tensor.is_output and tensor.producer >= 0)
+        used, _ = memories_used(table, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
+        crossing = table.moved[np.arange(len(used)), solution.schedule.core[table.operand_job]][used]
+        moved = int(crossing.sum()) + sum(tensors[copy.tensor].bytes for copy in placement.copies)
+        wasted = (moved - inbound - outbound) * self.energy.rates.main
+        energy = self._energy(solution.schedule, placement, solution.timeline)
+        return energy + wasted >= as_good_as(energy)
+
+    def _improvements(
+        self, problem: JointProblem, search: JointSearch, separate: Solution | None
+    ) -> Iterator[tuple[int, Score, Solution | None]]:
         """What every round of the joint search finds: evaluations so far, the score, and the plan, if it has addresses and is better.
 
         Where no addresses are found, the search goes on with less room.
         """
-        problem = self._joint_problem()
-
-        samples = self.rounds * _ORDERS_A_ROUND
-        search = JointSearch(problem, self._orders_of(begun), samples=samples, seed=self.seed, late=self.is_late, progress=self.report)
         least, failures, packs = None if separate is None else self.score_of(separate), 0, False
         rounds = tries = 0
         while True:
@@ -273,12 +321,8 @@ class WorkloadPlanner:
         return _Candidate(schedule, placement, timeline, packed, found.evaluation.judged), not homeless
 
     def _score(self, schedule: Schedule, placement: Placement, timeline: Timeline) -> Score:
-        def energy() -> int:
-            used = memories_used(self.table, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
-            copied = sum(self.workload.tensors[copy.tensor].bytes for copy in placement.copies)
-            return self.energy.of_plan(schedule.core, *used, copied, timeline.makespan)
-
-        score = self.goal.score(delivered(self.workload, placement.copies, timeline.end), timeline.makespan, energy)
+        ends = delivered(self.workload, placement.copies, timeline.end)
+        score = self.goal.score(ends, timeline.makespan, lambda: self._energy(schedule, placement, timeline))
         # Behind the highest buffer nothing needs to be aligned.
         capacity = self.target.main.padded(self.target.main.capacity)
         if int(self._padded.sum()) <= capacity:
@@ -286,6 +330,12 @@ class WorkloadPlanner:
         stays = Stays.of(self.workload, placement, timeline, 0)
         sizes = self._padded[[r.tensor for r in stays.residences]]
         return overflowing(score, most_alive(stays.start, stays.end, sizes) - capacity)
+
+    def _energy(self, schedule: Schedule, placement: Placement, timeline: Timeline) -> int:
+        """Femtojoules of a plan."""
+        used = memories_used(self.table, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
+        copied = sum(self.workload.tensors[copy.tensor].bytes for copy in placement.copies)
+        return self.energy.of_plan(schedule.core, *used, copied, timeline.makespan)
 
     def _nowhere(self) -> Mask:
         return np.zeros(len(self.workload.tensors), dtype=np.bool_)

@@ -14,12 +14,14 @@ import numpy as np
 
 from loadmaster.core.packages import package
 from loadmaster.core.units import format_bytes, format_count, format_joules, format_rate, format_seconds
-from loadmaster.report.picture import Bar, Span, amounts, bars, lanes
+from loadmaster.report.picture import Bar, Box, Span, amounts, bars, lanes, regions
 from loadmaster.report.text import NOTHING, clipped, percent, plural, printable, shortened
 
 if TYPE_CHECKING:
     from loadmaster.allocation.answer import Allocation
     from loadmaster.allocation.memories.problem import BankAllocation
+    from loadmaster.allocation.problem import Problem
+    from loadmaster.core.arrays import Ints
     from loadmaster.mapping.answer import JobMapping
     from loadmaster.placement.answer import MemoryPlan
     from loadmaster.planning.plan_records import PlanRecord
@@ -159,8 +161,27 @@ def _allocation(answer: Allocation) -> View:
     def rows() -> Iterable[Row]:
         return () if answer.offsets is None else ({"buffer": at, "offset": offset} for at, offset in enumerate(answer.offsets.tolist()))
 
+    def pictures() -> Iterable[str]:
+        problem = answer.problem
+        if answer.offsets is None or answer.peak is None or problem is None or problem.conflicts is not None:
+            # Nothing was packed, or there is no time to draw it over.
+            return (bars(known),)
+        capacity = [answer.capacity] if answer.capacity is not None and answer.capacity <= 2 * answer.peak else []
+        bound = [answer.lower_bound] if answer.lower_bound < 0.9 * answer.peak else []
+        levels = [*((value, f"bound {format_bytes(value)}") for value in bound), *((value, format_bytes(value)) for value in capacity)]
+        peak = [] if capacity and answer.peak > 0.9 * capacity[0] else [(answer.peak, f"peak {format_bytes(answer.peak)}")]
+        return (regions(_boxes(problem, answer.offsets), max([answer.peak, *capacity]), [*levels, *peak]),)
+
     figures = tuple((bar.name, bar.text, "", "") for bar in known)
-    return View(f"Allocation of {plural(count, 'buffer')}", f"{answer.status}, {peak}", figures, lambda: (bars(known),), rows)
+    return View(f"Allocation of {plural(count, 'buffer')}", f"{answer.status}, {peak}", figures, pictures, rows)
+
+
+def _boxes(problem: Problem, offsets: Ints) -> list[Box]:
+    """What buffers occupy, a box for each of their parts."""
+    parts = problem.parts
+    low, high = offsets[parts.owner] + parts.low, offsets[parts.owner] + parts.high
+    columns = (parts.lower, parts.upper, low, high, parts.owner)
+    return [Box(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
 
 def _banks(answer: BankAllocation) -> View:

@@ -1,4 +1,4 @@
-"""Small pictures as inline SVG, without a library: bars beside figures, lanes over time, and amounts over time.
+"""Small pictures as inline SVG, without a library: bars beside figures, lanes over time, amounts over time, and maps of memories.
 
 What is drawn is sampled at a fixed number of columns, so that a picture takes a few kilobytes however large the answer is. Text and axes
 have the colour of the page's text, so that pictures suit light and dark pages.
@@ -20,6 +20,8 @@ _LANES = 12
 _CELLS = 600
 _COLUMNS = 150
 """Pixels of a picture and of the names beside it, and of a lane; lanes that are drawn; columns of all lanes, and of amounts."""
+_MAP, _REGIONS = 140, 400
+"""Pixels of a memory map's height, and the regions that it draws."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,17 @@ class Span:
     lane: int
     start: float
     end: float
+    colour: int = 0
+
+
+@dataclass(frozen=True)
+class Box:
+    """Addresses [low, high) that are taken over [start, end), and the number of their colour."""
+
+    start: float
+    end: float
+    low: float
+    high: float
     colour: int = 0
 
 
@@ -99,6 +112,32 @@ def amounts(times: Sequence[float], values: Sequence[float], end: float, limit: 
         level = f"{height * (1 - limit / top) + 0.5:.1f}"
         marks.append(f'<path d="M{_NAMES} {level}H{_WIDTH}" stroke="currentColor" stroke-dasharray="4 3"/>')
     return _svg(marks, height, "")
+
+
+def regions(boxes: Sequence[Box], top: float, levels: Sequence[tuple[float, str]]) -> str:
+    """Draw a memory map: address upwards against time, the largest regions only if there are too many, and dashed levels with their names.
+
+    O(boxes log boxes).
+    """
+    largest = sorted(boxes, key=lambda box: (box.end - box.start) * (box.high - box.low), reverse=True)[:_REGIONS]
+    first, last = min((box.start for box in boxes), default=0), max((box.end for box in boxes), default=1)
+    across, up = (_WIDTH - _NAMES) / ((last - first) or 1), _MAP / (top or 1)
+    paths: dict[int, str] = {}
+    for box in largest:
+        width, height = across * (box.end - box.start), up * (box.high - box.low)
+        corner = f"M{_NAMES + across * (box.start - first):.1f} {_MAP - up * box.low:.1f}"
+        colour = box.colour % len(PALETTE)
+        paths[colour] = f"{paths.get(colour, '')}{corner}h{width:.1f}v-{height:.1f}h-{width:.1f}z"
+    marks = [
+        f'<path d="{path}" fill="{PALETTE[colour]}" fill-opacity=".6" stroke="{PALETTE[colour]}" stroke-width=".6"/>'
+        for colour, path in sorted(paths.items())
+    ]
+    for value, name in levels:
+        height = _MAP - up * value
+        marks.append(f'<path d="M{_NAMES} {height + 0.5:.1f}H{_WIDTH}" stroke="currentColor" stroke-dasharray="4 3"/>')
+        marks.append(_text(0, max(10.0, height + 4), name))
+    left_out = len(boxes) - len(largest)
+    return _svg(marks, _MAP + 1, f"{plural(left_out, 'region')} of the smallest not drawn" if left_out else "")
 
 
 def _fill(lane: list[dict[int, float]], start: float, end: float, colour: int) -> None:

@@ -90,11 +90,11 @@ def curve_table(points: Sequence[Mapping[str, Any]]) -> RenderableType:
     table = _columns(">fast memory", ">time", ">of all fast", ">lower bound", "")
     worst = max((point["slowdown"] for point in points if point["slowdown"] is not None), default=1.0)
     for point in points:
-        if point["time"] is None:
+        if point["makespan"] is None:
             table.add_row(format_bytes(point["capacity"]), "does not fit", NOTHING, NOTHING)
             continue
         bar = "#" * max(1, round(_BAR * point["slowdown"] / worst))
-        times = (format_seconds(point["time"]), f"{point['slowdown']:.3f} x", format_seconds(point["lower_bound"]))
+        times = (format_seconds(point["makespan"]), f"{point['slowdown']:.3f} x", format_seconds(point["lower_bound"]))
         table.add_row(format_bytes(point["capacity"]), *times, bar)
     return table
 

@@ -189,7 +189,7 @@ def _draw_copies(plan: MemoryPlan, on: Canvas) -> tuple[figure, str]:
 
 def _draw_curve(plan: MemoryPlan, curve: Sequence[Mapping[str, Any]], on: Canvas) -> tuple[figure, str]:
     """Draw time relative to everything fast against the limit, with the lower bound."""
-    met = [point for point in curve if point["time"] is not None]
+    met = [point for point in curve if point["makespan"] is not None]
     scale = scale_for(max((point["capacity"] for point in curve), default=1))
     limits = [point["capacity"] / scale.bytes for point in met]
     highest = max((point["slowdown"] for point in met), default=1.0)

@@ -59,10 +59,14 @@ class Core:
 
     A ``flexible`` array takes, for every loop nest, any shape of as many elements. Each element has ``local_buffer`` bytes of its own.
     The network between the private memory and the array carries ``noc_bandwidth`` bytes/s (None: all that is asked for) and takes
-    ``noc_latency`` seconds from end to end. ``winograd`` says that kernels may trade workspace for fewer multiplications
+    ``noc_latency`` seconds from end to end. Weights that stay in the array are loaded at ``weight_loading`` bytes/s while it waits (None:
+    while it works). ``winograd`` says that kernels may trade workspace for fewer multiplications
     (:mod:`loadmaster.cost.kernels.algorithms`). ``job_overhead`` seconds pass before each job: fetching its description, synchronising.
     ``efficiency`` is the share of the array's and the lanes' rate that jobs reach, by kind of operator
     (:func:`loadmaster.cost.analytical.efficiency.kind_of`); 1 for kinds that are not listed. A partial sum has ``accumulator`` bytes.
+    ``energy`` holds what is known of joules: of a multiply-accumulate (``mac_int8``, ``mac_fp16``, ``mac_fp32``) and a scalar operation
+    (``scalar_int8``, ...), and of a byte read or written in an element's memory (``local``), moved over the network (``network``), and
+    read or written in the private memory (``buffer``); the cost model estimates the others.
     """
 
     name: str
@@ -81,6 +85,8 @@ class Core:
     job_overhead: float = 0.0
     efficiency: Mapping[str, float] = field(default_factory=dict)
     accumulator: int = 4
+    energy: Mapping[str, float] = field(default_factory=dict)
+    weight_loading: float | None = None
 
     @property
     def start_up(self) -> float:

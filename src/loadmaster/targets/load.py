@@ -66,7 +66,7 @@ def target(source: str | Path, overrides: str | Iterable[str] = ()) -> Target:
     return target
 
 
-_NO_COST = frozenset({"alignment", "capacity", "count", "energy", "name", "role"})
+NO_COST = frozenset({"alignment", "capacity", "count", "energy", "name", "role"})
 """Fields that change no time for which a target can be calibrated."""
 
 
@@ -77,7 +77,7 @@ def _forget_calibration(document: dict[str, Any], overrides: Iterable[str]) -> N
         return
     fitted = {str(name).partition(".")[0] for standing in ("fitted", "bounded") for name in calibration.get(standing, [])}
     paths = [override.partition("=")[0].strip() for override in overrides]
-    if any(path.partition(".")[0] in fitted and path.rpartition(".")[2] not in _NO_COST for path in paths):
+    if any(path.partition(".")[0] in fitted and path.rpartition(".")[2] not in NO_COST for path in paths):
         del document["calibration"]
 
 

@@ -16,13 +16,15 @@ from loadmaster.core.units import (
     parse_bytes,
     parse_flops,
     parse_frequency,
+    parse_joules,
     parse_joules_per_byte,
     parse_seconds,
     parse_watts,
 )
 from loadmaster.targets.hardware import ESTIMATED, CopyEngine, Core, Memory, Style, Target
 
-_BITS = {"int8": 8, "fp16": 16, "fp32": 32}
+BITS = {"int8": 8, "fp16": 16, "fp32": 32}
+"""Bits of the precisions that cores have rates for."""
 
 
 def _unit(parse: Callable[[Any], Any]) -> BeforeValidator:
@@ -41,6 +43,7 @@ _Frequency = Annotated[float, _unit(parse_frequency)]
 _Seconds = Annotated[float, _unit(parse_seconds)]
 _Flops = Annotated[float, _unit(parse_flops)]
 _Energy = Annotated[float, _unit(parse_joules_per_byte)]
+_Joules = Annotated[float, _unit(parse_joules)]
 _Power = Annotated[float, _unit(parse_watts)]
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$", max_length=40)]
 _Size = Annotated[int, Field(ge=1, le=2**20, strict=True)]
@@ -77,6 +80,18 @@ class _MemoryTable(_Table):
         return Memory(name, self.capacity, read, write, self.in_place, self.alignment, self.energy, self.burst)
 
 
+class _EnergyTable(_Table):
+    mac_int8: _Joules | None = None
+    mac_fp16: _Joules | None = None
+    mac_fp32: _Joules | None = None
+    scalar_int8: _Joules | None = None
+    scalar_fp16: _Joules | None = None
+    scalar_fp32: _Joules | None = None
+    local: _Energy | None = None
+    network: _Energy | None = None
+    buffer: _Energy | None = None
+
+
 class _CoreTable(_Table):
     name: _Name
     style: Style
@@ -91,10 +106,12 @@ class _CoreTable(_Table):
     local_buffer: _Bytes = 512
     noc_bandwidth: _Bandwidth | None = None
     noc_latency: _Seconds = 0.0
+    weight_loading: _Bandwidth | None = None
     winograd: Annotated[bool, Field(strict=True)] = False
     job_overhead: _Seconds = 0.0
     efficiency: dict[Annotated[str, Field(min_length=1, max_length=80)], Annotated[float, Field(gt=0, le=1)]] = {}
     accumulator: Annotated[_Bytes, Field(ge=1, le=64)] = 4
+    energy: _EnergyTable = _EnergyTable()
     macs_per_cycle: dict[Literal["int8", "fp16", "fp32"], _Rate] = {"int8": 1.0, "fp16": 1.0, "fp32": 1.0}
 
     @model_validator(mode="after")
@@ -102,20 +119,20 @@ class _CoreTable(_Table):
         if self.style is Style.ROOFLINE:
             if self.peak is None or self.clock is not None:
                 raise ValueError("a roofline core takes peak (FLOP/s) and no clock")
-            if self.flexible or self.noc_bandwidth is not None or self.noc_latency:
-                raise ValueError("a roofline core has no array: leave out flexible, noc_bandwidth and noc_latency")
+            if self.flexible or self.noc_bandwidth is not None or self.noc_latency or self.weight_loading is not None:
+                raise ValueError("a roofline core has no array: leave out flexible, noc_bandwidth, noc_latency and weight_loading")
         elif self.clock is None or self.peak is not None:
             raise ValueError(f"a {self.style} core takes clock, rows and columns, and no peak")
         elif self.buffer == 0:
             raise ValueError(f"a {self.style} core needs a private buffer: give buffer")
-        if missing := set(_BITS) - set(self.macs_per_cycle):
+        if missing := set(BITS) - set(self.macs_per_cycle):
             raise ValueError(f"macs_per_cycle lacks {', '.join(sorted(missing))}")
         return self
 
     def cores(self) -> list[Core]:
         # A roofline core does peak / 2 multiply-accumulates a second: one a "cycle" of a clock that fast.
         clock = self.clock if self.clock is not None else (self.peak or 0.0) / 2
-        rates = {_BITS[name]: rate for name, rate in sorted(self.macs_per_cycle.items(), key=lambda item: _BITS[item[0]])}
+        rates = {BITS[name]: rate for name, rate in sorted(self.macs_per_cycle.items(), key=lambda item: BITS[item[0]])}
         names = [self.name] if self.count == 1 else [f"{self.name}{i}" for i in range(self.count)]
         core = Core(
             name=self.name,
@@ -134,6 +151,8 @@ class _CoreTable(_Table):
             job_overhead=self.job_overhead,
             efficiency=dict(sorted(self.efficiency.items())),
             accumulator=self.accumulator,
+            weight_loading=self.weight_loading,
+            energy=dict(sorted(self.energy.model_dump(exclude_none=True).items())),
         )
         return [replace(core, name=name) for name in names]
 
@@ -214,7 +233,7 @@ def _fields_beside(keys: list[str]) -> tuple[str, ...]:
         "copy": _CopyTable,
         "calibration": _CalibrationTable,
     }
-    table = _TargetFile if len(keys) == 1 else tables.get(keys[0], _TargetFile)
+    table = _EnergyTable if "energy" in keys[:-1] else _TargetFile if len(keys) == 1 else tables.get(keys[0], _TargetFile)
     return tuple(table.model_fields)
 
 

@@ -1,6 +1,7 @@
 // Python binding of the choice of cuts.
 #include "bindings/task_graph.hpp"
-#include "cutting/choice.hpp"
+#include "cutting/improve.hpp"
+#include "cutting/rehearsal.hpp"
 
 #include <algorithm>
 #include <nanobind/stl/pair.h>
@@ -23,7 +24,7 @@ void require_ends(const Ints &first, std::size_t count, std::size_t last, const 
 class CutProblem {
   public:
     CutProblem(Ints option_first, Ints piece_first, Ints need_first, Array<double, 2> alone, Floats link, Boxes made, Boxes needed, Ints source_first,
-               Ints source, Floats fetch, Floats stream, double copied, Ints given, Ints room)
+               Ints source, Floats fetch, Floats stream, double copied, Ints given, Ints room, std::int64_t mini_batches)
         : option_first_(option_first), piece_first_(piece_first), need_first_(need_first), source_first_(source_first), source_(source),
           given_(given), room_(room), alone_(alone), link_(link), fetch_(fetch), stream_(stream), made_(made), needed_(needed) {
         const std::size_t operators = given.size(), pieces = alone.shape(0), cores = alone.shape(1);
@@ -53,25 +54,37 @@ class CutProblem {
         require(std::isfinite(copied) && copied >= 0.0, "copied: must be finite and not negative");
         require(room.size() == operators, "room: needs one for every operator");
         require_below(view(room), std::int64_t{1} << 61, "room: must not be negative");
-        network_ = {operators, cores, made.shape(1) / 2, view(option_first_), view(piece_first_), view(need_first_), view(alone_), view(link_), view(made_),
+        require(mini_batches >= 1, "mini_batches: must be at least 1");
+        network_ = {operators, cores, made.shape(1) / 2, static_cast<std::size_t>(mini_batches), view(option_first_), view(piece_first_), view(need_first_), view(alone_), view(link_), view(made_),
                     view(needed_), view(source_first_), view(source_), view(fetch_), view(stream_), copied, view(given_), view(room_)};
-    }
-
-    std::pair<nb::object, double> choose(std::size_t width, double patience) const {
-        require(width >= 1, "width: must be at least 1");
-        require(patience >= 0.0 && patience <= 1.0, "patience: must lie between 0 and 1");
-        return found([&] { return cutting::choose(network_, width, patience); });
     }
 
     std::pair<nb::object, double> improve(const Ints &option, std::int64_t most) const {
         require_options(option);
-        return found([&] { return cutting::improve(network_, view(option), most); });
+        cutting::Choice choice;
+        {
+            nb::gil_scoped_release release;
+            choice = cutting::improve(network_, view(option), most);
+        }
+        const std::size_t operators = choice.option.size();
+        return {to_numpy(std::move(choice.option), {operators}), choice.makespan};
+    }
+
+    nb::object changes(const Ints &option) const {
+        require_options(option);
+        std::vector<double> found;
+        {
+            nb::gil_scoped_release release;
+            found = cutting::changes(network_, view(option));
+        }
+        const std::size_t options = found.size();
+        return to_numpy(std::move(found), {options});
     }
 
     double makespan(const Ints &option) const {
         require_options(option);
         nb::gil_scoped_release release;
-        return cutting::makespan(network_, view(option));
+        return cutting::Rehearsal(network_).run(view(option)).end;
     }
 
   private:
@@ -79,17 +92,6 @@ class CutProblem {
         require(option.size() == network_.operators, "option: needs one for every operator");
         for (std::size_t op = 0; op < network_.operators; ++op)
             require(option.data()[op] >= 0 && option.data()[op] < network_.option_first[op + 1] - network_.option_first[op], "option: there is no such one");
-    }
-
-    template <typename Find>
-    std::pair<nb::object, double> found(Find find) const {
-        cutting::Choice choice;
-        {
-            nb::gil_scoped_release release;
-            choice = find();
-        }
-        const std::size_t operators = choice.option.size();
-        return {to_numpy(std::move(choice.option), {operators}), choice.makespan};
     }
 
     Ints option_first_, piece_first_, need_first_, source_first_, source_, given_, room_;
@@ -103,10 +105,11 @@ class CutProblem {
 
 void bind_cutting(nb::module_ &module) {
     nb::class_<CutProblem>(module, "CutProblem")
-        .def(nb::init<Ints, Ints, Ints, Array<double, 2>, Floats, Boxes, Boxes, Ints, Ints, Floats, Floats, double, Ints, Ints>(), nb::kw_only(),
+        .def(nb::init<Ints, Ints, Ints, Array<double, 2>, Floats, Boxes, Boxes, Ints, Ints, Floats, Floats, double, Ints, Ints, std::int64_t>(), nb::kw_only(),
              nb::arg("option_first"), nb::arg("piece_first"), nb::arg("need_first"), nb::arg("alone"), nb::arg("link"), nb::arg("made"), nb::arg("needed"),
-             nb::arg("source_first"), nb::arg("source"), nb::arg("fetch"), nb::arg("stream"), nb::arg("copied"), nb::arg("given"), nb::arg("room"))
-        .def("choose", &CutProblem::choose, nb::arg("width"), nb::arg("patience"))
+             nb::arg("source_first"), nb::arg("source"), nb::arg("fetch"), nb::arg("stream"), nb::arg("copied"), nb::arg("given"), nb::arg("room"),
+             nb::arg("mini_batches"))
         .def("improve", &CutProblem::improve, nb::arg("option"), nb::arg("most"))
+        .def("changes", &CutProblem::changes, nb::arg("option"))
         .def("makespan", &CutProblem::makespan, nb::arg("option"));
 }

@@ -221,7 +221,8 @@ class Search {
         t.weight_times = weight_times;
         t.input_tile = input_buffer;
         t.weight_tile = weight_buffer;
-        const double outside = (n_.input_bytes * t.input_times + n_.weight_bytes * t.weight_times + n_.output_bytes) / core_.share;
+        const double outside = n_.input_bytes * t.input_times * core_.input_price + n_.weight_bytes * t.weight_times * core_.weight_price +
+                               n_.output_bytes * core_.output_price;
         if (cost_ < infinite && (input_buffer + weight_buffer > capacity_ || outside * (1 + 4 * spread) > cost_)) return;
         const double passes = deliver(groups, k, c, t);
         const double block = groups * std::min(k, units_.k) * tile_positions_, sums = groups * (c < n_.c ? k : std::min(k, units_.k)) * tile_positions_;
@@ -237,7 +238,7 @@ class Search {
             best_ = t;
             return;
         }
-        t.cycles = cycles(groups, k, c);
+        t.cycles += cycles(groups, k, c);
         const double last = passes > 1 ? block * output_element_ : row;
         t.lead = core_.style == Style::roofline ? 0 : first / core_.read + last / core_.write;
         const double inside = std::max(t.cycles / core_.clock, t.delivered / core_.network) + t.lead;
@@ -275,7 +276,7 @@ class Search {
         return groups.sum([&](double g) { return ks.sum([&](double k) { return ceil_div(g * k, at_once); }); });
     }
 
-    // Bytes over the on-chip network, into `t`; what several elements need at once crosses once. Returns in how many passes sums are made.
+    // Bytes over the on-chip network, and cycles of loading weights, into `t`; what several elements need at once crosses once. Returns in how many passes sums are made.
     double deliver(double groups, double k, double c, Tiling &t) const {
         const Cut g(n_.groups, groups), ks(n_.k, k), cs(n_.c, c);
         const double inputs = n_.groups * n_.batch * n_.c * touched(n_.y, n_.stride_y, window_y_) * touched(n_.x, n_.stride_x, window_x_);
@@ -307,6 +308,8 @@ class Search {
                 break;
             default: break;
         }
+        const bool stays = core_.style == Style::weight_stationary || core_.style == Style::row_stationary;
+        t.cycles = stays ? weights * n_.element * n_.repeats / core_.loading * core_.clock : 0;
         t.delivered = ((weights + in) * n_.element + outputs_ * (n_.element + 2 * core_.accumulator * (passes - 1))) * n_.repeats;
         // Without an array that says where sums are, those of a chunk wait in the buffer.
         return core_.style == Style::roofline && c < n_.c ? cs.tiles() : passes;

@@ -24,20 +24,21 @@ struct Core {
     std::span<const Shape> shapes;  // at least one; of a flexible array several
     double clock, local_buffer;     // hertz, bytes of an element
     double network;                 // bytes/s between private memory and array; infinite if it carries all
-    double share;                   // bytes/s of the memory's link on which a core can count
+    double loading;                 // bytes/s of weights into a stationary array that waits for them; infinite if it works meanwhile
+    double input_price, weight_price, output_price;  // seconds of a link for a byte of each operand, as far as a core can count on it
     double read, write;             // bytes/s of the link with which a first tile arrives and a last one leaves
     double burst;                   // bytes that the memory reads at once
     double accumulator;             // bytes of a partial sum
 };
 
 // What a nest takes in one tiling. `times` are ratios of bytes moved to an operand's bytes, tiles are bytes of the private buffer; `cycles`
-// are those of the array, filling and draining it included; `lead` seconds pass until the first tile is there and after the last is done.
+// are those of the array, filling, draining and loading it included; `lead` seconds pass until the first tile is there and after the last is done.
 struct Tiling {
     double input_times, weight_times, input_tile, weight_tile, output_tile, cycles, delivered, lead;
 };
 
 // The tiling of the least cost within `capacity` bytes of private buffer, or where none fits the smallest. `rate` is multiply-accumulates of an
-// element of the array in a cycle. The cost is the time of the slower of core and link, half of that of the link, and an eighth of those of core and
+// element of the array in a cycle. The cost is the time of the slower of core and links, half of that of the links, and an eighth of those of core and
 // deliveries: of two tilings that take equally long that which moves less is taken, and one that is a little slower if it moves much less. O(sizes
 // of tiles).
 Tiling choose_tiling(const Nest &nest, const Core &core, double rate, double capacity);

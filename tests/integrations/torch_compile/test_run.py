@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 import threading
-from contextlib import nullcontext
 from random import Random
 
 import pytest
@@ -18,10 +17,11 @@ from torch import nn  # noqa: E402
 from loadmaster.cli.main import app  # noqa: E402
 from loadmaster.core.errors import ModelError  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
-from loadmaster.integrations.torch_compile.compare import comparison, rivals  # noqa: E402
-from loadmaster.integrations.torch_compile.compare.comparison import Variant  # noqa: E402
+from loadmaster.integrations.torch_compile.compare import comparison, rivals, variants  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.measurement import STATED  # noqa: E402
+from loadmaster.integrations.torch_compile.compare.variants import Variant  # noqa: E402
 from loadmaster.integrations.torch_compile.devices.slow_file import PAGE, SlowFile  # noqa: E402
+from loadmaster.report.run import run_rows  # noqa: E402
 
 
 def test_the_budget_holds_and_the_figures_are_there(tmp_path):
@@ -113,7 +113,7 @@ def test_intervals_hold_the_median_as_often_as_they_say():
     random = Random(0)
     for steps in (5, 8, 15):
         draws = [[random.lognormvariate(0, 1) for _ in range(2 * steps)] for _ in range(2000)]
-        wrong = sum(comparison.Difference.of(d[:steps], d[steps:]).verdict != "no difference" for d in draws)
+        wrong = sum(variants.Difference.of(d[:steps], d[steps:]).verdict != "no difference" for d in draws)
         assert wrong <= 0.11 * 2000
         assert wrong > 0
 
@@ -164,9 +164,9 @@ def test_regions_of_the_slow_file_are_used_again(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("allowed", "kept"), [(5, 2), (2, 1), (1, None)])
+@pytest.mark.parametrize(("allowed", "kept"), [(5, 2), (2, 1), (1, 0)])
 def test_an_interrupt_while_steps_are_timed_keeps_what_is_known(allowed, kept, monkeypatch):
-    """Every variant has as many timed steps as the one with fewest; an interrupt before the first step of all is one."""
+    """Every variant has as many timed steps as the one with fewest."""
     work = comparison.Workload(nn.Linear(4, 4), (torch.randn(2, 4),), False, torch.device("cpu"))
     variants = [Variant("a", work.module), Variant("b", work.module)]
     told, calls = [], iter(range(allowed))
@@ -178,8 +178,27 @@ def test_an_interrupt_while_steps_are_timed_keeps_what_is_known(allowed, kept, m
         variant.cpu_seconds.append(1.0)
 
     monkeypatch.setattr(comparison, "_time_step", step)
-    with nullcontext() if kept is not None else pytest.raises(KeyboardInterrupt):
-        assert comparison._interleave(work, variants, 9, lambda *each: told.append(each)) == kept
-        assert [len(variant.seconds) for variant in variants] == [kept, kept]
+    assert comparison._interleave(work, variants, 9, lambda *each: told.append(each)) == kept
+    assert [len(variant.seconds) for variant in variants] == [kept, kept]
     assert {stage for stage, _ in told[:2]} == {"4 of 4: timing step 1 of 9"}
     assert [share for _, share in told] == sorted(share for _, share in told)
+
+
+@pytest.mark.parametrize("stage", ["1 of 4: compiling torch.export", "2 of 4", "3 of 4", "4 of 4: timing, beginning"])
+def test_an_interrupt_at_any_stage_of_a_comparison_gives_what_is_known(stage, monkeypatch):
+    """The plan itself has been checked by then; what has not been measured is None, and what will take long was said."""
+    monkeypatch.setattr(comparison, "_inference_rivals", lambda work: [Variant("torch.export", rivals.exported(work.module))])
+    work = comparison.Workload(nn.Sequential(nn.Linear(64, 64), nn.GELU()).eval(), (torch.randn(4_000, 64),), False, torch.device("cpu"))
+    said = []
+
+    def stop(told, share):
+        if told.startswith(stage):
+            raise KeyboardInterrupt
+
+    result = comparison.compare(work, {"fast_memory": 1.0}, 2, True, progress=stop, tell=said.append)
+    assert (result["interrupted"], result["steps"], result["gradients_equal"]) == (True, 0, True)
+    assert result["measured_peak"] > 0
+    assert result["step_seconds"] is None
+    assert run_rows(result)[0][0] == "loadmaster"
+    assert ("failed" in result["rivals"]["torch.export"]) == stage.startswith("1")
+    assert "of processor time more; Ctrl-C prints what is known" in said[0]

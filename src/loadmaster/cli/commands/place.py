@@ -165,9 +165,9 @@ def _curve(sequence: KernelSequence, options: dict[str, Any]) -> list[dict[str, 
     points: list[dict[str, Any]] = []
     for limit, plan in zip(limits, slowdown_curve(sequence, limits, **options), strict=True):
         if isinstance(plan, MemoryPlan):
-            points.append({"capacity": limit, "time": plan.seconds, "lower_bound": plan.lower_bound, "slowdown": plan.slowdown})
+            points.append({"capacity": limit, "makespan": plan.seconds, "lower_bound": plan.lower_bound, "slowdown": plan.slowdown})
         else:
-            points.append({"capacity": limit, "time": None, "lower_bound": None, "slowdown": None, "reason": str(plan)})
+            points.append({"capacity": limit, "makespan": None, "lower_bound": None, "slowdown": None, "reason": str(plan)})
     return points
 
 

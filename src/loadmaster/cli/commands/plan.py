@@ -15,8 +15,11 @@ from loadmaster.cli.options import (
     Batch,
     Deadline,
     Dim,
+    EnergyLimit,
+    Fps,
     Json,
     MachineTarget,
+    MakespanLimit,
     MiniBatches,
     Models,
     NoReport,
@@ -27,6 +30,7 @@ from loadmaster.cli.options import (
     Seed,
     TimeLimit,
     Training,
+    limits_of,
     load_networks,
     out_to,
     times_of,
@@ -89,9 +93,13 @@ def plan_command(
         typer.Option(
             metavar="AXIS=LOW:HIGH",
             rich_help_panel=SWEEP,
-            help="What-if: `scratchpad=1MiB:32MiB` (doubling), `bandwidth=4GB/s,10GB/s`. May be repeated.",
+            help="What-if: `scratchpad=1MiB:32MiB` (doubling), `bandwidth=4GB/s,10GB/s`, any field of the target (`cores.ws.count=1:4`), "
+            "`batch=1:8`, `mini-batches=1:4`, `networks=a,b,a+b`. May be repeated.",
         ),
     ] = None,
+    fps: Fps = None,
+    makespan: MakespanLimit = None,
+    energy: EnergyLimit = None,
     workers: Annotated[
         int | None, typer.Option(min=1, metavar="N", rich_help_panel=SWEEP, help="Processes of a sweep. Default: all processors.")
     ] = None,
@@ -114,8 +122,8 @@ def plan_command(
 
     Deadlines come before the objective: exit code 3 says that the plan holds, but some mini-batch misses its deadline.
 
-    With --sweep, networks are planned on every machine of a range, and sweep.json and sweep.html are written. Finished points are in
-    sweep.sqlite: the same command goes on after Ctrl-C.
+    With --sweep, networks are planned on every machine of a range, and sweep.json and sweep.html are written; --fps, --makespan and
+    --energy say which points are good enough. Finished points are in sweep.sqlite: the same command goes on after Ctrl-C.
 
     Example: `loadmaster plan onnx:resnet50 bert.onnx --target edge-npu --precision int8 --set dram.bandwidth="8 GB/s" --out plan`
 
@@ -140,10 +148,14 @@ def plan_command(
     networks: dict[str, Any] = {"models": models, "batch": batch, "dim": dim, "precision": precision, "training": training}
     if sweep:
         pool: dict[str, Any] = {"cluster": cluster, "workers": workers}
-        sweep_plans(sweep, networks, target, overrides or [], options, pool, folder, page=not no_report, as_json=as_json, quiet=quiet)
+        limits = limits_of(fps, makespan, energy, options["deadlines"])
+        machine = (target, overrides or [])
+        sweep_plans(sweep, networks, machine, limits, options, pool, folder, page=not no_report, as_json=as_json, quiet=quiet)
         return
-    if workers is not None or cluster is not None:
-        raise PlanError("--workers and --cluster are for sweeps: give --sweep scratchpad=1MiB:32MiB too")
+    only_swept = {"--workers": workers, "--cluster": cluster, "--fps": fps, "--makespan": makespan, "--energy": energy}
+    given = [name for name, value in only_swept.items() if value is not None]
+    if given:
+        raise PlanError(f"{' and '.join(given)}: for sweeps only: give --sweep scratchpad=1MiB:32MiB too")
     done = _planned(networks, target, overrides or [], options, folder, report=not no_report, quiet=quiet)
     print_results(versioned("plan", _summary_json(done)), lambda: [_summary(done)], done.files, as_json=as_json, quiet=quiet)
     if done.violations:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -73,7 +74,8 @@ def run_command(
     """Run steps of a PyTorch module under a budget of fast memory, and measure whether plan and budget hold.
 
     The same graphs run unmoved, too: results must be equal bit for bit. Exit code 1 if they are not, or if the budget was exceeded. Ctrl-C
-    while steps are timed ends the timing, and what is known is printed. With --compare, expect some hundred times as long as one step.
+    once the plan has been checked prints what is known by then. With --compare, expect some hundred times as long as one step; how long is
+    said once the first steps have run.
 
     Example: `loadmaster run torch:benchmarks.networks.resnet:resnet50 --training --batch 8 --fast 50% --compare`
     """
@@ -90,7 +92,9 @@ def run_command(
     options: dict[str, Any] = {"fast_memory": fast, "mode": mode, "slow_memory": None if slow_memory is None else str(slow_memory)}
     with directory_if_asked(out) as place, LateProgress(quiet) as progress:
         progress("reading", 0.0)
-        result, kernels = run(model.removeprefix("torch:"), batch, training, device, options, steps, compare, optimizer, progress=progress)
+        spot = model.removeprefix("torch:")
+        tell = (lambda _: None) if quiet else partial(typer.echo, err=True)
+        result, kernels = run(spot, batch, training, device, options, steps, compare, optimizer, progress=progress, tell=tell)
         result = versioned("run", result)
         files = [] if place is None else _write(model, result, kernels, place, page=not no_report)
     print_results(result, lambda: [run_summary(result)], files, as_json=as_json, quiet=quiet)

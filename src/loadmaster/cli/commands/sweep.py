@@ -16,13 +16,14 @@ from loadmaster.core.errors import PlanError
 if TYPE_CHECKING:
     from loadmaster.core.files import OutputDirectory
     from loadmaster.planning.sweep.design_space import Sweep
+    from loadmaster.planning.sweep.limits import Limits
 
 
 def sweep_plans(
     axes: Sequence[str],
     networks: dict[str, Any],
-    target: str,
-    overrides: Sequence[str],
+    machine: tuple[str, Sequence[str]],
+    limits: Limits,
     options: dict[str, Any],
     pool: dict[str, Any],
     folder: Path | None,
@@ -31,10 +32,13 @@ def sweep_plans(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Plan every point of the axes, write files, print the table; exit code 1 if a plan does not hold."""
+    """Plan every point of the axes, write files, print the table; exit code 1 if a plan does not hold.
+
+    ``machine`` is the target's name and what is overridden in it.
+    """
     from loadmaster.cli.progress_line import LateProgress
     from loadmaster.core.files import directory_if_asked
-    from loadmaster.planning.sweep.design_space import parse_axes
+    from loadmaster.planning.sweep.axes import parse_axes
     from loadmaster.planning.sweep.store import SweepStore
     from loadmaster.planning.sweep.sweep import sweep
     from loadmaster.planning.sweep.workers import dask_cluster, local_processes
@@ -44,16 +48,17 @@ def sweep_plans(
     cluster, workers = pool["cluster"], pool["workers"]
     if cluster is not None and workers is not None:
         raise PlanError("--workers counts processes of this machine, and --cluster has workers of its own: give one of them")
-    space, machine = parse_axes(axes), read_target(target, overrides)
+    space, target = parse_axes(axes), read_target(*machine)
     with directory_if_asked(folder) as place, LateProgress(quiet) as progress:
         progress("reading", 0.0)
         graphs = load_networks(**networks)
+        shared: dict[str, Any] = {"limits": limits, "load": lambda batch: load_networks(**(networks | {"batch": batch}))}
         with local_processes(workers) if cluster is None else dask_cluster(cluster) as executor:
             store = None if folder is None else SweepStore(folder / "sweep.sqlite")
-            found = sweep(graphs, machine, space, executor=executor, store=store, progress=progress, **options)
+            found = sweep(graphs, target, space, executor=executor, store=store, progress=progress, **shared, **options)
         files = [] if place is None else _write(found, place, page)
     print_results(versioned("sweep", found.as_json()), lambda: [sweep_summary(found)], files, as_json=as_json, quiet=quiet)
-    broken = sum(point.violations > 0 for point in found.points)
+    broken = sum(bool(point.violations) for point in found.points)
     if broken:
         typer.echo(f"{broken} plans do not hold", err=True)
         raise typer.Exit(1)

@@ -27,6 +27,7 @@ from loadmaster.cost.energy_model import EnergyRates
 from loadmaster.targets.hardware import Core, Memory, Style, Target
 
 _PICO = 1e-12
+_NAMES = {8: "int8", 16: "fp16", 32: "fp32"}
 _MAC = {8: 0.2 + 0.1, 16: 1.1 + 0.9, 32: 3.7 + 0.9}
 _ADD = {8: 0.03, 16: 0.4, 32: 0.9}
 _MAC_AREA = {8: 282 + 137, 16: 1640 + 4184, 32: 7700 + 4184}
@@ -72,18 +73,29 @@ def dram_energy() -> float:
 
 def array_energy(core: Core, bits: int) -> float:
     """Joules of one multiply-accumulate with its local accesses: two factors are read, a partial sum is read and written."""
-    local = 0 if core.style is Style.ROOFLINE else core.local_buffer
-    return mac_energy(bits) + (2 * bits / 8 + 2 * core.accumulator) * sram_energy(local)
+    size = 0 if core.style is Style.ROOFLINE else core.local_buffer
+    local = core.energy.get("local", sram_energy(size))
+    return core.energy.get(f"mac_{_NAMES[bits]}", mac_energy(bits)) + (2 * bits / 8 + 2 * core.accumulator) * local
+
+
+def lane_energy(core: Core, bits: int) -> float:
+    """Joules of one scalar operation on a core."""
+    return core.energy.get(f"scalar_{_NAMES[bits]}", scalar_energy(bits))
+
+
+def buffer_energy(core: Core) -> float:
+    """Joules of reading or writing one byte of a core's private memory."""
+    return core.energy.get("buffer", sram_energy(core.buffer))
 
 
 def delivery_energy(core: Core) -> float:
     """Joules of moving one byte between a core's private memory and its array."""
-    return sram_energy(core.buffer) + (0.0 if core.style is Style.ROOFLINE else network_energy())
+    return buffer_energy(core) + core.energy.get("network", 0.0 if core.style is Style.ROOFLINE else network_energy())
 
 
 def refill_energy(core: Core, main: Memory) -> float:
     """Joules of moving one byte between main memory and a core's private memory."""
-    return _main_energy(main) + sram_energy(core.buffer)
+    return _main_energy(main) + buffer_energy(core)
 
 
 def energy_rates(target: Target) -> EnergyRates:
@@ -92,7 +104,7 @@ def energy_rates(target: Target) -> EnergyRates:
     return EnergyRates(
         main=_femtojoules(_main_energy(target.main)),
         fast=0 if fast is None else _femtojoules(sram_energy(fast.capacity) if fast.energy is None else fast.energy),
-        buffers=tuple(_femtojoules(sram_energy(core.buffer)) for core in target.cores),
+        buffers=tuple(_femtojoules(buffer_energy(core)) for core in target.cores),
         static_power=target.static_power,
     )
 
@@ -118,11 +130,18 @@ def peak_power(core: Core, bits: int = 8) -> float:
     return core.rows * core.columns * core.macs_per_cycle[bits] * core.clock * array_energy(core, bits)
 
 
-def area(core: Core) -> float:
-    """Square millimetres of a core's arithmetic and memory cells.
+def area(of: Core | Target) -> float:
+    """Square millimetres of arithmetic and memory cells: of one core, or of a target's cores and fast memory.
 
-    Each element has units of its own for every width, as many as its rate of multiply-accumulates needs.
+    Each element has units of its own for every width, as many as its rate of multiply-accumulates needs. Main memory is another chip.
     """
+    if isinstance(of, Target):
+        cells = 8 * (0 if of.fast is None else of.fast.capacity)
+        return sum(map(_core_area, of.cores)) + cells * _CELL_AREA / _SQUARE_MILLIMETRE
+    return _core_area(of)
+
+
+def _core_area(core: Core) -> float:
     elements = core.rows * core.columns
     arithmetic = elements * sum(_MAC_AREA[bits] * rate for bits, rate in core.macs_per_cycle.items())
     cells = 8 * (core.buffer + elements * core.local_buffer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from loadmaster.core.units import FEMTOJOULES
 from loadmaster.cost.analytical.efficiency import efficiencies
 from loadmaster.cost.analytical.job_energy import Amounts, inside_energy
 from loadmaster.cost.analytical.nests import NestTable, nest_table
-from loadmaster.cost.analytical.tiling import Tilings, best_tilings
+from loadmaster.cost.analytical.tiling import STREAMED, Tilings, best_tilings
 from loadmaster.cost.base import kinds_of
 from loadmaster.cost.job_table import JobTable
 from loadmaster.targets.hardware import Core, Target
@@ -46,16 +46,25 @@ class Costs:
 
 def job_table(workload: Workload, target: Target) -> JobTable:
     """Make the table of every job on every core, with the costs of :func:`job_costs`."""
-    costs = job_costs(workload, target)
+    (table,) = job_tables(workload, target, (STREAMED,))
+    return table
+
+
+def job_tables(workload: Workload, target: Target, expected: Iterable[str]) -> list[JobTable]:
+    """Make a table of every job on every core for each place where operands are expected."""
+    amounts = Amounts(workload.jobs)
+    return [_table(costs, amounts) for costs in _costs(workload, target, expected)]
+
+
+def _table(costs: Costs, amounts: Amounts) -> JobTable:
     rows, position = costs.operands, costs.position
     compute, moved, tile = (np.stack([getattr(k, name) for k in costs.kinds], axis=1)[:, position] for name in ("seconds", "moved", "tile"))
-    amounts = Amounts(workload.jobs)
     energy = np.stack([inside_energy(kind.core, amounts, kind.delivered) for kind in costs.kinds], axis=1)[:, position]
     return JobTable(compute, rows.job, rows.tensor, rows.write, moved, tile, np.round(energy * FEMTOJOULES) / FEMTOJOULES)
 
 
 def job_costs(workload: Workload, target: Target) -> Costs:
-    """Compute the cost of every job on every kind of core.
+    """Compute the cost of every job on every kind of core, with all operands expected in main memory.
 
     For every loop nest one tiling is chosen (:func:`~loadmaster.cost.analytical.tiling.best_tilings`), and cycles, bytes moved, bytes of
     private buffer and bytes over the on-chip network are all those of that tiling. A job takes the largest of three times that overlap:
@@ -63,16 +72,22 @@ def job_costs(workload: Workload, target: Target) -> Costs:
     that the first tile's arrival and the last one's departure, the overhead of a job, and the latency of the network once. Operands
     outside loop nests, and all operands of a core without a private buffer, move once.
 
-    Left out: bank conflicts, DRAM pages and refresh, contention in the on-chip network, sparsity, refills served by a
-    nearer shared memory (operands are refilled from where they lie), and any advantage of a tiling chosen for where operands lie.
+    Left out: bank conflicts, DRAM pages and refresh, contention in the on-chip network, sparsity, and refills served by a
+    nearer shared memory (operands are refilled from where they lie).
 
     Time and memory are O(operands x kinds of core + distinct loop nests x sizes of buffer).
     """
+    (costs,) = _costs(workload, target, (STREAMED,))
+    return costs
+
+
+def _costs(workload: Workload, target: Target, expected: Iterable[str]) -> Iterator[Costs]:
     rows = OperandRows(workload)
     nests = nest_table(workload.jobs)
     cores, position = kinds_of(target)
-    kinds = [_on_core(workload.jobs, rows, nests, core, target) for core in cores]
-    return Costs(rows, kinds, position)
+    for place in expected:
+        kinds = [_on_core(workload.jobs, rows, nests, core, target, place) for core in cores]
+        yield Costs(rows, kinds, position)
 
 
 class OperandRows:
@@ -95,10 +110,10 @@ class OperandRows:
         return np.diff(np.append(0, np.cumsum(per_operand))[ends])
 
 
-def _on_core(jobs: Sequence[Job], rows: OperandRows, nests: NestTable, core: Core, target: Target) -> KindCosts:
+def _on_core(jobs: Sequence[Job], rows: OperandRows, nests: NestTable, core: Core, target: Target, expected: str) -> KindCosts:
     chunk = _stream_chunks(len(jobs), rows, core) if core.buffer else np.zeros_like(rows.bytes)
     room = _room_for_nests(jobs, rows, nests, chunk, core)
-    tilings = best_tilings(nests, room, core, target)
+    tilings = best_tilings(nests, room, core, target, expected)
     seconds, delivered = _compute(jobs, rows, nests, tilings, core)
     if core.buffer == 0:
         return KindCosts(core, seconds, delivered, rows.bytes, chunk)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from loadmaster.core.arrays import Floats
-from loadmaster.cost.analytical.energy import array_energy, delivery_energy, scalar_energy
+from loadmaster.cost.analytical.energy import array_energy, delivery_energy, lane_energy
 from loadmaster.cost.analytical.nests import WIDTHS, width_of
 from loadmaster.targets.hardware import Core
 from loadmaster.workloads.job import Job
@@ -25,5 +25,5 @@ class Amounts:
 def inside_energy(core: Core, amounts: Amounts, delivered: Floats) -> Floats:
     """Joules of every job in a core to whose array ``delivered`` bytes go, shape (jobs,); without operands over the core's port."""
     per_mac = np.array([array_energy(core, width) for width in WIDTHS])[amounts.width]
-    per_element = np.array([scalar_energy(width) for width in WIDTHS])[amounts.width]
+    per_element = np.array([lane_energy(core, width) for width in WIDTHS])[amounts.width]
     return np.asarray(amounts.macs * per_mac + amounts.elements * per_element + delivered * delivery_energy(core))

@@ -18,14 +18,28 @@ _NEST = (
 )
 
 
+STREAMED = "all streamed"
+"""All operands cross the main memory's link: what a job's tiling is chosen for where nothing is known of it."""
+EXPECTED = {
+    STREAMED: (True, True, 1.0),
+    "all near": (False, False, 1.0),
+    "weights streamed": (False, True, 1.0),
+    "activations streamed": (True, False, 1.0),
+    "crowded link": (True, True, 4.0),
+}
+"""Where a tiling expects operands, from what suits a job most in cycles to what suits it most in bytes of one operand or another: whether
+activations, and weights, cross the main memory's link rather than the fast one's, and how many times as long a byte takes there as on the
+core's share of the link."""
+
+
 @dataclass(frozen=True)
 class Tilings:
     """What every nest takes in its tiling, arrays of shape (nests,), over all repeats.
 
     ``input_times`` and ``weight_times`` are bytes that cross the core's port for a byte of the operand (less than one where strides step
-    over some); ``input_tile``, ``weight_tile`` and ``output_tile`` bytes of the private buffer; ``cycles`` those of the array, filling and
-    draining it included; ``delivered`` bytes over the on-chip network; ``lead`` the seconds that the first tile takes to arrive and the
-    last to leave.
+    over some); ``input_tile``, ``weight_tile`` and ``output_tile`` bytes of the private buffer; ``cycles`` those of the array, filling,
+    draining and loading it included; ``delivered`` bytes over the on-chip network; ``lead`` the seconds that the first tile takes to arrive
+    and the last to leave.
     """
 
     input_times: Floats
@@ -43,7 +57,7 @@ class Tilings:
         return self.input_tile + self.weight_tile + self.output_tile
 
 
-def best_tilings(nests: NestTable, capacity: Floats, core: Core, target: Target) -> Tilings:
+def best_tilings(nests: NestTable, capacity: Floats, core: Core, target: Target, expected: str = STREAMED) -> Tilings:
     """Choose the tiling, loop order and, of a flexible array, shape of every nest that take the least time on a core of a target.
 
     A tile is a part of the groups, output channels, input channels and positions (whole images, rows of one, or columns of a row). Loop
@@ -52,11 +66,11 @@ def best_tilings(nests: NestTable, capacity: Floats, core: Core, target: Target)
     which leave elements idle. Everything that has a next tile is double-buffered. Rows that neighbouring tiles share are fetched once where
     all channels of a tile stay, else with each of them.
 
-    The cost is the time of the slower of core and link, half of the link's, and an eighth of those of the core and of its deliveries, so
-    that a tiling that moves less is taken where it is hardly slower. Of the link a core counts on its share of the main memory's bandwidth;
-    the first tile comes from the nearest shared memory at full bandwidth. Where nothing fits into ``capacity`` bytes, shape (nests,), the
-    smallest tiling is returned, and its ``buffer`` exceeds the capacity. A core without a private buffer takes each nest as a single tile.
-    O(nests x tiles), a few hundred tiles a nest.
+    The cost is the time of the slower of core and links, half of the links', and an eighth of those of the core and of its deliveries, so
+    that a tiling that moves less is taken where it is hardly slower. What a byte costs follows from where operands are ``expected``, one of
+    :data:`EXPECTED`; of each link a core counts on its share of the bandwidth; the first tile comes from the nearest shared memory at full
+    bandwidth. Where nothing fits into ``capacity`` bytes, shape (nests,), the smallest tiling is returned, and its ``buffer`` exceeds the
+    capacity. A core without a private buffer takes each nest as a single tile. O(nests x tiles), a few hundred tiles a nest.
     """
     near = target.fast or target.main
     rows, columns = shapes_of(core)
@@ -69,7 +83,8 @@ def best_tilings(nests: NestTable, capacity: Floats, core: Core, target: Target)
         clock=core.clock,
         local_buffer=float(core.local_buffer),
         network=np.inf if core.noc_bandwidth is None else core.noc_bandwidth,
-        share=target.main.read_bandwidth / len(target.cores),
+        loading=np.inf if core.weight_loading is None else core.weight_loading,
+        prices=_prices(target, expected),
         read=near.read_bandwidth,
         write=near.write_bandwidth,
         burst=float(target.main.burst),
@@ -77,3 +92,12 @@ def best_tilings(nests: NestTable, capacity: Floats, core: Core, target: Target)
         whole=core.buffer == 0,
     )
     return Tilings(**dict(zip((field.name for field in fields(Tilings)), figures.T, strict=True)))
+
+
+def _prices(target: Target, expected: str) -> Floats:
+    """Seconds a byte of input, weights and output, on a core's share of the links where they are expected."""
+    activations, weights, crowd = EXPECTED[expected]
+    near = target.fast or target.main
+    main, fast = (crowd * len(target.cores) / memory.read_bandwidth for memory in (target.main, near))
+    of_activations = main if activations else fast
+    return np.array([of_activations, main if weights else fast, of_activations])

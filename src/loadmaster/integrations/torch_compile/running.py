@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,11 @@ def run(
     optimizer: str | None = None,
     budgets: Sequence[int | float] = (),
     progress: Progress = no_progress,
+    tell: Callable[[str], object] = lambda _: None,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Make the module, run it, measure; the summary, and a row for each kernel. More ``budgets`` are measured beside rivals.
+
+    ``tell`` is told what a comparison will take, once that is known.
 
     Raises
     ------
@@ -62,7 +65,7 @@ def run(
     settings = Settings.of(options)
     options = options | {"fast_memory": settings.fast_memory}
     try:
-        result = compare(work, options, steps, with_rivals, budgets, progress)
+        result = compare(work, options, steps, with_rivals, budgets, progress, tell)
     except BackendCompilerFailed as error:
         raise error.inner_exception from None
     budget, peak = result["budget"], result["measured_peak"]

@@ -28,6 +28,8 @@ class Solved:
     values: Floats
     row_duals: Floats
     column_duals: Floats
+    basis: Any = None
+    """Where the solver ended, for a model that has got more rows since."""
 
 
 @dataclass
@@ -83,8 +85,12 @@ class LinearModel:
         nodes: int | None = None,
         stop: Callable[[], bool] | None = None,
         method: str = "choose",
+        after: Solved | None = None,
     ) -> Solved:
-        """Run HiGHS, with ``integers`` whole to within ``gap``, until ``deadline`` or ``stop`` says so."""
+        """Run HiGHS, with ``integers`` whole to within ``gap``, until ``deadline`` or ``stop`` says so.
+
+        ``after`` is the answer before the last rows were added, from which simplex goes on.
+        """
         highspy = package("highspy", "strategy 'autotm'")
 
         solver: Any = highspy.Highs()
@@ -105,6 +111,10 @@ class LinearModel:
         if integers is not None and len(integers):
             kinds = np.full(len(integers), highspy.HighsVarType.kInteger)
             solver.changeColsIntegrality(len(integers), integers.astype(np.int32), kinds)
+        if after is not None and after.basis is not None:
+            more = self._rows - len(after.row_duals)
+            after.basis.row_status = [*after.basis.row_status, *[highspy.HighsBasisStatus.kBasic] * more]
+            solver.setBasis(after.basis)
         interrupted = _run(solver, stop)
         status, kinds = solver.getModelStatus(), highspy.HighsModelStatus
         solution, info = solver.getSolution(), solver.getInfo()
@@ -117,6 +127,7 @@ class LinearModel:
             values=np.array(solution.col_value) if found else np.empty(0),
             row_duals=np.array(solution.row_dual),
             column_duals=np.array(solution.col_dual),
+            basis=solver.getBasis(),
         )
 
     def _model(self, highspy: Any) -> Any:

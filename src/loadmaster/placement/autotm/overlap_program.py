@@ -4,6 +4,8 @@ Bytes that leave the fast memory join a queue, where they still take room. The e
 bandwidth and the time that passes allow. Bytes that come back arrive in a pool, where they take room until the kernels that need them run.
 Either may also be copied between kernels, which takes time. In the queue and in the pool a byte is a byte, so that each engine and kernel
 has one variable for all tensors. That relaxes the problem: copies are not whole, and a byte may come back before it has left.
+
+Rows for intervals (see ``copy_windows``) are added where the solution has bytes copied too early or too late.
 """
 
 from __future__ import annotations
@@ -13,15 +15,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints, Mask
-from loadmaster.placement.autotm.bound import lower_bound
+from loadmaster.core.deadline import NO_DEADLINE, Deadline
+from loadmaster.placement.autotm.copy_windows import CopyWindows, broken_intervals
 from loadmaster.placement.autotm.linear_model import Solved
-from loadmaster.placement.autotm.sequence_arrays import LiveRange, SequenceArrays
+from loadmaster.placement.autotm.sequence_arrays import SequenceArrays
 from loadmaster.placement.autotm.sparse_program import Prices, SparseProgram
 from loadmaster.placement.sequence import CopyLink
 
 _NONE = -1
 _FINE = 2.0**-40
 """Prices of an engine are whole multiples of this, so that they sum exactly."""
+_ROUNDS, _INTERVALS = 60, 60
+"""How often rows for intervals are added, and how many at most each way."""
+_GAIN = 1e-5
+"""Share of the objective that a round must gain for another to be worth it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +54,17 @@ class EnginePrices:
         return 1.0 - (self.to_fast if self.shared else self.to_fast + self.to_slow)
 
 
+@dataclass(frozen=True, eq=False)
+class _Copies:
+    """Copies one way: positions between which each is made, columns that sum to their bytes, and what an engine moves and what blocks."""
+
+    begin: Ints
+    end: Ints
+    parts: list[tuple[Ints, Floats]]
+    moved: Ints
+    blocking: Ints
+
+
 class OverlapProgram(SparseProgram):
     """The linear program of one sequence and its limits."""
 
@@ -55,9 +73,24 @@ class OverlapProgram(SparseProgram):
         nothing = np.zeros(arrays.tensor_count)
         super().__init__(replace(arrays, to_fast=nothing, to_slow=nothing), True)
         self.link = link
+        self.windows = CopyWindows(arrays)
         self._queue()
         self._pool()
         self._engines()
+
+    def solve(self, deadline: Deadline = NO_DEADLINE) -> Solved:
+        """Solve the program, adding rows for intervals in which too little is copied until that gains little."""
+        solved = self.model.solve(deadline)
+        for _ in range(_ROUNDS):
+            if not solved.optimal or not self._limit_intervals(solved):
+                break
+            better = self.model.solve(deadline, after=solved)
+            if not better.optimal:
+                break
+            solved, gained = better, better.objective - solved.objective
+            if gained < _GAIN * solved.objective:
+                break
+        return solved
 
     def _combinations(self, kernels: Ints, uses: Ints, tables: Floats) -> None:
         super()._combinations(kernels, uses, tables)
@@ -85,12 +118,24 @@ class OverlapProgram(SparseProgram):
         stays = np.flatnonzero((self.dirty != _NONE) & (self.before != _NONE))
         ends = np.flatnonzero(self.tail != _NONE)
         leaves = np.concatenate([self.before[stays], arrays.first[ends + 1] - 1])
+        self._leaving_between(stays)
         share = arrays.size[arrays.tensor[leaves]] / self._byte
         at = rows[arrays.kernel[leaves] + 1]
         for column in self._dirty_after(leaves):
             model.entries(at, column, -share)
         model.entries(at, np.concatenate([self.dirty[stays], self.tail[ends]]), share)
         self._occupy(np.arange(arrays.kernel_count), self.waiting[:-1])
+
+    def _leaving_between(self, stays: Ints) -> None:
+        """Note the copies out that must be complete before the next use in the same step, with the columns that sum to their bytes."""
+        needed = stays[(self.arrays.reads[stays] > 0) & ~self.is_first[stays]]
+        needed = needed[self.windows.since[self.before[needed]] >= 0]
+        before, size = self.before[needed], self._share(needed)
+        parts = [(column, size) for column in self._dirty_after(before)] + [(self.dirty[needed], -size)]
+        self._leaving = _Copies(self.windows.since[before], self.arrays.kernel[needed], parts, self.drained, self.block_out)
+
+    def _share(self, uses: Ints) -> Floats:
+        return np.asarray(self.arrays.size[self.arrays.tensor[uses]] / self._byte)
 
     def _pool(self) -> None:
         """Add rows for bytes that were copied in and wait for their kernel, after each kernel has taken its own."""
@@ -104,7 +149,10 @@ class OverlapProgram(SparseProgram):
         model.entries(rows[1:], self.fetched[:-1], np.full(kernels - 1, -1.0))
         model.entries(rows, self.block_in, np.full(kernels, -1.0))
         reads = np.flatnonzero(arrays.reads)
-        model.entries(rows[arrays.kernel[reads]], self.arrives[reads], arrays.size[arrays.tensor[reads]] / self._byte)
+        model.entries(rows[arrays.kernel[reads]], self.arrives[reads], self._share(reads))
+        after = reads[self.windows.before[reads] >= 0]
+        parts = [(self.arrives[after], self._share(after))]
+        self._returning = _Copies(self.windows.before[after], arrays.kernel[after], parts, self.fetched, self.block_in)
         self._occupy(np.arange(kernels), self.arrived)
         self._occupy(np.arange(kernels), self.fetched)
 
@@ -129,6 +177,20 @@ class OverlapProgram(SparseProgram):
             for at, columns, costs in self._parts:
                 model.entries(rows[at], columns, -costs / self._second)
 
+    def _limit_intervals(self, solved: Solved) -> int:
+        """Add rows for intervals in which the solution copies too little; how many."""
+        model, values, count = self.model, np.append(solved.values, 0.0), 0
+        for copies in (self._leaving, self._returning):
+            bytes_ = sum((share * values[column] for column, share in copies.parts), np.zeros(len(copies.begin)))
+            for begin, end in broken_intervals(copies.begin, copies.end, bytes_, values[copies.moved], values[copies.blocking], _INTERVALS):
+                row, count = model.rows(np.array([-np.inf]), np.zeros(1)), count + 1
+                within = np.flatnonzero((copies.begin >= begin) & (copies.end <= end))
+                for column, share in copies.parts:
+                    model.entries(np.repeat(row, len(within)), column[within], share[within])
+                for columns in (copies.moved[begin:end], copies.blocking[begin : end + 1]):
+                    model.entries(np.repeat(row, len(columns)), columns, np.full(len(columns), -1.0))
+        return count
+
     def under_way(self, solved: Solved) -> Floats:
         """Return the bytes of fast memory that copies under way take while each kernel runs, shape (kernels,)."""
         value = solved.values
@@ -149,91 +211,3 @@ class OverlapProgram(SparseProgram):
         shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1.0)
         shares[:, 0] = 1.0 - shares.sum(axis=1)
         return EnginePrices(replace(places, shares=np.maximum(shares, 0.0)), engines[0], engines[-1], len(engines) == 1)
-
-
-def weighted(arrays: SequenceArrays, prices: EnginePrices) -> SequenceArrays:
-    """Scale the kernels' seconds by these prices, rounded down."""
-    weight = prices.time
-    algorithms = weight[np.repeat(np.arange(arrays.kernel_count), np.diff(arrays.first_algorithm))]
-    entries = weight[np.repeat(np.arange(arrays.kernel_count), np.diff(arrays.first_entry))]
-    of_uses = weight[arrays.kernel]
-
-    def scaled(seconds: Floats, weights: Floats) -> Floats:
-        finite = np.isfinite(seconds)
-        return np.where(finite, np.nextafter(np.where(finite, seconds, 0.0) * weights, 0.0), np.inf)
-
-    return replace(
-        arrays,
-        seconds=scaled(arrays.seconds, algorithms),
-        table=scaled(arrays.table, entries),
-        fast=scaled(arrays.fast, of_uses),
-        slow=scaled(arrays.slow, of_uses),
-    )
-
-
-def copy_costs(arrays: SequenceArrays, bytes_: Ints, link: CopyLink, prices: EnginePrices) -> tuple[Floats, Floats]:
-    """Bound the cost of a copy in before each use and of a copy out after it, by an engine or between kernels.
-
-    The true cost of a byte is at least the cheapest way to bring or take one byte, and a tensor's room at least its bytes. Shapes (uses,).
-    """
-    out, back = _leaving(link, prices, 1), _returning(link, prices, 1)
-    cyclic = (arrays.live_range == LiveRange.CYCLIC)[arrays.tensor]
-    to_slow = np.where(cyclic, _leaving(link, prices, 2)[arrays.kernel + 1], out[arrays.kernel + 1])
-    to_fast = np.where(cyclic, _returning(link, prices, 2)[arrays.kernel], back[arrays.kernel])
-    size = (bytes_[arrays.tensor] * (1 - 1e-12)).astype(np.float64)
-    leaving = np.minimum(to_slow, _while_used(arrays, link, prices))
-    return (size * to_fast).astype(np.float64), (size * leaving).astype(np.float64)
-
-
-def _leaving(link: CopyLink, prices: EnginePrices, rounds: int) -> Floats:
-    """Return the least cost of copying out a byte that waits at each position; in the last round the step ends."""
-    memory, busy, blocking = prices.places.memory.tolist(), (prices.to_slow / link.asynchronous_to_slow).tolist(), 1.0 / link.to_slow
-    out = np.full(len(memory) + 1, np.inf)
-    for _ in range(rounds):
-        best = min(blocking, float(out[0]))
-        out[-1] = best
-        for p in range(len(memory) - 1, -1, -1):
-            best = min(blocking, memory[p] + min(busy[p], best))
-            out[p] = best
-    return out
-
-
-def _returning(link: CopyLink, prices: EnginePrices, rounds: int) -> Floats:
-    """Return the least cost of a byte being copied in at each position."""
-    memory, busy, blocking = prices.places.memory.tolist(), (prices.to_fast / link.asynchronous_to_fast).tolist(), 1.0 / link.to_fast
-    back = np.full(len(memory) + 1, np.inf)
-    for _ in range(rounds):
-        best = min(blocking, float(back[-1]))
-        back[0] = best
-        for p in range(1, len(memory) + 1):
-            best = min(blocking, memory[p - 1] + min(busy[p - 1], best))
-            back[p] = best
-    return back
-
-
-def _while_used(arrays: SequenceArrays, link: CopyLink, prices: EnginePrices) -> Floats:
-    """Return the least cost of copying out a byte between the last write of a tensor and the end of each use, shape (uses,).
-
-    A dirty tensor may be copied as soon as nothing changes it, though it stays in use. Inputs are dirty from the start; weights may have
-    been so since the step before.
-    """
-    cost, blocking = prices.to_slow / link.asynchronous_to_slow, 1.0 / link.to_slow
-    cheapest = np.full(len(arrays.kernel), np.inf)
-    kernel, writes = arrays.kernel.tolist(), arrays.writes.tolist()
-    for begin, end, live_range in zip(arrays.first.tolist(), arrays.first[1:].tolist(), arrays.live_range.tolist(), strict=False):
-        low = blocking
-        if live_range == LiveRange.CYCLIC:
-            last = max((u for u in range(begin, end) if writes[u]), default=None)
-            low = low if last is None else min(low, float(cost[kernel[last] + 1 :].min(initial=np.inf)))
-        since = 0
-        for u in range(begin, end):
-            k = kernel[u]
-            low = blocking if writes[u] else min(low, float(cost[since : k + 1].min(initial=np.inf)))
-            since = k + 1
-            cheapest[u] = low
-    return cheapest
-
-
-def overlap_bound(arrays: SequenceArrays, bytes_: Ints, link: CopyLink, prices: EnginePrices) -> float:
-    """Compute seconds that every placement takes at least, whether copies block or overlap computation; valid for all prices."""
-    return lower_bound(weighted(arrays, prices), prices.places, True, copy_costs(arrays, bytes_, link, prices))

@@ -7,6 +7,7 @@ its answer into stays and copies.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +19,8 @@ from loadmaster.core.errors import PlacementError
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.placement.autotm.bound import lower_bound
 from loadmaster.placement.autotm.least_memory import least_paths
-from loadmaster.placement.autotm.overlap_program import EnginePrices, OverlapProgram, copy_costs, overlap_bound, weighted
+from loadmaster.placement.autotm.overlap_bound import copy_costs, overlap_bound, weighted
+from loadmaster.placement.autotm.overlap_program import EnginePrices, OverlapProgram
 from loadmaster.placement.autotm.sequence_arrays import LiveRange, SequenceArrays, TensorPaths, checked_limits, sequence_arrays, spans
 from loadmaster.placement.autotm.sparse_program import free_prices, use_costs
 from loadmaster.placement.decisions import Move, PlacementSolution, Stay, TensorPlacement, fast_bytes, operands_in_slow
@@ -31,6 +33,8 @@ _ATTEMPTS = 100
 """Attempts of the search for every use of a tensor, unless they become too much work."""
 _WORK = 3 * 10**8
 """The most uses and kernels that all attempts of the search schedule together."""
+_FROM_GUESS = 4
+"""Searches that begin near the linear program's solution."""
 
 
 def place_overlapping(
@@ -86,7 +90,7 @@ def place_overlapping(
     report = progress or no_progress
     report("solving the linear program", 0.1)
     program = OverlapProgram(arrays, sequence.link)
-    solved = program.model.solve(deadline)
+    solved = program.solve(deadline)
     best.offer(least)
     if not len(solved.values):
         free = np.zeros(len(arrays.kernel))
@@ -110,8 +114,10 @@ def place_overlapping(
     scored = [(best.offer(paths), n) for n, paths in enumerate(tried)]
     if scored and not stopped and best.seconds > goal:
         report("scheduling copies", 0.5)
-        paths, rounds, stopped = best.improve(tried[min(scored)[1]], copies, prices, goal, seed, deadline)
-        best.offer(paths)
+        # Rounded, the program's solution may exceed a limit; the candidate is the nearest that does not.
+        near = guess if np.isfinite(best.offer(guess)) else tried[-1]
+        starts = [*[near] * _FROM_GUESS, tried[min(scored)[1]]]
+        rounds, stopped = best.improve(starts, copies, prices, goal, seed, deadline)
     return PlacementSolution(best.placement, best.seconds, min(bound, best.seconds), prices.places.memory, stopped, {"rounds": rounds})
 
 
@@ -179,20 +185,33 @@ class _Best:
         return seconds
 
     def improve(
-        self, paths: TensorPaths, copies: tuple[Floats, Floats], prices: EnginePrices, goal: float, seed: int, deadline: Deadline
-    ) -> tuple[TensorPaths, int, bool]:
-        """Search around ``paths``, with the copies of each attempt scheduled."""
+        self, starts: Sequence[TensorPaths], copies: tuple[Floats, Floats], prices: EnginePrices, goal: float, seed: int, deadline: Deadline
+    ) -> tuple[int, bool]:
+        """Search around each of ``starts`` for a while, then around the best that came of it; attempts made, and whether it was stopped.
+
+        A search soon ends up where no small change helps, so that several short ones find more than a long one.
+        """
         arrays = self.arrays
-        found = arrays.problem_with(*copies).search_overlapping(
-            _use_prices(arrays, prices),
-            self.engines,
-            paths,
-            goal=goal,
-            seed=seed,
-            nodes=min(_WORK, _ATTEMPTS * len(arrays.kernel) * (len(arrays.kernel) + arrays.kernel_count)),
-            seconds=deadline.left(),
-        )
-        return found.paths, found.rounds, found.stopped
+        problem, use_prices = arrays.problem_with(*copies), _use_prices(arrays, prices)
+        work = min(_WORK, _ATTEMPTS * len(arrays.kernel) * (len(arrays.kernel) + arrays.kernel_count))
+        found: list[tuple[float, int, TensorPaths]] = []
+        attempts = 0
+        for number in range(len(starts) + 1):
+            last = number == len(starts)
+            searched = problem.search_overlapping(
+                use_prices,
+                self.engines,
+                min(found)[2] if last else starts[number],
+                goal=goal,
+                seed=seed + number,
+                nodes=work // 2 if last else work // (2 * len(starts)),
+                seconds=deadline.left(),
+            )
+            attempts += searched.rounds
+            found.append((self.offer(searched.paths), number, searched.paths))
+            if searched.stopped or self.seconds <= goal:
+                return attempts, searched.stopped
+        return attempts, False
 
 
 def _use_prices(arrays: SequenceArrays, prices: EnginePrices) -> _native.UsePrices:

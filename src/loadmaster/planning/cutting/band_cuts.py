@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from loadmaster.core.units import format_bytes
 from loadmaster.planning.cutting.banding import Network, stacked
 from loadmaster.planning.cutting.choice import alive_between
-from loadmaster.planning.cutting.stacks import Choice, SeenNetwork, StackModel, best_stacks
+from loadmaster.planning.cutting.seen_network import SeenNetwork
+from loadmaster.planning.cutting.stacks import Choice, StackModel, best_stacks
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
 from loadmaster.workloads.lowering.instantiate import Cut, Cuts
@@ -36,12 +37,12 @@ def stacks_of_bands(
     rooms = [int(target.fast.capacity * share) for share in _SHARES]
     worth = _PRICE_OF_WORK * target.main.read_bandwidth
     for skewed in (True, False):
-        models = (StackModel(own, rooms[0], target, cuts, worth, skewed) for own, cuts in zip(seen, plain, strict=True))
+        models = (StackModel(own, rooms[0], target, cuts, worth, skewed) for own, cuts in zip(seen, others or plain, strict=True))
         found = [best_stacks(model, rooms) for model in models if not late()]
         if late():
             return
         for room, chosen in zip(rooms, zip(*found, strict=True), strict=True):
-            if all(stack.bands == 1 for choice in chosen for stack in choice.stacks):
+            if all(stack.is_whole for choice in chosen for stack in choice.stacks):
                 continue
             name = f"into bands for {format_bytes(room)} of {target.fast.name}{', operators side by side' if skewed else ''}"
 

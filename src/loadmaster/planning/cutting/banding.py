@@ -18,7 +18,7 @@ from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import CHANNELS, Divisible, Grid
 from loadmaster.workloads.lowering.instantiate import Cut, Cuts
 from loadmaster.workloads.lowering.split import Split
-from loadmaster.workloads.window import whole
+from loadmaster.workloads.window import Box, whole
 
 _AHEAD = 16
 """Steps before the first band, at most."""
@@ -29,7 +29,8 @@ class Stack:
     """Operators ``first`` up to ``last`` (not included) in ``bands`` bands; one operator in one band stays as it is.
 
     Bands are of rows, or of ``columns``. In a ``skewed`` stack an operator is a band behind the one before it, so that cores can work on
-    all of them at once; else a band passes through all operators before the next one does.
+    all of them at once; else a band passes through all operators before the next one does. A single operator may be cut over its
+    output ``channels`` too: a part of these makes all bands before the next part does, so that its weights stay meanwhile.
     """
 
     first: int
@@ -37,6 +38,12 @@ class Stack:
     bands: int
     columns: bool = False
     skewed: bool = False
+    channels: int = 1
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is one operator that stays as it is."""
+        return self.bands == self.channels == 1
 
 
 @dataclass
@@ -50,6 +57,7 @@ class Network:
     home: dict[str, int] = field(default_factory=dict)
     readers: dict[str, list[int]] = field(default_factory=dict)
     _edges: dict[Any, tuple[Ints, Ints]] = field(default_factory=dict)
+    _last_reader: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for number, group in enumerate(self.fused):
@@ -57,6 +65,7 @@ class Network:
                 self.readers.setdefault(access.tensor, []).append(number)
             for access in group.writes:
                 self.home[access.tensor] = number
+        self._last_reader = {storage: readers[-1] for storage, readers in self.readers.items()}
         self.outputs = {self.graph.tensors[name].storage for name in self.graph.outputs}
 
     def along(self, columns: bool) -> Network:
@@ -73,7 +82,7 @@ class Network:
 
     def leaves(self, storage: str, last: int) -> bool:
         """Whether operators from ``last`` on, or the caller, need a storage."""
-        return storage in self.outputs or any(reader >= last for reader in self.readers.get(storage, ()))
+        return storage in self.outputs or self._last_reader.get(storage, -1) >= last
 
     def rows(self, number: int) -> int | None:
         """The dimension of an operator's result that holds its rows, if it can be cut along it."""
@@ -97,11 +106,49 @@ class Network:
         assert axis is not None
         return form.step[axis]
 
+    def channels(self, number: int) -> int | None:
+        """The dimension of an operator's result that holds its output channels, if it can be cut along it and not along its rows alone."""
+        form, nests = self.forms[number], self.fused[number].nests
+        if form is None or len(nests) != 1 or CHANNELS not in nests[0].loops:
+            return None
+        axis = nests[0].loops.index(CHANNELS)
+        return axis if axis in form.axes and axis != self.rows(number) else None
+
+    def ways(self, number: int, bands: Sequence[int], channels: Sequence[int]) -> list[tuple[int, int]]:
+        """Numbers of bands and of parts of the channels into which an operator can be cut; the latter are 1 where it has no channels."""
+        most = 1 if self.rows(number) is None else self.extent(number)
+        able = [count for count in bands if count <= most]
+        # Of both together, bands that are powers of two are enough.
+        few = [count for count in able if count & (count - 1) == 0]
+        return [*((count, 1) for count in able), *itertools.product(few, self.parts(number, channels))]
+
+    def parts(self, number: int, channels: Sequence[int]) -> list[int]:
+        """Numbers of parts into which an operator's output channels can be cut."""
+        axis, form = self.channels(number), self.forms[number]
+        return [] if axis is None or form is None else [count for count in channels if count <= form.shape[axis] // form.step[axis]]
+
+    def middle(self, number: int, bands: int, channels: int) -> Box:
+        """The piece in the middle of the result of an operator that divides."""
+        form = self.forms[number]
+        assert form is not None
+        box = list(whole(form.shape))
+        for axis, count in ((self.rows(number), bands), (self.channels(number), channels)):
+            if axis is not None and count > 1:
+                extent = form.shape[axis]
+                length = -(-extent // count)
+                box[axis] = ((extent - length) // 2, (extent - length) // 2 + length)
+        return tuple(box)
+
     def edge(self, reader: int, storage: str) -> tuple[Ints, Ints]:
         """Rows of a storage that rows of an operator's result need: where those of row ``r`` begin, and where those up to ``r`` end.
 
         Operators that divide alike share what is worked out.
         """
+        if (reader, storage) not in self._edges:
+            self._edges[reader, storage] = self._alike_edge(reader, storage)
+        return self._edges[reader, storage]
+
+    def _alike_edge(self, reader: int, storage: str) -> tuple[Ints, Ints]:
         form, axis = self.forms[reader], self.rows(reader)
         assert form is not None
         assert axis is not None
@@ -175,6 +222,8 @@ def ends_of(network: Network, number: int, last: int, bands: int, ends: Mapping[
 
 def band_ends(network: Network, stack: Stack) -> dict[int, tuple[int, ...]]:
     """Where the steps of every operator of a stack end. A step may be empty, where the one before has made all that is needed."""
+    if stack.bands == 1:
+        return {number: (1,) if network.rows(number) is None else (network.extent(number),) for number in range(stack.first, stack.last)}
     ends: dict[int, Ints] = {}
     for number in range(stack.last - 1, stack.first - 1, -1):
         ends[number] = ends_of(network, number, stack.last, stack.bands, ends)
@@ -185,25 +234,50 @@ def stacked(network: Network, stacks: Sequence[Stack], plain: Sequence[Cut]) -> 
     """The cuts and the order of jobs that stacks stand for; an operator that is a stack of its own in one band stays as in ``plain``."""
     cuts = [_boxed(network, number, cut) for number, cut in enumerate(plain)]
     order: list[tuple[int, int]] = []
-    tiles: dict[int, list[int | None]] = {}
     for stack in stacks:
         numbers, seen = range(stack.first, stack.last), network.along(stack.columns)
-        if stack.bands == 1:
+        if stack.is_whole:
             order += [(number, tile) for number in numbers for tile in range(cuts[number].tiles)]
             continue
-        for number, ends in band_ends(seen, stack).items():
-            form, axis = seen.forms[number], seen.rows(number)
-            assert form is not None
-            filled = tuple(dict.fromkeys(end for end in ends if end))
-            cuts[number] = Grid(form.shape, tuple(filled if d == axis else (extent,) for d, extent in enumerate(form.shape)))
-            tiles[number] = [filled.index(end) if end > before else None for before, end in itertools.pairwise((0, *ends))]
+        grids = {number: _grid(seen, number, ends, stack.channels) for number, ends in band_ends(seen, stack).items()}
+        cuts[stack.first : stack.last] = [grids[number].grid for number in numbers]
         steps = steps_of(stack.bands)
-        for turn in range(steps + stack.skewed * len(numbers)):
+        for part, turn in itertools.product(range(stack.channels), range(steps + stack.skewed * len(numbers))):
             for behind, number in enumerate(numbers):
                 step = turn - stack.skewed * behind
-                if 0 <= step < steps and (tile := tiles[number][step]) is not None:
+                if 0 <= step < steps and (tile := grids[number].tile(part, step)) is not None:
                     order.append((number, tile))
     return Cuts(cuts, order)
+
+
+@dataclass(frozen=True)
+class _BandGrid:
+    """The grid of an operator's bands; ``bands[step]`` is the one of a step, None if the step is empty."""
+
+    grid: Grid
+    rows: int | None
+    channels: int | None
+    bands: Sequence[int | None]
+
+    def tile(self, part: int, step: int) -> int | None:
+        """The piece of a part of the channels and a step."""
+        band = self.bands[step]
+        return (
+            None
+            if band is None
+            else self.grid.tile({axis: at for axis, at in ((self.channels, part), (self.rows, band)) if axis is not None})
+        )
+
+
+def _grid(network: Network, number: int, ends: Sequence[int], channels: int) -> _BandGrid:
+    form, rows, across = network.forms[number], network.rows(number), network.channels(number)
+    assert form is not None
+    filled = tuple(dict.fromkeys(end for end in ends if end))
+    parts = dict(enumerate(form.grid({} if across is None else {across: channels}).ends))
+    if rows is not None:
+        parts[rows] = filled
+    bands = [filled.index(end) if end > before else None for before, end in itertools.pairwise((0, *ends))]
+    return _BandGrid(Grid(form.shape, tuple(parts.values())), rows, across if channels > 1 else None, bands)
 
 
 def _boxed(network: Network, number: int, cut: Cut) -> Cut:

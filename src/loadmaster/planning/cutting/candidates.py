@@ -8,47 +8,42 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from loadmaster.planning.cutting.band_cuts import stacks_of_bands
-from loadmaster.planning.cutting.choice import Chosen, CutChoice
+from loadmaster.planning.cutting.choice import Choosable, Chosen, CutChoice
 from loadmaster.planning.cutting.options import operator_options
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
-from loadmaster.workloads.lowering.instantiate import Cuts
+from loadmaster.workloads.lowering.instantiate import Cut, Cuts
 
 MOST_OPERATORS = 3000
 """In all networks together: beyond, trying to cut them would take longer than planning them."""
 _FEW_WAYS = 32
 """Ways to cut small networks in halves that are all tried."""
-_PATIENCE = {"little work": 0.5, "an early end and little work": 0.8, "an early end": 1.0}
-"""What pieces for the cores are chosen for: how much the end of a network alone counts, against the time at which cores are free. The
-fewest pieces come first."""
 
 
 @dataclass(frozen=True)
 class Candidate:
     """A way to cut networks: what it is called, and the cuts of each network; without any, operators stay as whole as they fit.
 
-    One that was ``chosen`` from the options of ``choices``, a network each, can be changed. ``pieces`` are those of all mini-batches.
+    One that was ``chosen`` from the options of a ``choice`` can be changed. ``pieces`` are those of all mini-batches.
     """
 
     name: str
     cuts: Sequence[Cuts | None] = ()
-    choices: Sequence[CutChoice] = ()
-    chosen: Sequence[Chosen] = ()
+    choice: CutChoice | None = None
+    chosen: Chosen = ()
     pieces: int = 0
 
     @staticmethod
-    def of(name: str, choices: Sequence[CutChoice], chosen: Sequence[Chosen]) -> Candidate:
-        """The candidate of an option for every operator of every network."""
-        return Candidate(name, [Cuts(choice.cuts(own)) for choice, own in zip(choices, chosen, strict=True)], choices, chosen)
+    def of(name: str, choice: CutChoice, chosen: Chosen) -> Candidate:
+        """The candidate of an option for every operator."""
+        return Candidate(name, [Cuts(own) for own in choice.cuts(chosen)], choice, chosen)
 
     def changed(self) -> Iterator[Candidate]:
         """The same with one operator cut in another way, first those that a model thinks best of."""
-        changes = [
-            (*change, n) for n, (choice, own) in enumerate(zip(self.choices, self.chosen, strict=True)) for change in choice.changes(own)
-        ]
-        for _, own, n in sorted(changes, key=lambda change: change[0]):
-            yield Candidate.of(self.name, self.choices, [*self.chosen[:n], own, *self.chosen[n + 1 :]])
+        if self.choice is not None:
+            for _, chosen in sorted(self.choice.changes(self.chosen), key=lambda change: change[0]):
+                yield Candidate.of(self.name, self.choice, chosen)
 
 
 def candidates(
@@ -64,7 +59,7 @@ def candidates(
         return
     networks = [DivisibleNetwork.of(graph, target) for graph in graphs]
     offered: list[Sequence[Cuts | None]] = [[Cuts(network.plain) for network in networks]]
-    for candidate in itertools.chain(_offers(networks, target, late), _halves(networks)):
+    for candidate in itertools.chain(_offers(networks, target, mini_batches, late), _halves(networks)):
         if candidate.cuts not in offered:
             offered.append(candidate.cuts)
             yield replace(candidate, pieces=mini_batches * sum(len(cuts.steps) for cuts in candidate.cuts if cuts))
@@ -96,28 +91,32 @@ def uncut(graphs: Sequence[Graph], target: Target) -> Iterator[str]:
                 yield f"{graph.name}: operators stay whole: it is not known which part of its operands a part of a result needs"
 
 
-def _over_cores(choices: Sequence[CutChoice]) -> Iterator[Candidate]:
-    """Pieces for the cores; what does not only count as little work is offered as it was improved, too."""
-    for aim, patience in _PATIENCE.items():
-        chosen = [choice.best(patience) for choice in choices]
-        if patience > min(_PATIENCE.values()):
-            better = [choice.improved(own) for choice, own in zip(choices, chosen, strict=True)]
-            yield Candidate.of(f"over the cores for {aim}", choices, better)
-        yield Candidate.of(f"over the cores for {aim}", choices, chosen)
+def _over_cores(networks: Sequence[Choosable], target: Target, mini_batches: int) -> Iterator[Candidate]:
+    """Pieces for the cores: such with which all networks and mini-batches end early, and such with which one of each network alone does."""
+    choice = CutChoice(networks, target, mini_batches)
+    for start in (choice.whole, choice.quickest):
+        yield Candidate.of("over the cores for an early end", choice, choice.improved(start))
+    if mini_batches > 1 or len(networks) > 1:
+        alone = [CutChoice([network], target) for network in networks]
+        chosen = choice.together([own.improved(own.whole) for own in alone])
+        yield Candidate.of("over the cores for an early end of each network alone", choice, chosen)
 
 
-def _choice(network: DivisibleNetwork, target: Target) -> CutChoice:
-    """The choice of pieces for the cores."""
+def _choosable(network: DivisibleNetwork, target: Target) -> Choosable:
+    """A network with the options for the cores."""
     options = operator_options(network.graph, network.fused, network.forms, network.plain, target)
-    return CutChoice(network.graph, network.fused, network.forms, options, target)
+    return Choosable(network.graph, network.fused, network.forms, options)
 
 
-def _offers(networks: Sequence[DivisibleNetwork], target: Target, late: Callable[[], bool]) -> Iterator[Candidate]:
-    choices = [_choice(network, target) for network in networks if not late()] if len(target.cores) > 1 else []
+def _offers(networks: Sequence[DivisibleNetwork], target: Target, mini_batches: int, late: Callable[[], bool]) -> Iterator[Candidate]:
+    choosable = [_choosable(network, target) for network in networks if not late()] if len(target.cores) > 1 else []
     if late():
         return
-    if choices:
-        yield from _over_cores(choices)
-    others = [choice.cuts(choice.best(_PATIENCE["an early end and little work"])) for choice in choices]
+    others: list[Sequence[Cut]] = []
+    if choosable:
+        for candidate in _over_cores(choosable, target, mini_batches):
+            yield candidate
+            assert candidate.choice is not None
+            others = list(candidate.choice.cuts(candidate.chosen))
     for name, cuts in stacks_of_bands(networks, others, target, late):
         yield Candidate(name, cuts)

@@ -1,10 +1,11 @@
-"""Cuts of all operators of a network, chosen together: pieces begin when what they read exists, and cores and links are shared."""
+"""Cuts of all operators of some networks, chosen together: pieces begin when what they read exists, and cores and links are shared."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,10 +19,10 @@ from loadmaster.workloads.lowering.grid import Divisible, Grid
 from loadmaster.workloads.lowering.instantiate import Cut
 from loadmaster.workloads.window import Box, volume
 
-_WIDTH = 32
-"""Ways to cut all operators up to some operator that the search keeps in mind."""
-_MOST_RUN = 500_000
-"""Operators that are run to improve on it."""
+_MOST_RUN = 5_000_000
+"""Pieces that are run to improve a choice."""
+_MOST_REHEARSED = 4
+"""Mini-batches that are run together, at most: more tell little else about how to cut."""
 _ROOM = 0.9
 """Share of the fast memory that weights before their use and what lies between operators fill together."""
 _LEAST_ROOM = 0.3
@@ -29,78 +30,104 @@ _LEAST_ROOM = 0.3
 _EVERYTHING = (0, 2**31)
 
 Chosen = tuple[int, ...]
-"""The number of an option for every operator."""
+"""The number of an option for every operator of all networks."""
+
+
+@dataclass(frozen=True)
+class Choosable:
+    """A network's fused operators, what their pieces need where that is known, and the options to cut each; the first leaves it whole."""
+
+    graph: Graph
+    fused: Sequence[FusedOp]
+    forms: Sequence[Divisible | None]
+    options: Sequence[Sequence[Option]]
 
 
 class CutChoice:
-    """Chooses one option for every operator of a network by a model of how their pieces run."""
+    """Chooses one option for every operator of some networks by a model of how their pieces run, all networks and mini-batches together."""
 
-    def __init__(
-        self, graph: Graph, fused: Sequence[FusedOp], forms: Sequence[Divisible | None], options: Sequence[Sequence[Option]], target: Target
-    ) -> None:
-        self._options = options
-        self._native = _native_problem(_Boxes(graph, fused, forms, options), options, target)
+    def __init__(self, networks: Sequence[Choosable], target: Target, mini_batches: int = 1) -> None:
+        self._networks = networks
+        self._order = _side_by_side(networks)
+        self._native = _native_problem(networks, self._order, target, min(mini_batches, _MOST_REHEARSED))
 
-    def best(self, patience: float) -> Chosen:
-        """The options with which all ends early (``patience`` 1), with which cores are soon free for other work (0), or in between."""
-        chosen, _ = self._native.choose(_WIDTH, patience)
-        return tuple(chosen.tolist())
+    @property
+    def whole(self) -> Chosen:
+        """The first option of every operator."""
+        return (0,) * len(self._order)
+
+    @property
+    def quickest(self) -> Chosen:
+        """For every operator the option whose pieces end first if they have all cores alone."""
+        options = (self._networks[network].options[number] for network, number in self._order)
+        alone = ([option.costs.seconds_alone() for option in own] for own in options)
+        return tuple(seconds.index(min(seconds)) for seconds in alone)
 
     def improved(self, chosen: Chosen) -> Chosen:
         """Options that differ from those chosen where, one after the other, this makes all end earlier by the model."""
         better, _ = self._native.improve(np.array(chosen, dtype=np.int64), _MOST_RUN)
         return tuple(better.tolist())
 
-    def cuts(self, chosen: Chosen) -> list[Cut]:
-        """How operators are cut with an option for each."""
-        return [own[option].cut for own, option in zip(self._options, chosen, strict=True)]
+    def together(self, chosen: Sequence[Chosen]) -> Chosen:
+        """What was chosen for each network alone, as a choice for all."""
+        return tuple(chosen[network][number] for network, number in self._order)
+
+    def cuts(self, chosen: Chosen) -> list[list[Cut]]:
+        """How the operators of every network are cut with an option for each."""
+        found: list[list[Cut]] = [[] for _ in self._networks]
+        for (network, number), option in zip(self._order, chosen, strict=True):
+            found[network].append(self._networks[network].options[number][option].cut)
+        return found
 
     def changes(self, chosen: Chosen) -> list[tuple[float, Chosen]]:
-        """All that differs in one operator, with the time that the model gives it over that of what is chosen. O(options x operators)."""
-        least = self.seconds(chosen)
-        found = []
-        for number, own in enumerate(self._options):
-            for option in range(len(own)):
-                if option != chosen[number]:
-                    other = (*chosen[:number], option, *chosen[number + 1 :])
-                    found.append((self.seconds(other) / least, other))
-        return found
+        """All that differs in one operator, with the seconds that it takes by the model. O(options x pieces)."""
+        counts = [len(self._networks[network].options[number]) for network, number in self._order]
+        pairs = [(at, option) for at, count in enumerate(counts) for option in range(count)]
+        seconds = self._native.changes(np.array(chosen, dtype=np.int64)).tolist()
+        found = [(time, (*chosen[:at], option, *chosen[at + 1 :])) for (at, option), time in zip(pairs, seconds, strict=True)]
+        return [change for change in found if change[1] != chosen]
 
     def seconds(self, chosen: Chosen) -> float:
         """Seconds until all ends with an option for every operator, by the model."""
         return self._native.makespan(np.array(chosen, dtype=np.int64))
 
 
+def _side_by_side(networks: Sequence[Choosable]) -> list[tuple[int, int]]:
+    """Network and number of all operators, in an order in which each network has the same share of its work done at any time."""
+    found = []
+    for number, network in enumerate(networks):
+        work = np.array([own[0].costs.alone.min(axis=1).sum() for own in network.options])
+        done = (np.cumsum(work) - work) / max(work.sum(), 1e-30)
+        found += [(share, number, op) for op, share in enumerate(done.tolist())]
+    return [(number, op) for _, number, op in sorted(found)]
+
+
 class _Boxes:
     """What the pieces of all options make and need, and the operators that they need it of."""
 
-    def __init__(
-        self, graph: Graph, fused: Sequence[FusedOp], forms: Sequence[Divisible | None], options: Sequence[Sequence[Option]]
-    ) -> None:
-        self.graph, self.fused, self.forms, self.options = graph, fused, forms, options
-        self.home = {access.tensor: number for number, group in enumerate(fused) for access in group.writes}
-        self.rank = max((len(graph.tensors[name].shape) for name in self.home), default=0)
+    def __init__(self, network: Choosable, rank: int) -> None:
+        self.graph, self.fused, self.forms, self.options = network.graph, network.fused, network.forms, network.options
+        self.home = {access.tensor: number for number, group in enumerate(self.fused) for access in group.writes}
+        self.rank = rank
 
     def sources(self, number: int) -> list[tuple[str, int]]:
         """Storages that an operator reads, and the operators that write them."""
         return [(access.tensor, self.home[access.tensor]) for access in self.fused[number].reads if access.tensor in self.home]
 
-    def made(self) -> Iterator[list[int]]:
-        """Box of the result of every piece of every option."""
-        for own in self.options:
-            yield from (self._row(box or ()) for option in own for box in _boxes(option.cut))
+    def made(self, number: int) -> Iterator[list[int]]:
+        """Box of the result of every piece of every option of an operator."""
+        yield from (self._row(box or ()) for option in self.options[number] for box in _boxes(option.cut))
 
-    def needed(self) -> Iterator[list[int]]:
-        """Box of each of its operator's sources that every piece of every option needs."""
-        for number, form in enumerate(self.forms):
-            sources = [storage for storage, _ in self.sources(number)]
-            known: dict[Box | None, list[list[int]]] = {None: [self._row(())] * len(sources)}
-            for option in self.options[number]:
-                for box in _boxes(option.cut):
-                    if box is not None and box not in known:
-                        assert form is not None
-                        known[box] = [self._row(form.needed(self.graph, storage, box)) for storage in sources]
-                    yield from known[box]
+    def needed(self, number: int) -> Iterator[list[int]]:
+        """Box of each of an operator's sources that every piece of every option needs."""
+        form, sources = self.forms[number], [storage for storage, _ in self.sources(number)]
+        known: dict[Box | None, list[list[int]]] = {None: [self._row(())] * len(sources)}
+        for option in self.options[number]:
+            for box in _boxes(option.cut):
+                if box is not None and box not in known:
+                    assert form is not None
+                    known[box] = [self._row(form.needed(self.graph, storage, box)) for storage in sources]
+                yield from known[box]
 
     def given(self, number: int) -> dict[str, int]:
         """Bytes of each storage that an operator reads and no operator makes."""
@@ -108,13 +135,12 @@ class _Boxes:
         reads = [access.tensor for access in self.fused[number].reads]
         return {storage: tensors[storage].bytes for storage in reads if tensors[storage].kind is not TensorKind.ACTIVATION}
 
-    def fetched(self) -> Iterator[float]:
-        """Bytes of what is given that every piece of every option needs and none before it does; of what is streamed nothing."""
-        for number, own in enumerate(self.options):
-            for option in own:
-                met: set[tuple[str, Box | None]] = set()
-                for box, streamed in zip(_boxes(option.cut), option.costs.stream.tolist(), strict=True):
-                    yield 0.0 if streamed else sum(self._first_bytes(number, box, met))
+    def fetched(self, number: int) -> Iterator[float]:
+        """Bytes of what is given that every piece of an operator's options needs, and none before it; of what is streamed nothing."""
+        for option in self.options[number]:
+            met: set[tuple[str, Box | None]] = set()
+            for box, streamed in zip(_boxes(option.cut), option.costs.stream.tolist(), strict=True):
+                yield 0.0 if streamed else sum(self._first_bytes(number, box, met))
 
     def _first_bytes(self, number: int, box: Box | None, met: set[tuple[str, Box | None]]) -> Iterator[float]:
         form = self.forms[number]
@@ -135,9 +161,14 @@ def _boxes(cut: Cut) -> Sequence[Box | None]:
     return cut.boxes if isinstance(cut, Grid) else [None] * cut.tiles
 
 
-def _native_problem(boxes: _Boxes, options: Sequence[Sequence[Option]], target: Target) -> _native.CutProblem:
+def _native_problem(
+    networks: Sequence[Choosable], order: Sequence[tuple[int, int]], target: Target, mini_batches: int
+) -> _native.CutProblem:
+    rank = max((len(n.graph.tensors[access.tensor].shape) for n in networks for group in n.fused for access in group.writes), default=0)
+    boxes, at = [_Boxes(network, rank) for network in networks], {pair: position for position, pair in enumerate(order)}
+    options = [networks[n].options[number] for n, number in order]
     every = [option for own in options for option in own]
-    sources = [[home for _, home in boxes.sources(number)] for number in range(len(options))]
+    sources = [[at[n, home] for _, home in boxes[n].sources(number)] for n, number in order]
     per_piece = [len(own) for own, mine in zip(sources, options, strict=True) for option in mine for _ in range(option.cut.tiles)]
     fast = target.fast
     return _native.CutProblem(
@@ -146,21 +177,26 @@ def _native_problem(boxes: _Boxes, options: Sequence[Sequence[Option]], target: 
         need_first=_until(per_piece),
         alone=np.concatenate([option.costs.alone for option in every]),
         link=np.concatenate([option.costs.link for option in every]),
-        made=_table(boxes.made(), boxes.rank),
-        needed=_table(boxes.needed(), boxes.rank),
+        made=_table((row for n, number in order for row in boxes[n].made(number)), rank),
+        needed=_table((row for n, number in order for row in boxes[n].needed(number)), rank),
         source_first=_until([len(own) for own in sources]),
         source=np.array([home for own in sources for home in own], dtype=np.int64),
-        fetch=np.array(list(boxes.fetched())) / target.main.read_bandwidth,
+        fetch=np.array([size for n, number in order for size in boxes[n].fetched(number)]) / target.main.read_bandwidth,
         stream=np.concatenate([option.costs.stream for option in every]),
         copied=target.main.read_bandwidth / fast.write_bandwidth if fast else 0.0,
-        given=np.array([sum(boxes.given(number).values()) for number in range(len(options))], dtype=np.int64),
-        room=_room(boxes, fast.capacity) if fast else np.full(len(options), 2**60),
+        given=np.array([sum(boxes[n].given(number).values()) for n, number in order], dtype=np.int64),
+        room=_room(networks, order, fast.capacity, mini_batches) if fast else np.full(len(order), 2**60),
+        mini_batches=mini_batches,
     )
 
 
-def _room(boxes: _Boxes, capacity: int) -> Ints:
+def _room(networks: Sequence[Choosable], order: Sequence[tuple[int, int]], capacity: int, mini_batches: int) -> Ints:
     """Bytes of the fast memory that are free of what lies between operators while each runs; a share of all of it at least."""
-    free = capacity * _ROOM - alive_between(boxes.graph, boxes.fused)
+    alive = [alive_between(network.graph, network.fused).tolist() for network in networks]
+    now, free = [own[0] for own in alive], []
+    for network, number in order:
+        now[network] = alive[network][number]
+        free.append(capacity * _ROOM - mini_batches * sum(now))
     return np.asarray(np.maximum(capacity * _LEAST_ROOM, free), dtype=np.int64)
 
 

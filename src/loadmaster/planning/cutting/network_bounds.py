@@ -11,7 +11,7 @@ import numpy as np
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.analytical.divisible import divisible_costs
-from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.cost.analytical.tiling_front import least_table
 from loadmaster.cost.energy_model import EnergyRates
 from loadmaster.cost.job_table import JobTable
 from loadmaster.planning.cutting.chain_bound import MOST_OPERATORS, Demands, chain_bound, sums_by_operator
@@ -207,7 +207,7 @@ def _shares(graph: Graph, group: FusedOp) -> dict[str, float]:
 
 def _least_table(workload: Workload, target: Target, groups: Sequence[_Group]) -> JobTable:
     """What jobs cost at least: whole for those that cannot be cut, else in the pieces that suit each core best."""
-    table = job_table(workload, target)
+    table = least_table(workload, target)
     divides = np.array([group.divides for group in groups], dtype=np.bool_)
     seconds, joules = divisible_costs(workload.jobs, target)
     compute = np.where(divides[:, None], np.minimum(seconds, table.compute), table.compute)

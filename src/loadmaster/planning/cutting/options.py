@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -96,13 +95,19 @@ def _cuts(form: Divisible, axis: int, sizes: Ints, costs: PieceCosts) -> Iterato
     cores = costs.alone.shape[1]
     # All of the operator is quickest on the first of these.
     fastest = np.argsort(costs.alone[-1], kind="stable").tolist()
-    for count, times in itertools.product(range(1, cores + 1), (1, 2)):
+    for count, times in _counts(cores):
         chosen = fastest[:count] * times
         made = [size for size in balanced_sizes(sizes, costs.alone, chosen) if size]
         if len(made) > 1:
             ends = tuple(np.cumsum(made).tolist())
             shape = tuple(ends if d == axis else (extent,) for d, extent in enumerate(form.shape))
             yield Grid(form.shape, shape), np.searchsorted(sizes, made).tolist()
+
+
+def _counts(cores: int) -> Iterator[tuple[int, int]]:
+    """How many cores share an operator, and how many pieces each of them makes: many of one core, so that others go on with the first."""
+    for count in range(1, cores + 1):
+        yield from ((count, times) for times in ((2, 4, 8, 16) if count == 1 else (1, 2, 4)))
 
 
 class _Samples:

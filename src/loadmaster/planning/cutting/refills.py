@@ -12,28 +12,32 @@ from loadmaster.cost.analytical.nests import WIDTHS, NestTable
 from loadmaster.cost.analytical.tiling import best_tilings
 from loadmaster.planning.cutting.banding import Network
 from loadmaster.targets.hardware import Target
+from loadmaster.workloads.job import Role
+from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import piece_of
-from loadmaster.workloads.window import whole
+from loadmaster.workloads.lowering.instantiate import operand_roles
+from loadmaster.workloads.window import volume, whole
 
 _BESIDE = 0.75
 """Share of the private buffer that is left for a loop nest with operands outside it."""
 
 
 class Refills:
-    """Times that the input and the weights of each operator's loop nest cross the port, by operator and number of bands."""
+    """Times that the input and the weights of each operator's loop nest cross the port, by operator, bands and parts of channels."""
 
-    def __init__(self, network: Network, target: Target, bands: Sequence[int]) -> None:
+    def __init__(self, network: Network, target: Target, bands: Sequence[int], channels: Sequence[int] = ()) -> None:
         core = min((core for core in target.cores if core.buffer), key=lambda core: core.buffer, default=None)
+        self._roles = [{access.tensor: _role(group, access.tensor) for access in group.reads} for group in network.fused]
         keys, columns, rooms = [], [], []
         for number, group in enumerate(network.fused):
             if core is None or len(group.nests) != 1:
                 continue
-            outside = [access for access in group.reads if access.tensor not in (group.nests[0].input, group.nests[0].weight)]
-            for count in bands if network.rows(number) is not None else (1,):
-                keys.append((number, count))
-                columns.append(_piece(network, number, count))
+            outside = Role.ONCE in self._roles[number].values()
+            for way in network.ways(number, bands, channels):
+                keys.append((number, way))
+                columns.append(_piece(network, number, *way))
                 rooms.append(core.buffer * (_BESIDE if outside else 1.0))
-        self._times: dict[tuple[int, int], tuple[float, float]] = {}
+        self._times: dict[tuple[int, tuple[int, int]], tuple[float, float]] = {}
         if core is not None and keys:
             names = [field.name for field in fields(NestTable) if field.name != "row_of"]
             table = dict(zip(names, np.array(columns, dtype=np.float64).T, strict=True))
@@ -41,31 +45,38 @@ class Refills:
             times: list[Floats] = [np.maximum(1.0, tiling.input_times), np.maximum(1.0, tiling.weight_times)]
             self._times = dict(zip(keys, zip(*(column.tolist() for column in times), strict=True), strict=True))
 
-    def of(self, network: Network, number: int, bands: int, storage: str) -> float:
-        """Times that an operand of an operator in so many bands crosses."""
-        if (number, bands) not in self._times:
+    def of(self, number: int, bands: int, storage: str, channels: int = 1) -> float:
+        """Times that an operand of an operator in so many bands and parts of its channels crosses."""
+        if (number, (bands, channels)) not in self._times:
             return 1.0
-        of_input, of_weight = self._times[number, bands]
-        nest = network.fused[number].nests[0]
-        return of_weight if storage == nest.weight else of_input if storage == nest.input else 1.0
+        of_input, of_weight = self._times[number, (bands, channels)]
+        role = self._roles[number][storage]
+        return of_input if role is Role.INPUT else of_weight if role is Role.WEIGHT else 1.0
 
 
-def _piece(network: Network, number: int, bands: int) -> list[float]:
-    """The loop nest of a band in the middle, as a row of a :class:`NestTable`."""
+def _role(group: FusedOp, storage: str) -> Role:
+    """As what an operator's loop nest takes a storage, or a part of an operand that lies in several."""
+    access = next(access for access in group.reads if access.tensor == storage)
+    return operand_roles(group.nests, access)[0][0]
+
+
+def _piece(network: Network, number: int, bands: int, channels: int) -> list[float]:
+    """The loop nest of a piece in the middle, as a row of a :class:`NestTable`."""
     group, form, axis = network.fused[number], network.forms[number], network.rows(number)
-    nest, given = group.nests[0], 1.0
-    sizes = [float(network.bytes_of(name)) if name in network.graph.tensors else 0.0 for name in (nest.input, nest.weight, nest.output)]
-    if form is not None and axis is not None and bands > 1:
-        extent = form.shape[axis]
-        rows = -(-extent // bands)
-        begin = (extent - rows) // 2
-        box = list(whole(form.shape))
-        box[axis] = (begin, begin + rows)
-        nest = piece_of(nest, form.shape, tuple(box))
-        if nest.input in form.uses:
-            low, high = network.edge(number, nest.input)
-            given = (high[begin + rows] - low[begin]) / network.rows_of(nest.input)
-        sizes = [sizes[0] * given, sizes[1], sizes[2] * rows / extent]
+    nest, box = group.nests[0], network.middle(number, bands, channels) if bands * channels > 1 else ()
+    sizes = {Role.INPUT: 0.0, Role.WEIGHT: 0.0, Role.ONCE: 0.0}
+    made = float(network.bytes_of(nest.output)) if nest.output in network.graph.tensors else 0.0
+    if form is not None and box:
+        nest, made = piece_of(nest, form.shape, box), made * volume(box) / volume(whole(form.shape))
+    for access in group.reads:
+        role, share = _role(group, access.tensor), 1.0
+        if role is Role.INPUT and box and axis is not None:
+            begin, end = box[axis]
+            low, high = network.edge(number, access.tensor)
+            share = (high[end] - low[begin]) / network.rows_of(access.tensor)
+        if role is Role.WEIGHT and access.tensor in group.by_channel:
+            share = 1.0 / channels
+        sizes[role] += access.bytes * share
     extents = (nest.groups, nest.batch, nest.k, nest.c, nest.y, nest.x, nest.r, nest.s, nest.repeats)
     width = next((width for width in WIDTHS if group.main.bits <= width), WIDTHS[-1])
-    return [*map(float, (*extents, *nest.stride, *nest.dilation, width)), *sizes]
+    return [*map(float, (*extents, *nest.stride, *nest.dilation, width)), sizes[Role.INPUT], sizes[Role.WEIGHT], made]

@@ -9,28 +9,23 @@ DeFiNES, HPCA 2023: fuse depth and tile size, with a cache along one axis).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats, Ints
-from loadmaster.planning.cutting.band_work import BandWork
-from loadmaster.planning.cutting.banding import Network, Stack, ends_of, steps_of
-from loadmaster.planning.cutting.refills import Refills
+from loadmaster.planning.cutting.band_lives import LONGEST, Banded, BandLives, Kept, Setting
+from loadmaster.planning.cutting.banding import Stack
+from loadmaster.planning.cutting.seen_network import BANDS, CHANNELS, SeenNetwork
 from loadmaster.targets.hardware import Target
-from loadmaster.workloads.graph import TensorKind
+from loadmaster.workloads.lowering.grid import Grid
 from loadmaster.workloads.lowering.instantiate import Cut
+from loadmaster.workloads.window import volume, whole
 
-LONGEST = 16
-"""Operators in a stack at most: longer ones have so much halo that they do not pay."""
-BANDS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-"""Numbers of bands that are tried, beside one band for every row."""
 _MOST_KEPT = 3
 """Results that may be kept from stack to stack, at most; of more, the smallest."""
 
-Kept = frozenset[str]
 _NOTHING: Kept = frozenset()
 
 
@@ -38,7 +33,7 @@ _NOTHING: Kept = frozenset()
 class Choice:
     """Stacks that cover a network in order; by the model, the bytes that cross the main link and the seconds that cores work.
 
-    ``cost`` is bytes, and the bytes that could cross while cores work, as far as work counts.
+    ``cost`` is that of :meth:`StackModel.cost`, for all stacks together.
     """
 
     stacks: tuple[Stack, ...]
@@ -82,45 +77,32 @@ class _Cover:
                     cost = stack.cost(before, after, capacity, here.get(after, np.inf) - spent)
                     if cost is not None:
                         here[after] = spent + cost.cost
-                        self._origin[last, after] = (Stack(stack.first, last, cost.bands, stack.columns, model.skewed), before, cost)
+                        found = Stack(stack.first, last, cost.bands, stack.columns, model.setting.skewed, cost.channels)
+                        self._origin[last, after] = (found, before, cost)
         self._least.append(here)
 
     def best(self) -> Choice:
         """The stacks of least cost."""
         end, kept = len(self._least) - 1, _NOTHING
         stacks: list[Stack] = []
-        seconds = 0.0
+        total = seconds = 0.0
         while end:
             found, kept, cost = self._origin[end, kept]
             stacks.append(found)
-            seconds += cost.seconds
+            total, seconds = total + cost.bytes, seconds + cost.seconds
             end = found.first
-        total = self._least[-1][_NOTHING]
-        return Choice(tuple(stacks[::-1]), total, total - seconds * self._model.price, seconds)
+        return Choice(tuple(stacks[::-1]), self._least[-1][_NOTHING], total, seconds)
 
 
 @dataclass(frozen=True)
 class _Cost:
-    """A number of bands, what it costs, and the seconds that cores work."""
+    """Numbers of bands and of parts of channels, what they cost, and of which bytes and seconds that cores work."""
 
     bands: int
+    channels: int
     cost: float
+    bytes: float
     seconds: float
-
-
-@dataclass(frozen=True)
-class SeenNetwork:
-    """A network seen along its rows or its columns, and what its operators take in bands of them."""
-
-    network: Network
-    refills: Refills
-    work: BandWork
-
-    @staticmethod
-    def both(network: Network, target: Target) -> list[SeenNetwork]:
-        """A network seen along its rows, and along its columns."""
-        seen = (network.along(columns) for columns in (False, True))
-        return [SeenNetwork(own, Refills(own, target, BANDS), BandWork(own, target, BANDS)) for own in seen]
 
 
 class StackModel:
@@ -132,14 +114,26 @@ class StackModel:
     def __init__(
         self, seen: Sequence[SeenNetwork], capacity: int, target: Target, plain: Sequence[Cut], price: float = 0.0, skewed: bool = False
     ) -> None:
-        self.network, self.capacity, self.plain, self.price, self.skewed = seen[0].network, capacity, plain, price, skewed
-        self.alignment = target.fast.alignment if target.fast is not None else 1
-        self._seen = seen
+        self.network, self.capacity, self.plain, self.price = seen[0].network, capacity, plain, price
+        self._seen, self.cores = seen, len(target.cores)
         # What cores do while pieces start, as bytes that cross meanwhile: else many small pieces would cost nothing.
         start_up = sum(core.start_up for core in target.cores) / len(target.cores) ** 2
-        self.bytes_of_piece = start_up * target.main.read_bandwidth
+        alignment = target.fast.alignment if target.fast is not None else 1
+        self.setting = Setting(capacity, alignment, start_up * target.main.read_bandwidth, skewed)
         self._keepable = self._what_may_be_kept()
         self._least_reads = [self.network.least_read(number) for number in range(len(self.network.fused))]
+
+    def cost(self, moved: float, seconds: float) -> float:
+        """What a stack costs that moves so many bytes while cores work for so long, in bytes."""
+        return moved + self.price * seconds
+
+    def times_read(self, number: int, storage: str) -> float:
+        """How often an operator's pieces together read an operand as the operator is cut without bands."""
+        network, cut, form = self.network, self.plain[number], self.network.forms[number]
+        if not isinstance(cut, Grid) or form is None:
+            return 1.0 if storage in network.fused[number].by_channel else cut.tiles
+        boxes = [form.needed(network.graph, storage, box) for box in cut.boxes]
+        return sum(map(volume, boxes)) / max(1, volume(whole(network.graph.tensors[storage].shape)))
 
     def _what_may_be_kept(self) -> list[tuple[str, ...]]:
         """For every place between two operators, results made before that are needed behind it and that fit."""
@@ -173,7 +167,7 @@ class StackModel:
 
     def _along(self, seen: SeenNetwork, last: int) -> Iterator[StackCosts]:
         rows = True
-        lives: dict[int, _Lives] = {}
+        lives: dict[int, BandLives] = {}
         for first in range(last - 1, max(-1, last - 1 - LONGEST), -1):
             rows &= seen.network.rows(first) is not None
             if not rows and (first < last - 1 or seen.network.columns):
@@ -187,11 +181,12 @@ class StackModel:
 class StackCosts:
     """What one stack costs in every number of bands, given what is kept before and after it."""
 
-    def __init__(self, model: StackModel, seen: SeenNetwork, first: int, last: int, lives: dict[int, _Lives]) -> None:
+    def __init__(self, model: StackModel, seen: SeenNetwork, first: int, last: int, lives: dict[int, BandLives]) -> None:
         self.first, self.last, self.columns = first, last, seen.network.columns
         self._model, self._seen, self._lives = model, seen, lives
         network = seen.network
-        self._made = [access.tensor for number in range(first, last) for access in network.fused[number].writes]
+        made = [access.tensor for number in range(first, last) for access in network.fused[number].writes]
+        self._leaving = [(storage, network.bytes_of(storage)) for storage in made if network.leaves(storage, last)]
         self._weights = sum(
             {
                 a.tensor: a.bytes for number in range(first, last) for a in network.fused[number].reads if network.is_weight(a.tensor)
@@ -202,244 +197,112 @@ class StackCosts:
             for storage, size in model.least_read(number).items():
                 if not first <= network.home.get(storage, -1) < last:
                     self._given[storage] = max(self._given.get(storage, 0.0), size)
-        self._banded: dict[int, _Banded | None] = {}
-        self.numbers = [1] if first == last - 1 and not network.columns else []
-        if network.rows(first) is not None and network.rows(last - 1) is not None:
-            extent = network.extent(last - 1)
-            self.numbers += sorted({bands for bands in (*BANDS, extent) if 1 < bands <= extent})
+        self._banded: dict[tuple[int, int], Banded | None] = {}
+        self._ranks: dict[Kept, list[tuple[float, int, int, Banded]]] = {}
+        self.ways = list(self._ways())
+
+    def _ways(self) -> Iterator[tuple[int, int]]:
+        """Numbers of bands and of parts of channels, those of one number of parts together; more bands come later."""
+        network, single = self._seen.network, self.first == self.last - 1
+        if single and not network.columns:
+            yield 1, 1
+        if network.rows(self.first) is not None and network.rows(self.last - 1) is not None:
+            extent = network.extent(self.last - 1)
+            yield from ((bands, 1) for bands in sorted({bands for bands in (*BANDS, extent) if 1 < bands <= extent}))
+        if single and self._weights:
+            yield from (way for way in network.ways(self.first, BANDS, CHANNELS) if way[1] > 1 and (way[0] > 1 or not network.columns))
 
     @cached_property
     def inside(self) -> float:
         """Bytes inside the stack with the finest bands, without bands none; infinite where the model has no room for them."""
-        if self.numbers[:1] == [1]:
+        if self.first == self.last - 1:
             return 0.0
-        finest = self._in(self.numbers[-1]) if self.numbers else None
+        finest = self._in(*self.ways[-1]) if self.ways else None
         return np.inf if finest is None else finest.inside
 
     def cost(self, before: Kept, after: Kept, capacity: int, below: float) -> _Cost | None:
-        """The number of bands with the fewest bytes, if they are fewer than ``below``."""
-        written = self._written(before, after)
+        """The numbers of bands and parts that cost least, if that is less than ``below``."""
+        model, written = self._model, self._written(before, after)
         best: _Cost | None = None
         least = self._weights + written + sum(size for storage, size in self._given.items() if storage not in before)
         if least >= below * (1 - 1e-9):
             return None
-        for bands in self.numbers:
-            banded = self._in(bands)
-            if banded is None:
-                continue
-            # More bands make halos and pieces no fewer.
-            fixed = written + banded.given(before)
-            if self._weights + fixed >= below:
-                if bands > 1:
-                    break
-                continue
+        for floor, bands, channels, banded in self._ranked(before):
+            if written + floor >= below * (1 - 1e-9):
+                break
             room = capacity - banded.taken(before, after)
             if room < 0:
                 continue
-            weights, work = banded.weights(room), self._model.price * banded.work
-            if fixed + weights + work < below * (1 - 1e-9):
-                below = fixed + weights + work
-                best = _Cost(bands, below, banded.work)
-            if weights <= self._weights and bands > 1 and not work:
-                break
+            moved = written + banded.given(before) + banded.weights(room)
+            cost = model.cost(moved, banded.work)
+            if cost < below * (1 - 1e-9):
+                below = cost
+                best = _Cost(bands, channels, cost, moved, banded.work)
         return best
 
-    def cost_in(self, bands: int, before: Kept, after: Kept, capacity: int) -> float:
-        """What so many bands cost; infinite where they do not fit."""
-        banded = self._in(bands)
+    def _ranked(self, before: Kept) -> Sequence[tuple[float, int, int, Banded]]:
+        """The numbers of bands and parts that the model has room for, by what they cost at least beside what is written."""
+        if before not in self._ranks:
+            able = [(*way, banded) for way in self.ways if (banded := self._in(*way)) is not None]
+            ranked = [
+                (self._model.cost(banded.given(before) + banded.bytes_once, banded.work), bands, channels, banded)
+                for bands, channels, banded in able
+            ]
+            self._ranks[before] = sorted(ranked, key=lambda one: one[:3])
+        return self._ranks[before]
+
+    def cost_in(self, bands: int, channels: int, before: Kept, after: Kept, capacity: int) -> float:
+        """What so many bands and parts of channels cost; infinite where they do not fit."""
+        banded = self._in(bands, channels)
         room = -1.0 if banded is None else capacity - banded.taken(before, after)
         if banded is None or room < 0:
             return np.inf
-        return self._written(before, after) + banded.given(before) + banded.weights(room) + self._model.price * banded.work
+        return self._model.cost(self._written(before, after) + banded.given(before) + banded.weights(room), banded.work)
 
     def _written(self, before: Kept, after: Kept) -> float:
         """Bytes of results that go to main memory: outputs, and what later operators need that is not kept."""
         network = self._model.network
         total = 0
-        for storage in self._made:
-            if storage in network.outputs or (storage not in after and network.leaves(storage, self.last)):
-                total += network.bytes_of(storage)
+        for storage, size in self._leaving:
+            if storage not in after or storage in network.outputs:
+                total += size
         for storage in before - after:
             if storage not in network.outputs and network.leaves(storage, self.last):
                 total += network.bytes_of(storage)
         return float(total)
 
-    def _in(self, bands: int) -> _Banded | None:
-        if bands not in self._banded:
-            self._banded[bands] = self._whole() if bands == 1 else self._cut(bands)
-        return self._banded[bands]
+    def _in(self, bands: int, channels: int) -> Banded | None:
+        if (bands, channels) not in self._banded:
+            single = self.first == self.last - 1
+            self._banded[bands, channels] = self._single(bands, channels) if single else self._cut(bands)
+        return self._banded[bands, channels]
 
-    def _whole(self) -> _Banded:
-        """One operator, cut as it would be without stacks: every tile reads all that does not divide by channels."""
-        model, number = self._model, self.first
-        network, cut, group = model.network, model.plain[number], model.network.fused[number]
+    def _single(self, bands: int, channels: int) -> Banded:
+        """One operator: each part of its channels in all bands before the next, so that its weights may stay; whole as in ``plain``."""
+        model, number, network = self._model, self.first, self._seen.network
+        group, uncut, cut = network.fused[number], bands == channels == 1, model.plain[number]
         streams, weights = {}, []
         for access in group.reads:
-            times = self._seen.refills.of(network, number, 1, access.tensor)
+            size = access.bytes * self._seen.refills.of(number, bands, access.tensor, channels)
+            own = access.tensor in group.by_channel
             if network.is_weight(access.tensor):
-                weights.append((float(access.bytes), access.bytes * times))
-                continue
-            tiles = 1 if access.tensor in group.by_channel else cut.tiles
-            streams[access.tensor] = access.bytes * times * tiles
+                parts = channels if own else 1
+                # While the last pieces of a part run, the first of the next ones do.
+                at_once = min(parts, 1 + -(-(model.cores - 1) // bands))
+                again = model.times_read(number, access.tensor) if uncut else bands * channels / parts
+                weights.append((model.setting.padded(access.bytes / parts) * at_once, float(access.bytes), size * again))
+            elif uncut:
+                streams[access.tensor] = size * model.times_read(number, access.tensor)
+            else:
+                streams[access.tensor] = size * self._seen.overlap(number, access.tensor, bands) * (1 if own else channels)
         made = {access.tensor: np.full(1, network.bytes_of(access.tensor), dtype=np.float64) for access in group.writes}
-        nothing = np.zeros(1)
-        work = self._seen.work.of(number, 1)
-        return _Banded(network, nothing, streams, made, weights, cut.tiles * model.bytes_of_piece, model.alignment, work)
+        tiles = cut.tiles if uncut else bands * channels
+        # Pieces for the cores end together, so that all of these have work.
+        work = self._seen.work.beside(number, 1) if uncut and tiles > 1 else self._seen.work.alone(number, bands, channels)
+        return Banded(network, np.zeros(1), streams, made, weights, tiles * model.setting.bytes_of_piece, work)
 
-    def _cut(self, bands: int) -> _Banded | None:
+    def _cut(self, bands: int) -> Banded | None:
         if bands not in self._lives:
-            self._lives[bands] = _Lives(self._model, self._seen, self.last, bands)
+            self._lives[bands] = BandLives(self._model.setting, self._seen, self.last, bands)
         lives = self._lives[bands]
         return lives.banded(self.first)
-
-
-@dataclass(frozen=True)
-class _Banded:
-    """A stack in so many bands: what it streams, and what it holds during each step, in bytes.
-
-    ``inner`` is what lies inside the stack, ``made`` what there is of each storage that it writes. ``sizes`` are of weights: what each has,
-    and what crosses if it is streamed; those that save most come first. ``work`` are seconds of all cores together.
-    """
-
-    network: Network
-    inner: Floats
-    streams: Mapping[str, float]
-    made: Mapping[str, Floats]
-    sizes: Sequence[tuple[float, float]]
-    pieces: float
-    alignment: int
-    work: float
-    takes: dict[Kept, float] = field(default_factory=dict)
-
-    def given(self, before: Kept) -> float:
-        """Bytes that are read from main memory, weights left out, and what pieces cost."""
-        return self.pieces + sum(size for storage, size in self.streams.items() if storage not in before)
-
-    @cached_property
-    def inside(self) -> float:
-        """Most bytes that lie inside the stack during any band."""
-        return float(self.inner.max())
-
-    def taken(self, before: Kept, after: Kept) -> float:
-        """Most bytes that lie there during any band, weights left out."""
-        new = after - before
-        if new not in self.takes:
-            self.takes[new] = float((self.inner + sum(self.made[storage] for storage in new)).max())
-        # How soon parts of what was there before are done with depends on how that was cut: it counts until the end.
-        return self.takes[new] + sum(map(self.network.bytes_of, before))
-
-    def weights(self, room: float) -> float:
-        """Bytes that cross for weights, of which those stay that save most for each byte of room."""
-        if room >= self._room_for_weights:
-            return self._bytes_once
-        total = 0.0
-        for size, streamed in self.sizes:
-            padded = self._padded(size)
-            if padded <= room and streamed > size:
-                room -= padded
-                total += size
-            else:
-                total += streamed
-        return total
-
-    @cached_property
-    def _room_for_weights(self) -> float:
-        return sum(self._padded(size) for size, _ in self.sizes)
-
-    @cached_property
-    def _bytes_once(self) -> float:
-        return sum(size for size, _ in self.sizes)
-
-    def _padded(self, size: float) -> float:
-        return -(-size // self.alignment) * self.alignment
-
-
-class _Lives:
-    """What lies inside stacks that end with one operator, in so many bands, and what they stream.
-
-    A step is a turn and an operator that makes a band in it; an operator that is put in front adds what it reads and writes and changes
-    nothing else.
-    """
-
-    def __init__(self, model: StackModel, seen: SeenNetwork, last: int, bands: int) -> None:
-        self._model, self._seen, self._network, self._last, self._bands = model, seen, seen.network, last, bands
-        self._first = last
-        self._ends: dict[int, Ints] = {}
-        self._turns = steps_of(bands) + LONGEST * model.skewed
-        self._change = np.zeros(self._turns * LONGEST + 1, dtype=np.int64)
-        self._streams: dict[str, float] = {}
-        self._made: dict[str, Floats] = {}
-        self._weights: dict[str, tuple[float, float]] = {}
-        self._pieces = 0
-        self._work = 0.0
-        self._full = False
-
-    def banded(self, first: int) -> _Banded | None:
-        """The stack from ``first`` on; None if what lies inside it does not fit."""
-        while self._first > first and not self._full:
-            self._first -= 1
-            self._add(self._first)
-        if self._full:
-            return None
-        inner = np.cumsum(self._change)[:-1].reshape(self._turns, LONGEST).max(axis=1)
-        self._full = bool(inner.max() > self._model.capacity)
-        if self._full:
-            return None
-        weights = sorted(self._weights.values(), key=lambda weight: (-weight[1] / max(1.0, weight[0]), -weight[0]))
-        pieces = self._pieces * self._model.bytes_of_piece
-        return _Banded(self._network, inner, dict(self._streams), dict(self._made), weights, pieces, self._model.alignment, self._work)
-
-    def _add(self, number: int) -> None:
-        network = self._network
-        ends = ends_of(network, number, self._last, self._bands, self._ends)
-        self._ends[number] = ends
-        starts = np.concatenate([[0], ends[:-1]])
-        busy = np.flatnonzero(ends > starts)
-        self._pieces += len(busy)
-        self._work += self._seen.work.of(number, self._bands)
-        for access in network.fused[number].writes:
-            size = network.bytes_of(access.tensor)
-            self._streams.pop(access.tensor, None)
-            if network.leaves(access.tensor, self._last):
-                turns = np.clip(np.arange(self._turns) - self._behind(number), 0, len(ends) - 1)
-                self._made[access.tensor] = size * ends[turns] / network.extent(number)
-            else:
-                self._live(number, access.tensor)
-        for access in network.fused[number].reads:
-            times = self._seen.refills.of(network, number, self._bands, access.tensor)
-            if network.is_weight(access.tensor):
-                own, streamed = self._weights.get(access.tensor, (0.0, 0.0))
-                self._weights[access.tensor] = (max(own, float(access.bytes)), streamed + access.bytes * times * len(busy))
-                continue
-            low, high = network.edge(number, access.tensor)
-            rows = network.rows_of(access.tensor)
-            needed = int((high[ends[busy]] - low[starts[busy]]).sum())
-            # An input comes in bands of its own, of which the next band of the reader takes its halo.
-            needed = min(needed, rows) if network.graph.tensors[access.tensor].kind is TensorKind.INPUT else needed
-            self._streams[access.tensor] = self._streams.get(access.tensor, 0.0) + access.bytes * times * needed / rows
-
-    def _live(self, number: int, storage: str) -> None:
-        network, stops = self._network, self._ends[number]
-        starts = np.concatenate([[0], stops[:-1]])
-        unit = self._model.alignment
-        shares = -(-network.bytes_of(storage) * (stops - starts) // (network.extent(number) * unit)) * unit
-        written = self._step(np.arange(len(stops)), number)
-        read = written.copy()
-        for reader in network.readers.get(storage, ()):
-            low, high = network.edge(reader, storage)
-            ends = self._ends[reader]
-            begins = np.concatenate([[0], ends[:-1]])
-            busy = np.flatnonzero(ends > begins)
-            # The last band whose rows begin before a part ends is the last that needs it, if it reaches that far.
-            last = np.searchsorted(low[begins[busy]], stops, side="left") - 1
-            needs = (last >= 0) & (starts < high[ends[busy][last]])
-            read = np.where(needs, np.maximum(read, self._step(busy[last], reader)), read)
-        np.add.at(self._change, written, shares)
-        np.add.at(self._change, read + 1, -shares)
-
-    def _behind(self, number: int) -> int:
-        """Turns by which an operator is behind the first that a stack might have."""
-        return (number - self._last + LONGEST) * self._model.skewed
-
-    def _step(self, band: Ints, number: int) -> Ints:
-        return (band + self._behind(number)) * LONGEST + (number - self._last + LONGEST)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -105,6 +106,12 @@ class JointProblem:
         main, fast, rates = target.main, target.fast, energy.rates
         # Per second of its link a byte takes energy too: with this price, stays are chosen by the energy that they save.
         self.energy_price = rates.fast * fast.read_bandwidth / (rates.main * main.read_bandwidth) if rates.main else 0.0
+
+    def towards(self, goal: Goal) -> JointProblem:
+        """The same problem, judged by a goal that differs from its own in what is enough."""
+        other = copy(self)
+        other.goal = goal
+        return other
 
     @cached_property
     def near_limits(self) -> bool:

@@ -14,6 +14,8 @@ import numpy as np
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.planning.decisions import Score
+from loadmaster.planning.goal import Goal
+from loadmaster.planning.joint.frugal import Frugal
 from loadmaster.planning.joint.orders import Block, Chain, best_blocks, chains, order_of
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
 from loadmaster.planning.joint.timed_orders import timed_keys
@@ -86,6 +88,7 @@ class JointSearch:
         self._chains = chains(problem.workload)
         self._cores = problem.table.compute.shape[1]
         self._best: tuple[Evaluation, Ints, JointOptions] | None = None
+        self._frugal: Frugal[tuple[Ints, JointOptions, Design | None]] = Frugal()
         self._design: Design | None = None
         self._least: Score | None = None
         self._done = 0
@@ -112,9 +115,20 @@ class JointSearch:
         """Go on with only these shares of the room used until now: what was found could not be given addresses."""
         self._fill *= fast
         self._main_fill *= main
+        self._frugal.clear()
         found, self._best = self._best, None
         if found is not None:
             self._try(*found[1:])
+        if self._design is not None:
+            self._least = self._try(self._order(self._design), self._design.choices)
+
+    def economise(self, goal: Goal) -> None:
+        """Go on from what costs least of all that is good enough, for a goal that says what is enough."""
+        self._problem, self._best = self._problem.towards(goal), None
+        if self._frugal:
+            order, choices, design = self._frugal.least()
+            self._try(order, choices)
+            self._design = design or self._design
         if self._design is not None:
             self._least = self._try(self._order(self._design), self._design.choices)
 
@@ -133,20 +147,22 @@ class JointSearch:
             left = max(0.0, 1.0 - self._done / self._samples)
             yield self._offer(self._neighbour(self._at, generator), 1.0 + _TOLERANCE * left * generator.exponential())
 
-    def _try(self, order: Ints, choices: JointOptions) -> Score | None:
+    def _try(self, order: Ints, choices: JointOptions, design: Design | None = None) -> Score | None:
         """Evaluate, and remember if it is the best so far; the score, or None if it never ends."""
         evaluation = self._problem.evaluate(order, replace(choices, filled_fraction=self._fill, main_filled_fraction=self._main_fill))
         self._done += 1
         score = evaluation.score
         if score is not None and (self._best is None or score < self._best[0].judged):
             self._best = (evaluation, order, choices)
+        if score is not None and self._problem.goal.compares_energy:
+            self._frugal.offer(score, lambda: self._problem.energy_of(evaluation.run) * evaluation.run.makespan, (order, choices, design))
         if self._best is not None:
             self._progress("planning jointly", min(1.0, self._done / self._samples))
         return score
 
     def _offer(self, design: Design, tolerance: float = 1.0) -> Score | None:
         """Evaluate a design and go on from it if it is not much worse than the last."""
-        score = self._try(self._order(design), design.choices)
+        score = self._try(self._order(design), design.choices, design)
         if score is not None and (self._least is None or _hardly_worse(score, self._least, tolerance)):
             self._design, self._least = design, score
         return score

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from loadmaster.planning.sweep.design_space import DesignPoint
+from loadmaster.planning.sweep.orders import is_no_better
+from loadmaster.planning.sweep.points import DesignPoint
 
 _SAME = 1e-12
 """Relative difference of makespans that counts as none."""
@@ -13,28 +14,30 @@ _SAME = 1e-12
 
 @dataclass
 class Heirs:
-    """Points that have been planned with the plan of a smaller machine as a candidate: ``source`` is whose plan each was offered last."""
+    """Points that have been planned with the plan of a smaller machine as a candidate: ``source`` is whose plan each was offered last.
 
+    ``orders`` say along which axes machines become better (:func:`~loadmaster.planning.sweep.orders.order_of`), in the order of points'
+    values.
+    """
+
+    orders: Sequence[int]
     source: dict[str, str] = field(default_factory=dict)
     offered: set[tuple[str, str]] = field(default_factory=set)
 
     def of(self, points: Mapping[str, DesignPoint]) -> dict[str, str]:
-        """Points slower than one with no more scratchpad and bandwidth, each with the point whose plan the fastest of those has.
+        """Points slower than one with no better machine, each with the point whose plan the fastest of those has.
 
         No plan is offered to a point twice, so that asking again and again comes to an end. O(points^2).
         """
         found = {}
         spans = {key: point.makespan for key, point in points.items() if point.makespan is not None}
+        at = {key: tuple(points[key].at.values()) for key in spans}
         for key, makespan in spans.items():
-            within = [other for other in spans if _within(points[other], points[key])]
-            fastest = min(within, key=lambda other: (spans[other], points[other].scratchpad, points[other].bandwidth))
+            within = [other for other in spans if is_no_better(at[other], at[key], self.orders)]
+            fastest = min(within, key=lambda other: (spans[other], str(at[other])))
             source = self.source.get(fastest, fastest)
             if spans[fastest] < makespan * (1 - _SAME) and (key, source) not in self.offered:
                 found[key] = source
         self.offered |= set(found.items())
         self.source |= found
         return found
-
-
-def _within(one: DesignPoint, other: DesignPoint) -> bool:
-    return one.scratchpad <= other.scratchpad and one.bandwidth <= other.bandwidth

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, fields
 from functools import lru_cache
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from loadmaster.core.errors import OutputError
-from loadmaster.planning.sweep.design_space import DesignPoint
+from loadmaster.planning.sweep.points import DesignPoint, point_from
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 
@@ -22,16 +22,15 @@ _LOCK_SECONDS = 10.0
 _SCHEMA = "CREATE TABLE IF NOT EXISTS points (key TEXT PRIMARY KEY, content TEXT NOT NULL)"
 
 
-def networks_key(graphs: Sequence[Graph], options: dict[str, Any]) -> str:
-    """Digest of what all points of a sweep share: networks wherever they were read from, options, and the code that plans."""
+def networks_key(graphs: Sequence[Graph]) -> str:
+    """Digest of networks, wherever they were read from, and of the code that plans."""
     parts = [[getattr(graph, part.name) for part in fields(graph) if part.name != "source"] for graph in graphs]
-    content = repr(parts) + repr(sorted(options.items()))
-    return hashlib.sha256(_code() + content.encode()).hexdigest()
+    return hashlib.sha256(_code() + repr(parts).encode()).hexdigest()
 
 
-def point_key(shared: str, target: Target) -> str:
-    """Digest of one point: what it shares with others, and its machine."""
-    return hashlib.sha256(f"{shared} {target!r}".encode()).hexdigest()
+def point_key(networks: str, options: Mapping[str, Any], target: Target) -> str:
+    """Digest of one point: the key of its networks, how they are planned, and its machine."""
+    return hashlib.sha256(f"{networks} {sorted(options.items())!r} {target!r}".encode()).hexdigest()
 
 
 @lru_cache(maxsize=1)
@@ -57,7 +56,7 @@ class SweepStore:
     def get(self, key: str) -> DesignPoint | None:
         """What was put there under this key, or None."""
         rows = self._run("SELECT content FROM points WHERE key = ?", key)
-        return DesignPoint(**json.loads(rows[0][0])) if rows else None
+        return point_from(json.loads(rows[0][0])) if rows else None
 
     def put(self, key: str, point: DesignPoint) -> None:
         """Keep a point; it is on the disk when this returns."""

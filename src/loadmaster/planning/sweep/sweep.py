@@ -1,46 +1,62 @@
-"""What more scratchpad or more bandwidth would be worth: one plan for every machine of a design space, in parallel, resumable."""
+"""What other machines and other batches would be worth: one plan for every point of a design space, in parallel, resumable."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
-from loadmaster.core.errors import CapacityError, TargetError
+from loadmaster.core.errors import PlanError
+from loadmaster.core.names import unique_names
 from loadmaster.core.progress import Progress, no_progress
-from loadmaster.planning.sweep.design_space import Axes, DesignPoint, Sweep, machine
+from loadmaster.cost.analytical.energy import area
+from loadmaster.planning.sweep.axes import BATCH, MINI_BATCHES, NETWORKS, Axis, machine, plain
+from loadmaster.planning.sweep.design_space import Sweep, SweptNetwork
 from loadmaster.planning.sweep.heirs import Heirs
+from loadmaster.planning.sweep.limits import Limits
+from loadmaster.planning.sweep.orders import order_of
+from loadmaster.planning.sweep.points import DesignPoint, plan_point
 from loadmaster.planning.sweep.store import SweepStore, networks_key, point_key
 from loadmaster.planning.sweep.workers import local_processes
 from loadmaster.targets.hardware import Target
-from loadmaster.workloads.graph import Graph
+from loadmaster.workloads.graph import Graph, TensorKind
+
+Loader = Callable[[int], Sequence[Graph]]
+"""Reads the networks with so many samples a batch."""
 
 
 def sweep(
     graphs: Sequence[Graph],
     target: Target,
-    axes: Axes,
+    axes: Sequence[Axis],
     *,
+    limits: Limits | None = None,
+    load: Loader | None = None,
     executor: Executor | None = None,
     store: SweepStore | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> Sweep:
-    """Plan the same networks on machines with other scratchpads and bandwidths.
+    """Plan networks on machines that differ in some fields, or in other batches.
 
     Every point is one plan, with the same ``options``, so that its answer is the one that :func:`loadmaster.plan` gives for that machine,
-    whoever works it out. Where the makespan counts and a machine with less memory and bandwidth has a shorter one, the point is planned
-    once more with that machine as ``smaller``: so more of either is not slower. Points that the store has are not planned again. Ctrl-C
+    whoever works it out. Where the makespan counts and a machine that is no better has a shorter one, the point is planned once more with
+    that machine as ``smaller``: so more memory, bandwidth or clock is not slower. Points that the store has are not planned again. Ctrl-C
     ends the sweep with the points that are finished.
 
     Parameters
     ----------
     graphs, target
         As for :func:`loadmaster.plan`.
-    axes : Axes
-        The values; an axis without any stays as the target has it.
+    axes : sequence of Axis
+        From :func:`loadmaster.parse_axes`: fields of the target, or ``networks``, ``batch`` and ``mini_batches``.
+    limits : Limits, optional
+        What a plan must reach for its machine to be good enough.
+    load : callable, optional
+        Takes a batch, and returns the networks with it; needed for an axis ``batch`` only.
     executor : Executor, optional
         Where points are planned: processes of this machine unless told (:mod:`loadmaster.planning.sweep.workers`).
     store : SweepStore, optional
@@ -53,11 +69,13 @@ def sweep(
     Raises
     ------
     TargetError
-        If scratchpads are to be swept and the target has none.
+        If the target has no such field, or a value is none for it.
+    PlanError
+        If a network of an axis is not among those given.
     """
-    machines = _machines(target, axes)
-    shared = networks_key(graphs, options)
-    keys = [point_key(shared, each) for each in machines]
+    points = _points(graphs, target, axes, load, options)
+    shared = {id(point.graphs): networks_key(point.graphs) for point in points}
+    keys = [point_key(shared[id(point.graphs)], point.options, point.target) for point in points]
     found = {key: point for key in keys if store is not None and (point := store.get(key)) is not None}
     reused = len(found)
     report = progress or no_progress
@@ -69,53 +87,87 @@ def sweep(
         report(f"{len(found)} of {len(keys)} points planned", len(found) / len(keys))
 
     report(f"{reused} of {len(keys)} points are there already", reused / len(keys))
-    todo = {key: (each, options) for key, each in zip(keys, machines, strict=True) if key not in found}
-    machine_of, heirs = dict(zip(keys, machines, strict=True)), Heirs()
+    of_key = dict(zip(keys, points, strict=True))
+    todo = {key: point for key, point in of_key.items() if key not in found}
+    heirs = Heirs([order_of(axis, target) for axis in axes])
     with nullcontext(executor) if executor is not None else _processes_if(bool(todo)) as workers:
-        while todo and workers is not None and _plan_all(workers, graphs, todo, keep):
+        while todo and workers is not None and _plan_all(workers, todo, keep):
             slower = heirs.of(found) if options.get("objective", "throughput") == "throughput" else {}
-            todo = {key: (machine_of[key], options | {"smaller": machine_of[source]}) for key, source in slower.items()}
-    points = tuple(found[key] for key in keys if key in found)
-    scratchpads, bandwidths = {size_of(each): None for each in machines}, {bandwidth_of(each): None for each in machines}
-    names, precisions = tuple(graph.name for graph in graphs), tuple(graph.precision for graph in graphs)
-    costs = (target.costs_by("cost model", len(points)),)
-    return Sweep(names, target.name, tuple(scratchpads), tuple(bandwidths), points, reused, precisions, costs)
+            todo = {key: of_key[key].heir_of(of_key[source]) for key, source in slower.items()}
+    finished = tuple(found[key] for key in keys if key in found)
+    costs = (target.costs_by("cost model", len(finished)),)
+    free = tuple(axis.name for axis in axes if not _changes_area(axis, target))
+    return Sweep(_described(graphs), target, tuple(axes), finished, free, limits or Limits(), reused, costs, options)
 
 
-def _machines(target: Target, axes: Axes) -> list[Target]:
-    """The machines of a design space, by bandwidth, then scratchpad."""
-    if axes.scratchpads and target.fast is None:
-        raise TargetError(f"--sweep scratchpad: {target.name} has no fast memory: sweep the bandwidth only")
-    scratchpads = axes.scratchpads or (size_of(target),)
-    bandwidths = axes.bandwidths or (None,)
-    return [machine(target, scratchpad, bandwidth) for bandwidth, scratchpad in itertools.product(bandwidths, scratchpads)]
+@dataclass(frozen=True)
+class _Point:
+    """What is planned where, and how."""
+
+    graphs: tuple[Graph, ...]
+    target: Target
+    at: Mapping[str, float | str]
+    options: Mapping[str, Any]
+
+    def heir_of(self, other: _Point) -> _Point:
+        """The same, with the plan of another point's machine as a candidate."""
+        return _Point(self.graphs, self.target, self.at, {**self.options, "smaller": other.target})
 
 
-def size_of(target: Target) -> int:
-    """Bytes of the scratchpad."""
-    return 0 if target.fast is None else target.fast.capacity
+def _points(graphs: Sequence[Graph], target: Target, axes: Sequence[Axis], load: Loader | None, options: Mapping[str, Any]) -> list[_Point]:
+    """Every combination of values, the last axis changing fastest; points that run the same networks share them."""
+    chosen: dict[tuple[float | str, float | str], tuple[Graph, ...]] = {}
+    points = []
+    for values in itertools.product(*(axis.values for axis in axes)):
+        at = {axis.name: plain(value) for axis, value in zip(axes, values, strict=True)}
+        workload = at.get(BATCH, 0), at.get(NETWORKS, "")
+        if workload not in chosen:
+            chosen[workload] = _subset(_batched(graphs, load, int(workload[0])), str(workload[1]))
+        own = machine(target, [(axis.name, value) for axis, value in zip(axes, values, strict=True) if axis.is_machine])
+        points.append(_Point(chosen[workload], own, at, {**options, **({MINI_BATCHES: at[MINI_BATCHES]} if MINI_BATCHES in at else {})}))
+    return points
 
 
-def bandwidth_of(target: Target) -> float:
-    """Bytes/s of main memory, of the slower direction."""
-    return min(target.main.read_bandwidth, target.main.write_bandwidth)
+def _batched(graphs: Sequence[Graph], load: Loader | None, batch: int) -> Sequence[Graph]:
+    if not batch:
+        return graphs
+    if load is None:
+        raise PlanError("batch: networks that have been read keep their batch: give load=, a function that reads them with another")
+    return load(batch)
+
+
+def _subset(graphs: Sequence[Graph], names: str) -> tuple[Graph, ...]:
+    """Networks by their names, with a plus between them; all of them without names."""
+    if not names:
+        return tuple(graphs)
+    by_name = dict(zip(unique_names(graph.name for graph in graphs), graphs, strict=True))
+    wanted = names.split("+")
+    for name in wanted:
+        if name not in by_name:
+            raise PlanError(
+                f"networks={names}: {name!r} is not among the networks: write their names, {', '.join(by_name)}, with + between"
+            )
+    return tuple(by_name[name] for name in wanted)
+
+
+def _changes_area(axis: Axis, target: Target) -> bool:
+    return axis.is_machine and len({area(machine(target, [(axis.name, value)])) for value in axis.values}) > 1
+
+
+def _described(graphs: Sequence[Graph]) -> tuple[SweptNetwork, ...]:
+    return tuple(SweptNetwork(g.name, g.precision, g.batch, g.macs, g.bytes_of(TensorKind.WEIGHT)) for g in graphs)
 
 
 def _processes_if(needed: bool) -> AbstractContextManager[Executor | None]:
     return local_processes() if needed else nullcontext()
 
 
-def _plan_all(
-    workers: Executor,
-    graphs: Sequence[Graph],
-    todo: dict[str, tuple[Target, dict[str, Any]]],
-    keep: Callable[[str, DesignPoint], None],
-) -> bool:
+def _plan_all(workers: Executor, todo: Mapping[str, _Point], keep: Callable[[str, DesignPoint], None]) -> bool:
     """Hand each finished point to ``keep`` at once; after Ctrl-C no further one is begun. Whether all are finished."""
     futures: dict[Future[DesignPoint], str] = {}
     try:
-        for key, (each, options) in todo.items():
-            futures[workers.submit(plan_point, tuple(graphs), each, options)] = key
+        for key, point in todo.items():
+            futures[workers.submit(plan_point, point.graphs, point.target, point.at, point.options)] = key
         for future in as_completed(futures):
             keep(futures[future], future.result())
         return True
@@ -124,32 +176,3 @@ def _plan_all(
     finally:
         for future in futures:
             future.cancel()
-
-
-def plan_point(graphs: Sequence[Graph], target: Target, options: dict[str, Any]) -> DesignPoint:
-    """Plan for one machine, and check the plan."""
-    from loadmaster.planning.planner import plan
-    from loadmaster.planning.verify.plan import verify
-
-    size, bandwidth = size_of(target), bandwidth_of(target)
-    try:
-        result = plan(graphs, target, **options)
-    except CapacityError as error:
-        return DesignPoint(size, bandwidth, "no plan", reason=str(error))
-    metrics = result.metrics
-    return DesignPoint(
-        scratchpad=size,
-        bandwidth=bandwidth,
-        status=result.status,
-        makespan=metrics.makespan.value,
-        lower_bound=metrics.makespan.lower_bound,
-        throughput=metrics.throughput.value,
-        inferences_per_second=metrics.inferences_per_second.value,
-        traffic_bytes=int(metrics.traffic[target.main.name].value),
-        peak=0 if target.fast is None else metrics.memory[target.fast.name].peak,
-        energy=metrics.energy.value,
-        energy_bound=metrics.energy.lower_bound,
-        gap=result.objective.gap,
-        missed=result.missed,
-        violations=len(verify(result)),
-    )

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from loadmaster.core.units import FEMTOJOULES, PICOSECONDS, format_joules
 from loadmaster.planning.verify.facts import Facts, quoted
-from loadmaster.targets.hardware import Memory
+from loadmaster.targets.hardware import Core, Memory
 
-_LEAST_MAC = ((8, 0.3e-12), (16, 2.0e-12), (32, 4.6e-12))
-"""Bits, and joules of a multiply-accumulate of so many with a 32-bit sum; wider ones take no less (Horowitz, ISSCC 2014)."""
+_LEAST_MAC = ((8, "mac_int8", 0.3e-12), (16, "mac_fp16", 2.0e-12), (32, "mac_fp32", 4.6e-12))
+"""Bits, what targets call it, and joules of a multiply-accumulate with a 32-bit sum; wider ones take no less (Horowitz, ISSCC 2014)."""
 _DRAM = 1300e-12 / 8
 _SRAM = ((8 * 2**10, 10e-12 / 8), (32 * 2**10, 20e-12 / 8), (2**20, 100e-12 / 8))
 """Sizes in bytes, and joules a byte, of the same source."""
@@ -24,7 +24,9 @@ def fj(joules: float) -> int:
 def rates(facts: Facts) -> Iterator[str]:
     """A byte takes what the target states for its memory; else that of DRAM in main memory, and that of an SRAM of its size elsewhere."""
     target, stated = facts.plan.target, facts.plan.byte_energy
-    due = {core.name: _sram(core.buffer) for core in target.cores} | {memory.name: _of(memory, target.main) for memory in target.memories}
+    due = {core.name: core.energy.get("buffer", _sram(core.buffer)) for core in target.cores} | {
+        memory.name: _of(memory, target.main) for memory in target.memories
+    }
     for place, joules in due.items():
         if abs(fj(stated[place]) - joules * FEMTOJOULES) > 1:
             yield f"a byte of {place} is said to take {format_joules(stated[place])}, where it takes {format_joules(joules)}"
@@ -34,9 +36,10 @@ def energy(facts: Facts) -> Iterator[str]:
     """Jobs take no less than their arithmetic; a place takes what its jobs and transfers do, and the plan all that and static power."""
     plan, metrics = facts.plan, facts.plan.metrics
     taken = dict.fromkeys(plan.byte_energy, 0)
+    cores = {core.name: core for core in plan.target.cores}
     for job in plan.jobs:
         taken[job.core] += fj(job.energy)
-        least = next((joules for bits, joules in _LEAST_MAC if job.bits <= bits), _LEAST_MAC[-1][1])
+        least = _of_mac(cores[job.core], job.bits)
         if job.energy < job.macs * least * (1 - 1e-9):
             work = f"{job.macs} multiply-accumulates of {job.bits} bits"
             yield f"job {quoted(job.name)} takes {format_joules(job.energy)} for {work}, less than any can"
@@ -51,6 +54,12 @@ def energy(facts: Facts) -> Iterator[str]:
         yield f"the energy is said to be {metrics.energy.value:.17g} J, but is {total / FEMTOJOULES:.17g}"
     if metrics.energy.lower_bound > metrics.energy.value:
         yield f"the energy of {metrics.energy.value:.17g} J is said to be at least {metrics.energy.lower_bound:.17g}"
+
+
+def _of_mac(core: Core, width: int) -> float:
+    """Joules of a multiply-accumulate at least, as the target states them for a core, or else as they are published."""
+    name, published = next(((name, joules) for bits, name, joules in _LEAST_MAC if width <= bits), _LEAST_MAC[-1][1:])
+    return core.energy.get(name, published)
 
 
 def _of(memory: Memory, main: Memory) -> float:

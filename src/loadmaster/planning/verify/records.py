@@ -43,6 +43,9 @@ def numbers(facts: Facts) -> Iterator[str]:
         for bits, rate in core.macs_per_cycle.items():
             if not 0 <= rate < _LARGEST_FLOAT:
                 yield f"macs_per_cycle of {_label(core)} at {bits!s:.40} bits is {rate!s:.40}, outside [0, {_LARGEST_FLOAT:.2g})"
+        for what, joules in core.energy.items():
+            if not 0 <= joules < _LARGEST_FLOAT:
+                yield f"the energy of {quoted(what)} of {_label(core)} is {joules!s:.40}, outside [0, {_LARGEST_FLOAT:.2g})"
         for operator, share in core.efficiency.items():
             if not 0 < share <= 1:
                 yield f"efficiency of {_label(core)} at {quoted(operator)} is {share!s:.40}, outside (0, 1]"

@@ -112,7 +112,9 @@ def _by_channel(graph: Graph, group: FusedOp) -> frozenset[str]:
             tensor = graph.tensors[read.tensor]
             along = len(tensor.shape) >= -axis and tensor.shape[axis] == nest.k and graph.tensors[op.writes[0].tensor].shape == result
             is_bias = op is group.main and tensor.shape == (nest.k,)
-            (divided if along or is_bias or read.tensor == nest.weight else whole).add(tensor.storage)
+            # A part of a concatenated input has its own channels, which only happen to be as many as those of the result.
+            is_input = op is group.main and nest.input in read.part_of
+            (divided if (along or is_bias or read.tensor == nest.weight) and not is_input else whole).add(tensor.storage)
     return frozenset(divided - whole)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -35,6 +35,13 @@ class Grid:
     def tiles(self) -> int:
         """Number of pieces."""
         return math.prod(len(ends) for ends in self.ends)
+
+    def tile(self, at: Mapping[int, int]) -> int:
+        """The number of the piece that is the ``at[axis]``-th along some dimensions and the first along all others."""
+        number = 0
+        for axis, ends in enumerate(self.ends):
+            number = number * len(ends) + at.get(axis, 0)
+        return number
 
     @cached_property
     def _until(self) -> tuple[int, ...]:

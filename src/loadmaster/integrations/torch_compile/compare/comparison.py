@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,84 +19,14 @@ from loadmaster.integrations.torch_compile import backend
 from loadmaster.integrations.torch_compile.compare import measurement, rivals
 from loadmaster.integrations.torch_compile.compare.measurement import STATED
 from loadmaster.integrations.torch_compile.compare.training import Snapshot, bytes_of, optimizer_of, state_bytes
-from loadmaster.integrations.torch_compile.compiled_model import Model
+from loadmaster.integrations.torch_compile.compare.variants import Difference, Variant
 from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile
 from loadmaster.integrations.torch_compile.owners import model_of
 
 _WARM_UP_STEPS = 2
 """Steps before the first that is measured."""
-LEVEL = 0.9
-"""Confidence level of the interval for a median. Five steps are enough for it."""
-NO_DIFFERENCE = "no difference"
 _PREDICTION_STEPS = 3
 """Steps measured before the times of the following ones are predicted."""
-
-
-@dataclass
-class Variant:
-    """One variant of running a step, and what was measured of it; ``model`` is the planned model, None for rivals."""
-
-    name: str
-    call: Callable[..., Any]
-    around: Callable[[], AbstractContextManager[Any]] = nullcontext
-    seconds: list[float] = field(default_factory=list)
-    cpu_seconds: list[float] = field(default_factory=list)
-    peak: int | None = None
-    failed: str = ""
-    optimizer: torch.optim.Optimizer | None = None
-    model: Model | None = None
-
-    @property
-    def step_seconds(self) -> float | None:
-        """Median seconds of a step; None before the first."""
-        return statistics.median(self.seconds) if self.seconds else None
-
-    @property
-    def step_cpu_seconds(self) -> float | None:
-        """Median processor seconds of a step, which other processes on the machine hardly change; None before the first."""
-        return statistics.median(self.cpu_seconds) if self.cpu_seconds else None
-
-    def figures(self) -> dict[str, Any]:
-        """The figures that are printed, by name."""
-        figures = {"step_seconds": self.step_seconds, "step_cpu_seconds": self.step_cpu_seconds, "measured_peak": self.peak}
-        return figures | ({"failed": self.failed} if self.failed else {})
-
-
-@dataclass(frozen=True)
-class Difference:
-    """How long steps of a plan take relative to a rival's: the median over pairs of neighbouring steps, and an interval for it.
-
-    The interval reaches from the ``k``-th smallest ratio to the ``k``-th largest, with the largest ``k`` for which it holds the true median
-    with a probability of at least ``LEVEL``, whatever the ratios' distribution; too few steps have none. ``verdict`` is ``faster``,
-    ``slower``, or ``no difference``, unless the whole interval is on one side of 1.
-    """
-
-    ratio: float
-    low: float | None
-    high: float | None
-    verdict: str
-
-    @staticmethod
-    def of(mine: Sequence[float], theirs: Sequence[float]) -> Difference:
-        """Compare the seconds of steps that were run in turns."""
-        ratios = sorted(a / b for a, b in zip(mine, theirs, strict=True))
-        outside = _outside(len(ratios))
-        if outside is None:
-            return Difference(statistics.median(ratios), None, None, NO_DIFFERENCE)
-        low, high = ratios[outside], ratios[-1 - outside]
-        verdict = "faster" if high < 1 else "slower" if low > 1 else NO_DIFFERENCE
-        return Difference(statistics.median(ratios), low, high, verdict)
-
-
-def _outside(count: int) -> int | None:
-    """How many of the smallest and of the largest of ``count`` values the interval for their median leaves out."""
-    missed, found = 0.0, None
-    for left_out in range((count + 1) // 2):
-        missed += 2 * math.comb(count, left_out) / 2**count
-        if missed > 1 - LEVEL:
-            break
-        found = left_out
-    return found
 
 
 @dataclass
@@ -170,53 +97,62 @@ def compare(
     with_rivals: bool,
     budgets: Sequence[int | float] = (),
     progress: Progress = no_progress,
+    tell: Callable[[str], object] = lambda _: None,
 ) -> dict[str, Any]:
     """Run the plan against the unmoved graphs, and against rivals: what ``loadmaster run --json`` prints.
 
     With rivals, every one is set against one plan, whose budget is the peak that was measured of the rival: medians of steps in turns, with
-    an interval. Plans under ``budgets`` (bytes, or shares of the unmoved peak) are measured beside them. Ctrl-C while steps are timed ends
-    the timing with the steps that all variants have run.
+    an interval. Plans under ``budgets`` (bytes, or shares of the unmoved peak) are measured beside them. Once the plan itself has been
+    checked and its peak measured, ``tell`` is told how long the rest will take, and Ctrl-C ends it with what is known: figures of what has
+    not been measured are None, and steps are those that all variants have run.
     """
-    start = Snapshot(work.module)
+    start, session = Snapshot(work.module), Session(progress)
+    begun = time.process_time()
     ours = _planned(work, options)
     unmoved = Variant("unmoved", compiled(work.module, rivals.unmoved_backend()))
     eager = Variant("eager", work.module)
-    others = [eager, *(_training_rivals(work, options) if work.training else _inference_rivals(work))] if with_rivals else []
+    first = [ours, unmoved, eager] if with_rivals else [ours, unmoved]
+    rest = [*(_training_rivals(work, options) if work.training else _inference_rivals(work))] if with_rivals else []
     more = [_planned(work, options | {"fast_memory": budget}) for budget in (None, *budgets)] if with_rivals else []
-    variants = [ours, unmoved, *others, *more]
-    for variant in (unmoved, eager, *others[1:]):
+    variants = [*first, *rest, *more]
+    for variant in (unmoved, eager, *rest):
         variant.optimizer = optimizer_of(work.optimizer, work.module)
     measurement.return_freed_memory()
-    for variant in _told(variants, "1 of 4: compiling", progress):
+    for number, variant in enumerate(first):
+        progress(f"1 of 4: compiling {variant.name}", number / len(variants))
         _warm(work, variant, variants)
     right, mine, plain = (_results(work, variant, variants, start) for variant in (unmoved, ours, eager))
     equal, difference = _same(mine, right), _difference(mine, plain)
     del mine, plain
-    for variant in _told(variants, "2 of 4: measuring peaks", progress):
+    for variant in first:
+        before = time.process_time()
         _measure_peak(work, variant, variants)
-    at_peaks = {}
-    for rival in _told(others, "3 of 4: planning at the peak of", progress):
+    if with_rivals:
+        now, ways = time.process_time(), 2 * len(rest) + len(more) + 1  # each rival, a plan at the peak of each, and plans beside them
+        left = (now - begun) / len(first) * ways + (now - before) * (len(first) + ways) * (steps + 1)
+        tell(f"comparing takes about {max(1, round(left / 60))} min of processor time more; Ctrl-C prints what is known by then")
+    session.each(rest + more, "1 of 4: compiling", lambda variant: _warm(work, variant, variants), lost=True)
+    session.each(rest + more, "2 of 4: measuring peaks", lambda variant: _measure_peak(work, variant, variants))
+    at_peaks: dict[str, Variant] = {}
+
+    def plan_at_peak(rival: Variant) -> None:
         if rival.peak and rival.peak >= (more[0].peak or 0):
             at_peaks[rival.name] = more[0]  # nothing needs to move
         elif rival.peak:
-            variant = at_peaks[rival.name] = _planned(work, options | {"fast_memory": rival.peak, "refine_after": 2})
+            variant = _planned(work, options | {"fast_memory": rival.peak, "refine_after": 2})
+            _warm(work, variant, [*variants, variant])
+            _measure_peak(work, variant, [*variants, variant])
             variants.append(variant)
-            _warm(work, variant, variants)
-            _measure_peak(work, variant, variants)
+            at_peaks[rival.name] = variant
+
+    others = [eager, *rest] if with_rivals else []
+    session.each(others, "3 of 4: planning at the peak of", plan_at_peak)
     working = [variant for variant in variants if not variant.failed]
-    for variant in working:
-        equal &= variant.model is None or variant is ours or _same(_results(work, variant, variants, start), right)
-    del right
-    measurement.keep_freed_memory()  # times are taken as processes usually run: giving memory back slows down who allocates much
-    for variant in working:
-        _restore_parameters(variant, variants)
-        for _ in range(_PREDICTION_STEPS if variant in (ours, *more) else 1):
-            work.step(variant)
-    for variant in (ours, *more):
-        assert variant.model is not None
-        for plan in variant.model.plans:
-            plan.refresh_prediction()  # from steps under the conditions of those that follow
-    timed = _interleave(work, working, steps, progress)
+    same: list[bool] = []
+    planned = [variant for variant in working if variant.model is not None and variant is not ours]
+    session.each(planned, "3 of 4: checking results of", lambda each: same.append(_same(_results(work, each, variants, start), right)))
+    equal &= all(same)
+    timed = 0 if session.stopped else _timed(work, variants, working, (ours, *more), steps, progress)
     summary = _summary(work, ours, unmoved, equal, difference) | {"steps": timed, "interrupted": timed < steps}
     summary["rivals"] = {variant.name: variant.figures() | _compared(variant, at_peaks.get(variant.name)) for variant in others}
     if with_rivals:
@@ -337,17 +273,51 @@ def _release_all(work: Workload, variants: Sequence[Variant]) -> None:
             variant.model.release_idle()
 
 
-def _told(variants: Sequence[Variant], stage: str, progress: Progress) -> Iterator[Variant]:
-    """Iterate over variants and tell which one it is."""
-    for number, variant in enumerate(variants):
-        progress(f"{stage} {variant.name}", number / len(variants))
-        yield variant
+@dataclass
+class Session:
+    """Work on one variant after another, of which Ctrl-C keeps what is finished."""
+
+    progress: Progress
+    stopped: bool = False
+
+    def each(self, variants: Sequence[Variant], stage: str, act: Callable[[Variant], None], *, lost: bool = False) -> None:
+        """Do something with every variant that works, and tell which; after Ctrl-C with none. ``lost``: without it they are of no use."""
+        for number, variant in enumerate(variants):
+            try:
+                if not self.stopped and not variant.failed:
+                    self.progress(f"{stage} {variant.name}", number / len(variants))
+                    act(variant)
+                    continue
+            except KeyboardInterrupt:
+                self.stopped = True
+            if lost and not variant.failed:
+                variant.failed = "stopped before it was measured"
+
+
+def _timed(
+    work: Workload, variants: list[Variant], working: list[Variant], planned: Sequence[Variant], steps: int, progress: Progress
+) -> int:
+    """Time steps as processes usually run: giving memory back slows down who allocates much."""
+    measurement.keep_freed_memory()
+    for number, variant in enumerate(working):
+        try:
+            progress(f"4 of 4: timing, beginning with {variant.name}", number / len(working))
+            _restore_parameters(variant, variants)
+            for _ in range(_PREDICTION_STEPS if variant in planned else 1):
+                work.step(variant)
+        except KeyboardInterrupt:
+            return 0
+    for variant in planned:
+        assert variant.model is not None
+        for plan in variant.model.plans:
+            plan.refresh_prediction()  # from steps under the conditions of those that follow
+    return _interleave(work, working, steps, progress)
 
 
 def _interleave(work: Workload, variants: list[Variant], steps: int, progress: Progress) -> int:
     """Run steps in turns, forwards and backwards, so that other load on the machine and the order of variants favour none.
 
-    Returns how many steps of every variant were timed: all, or at least one if Ctrl-C ended it.
+    Returns how many steps of every variant were timed: all, or those that all variants had run when Ctrl-C came.
     """
     try:
         for number in range(steps):
@@ -356,8 +326,6 @@ def _interleave(work: Workload, variants: list[Variant], steps: int, progress: P
                 _time_step(work, variant, variants)
     except KeyboardInterrupt:
         known = min(len(variant.cpu_seconds) for variant in variants)
-        if not known:
-            raise
         for variant in variants:
             del variant.seconds[known:], variant.cpu_seconds[known:]
         return known

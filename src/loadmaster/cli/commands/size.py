@@ -1,0 +1,133 @@
+"""``loadmaster size``."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from loadmaster.cli.options import (
+    GOAL,
+    SEARCH,
+    Batch,
+    Deadline,
+    Dim,
+    EnergyLimit,
+    Fps,
+    Json,
+    MachineTarget,
+    MakespanLimit,
+    MiniBatches,
+    Models,
+    NoReport,
+    Overrides,
+    Period,
+    Precision,
+    Quiet,
+    Seed,
+    Training,
+    limits_of,
+    load_networks,
+    out_to,
+    times_of,
+)
+from loadmaster.cli.printing import print_results, versioned
+from loadmaster.core.errors import PlanError
+
+if TYPE_CHECKING:
+    from loadmaster.planning.sweep.size import Sizing
+
+
+def size_command(
+    models: Models,
+    target: MachineTarget,
+    vary: Annotated[
+        str,
+        typer.Option(
+            metavar="FIELD=LOW:HIGH",
+            rich_help_panel=GOAL,
+            help="What is sought: `scratchpad=256KiB:8MiB` (in steps of the low end), `bandwidth=1GB/s:32GB/s:1GB/s` (with a step), any "
+            "field of the target with numbers (`cores.ws.count=1:8`, `cores.ws.clock=500MHz,1GHz`).",
+        ),
+    ],
+    overrides: Overrides = None,
+    batch: Batch = None,
+    dim: Dim = None,
+    precision: Precision = None,
+    training: Training = False,
+    mini_batches: MiniBatches = 1,
+    fps: Fps = None,
+    makespan: MakespanLimit = None,
+    energy: EnergyLimit = None,
+    deadline: Deadline = None,
+    period: Period = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            min=0, metavar="N", rich_help_panel=SEARCH, help="Rounds of the joint search for each plan; 0 leaves it out. Default: 4."
+        ),
+    ] = None,
+    seed: Seed = 0,
+    out: Annotated[
+        Path | None,
+        out_to("Where size.json goes, and plan.json, report.html and trace.pftrace of the least value that suffices. Default: nowhere."),
+    ] = None,
+    no_report: NoReport = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Find the least scratchpad, bandwidth or other figure with which networks run fast enough.
+
+    Answers with proofs at both ends: a plan, checked and written, for the least value that suffices; and a lower bound, under the same
+    costs, for the largest value with which no plan can. Values between them are named: there, no plan was found, and none is excluded.
+    Ctrl-C prints what is known by then.
+
+    Exit code 1 says that no value of the range was found to suffice.
+
+    Example: `loadmaster size onnx:squeezenet onnx:resnet50 --target edge-npu --precision int8 --vary scratchpad=256KiB:8MiB --fps 500`
+
+    Example: `loadmaster size bert.onnx --target edge-npu --vary bandwidth=2GB/s:64GB/s --makespan 12ms --energy 90mJ --out least`
+    """
+    from loadmaster.cli.progress_line import LateProgress
+    from loadmaster.core.files import directory_if_asked
+    from loadmaster.planning.plan_records import ROUNDS
+    from loadmaster.planning.sweep.axes import parse_axis
+    from loadmaster.planning.sweep.size import size
+    from loadmaster.report.sizing import size_summary
+    from loadmaster.targets.load import target as read_target
+
+    limits = limits_of(fps, makespan, energy, times_of("deadline", deadline, PlanError))
+    axis, machine = parse_axis(vary), read_target(target, overrides or [])
+    options: dict[str, Any] = {
+        "mini_batches": mini_batches,
+        "periods": times_of("period", period, PlanError),
+        "rounds": ROUNDS if rounds is None else rounds,
+        "seed": seed,
+    }
+    with directory_if_asked(out) as place, LateProgress(quiet) as progress:
+        progress("reading", 0.0)
+        graphs = load_networks(models, batch, dim, precision, training)
+        started, started_cpu = time.perf_counter(), time.process_time()
+        found = size(graphs, machine, axis, limits, progress=progress, **options)
+        seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - started_cpu
+        shown = versioned("size", found.as_json() | {"seconds": seconds, "cpu_seconds": cpu_seconds})
+        files = []
+        if place is not None:
+            place.write("size.json", json.dumps(shown, indent=1, allow_nan=False) + "\n")
+            _write_plan(found, place.draft, report=not no_report)
+            files = place.publish()
+    print_results(shown, lambda: [size_summary(found)], files, as_json=as_json, quiet=quiet)
+    if found.least is None:
+        raise typer.Exit(1)
+
+
+def _write_plan(found: Sizing, folder: Path, *, report: bool) -> None:
+    """Write the plan of the least value that suffices, if there is one."""
+    if found.plan is None:
+        return
+    found.plan.save(folder / "plan.json")
+    if report:
+        found.plan.report(folder)

@@ -1,0 +1,85 @@
+"""Ways of running one step, what was measured of them, and whether one is faster than another."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from loadmaster.integrations.torch_compile.compiled_model import Model
+
+LEVEL = 0.9
+"""Confidence level of the interval for a median. Five steps are enough for it."""
+NO_DIFFERENCE = "no difference"
+
+
+@dataclass
+class Variant:
+    """One variant of running a step, and what was measured of it; ``model`` is the planned model, None for rivals."""
+
+    name: str
+    call: Callable[..., Any]
+    around: Callable[[], AbstractContextManager[Any]] = nullcontext
+    seconds: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
+    peak: int | None = None
+    failed: str = ""
+    optimizer: torch.optim.Optimizer | None = None
+    model: Model | None = None
+
+    @property
+    def step_seconds(self) -> float | None:
+        """Median seconds of a step; None before the first."""
+        return statistics.median(self.seconds) if self.seconds else None
+
+    @property
+    def step_cpu_seconds(self) -> float | None:
+        """Median processor seconds of a step, which other processes on the machine hardly change; None before the first."""
+        return statistics.median(self.cpu_seconds) if self.cpu_seconds else None
+
+    def figures(self) -> dict[str, Any]:
+        """The figures that are printed, by name."""
+        figures = {"step_seconds": self.step_seconds, "step_cpu_seconds": self.step_cpu_seconds, "measured_peak": self.peak}
+        return figures | ({"failed": self.failed} if self.failed else {})
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How long steps of a plan take relative to a rival's: the median over pairs of neighbouring steps, and an interval for it.
+
+    The interval reaches from the ``k``-th smallest ratio to the ``k``-th largest, with the largest ``k`` for which it holds the true median
+    with a probability of at least ``LEVEL``, whatever the ratios' distribution; too few steps have none. ``verdict`` is ``faster``,
+    ``slower``, or ``no difference``, unless the whole interval is on one side of 1.
+    """
+
+    ratio: float
+    low: float | None
+    high: float | None
+    verdict: str
+
+    @staticmethod
+    def of(mine: Sequence[float], theirs: Sequence[float]) -> Difference:
+        """Compare the seconds of steps that were run in turns."""
+        ratios = sorted(a / b for a, b in zip(mine, theirs, strict=True))
+        outside = _outside(len(ratios))
+        if outside is None:
+            return Difference(statistics.median(ratios), None, None, NO_DIFFERENCE)
+        low, high = ratios[outside], ratios[-1 - outside]
+        verdict = "faster" if high < 1 else "slower" if low > 1 else NO_DIFFERENCE
+        return Difference(statistics.median(ratios), low, high, verdict)
+
+
+def _outside(count: int) -> int | None:
+    """How many of the smallest and of the largest of ``count`` values the interval for their median leaves out."""
+    missed, found = 0.0, None
+    for left_out in range((count + 1) // 2):
+        missed += 2 * math.comb(count, left_out) / 2**count
+        if missed > 1 - LEVEL:
+            break
+        found = left_out
+    return found

@@ -1,0 +1,197 @@
+"""What lies inside stacks of bands at any time, and the bytes that they bring in."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from loadmaster.core.arrays import Floats, Ints
+from loadmaster.planning.cutting.banding import Network, ends_of, steps_of
+from loadmaster.planning.cutting.seen_network import SeenNetwork
+from loadmaster.workloads.graph import TensorKind
+
+LONGEST = 16
+"""Operators in a stack at most: longer ones have so much halo that they do not pay."""
+
+Kept = frozenset[str]
+"""Results that are in the fast memory before or after a stack."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What stacks run in: a fast memory of so many bytes, what a piece costs as bytes, and whether operators run side by side."""
+
+    capacity: int
+    alignment: int
+    bytes_of_piece: float
+    skewed: bool
+
+    def padded(self, size: float) -> float:
+        """Bytes of the fast memory that so many take."""
+        return -(-size // self.alignment) * self.alignment
+
+
+@dataclass(frozen=True)
+class Banded:
+    """A stack in so many bands: what it streams, and what it holds during each step, in bytes.
+
+    ``inner`` is what lies inside the stack, ``made`` what there is of each storage that it writes. ``sizes`` are of weights: the room
+    that each takes to stay, what crosses if it stays, and if it is streamed; those that save most come first. ``work`` are seconds of all
+    cores together.
+    """
+
+    network: Network
+    inner: Floats
+    streams: Mapping[str, float]
+    made: Mapping[str, Floats]
+    sizes: Sequence[tuple[float, float, float]]
+    pieces: float
+    work: float
+    takes: dict[Kept, float] = field(default_factory=dict)
+    crossing: dict[float, float] = field(default_factory=dict)
+
+    def given(self, before: Kept) -> float:
+        """Bytes that are read from main memory, weights left out, and what pieces cost."""
+        return self.pieces + sum(size for storage, size in self.streams.items() if storage not in before)
+
+    @cached_property
+    def inside(self) -> float:
+        """Most bytes that lie inside the stack during any band."""
+        return float(self.inner.max())
+
+    def taken(self, before: Kept, after: Kept) -> float:
+        """Most bytes that lie there during any band, weights left out."""
+        new = after - before
+        if new not in self.takes:
+            self.takes[new] = float((self.inner + sum(self.made[storage] for storage in new)).max())
+        # How soon parts of what was there before are done with depends on how that was cut: it counts until the end.
+        return self.takes[new] + sum(map(self.network.bytes_of, before))
+
+    def weights(self, room: float) -> float:
+        """Bytes that cross for weights, of which those stay that save most for each byte of room."""
+        if room >= self._room_for_weights:
+            return self.bytes_once
+        if room not in self.crossing:
+            self.crossing[room] = self._weights_in(room)
+        return self.crossing[room]
+
+    def _weights_in(self, room: float) -> float:
+        total = 0.0
+        for size, once, streamed in self.sizes:
+            if size <= room and streamed > once:
+                room -= size
+                total += once
+            else:
+                total += streamed
+        return total
+
+    @cached_property
+    def _room_for_weights(self) -> float:
+        return sum(size for size, _, _ in self.sizes)
+
+    @cached_property
+    def bytes_once(self) -> float:
+        """Bytes of weights that cross if all of them stay."""
+        return sum(once for _, once, _ in self.sizes)
+
+
+class BandLives:
+    """What lies inside stacks that end with one operator, in so many bands, and what they stream.
+
+    A step is a turn and an operator that makes a band in it; an operator that is put in front adds what it reads and writes and changes
+    nothing else.
+    """
+
+    def __init__(self, setting: Setting, seen: SeenNetwork, last: int, bands: int) -> None:
+        self._setting, self._seen, self._network, self._last, self._bands = setting, seen, seen.network, last, bands
+        self._first = last
+        self._ends: dict[int, Ints] = {}
+        self._turns = steps_of(bands) + LONGEST * setting.skewed
+        self._change = np.zeros(self._turns * LONGEST + 1, dtype=np.int64)
+        self._streams: dict[str, float] = {}
+        self._made: dict[str, Floats] = {}
+        self._weights: dict[str, tuple[float, float, float]] = {}
+        self._sizes: list[tuple[float, float, float]] = []
+        self._pieces = 0
+        self._work = 0.0
+        self._full = False
+
+    def banded(self, first: int) -> Banded | None:
+        """The stack from ``first`` on; None if what lies inside it does not fit."""
+        while self._first > first and not self._full:
+            self._first -= 1
+            self._add(self._first)
+        if self._full:
+            return None
+        inner = np.cumsum(self._change)[:-1].reshape(self._turns, LONGEST).max(axis=1)
+        self._full = bool(inner.max() > self._setting.capacity)
+        if self._full:
+            return None
+        pieces = self._pieces * self._setting.bytes_of_piece
+        return Banded(self._network, inner, dict(self._streams), dict(self._made), tuple(self._sizes), pieces, self._work)
+
+    def _add(self, number: int) -> None:
+        network = self._network
+        ends = ends_of(network, number, self._last, self._bands, self._ends)
+        self._ends[number] = ends
+        starts = np.concatenate([[0], ends[:-1]])
+        busy = np.flatnonzero(ends > starts)
+        self._pieces += len(busy)
+        self._work += self._seen.work.beside(number, self._bands)
+        for access in network.fused[number].writes:
+            size = network.bytes_of(access.tensor)
+            self._streams.pop(access.tensor, None)
+            if network.leaves(access.tensor, self._last):
+                turns = np.clip(np.arange(self._turns) - self._behind(number), 0, len(ends) - 1)
+                self._made[access.tensor] = size * ends[turns] / network.extent(number)
+            else:
+                self._live(number, access.tensor)
+        for access in network.fused[number].reads:
+            times = self._seen.refills.of(number, self._bands, access.tensor)
+            if network.is_weight(access.tensor):
+                self._add_weight(access.tensor, float(access.bytes), access.bytes * times * len(busy))
+                continue
+            low, high = network.edge(number, access.tensor)
+            rows = network.rows_of(access.tensor)
+            needed = int((high[ends[busy]] - low[starts[busy]]).sum())
+            # An input comes in bands of its own, of which the next band of the reader takes its halo.
+            needed = min(needed, rows) if network.graph.tensors[access.tensor].kind is TensorKind.INPUT else needed
+            self._streams[access.tensor] = self._streams.get(access.tensor, 0.0) + access.bytes * times * needed / rows
+
+    def _add_weight(self, storage: str, size: float, streamed: float) -> None:
+        """Add a weight where it belongs by what it saves for each byte of room, together with what others read of it."""
+        if before := self._weights.get(storage):
+            self._sizes.remove(before)
+            size, streamed = max(size, before[1]), streamed + before[2]
+        self._weights[storage] = own = (self._setting.padded(size), size, streamed)
+        insort(self._sizes, own, key=lambda weight: (-weight[2] / max(1.0, weight[1]), -weight[1]))
+
+    def _live(self, number: int, storage: str) -> None:
+        network, stops = self._network, self._ends[number]
+        starts = np.concatenate([[0], stops[:-1]])
+        unit = self._setting.alignment
+        shares = -(-network.bytes_of(storage) * (stops - starts) // (network.extent(number) * unit)) * unit
+        written = self._step(np.arange(len(stops)), number)
+        read = written.copy()
+        for reader in network.readers.get(storage, ()):
+            low, high = network.edge(reader, storage)
+            ends = self._ends[reader]
+            begins = np.concatenate([[0], ends[:-1]])
+            busy = np.flatnonzero(ends > begins)
+            # The last band whose rows begin before a part ends is the last that needs it, if it reaches that far.
+            last = np.searchsorted(low[begins[busy]], stops, side="left") - 1
+            needs = (last >= 0) & (starts < high[ends[busy][last]])
+            read = np.where(needs, np.maximum(read, self._step(busy[last], reader)), read)
+        np.add.at(self._change, written, shares)
+        np.add.at(self._change, read + 1, -shares)
+
+    def _behind(self, number: int) -> int:
+        """Turns by which an operator is behind the first that a stack might have."""
+        return (number - self._last + LONGEST) * self._setting.skewed
+
+    def _step(self, band: Ints, number: int) -> Ints:
+        return (band + self._behind(number)) * LONGEST + (number - self._last + LONGEST)

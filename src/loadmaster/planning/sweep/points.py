@@ -1,0 +1,124 @@
+"""One plan of a sweep by its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from loadmaster.core.errors import CapacityError
+from loadmaster.core.violation import Violation
+from loadmaster.cost.analytical.energy import area
+from loadmaster.planning.plan import Plan
+from loadmaster.targets.hardware import Target
+from loadmaster.workloads.graph import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class DesignPoint:
+    """What the plan for one machine reaches.
+
+    ``at`` has the value of every axis, numbers in units without prefixes. ``scratchpad`` in bytes, ``bandwidth`` of main memory in
+    bytes/s, ``area`` in square millimetres (:func:`loadmaster.area`), times in seconds, ``throughput`` in operations/s, energies in
+    joules. ``status`` is the plan's, or ``no plan``, for the ``reason`` given: then figures are None. ``gap`` is how far the objective
+    is above its bound, as a share, and ``missed`` counts mini-batches that end after their deadline. ``frames`` are the samples of the
+    network that has the fewest. ``violations`` are what an independent check found wrong with the plan.
+    """
+
+    at: Mapping[str, float | str]
+    scratchpad: int
+    bandwidth: float
+    area: float
+    status: str
+    makespan: float | None = None
+    lower_bound: float | None = None
+    throughput: float | None = None
+    inferences_per_second: float | None = None
+    traffic_bytes: int | None = None
+    peak: int | None = None
+    energy: float | None = None
+    energy_bound: float | None = None
+    gap: float | None = None
+    missed: int = 0
+    frames: int = 1
+    violations: tuple[Violation, ...] = field(default=())
+    reason: str = ""
+
+    @property
+    def planned(self) -> bool:
+        """Whether there is a plan for this machine."""
+        return self.makespan is not None
+
+    @property
+    def frames_per_second(self) -> float | None:
+        """Samples per second of the network that has the fewest."""
+        return self.frames / self.makespan if self.makespan else None
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, as plain values."""
+        shown = asdict(self)
+        energy, bound = shown.pop("energy"), shown.pop("energy_bound")
+        costs = None if energy is None else {"value": energy, "lower_bound": bound}
+        return shown | {"at": dict(self.at), "energy": costs, "frames_per_second": self.frames_per_second}
+
+
+def point_from(content: Mapping[str, Any]) -> DesignPoint:
+    """Make a point of what :func:`dataclasses.asdict` and JSON have made of it."""
+    return DesignPoint(**{**content, "violations": tuple(Violation(**each) for each in content["violations"])})
+
+
+def frames_of(graphs: Sequence[Graph], mini_batches: int) -> int:
+    """Samples of the network that has the fewest: its batch times the mini-batches."""
+    return min(graph.batch for graph in graphs) * mini_batches
+
+
+def plan_point(graphs: Sequence[Graph], target: Target, at: Mapping[str, float | str], options: Mapping[str, Any]) -> DesignPoint:
+    """Plan for one machine, check the plan, and keep its figures."""
+    from loadmaster.planning.planner import plan
+
+    try:
+        result = plan(graphs, target, **options)
+    except CapacityError as error:
+        return no_plan(target, at, str(error))
+    return point_of(result, target, at, frames_of(graphs, options.get("mini_batches", 1)))
+
+
+def no_plan(target: Target, at: Mapping[str, float | str], reason: str) -> DesignPoint:
+    """Make the point of a machine for which there is no plan."""
+    return DesignPoint(at, size_of(target), bandwidth_of(target), area(target), "no plan", reason=reason)
+
+
+def point_of(result: Plan, target: Target, at: Mapping[str, float | str], frames: int) -> DesignPoint:
+    """Check a plan, and keep its figures."""
+    from loadmaster.planning.verify.plan import verify
+
+    metrics = result.metrics
+    return DesignPoint(
+        at,
+        size_of(target),
+        bandwidth_of(target),
+        area(target),
+        result.status,
+        makespan=metrics.makespan.value,
+        lower_bound=metrics.makespan.lower_bound,
+        throughput=metrics.throughput.value,
+        inferences_per_second=metrics.inferences_per_second.value,
+        traffic_bytes=int(metrics.traffic[target.main.name].value),
+        peak=0 if target.fast is None else metrics.memory[target.fast.name].peak,
+        energy=metrics.energy.value,
+        energy_bound=metrics.energy.lower_bound,
+        gap=result.objective.gap,
+        missed=result.missed,
+        frames=frames,
+        violations=verify(result),
+    )
+
+
+def size_of(target: Target) -> int:
+    """Bytes of the scratchpad."""
+    return 0 if target.fast is None else target.fast.capacity
+
+
+def bandwidth_of(target: Target) -> float:
+    """Bytes/s of main memory, of the slower direction."""
+    return min(target.main.read_bandwidth, target.main.write_bandwidth)

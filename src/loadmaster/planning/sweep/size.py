@@ -1,0 +1,252 @@
+"""How much of one thing a machine needs to run networks within limits: the least found that suffices, and what is proven not to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from loadmaster.core.errors import CapacityError, PlanError
+from loadmaster.core.interrupts import Interrupts, deferred_interrupts
+from loadmaster.core.names import unique_names
+from loadmaster.core.progress import Progress, no_progress
+from loadmaster.core.provenance import Provenance, costs_json
+from loadmaster.core.quantity import Quantity
+from loadmaster.planning.plan import Plan
+from loadmaster.planning.planner import plan
+from loadmaster.planning.sweep.axes import Axis, machine, plain
+from loadmaster.planning.sweep.limits import Limits
+from loadmaster.planning.sweep.lower_bounds import lower_bounds
+from loadmaster.planning.sweep.orders import order_of
+from loadmaster.planning.sweep.points import DesignPoint, frames_of, no_plan, point_of
+from loadmaster.targets.hardware import Target
+from loadmaster.workloads.graph import Graph
+
+
+class Verdict(StrEnum):
+    """What is known of a value."""
+
+    SUFFICES = "suffices"
+    """A plan that keeps all limits has been made and verified."""
+    NOT_FOUND = "not found"
+    """The plan that was made does not keep them; another one may."""
+    IMPOSSIBLE = "impossible"
+    """A lower bound shows that no plan can."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A value that was tried: the bound or the plan that decides it; ``reason`` says why a value is impossible, or has no plan."""
+
+    value: Quantity
+    verdict: Verdict
+    reason: str = ""
+    point: DesignPoint | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, as plain values; ``point`` is null where no plan was made."""
+        shown = None if self.point is None else self.point.as_json()
+        return {"value": self.value.value, "verdict": str(self.verdict), "reason": self.reason, "point": shown}
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """An answer of :func:`size`.
+
+    ``values`` go from the worst machine to the best one; unless ``ordered``, nothing follows from one value for another, and they ascend.
+    ``trials`` are in the same order. ``plan`` is the one for the least value that suffices, None if none was found.
+    """
+
+    networks: tuple[str, ...]
+    precisions: tuple[str, ...]
+    target: Target
+    axis: str
+    values: tuple[Quantity, ...]
+    ordered: bool
+    limits: Limits
+    trials: tuple[Trial, ...]
+    plan: Plan | None = None
+    interrupted: bool = False
+    seed: int = 0
+    costs: tuple[Provenance, ...] = field(default=())
+
+    @property
+    def least(self) -> Trial | None:
+        """The first value that suffices."""
+        return next((trial for trial in self.trials if trial.verdict is Verdict.SUFFICES), None)
+
+    @property
+    def excluded(self) -> Trial | None:
+        """The last value that is proven impossible; if ``ordered``, so are all before it."""
+        return next((trial for trial in reversed(self.trials) if trial.verdict is Verdict.IMPOSSIBLE), None)
+
+    @property
+    def open(self) -> tuple[Quantity, ...]:
+        """Values before the least that suffices of which nothing is proven: whether one of them suffices is not known."""
+        least, excluded = self.least, self.excluded
+        end = len(self.values) if least is None else self.values.index(least.value)
+        proven = {trial.value for trial in self.trials if trial.verdict is Verdict.IMPOSSIBLE}
+        if self.ordered and excluded is not None:
+            proven |= set(self.values[: self.values.index(excluded.value)])
+        return tuple(value for value in self.values[:end] if value not in proven)
+
+    @property
+    def status(self) -> str:
+        """``optimal`` if all values before the least are proven impossible, ``infeasible`` if all are, ``feasible`` or ``unknown``."""
+        if self.least is None:
+            return "unknown" if self.open else "infeasible"
+        return "feasible" if self.open else "optimal"
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything but the plan, as plain values."""
+        least, excluded = self.least, self.excluded
+        return {
+            "status": self.status,
+            "networks": list(self.networks),
+            "precisions": list(self.precisions),
+            "target": self.target.name,
+            "axis": {"name": self.axis, "values": [value.value for value in self.values]},
+            "ordered": self.ordered,
+            "limits": self.limits.as_json(),
+            "least": None if least is None else least.value.value,
+            "excluded": None if excluded is None else excluded.value.value,
+            "open": [value.value for value in self.open],
+            "trials": [trial.as_json() for trial in self.trials],
+            "interrupted": self.interrupted,
+            "seed": self.seed,
+            "costs": costs_json(self.costs),
+        }
+
+
+def size(
+    graphs: Sequence[Graph],
+    target: Target,
+    axis: Axis,
+    limits: Limits,
+    *,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Sizing:
+    """Find the least value of one field of a machine with which networks run within limits.
+
+    Where a machine with more of the field can do whatever one with less can (capacities, bandwidths, clocks), both ends are found by
+    bisection: lower bounds exclude values from below, and plans show which suffice from above. What a bound excludes at one value it
+    excludes for all before it, on the grid and off it. Elsewhere every value is tried, in order, until one suffices. A plan is the work
+    of a search: between what is excluded and what suffices may be values of which nothing is known. Ctrl-C gives what is known so far.
+
+    Parameters
+    ----------
+    graphs, target
+        As for :func:`loadmaster.plan`.
+    axis : Axis
+        A field of the target and the values to choose from, from :func:`loadmaster.parse_axis`.
+    limits : Limits
+        What a plan must reach. If energy is limited, it is minimised, with other limits as deadlines; else the makespan is.
+    progress : callable, optional
+        Called with what is done, in words and as a share.
+    **options
+        ``mini_batches``, ``periods`` and others of :func:`loadmaster.plan`, but ``objective`` and ``deadlines``.
+
+    Raises
+    ------
+    PlanError
+        If nothing is limited, or the axis is no field of the target with numbers.
+    """
+    if not limits:
+        raise PlanError("nothing is limited: say what a plan must reach: a makespan, frames per second, an energy, or deadlines")
+    if not axis.is_machine:
+        raise PlanError(f"{axis.name}: a size is of a field of the target, such as scratchpad, bandwidth or cores.ws.rows")
+    numbers = axis.numbers
+    order = order_of(axis, target, energy=limits.energy is not None)
+    values = numbers[::-1] if order < 0 else numbers
+    with deferred_interrupts() as interrupts:
+        search = _Search(tuple(graphs), target, axis.name, values, limits, options, progress or no_progress, interrupts)
+        search.bisect() if order else search.scan()
+    names, precisions = tuple(graph.name for graph in graphs), tuple(graph.precision for graph in graphs)
+    best = search.plans[min(search.plans)] if search.plans else None
+    trials = tuple(search.trials[n] for n in sorted(search.trials))
+    costs = (target.costs_by("cost model", sum(trial.point is not None for trial in trials)),)
+    stopped, seed = interrupts.requested, options.get("seed", 0)
+    return Sizing(names, precisions, target, axis.name, values, order != 0, limits, trials, best, stopped, seed, costs)
+
+
+@dataclass
+class _Search:
+    """Values that have been tried, by their position."""
+
+    graphs: tuple[Graph, ...]
+    target: Target
+    axis: str
+    values: tuple[Quantity, ...]
+    limits: Limits
+    options: Mapping[str, Any]
+    progress: Progress
+    interrupts: Interrupts
+    trials: dict[int, Trial] = field(default_factory=dict)
+    plans: dict[int, Plan] = field(default_factory=dict)
+
+    def bisect(self) -> None:
+        """Find the last value that a bound excludes, then the first beyond it that suffices; at most 2 log2(values) + 1 trials."""
+        low = self._first(-1, len(self.values), lambda n: not self._excluded(n)) - 1
+        top = len(self.values) - 1
+        if low < top and not self.interrupts.requested and self._suffices(top):
+            self._first(low, top, self._suffices)
+
+    def scan(self) -> None:
+        """Try every value until one suffices."""
+        for n in range(len(self.values)):
+            if self.interrupts.requested or (not self._excluded(n) and self._suffices(n)):
+                return
+
+    def _first(self, low: int, high: int, holds: Callable[[int], bool]) -> int:
+        """The least position above ``low`` for which something holds that holds at ``high``; ``high`` after Ctrl-C, or one nearer by."""
+        while high - low > 1 and not self.interrupts.requested:
+            middle = (low + high) // 2
+            low, high = (low, middle) if holds(middle) else (middle, high)
+        return high
+
+    def _excluded(self, n: int) -> bool:
+        """Whether a bound shows that no plan of a value keeps the limits."""
+        self.progress(f"bounding {self.axis} {self.values[n]}", self._share())
+        mini_batches, periods = self.options.get("mini_batches", 1), self.options.get("periods") or {}
+        bounds = lower_bounds(self.graphs, self._machine(n), mini_batches, self.limits.deadlines or {}, periods)
+        reason = self.limits.excluded_by(bounds, self.graphs, mini_batches)
+        if reason:
+            self.trials[n] = Trial(self.values[n], Verdict.IMPOSSIBLE, reason)
+        return bool(reason)
+
+    def _suffices(self, n: int) -> bool:
+        """Whether a plan of a value keeps the limits."""
+        value, own, share = self.values[n], self._machine(n), self._share()
+        self.progress(f"planning {self.axis} {value}", share)
+        frames = frames_of(self.graphs, self.options.get("mini_batches", 1))
+        at = {self.axis: plain(value)}
+        try:
+            made = plan(self.graphs, own, **self._options(frames))
+        except CapacityError as error:
+            self.trials[n] = Trial(value, Verdict.NOT_FOUND, str(error), no_plan(own, at, str(error)))
+            return False
+        point = point_of(made, own, at, frames)
+        met = self.limits.met_by(point)
+        self.trials[n] = Trial(value, Verdict.SUFFICES if met else Verdict.NOT_FOUND, "", point)
+        if met:
+            self.plans[n] = made
+        return met
+
+    def _options(self, frames: int) -> dict[str, Any]:
+        """How points are planned: deadlines come before every objective, so that energy is minimised within the time that is allowed."""
+        deadlines, longest = dict(self.limits.deadlines or {}), self.limits.seconds(frames)
+        if self.limits.energy is None:
+            return {**self.options, "deadlines": deadlines}
+        if longest is not None and not self.options.get("periods"):
+            for name in unique_names(graph.name for graph in self.graphs):
+                deadlines[name] = min(longest, deadlines.get(name, longest))
+        return {**self.options, "deadlines": deadlines, "objective": "energy"}
+
+    def _machine(self, n: int) -> Target:
+        return machine(self.target, [(self.axis, self.values[n])])
+
+    def _share(self) -> float:
+        """The share of trials that are done, of those that bisection takes at most."""
+        return min(0.95, len(self.trials) / (2 * len(self.values).bit_length()))

@@ -1,0 +1,23 @@
+// Better ways to cut all operators, found by changing one after the other.
+#pragma once
+
+#include "cutting/network.hpp"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace loadmaster::cutting {
+
+struct Choice {
+    std::vector<std::int64_t> option;  // of every operator, counted from its first
+    double makespan;                   // seconds, as `Rehearsal` has it
+};
+
+// Changes the option of one operator after the other as long as all then ends earlier, or as early with less work. About `most` pieces are run for it.
+Choice improve(const Network &network, std::span<const std::int64_t> option, std::int64_t most);
+
+// Seconds until all ends with each option of each operator, those of the others being as given: by option.
+std::vector<double> changes(const Network &network, std::span<const std::int64_t> option);
+
+}  // namespace loadmaster::cutting

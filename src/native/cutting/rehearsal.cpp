@@ -1,0 +1,195 @@
+#include "cutting/rehearsal.hpp"
+
+#include <algorithm>
+#include <functional>
+
+namespace loadmaster::cutting {
+
+namespace {
+
+template <typename T>
+void push(std::vector<T> &heap, T item) {
+    heap.push_back(item);
+    std::push_heap(heap.begin(), heap.end(), std::greater<>{});
+}
+
+template <typename T>
+T pop(std::vector<T> &heap) {
+    std::pop_heap(heap.begin(), heap.end(), std::greater<>{});
+    const T item = heap.back();
+    heap.pop_back();
+    return item;
+}
+
+}  // namespace
+
+Rehearsal::Rehearsal(const Network &network) : network_(network), uses_(network.operators), reader_(network.source.size()) {
+    find_gates();
+    for (std::size_t op = 0; op < network.operators; ++op)
+        for (std::int64_t at = network.source_first[op]; at < network.source_first[op + 1]; ++at) {
+            uses_[network.source[at]].push_back(at);
+            reader_[at] = op;
+        }
+}
+
+void Rehearsal::find_gates() {
+    gate_.resize(network_.operators);
+    std::int64_t all = 0, used = 0;
+    std::size_t freed = 0;
+    for (std::size_t op = 0; op < network_.operators; ++op) {
+        all += network_.given[op];
+        while (freed < op && used < all - network_.room[freed]) used += network_.given[freed++];
+        gate_[op] = freed > 0 && network_.given[op] > 0 ? freed - 1 : op;
+    }
+}
+
+Outcome Rehearsal::run(std::span<const std::int64_t> option) {
+    set_up(option);
+    while (true) {
+        fetch_next();
+        dispatch();
+        if (events_.empty()) return {now_, work_};
+        for (now_ = events_.front().time; !events_.empty() && events_.front().time == now_;) {
+            const Event event = pop(events_);
+            if (event.piece < 0) fetched();
+            else finish(static_cast<std::size_t>(event.piece));
+        }
+    }
+}
+
+void Rehearsal::set_up(std::span<const std::int64_t> option) {
+    const std::size_t operators = network_.operators;
+    option_.resize(operators), first_.resize(operators), left_.resize(operators), edge_.resize(network_.source.size());
+    place_.clear(), waiting_.clear(), fetches_.clear(), ready_.clear(), events_.clear();
+    fetched_ = 0, idle_ = network_.cores, fetching_ = false;
+    now_ = link_ = main_ = work_ = 0.0;
+    busy_.assign(network_.cores, 0), free_.assign(network_.cores, 0.0);
+    for (std::size_t op = 0; op < operators; ++op) {
+        option_[op] = network_.option_first[op] + option[op];
+        set_up(op);
+    }
+    core_.assign(place_.size(), -1);
+    for (std::size_t piece = 0; piece < place_.size(); ++piece) enable(piece);
+}
+
+void Rehearsal::set_up(std::size_t op) {
+    const std::size_t count = tiles(op), number = static_cast<std::size_t>(network_.piece_first[option_[op]]);
+    first_[op] = place_.size();
+    left_[op] = count * network_.mini_batches;
+    for (std::int64_t at = network_.source_first[op]; at < network_.source_first[op + 1]; ++at) edge_[at] = &edge(op, at);
+    for (std::size_t batch = 0; batch < network_.mini_batches; ++batch) {
+        bool waits = false;
+        for (std::size_t tile = 0; tile < count; ++tile) {
+            const bool fetches = network_.fetch[number + tile] > 0.0;
+            if (fetches && batch == 0) fetches_.push_back(place_.size());
+            waits |= fetches;
+            std::int32_t waiting = 1 + waits;
+            for (std::int64_t at = network_.source_first[op]; at < network_.source_first[op + 1]; ++at) waiting += edge_[at]->needs[tile];
+            place_.push_back({op, batch, number + tile});
+            waiting_.push_back(waiting);
+        }
+    }
+}
+
+std::size_t Rehearsal::tiles(std::size_t op) const { return static_cast<std::size_t>(network_.piece_first[option_[op] + 1] - network_.piece_first[option_[op]]); }
+
+const Rehearsal::Edge &Rehearsal::edge(std::size_t op, std::int64_t at) {
+    const std::uint64_t options = network_.piece_first.size();
+    const std::uint64_t key = (static_cast<std::uint64_t>(at) * options + option_[op]) * options + option_[network_.source[at]];
+    const auto [found, is_new] = edges_.try_emplace(key);
+    if (is_new) found->second = made_edge(op, at);
+    return found->second;
+}
+
+Rehearsal::Edge Rehearsal::made_edge(std::size_t op, std::int64_t at) const {
+    const std::int64_t first = network_.piece_first[option_[op]], last = network_.piece_first[option_[op] + 1];
+    const std::int64_t source = option_[network_.source[at]];
+    Edge edge;
+    edge.needs.assign(last - first, 0);
+    for (std::int64_t made = network_.piece_first[source]; made < network_.piece_first[source + 1]; ++made) {
+        edge.first.push_back(static_cast<std::int32_t>(edge.reader.size()));
+        for (std::int64_t piece = first; piece < last; ++piece) {
+            const std::int64_t need = network_.need_first[piece] + at - network_.source_first[op];
+            if (!overlap(static_cast<std::size_t>(need), static_cast<std::size_t>(made))) continue;
+            edge.reader.push_back(static_cast<std::int32_t>(piece - first));
+            ++edge.needs[piece - first];
+        }
+    }
+    edge.first.push_back(static_cast<std::int32_t>(edge.reader.size()));
+    return edge;
+}
+
+bool Rehearsal::overlap(std::size_t need, std::size_t made) const {
+    const std::int64_t *one = &network_.needed[need * 2 * network_.rank], *other = &network_.made[made * 2 * network_.rank];
+    for (std::size_t d = 0; d < 2 * network_.rank; d += 2)
+        if (std::max(one[d], other[d]) >= std::min(one[d + 1], other[d + 1])) return false;
+    return true;
+}
+
+void Rehearsal::fetch_next() {
+    if (fetching_ || fetched_ == fetches_.size()) return;
+    const Place &place = place_[fetches_[fetched_]];
+    if (gate_[place.op] != place.op && left_[gate_[place.op]] > 0) return;
+    fetching_ = true;
+    main_ = std::max(main_, now_) + network_.fetch[place.number];
+    push(events_, {main_, -1});
+}
+
+// The piece that something was fetched for, and those after it that read the same, need not wait for it any more.
+void Rehearsal::fetched() {
+    fetching_ = false;
+    const std::size_t piece = fetches_[fetched_++], op = place_[piece].op, count = tiles(op);
+    for (std::size_t tile = piece - first_[op]; tile < count; ++tile) {
+        if (first_[op] + tile != piece && network_.fetch[place_[first_[op] + tile].number] > 0.0) break;
+        for (std::size_t batch = 0; batch < network_.mini_batches; ++batch) enable(piece_of(op, batch, tile));
+    }
+}
+
+void Rehearsal::dispatch() {
+    expected_ = free_;
+    for (double &time : expected_) time = std::max(time, now_);
+    held_.clear();
+    // As in simulation/dispatch.cpp: looking at a few pieces a core bounds the work of an event.
+    for (std::size_t looks = 4 * network_.cores; looks > 0 && idle_ > 0 && !ready_.empty(); --looks) {
+        const std::size_t piece = pop(ready_);
+        const double *alone = &network_.alone[place_[piece].number * network_.cores];
+        std::size_t core = 0;
+        for (std::size_t c = 1; c < network_.cores; ++c)
+            if (expected_[c] + alone[c] < expected_[core] + alone[core]) core = c;
+        expected_[core] += alone[core];
+        if (busy_[core]) held_.push_back(piece);
+        else start(piece, core);
+    }
+    for (const std::size_t piece : held_) push(ready_, piece);
+}
+
+void Rehearsal::start(std::size_t piece, std::size_t core) {
+    const std::size_t number = place_[piece].number;
+    // What is fetched meanwhile takes a share of the near link.
+    const double link = network_.link[number], fetching = std::max(0.0, main_ - now_);
+    link_ = std::max(link_, now_) + link + network_.copied * std::min(fetching, link / std::max(0.1, 1.0 - network_.copied));
+    double end = std::max(now_ + network_.alone[number * network_.cores + core], link_);
+    if (network_.stream[number] > 0.0) {
+        main_ = std::max(main_, now_) + network_.stream[number];
+        end = std::max(end, main_);
+    }
+    core_[piece] = static_cast<std::int32_t>(core);
+    busy_[core] = 1, free_[core] = end, --idle_;
+    work_ += end - now_;
+    push(events_, {end, static_cast<std::int64_t>(piece)});
+}
+
+void Rehearsal::finish(std::size_t piece) {
+    const Place &place = place_[piece];
+    const std::size_t tile = piece - piece_of(place.op, place.mini_batch, 0);
+    busy_[core_[piece]] = 0, ++idle_, --left_[place.op];
+    for (const std::int64_t at : uses_[place.op])
+        for (std::int32_t i = edge_[at]->first[tile]; i < edge_[at]->first[tile + 1]; ++i)
+            enable(piece_of(reader_[at], place.mini_batch, static_cast<std::size_t>(edge_[at]->reader[i])));
+}
+
+void Rehearsal::enable(std::size_t piece) {
+    if (--waiting_[piece] == 0) push(ready_, piece);
+}
+
+}  // namespace loadmaster::cutting

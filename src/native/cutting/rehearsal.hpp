@@ -1,0 +1,83 @@
+// How the pieces of all operators run, in a simple model of the machine.
+#pragma once
+
+#include "cutting/network.hpp"
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+namespace loadmaster::cutting {
+
+struct Outcome {
+    double end, work;  // seconds until all pieces have ended, and those that cores spend on them
+
+    bool operator<(const Outcome &other) const { return end != other.end ? end < other.end : work < other.work; }
+};
+
+// Runs a network for one choice of options after another. Of the pieces that could start, those of earlier operators go first, each to the core
+// where it ends first; a piece that would rather wait for a busy core does. The near link serves pieces in the order in which they start, and the main
+// one fetches what operators are given in their order, once for all mini-batches, as early as there is room for it.
+class Rehearsal {
+  public:
+    explicit Rehearsal(const Network &network);
+
+    // The option of every operator is counted from its first. O(pieces x (cores + log pieces) + pairs of pieces that depend on one another).
+    Outcome run(std::span<const std::int64_t> option);
+
+    // Pieces of the last run.
+    std::int64_t pieces() const { return static_cast<std::int64_t>(place_.size()); }
+
+  private:
+    // For an option of a reader and of its source: which of the reader's pieces need each of the source's, and how many each needs.
+    struct Edge {
+        std::vector<std::int32_t> first, reader, needs;
+    };
+    // A piece of an operator for a mini-batch; `number` counts those of all options.
+    struct Place {
+        std::size_t op, mini_batch, number;
+    };
+    struct Event {
+        double time;
+        std::int64_t piece;  // -1: what was fetched last
+        bool operator>(const Event &other) const { return time != other.time ? time > other.time : piece > other.piece; }
+    };
+
+    void find_gates();
+    void set_up(std::span<const std::int64_t> option);
+    void set_up(std::size_t op);
+    const Edge &edge(std::size_t op, std::int64_t at);
+    Edge made_edge(std::size_t op, std::int64_t at) const;
+    bool overlap(std::size_t need, std::size_t made) const;
+    std::size_t tiles(std::size_t op) const;
+    std::size_t piece_of(std::size_t op, std::size_t mini_batch, std::size_t tile) const { return first_[op] + mini_batch * tiles(op) + tile; }
+    void fetch_next();
+    void fetched();
+    void dispatch();
+    void start(std::size_t piece, std::size_t core);
+    void finish(std::size_t piece);
+    void enable(std::size_t piece);
+
+    const Network &network_;
+    std::vector<std::size_t> gate_;                  // the operator that must have ended before there is room for what each is given; itself: none
+    std::vector<std::vector<std::int64_t>> uses_;    // of each operator's result: indices into `source`
+    std::vector<std::size_t> reader_;                // the operator that each such index belongs to
+    std::unordered_map<std::uint64_t, Edge> edges_;
+
+    // Of the run.
+    std::vector<std::int64_t> option_;               // of every operator, counted over all
+    std::vector<std::size_t> first_, left_;          // of every operator: its first piece, and how many still have to run
+    std::vector<Place> place_;                       // of every piece
+    std::vector<const Edge *> edge_;                 // by index into `source`
+    std::vector<std::int32_t> waiting_, core_;
+    std::vector<std::size_t> fetches_, ready_, held_;  // pieces of first mini-batches that something is fetched for; heaps
+    std::vector<double> free_, expected_;
+    std::vector<char> busy_;
+    std::vector<Event> events_;
+    std::size_t fetched_ = 0, idle_ = 0;
+    bool fetching_ = false;
+    double now_ = 0.0, link_ = 0.0, main_ = 0.0, work_ = 0.0;
+};
+
+}  // namespace loadmaster::cutting
