@@ -1,5 +1,7 @@
 """Buffers of the matrix library, which no allocator of PyTorch sees, are part of the plan and gone after each kernel."""
 
+import threading
+
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
@@ -36,3 +38,26 @@ def test_they_count_while_their_kernel_runs_and_are_gone_after_it(layer):
     rows = {row["operator"]: row["elsewhere"] for row in model.plans[0].rows()}
     assert rows["aten.addmm"] - rows["aten.gelu"] > SMALL
     assert model.unmoved_peak > operands + SMALL
+
+
+def test_they_may_be_freed_while_other_threads_multiply(layer):
+    (a, b), wrong = (torch.rand(150, 300), torch.rand(300, 200)), []
+    right, over = a @ b, threading.Event()
+
+    def multiply():
+        wrong.extend(number for number in range(60) if not torch.equal(a @ b, right))
+
+    def free():
+        while not over.is_set():
+            free_library_buffers()
+
+    freeing, multiplying = threading.Thread(target=free), [threading.Thread(target=multiply) for _ in range(2)]
+    for thread in (freeing, *multiplying):
+        thread.start()
+    for thread in multiplying:
+        thread.join()
+    over.set()
+    freeing.join()
+    assert not wrong
+    free_library_buffers()
+    assert library_bytes() <= SMALL
