@@ -23,6 +23,15 @@ def quiet_and_fresh() -> Any:
         yield
 
 
+@pytest.fixture(autouse=True)
+def buffers_of_the_matrix_library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not count MKL's buffers, 8 MiB at the least: most networks of tests are smaller. test_library_buffers.py counts them."""
+    from loadmaster.integrations.torch_compile import kernel_profile
+
+    if request.path.name != "test_library_buffers.py":
+        monkeypatch.setattr(kernel_profile, "library_bytes", lambda: 0)
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own with some 40 MiB; needs the right to mount one."""

@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch", exc_type=ImportError)
 pytest.importorskip("transformers")
 from benchmarks.networks import hugging_face  # noqa: E402
+from benchmarks.networks.resnet import Bottleneck  # noqa: E402
 
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
@@ -46,7 +47,7 @@ def under_budget(module, share, **more):
     return torch.compile(module, backend=loadmaster, options={"fast_memory": share}, **more)
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2", "vit", "t5", "llama"])
+@pytest.mark.parametrize("name", ["bert", "gpt2", "vit", "t5", "llama", "diffusion"])
 def test_training_is_that_of_the_unmoved_graphs(name):
     module, inputs = made(name)
     plain = copy.deepcopy(module)
@@ -59,3 +60,41 @@ def test_training_is_that_of_the_unmoved_graphs(name):
     assert not model.fallbacks
     assert sum(plan.moved_bytes for plan in model.plans) > 0 or model.offloaded_bytes() > 0
     assert all(plan.placed_peak <= model.budget for plan in model.plans)
+
+
+def test_a_wide_residual_network_with_updates_in_its_backward_pass():
+    """A real one once failed with a bare AssertionError."""
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(
+        Bottleneck(16, 16, 1, wider=2), Bottleneck(64, 32, 2, wider=2), torch.nn.Flatten(), torch.nn.LazyLinear(10)
+    )
+    x = torch.rand(4, 16, 16, 16)
+    module(x)
+    plain, ends = copy.deepcopy(module), []
+    torch.manual_seed(1)
+    for one in (plain, module):
+        optimizer = torch.optim.SGD(one.parameters(), lr=1e-2, momentum=0.9)
+        options = {"fast_memory": 0.5, "optimizer": optimizer}
+        call = torch.compile(one, backend=unmoved_backend() if one is plain else loadmaster, options=None if one is plain else options)
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            call(x).square().mean().backward()
+            optimizer.step()
+        ends.append([tensor.clone() for tensor in one.state_dict().values()])
+        torch._dynamo.reset()
+    assert all(torch.equal(a, b) for a, b in zip(*ends, strict=True))
+    assert model_of(call).plans[0].moved_bytes > 0
+
+
+def test_generate_of_transformers_with_a_static_cache():
+    module, inputs = made("llama")
+    module.eval()
+    prompt = inputs["input_ids"][:1]
+    wanted = {"max_new_tokens": 5, "min_new_tokens": 5, "do_sample": False, "cache_implementation": "static", "disable_compile": True}
+    right = module.generate(prompt, **wanted)
+    call = under_budget(module.forward, 0.7, dynamic=False)
+    module.forward = call
+    assert torch.equal(module.generate(prompt, **wanted), right)
+    model = model_of(call)
+    assert not model.fallbacks
+    assert sum(plan.moved_bytes for plan in model.plans) > 0

@@ -152,3 +152,21 @@ def test_two_processes_on_one_folder(tmp_path):
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) for _ in range(2)]
     assert [one.communicate()[0] for one in both] == ["True\n", "True\n"]
     assert not list(tmp_path.iterdir())
+
+
+def test_batches_from_forked_workers_of_a_loader(loop):
+    data = torch.randn(48, WIDTH, generator=torch.Generator().manual_seed(4))
+    loader = torch.utils.data.DataLoader(data, batch_size=16, num_workers=2, multiprocessing_context="fork", persistent_workers=True)
+    for _ in range(2):
+        for loop.x in loader:
+            assert loop.step()
+    assert loop.offloaded > 0
+
+
+def test_training_in_bfloat16_where_autocast_says_so(loop):
+    def step():
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return loop.step()
+
+    assert all(step() for _ in range(3))
+    assert loop.offloaded > 0

@@ -16,6 +16,7 @@ from loadmaster import _native
 from loadmaster.core.errors import LoadmasterError
 from loadmaster.integrations.torch_compile.captured import Owner, Part, View, is_view, on_storage
 from loadmaster.integrations.torch_compile.devices.device_memory import Copy, DeviceMemory, Pending
+from loadmaster.integrations.torch_compile.devices.library_buffers import free_library_buffers
 from loadmaster.integrations.torch_compile.devices.weight_file import WeightFile
 from loadmaster.integrations.torch_compile.program import Launch, Program
 
@@ -176,6 +177,7 @@ def run_part(session: Session, part: Part, arguments: Sequence[Any], times: Time
         return known[view]
 
     base = program.arena.base
+    free_library_buffers()  # those of whoever has run before
     seconds = times.kernels
     k = part.first
     now = time.perf_counter()
@@ -200,6 +202,8 @@ def run_part(session: Session, part: Part, arguments: Sequence[Any], times: Time
                     out = launch.target(*given, **named)
                 finally:
                     times.unforeseen += _native.end_script()
+            if launch.frees:
+                free_library_buffers()
             for result in launch.results:
                 value = out[result.index] if isinstance(out, tuple | list) else out
                 if result.planned is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_map
 from loadmaster import _native
 from loadmaster.integrations.torch_compile.captured import Call, Captured, View, on_storage, views
 from loadmaster.integrations.torch_compile.devices import allocator_hook
+from loadmaster.integrations.torch_compile.devices.library_buffers import free_library_buffers, library_bytes
 
 ALIGNMENT = 64
 """Bytes to which PyTorch aligns CPU memory; temporaries in a workspace keep it."""
@@ -48,6 +49,8 @@ class CallProfile:
         Bytes that temporaries need at once, packed.
     outside
         Bytes that the call takes outside of the arena while it runs.
+    library
+        Bytes of them that are buffers of the matrix library, to be freed after the call.
     direct
         For each result whether it can be written to its planned address: its strides are those that fake tensors predict.
     first
@@ -60,6 +63,7 @@ class CallProfile:
     outside: int = 0
     direct: tuple[bool, ...] = ()
     first: tuple[Allocated, ...] | None = None
+    library: int = 0
 
 
 @dataclass
@@ -112,7 +116,10 @@ def _profile(call: Call, captured: Captured) -> CallProfile:
         return _profile_on_gpu(call, arguments, keywords, device)
     try:
         call.target(*arguments, **keywords)  # the first run of an operator makes caches, which later ones find
+        free_library_buffers()
+        before = library_bytes()
         seconds, seen, out = _recorded(lambda: call.target(*arguments, **keywords))
+        library = library_bytes() - before
     except RuntimeError:
         return CallProfile(0.0, outside=sum(captured.storages[s].bytes for s in call.writes), direct=(False,) * len(call.results))
     results = out if isinstance(out, tuple | list) else (out,)
@@ -122,7 +129,10 @@ def _profile(call: Call, captured: Captured) -> CallProfile:
     if not allocator_hook.install_allocator():
         made = sum(captured.storages[s].bytes for s in call.writes if s not in call.reads)
         return CallProfile(_least(seconds, lambda: call.target(*arguments, **keywords)), outside=made, direct=(False,) * len(call.results))
-    return profile_of_run(_least(seconds, lambda: call.target(*arguments, **keywords)), seen, result_addresses, direct)
+    seconds = _least(seconds, lambda: call.target(*arguments, **keywords))
+    free_library_buffers()
+    profile = profile_of_run(seconds, seen, result_addresses, direct)
+    return replace(profile, outside=profile.outside + library, library=library)
 
 
 def timed(run: Callable[[], Any], runs: int = 3) -> tuple[float, list[tuple[int, int, int]]]:

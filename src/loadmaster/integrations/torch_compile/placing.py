@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from loadmaster.allocation.allocate import allocate
+from loadmaster.allocation.allocate import solve
+from loadmaster.allocation.answer import Allocation
 from loadmaster.allocation.problem import Buffer
+from loadmaster.allocation.rules import problem_of as packing_problem_of
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.errors import BudgetError, CapacityError
 from loadmaster.core.provenance import Label, Provenance
@@ -28,6 +30,9 @@ _FEW = 4
 """Rounds of packing at each budget that is tried in the search for the smallest that works."""
 _STEP, _CLOSE = 0.02, 0.01
 """Fractions of the upper limit: the first step of the search for the smallest budget, and the distance at which it ends."""
+_PACKING_BUDGET_DIVISOR = 128
+"""Each packing has the usual budget divided by this. A search that fails at length remembers states: 100 MiB, which would be the peak of
+the step that plans. Other moves in the next round help as much."""
 _CANNOT = float("inf")
 _OPERANDS, _SMALLER = "the operator itself", "a smaller batch, shorter sequences or a smaller layer make it smaller"
 _GIVEN, _RESULTS, _HELD, _GRADIENTS, _OTHERS, _OUTSIDE = (
@@ -308,9 +313,9 @@ def _pack(problem: Problem, placement: TensorPlacement, ceilings: Ints | None) -
     buffers = [Buffer(f"s{i}", s.start, s.end, int(sequence.sizes[s.tensor]), alignment=step) for i, s in enumerate(placement.stays)]
     buffers += [Buffer(f"w{k}", k, k + 1, kernel.algorithms[0].workspace, alignment=step) for k, kernel in enumerate(sequence.kernels)]
     above = [] if ceilings is None else _above(ceilings, int(ceilings.max(initial=0)))
-    answer = allocate(buffers + above, None if ceilings is None else int(ceilings.max(initial=0)))
+    answer = _packing(buffers + above, None if ceilings is None else int(ceilings.max(initial=0)))
     if answer.offsets is None:
-        answer = allocate(buffers)  # to see where it sticks out
+        answer = _packing(buffers, None)  # to see where it sticks out
     assert answer.offsets is not None
     offsets = [int(offset) for offset in answer.offsets[: len(buffers)]]
     top = np.zeros(kernels, dtype=np.int64)
@@ -324,6 +329,10 @@ def _pack(problem: Problem, placement: TensorPlacement, ceilings: Ints | None) -
     peak = int((_resident(top, allowed) + problem.elsewhere).max(initial=0))
     stays = len(placement.stays)
     return Placed(placement, tuple(offsets[:stays]), tuple(offsets[stays:]), arena, peak, allowed), top
+
+
+def _packing(buffers: list[Buffer], capacity: int | None) -> Allocation:
+    return solve(packing_problem_of(buffers), capacity, "auto", seed=0, threads=1, budget_divisor=_PACKING_BUDGET_DIVISOR)
 
 
 def _resident(top: Ints, allowed: Ints) -> Ints:

@@ -196,6 +196,8 @@ class PlannedGraph:
         self._shifts = {s: one.in_file.shift for s, one in mine.items() if one.in_file is not None}
         can_move = known.file is not None
         movable = traced.movable.intersection(mine) | traced.gradients if can_move else frozenset()
+        if self.budget is not None:
+            self.model.release_idle()  # planning takes memory of its own
         problem, placed, around, refused = self._decided(movable)
         moving = movable.intersection(problem.storage)
         program = prepare(traced.captured, traced.profiles, problem, placed, self.memory, moving, self._shifts)
@@ -566,6 +568,8 @@ class PlannedGraph:
         session.drain()
         session.end()
         self.history.note(self.times)
+        if self.history.steps == 1 and self.budget is not None:
+            return_freed_blocks()  # what compiling has left, once the compiler has ended
 
     def _refine(self, given: Sequence[Any]) -> None:
         """After a few steps, plan again with the times that were measured in them, once."""

@@ -30,7 +30,10 @@ class Result:
 
 @dataclass(slots=True)
 class Launch:
-    """One call, ready to run; ``loose`` if operands are not known before, ``first`` the script of an update that makes its state."""
+    """One call, ready to run; ``loose`` if operands are not known before, ``first`` the script of an update that makes its state.
+
+    With ``frees`` the matrix library's buffers are freed after the call.
+    """
 
     target: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -39,6 +42,7 @@ class Launch:
     script: Any
     results: tuple[Result, ...]
     first: Any = None
+    frees: bool = False
 
 
 @dataclass(slots=True)
@@ -212,7 +216,7 @@ class _Builder:
         profile = self.profiles[k]
         script = self.memory.script(self._grants(k, call, profile.allocations))
         first = None if profile.first is None else self.memory.script(self._grants(k, call, profile.first))
-        return Launch(call.target, tuple(arguments), dict(keywords), loose, script, tuple(results), first)
+        return Launch(call.target, tuple(arguments), dict(keywords), loose, script, tuple(results), first, profile.library > 0)
 
     def _grants(self, k: int, call: Call, allocations: tuple[Allocated, ...]) -> list[tuple[int, int]]:
         grants = []

@@ -27,6 +27,7 @@ from torch import nn
 from loadmaster.core.errors import ModelError, RuntimeUnavailable
 from loadmaster.core.packages import package
 from loadmaster.integrations.torch_compile.compare.measurement import return_freed_memory, status_bytes
+from loadmaster.integrations.torch_compile.devices.cpu_memory import return_freed_blocks
 from loadmaster.integrations.torch_compile.devices.slow_file import PAGE
 
 _MAPPED, _PARTLY, _ON_DISK, _IN_MEMORY = "mmap", "accelerate, part on disk", "accelerate disk_offload", "accelerate cpu_offload"
@@ -114,6 +115,7 @@ def worker(spot: str, way: str, tokens: str, fast: str, folder: str) -> None:
         decoder = Decoder(module, prompt, int(tokens), call)
     else:
         decoder = Decoder(_rival(way, module, path, fast, folder), prompt, int(tokens))
+    return_freed_blocks()
     _answer()
     for _ in sys.stdin:
         start, busy = time.perf_counter(), time.process_time()
@@ -135,10 +137,20 @@ def _warm_up(spot: str, way: str) -> None:
     with torch.device("meta"):
         _made(spot)
     if way == WAYS[0]:
-        small = nn.Linear(8, 8)
-        call = torch.compile(small, backend="loadmaster", options={"fast_memory": "100%"})
-        with torch.no_grad():
-            call(torch.zeros(1, 8))
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        sizes: dict[str, Any] = {
+            "vocab_size": 64,
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+        }
+        small: nn.Module = LlamaForCausalLM(LlamaConfig(**sizes))
+        small.eval()
+        decoder = Decoder(small, torch.zeros(1, 4, dtype=torch.int64), 2, torch.compile(small, backend="loadmaster", dynamic=False))
+        for _ in range(2):
+            decoder.next()
 
 
 def _rival(way: str, module: nn.Module, path: Path, fast: str, folder: str) -> nn.Module:

@@ -1,0 +1,63 @@
+"""Buffers of the matrix library, which no allocator of PyTorch sees, are part of the plan and gone after each kernel."""
+
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch", exc_type=ImportError)
+from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
+from loadmaster.integrations.torch_compile.devices.library_buffers import free_library_buffers, library_bytes  # noqa: E402
+from loadmaster.integrations.torch_compile.owners import model_of  # noqa: E402
+
+SMALL = 1 << 20
+
+
+@pytest.fixture
+def layer():
+    torch.manual_seed(0)
+    module, x = torch.nn.Sequential(torch.nn.Linear(1024, 768), torch.nn.GELU(), torch.nn.Linear(768, 1024)), torch.rand(400, 1024)
+    module(x)
+    if library_bytes() <= SMALL:
+        pytest.skip("this build of torch has no MKL that tells what it takes")
+    return module, x
+
+
+def test_buffers_are_freed(layer):
+    free_library_buffers()
+    assert library_bytes() <= SMALL
+
+
+def test_they_count_while_their_kernel_runs_and_are_gone_after_it(layer):
+    module, x = layer
+    call = torch.compile(module, backend=loadmaster, options={"fast_memory": 1.0})
+    with torch.no_grad():
+        call(x)
+    model = model_of(call)
+    operands = sum(tensor.nbytes for tensor in (x, *module.parameters())) + 2 * 400 * 1024 * 4
+    assert library_bytes() <= SMALL
+    rows = {row["operator"]: row["elsewhere"] for row in model.plans[0].rows()}
+    assert rows["aten.addmm"] - rows["aten.gelu"] > SMALL
+    assert model.unmoved_peak > operands + SMALL
+
+
+def test_they_may_be_freed_while_other_threads_multiply(layer):
+    (a, b), wrong = (torch.rand(150, 300), torch.rand(300, 200)), []
+    right, over = a @ b, threading.Event()
+
+    def multiply():
+        wrong.extend(number for number in range(60) if not torch.equal(a @ b, right))
+
+    def free():
+        while not over.is_set():
+            free_library_buffers()
+
+    freeing, multiplying = threading.Thread(target=free), [threading.Thread(target=multiply) for _ in range(2)]
+    for thread in (freeing, *multiplying):
+        thread.start()
+    for thread in multiplying:
+        thread.join()
+    over.set()
+    freeing.join()
+    assert not wrong
+    free_library_buffers()
+    assert library_bytes() <= SMALL
