@@ -139,8 +139,14 @@ def _warm_up(spot: str, way: str) -> None:
     if way == WAYS[0]:
         from transformers import LlamaConfig, LlamaForCausalLM
 
-        sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
-        small = LlamaForCausalLM(LlamaConfig(**sizes)).eval()
+        sizes: dict[str, Any] = {
+            "vocab_size": 64,
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+        }
+        small = LlamaForCausalLM(LlamaConfig(**sizes)).train(False)
         decoder = Decoder(small, torch.zeros(1, 4, dtype=torch.int64), 2, torch.compile(small, backend="loadmaster", dynamic=False))
         for _ in range(2):
             decoder.next()
