@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from selenium import webdriver
@@ -29,12 +31,7 @@ return Math.ceil(document.querySelector("main").getBoundingClientRect().height)
 
 def main() -> None:
     """Open the report, leave only what the picture shows, take it."""
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium") or "chromium"
-    for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
-        options.add_argument(flag)
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
-    try:
+    with browser() as driver:
         resize(driver, 900)
         driver.get((ROOT / "demo-plan" / "report.html").as_uri())
         while not driver.execute_script(DRAWN):
@@ -42,13 +39,26 @@ def main() -> None:
         resize(driver, driver.execute_script(KEEP))
         time.sleep(1)
         driver.save_screenshot(str(ROOT / "docs" / "plan.png"))
+
+
+@contextmanager
+def browser() -> Iterator[webdriver.Chrome]:
+    """Start a browser without a window, and end it."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or "chromium"
+    for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
+        options.add_argument(flag)
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+    try:
+        yield driver
     finally:
         driver.quit()
 
 
-def resize(driver: webdriver.Chrome, height: int) -> None:
-    """Make the page 1180 pixels wide and so many high."""
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": 1180, "height": height, "deviceScaleFactor": 1, "mobile": False})
+def resize(driver: webdriver.Chrome, height: int, width: int = 1180) -> None:
+    """Make the page so many pixels wide and high."""
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
 if __name__ == "__main__":

@@ -146,7 +146,7 @@ def test_inspect_calls_free_only_those_operators_of_a_kind_that_are(tmp_path: Pa
     ]
 
 
-@pytest.mark.parametrize("command", [["plan"], ["verify"], ["targets"], ["inspect"]])
+@pytest.mark.parametrize("command", [["plan"], ["size"], ["verify"], ["targets"], ["inspect"]])
 def test_every_command_has_an_example_in_its_help(command: list[str]) -> None:
     assert "Example:" in run(*command, "--help").stdout
 

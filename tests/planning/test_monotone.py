@@ -73,6 +73,18 @@ def test_sweeps_are_in_order() -> None:
             assert other.makespan <= one.makespan * (1 + 1e-9)
 
 
+def test_more_cores_of_a_kind_beside_another_are_never_slower() -> None:
+    """The plan for fewer is taken over core by core: those of another kind move up."""
+    axes = parse_axes(["cores.ws.count=1:3"])
+    found = sweep([convolutions(rows=24, channels=16)], lm.target("edge-npu"), axes, executor=Here(), **FEW)
+    spans = [point.makespan for point in found.points]
+    assert spans == sorted(spans, reverse=True)
+    assert all(point.violations == () for point in found.points)
+    three, one = (lm.target("edge-npu", f"cores.ws.count={count}") for count in (3, 1))
+    plan = lm.plan([convolutions(rows=24, channels=16)], three, smaller=one, **FEW)
+    assert lm.verify(plan) == ()
+
+
 def test_a_slower_point_is_offered_the_plan_of_the_fastest_smaller_machine_once() -> None:
     spans = {"a": (1, 5.0), "b": (2, 4.0), "c": (3, 6.0), "d": (4, 4.0)}
     points = {key: DesignPoint({"scratchpad": size}, size, 1.0, 1.0, "feasible", makespan=span) for key, (size, span) in spans.items()}

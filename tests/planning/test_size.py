@@ -6,7 +6,7 @@ import signal
 
 import pytest
 from tests.planning.test_sweep import Here
-from tests.support.networks import residual_chain
+from tests.support.networks import GraphBuilder, residual_chain
 
 import loadmaster as lm
 from loadmaster.core.errors import PlanError, TargetError
@@ -18,9 +18,15 @@ from loadmaster.planning.sweep.orders import order_of
 from loadmaster.planning.sweep.size import Sizing, Verdict, size
 from loadmaster.planning.sweep.sweep import sweep
 from loadmaster.report.sizing import answer
+from loadmaster.workloads.graph import TensorKind
 
 TARGET = lm.target("edge-npu")
 FEW = {"samples": 2, "rounds": 1}
+
+
+def elementwise_chain() -> lm.Graph:
+    build = GraphBuilder("elementwise")
+    return build.graph(build.elementwise("b", build.elementwise("a", build.tensor("x", (4, 64), TensorKind.INPUT))))
 
 
 def sized(text: str, limits: Limits, progress: Progress | None = None, **options: object) -> Sizing:
@@ -101,8 +107,12 @@ def test_deadlines_and_frames_are_limits() -> None:
 
 
 def test_ctrl_c_gives_what_is_known() -> None:
+    pressed = []
+
     def press(stage: str, share: float) -> None:
-        if stage.startswith("planning"):
+        assert 0 <= share <= 1
+        if stage == "bandwidth 16.0 GB/s: lowering" and not pressed:
+            pressed.append(stage)
             signal.raise_signal(signal.SIGINT)
 
     found = sized("bandwidth=100MB/s:16GB/s", Limits(makespan=1e-4), press)
@@ -116,6 +126,7 @@ def test_ctrl_c_gives_what_is_known() -> None:
     [
         ("scratchpad=1MiB:4MiB", 1),
         ("cores.ws.clock=1GHz,2GHz", 1),
+        ("cores.ws.count=1:3", 1),
         ("cores.ws.job_overhead=100ns,200ns", -1),
         ("cores.ws.rows=8,16", 0),
         ("dram.burst=32,64", 0),
@@ -144,6 +155,16 @@ def test_larger_memories_take_more_energy_and_machines_that_copy_split_for_their
 def test_what_has_no_size_is_refused(text: str, limits: Limits, error: type[Exception], word: str) -> None:
     with pytest.raises(error, match=word):
         sized(text, limits)
+
+
+@pytest.mark.parametrize("graph", [residual_chain(2), elementwise_chain()], ids=["convolutions", "elementwise"])
+@pytest.mark.parametrize("name", ["edge-npu", "gpu-pcie"])
+def test_bounds_without_a_plan_are_those_of_the_plan(graph: lm.Graph, name: str) -> None:
+    target = lm.target(name)
+    plan = lm.plan([graph], target, mini_batches=2, **FEW)
+    bounds = lower_bounds([graph], target, 2, {}, {})
+    assert bounds.makespan.picoseconds / 1e12 == plan.metrics.makespan.lower_bound
+    assert bounds.energy / 1e15 == plan.metrics.energy.lower_bound
 
 
 def test_limits_are_above_zero() -> None:

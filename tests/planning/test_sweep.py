@@ -283,7 +283,7 @@ def test_the_smallest_machine_within_limits() -> None:
     assert found.smallest() is points[2]
     assert [each["within_limits"] for each in found.as_json()["points"]] == [False, False, True, True, False]
     assert swept(points, (1,)).smallest() is None
-    assert "the one of least area is at 3 B" in render_sweep(found)
+    assert "the one of least area is at scratchpad 3 B" in render_sweep(found)
     assert swept(points, (1,), limits=Limits(fps=0.3)).smallest() is None
     assert swept(points, (1,), limits=Limits(fps=0.25, energy=1.0)).smallest() is points[2]
 

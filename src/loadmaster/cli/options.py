@@ -108,14 +108,23 @@ Period = Annotated[
 Fps = Annotated[
     float | None,
     typer.Option(
-        "--fps", metavar="N", rich_help_panel=LIMITS, help="Frames per second that every network must reach: samples of its batches."
+        "--fps",
+        metavar="N",
+        rich_help_panel=LIMITS,
+        help="Frames per second that every network must reach: samples of its batches. Default: no limit.",
     ),
 ]
 MakespanLimit = Annotated[
-    str | None, typer.Option("--makespan", metavar="S", rich_help_panel=LIMITS, help="Time that a plan may take at most, such as `2ms`.")
+    str | None,
+    typer.Option(
+        "--makespan", metavar="S", rich_help_panel=LIMITS, help="Time that a plan may take at most, such as `2ms`. Default: no limit."
+    ),
 ]
 EnergyLimit = Annotated[
-    str | None, typer.Option("--energy", metavar="J", rich_help_panel=LIMITS, help="Energy that a plan may take at most, such as `5mJ`.")
+    str | None,
+    typer.Option(
+        "--energy", metavar="J", rich_help_panel=LIMITS, help="Energy that a plan may take at most, such as `5mJ`. Default: no limit."
+    ),
 ]
 TimeLimit = Annotated[
     str | None,

@@ -90,7 +90,7 @@ def json_schema(kind: Any) -> dict[str, Any]:
         parts = {field.metadata.get("key", field.name): json_schema(hints[field.name]) for field in fields(kind)}
         return {"type": "object", "properties": parts, "required": list(parts), "additionalProperties": False}
     if isinstance(kind, EnumType):
-        return {"enum": [str(value) for value in kind]}
+        return {"enum": list(map(str, kind.__members__.values()))}
     arguments = get_args(kind)
     if isinstance(kind, types.UnionType):
         return {"anyOf": [json_schema(arguments[0]), {"type": "null"}]}

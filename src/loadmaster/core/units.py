@@ -86,18 +86,13 @@ def parse_flops(text: str | int | float) -> float:
 
 
 def parse_joules(text: str | int | float) -> float:
-    """Joules, from ``"0.3 pJ"``."""
+    """Joules, from ``"0.3 pJ"``, ``"5 mJ"`` or a number."""
     return float(_quantity(text, "J", _SMALL, "an energy", "0.3 pJ"))
 
 
 def parse_joules_per_byte(text: str | int | float) -> float:
     """Joules per byte, from ``"20 pJ/B"``."""
     return float(_quantity(text, "J/B", _SMALL, "an energy per byte", "20 pJ/B"))
-
-
-def parse_joules(text: str | int | float) -> float:
-    """Joules, from ``"5 mJ"`` or a number."""
-    return float(_quantity(text, "J", _SMALL, "an energy", "5 mJ"))
 
 
 def parse_watts(text: str | int | float) -> float:

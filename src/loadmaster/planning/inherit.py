@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
+
 from loadmaster.core.errors import PlanError
 from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.tiling_front import front_tables, mixed_table
@@ -15,10 +17,13 @@ from loadmaster.targets.hardware import Core, Memory, Target
 
 
 def inherited(planner: WorkloadPlanner, solution: Solution, target: Target) -> tuple[WorkloadPlanner, Solution]:
-    """The same jobs, cores, order, stays and addresses on a machine that :func:`require_smaller` accepts; only times are new."""
+    """The same jobs, order, stays and addresses on a machine that :func:`require_smaller` accepts; cores have their places there."""
     table = mixed_table(front_tables(planner.workload, target), planner.tilings)
     heir = replace(planner, table=table, target=target, energy=EnergyModel(table, energy_rates(target)))
-    return heir, heir.timed(solution)
+    places = core_places(planner.target, target)
+    assert places is not None
+    core = np.array(places, dtype=np.int32)[solution.schedule.core]
+    return heir, heir.timed(replace(solution, schedule=replace(solution.schedule, core=core)))
 
 
 def require_smaller(smaller: Target, target: Target) -> None:
@@ -26,6 +31,17 @@ def require_smaller(smaller: Target, target: Target) -> None:
     excess = next(_excess(smaller, target), None)
     if excess is not None:
         raise PlanError(f"smaller: {excess} of {smaller.name} is not within that of {target.name}: give a machine of which it has more")
+
+
+def core_places(smaller: Target, target: Target) -> list[int] | None:
+    """For each core of a machine, in order, the first further core of another that can do as well; None if there is none for one."""
+    places, free = [], iter(enumerate(target.cores))
+    for core in smaller.cores:
+        place = next((number for number, other in free if next(_core_excess(core, other), None) is None), None)
+        if place is None:
+            return None
+        places.append(place)
+    return places
 
 
 def is_within(smaller: Target, target: Target) -> bool:
@@ -36,8 +52,9 @@ def is_within(smaller: Target, target: Target) -> bool:
 def _excess(smaller: Target, target: Target) -> Iterator[str]:
     if len(smaller.cores) > len(target.cores):
         yield "the number of cores"
-    for one, other in zip(smaller.cores, target.cores, strict=False):
-        yield from (f"{one.name}.{name}" for name in _core_excess(one, other))
+    elif core_places(smaller, target) is None:
+        for one, other in zip(smaller.cores, target.cores, strict=False):
+            yield from (f"{one.name}.{name}" for name in _core_excess(one, other))
     pairs = ((smaller.main, target.main), (smaller.fast, target.fast))
     for memory, larger in pairs:
         if memory is not None:

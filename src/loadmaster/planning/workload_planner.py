@@ -245,11 +245,12 @@ class WorkloadPlanner:
         return replace(self._fitting(best, nearest), search=tuple(history))
 
     def _economised(self, problem: JointProblem, search: JointSearch, best: Solution | None, separate: Solution | None) -> Solution | None:
-        """A plan of less energy times time that hardly takes longer, and no longer than the separate one, if the search finds any."""
+        """A plan of less energy times time that hardly takes longer, and no longer than the separate one: that, or one that is found."""
         if best is None or self.goal.needs_energy or self.is_late() or not self._moves_much(best):
             return best
         goal = self.goal.nearly(self.score_of(best), None if separate is None else self.score_of(separate))
         likewise = replace(self, goal=goal)
+        best = min((best, separate or best), key=likewise.score_of)
         search.economise(goal)
         found, least = search.run(self.rounds * _ECONOMIES_A_ROUND), likewise.score_of(best)
         if found.evaluation.judged >= least:

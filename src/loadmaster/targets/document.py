@@ -93,9 +93,11 @@ def _core(core: Core, count: int) -> dict[str, Any]:
         "local_buffer": core.local_buffer,
         **({} if roofline else {"noc_latency": core.noc_latency}),
         **({} if core.noc_bandwidth is None else {"noc_bandwidth": core.noc_bandwidth}),
+        **({} if core.weight_loading is None else {"weight_loading": core.weight_loading}),
         "winograd": core.winograd,
         "job_overhead": core.job_overhead,
         "efficiency": dict(core.efficiency),
         "accumulator": core.accumulator,
+        "energy": dict(core.energy),
         "macs_per_cycle": {names[bits]: rate for bits, rate in core.macs_per_cycle.items()},
     }

@@ -91,14 +91,16 @@ def uncut(graphs: Sequence[Graph], target: Target) -> Iterator[str]:
                 yield f"{graph.name}: operators stay whole: it is not known which part of its operands a part of a result needs"
 
 
-def _over_cores(networks: Sequence[Choosable], target: Target, mini_batches: int) -> Iterator[Candidate]:
+def _over_cores(networks: Sequence[Choosable], target: Target, mini_batches: int, late: Callable[[], bool]) -> Iterator[Candidate]:
     """Pieces for the cores: such with which all networks and mini-batches end early, and such with which one of each network alone does."""
     choice = CutChoice(networks, target, mini_batches)
     for start in (choice.whole, choice.quickest):
+        if late():
+            return
         yield Candidate.of("over the cores for an early end", choice, choice.improved(start))
-    if mini_batches > 1 or len(networks) > 1:
+    if (mini_batches > 1 or len(networks) > 1) and not late():
         alone = [CutChoice([network], target) for network in networks]
-        chosen = choice.together([own.improved(own.whole) for own in alone])
+        chosen = choice.together([own.improved(own.whole, 1 / len(networks)) for own in alone])
         yield Candidate.of("over the cores for an early end of each network alone", choice, chosen)
 
 
@@ -114,7 +116,7 @@ def _offers(networks: Sequence[DivisibleNetwork], target: Target, mini_batches: 
         return
     others: list[Sequence[Cut]] = []
     if choosable:
-        for candidate in _over_cores(choosable, target, mini_batches):
+        for candidate in _over_cores(choosable, target, mini_batches, late):
             yield candidate
             assert candidate.choice is not None
             others = list(candidate.choice.cuts(candidate.chosen))

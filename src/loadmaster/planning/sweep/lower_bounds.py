@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from loadmaster.cost.analytical.energy import energy_rates
-from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.cost.analytical.tiling_front import least_table
 from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.decisions import Bounds
 from loadmaster.planning.goal import Goal, goal_of
@@ -29,4 +29,4 @@ def lower_bounds(
     if found is not None:
         return found
     workload = lower(graphs, target, mini_batches=mini_batches)
-    return goal_bounds(workload, job_table(workload, target), target, rates, goal_for(workload))
+    return goal_bounds(workload, least_table(workload, target), target, rates, goal_for(workload))

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from loadmaster.cost.analytical.energy import energy_rates
-from loadmaster.cost.energy_model import EnergyRates
-from loadmaster.planning.inherit import is_within
+from loadmaster.planning.inherit import core_places, is_within
 from loadmaster.planning.sweep.axes import Axis, machine
 from loadmaster.targets.hardware import Target
 
 _MEMORY = ("scratchpad", "bandwidth", "capacity", "read_bandwidth", "write_bandwidth")
-_CORE = ("clock", "lanes", "buffer", "job_overhead", "noc_bandwidth", "noc_latency", "int8", "fp16", "fp32")
+_CORE = ("count", "clock", "lanes", "buffer", "job_overhead", "noc_bandwidth", "noc_latency", "int8", "fp16", "fp32")
 _COPY = ("to_fast", "to_main", "asynchronous_to_fast", "asynchronous_to_main")
 _ORDERED = frozenset((*_MEMORY, *_CORE, *_COPY))
 """Fields that machines may be compared by; whether they may here, :func:`~loadmaster.planning.inherit.is_within` says."""
@@ -27,14 +26,17 @@ def order_of(axis: Axis, target: Target, *, energy: bool = False) -> int:
     if not axis.is_machine or axis.name.rpartition(".")[2] not in _ORDERED or not target.main.in_place:
         return 0
     low, high = (machine(target, [(axis.name, value)]) for value in (axis.values[0], axis.values[-1]))
-    if is_within(low, high) and (not energy or _no_more(energy_rates(high), energy_rates(low))):
+    if is_within(low, high) and (not energy or _takes_no_more(high, low)):
         return 1
-    return -1 if is_within(high, low) and (not energy or _no_more(energy_rates(low), energy_rates(high))) else 0
+    return -1 if is_within(high, low) and (not energy or _takes_no_more(low, high)) else 0
 
 
-def _no_more(one: EnergyRates, other: EnergyRates) -> bool:
-    pairs = [(one.main, other.main), (one.fast, other.fast), (one.static_power, other.static_power)]
-    return all(mine <= theirs for mine, theirs in [*pairs, *zip(one.buffers, other.buffers, strict=True)])
+def _takes_no_more(larger: Target, smaller: Target) -> bool:
+    """Whether a plan for the smaller machine takes no more energy on the larger, whose cores are more of the same."""
+    mine, theirs, places = energy_rates(larger), energy_rates(smaller), core_places(smaller, larger)
+    pairs = [(mine.main, theirs.main), (mine.fast, theirs.fast), (mine.static_power, theirs.static_power)]
+    pairs += [(mine.buffers[place], rate) for place, rate in zip(places or (), theirs.buffers, strict=True)]
+    return all(a <= b for a, b in pairs)
 
 
 def is_no_better(one: Sequence[float | str], other: Sequence[float | str], orders: Sequence[int]) -> bool:

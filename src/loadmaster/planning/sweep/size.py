@@ -208,7 +208,7 @@ class _Search:
 
     def _excluded(self, n: int) -> bool:
         """Whether a bound shows that no plan of a value keeps the limits."""
-        self.progress(f"bounding {self.axis} {self.values[n]}", self._share())
+        self.progress(f"{self.axis} {self.values[n]}: bounding", self._share())
         mini_batches, periods = self.options.get("mini_batches", 1), self.options.get("periods") or {}
         bounds = lower_bounds(self.graphs, self._machine(n), mini_batches, self.limits.deadlines or {}, periods)
         reason = self.limits.excluded_by(bounds, self.graphs, mini_batches)
@@ -218,12 +218,15 @@ class _Search:
 
     def _suffices(self, n: int) -> bool:
         """Whether a plan of a value keeps the limits."""
-        value, own, share = self.values[n], self._machine(n), self._share()
-        self.progress(f"planning {self.axis} {value}", share)
+        value, own, begun = self.values[n], self._machine(n), self._share()
+
+        def report(stage: str, share: float) -> None:
+            self.progress(f"{self.axis} {value}: {stage}", begun + share * self._unit())
+
         frames = frames_of(self.graphs, self.options.get("mini_batches", 1))
         at = {self.axis: plain(value)}
         try:
-            made = plan(self.graphs, own, **self._options(frames))
+            made = plan(self.graphs, own, progress=report, **self._options(frames))
         except CapacityError as error:
             self.trials[n] = Trial(value, Verdict.NOT_FOUND, str(error), no_plan(own, at, str(error)))
             return False
@@ -248,5 +251,9 @@ class _Search:
         return machine(self.target, [(self.axis, self.values[n])])
 
     def _share(self) -> float:
-        """The share of trials that are done, of those that bisection takes at most."""
-        return min(0.95, len(self.trials) / (2 * len(self.values).bit_length()))
+        """The share of trials that are done."""
+        return min(1 - self._unit(), len(self.trials) * self._unit())
+
+    def _unit(self) -> float:
+        """The share of one trial, of those that bisection takes at most."""
+        return 0.5 / (len(self.values).bit_length() + 1)

@@ -146,7 +146,8 @@ def _warm_up(spot: str, way: str) -> None:
             "num_hidden_layers": 1,
             "num_attention_heads": 2,
         }
-        small = LlamaForCausalLM(LlamaConfig(**sizes)).train(False)
+        small: nn.Module = LlamaForCausalLM(LlamaConfig(**sizes))
+        small.eval()
         decoder = Decoder(small, torch.zeros(1, 4, dtype=torch.int64), 2, torch.compile(small, backend="loadmaster", dynamic=False))
         for _ in range(2):
             decoder.next()
