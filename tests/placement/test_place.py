@@ -194,7 +194,7 @@ def test_an_interrupted_curve_goes_on_with_what_it_has(monkeypatch: pytest.Monke
 def test_a_sequence_without_kernels_is_placed(mode: str) -> None:
     empty = replace(step(), kernels=())
     plan = place(empty, 0, mode=mode)
-    assert (plan.seconds, plan.offsets, plan.as_json()["time"]) == (0.0, (), 0.0)
+    assert (plan.seconds, plan.offsets, plan.as_json()["makespan"]) == (0.0, (), 0.0)
 
 
 def test_an_unknown_gap_is_null_in_json() -> None:

@@ -22,8 +22,8 @@ def test_measured_kernels_stand_beside_their_estimates() -> None:
 def test_the_same_placement_gives_the_same_page_with_its_curve() -> None:
     plan = place(step(), 30)
     curve = [
-        {"capacity": 30, "time": 5.0, "lower_bound": 4.0, "slowdown": 1.2},
-        {"capacity": 0, "time": None, "lower_bound": None, "slowdown": None},
+        {"capacity": 30, "makespan": 5.0, "lower_bound": 4.0, "slowdown": 1.2},
+        {"capacity": 0, "makespan": None, "lower_bound": None, "slowdown": None},
     ]
     assert render_placement(plan, curve) == render_placement(plan, curve)
     assert "At 1 limit nothing fits." in render_placement(plan, curve)
