@@ -135,7 +135,7 @@ def test_a_run_is_what_its_schema_says(tmp_path: Path) -> None:
 def test_a_generation_is_what_its_schema_says(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     (tmp_path / "tiny_language.py").write_text(LANGUAGE)
-    done = run("run", "torch:tiny_language:llama", "--generate", "3", "--fast", "1MiB", "--json", cwd=tmp_path)
+    done = run("run", "torch:tiny_language:llama", "--generate", "3", "--fast", "16MiB", "--json", cwd=tmp_path)
     conforms("generate", json.loads(done.stdout))
 
 
