@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
+
 from loadmaster.core.units import format_bytes
-from loadmaster.planning.cutting.banding import Network, stacked
+from loadmaster.planning.cutting.banding import Network, Stack, stacked
 from loadmaster.planning.cutting.choice import alive_between
 from loadmaster.planning.cutting.seen_network import SeenNetwork
 from loadmaster.planning.cutting.stacks import Choice, StackModel, best_stacks
@@ -24,30 +26,34 @@ _AMPLE = 0.5
 def stacks_of_bands(
     networks: Sequence[DivisibleNetwork], others: Sequence[Sequence[Cut]], target: Target, late: Callable[[], bool]
 ) -> Iterator[tuple[str, list[Cuts]]]:
-    """Names of ways to cut networks into bands, and the cuts of each network; nothing where the fast memory is ample.
+    """Names of ways to cut networks into bands, and the cuts of each; nothing where the fast memory is ample for all of them.
 
-    First those in which operators of a stack run side by side, then those in which a band passes through all of them. Operators in no stack
-    are cut as in ``others``, where there are any, and for the latter also as little as they can be.
+    First those in which operators of a stack run side by side, then those in which a band passes through all of them. Operators in no
+    stack, and networks for which the memory is ample, are cut as in ``others``, where there are any, and for the latter also as little as
+    they can be.
     """
-    if target.fast is None or max(map(_most_in_use, networks)) <= target.fast.capacity * _AMPLE:
+    tight = [target.fast is not None and _most_in_use(network) > target.fast.capacity * _AMPLE for network in networks]
+    if target.fast is None or not any(tight):
         return
     stackable = [Network(network.graph, network.fused, network.forms) for network in networks]
-    seen = [SeenNetwork.both(own, target) for own in stackable]
+    seen = [SeenNetwork.both(own, target) if is_tight else [] for own, is_tight in zip(stackable, tight, strict=True)]
     plain = [network.plain for network in networks]
     rooms = [int(target.fast.capacity * share) for share in _SHARES]
     worth = _PRICE_OF_WORK * target.main.read_bandwidth
     for skewed in (True, False):
-        models = (StackModel(own, rooms[0], target, cuts, worth, skewed) for own, cuts in zip(seen, others or plain, strict=True))
-        found = [best_stacks(model, rooms) for model in models if not late()]
+        found: list[list[Choice] | None] = []
+        for own, cuts in zip(seen, others or plain, strict=True):
+            found.append(best_stacks(StackModel(own, rooms[0], target, cuts, worth, skewed), rooms) if own and not late() else None)
         if late():
             return
-        for room, chosen in zip(rooms, zip(*found, strict=True), strict=True):
-            if all(stack.is_whole for choice in chosen for stack in choice.stacks):
+        for number, room in enumerate(rooms):
+            stacks = [choices[number].stacks if choices else () for choices in found]
+            if all(stack.is_whole for own in stacks for stack in own):
                 continue
             name = f"into bands for {format_bytes(room)} of {target.fast.name}{', operators side by side' if skewed else ''}"
 
-            def cut(beside: Sequence[Sequence[Cut]], chosen: Sequence[Choice] = chosen) -> list[Cuts]:
-                return [stacked(own, choice.stacks, cuts) for own, choice, cuts in zip(stackable, chosen, beside, strict=True)]
+            def cut(beside: Sequence[Sequence[Cut]], stacks: Sequence[Sequence[Stack]] = stacks) -> list[Cuts]:
+                return [stacked(own, mine, cuts) if mine else Cuts(cuts) for own, mine, cuts in zip(stackable, stacks, beside, strict=True)]
 
             if others:
                 yield f"{name}, others over the cores", cut(others)
@@ -57,4 +63,7 @@ def stacks_of_bands(
 
 def _most_in_use(network: DivisibleNetwork) -> int:
     """Most bytes that a whole operator reads and writes, and that lie there meanwhile for later ones. O(operators + operands)."""
-    return int(alive_between(network.graph, network.fused, with_given=True).max())
+    between = alive_between(network.graph, network.fused)
+    made = {access.tensor for group in network.fused for access in group.writes}
+    given = [sum(access.bytes for access in group.reads if access.tensor not in made) for group in network.fused]
+    return int((between + np.array(given)).max(initial=0))

@@ -200,18 +200,14 @@ def _room(networks: Sequence[Choosable], order: Sequence[tuple[int, int]], capac
     return np.asarray(np.maximum(capacity * _LEAST_ROOM, free), dtype=np.int64)
 
 
-def alive_between(graph: Graph, fused: Sequence[FusedOp], with_given: bool = False) -> Ints:
-    """Bytes of what operators make and others read, or have read, that lie there while each operator runs. O(operators + operands).
-
-    ``with_given`` counts weights and inputs too, at the last operator that reads them.
-    """
+def alive_between(graph: Graph, fused: Sequence[FusedOp]) -> Ints:
+    """Bytes of what operators make and others read, or have read, that lie there while each operator runs. O(operators + operands)."""
     change = np.zeros(len(fused) + 1, dtype=np.int64)
     made = {access.tensor: number for number, group in enumerate(fused) for access in group.writes}
     last = {access.tensor: number for number, group in enumerate(fused) for access in (*group.writes, *group.reads)}
-    for storage, until in last.items():
-        if with_given or storage in made:
-            change[made.get(storage, until)] += graph.tensors[storage].bytes
-            change[until + 1] -= graph.tensors[storage].bytes
+    for storage in last.keys() & made.keys():
+        change[made[storage]] += graph.tensors[storage].bytes
+        change[last[storage] + 1] -= graph.tensors[storage].bytes
     return np.asarray(np.cumsum(change)[:-1], dtype=np.int64)
 
 

@@ -1,0 +1,28 @@
+"""Which networks are cut into bands: those for which the fast memory is not ample, beside others that stay as they are."""
+
+import itertools
+
+from tests.support.cut_networks import convolutions
+from tests.support.networks import npu
+
+from loadmaster.planning.cutting.band_cuts import stacks_of_bands
+from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
+
+TARGET = npu(scratchpad=16 * 1024)
+
+
+def test_only_networks_that_need_it_are_cut_into_bands_and_all_their_pieces_are_made() -> None:
+    large, small = (DivisibleNetwork.of(convolutions(rows=rows), TARGET) for rows in (64, 6))
+    ways = list(stacks_of_bands([large, small], [], TARGET, lambda: False))
+    assert ways
+    for _, (cut, left) in ways:
+        assert sum(one.tiles for one in cut.cuts) > len(large.fused)
+        assert list(left.cuts) == list(small.plain)
+        for cuts in (cut, left):
+            pieces = itertools.chain.from_iterable(((number, tile) for tile in range(one.tiles)) for number, one in enumerate(cuts.cuts))
+            assert sorted(cuts.steps) == sorted(pieces)
+
+
+def test_nothing_is_offered_where_the_memory_is_ample_for_all() -> None:
+    small = DivisibleNetwork.of(convolutions(rows=6), TARGET)
+    assert list(stacks_of_bands([small, small], [], TARGET, lambda: False)) == []
