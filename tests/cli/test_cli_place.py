@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 PROMISED = [
     "status",
-    "time",
+    "makespan",
     "lower_bound",
     "gap",
     "all_fast_time",
@@ -52,7 +52,7 @@ def test_place_prints_one_json_object_and_writes_the_same(written: Path) -> None
     assert result.returncode == 0, result.stderr
     answer = json.loads(result.stdout)
     assert answer.keys() >= set(PROMISED)
-    assert answer["lower_bound"] <= answer["time"]
+    assert answer["lower_bound"] <= answer["makespan"]
     assert answer["peak"] <= answer["capacity"] == step().peak_bytes // 2
     assert [tensor["name"] for tensor in answer["tensors"]] == ["x", "w", "a", "b", "da", "y"]
     assert [point["capacity"] for point in answer["curve"]][-1] == step().peak_bytes
@@ -84,7 +84,7 @@ def test_a_step_from_a_file_is_costed_for_the_target(tmp_path: Path) -> None:
 
     def times(*options: str) -> tuple[float, float | None]:
         answer = json.loads(run("place", file, "--fast", "60%", "--strategy", "lru", *options, "--json").stdout)
-        return answer["time"], answer["all_slow_time"]
+        return answer["makespan"], answer["all_slow_time"]
 
     on_server, on_gpu = times("--target", "optane-server"), times("--target", "gpu-pcie")
     assert on_server[1] is not None

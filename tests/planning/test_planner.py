@@ -67,8 +67,8 @@ def test_every_plan_for_a_small_main_memory_holds_or_says_what_is_too_much(
     try:
         plan = lm.plan([graph], with_main(capacity, scratchpad), mini_batches=mini_batches, samples=4, rounds=rounds)
     except CapacityError:
-        # What is planned separately with ample memory is found again.
-        assert capacity < ample.metrics.memory["dram"].peak or rounds
+        # What is planned separately with ample memory is found again, unless jobs that were tiled anew use memory at other times.
+        assert capacity < ample.metrics.memory["dram"].peak or rounds or any(job.tiling != "all streamed" for job in ample.jobs)
     else:
         assert lm.verify(plan) == ()
         assert least <= plan.metrics.memory["dram"].peak <= capacity

@@ -111,7 +111,7 @@ def some(items: Sequence, count: int) -> list:
 
 @pytest.fixture
 def planned(case):
-    one = case(300, 301, length=6)
+    one = case(304, 305, length=6)
     return one, lm.plan(one.graphs, npu(2, 4096), rounds=1, samples=4)
 
 

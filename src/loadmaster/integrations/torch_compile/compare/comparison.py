@@ -185,7 +185,7 @@ def _compared(rival: Variant, plan: Variant | None) -> dict[str, Any]:
     if rival.failed or plan is None:
         return {}
     figures: dict[str, Any] = {"loadmaster_at_its_peak": plan.figures(), "difference": None, "beaten": False}
-    if plan.failed or plan.peak is None or rival.peak is None:
+    if plan.failed or plan.peak is None or rival.peak is None or not rival.seconds:
         return figures
     difference = Difference.of(plan.seconds, rival.seconds)
     within = plan.peak <= rival.peak + STATED
