@@ -9,8 +9,8 @@ TORCH := torch==2.13.0
 .PHONY: demo check test lint docs test-python wheel ctest sanitize clean always
 
 demo: .venv/installed
-	@echo "Planning four mini-batches each of ResNet-50 and BERT-base, int8, on a small NPU: some seconds."
-	$(BIN)/loadmaster plan onnx:resnet50 fixtures/bert-base.onnx.gz --target edge-npu --precision int8 --mini-batches 4 --rounds 1 --out demo-plan
+	@echo "Planning four mini-batches each of ResNet-50 and BERT-base, int8, on a small NPU: some seconds. Operators stay whole: eight mini-batches keep all cores busy."
+	$(BIN)/loadmaster plan onnx:resnet50 fixtures/bert-base.onnx.gz --target edge-npu --precision int8 --mini-batches 4 --cut none --rounds 1 --out demo-plan
 	@echo
 	@echo "Open demo-plan/report.html in a browser. To try next (docs/tutorial.md goes on from there):"
 	@echo "  $(BIN)/loadmaster verify demo-plan/plan.json"
