@@ -9,7 +9,7 @@ import numpy as np
 
 from loadmaster.core.errors import PlanError
 from loadmaster.cost.analytical.energy import energy_rates
-from loadmaster.cost.analytical.tiling_front import front_tables, mixed_table
+from loadmaster.cost.analytical.tiling_front import tiled_table
 from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.planning.decisions import Solution
 from loadmaster.planning.workload_planner import WorkloadPlanner
@@ -18,7 +18,7 @@ from loadmaster.targets.hardware import Core, Memory, Target
 
 def inherited(planner: WorkloadPlanner, solution: Solution, target: Target) -> tuple[WorkloadPlanner, Solution]:
     """The same jobs, order, stays and addresses on a machine that :func:`require_smaller` accepts; cores have their places there."""
-    table = mixed_table(front_tables(planner.workload, target), planner.tilings)
+    table = tiled_table(planner.workload, target, planner.tilings)
     heir = replace(planner, table=table, target=target, energy=EnergyModel(table, energy_rates(target)))
     places = core_places(planner.target, target)
     assert places is not None

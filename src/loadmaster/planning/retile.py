@@ -62,8 +62,7 @@ def _timed(planner: WorkloadPlanner, solution: Solution, tables: Sequence[JobTab
     for chosen in _choices(planner, solution, tables):
         if not any(np.array_equal(chosen, other) for other in seen):
             seen.append(chosen)
-            table = mixed_table(tables, chosen)
-            heir = replace(planner, table=table, energy=EnergyModel(table, planner.energy.rates), tilings=chosen)
+            heir = planner.tiled(mixed_table(tables, chosen), chosen)
             yield heir, replace(heir.timed(solution), search=solution.search)
 
 

@@ -181,6 +181,12 @@ class WorkloadPlanner:
             self._bounds = goal_bounds(self.workload, least, self.target, self.energy.rates, self.goal)
         return self._bounds
 
+    def tiled(self, table: JobTable, tilings: Ints) -> WorkloadPlanner:
+        """A planner of the same jobs with other tilings; bounds are those of any."""
+        heir = replace(self, table=table, energy=EnergyModel(table, self.energy.rates), tilings=tilings)
+        heir._bounds = self._bounds
+        return heir
+
     def glance(self) -> Score:
         """A score that hints at the one of :meth:`best`: few schedules and orders, and no addresses in main memory."""
         few = replace(self, samples=_GLANCE_SAMPLES)

@@ -48,6 +48,10 @@ def table_as_planned(workload: Workload, target: Target, tilings: Sequence[str])
     for job, name in zip(workload.jobs, tilings, strict=True):
         if name not in EXPECTED:
             raise JobError(f"job {job.name} is tiled for {name!r}: there are {', '.join(names)}")
-    used = sorted({names.index(name) for name in tilings}) or [0]
-    tables = job_tables(workload, target, [names[number] for number in used])
-    return mixed_table(tables, np.array([used.index(names.index(name)) for name in tilings], dtype=np.int64))
+    return tiled_table(workload, target, np.array([names.index(name) for name in tilings], dtype=np.int64))
+
+
+def tiled_table(workload: Workload, target: Target, chosen: Ints) -> JobTable:
+    """The table in which job ``j`` has tiling ``chosen[j]``; only tilings that some job has are costed."""
+    names, (used, rows) = list(EXPECTED), np.unique(chosen, return_inverse=True)
+    return mixed_table(job_tables(workload, target, [names[number] for number in used.tolist() or [0]]), rows)
