@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 import onnx
 
 from loadmaster.core.names import free_name
+from loadmaster.workloads.frontends.onnx.division.divide import division, with_loops
+from loadmaster.workloads.frontends.onnx.division.table import WHOLE, Division
 from loadmaster.workloads.frontends.onnx.inputs import bind_inputs
 from loadmaster.workloads.frontends.onnx.order import captured, dependencies, execution_order, initialiser_names
 from loadmaster.workloads.frontends.onnx.rules import rule_of
 from loadmaster.workloads.frontends.onnx.shapes import Shapes
 from loadmaster.workloads.frontends.onnx.types import ELEMENT_BITS, Node, Value, Work, dtype_name
 from loadmaster.workloads.frontends.onnx.walk import Step, Walk
-from loadmaster.workloads.frontends.onnx.windows import WHOLE, Division, division, with_loops
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
 from loadmaster.workloads.window import Window
 

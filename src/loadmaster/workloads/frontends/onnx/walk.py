@@ -18,6 +18,7 @@ from loadmaster.core.names import free_name
 
 # Importing a family of operators registers its rules.
 from loadmaster.workloads.frontends.onnx import attention, einsum, elementwise, nchwc, products, quantised, recurrent, signal  # noqa: F401
+from loadmaster.workloads.frontends.onnx.division.table import Division
 from loadmaster.workloads.frontends.onnx.fold import LARGEST_FOLD, fold, tensor_data
 from loadmaster.workloads.frontends.onnx.inputs import Sizes
 from loadmaster.workloads.frontends.onnx.order import captured, nested_nodes, subgraphs
@@ -35,7 +36,6 @@ from loadmaster.workloads.frontends.onnx.types import (
     stored_as,
 )
 from loadmaster.workloads.frontends.onnx.views import is_view
-from loadmaster.workloads.frontends.onnx.windows import Division
 from loadmaster.workloads.graph import OpClass, TensorKind
 
 LARGEST_COMPUTED = 2**40

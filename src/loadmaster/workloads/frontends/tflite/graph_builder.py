@@ -18,12 +18,12 @@ from loadmaster.core.names import free_name, unique_names
 
 # Importing a family of operators registers its rules.
 from loadmaster.workloads.frontends.onnx import elementwise, products  # noqa: F401
+from loadmaster.workloads.frontends.onnx.division.table import WHOLE
 from loadmaster.workloads.frontends.onnx.graph_builder import division_of, dominant_precision, operators, tensors
 from loadmaster.workloads.frontends.onnx.rules import rule_of
 from loadmaster.workloads.frontends.onnx.types import ELEMENT_BITS, Node, Value, Work, describe, stored_as
 from loadmaster.workloads.frontends.onnx.views import is_view
 from loadmaster.workloads.frontends.onnx.walk import Step, checked
-from loadmaster.workloads.frontends.onnx.windows import WHOLE
 from loadmaster.workloads.frontends.tflite.layouts import in_file_order
 from loadmaster.workloads.frontends.tflite.model import OperatorEntry, TensorEntry, TfliteModel
 from loadmaster.workloads.frontends.tflite.operators import Call, Meaning, meaning_of

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from loadmaster.workloads.frontends.onnx.division.table import WHOLE, Division
 from loadmaster.workloads.frontends.onnx.types import Shape, Value
-from loadmaster.workloads.frontends.onnx.windows import WHOLE, Division
 from loadmaster.workloads.window import Window
 
 

@@ -1,0 +1,92 @@
+"""How resizing divides: which neighbours a range of positions needs."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from loadmaster.workloads.frontends.onnx.division.table import WHOLE, Division, division_rule
+from loadmaster.workloads.frontends.onnx.types import Node, Shape
+from loadmaster.workloads.window import Window
+
+
+@division_rule("Upsample", "Resize")
+def _resize(node: Node) -> Division:
+    """The neighbours of every position: one, two or four along a dimension."""
+    data, result = node.shape(0), node.result.shape
+    scales = _scales(node, data, result)
+    if scales is None or node.attrs.get("antialias", 0) or len(data) != len(result):
+        return WHOLE
+    windows = []
+    for axis, (before, after, scale) in enumerate(zip(data, result, scales, strict=True)):
+        position = _position(node, before, after, scale)
+        neighbours = _neighbours(node)
+        if position is None or neighbours is None:
+            return WHOLE
+        windows.append(Window(axis) if before == after and scale == 1 else _nearby(axis, before, after, position, neighbours))
+    return Division(tuple(range(len(result))), {0: tuple(windows)})
+
+
+def _scales(node: Node, data: Shape, result: Shape) -> list[Fraction] | None:
+    """Elements of the result for one of the operand, along every dimension; None where they are not known."""
+    given = node.attrs.get("scales")
+    value = node.optional(1 if node.kind == "Upsample" or node.opset == 10 else 2)
+    if given is None and value is not None and value.count:
+        if value.data is None:
+            return None
+        given = value.data.ravel().tolist()
+    if given is None:
+        stretched = node.attrs.get("keep_aspect_ratio_policy", "stretch") == "stretch"
+        return [Fraction(after, before) for before, after in zip(data, result, strict=True)] if stretched else None
+    axes = node.integers("axes") or list(range(len(data)))
+    if len(given) != len(axes):
+        return None
+    found = dict.fromkeys(range(len(data)), Fraction(1)) | {a % len(data): Fraction(g) for a, g in zip(axes, given, strict=True)}
+    return [found[axis] for axis in range(len(data))]
+
+
+def _position(node: Node, before: int, after: int, scale: Fraction) -> tuple[Fraction, Fraction] | None:
+    """Slope and offset of the position in the operand as a function of the one in the result."""
+    half = Fraction(1, 2)
+    modern = node.kind == "Resize" and (node.opset == 0 or node.opset >= 11)
+    mode = node.attrs.get("coordinate_transformation_mode", "half_pixel" if modern else "asymmetric")
+    centred = (1 / scale, half / scale - half)
+    if after == 1 and mode in ("pytorch_half_pixel", "align_corners"):
+        return Fraction(0), Fraction(0)
+    if mode == "align_corners" and scale * before != after:
+        # Implementations differ in which corner it is that they align.
+        return None
+    known = {
+        "asymmetric": (1 / scale, Fraction(0)),
+        "half_pixel": centred,
+        "pytorch_half_pixel": centred,
+        "tf_half_pixel_for_nn": (1 / scale, half / scale),
+        "align_corners": (Fraction(before - 1, max(1, after - 1)), Fraction(0)),
+        "half_pixel_symmetric": (1 / scale, half / scale - half + Fraction(before, 2) * (1 - Fraction(after) / (scale * before))),
+    }
+    return known.get(mode)
+
+
+def _neighbours(node: Node) -> tuple[Fraction, Fraction, bool] | None:
+    """What is added to a position, and whether it is rounded up then, to find the first and the last neighbour."""
+    mode = node.attrs.get("mode", "nearest")
+    if mode in ("linear", "bilinear"):
+        return Fraction(0), Fraction(1), False
+    if mode == "cubic":
+        return Fraction(-1), Fraction(2), False
+    half = Fraction(1, 2)
+    modern = node.kind == "Resize" and (node.opset == 0 or node.opset >= 11)
+    rounding = node.attrs.get("nearest_mode", "round_prefer_floor" if modern else "floor")
+    shifts = {"floor": (Fraction(0), False), "ceil": (Fraction(0), True), "round_prefer_ceil": (half, False)}
+    shift, up = shifts.get(rounding, (-half, True))
+    return (shift, shift, up) if mode == "nearest" else None
+
+
+def _nearby(axis: int, before: int, after: int, position: tuple[Fraction, Fraction], neighbours: tuple[Fraction, Fraction, bool]) -> Window:
+    """The neighbours of a range of positions; of those outside the operand, the nearest element stands for them."""
+    (slope, offset), (first, last, up) = position, neighbours
+    whole = math.lcm(slope.denominator, (offset + first).denominator, (offset + last).denominator)
+    numerator, more = int(slope * whole), whole - 1 if up else 0
+    low, high = int((offset + first) * whole) + more, int((offset + last) * whole) + more
+    low = min(low, before * whole - 1 - (after - 1) * numerator)
+    return Window(axis, numerator, whole, low, max(low, high, 0))
