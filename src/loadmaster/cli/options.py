@@ -126,6 +126,12 @@ EnergyLimit = Annotated[
         "--energy", metavar="J", rich_help_panel=LIMITS, help="Energy that a plan may take at most, such as `5mJ`. Default: no limit."
     ),
 ]
+Rounds = Annotated[
+    int | None,
+    typer.Option(
+        min=0, metavar="N", rich_help_panel=SEARCH, help="Rounds of the joint search; 0: map, place, allocate separately. Default: 4."
+    ),
+]
 TimeLimit = Annotated[
     str | None,
     typer.Option(

@@ -27,6 +27,7 @@ from loadmaster.cli.options import (
     Period,
     Precision,
     Quiet,
+    Rounds,
     Seed,
     TimeLimit,
     Training,
@@ -36,6 +37,7 @@ from loadmaster.cli.options import (
     times_of,
 )
 from loadmaster.cli.printing import print_results, print_violations, versioned, violations_json
+from loadmaster.cli.writing import write_plan
 from loadmaster.core.errors import PlanError
 
 SWEEP = "Sweep"
@@ -72,12 +74,7 @@ def plan_command(
     ] = None,
     deadline: Deadline = None,
     period: Period = None,
-    rounds: Annotated[
-        int | None,
-        typer.Option(
-            min=0, metavar="N", rich_help_panel=SEARCH, help="Rounds of the joint search; 0: map, place, allocate separately. Default: 4."
-        ),
-    ] = None,
+    rounds: Rounds = None,
     cut: Annotated[
         str,
         typer.Option(
@@ -200,9 +197,7 @@ def _planned(
             if place is None:
                 return _Done(result, violations, seconds, cpu_seconds, [])
             progress("writing", 0.0)
-            result.save(place.draft / "plan.json")
-            if report:
-                result.report(place.draft)
+            write_plan(result, place, report=report)
             return _Done(result, violations, seconds, cpu_seconds, place.publish())
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from loadmaster.cli.options import (
     GOAL,
-    SEARCH,
     Batch,
     Deadline,
     Dim,
@@ -27,6 +26,7 @@ from loadmaster.cli.options import (
     Period,
     Precision,
     Quiet,
+    Rounds,
     Seed,
     Training,
     limits_of,
@@ -35,10 +35,8 @@ from loadmaster.cli.options import (
     times_of,
 )
 from loadmaster.cli.printing import print_results, versioned
+from loadmaster.cli.writing import write_plan
 from loadmaster.core.errors import PlanError
-
-if TYPE_CHECKING:
-    from loadmaster.planning.sweep.size import Sizing
 
 
 def size_command(
@@ -64,12 +62,7 @@ def size_command(
     energy: EnergyLimit = None,
     deadline: Deadline = None,
     period: Period = None,
-    rounds: Annotated[
-        int | None,
-        typer.Option(
-            min=0, metavar="N", rich_help_panel=SEARCH, help="Rounds of the joint search for each plan; 0 leaves it out. Default: 4."
-        ),
-    ] = None,
+    rounds: Rounds = None,
     seed: Seed = 0,
     out: Annotated[
         Path | None,
@@ -117,17 +110,9 @@ def size_command(
         files = []
         if place is not None:
             place.write("size.json", json.dumps(shown, indent=1, allow_nan=False) + "\n")
-            _write_plan(found, place.draft, report=not no_report)
+            if found.plan is not None:
+                write_plan(found.plan, place, report=not no_report)
             files = place.publish()
     print_results(shown, lambda: [size_summary(found)], files, as_json=as_json, quiet=quiet)
     if found.least is None:
         raise typer.Exit(1)
-
-
-def _write_plan(found: Sizing, folder: Path, *, report: bool) -> None:
-    """Write the plan of the least value that suffices, if there is one."""
-    if found.plan is None:
-        return
-    found.plan.save(folder / "plan.json")
-    if report:
-        found.plan.report(folder)
