@@ -459,13 +459,13 @@ class FoundPaths:
 
 def choose_tilings(
     *, nests: Table, rate: Floats, capacity: Floats, style: int, shapes: Table, clock: float, local_buffer: float, network: float,
-    loading: float, prices: Floats, read: float, write: float, burst: float, accumulator: float, whole: bool
+    loading: float, prices: Table, read: float, write: float, burst: float, accumulator: float, whole: bool
 ) -> Table:
-    """Figures of the tiling of every nest, as the fields of `loadmaster.cost.analytical.tiling.Tilings`, shape (nests, 8).
+    """Figures of the tilings of every nest, as the fields of `loadmaster.cost.analytical.tiling.Tilings`, shape (nests, prices, 8).
 
     Rows of ``nests`` are extents and bytes (see there); ``rate`` multiply-accumulates of an element in a cycle and ``capacity`` bytes of
-    private buffer for each; ``shapes`` rows and columns of the array; ``prices`` seconds a byte of input, weights and output;
-    ``whole`` takes nests as single tiles.
+    private buffer for each; ``shapes`` rows and columns of the array; ``prices`` seconds a byte of input, weights and output, in
+    rows, for each of which a tiling is chosen; ``whole`` takes nests as single tiles.
     """
 
 # Cutting operators.

@@ -317,6 +317,15 @@ def test_a_range_at_the_end_of_the_capacity_does_not_raise_the_bound_of_what_is_
     assert lm.allocate(buffers, 9, reserved=((8, 20),)).peak == 8
 
 
+def test_buffers_that_may_share_are_no_reason_together() -> None:
+    """Two that may share are too much beside a reserved byte, and not by themselves; with a third they are."""
+    buffers = [lm.Buffer("old", 0, 2, 4), lm.Buffer("new", 1, 3, 4), lm.Buffer("small", 1, 2, 1), lm.Buffer("other", 1, 2, 3)]
+    reason = lm.allocate(buffers[:2], 4, reserved=[(0, 1)], in_place=[(0, 1)]).certificate
+    assert (reason.kind, reason.buffers) == ("reserved ranges", ("old", "(reserved 0-1)"))
+    reason = lm.allocate(buffers, 6, reserved=[(20, 30)], in_place=[(0, 1)]).certificate
+    assert (reason.kind, reason.required, reason.buffers) == ("load", 8, ("old", "new", "other"))
+
+
 def test_a_reserved_range_is_named_as_the_reason() -> None:
     reason = lm.allocate([lm.Buffer("a", 0, 4, 6), lm.Buffer("b", 2, 4, 3)], 10, reserved=((4, 7),)).certificate
     assert (reason.kind, reason.instant, reason.required) == ("reserved ranges", 2, 12)

@@ -1,5 +1,7 @@
 """Several tilings of a job, for where its operands are expected: each a tiling that the array can run, the least of all below each."""
 
+from dataclasses import fields, replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,8 +10,10 @@ from tests.support.layers import machine, nests, one_job, operand_bytes
 
 import loadmaster as lm
 from loadmaster.core.errors import JobError
-from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.cost.analytical.tiling import EXPECTED, STREAMED
+from loadmaster.cost.analytical.deliveries import least_delivered
+from loadmaster.cost.analytical.job_costs import job_costs, job_table
+from loadmaster.cost.analytical.nests import nest_table
+from loadmaster.cost.analytical.tiling import EXPECTED, STREAMED, tilings_for
 from loadmaster.cost.analytical.tiling_front import front_tables, least_table, mixed_table, table_as_planned
 from loadmaster.targets.hardware import Style
 from loadmaster.workloads.graph import LoopNest
@@ -30,6 +34,41 @@ def test_every_tiling_is_one_that_the_array_can_run_and_none_is_below_the_least(
         assert (table.moved[1:, 0] >= sizes[1:]).all()
         assert table.tile.sum() <= buffer
         assert all((getattr(table, name) >= getattr(least, name)).all() for name in FIGURES)
+
+
+@given(nests, st.sampled_from(ARRAYS), st.sampled_from([200, 2048, 10**5]), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_tilings_that_are_chosen_together_are_those_that_are_chosen_one_by_one(
+    nest: LoopNest, style: Style, buffer: int, flexible: bool
+) -> None:
+    target, table = machine(style, flexible=flexible), nest_table(one_job(nest, *operand_bytes(nest)).jobs)
+    room, core = np.array([float(buffer)]), target.cores[0]
+    for name, together in zip(EXPECTED, tilings_for(table, room, core, target, list(EXPECTED)), strict=True):
+        (alone,) = tilings_for(table, room, core, target, [name])
+        assert all(np.array_equal(getattr(together, f.name), getattr(alone, f.name)) for f in fields(alone))
+
+
+@given(nests, st.sampled_from(ARRAYS), st.booleans(), st.sampled_from([0, 16, 512]), st.data())
+@settings(max_examples=100, deadline=None)
+def test_no_piece_has_less_delivered_than_its_share(nest: LoopNest, style: Style, flexible: bool, local: int, data: st.DataObject) -> None:
+    """A piece has any part of the groups, output channels and positions, and no tiling of it goes below that part of the least."""
+    core = machine(style, flexible=flexible, local_buffer=local).cores[0]
+    sizes = {name: data.draw(st.integers(1, getattr(nest, name)), label=name) for name in ("groups", "batch", "k", "y", "x")}
+    piece = replace(nest, **sizes)
+    table, of_piece = (nest_table(one_job(each, *operand_bytes(each)).jobs) for each in (nest, piece))
+    (least,) = least_delivered(table, core)
+    for buffer in (300, 10**6):
+        tilings = tilings_for(of_piece, np.array([float(buffer)]), core, machine(style), list(EXPECTED))
+        assert all(each.delivered[0] >= least * piece.macs / nest.macs * (1 - 1e-12) for each in tilings)
+
+
+def test_sums_take_few_passes_where_many_input_channels_have_room() -> None:
+    """BERT's last layer of a block: sums of 128 channels at a time leave the array 24 times, and not 48 times, of 64 channels."""
+    nest = LoopNest(k=768, c=3072, y=128)
+    target = lm.target("edge-npu")
+    (job,) = job_costs(one_job(nest, *operand_bytes(nest)), target).kinds[:1]
+    inputs, weights, results = (float(size) for size in operand_bytes(nest))
+    assert job.delivered[0] <= inputs * 24 + weights + results * (1 + 8 * 23)
 
 
 def test_what_is_near_may_cross_often_so_that_what_is_streamed_crosses_once() -> None:

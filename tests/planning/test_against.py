@@ -14,7 +14,7 @@ import pytest
 from tests.planning.test_mutations import network, planned, with_records
 from tests.support.cut_networks import convolutions
 from tests.support.hand_plan import finished
-from tests.support.networks import npu
+from tests.support.networks import GraphBuilder, npu
 
 import loadmaster as lm
 from loadmaster.core.errors import PlanError
@@ -22,7 +22,7 @@ from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import Cost, PlannedJob, Rate
 from loadmaster.planning.verify.plan import verify
 from loadmaster.planning.verify_against import verify_against
-from loadmaster.workloads.graph import Graph
+from loadmaster.workloads.graph import Graph, TensorKind
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 GRAPHS: dict[str, Callable[[], list[Graph]]] = {
@@ -448,6 +448,20 @@ def test_another_number_of_networks_or_another_order_is_found() -> None:
     plan, own = planned("batches"), graphs("batches")
     for others in (own[:1], own[::-1], [*own, own[0]]):
         assert {violation.rule for violation in verify_against(plan, others)} == {"network"}
+
+
+def test_the_order_of_unused_results_does_not_matter() -> None:
+    """Of two results that nobody uses the later one is fused to the operator before, and so comes first."""
+    build = GraphBuilder("unused")
+    x = build.tensor("x", (8, 4, 4), TensorKind.INPUT)
+    one, _, _ = build.conv("one", x, 8), build.conv("two", x, 8), build.conv("y", x, 8)
+    build.elementwise("three", one)
+    graph = build.graph("y")
+    plan = lm.plan([graph], npu(), samples=2, rounds=0)
+    assert set(plan.networks[0].unused) == {"three", "two"}
+    for unused in (("three", "two"), ("two", "three")):
+        turned = with_records(plan, "networks", lambda network, names=unused: replace(network, unused=names))
+        assert lm.verify_against(turned, [graph], npu()) == ()
 
 
 def test_without_a_target_the_plans_own_is_believed() -> None:

@@ -4,7 +4,9 @@ import itertools
 
 from tests.support.cut_networks import convolutions
 from tests.support.networks import npu
+from tests.support.random_networks import Builder
 
+import loadmaster as lm
 from loadmaster.planning.cutting.band_cuts import stacks_of_bands
 from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
 
@@ -26,3 +28,12 @@ def test_only_networks_that_need_it_are_cut_into_bands_and_all_their_pieces_are_
 def test_nothing_is_offered_where_the_memory_is_ample_for_all() -> None:
     small = DivisibleNetwork.of(convolutions(rows=6), TARGET)
     assert list(stacks_of_bands([small, small], [], TARGET, lambda: False)) == []
+
+
+def test_bands_of_what_has_more_rows_than_loops_are_planned() -> None:
+    """A transposed convolution that doubles its rows: a band of a single one would have nothing to do."""
+    build = Builder(0)
+    x = build.add("ConvTranspose", build.input(1, 16, 3, 1), build.weight(16, 2, 3, 3), strides=[2, 2], pads=[0, 0, 1, 1])
+    graph = lm.load(build.model(build.add("Relu", x)), precision="int8")
+    plan = lm.plan([graph], npu(3, 300), samples=1, rounds=0)
+    assert lm.verify_against(plan, [graph], npu(3, 300)) == ()

@@ -144,6 +144,13 @@ def test_periodic_mini_batches_are_served_one_by_one() -> None:
     assert [batch.release for batch in chain] == pytest.approx([period * number for number in range(4)])
 
 
+@pytest.mark.parametrize("seconds", [1e7, 1e300])
+def test_a_deadline_that_no_plan_can_miss_is_none(seconds: float) -> None:
+    plan = lm.plan([residual_chain(1)], npu(2), samples=1, rounds=0, mini_batches=2, deadlines={"chain": seconds}, periods={"chain": 1.0})
+    assert lm.verify(plan) == ()
+    assert [(timing.period, timing.deadline) for timing in plan.timings] == [(1.0, None)]
+
+
 def test_impossible_deadlines_are_told() -> None:
     machine = npu(2, 2**16)
     least = lm.plan([residual_chain(2)], machine, mini_batches=2).metrics.makespan.lower_bound

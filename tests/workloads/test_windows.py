@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from loadmaster.planning.verify.pieces import renamed
 from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.window import Box, Window, operand_box, reshaped, volume, whole
@@ -206,6 +207,24 @@ def test_reshaping_a_box_keeps_all_its_elements_and_is_tight_along_whole_dimensi
     assert set(numbers.ravel().tolist()) <= set(found.ravel().tolist())
     if shape == target:
         assert reshaped(box, shape, target) == box or not volume(box)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_ones_in_a_shape_change_nothing_and_the_verifier_says_the_same(data: st.DataObject) -> None:
+    """Runs of dimensions end where both sides have as many elements, also if a dimension of one element comes next."""
+    shapes = st.sampled_from([(2, 3, 4), (24,), (6, 4), (2, 12), (4, 3, 2), (3, 8), (2, 2, 6)])
+    shape, target = (list(data.draw(shapes)) for _ in range(2))
+    box = [(low, data.draw(st.integers(low + 1, extent))) for extent in shape for low in [data.draw(st.integers(0, extent - 1))]]
+    plain = reshaped(tuple(box), shape, target)
+    for _ in range(data.draw(st.integers(0, 3))):
+        at = data.draw(st.integers(0, len(shape)))
+        shape.insert(at, 1)
+        box.insert(at, (0, 1))
+        target.insert(data.draw(st.integers(0, len(target))), 1)
+    found = reshaped(tuple(box), shape, target)
+    assert [one for one, extent in zip(found, target, strict=True) if extent > 1] == list(plain)
+    assert list(found) == renamed(box, shape, target)
 
 
 def test_a_window_that_needs_padding_only_is_empty() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from loadmaster.allocation import native
 from loadmaster.allocation.answer import FRAGMENTATION, LOAD, Infeasibility, Load
+from loadmaster.allocation.bounds import load_bound
 from loadmaster.allocation.problem import FREE, Problem
 from loadmaster.allocation.reduction.reduce import Reduced
 from loadmaster.allocation.strategies.in_place import cases
@@ -50,6 +51,8 @@ def _by_load(problem: Problem, own: int, bound: Load, capacity: int) -> Infeasib
     if int(bytes_[members].sum()) <= capacity:
         plain = not problem.features - {"alignment"}
         return _of(problem, own, members, bound.bytes, capacity, len(members) == 1 or (plain and _each_counts(problem, members, capacity)))
+    if len(problem.in_place):
+        return _by_shared_load(problem, own, bound, members[np.lexsort((members, -bytes_[members]))], capacity)
     order = members[np.lexsort((members, -bytes_[members], members >= own))]
     alone = int(bytes_[members[members < own]].sum())
     if alone <= capacity:
@@ -61,6 +64,26 @@ def _by_load(problem: Problem, own: int, bound: Load, capacity: int) -> Infeasib
     instant = None if problem.conflicts is not None else bound.instant
     names = tuple(problem.name(i) for i in members.tolist())
     return Infeasibility(bound.bytes, capacity, bound.bytes - capacity, instant, kind, names, irreducible)
+
+
+def _by_shared_load(problem: Problem, own: int, bound: Load, order: Ints, capacity: int) -> Infeasibility:
+    """The same where some may share an address: the shortest beginning of a list that is too much however they share."""
+
+    def exceeds(members: Ints) -> bool:
+        return load_bound(problem.only(np.sort(members))).bytes > capacity
+
+    mine = order[order < own]
+    alone = exceeds(mine)
+    order = mine if alone else np.concatenate([order[order >= own], mine])
+    few, enough = 0, len(order)
+    while enough - few > 1:
+        middle = (few + enough) // 2
+        few, enough = (few, middle) if exceeds(order[:middle]) else (middle, enough)
+    members = np.sort(order[:enough])
+    kind = LOAD if alone else _kind(problem.only(members), int((members < own).sum()), capacity)
+    instant = None if problem.conflicts is not None else bound.instant
+    names = tuple(problem.name(i) for i in members.tolist())
+    return Infeasibility(bound.bytes, capacity, bound.bytes - capacity, instant, kind, names, len(members) == 1)
 
 
 def _bytes_at(problem: Problem, instant: int) -> Ints:

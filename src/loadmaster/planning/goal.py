@@ -169,7 +169,8 @@ def goal_of(workload: Workload, objective: str, network: str | None, deadlines: 
             labels.append((job.network, job.mini_batch))
     release = [number * _whole(timings[name].period) for name, number in labels]
     due = [
-        _NEVER if (wait := timings[name].deadline) is None else come + _whole(wait) for come, (name, _) in zip(release, labels, strict=True)
+        _NEVER if (wait := timings[name].deadline) is None else min(_NEVER, come + _whole(wait))
+        for come, (name, _) in zip(release, labels, strict=True)
     ]
     return Goal(
         objective,
@@ -183,7 +184,8 @@ def goal_of(workload: Workload, objective: str, network: str | None, deadlines: 
 
 
 def _whole(seconds: float) -> int:
-    return round(seconds * PICOSECONDS)
+    """Picoseconds, at most those after which nothing is late."""
+    return round(min(seconds, _NEVER / PICOSECONDS) * PICOSECONDS)
 
 
 def as_good_as(objective: int) -> int:

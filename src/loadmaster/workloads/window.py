@@ -90,6 +90,8 @@ def operand_box(windows: Sequence[Window], box: Box, shape: Sequence[int]) -> Bo
 
 def reshaped(box: Box, shape: Sequence[int], target: Sequence[int]) -> Box:
     """The smallest box of ``target`` that holds a box of ``shape``, where both shapes name the same elements in the same order."""
+    if not volume(box):
+        return tuple((0, 0) for _ in target)
     result: list[Range] = []
     for left, right in _groups(shape, target):
         sizes, ranges = [shape[i] for i in left], [box[i] for i in left]
@@ -99,21 +101,20 @@ def reshaped(box: Box, shape: Sequence[int], target: Sequence[int]) -> Box:
 
 
 def _groups(one: Sequence[int], other: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-    """Runs of dimensions of two shapes that hold the same number of elements, as short as can be."""
+    """Runs of dimensions of two shapes that hold the same number of elements, as short as can be; each ends with the 1s after it."""
     groups: list[tuple[list[int], list[int]]] = []
     i = j = 0
     while i < len(one) or j < len(other):
         left: list[int] = []
         right: list[int] = []
         a = b = 1
-        while True:
-            if a == b and (left or right) and not (i < len(one) and one[i] == 1) and not (j < len(other) and other[j] == 1):
-                break
-            if i < len(one) and (a <= b or j == len(other)):
+        while i < len(one) or j < len(other):
+            is_closed = a == b and bool(left or right)
+            if i < len(one) and (one[i] == 1 if is_closed else a <= b or j == len(other)):
                 a *= one[i]
                 left.append(i)
                 i += 1
-            elif j < len(other):
+            elif j < len(other) and (not is_closed or other[j] == 1):
                 b *= other[j]
                 right.append(j)
                 j += 1
@@ -127,16 +128,12 @@ def _flat(sizes: Sequence[int], ranges: Sequence[Range]) -> Range:
     """The shortest range of positions that holds a box."""
     first = last = 0
     for size, (low, high) in zip(sizes, ranges, strict=True):
-        if low >= high:
-            return 0, 0
         first, last = first * size + low, last * size + high - 1
     return first, last + 1
 
 
 def _unflat(sizes: Sequence[int], first: int, last: int) -> list[Range]:
     """The smallest box that holds a range of positions."""
-    if first >= last:
-        return [(0, 0) for _ in sizes]
     ranges: list[Range] = []
     low, high, inner = first, last - 1, math.prod(sizes)
     for size in sizes:

@@ -18,7 +18,7 @@ void require_positive(std::span<const double> values, const char *what) {
 
 // Rows of figures of nests and tilings, in the order in which the records of the header name them.
 nb::object choose_tilings(const Array<double, 2> &nests, const Array<double, 1> &rate, const Array<double, 1> &capacity, std::int64_t style,
-                          const Array<double, 2> &shapes, double clock, double local_buffer, double network, double loading, const Array<double, 1> &prices, double read, double write, double burst,
+                          const Array<double, 2> &shapes, double clock, double local_buffer, double network, double loading, const Array<double, 2> &prices, double read, double write, double burst,
                           double accumulator, bool whole) {
     const std::size_t count = nests.shape(0);
     require(nests.shape(1) == nest_fields, "nests: a row has a figure for every field of a nest");
@@ -27,7 +27,7 @@ nb::object choose_tilings(const Array<double, 2> &nests, const Array<double, 1> 
     require(shapes.shape(0) >= 1 && shapes.shape(1) == 2, "shapes: rows and columns of at least one array");
     require_positive(view(shapes), "shapes: must be positive");
     require_positive(view(rate), "rate: must be positive");
-    require(prices.size() == 3, "prices: seconds a byte of input, weights and output");
+    require(prices.shape(0) >= 1 && prices.shape(1) == 3, "prices: rows of seconds a byte of input, weights and output, at least one");
     require_positive(view(prices), "prices: must be positive");
     for (double figure : {clock, network, loading, read, write, burst, accumulator}) require(figure > 0.0, "clock, bandwidths, burst and accumulator must be positive");
     require(local_buffer >= 0.0, "local_buffer: must not be negative");
@@ -38,15 +38,19 @@ nb::object choose_tilings(const Array<double, 2> &nests, const Array<double, 1> 
     }
     const std::span<const cost::Nest> rows{reinterpret_cast<const cost::Nest *>(nests.data()), count};
     const cost::Core core{static_cast<cost::Style>(style), {reinterpret_cast<const cost::Shape *>(shapes.data()), shapes.shape(0)}, clock, local_buffer, network,
-                          loading, prices.data()[0], prices.data()[1], prices.data()[2], read, write, burst, accumulator};
-    std::vector<double> result(count * tiling_fields);
+                          loading, {reinterpret_cast<const cost::Prices *>(prices.data()), prices.shape(0)}, read, write, burst, accumulator};
+    const std::size_t kinds = prices.shape(0);
+    std::vector<double> result(count * kinds * tiling_fields);
     {
         nb::gil_scoped_release release;
         auto *tilings = reinterpret_cast<cost::Tiling *>(result.data());
-        for (std::size_t i = 0; i < count; ++i)
-            tilings[i] = whole ? cost::single_tile(rows[i], core, rate.data()[i]) : cost::choose_tiling(rows[i], core, rate.data()[i], capacity.data()[i]);
+        for (std::size_t i = 0; i < count; ++i) {
+            const std::span<cost::Tiling> best{tilings + i * kinds, kinds};
+            if (whole) cost::single_tiles(rows[i], core, rate.data()[i], best);
+            else cost::choose_tilings(rows[i], core, rate.data()[i], capacity.data()[i], best);
+        }
     }
-    return to_numpy(std::move(result), {count, tiling_fields});
+    return to_numpy(std::move(result), {count, kinds, tiling_fields});
 }
 
 }  // namespace

@@ -43,6 +43,14 @@ struct Units {
     double k, c, y, side;
 };
 
+// The best tiling so far; as long as none has been found that fits, its cost is infinite.
+struct Found {
+    Tiling tiling{};
+    double cost = infinite, size = infinite;
+
+    bool beats(const Found &other) const { return cost < other.cost || (cost == other.cost && size < other.size); }
+};
+
 class Search {
   public:
     Search(const Nest &nest, const Core &core, Shape shape, double rate, double capacity)
@@ -51,22 +59,21 @@ class Search {
           window_x_((nest.s - 1) * nest.dilation_x + 1), extent_y_((nest.y - 1) * nest.stride_y + window_y_),
           extent_x_((nest.x - 1) * nest.stride_x + window_x_), input_element_(nest.input_bytes / (nest.groups * nest.batch * nest.c * extent_y_ * extent_x_)),
           weight_element_(nest.weight_bytes / weights_), output_element_(nest.output_bytes / outputs_), units_(units()),
-          network_(core.network < infinite ? core.network : 16 * std::sqrt(rows_ * columns_) * core.clock) {}
+          network_(core.network < infinite ? core.network : 16 * std::sqrt(rows_ * columns_) * core.clock), found_(core.prices.size()), outside_(core.prices.size()) {}
 
     void run() {
         const std::vector<Positions> positions = position_tiles();
-        const std::vector<double> ks = channel_tiles();
+        const std::vector<double> ks = channel_tiles(), chunks = input_chunks();
         for (double groups : group_tiles())
             for (const Positions &p : positions) {
                 place(groups, p);
                 for (double k : ks) {
                     if (k <= units_.k) held_input(groups, k, n_.c);
                     held_weights(groups, k, n_.c);
-                    for (double c : {chunk(), 1.0})
-                        if (c < n_.c) {
-                            held_input(groups, k, c);
-                            held_weights(groups, k, c);
-                        }
+                    for (double c : chunks) {
+                        held_input(groups, k, c);
+                        held_weights(groups, k, c);
+                    }
                 }
             }
     }
@@ -75,12 +82,11 @@ class Search {
         place(n_.groups, {n_.batch, n_.y, n_.x});
         capacity_ = infinite;
         held_weights(n_.groups, n_.k, n_.c);
-        best_.lead = 0;
+        for (Found &found : found_) found.tiling.lead = 0;
     }
 
-    const Tiling &best() const { return best_; }
-    double cost() const { return cost_; }
-    double size() const { return size_; }
+    // One for each price.
+    const std::vector<Found> &found() const { return found_; }
 
   private:
     // Output channels of a group, input channels, rows: what stands in the array at once; and groups that stand in it side by side.
@@ -124,6 +130,14 @@ class Search {
         for (double size = units_.k; size < n_.k; size *= 2) sizes.push_back(size);
         sizes.push_back(n_.k);
         for (double size = std::min(units_.k, n_.k); size > 1;) add(sizes, size = up(size / 2));
+        return sizes;
+    }
+
+    // Parts of the input channels: multiples of what is fetched at once, the fewer of which there are the fewer passes sums take; and single ones.
+    std::vector<double> input_chunks() const {
+        std::vector<double> sizes;
+        for (double size = chunk(); size < n_.c; size *= 2) sizes.push_back(size);
+        if (n_.c > 1) add(sizes, 1);
         return sizes;
     }
 
@@ -221,9 +235,7 @@ class Search {
         t.weight_times = weight_times;
         t.input_tile = input_buffer;
         t.weight_tile = weight_buffer;
-        const double outside = n_.input_bytes * t.input_times * core_.input_price + n_.weight_bytes * t.weight_times * core_.weight_price +
-                               n_.output_bytes * core_.output_price;
-        if (cost_ < infinite && (input_buffer + weight_buffer > capacity_ || outside * (1 + 4 * spread) > cost_)) return;
+        if (fits_ && (input_buffer + weight_buffer > capacity_ || !promises(t))) return;
         const double passes = deliver(groups, k, c, t);
         const double block = groups * std::min(k, units_.k) * tile_positions_, sums = groups * (c < n_.c ? k : std::min(k, units_.k)) * tile_positions_;
         const double row = groups * std::min(k, units_.k) * at_.x * output_element_;
@@ -233,21 +245,33 @@ class Search {
                                    : (several ? 2 : 1) * row;
         const double size = t.input_tile + t.weight_tile + t.output_tile;
         if (size > capacity_) {
-            if (cost_ < infinite || size >= size_) return;
-            size_ = size;
-            best_ = t;
+            if (fits_ || size >= found_[0].size) return;
+            for (Found &found : found_) found = {t, infinite, size};
             return;
         }
+        if (!fits_) promises(t);
+        fits_ = true;
         t.cycles += cycles(groups, k, c);
         const double last = passes > 1 ? block * output_element_ : row;
         t.lead = core_.style == Style::roofline ? 0 : first / core_.read + last / core_.write;
         const double inside = std::max(t.cycles / core_.clock, t.delivered / core_.network) + t.lead;
-        const double cost = std::max(inside, outside) + (inside + 4 * outside + t.delivered / network_) * spread;
-        if (cost < cost_ || (cost == cost_ && size < size_)) {
-            cost_ = cost;
-            size_ = size;
-            best_ = t;
+        for (std::size_t i = 0; i < found_.size(); ++i) {
+            const double outside = outside_[i];
+            const Found here{t, std::max(inside, outside) + (inside + 4 * outside + t.delivered / network_) * spread, size};
+            if (here.beats(found_[i])) found_[i] = here;
         }
+    }
+
+    // Work out what the links take at each price, and whether one of them leaves a tiling the chance to be the best.
+    bool promises(const Tiling &t) {
+        const double input = n_.input_bytes * t.input_times, weights = n_.weight_bytes * t.weight_times;
+        bool any = false;
+        for (std::size_t i = 0; i < found_.size(); ++i) {
+            const Prices &price = core_.prices[i];
+            outside_[i] = input * price.input + weights * price.weight + n_.output_bytes * price.output;
+            any |= outside_[i] * (1 + 4 * spread) <= found_[i].cost;
+        }
+        return any;
     }
 
     // Array cycles of all tiles and repeats. Tiles are a grid: what is a product of loops sums loop by loop. The pipeline stays full between tiles.
@@ -323,39 +347,32 @@ class Search {
     double network_;  // bytes/s; of one that carries all, 16 bytes a cycle for each element along an edge of a square array
     Positions at_{};
     double tiles_ = 1, of_groups_ = 1, tile_positions_ = 1, rows_read_ = 1, columns_read_ = 1, halo_x_ = 1, halo_y_ = 1, read_share_ = 1;
-    Tiling best_{};
-    double cost_ = infinite, size_ = infinite;
+    bool fits_ = false;
+    std::vector<Found> found_;
+    std::vector<double> outside_;  // seconds of the links of the tiling that is looked at
 };
+
+// Of the searches of all shapes that the array can take, the best tiling for each price.
+template <typename Run>
+void over_shapes(const Nest &nest, const Core &core, double rate, double capacity, std::span<Tiling> best, Run run) {
+    std::vector<Found> found(core.prices.size());
+    for (Shape shape : core.shapes) {
+        Search search(nest, core, shape, rate, capacity);
+        run(search);
+        for (std::size_t i = 0; i < found.size(); ++i)
+            if (search.found()[i].beats(found[i])) found[i] = search.found()[i];
+    }
+    std::transform(found.begin(), found.end(), best.begin(), [](const Found &one) { return one.tiling; });
+}
 
 }  // namespace
 
-Tiling choose_tiling(const Nest &nest, const Core &core, double rate, double capacity) {
-    Tiling best{};
-    double cost = infinite, size = infinite;
-    for (Shape shape : core.shapes) {
-        Search search(nest, core, shape, rate, capacity);
-        search.run();
-        if (search.cost() < cost || (search.cost() == cost && search.size() < size)) {
-            best = search.best();
-            cost = search.cost();
-            size = search.size();
-        }
-    }
-    return best;
+void choose_tilings(const Nest &nest, const Core &core, double rate, double capacity, std::span<Tiling> best) {
+    over_shapes(nest, core, rate, capacity, best, [](Search &search) { search.run(); });
 }
 
-Tiling single_tile(const Nest &nest, const Core &core, double rate) {
-    Tiling best{};
-    double cost = infinite;
-    for (Shape shape : core.shapes) {
-        Search search(nest, core, shape, rate, infinite);
-        search.whole();
-        if (search.cost() < cost) {
-            best = search.best();
-            cost = search.cost();
-        }
-    }
-    return best;
+void single_tiles(const Nest &nest, const Core &core, double rate, std::span<Tiling> best) {
+    over_shapes(nest, core, rate, infinite, best, [](Search &search) { search.whole(); });
 }
 
 }  // namespace loadmaster::cost

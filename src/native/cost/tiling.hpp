@@ -19,13 +19,18 @@ struct Shape {
     double rows, columns;
 };
 
+// Seconds of a link for a byte of each operand, as far as a core can count on it.
+struct Prices {
+    double input, weight, output;
+};
+
 struct Core {
     Style style;
     std::span<const Shape> shapes;  // at least one; of a flexible array several
     double clock, local_buffer;     // hertz, bytes of an element
     double network;                 // bytes/s between private memory and array; infinite if it carries all
     double loading;                 // bytes/s of weights into a stationary array that waits for them; infinite if it works meanwhile
-    double input_price, weight_price, output_price;  // seconds of a link for a byte of each operand, as far as a core can count on it
+    std::span<const Prices> prices; // at least one; a tiling is chosen for each
     double read, write;             // bytes/s of the link with which a first tile arrives and a last one leaves
     double burst;                   // bytes that the memory reads at once
     double accumulator;             // bytes of a partial sum
@@ -37,13 +42,13 @@ struct Tiling {
     double input_times, weight_times, input_tile, weight_tile, output_tile, cycles, delivered, lead;
 };
 
-// The tiling of the least cost within `capacity` bytes of private buffer, or where none fits the smallest. `rate` is multiply-accumulates of an
-// element of the array in a cycle. The cost is the time of the slower of core and links, half of that of the links, and an eighth of those of core and
+// For each of the core's prices the tiling of the least cost within `capacity` bytes of private buffer, or where none fits the smallest, into
+// `best`. `rate` is multiply-accumulates of an element of the array in a cycle. The cost is the time of the slower of core and links, half of that of the links, and an eighth of those of core and
 // deliveries: of two tilings that take equally long that which moves less is taken, and one that is a little slower if it moves much less. O(sizes
 // of tiles).
-Tiling choose_tiling(const Nest &nest, const Core &core, double rate, double capacity);
+void choose_tilings(const Nest &nest, const Core &core, double rate, double capacity, std::span<Tiling> best);
 
 // The nest as a single tile, for cores whose private memory nobody plans.
-Tiling single_tile(const Nest &nest, const Core &core, double rate);
+void single_tiles(const Nest &nest, const Core &core, double rate, std::span<Tiling> best);
 
 }  // namespace loadmaster::cost

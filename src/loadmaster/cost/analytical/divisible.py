@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from loadmaster.core.arrays import Floats
+from loadmaster.cost.analytical.deliveries import least_delivered
 from loadmaster.cost.analytical.efficiency import efficiencies
 from loadmaster.cost.analytical.job_energy import Amounts, inside_energy
 from loadmaster.cost.analytical.nests import NestTable, nest_table
@@ -21,12 +22,11 @@ def divisible_costs(jobs: Sequence[Job], target: Target) -> tuple[Floats, Floats
     A share ``f`` of a job takes at least ``f`` times as long, whatever piece it is: where an extent of the job fills a core's array, some
     piece of it does so exactly, and where it does not, no piece fills more. What a piece does not cut (input channels, taps) is as it is.
     A share pays all of what starting a job takes, which counts once. The time of the on-chip network is left out, and flexible arrays take
-    any shape. Energy counts every element of a nest's operands over the network once. O(jobs x kinds of core).
+    any shape. Energy counts what goes over the network at least (:func:`~loadmaster.cost.analytical.deliveries.least_delivered`).
+    O(jobs x kinds of core).
     """
     nests, amounts = nest_table(jobs), Amounts(jobs)
     lanes = np.array([job.elements for job in jobs], dtype=np.float64)
-    # However a nest is cut, every element of its operands goes to some array.
-    delivered = nests.per_job((nests.weights + nests.inputs + nests.outputs) * nests.element_bytes * nests.repeats)
     cores, position = kinds_of(target)
     seconds, joules = [], []
     for core in cores:
@@ -35,7 +35,7 @@ def divisible_costs(jobs: Sequence[Job], target: Target) -> tuple[Floats, Floats
         cycles = _CYCLES[style](nests, float(core.rows), float(core.columns)) * nests.repeats / per_cycle
         rate = core.clock * efficiencies(jobs, core)
         seconds.append(np.maximum(nests.per_job(cycles), lanes / core.lanes) / rate + core.start_up)
-        joules.append(inside_energy(core, amounts, delivered))
+        joules.append(inside_energy(core, amounts, nests.per_job(least_delivered(nests, core))))
     return np.stack(seconds, axis=1)[:, position], np.stack(joules, axis=1)[:, position]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from loadmaster.core.units import FEMTOJOULES
 from loadmaster.cost.analytical.efficiency import efficiencies
 from loadmaster.cost.analytical.job_energy import Amounts, inside_energy
 from loadmaster.cost.analytical.nests import NestTable, nest_table
-from loadmaster.cost.analytical.tiling import STREAMED, Tilings, best_tilings
+from loadmaster.cost.analytical.tiling import STREAMED, Tilings, tilings_for
 from loadmaster.cost.base import kinds_of
 from loadmaster.cost.job_table import JobTable
 from loadmaster.targets.hardware import Core, Target
@@ -50,7 +50,7 @@ def job_table(workload: Workload, target: Target) -> JobTable:
     return table
 
 
-def job_tables(workload: Workload, target: Target, expected: Iterable[str]) -> list[JobTable]:
+def job_tables(workload: Workload, target: Target, expected: Sequence[str]) -> list[JobTable]:
     """Make a table of every job on every core for each place where operands are expected."""
     amounts = Amounts(workload.jobs)
     return [_table(costs, amounts) for costs in _costs(workload, target, expected)]
@@ -81,13 +81,12 @@ def job_costs(workload: Workload, target: Target) -> Costs:
     return costs
 
 
-def _costs(workload: Workload, target: Target, expected: Iterable[str]) -> Iterator[Costs]:
+def _costs(workload: Workload, target: Target, expected: Sequence[str]) -> list[Costs]:
     rows = OperandRows(workload)
     nests = nest_table(workload.jobs)
     cores, position = kinds_of(target)
-    for place in expected:
-        kinds = [_on_core(workload.jobs, rows, nests, core, target, place) for core in cores]
-        yield Costs(rows, kinds, position)
+    kinds = [_on_core(workload.jobs, rows, nests, core, target, expected) for core in cores]
+    return [Costs(rows, list(of_place), position) for of_place in zip(*kinds, strict=True)]
 
 
 class OperandRows:
@@ -110,15 +109,20 @@ class OperandRows:
         return np.diff(np.append(0, np.cumsum(per_operand))[ends])
 
 
-def _on_core(jobs: Sequence[Job], rows: OperandRows, nests: NestTable, core: Core, target: Target, expected: str) -> KindCosts:
+def _on_core(
+    jobs: Sequence[Job], rows: OperandRows, nests: NestTable, core: Core, target: Target, expected: Sequence[str]
+) -> list[KindCosts]:
     chunk = _stream_chunks(len(jobs), rows, core) if core.buffer else np.zeros_like(rows.bytes)
     room = _room_for_nests(jobs, rows, nests, chunk, core)
-    tilings = best_tilings(nests, room, core, target, expected)
-    seconds, delivered = _compute(jobs, rows, nests, tilings, core)
-    if core.buffer == 0:
-        return KindCosts(core, seconds, delivered, rows.bytes, chunk)
-    _check_fit(jobs, nests, tilings, room, core)
-    return KindCosts(core, seconds, delivered, *_traffic(rows, nests, tilings, chunk))
+    found = []
+    for tilings in tilings_for(nests, room, core, target, expected):
+        seconds, delivered = _compute(jobs, rows, nests, tilings, core)
+        if core.buffer:
+            _check_fit(jobs, nests, tilings, room, core)
+            found.append(KindCosts(core, seconds, delivered, *_traffic(rows, nests, tilings, chunk)))
+        else:
+            found.append(KindCosts(core, seconds, delivered, rows.bytes, chunk))
+    return found
 
 
 def _compute(jobs: Sequence[Job], rows: OperandRows, nests: NestTable, tilings: Tilings, core: Core) -> tuple[Floats, Floats]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -57,17 +58,23 @@ class Tilings:
         return self.input_tile + self.weight_tile + self.output_tile
 
 
-def best_tilings(nests: NestTable, capacity: Floats, core: Core, target: Target, expected: str = STREAMED) -> Tilings:
-    """Choose the tiling, loop order and, of a flexible array, shape of every nest that take the least time on a core of a target.
+def best_tilings(nests: NestTable, capacity: Floats, core: Core, target: Target) -> Tilings:
+    """Choose the tiling of every nest that takes the least time where all operands are streamed, as :func:`tilings_for`."""
+    (tilings,) = tilings_for(nests, capacity, core, target, (STREAMED,))
+    return tilings
 
-    A tile is a part of the groups, output channels, input channels and positions (whole images, rows of one, or columns of a row). Loop
-    orders: a tile of the input stays while filters stream by; a tile of filters stays while the input streams by; either with all input
-    channels or with a chunk of them, then sums stay. Extents that stand in the array at once are tried in multiples of it, and in halves,
-    which leave elements idle. Everything that has a next tile is double-buffered. Rows that neighbouring tiles share are fetched once where
-    all channels of a tile stay, else with each of them.
+
+def tilings_for(nests: NestTable, capacity: Floats, core: Core, target: Target, expected: Sequence[str]) -> list[Tilings]:
+    """Choose for each place where operands are expected the tilings that take the least time on a core of a target.
+
+    That is a tiling, a loop order and, of a flexible array, a shape for every nest. A tile is a part of the groups, output channels, input
+    channels and positions (whole images, rows of one, or columns of a row). Loop orders: a tile of the input stays while filters stream by;
+    a tile of filters stays while the input streams by; either with all input channels or with a chunk of them, then sums stay. Extents that
+    stand in the array at once are tried in multiples of it, and in halves, which leave elements idle. Everything that has a next tile is
+    double-buffered. Rows that neighbouring tiles share are fetched once where all channels of a tile stay, else with each of them.
 
     The cost is the time of the slower of core and links, half of the links', and an eighth of those of the core and of its deliveries, so
-    that a tiling that moves less is taken where it is hardly slower. What a byte costs follows from where operands are ``expected``, one of
+    that a tiling that moves less is taken where it is hardly slower. What a byte costs follows from where operands are ``expected``, of
     :data:`EXPECTED`; of each link a core counts on its share of the bandwidth; the first tile comes from the nearest shared memory at full
     bandwidth. Where nothing fits into ``capacity`` bytes, shape (nests,), the smallest tiling is returned, and its ``buffer`` exceeds the
     capacity. A core without a private buffer takes each nest as a single tile. O(nests x tiles), a few hundred tiles a nest.
@@ -84,20 +91,21 @@ def best_tilings(nests: NestTable, capacity: Floats, core: Core, target: Target,
         local_buffer=float(core.local_buffer),
         network=np.inf if core.noc_bandwidth is None else core.noc_bandwidth,
         loading=np.inf if core.weight_loading is None else core.weight_loading,
-        prices=_prices(target, expected),
+        prices=np.array([_prices(target, each) for each in expected]),
         read=near.read_bandwidth,
         write=near.write_bandwidth,
         burst=float(target.main.burst),
         accumulator=float(core.accumulator),
         whole=core.buffer == 0,
     )
-    return Tilings(**dict(zip((field.name for field in fields(Tilings)), figures.T, strict=True)))
+    names = [field.name for field in fields(Tilings)]
+    return [Tilings(**dict(zip(names, figures[:, place].T, strict=True))) for place in range(len(expected))]
 
 
-def _prices(target: Target, expected: str) -> Floats:
+def _prices(target: Target, expected: str) -> tuple[float, float, float]:
     """Seconds a byte of input, weights and output, on a core's share of the links where they are expected."""
     activations, weights, crowd = EXPECTED[expected]
     near = target.fast or target.main
     main, fast = (crowd * len(target.cores) / memory.read_bandwidth for memory in (target.main, near))
     of_activations = main if activations else fast
-    return np.array([of_activations, main if weights else fast, of_activations])
+    return of_activations, main if weights else fast, of_activations

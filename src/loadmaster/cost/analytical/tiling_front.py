@@ -17,8 +17,8 @@ from loadmaster.workloads.job import Workload
 
 
 def front_tables(workload: Workload, target: Target) -> list[JobTable]:
-    """The job table with the tilings of each of :data:`~loadmaster.cost.analytical.tiling.EXPECTED`, which are so many job tables' work."""
-    return job_tables(workload, target, EXPECTED)
+    """The job table with the tilings of each of :data:`~loadmaster.cost.analytical.tiling.EXPECTED`."""
+    return job_tables(workload, target, list(EXPECTED))
 
 
 def mixed_table(tables: Sequence[JobTable], chosen: Ints) -> JobTable:

@@ -91,7 +91,7 @@ def _network(network: NetworkInfo, model: Model) -> Iterator[str]:
     for what, stated, due in (
         ("inputs", network.inputs, model.inputs),
         ("outputs", network.outputs, model.outputs),
-        ("unused results", network.unused, model.unused),
+        ("unused results", tuple(sorted(network.unused)), tuple(sorted(model.unused))),
         ("operators that are not understood", network.unknown, model.unknown),
     ):
         if stated != due:

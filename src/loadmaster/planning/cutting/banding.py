@@ -135,7 +135,7 @@ class Network:
         for axis, count in ((self.rows(number), bands), (self.channels(number), channels)):
             if axis is not None and count > 1:
                 extent = form.shape[axis]
-                length = -(-extent // count)
+                length = max(-(-extent // count), form.step[axis])
                 box[axis] = ((extent - length) // 2, (extent - length) // 2 + length)
         return tuple(box)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from loadmaster.planning.cutting.band_cuts import stacks_of_bands
@@ -14,6 +14,7 @@ from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
 from loadmaster.workloads.lowering.instantiate import Cut, Cuts
+from loadmaster.workloads.lowering.split import WHOLE
 
 MOST_OPERATORS = 3000
 """In all networks together: beyond, trying to cut them would take longer than planning them."""
@@ -66,15 +67,19 @@ def candidates(
 
 
 def _halves(networks: Sequence[DivisibleNetwork]) -> Iterator[Candidate]:
-    """Every operator whole or in halves along any of its dimensions, in all ways, if these are few."""
+    """Operators whole or in halves along any of their dimensions: in all ways, or one at a time, if these are few."""
     options = [
-        [plain, *(form.grid({axis: 2}) for axis in form.axes)] if form is not None else [plain]
+        list(dict.fromkeys([plain, WHOLE, *(form.grid({axis: 2}) for axis in form.axes)] if form is not None else [plain, WHOLE]))
         for network in networks
         for form, plain in zip(network.forms, network.plain, strict=True)
     ]
+    plain = [own[0] for own in options]
+    ways: Iterable[Sequence[Cut]] = itertools.product(*options)
     if math.prod(map(len, options)) > _FEW_WAYS:
-        return
-    for chosen in itertools.product(*options):
+        ways = ([*plain[:at], other, *plain[at + 1 :]] for at, own in enumerate(options) for other in own[1:])
+        if sum(len(own) - 1 for own in options) > _FEW_WAYS:
+            return
+    for chosen in ways:
         rest = iter(chosen)
         yield Candidate("in halves", [Cuts(list(itertools.islice(rest, len(network.plain)))) for network in networks])
 
