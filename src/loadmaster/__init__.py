@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from loadmaster.cost.read_sequence import read_sequence as read_sequence
     from loadmaster.mapping.answer import JobMapping as JobMapping
     from loadmaster.mapping.divided_jobs import map_divided_jobs as map_divided_jobs
-    from loadmaster.mapping.map_jobs import map_dependent_jobs as map_dependent_jobs
+    from loadmaster.mapping.map_dependent_jobs import map_dependent_jobs as map_dependent_jobs
     from loadmaster.mapping.map_jobs import map_jobs as map_jobs
     from loadmaster.mapping.map_jobs import pareto_front as pareto_front
     from loadmaster.placement.answer import MemoryPlan as MemoryPlan
@@ -112,7 +112,7 @@ _HOMES = {
     "load": "loadmaster.workloads.frontends.load",
     "lower": "loadmaster.workloads.lowering.instantiate",
     "divide_jobs": "loadmaster.cost.divided_jobs",
-    "map_dependent_jobs": "loadmaster.mapping.map_jobs",
+    "map_dependent_jobs": "loadmaster.mapping.map_dependent_jobs",
     "map_divided_jobs": "loadmaster.mapping.divided_jobs",
     "map_jobs": "loadmaster.mapping.map_jobs",
     "pareto_front": "loadmaster.mapping.map_jobs",

@@ -17,7 +17,8 @@ from loadmaster.cost.job_pool import read_pool
 from loadmaster.mapping.answer import read_warm_start, warm_start_of
 from loadmaster.mapping.exact import exact_makespan
 from loadmaster.mapping.group import group_of, queues_of
-from loadmaster.mapping.map_jobs import map_dependent_jobs, map_jobs, pareto_front
+from loadmaster.mapping.map_dependent_jobs import map_dependent_jobs
+from loadmaster.mapping.map_jobs import map_jobs, pareto_front
 from loadmaster.mapping.strategies.registry import STRATEGIES
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -184,7 +185,8 @@ def test_time_limits_and_interrupts_keep_the_best_so_far() -> None:
 _INTERRUPTED = """
 import sys, numpy as np
 from loadmaster.cost.job_analysis import JobAnalysis
-from loadmaster.mapping.map_jobs import map_dependent_jobs, map_jobs
+from loadmaster.mapping.map_dependent_jobs import map_dependent_jobs
+from loadmaster.mapping.map_jobs import map_jobs
 generator = np.random.default_rng(0)
 shape = 60, 4
 table = JobAnalysis(tuple(map(str, range(60))), tuple("abcd"), generator.lognormal(-9, 1, shape), generator.lognormal(20, 1, shape),

@@ -264,7 +264,7 @@ def _map_divided(
 def _map_waiting(
     pool: JobPool, rate: float, objectives: list[str], after: Sequence[Sequence[int]], times: _Times, options: dict[str, Any]
 ) -> tuple[JobMapping, ...]:
-    from loadmaster.mapping.map_jobs import map_dependent_jobs
+    from loadmaster.mapping.map_dependent_jobs import map_dependent_jobs
     from loadmaster.mapping.network_timing import job_times_of
 
     if len(objectives) > 1:
