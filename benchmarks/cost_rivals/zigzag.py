@@ -13,6 +13,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+LOOPS = 6
+"""Loops into which ZigZag merges those of a layer before it tries all their orders: with one more it takes several times as long."""
+
 
 def memory(size: int, picojoules_a_byte: float, width: int, ports: list[tuple[str, str, list[str]]], served: list[str]) -> dict[str, Any]:
     """A memory of so many bytes; an access is of ``width`` bytes or a part of them."""
@@ -126,7 +129,7 @@ def estimate(layer: dict[str, Any]) -> dict[str, float]:
             opt="EDP",
             dump_folder=str(place / "out"),
             pickle_filename=str(place / "out.pickle"),
-            lpf_limit=5,
+            lpf_limit=LOOPS,
             loma_show_progress_bar=False,
         )
     found = answers[0][1][0][0]
