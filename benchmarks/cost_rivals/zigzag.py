@@ -13,9 +13,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-LOOPS = 6
-"""Loops into which ZigZag merges those of a layer before it tries all their orders: with one more it takes several times as long."""
-
 
 def memory(size: int, picojoules_a_byte: float, width: int, ports: list[tuple[str, str, list[str]]], served: list[str]) -> dict[str, Any]:
     """A memory of so many bytes; an access is of ``width`` bytes or a part of them."""
@@ -89,6 +86,13 @@ def spatial(layer: dict[str, Any]) -> dict[str, list[str]]:
     return {"D1": ([f"FY, {taps}"] if taps > 1 else []) + filters, "D2": [f"OY, {min(columns, layer['y'])}"]}
 
 
+def in_a_row(layer: dict[str, Any]) -> dict[str, Any]:
+    """A convolution of one tap on an output-stationary array as a matrix product: its positions are as good side by side as in rows."""
+    if layer["style"] != "output-stationary" or layer["r"] * layer["s"] > 1:
+        return layer
+    return {**layer, "y": 1, "x": layer["y"] * layer["x"], "stride": 1}
+
+
 def workload(layer: dict[str, Any]) -> list[dict[str, Any]]:
     stride = layer["stride"]
     names = ("B", "K", "C", "OY", "OX", "FY", "FX")
@@ -129,7 +133,7 @@ def estimate(layer: dict[str, Any]) -> dict[str, float]:
             opt="EDP",
             dump_folder=str(place / "out"),
             pickle_filename=str(place / "out.pickle"),
-            lpf_limit=LOOPS,
+            lpf_limit=layer["loops"],
             loma_show_progress_bar=False,
         )
     found = answers[0][1][0][0]
@@ -147,5 +151,5 @@ if __name__ == "__main__":
     logging.disable(logging.CRITICAL)
     answer = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
-        result = estimate(json.load(sys.stdin))
+        result = estimate(in_a_row(json.load(sys.stdin)))
     json.dump(result, answer)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 namespace loadmaster::cost {
@@ -33,6 +34,23 @@ struct Cut {
     }
 };
 
+// Positions of the input along an axis: `extent` from the first to the last, of which every `step`-th is read by any output, where stride and dilation
+// have a common factor; `stride` and `window` count those.
+struct Axis {
+    double extent, step, stride, window;
+
+    Axis(double out, double taps, double by, double apart)
+        : extent((out - 1) * by + (taps - 1) * apart + 1), step(taps > 1 ? static_cast<double>(std::gcd(static_cast<std::int64_t>(by), static_cast<std::int64_t>(apart))) : 1),
+          stride(by / step), window((taps - 1) * apart / step + 1) {}
+
+    // What some outputs read: all from the first to the last, or the windows where these do not meet.
+    double touched(double out) const { return window < stride ? out * window : (out - 1) * stride + window; }
+    // Positions next to each other, of those that are touched.
+    double run(double touched) const { return step > 1 ? 1 : window < stride ? window : touched; }
+    // Positions from the first to the last for each that is touched.
+    double skipped() const { return step * (window < stride ? stride / window : 1); }
+};
+
 // Output positions that a tile covers: whole images, rows of one, or columns of one row; only one of the three loops is cut.
 struct Positions {
     double batch, y, x;
@@ -55,9 +73,8 @@ class Search {
   public:
     Search(const Nest &nest, const Core &core, Shape shape, double rate, double capacity)
         : n_(nest), core_(core), rows_(shape.rows), columns_(shape.columns), rate_(rate), capacity_(capacity), taps_(nest.r * nest.s),
-          outputs_(nest.groups * nest.batch * nest.y * nest.x * nest.k), weights_(nest.groups * nest.k * nest.c * taps_), window_y_((nest.r - 1) * nest.dilation_y + 1),
-          window_x_((nest.s - 1) * nest.dilation_x + 1), extent_y_((nest.y - 1) * nest.stride_y + window_y_),
-          extent_x_((nest.x - 1) * nest.stride_x + window_x_), input_element_(nest.input_bytes / (nest.groups * nest.batch * nest.c * extent_y_ * extent_x_)),
+          outputs_(nest.groups * nest.batch * nest.y * nest.x * nest.k), weights_(nest.groups * nest.k * nest.c * taps_), down_(nest.y, nest.r, nest.stride_y, nest.dilation_y),
+          across_(nest.x, nest.s, nest.stride_x, nest.dilation_x), input_element_(nest.input_bytes / (nest.groups * nest.batch * nest.c * down_.extent * across_.extent)),
           weight_element_(nest.weight_bytes / weights_), output_element_(nest.output_bytes / outputs_), units_(units()),
           network_(core.network < infinite ? core.network : 16 * std::sqrt(rows_ * columns_) * core.clock), found_(core.prices.size()), outside_(core.prices.size()) {}
 
@@ -172,9 +189,6 @@ class Search {
         return tiles;
     }
 
-    // Positions of the input that some outputs read along an axis: all from the first to the last, or the windows where these do not meet.
-    static double touched(double out, double stride, double window) { return window < stride ? out * window : (out - 1) * stride + window; }
-
     template <typename Figure>
     double over_positions(Figure figure) const {
         if (at_.batch > 1 || (at_.y == n_.y && at_.x == n_.x)) return Cut(n_.batch, at_.batch).sum([&](double b) { return figure(b * n_.y * n_.x); });
@@ -188,21 +202,20 @@ class Search {
         tiles_ = up(n_.batch / at_.batch) * up(n_.y / at_.y) * up(n_.x / at_.x);
         of_groups_ = Cut(n_.groups, groups).tiles();
         tile_positions_ = at_.batch * at_.y * at_.x;
-        const double columns = touched(at_.x, n_.stride_x, window_x_), all_columns = touched(n_.x, n_.stride_x, window_x_);
-        rows_read_ = touched(at_.y, n_.stride_y, window_y_);
-        columns_read_ = columns;
-        halo_x_ = Cut(n_.x, at_.x).sum([&](double x) { return touched(x, n_.stride_x, window_x_); }) / all_columns;
-        halo_y_ = Cut(n_.y, at_.y).sum([&](double y) { return touched(y, n_.stride_y, window_y_); }) / touched(n_.y, n_.stride_y, window_y_);
-        read_share_ = touched(n_.y, n_.stride_y, window_y_) * all_columns / (extent_y_ * extent_x_);
+        rows_read_ = down_.touched(at_.y);
+        columns_read_ = across_.touched(at_.x);
+        halo_x_ = Cut(n_.x, at_.x).sum([&](double x) { return across_.touched(x); }) / across_.touched(n_.x);
+        halo_y_ = Cut(n_.y, at_.y).sum([&](double y) { return down_.touched(y); }) / down_.touched(n_.y);
+        read_share_ = down_.touched(n_.y) * across_.touched(n_.x) / (down_.extent * across_.extent);
     }
 
     // Bytes read for a byte that is needed: at least a burst for every run of bytes next to each other, channels being the innermost.
     double bursts(double groups, double c) const {
-        const bool skips = window_x_ < n_.stride_x, all_channels = c == n_.c && groups == n_.groups;
-        if (all_channels && !skips && at_.x == n_.x) return 1;
+        const bool all_channels = c == n_.c && groups == n_.groups;
+        if (all_channels && across_.skipped() == 1 && at_.x == n_.x) return 1;
         const double channels = c * (c == n_.c ? groups : 1) * n_.element;
-        const double run = channels * (all_channels ? (skips ? window_x_ : columns_read_) : 1);
-        const double most = (skips ? n_.stride_x / window_x_ : 1) * (n_.c * n_.groups * n_.element / channels);
+        const double run = channels * (all_channels ? across_.run(columns_read_) : 1);
+        const double most = across_.skipped() * (n_.c * n_.groups * n_.element / channels);
         return std::clamp(core_.burst / run, 1.0, std::max(1.0, most));
     }
 
@@ -211,7 +224,7 @@ class Search {
     // The tile of the input and what the next one does not share with it, where channels stay and tiles follow one another along rows or columns.
     double sliding_tile(double groups) const {
         const double tile = input_tile(groups, n_.c, rows_read_);
-        const double stays = at_.x < n_.x ? std::min(1.0, at_.x * n_.stride_x / columns_read_) : at_.y < n_.y ? std::min(1.0, at_.y * n_.stride_y / rows_read_) : 1;
+        const double stays = at_.x < n_.x ? std::min(1.0, at_.x * across_.stride / columns_read_) : at_.y < n_.y ? std::min(1.0, at_.y * down_.stride / rows_read_) : 1;
         return tile * (tiles_ * of_groups_ > 1 ? 1 + stays : 1);
     }
 
@@ -327,7 +340,7 @@ class Search {
     // Bytes over the on-chip network, and cycles of loading weights, into `t`; what several elements need at once crosses once. Returns in how many passes sums are made.
     double deliver(double groups, double k, double c, Tiling &t) const {
         const Cut g(n_.groups, groups), ks(n_.k, k), cs(n_.c, c);
-        const double inputs = n_.groups * n_.batch * n_.c * touched(n_.y, n_.stride_y, window_y_) * touched(n_.x, n_.stride_x, window_x_);
+        const double inputs = n_.groups * n_.batch * n_.c * down_.touched(n_.y) * across_.touched(n_.x);
         const auto kept = [&](double item, double most) { return std::clamp(down(core_.local_buffer / item), 1.0, std::max(1.0, most)); };
         double weights = weights_, in = inputs, passes = 1;
         switch (core_.style) {
@@ -365,7 +378,8 @@ class Search {
 
     Nest n_;
     const Core &core_;
-    double rows_, columns_, rate_, capacity_, taps_, outputs_, weights_, window_y_, window_x_, extent_y_, extent_x_;
+    double rows_, columns_, rate_, capacity_, taps_, outputs_, weights_;
+    Axis down_, across_;  // the input, along rows and columns
     double input_element_, weight_element_, output_element_;
     Units units_;
     double network_;  // bytes/s; of one that carries all, 16 bytes a cycle for each element along an edge of a square array
