@@ -127,7 +127,7 @@ def test_what_strides_step_over_is_read_in_bursts_only() -> None:
 def test_of_a_stride_and_a_dilation_with_a_common_factor_only_the_positions_that_are_met_are_read(
     out: int, taps: int, stride: int, dilation: int
 ) -> None:
-    """A column of outputs whose windows meet: what crosses the port is what a walk over outputs and taps meets, from the first to the last."""
+    """A column of outputs: what crosses the port is what a walk over outputs and taps meets, from the first to the last."""
     nest = LoopNest(k=1, c=64, y=out, r=taps, stride=(stride, 1), dilation=(dilation, 1))
     met = {position * stride + tap * dilation for position in range(out) for tap in range(taps)}
     extent = max(met) + 1
