@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.cost_rivals.answers import Answers
 from benchmarks.cost_rivals.compare import add_options, compare
 from loadmaster.cost.analyse import analyse, read_job_analysis, read_job_list
 from loadmaster.cost.analytical.tiling_front import front_tables
@@ -115,7 +116,7 @@ def main() -> None:
     add_options(parser)
     arguments = parser.parse_args()
     if arguments.rivals:
-        compare(arguments.seconds, arguments.layers, arguments.styles, arguments.programs)
+        compare(Answers(arguments.seconds, arguments.answers), arguments.layers, arguments.styles, arguments.programs)
         return
     target = read_target(arguments.target)
     with tempfile.TemporaryDirectory() as folder:

@@ -19,19 +19,24 @@ Answer = dict[str, float] | str
 
 @dataclass(frozen=True)
 class Answers:
-    """Asks programs, each in a process of its own with ``seconds`` of time, and keeps what they say in ``file``, if there is one."""
+    """Asks programs, each in a process of its own that may take so many ``seconds``; keeps what they say in ``file``, if there is one.
+
+    With no seconds nothing is asked that the file does not know.
+    """
 
     seconds: float
     file: Path | None = None
 
-    def ask(self, program: str, nest: LoopNest, style: Style) -> Answer:
-        """The answer of a program: a known one, or a new one, which a program that was too slow gets only more time for."""
-        question = json.dumps(described(nest, style), sort_keys=True)
+    def ask(self, program: str, nest: LoopNest, style: Style, **more: int) -> Answer:
+        """The answer of a program: a known one, or a new one, also if it had less time before; ``more`` is for that program."""
+        question = json.dumps({**described(nest, style), **more}, sort_keys=True)
         kept: dict[str, Any] = json.loads(self.file.read_text()) if self.file is not None and self.file.exists() else {}
         known = kept.get(program, {}).get(question)
         if known is not None and (isinstance(known["answer"], dict) or known["seconds"] >= self.seconds):
             answer: Answer = known["answer"]
             return answer
+        if not self.seconds:
+            return "not asked"
         answer = in_process(program, question, self.seconds)
         if self.file is not None:
             kept.setdefault(program, {})[question] = {"answer": answer, "seconds": self.seconds}

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import statistics
-import subprocess
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from benchmarks.cost_rivals.layers import BANDWIDTH, COLUMNS, LAYERS, ROWS, STYLES, described, machine, sizes, workload
+from benchmarks.cost_rivals.answers import Answer, Answers
+from benchmarks.cost_rivals.layers import BANDWIDTH, COLUMNS, LAYERS, ROWS, STYLES, machine, sizes, workload
 from loadmaster.cost.analyse import analyse
 from loadmaster.cost.analytical.job_costs import job_costs
 from loadmaster.cost.models.maestro import MODEL as MAESTRO
@@ -24,6 +23,9 @@ PROGRAMS = {"zigzag": ("zigzag", "pip install zigzag-dse six"), "scale_sim": ("s
 NEAR = {"cycles": 0.10, "bytes": 0.15, "picojoules": 0.20}
 """Figures, and how near to the others they should be."""
 
+LOOPS = (5, 6)
+"""Loops into which ZigZag merges those of a layer; and where it differs, with which it is asked again, in many times as long."""
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -32,6 +34,27 @@ class Estimate:
     cycles: float | None = None
     bytes: float | None = None
     picojoules: float | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A layer on an array: Loadmaster's answer, and everybody else's by name, with the reasons of those that have none."""
+
+    layer: str
+    style: Style
+    own: Estimate
+    others: dict[str, Estimate]
+    silent: dict[str, str]
+
+    def said(self, figure: str, names: Sequence[str] = ()) -> list[float]:
+        """A figure as the named others have it, or all of them."""
+        values = [getattr(other, figure) for name, other in self.others.items() if not names or name in names]
+        return [value for value in values if value is not None]
+
+    def ratio(self, figure: str, names: Sequence[str] = ()) -> float | None:
+        """Ours over the median of theirs; None if nobody says one."""
+        theirs = self.said(figure, names)
+        return getattr(self.own, figure) / statistics.median(theirs) if theirs else None
 
 
 def ours(nest: LoopNest, style: Style) -> Estimate:
@@ -55,75 +78,91 @@ def closed_forms(nest: LoopNest, style: Style) -> Estimate:
     return Estimate(float(MAESTRO.analyse(workload(nest), machine(style)).latency[0, 0]) * 1e9)
 
 
-def in_process(name: str, nest: LoopNest, style: Style, seconds: float) -> Estimate | str:
-    """The answer of a program, or why there is none."""
-    if name == "scale_sim" and style is Style.ROW_STATIONARY:
-        return Estimate()
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", f"benchmarks.cost_rivals.{name}"],
-            input=json.dumps(described(nest, style)),
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"no answer in {seconds:g} s"
-    if done.returncode:
-        return (done.stderr.strip().splitlines() or ["failed"])[-1]
-    found = json.loads(done.stdout)
-    return Estimate(found["cycles"], found["bytes"], found.get("picojoules"))
+def zigzag(answers: Answers, nest: LoopNest, style: Style, own: Estimate) -> Answer:
+    """ZigZag's answer; where it differs, the better by its own measure of that and of a longer search."""
+    first = answers.ask("zigzag", nest, style, loops=LOOPS[0])
+    if isinstance(first, str) or all(near(figure, getattr(own, figure) / first[figure]) for figure in ("cycles", "bytes")):
+        return first
+    longer = answers.ask("zigzag", nest, style, loops=LOOPS[1])
+    return first if isinstance(longer, str) else min(first, longer, key=lambda said: said["cycles"] * said["picojoules"])
 
 
-def ratio(own: float | None, others: Sequence[float | None]) -> float | None:
-    """Ours over the median of those that others say; None if nobody says one."""
-    said = [value for value in others if value is not None]
-    return None if own is None or not said else own / statistics.median(said)
+def near(figure: str, value: float) -> bool:
+    """Whether a ratio is within what is asked of a figure."""
+    return abs(value - 1) <= NEAR[figure]
+
+
+def asked(answers: Answers, layer: str, style: Style, programs: Sequence[str]) -> Row:
+    """Everybody's answer."""
+    nest = LAYERS[layer]
+    own, others, silent = ours(nest, style), {}, {}
+    for name in programs:
+        if name == "scale_sim" and style is Style.ROW_STATIONARY:
+            continue
+        said = zigzag(answers, nest, style, own) if name == "zigzag" else answers.ask(name, nest, style)
+        if isinstance(said, str):
+            silent[name] = said
+        else:
+            others[name] = Estimate(said["cycles"], said["bytes"], said.get("picojoules"))
+    return Row(layer, style, own, {**others, "maestro": closed_forms(nest, style)}, silent)
 
 
 def shown(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}"
 
 
-def compare(seconds: float, layers: Sequence[str], styles: Sequence[Style], programs: Sequence[str]) -> None:
-    present = [name for name, (package, _) in PROGRAMS.items() if name in programs and importlib.util.find_spec(package) is not None]
+def table(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
+    """Lines of the answers to the layers of one array; the last column says of how many others the median is."""
+    yield f"| layer | figure | least | Loadmaster | {' | '.join(names)} | ratio to their median, of how many |"
+    yield "|---" * (5 + len(names)) + "|"
+    for row in rows:
+        for figure in NEAR:
+            theirs = [shown(getattr(row.others.get(name, Estimate()), figure)) for name in names]
+            ratio = row.ratio(figure)
+            of_median = "-" if ratio is None else f"{ratio:.2f}, {len(row.said(figure))}{'' if near(figure, ratio) else ' *'}"
+            cells = [shown(getattr(least(LAYERS[row.layer]), figure)), shown(getattr(row.own, figure)), *theirs, of_median]
+            yield f"| {row.layer} | {figure} | {' | '.join(cells)} |"
+        yield from (f"  {name}: {row.layer}: {why}" for name, why in row.silent.items())
+
+
+def summary(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
+    """How often Loadmaster is near: to each other model, to the median of all, and to that by how many there are, for each array."""
+    styles = list(dict.fromkeys(row.style for row in rows))
+    yield f"| figure | beside | {' | '.join(styles)} | all | median ratio |\n|---|---|{'---:|' * (len(styles) + 2)}"
+    for figure in NEAR:
+        counts = sorted({len(row.said(figure)) for row in rows} - {0})
+        groups = [(name, (name,), [row for row in rows if row.said(figure, (name,))]) for name in names]
+        groups += [(f"the median of {count}", (), [row for row in rows if len(row.said(figure)) == count]) for count in counts]
+        groups.append(("the median of all that answered", (), [row for row in rows if row.said(figure)]))
+        for title, among, mine in groups:
+            ratios = [(row.style, ratio) for row in mine if (ratio := row.ratio(figure, among)) is not None]
+            if not ratios:
+                continue
+            parts = [[near(figure, ratio) for own, ratio in ratios if own is style] for style in styles]
+            cells = [f"{sum(part)} of {len(part)}" if part else "-" for part in (*parts, [near(figure, ratio) for _, ratio in ratios])]
+            middle = statistics.median(ratio for _, ratio in ratios)
+            yield f"| {figure}, within {NEAR[figure]:.0%} | {title} | {' | '.join(cells)} | {middle:.2f} |"
+
+
+def compare(answers: Answers, layers: Sequence[str], styles: Sequence[Style], programs: Sequence[str]) -> None:
+    present = [name for name in programs if not answers.seconds or importlib.util.find_spec(PROGRAMS[name][0]) is not None]
     for name in sorted(set(programs) - set(present)):
         print(f"{name}: not installed: {PROGRAMS[name][1]}")
-    print("Timeloop: no package for pip; see https://timeloop.csail.mit.edu")
-    names = [*present, "maestro"]
-    ratios: dict[tuple[str, str], list[float]] = {}
+    print("Timeloop: no package for pip; see https://timeloop.csail.mit.edu\n* farther than asked")
+    names, rows = [*present, "maestro"], []
     for style in styles:
-        print(f"\n{style}\n| layer | figure | least | Loadmaster | {' | '.join(names)} | ratio to their median |")
-        print("|---" * (6 + len(present)) + "|")
+        mine = []
         for layer in layers:
-            nest = LAYERS[layer]
-            own = ours(nest, style)
-            answers = [in_process(name, nest, style, seconds) for name in present]
-            others = [Estimate() if isinstance(answer, str) else answer for answer in answers] + [closed_forms(nest, style)]
-            for figure in NEAR:
-                theirs = [getattr(other, figure) for other in others]
-                against = ratio(getattr(own, figure), theirs)
-                for name, said in (("their median", theirs), *((name, [value]) for name, value in zip(names, theirs, strict=True))):
-                    if (value := ratio(getattr(own, figure), said)) is not None:
-                        ratios.setdefault((figure, name), []).append(value)
-                cells = [
-                    *map(shown, (getattr(least(nest), figure), getattr(own, figure), *theirs)),
-                    "-" if against is None else f"{against:.2f}",
-                ]
-                print(f"| {layer} | {figure} | {' | '.join(cells)} |", flush=True)
-            for name, answer in zip(present, answers, strict=True):
-                if isinstance(answer, str):
-                    print(f"  {name}: {layer}: {answer}", flush=True)
-    print()
-    for (figure, name), found in sorted(ratios.items()):
-        within = sum(abs(value - 1) <= NEAR[figure] for value in found)
-        print(f"{figure}: within {NEAR[figure]:.0%} of {name} on {within} of {len(found)}, median ratio {statistics.median(found):.2f}")
+            mine.append(asked(answers, layer, style, present))
+        print(f"\n{style}", *table(mine, names), sep="\n", flush=True)
+        rows += mine
+    print("", *summary(rows, names), sep="\n")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of the comparison."""
-    parser.add_argument("--seconds", type=float, default=120.0, help="with --rivals: for one layer on one array in one program")
+    parser.add_argument("--seconds", type=float, default=120.0, help="with --rivals: for one question to a program; 0 asks nothing")
+    parser.add_argument("--answers", type=Path, help="with --rivals: a file of what programs answered, which is read and completed")
     parser.add_argument("--layers", nargs="*", choices=list(LAYERS), default=list(LAYERS), help="with --rivals")
     parser.add_argument("--styles", nargs="*", type=Style, default=list(STYLES), help="with --rivals")
     parser.add_argument("--programs", nargs="*", choices=list(PROGRAMS), default=list(PROGRAMS), help="with --rivals")

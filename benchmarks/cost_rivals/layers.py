@@ -76,7 +76,7 @@ def workload(nest: LoopNest) -> Workload:
 def machine(style: Style) -> Target:
     """One array with a register for a weight or a sum in each element, as the others have it."""
     core = Core("core", style, ROWS, COLUMNS, 1e9, {8: 1.0, 16: 1.0, 32: 1.0}, COLUMNS, BUFFER, local_buffer=LOCAL[style])
-    main = Memory("dram", 2**40, BANDWIDTH * 1e9, BANDWIDTH * 1e9)
+    main = Memory("dram", 2**40, BANDWIDTH * 1e9, BANDWIDTH * 1e9, burst=1)
     return Target("array", "", (core,), main)
 
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 namespace loadmaster::cost {
@@ -33,6 +34,23 @@ struct Cut {
     }
 };
 
+// Positions of the input along an axis: `extent` from the first to the last, of which every `step`-th is read by any output, where stride and dilation
+// have a common factor; `stride` and `window` count those.
+struct Axis {
+    double extent, step, stride, window;
+
+    Axis(double out, double taps, double by, double apart)
+        : extent((out - 1) * by + (taps - 1) * apart + 1), step(taps > 1 ? static_cast<double>(std::gcd(static_cast<std::int64_t>(by), static_cast<std::int64_t>(apart))) : 1),
+          stride(by / step), window((taps - 1) * apart / step + 1) {}
+
+    // What some outputs read: all from the first to the last, or the windows where these do not meet.
+    double touched(double out) const { return window < stride ? out * window : (out - 1) * stride + window; }
+    // Positions next to each other, of those that are touched.
+    double run(double touched) const { return step > 1 ? 1 : window < stride ? window : touched; }
+    // Positions from the first to the last for each that is touched.
+    double skipped() const { return step * (window < stride ? stride / window : 1); }
+};
+
 // Output positions that a tile covers: whole images, rows of one, or columns of one row; only one of the three loops is cut.
 struct Positions {
     double batch, y, x;
@@ -55,9 +73,8 @@ class Search {
   public:
     Search(const Nest &nest, const Core &core, Shape shape, double rate, double capacity)
         : n_(nest), core_(core), rows_(shape.rows), columns_(shape.columns), rate_(rate), capacity_(capacity), taps_(nest.r * nest.s),
-          outputs_(nest.groups * nest.batch * nest.y * nest.x * nest.k), weights_(nest.groups * nest.k * nest.c * taps_), window_y_((nest.r - 1) * nest.dilation_y + 1),
-          window_x_((nest.s - 1) * nest.dilation_x + 1), extent_y_((nest.y - 1) * nest.stride_y + window_y_),
-          extent_x_((nest.x - 1) * nest.stride_x + window_x_), input_element_(nest.input_bytes / (nest.groups * nest.batch * nest.c * extent_y_ * extent_x_)),
+          outputs_(nest.groups * nest.batch * nest.y * nest.x * nest.k), weights_(nest.groups * nest.k * nest.c * taps_), down_(nest.y, nest.r, nest.stride_y, nest.dilation_y),
+          across_(nest.x, nest.s, nest.stride_x, nest.dilation_x), input_element_(nest.input_bytes / (nest.groups * nest.batch * nest.c * down_.extent * across_.extent)),
           weight_element_(nest.weight_bytes / weights_), output_element_(nest.output_bytes / outputs_), units_(units()),
           network_(core.network < infinite ? core.network : 16 * std::sqrt(rows_ * columns_) * core.clock), found_(core.prices.size()), outside_(core.prices.size()) {}
 
@@ -70,10 +87,7 @@ class Search {
                 for (double k : ks) {
                     if (k <= units_.k) held_input(groups, k, n_.c);
                     held_weights(groups, k, n_.c);
-                    for (double c : chunks) {
-                        held_input(groups, k, c);
-                        held_weights(groups, k, c);
-                    }
+                    in_chunks(groups, k, chunks);
                 }
             }
     }
@@ -133,31 +147,47 @@ class Search {
         return sizes;
     }
 
-    // Parts of the input channels: multiples of what is fetched at once, the fewer of which there are the fewer passes sums take; and single ones.
+    // Parts of the input channels: single ones, and multiples of what is fetched at once; the larger they are the fewer passes sums take.
     std::vector<double> input_chunks() const {
         std::vector<double> sizes;
-        for (double size = chunk(); size < n_.c; size *= 2) sizes.push_back(size);
-        if (n_.c > 1) add(sizes, 1);
+        if (n_.c > 1) sizes.push_back(1);
+        for (double size = chunk(); size < n_.c; size *= 2) add(sizes, size);
+        return sizes;
+    }
+
+    // Tiles of a part of the input channels, as far as they may be the best: whatever the part, so many bytes cross the port, and sums take so much room.
+    void in_chunks(double groups, double k, const std::vector<double> &chunks) {
+        const bool sums_leave = core_.style != Style::output_stationary;
+        if (fits_ && sums_leave && groups * k * tile_positions_ * core_.accumulator > capacity_) return;
+        if (fits_ && !promises(Cut(n_.k, k).tiles() * halo(false) * read_share_, tiles_ * n_.repeats)) return;
+        for (double c : chunks) {
+            if (fits_ && 2 * input_tile(groups, c, rows_read_) > capacity_) return;
+            held_input(groups, k, c);
+            held_weights(groups, k, c);
+        }
+    }
+
+    // An extent, and the tiles of two to as many parts of it, ever more of them at a time.
+    static std::vector<double> parts_of(double extent) {
+        std::vector<double> sizes{extent};
+        for (double parts = 2; parts < extent; parts = up(parts * 1.4)) add(sizes, ceil_div(extent, parts));
         return sizes;
     }
 
     std::vector<Positions> position_tiles() const {
         std::vector<Positions> tiles;
         for (double size = n_.batch; size > 1; size = up(size / 2)) tiles.push_back({size, n_.y, n_.x});
-        std::vector<double> sizes{n_.y};
-        for (double parts = 2; parts < n_.y; parts = up(parts * 1.4)) add(sizes, ceil_div(n_.y, parts));
+        std::vector<double> sizes = parts_of(n_.y);
         for (double size = units_.y; size < n_.y; size *= 2) add(sizes, size);
         add(sizes, 1);
         for (double size : sizes) tiles.push_back({1, size, n_.x});
         // Rows stand side by side in a row-stationary array: all of them stay when columns are cut.
         if (core_.style == Style::row_stationary && n_.y > 1)
-            for (double size = n_.x; size > 1;) tiles.push_back({1, n_.y, size = up(size / 2)});
+            for (double size : parts_of(n_.x))
+                if (size < n_.x) tiles.push_back({1, n_.y, size});
         for (double size = n_.x; size > 1;) tiles.push_back({1, 1, size = up(size / 2)});
         return tiles;
     }
-
-    // Positions of the input that some outputs read along an axis: all from the first to the last, or the windows where these do not meet.
-    static double touched(double out, double stride, double window) { return window < stride ? out * window : (out - 1) * stride + window; }
 
     template <typename Figure>
     double over_positions(Figure figure) const {
@@ -172,30 +202,30 @@ class Search {
         tiles_ = up(n_.batch / at_.batch) * up(n_.y / at_.y) * up(n_.x / at_.x);
         of_groups_ = Cut(n_.groups, groups).tiles();
         tile_positions_ = at_.batch * at_.y * at_.x;
-        const double columns = touched(at_.x, n_.stride_x, window_x_), all_columns = touched(n_.x, n_.stride_x, window_x_);
-        rows_read_ = touched(at_.y, n_.stride_y, window_y_);
-        columns_read_ = columns;
-        halo_x_ = Cut(n_.x, at_.x).sum([&](double x) { return touched(x, n_.stride_x, window_x_); }) / all_columns;
-        halo_y_ = Cut(n_.y, at_.y).sum([&](double y) { return touched(y, n_.stride_y, window_y_); }) / touched(n_.y, n_.stride_y, window_y_);
-        read_share_ = touched(n_.y, n_.stride_y, window_y_) * all_columns / (extent_y_ * extent_x_);
+        rows_read_ = down_.touched(at_.y);
+        columns_read_ = across_.touched(at_.x);
+        halo_x_ = Cut(n_.x, at_.x).sum([&](double x) { return across_.touched(x); }) / across_.touched(n_.x);
+        halo_y_ = Cut(n_.y, at_.y).sum([&](double y) { return down_.touched(y); }) / down_.touched(n_.y);
+        read_share_ = down_.touched(n_.y) * across_.touched(n_.x) / (down_.extent * across_.extent);
     }
 
     // Bytes read for a byte that is needed: at least a burst for every run of bytes next to each other, channels being the innermost.
     double bursts(double groups, double c) const {
-        const bool skips = window_x_ < n_.stride_x, all_channels = c == n_.c && groups == n_.groups;
-        if (all_channels && !skips && at_.x == n_.x) return 1;
+        const bool all_channels = c == n_.c && groups == n_.groups;
+        if (all_channels && across_.skipped() == 1 && at_.x == n_.x) return 1;
         const double channels = c * (c == n_.c ? groups : 1) * n_.element;
-        const double run = channels * (all_channels ? (skips ? window_x_ : columns_read_) : 1);
-        const double most = (skips ? n_.stride_x / window_x_ : 1) * (n_.c * n_.groups * n_.element / channels);
+        const double run = channels * (all_channels ? across_.run(columns_read_) : 1);
+        const double most = across_.skipped() * (n_.c * n_.groups * n_.element / channels);
         return std::clamp(core_.burst / run, 1.0, std::max(1.0, most));
     }
 
     double input_tile(double groups, double c, double rows) const { return at_.batch * groups * c * rows * columns_read_ * input_element_; }
 
-    // Rows of the tile and those of the next one that it does not share, where channels stay and tiles follow one another.
-    double sliding_rows() const {
-        const double next = at_.y < n_.y ? std::min(at_.y * n_.stride_y, rows_read_) : rows_read_;
-        return rows_read_ + (tiles_ * of_groups_ > 1 ? next : 0);
+    // The tile of the input and what the next one does not share with it, where channels stay and tiles follow one another along rows or columns.
+    double sliding_tile(double groups) const {
+        const double tile = input_tile(groups, n_.c, rows_read_);
+        const double stays = at_.x < n_.x ? std::min(1.0, at_.x * across_.stride / columns_read_) : at_.y < n_.y ? std::min(1.0, at_.y * down_.stride / rows_read_) : 1;
+        return tile * (tiles_ * of_groups_ > 1 ? 1 + stays : 1);
     }
 
     // Filters of the array's size, a tap (row-stationary: a filter) at a time: what streams by if weights do not stay.
@@ -209,7 +239,7 @@ class Search {
         const bool all = c == n_.c;
         const double filters = Cut(n_.k, k).tiles(), folds = all ? 1 : filters;
         const double block = weight_block(groups, k, c);
-        const double in = all ? input_tile(groups, c, sliding_rows()) : 2 * input_tile(groups, c, rows_read_);
+        const double in = all ? sliding_tile(groups) : 2 * input_tile(groups, c, rows_read_);
         const double weight_times = tiles_ * n_.repeats;
         consider(groups, k, c, folds * halo(all), weight_times, in, 2 * block, input_tile(groups, c, rows_read_) + block);
     }
@@ -220,14 +250,14 @@ class Search {
         const double filters = Cut(n_.k, k).tiles();
         const double tile = groups * k * c * taps_ * weight_element_;
         const bool single = all && filters * of_groups_ == 1;
-        const double in = all ? input_tile(groups, c, sliding_rows()) : 2 * input_tile(groups, c, rows_read_);
+        const double in = all ? sliding_tile(groups) : 2 * input_tile(groups, c, rows_read_);
         const double weight_times = single ? 1 : (all ? 1 : tiles_) * n_.repeats;
         const double times = all && tiles_ == 1 ? 1 : filters;
         consider(groups, k, c, times * halo(all), weight_times, in, single ? tile : 2 * tile, input_tile(groups, c, rows_read_) + tile);
     }
 
-    // Input fetched again at the edges of tiles: rows stay where all channels of a tile do, and tiles are full rows.
-    double halo(bool all) const { return halo_x_ * (all && at_.x == n_.x ? 1 : halo_y_); }
+    // Input fetched again at the edges of tiles: what the next one shares stays where all channels of a tile do, columns if it is the next in its row.
+    double halo(bool all) const { return all ? (at_.x == n_.x ? 1 : halo_y_) : halo_x_ * halo_y_; }
 
     void consider(double groups, double k, double c, double input_times, double weight_times, double input_buffer, double weight_buffer, double first) {
         Tiling t{};
@@ -235,25 +265,32 @@ class Search {
         t.weight_times = weight_times;
         t.input_tile = input_buffer;
         t.weight_tile = weight_buffer;
-        if (fits_ && (input_buffer + weight_buffer > capacity_ || !promises(t))) return;
+        if (fits_ && (input_buffer + weight_buffer > capacity_ || !promises(t.input_times, t.weight_times))) return;
         const double passes = deliver(groups, k, c, t);
         const double block = groups * std::min(k, units_.k) * tile_positions_, sums = groups * (c < n_.c ? k : std::min(k, units_.k)) * tile_positions_;
         const double row = groups * std::min(k, units_.k) * at_.x * output_element_;
         const bool several = outputs_ > block;
-        // Sums that leave the array before they are done wait in the buffer; results that are done leave it while the next ones are made.
-        t.output_tile = passes > 1 ? sums * core_.accumulator + (several ? block * output_element_ : 0)
-                                   : (several ? 2 : 1) * row;
-        const double size = t.input_tile + t.weight_tile + t.output_tile;
+        // Sums that leave the array before they are done wait in the buffer; results that are done leave it while the next ones are made, or, where they
+        // have no room, as they are made, for which the array waits.
+        const double held = input_buffer + weight_buffer + (passes > 1 ? sums * core_.accumulator : row);
+        const double next = several ? (passes > 1 ? block * output_element_ : row) : 0;
+        const bool waits = passes > 1 && next > row && held + next > capacity_;
+        t.output_tile = held - input_buffer - weight_buffer + (waits ? row : next);
+        const double size = input_buffer + weight_buffer + t.output_tile;
         if (size > capacity_) {
             if (fits_ || size >= found_[0].size) return;
             for (Found &found : found_) found = {t, infinite, size};
             return;
         }
-        if (!fits_) promises(t);
+        if (!fits_) promises(t.input_times, t.weight_times);
         fits_ = true;
-        t.cycles += cycles(groups, k, c);
-        const double last = passes > 1 ? block * output_element_ : row;
-        t.lead = core_.style == Style::roofline ? 0 : first / core_.read + last / core_.write;
+        const double busy = cycles(groups, k, c);
+        t.cycles += busy;
+        // Results are made in the last pass, in which filters for the next one arrive as well: what their leaving takes beyond it.
+        const double wait = std::max(0.0, (n_.output_bytes + n_.weight_bytes * t.weight_times / passes) / core_.write - busy / passes / core_.clock);
+        const double as_made = row / core_.write + (passes > 1 ? wait : 0);
+        const double last = waits ? as_made : std::min(as_made, (passes > 1 ? block * output_element_ : row) / core_.write);
+        t.lead = core_.style == Style::roofline ? 0 : first / core_.read + last;
         const double inside = std::max(t.cycles / core_.clock, t.delivered / core_.network) + t.lead;
         for (std::size_t i = 0; i < found_.size(); ++i) {
             const double outside = outside_[i];
@@ -262,9 +299,9 @@ class Search {
         }
     }
 
-    // Work out what the links take at each price, and whether one of them leaves a tiling the chance to be the best.
-    bool promises(const Tiling &t) {
-        const double input = n_.input_bytes * t.input_times, weights = n_.weight_bytes * t.weight_times;
+    // Work out what the links take at each price if operands cross so often, and whether that leaves a tiling the chance to be the best at one.
+    bool promises(double input_times, double weight_times) {
+        const double input = n_.input_bytes * input_times, weights = n_.weight_bytes * weight_times;
         bool any = false;
         for (std::size_t i = 0; i < found_.size(); ++i) {
             const Prices &price = core_.prices[i];
@@ -303,7 +340,7 @@ class Search {
     // Bytes over the on-chip network, and cycles of loading weights, into `t`; what several elements need at once crosses once. Returns in how many passes sums are made.
     double deliver(double groups, double k, double c, Tiling &t) const {
         const Cut g(n_.groups, groups), ks(n_.k, k), cs(n_.c, c);
-        const double inputs = n_.groups * n_.batch * n_.c * touched(n_.y, n_.stride_y, window_y_) * touched(n_.x, n_.stride_x, window_x_);
+        const double inputs = n_.groups * n_.batch * n_.c * down_.touched(n_.y) * across_.touched(n_.x);
         const auto kept = [&](double item, double most) { return std::clamp(down(core_.local_buffer / item), 1.0, std::max(1.0, most)); };
         double weights = weights_, in = inputs, passes = 1;
         switch (core_.style) {
@@ -341,7 +378,8 @@ class Search {
 
     Nest n_;
     const Core &core_;
-    double rows_, columns_, rate_, capacity_, taps_, outputs_, weights_, window_y_, window_x_, extent_y_, extent_x_;
+    double rows_, columns_, rate_, capacity_, taps_, outputs_, weights_;
+    Axis down_, across_;  // the input, along rows and columns
     double input_element_, weight_element_, output_element_;
     Units units_;
     double network_;  // bytes/s; of one that carries all, 16 bytes a cycle for each element along an edge of a square array

@@ -37,7 +37,8 @@ struct Core {
 };
 
 // What a nest takes in one tiling. `times` are ratios of bytes moved to an operand's bytes, tiles are bytes of the private buffer; `cycles`
-// are those of the array, filling, draining and loading it included; `lead` seconds pass until the first tile is there and after the last is done.
+// are those of the array, filling, draining and loading it included; `lead` seconds pass until the first tile is there, after the last is done, and where
+// results have no room to wait for the link.
 struct Tiling {
     double input_times, weight_times, input_tile, weight_tile, output_tile, cycles, delivered, lead;
 };

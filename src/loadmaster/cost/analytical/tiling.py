@@ -40,7 +40,7 @@ class Tilings:
     ``input_times`` and ``weight_times`` are bytes that cross the core's port for a byte of the operand (less than one where strides step
     over some); ``input_tile``, ``weight_tile`` and ``output_tile`` bytes of the private buffer; ``cycles`` those of the array, filling,
     draining and loading it included; ``delivered`` bytes over the on-chip network; ``lead`` the seconds that the first tile takes to arrive
-    and the last to leave.
+    and the last to leave, and that the array waits for results to leave where the buffer has no room for them.
     """
 
     input_times: Floats
