@@ -526,8 +526,8 @@ class JointProblem:
 
 class JointEvaluation:
     """Picoseconds until all ends (-1: never), seconds of the main link, the core of every job, start and end of every task (jobs, then
-    copies), the stays that are fetched or copied to main memory (``outward``), in order (``copies``), the tensor of every stay, and the stay that serves every operand row
-    (-1: main memory)."""
+    copies), the stays that are fetched or copied to main memory (``outward``), in order (``copies``), the tensor of every stay, and the
+    stay that serves every operand row (-1: main memory)."""
 
     makespan: int
     main_seconds: float

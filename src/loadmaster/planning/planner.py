@@ -159,7 +159,7 @@ def plan(
         notes = [
             *_streaming_notes(chosen.workload, target),
             *contest.notes(stopped=chosen.interrupted),
-            *(uncut(graphs, target) if cut == "auto" else ()),
+            *(uncut(graphs) if cut == "auto" else ()),
         ]
         if large:
             notes.append(f"no other way to cut operators was tried, as they are more than {MOST_JUDGED} pieces as it is")

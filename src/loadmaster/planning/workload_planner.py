@@ -502,7 +502,8 @@ class WorkloadPlanner:
             break
         if not self._joins() or (self.interrupted and separate is not None):
             if separate is None and not overflow(begun.score):
-                raise CapacityError(f"{self.target.memories[1].name}: operands fit by size, but no packing without gaps was found: enlarge it")
+                name = self.target.memories[1].name
+                raise CapacityError(f"{name}: operands fit by size, but no packing without gaps was found: enlarge its capacity")
             return self._fitting(separate, begun.score)
         return self._jointly(begun, separate)
 
@@ -516,7 +517,7 @@ class WorkloadPlanner:
                 yield replace(found, packed=packed)
 
     def _staged(self, margin: float = 1.0, wait: bool = False) -> _Candidate:
-        """Bring every operand to the fast memory, for jobs that run on one core one after another: of several, the one that is soonest done."""
+        """Bring every operand to the fast memory, for jobs that run in turn on one core: of several, the one that is soonest done."""
         assert self.target.fast is not None
         jobs, tensors = self.workload.jobs, self.workload.tensors
         schedule = self._in_turn
@@ -540,9 +541,12 @@ class WorkloadPlanner:
         memory = self.target.memories[memory_index]
         stays = Stays.of(self.workload, placement, timeline, memory_index)
         room = {"capacity": memory.capacity, "alignment": memory.alignment}
-        return stays.packed(
-            pack(stays.start, stays.end, stays.sizes, **room, value=value, seconds=self._seconds() if seconds is None else seconds)
-        )
+        seconds = self._seconds() if seconds is None else seconds
+        if self.target.main.in_place:
+            return stays.packed(pack(stays.start, stays.end, stays.sizes, **room, value=value, seconds=seconds))
+        # All operands have to be there: what leaves any out is no packing.
+        packing = pack_all(stays.start, stays.end, stays.sizes, **room, seconds=seconds)
+        return stays.packed(packing or Packing(np.full(len(stays.sizes), -1, dtype=np.int64), 0, 0))
 
     def _pack_main(self, candidate: _Candidate, needed: bool) -> Packed | None:
         """Addresses in main memory; if they are needed and little effort finds none, with all effort."""

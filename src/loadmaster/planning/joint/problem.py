@@ -175,7 +175,7 @@ class JointProblem:
         return writer
 
     def _in_main(self, run: _native.JointEvaluation) -> Mask:
-        """Tensors that jobs write to main memory because they are outputs, used or fetched there, or used nowhere else; or that are copied."""
+        """Tensors that jobs write to main memory as outputs, because they are used or fetched there or nowhere else, or that are copied."""
         # As `written_to_main` in src/native/joint/admission.cpp; tests/test_twins.py holds the two together.
         tensor, in_fast = self.table.operand_tensor, run.row_stay >= 0
         copied = np.zeros(len(self._output), dtype=np.bool_)
