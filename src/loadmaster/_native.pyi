@@ -502,7 +502,7 @@ class JointOptions:
     def __init__(
         self, *, filled_fraction: float, retained_fraction: float, prefetch_fraction: float, release_delay_positions: int,
         streamed_share: float, fast_link_price: float, fast_load_limit: float, occupancy_exponent: float, link_load_limit: float,
-        core_wait_ratio: float, energy_weight: float, urgent_networks_first: bool
+        core_wait_ratio: float, energy_weight: float, fetched_back: bool, urgent_networks_first: bool
     ) -> None: ...
 
 class JointProblem:
@@ -510,21 +510,24 @@ class JointProblem:
 
     Operand rows are sorted by job: ``moved`` bytes of a row on every core. ``compute`` in seconds and ``energy_penalty`` in picoseconds
     have a row per job and a column per core; ``width`` is the seconds that each job stands for in an order, ``release`` the picosecond
-    before which it may not start. A ``producer`` of -1 is none. Bandwidths in bytes/s; an ``engine`` of 0 prefetches nothing.
+    before which it may not start, and ``available`` the one before which a tensor may not be fetched. A ``producer`` of -1 is none.
+    Bandwidths in bytes/s; an ``engine`` of 0 prefetches nothing. Where cores cannot use main memory ``in_place``, all operands of a job are
+    in the fast memory while it runs, and ``engine_back`` copies results to main memory.
     """
 
     def __init__(
         self, *, compute: Table, row_job: Ints, row_tensor: Ints, row_write: Flags, moved: IntTable, bytes: Ints, padded_bytes: Ints,
-        producer: Ints, output: Flags, graph: TaskGraph, release: Ints, energy_penalty: Table, width: Floats, urgent: Flags,
-        main_read: float, main_write: float, fast_read: float, fast_write: float, engine: float, capacity: int
+        producer: Ints, output: Flags, graph: TaskGraph, release: Ints, available: Ints, energy_penalty: Table, width: Floats,
+        urgent: Flags, main_read: float, main_write: float, fast_read: float, fast_write: float, engine: float, engine_back: float,
+        capacity: int, in_place: bool
     ) -> None: ...
     def evaluate(self, order: Ints, options: JointOptions) -> JointEvaluation:
         """Choose what stays in the fast memory along an order of all jobs, and run it."""
 
 class JointEvaluation:
     """Picoseconds until all ends (-1: never), seconds of the main link, the core of every job, start and end of every task (jobs, then
-    prefetches), the stays that are prefetched, in order (``copies``), the tensor of every stay, and the stay that serves every operand row
-    (-1: main memory)."""
+    copies), the stays that are fetched or copied to main memory (``outward``), in order (``copies``), the tensor of every stay, and the
+    stay that serves every operand row (-1: main memory)."""
 
     makespan: int
     main_seconds: float
@@ -532,5 +535,6 @@ class JointEvaluation:
     start: Ints
     end: Ints
     copies: Ints
+    outward: Flags
     stay_tensor: Ints
     row_stay: Ints

@@ -151,7 +151,7 @@ def test_a_main_memory_too_small_says_how_much_too_small() -> None:
 
 
 def test_a_fast_memory_too_small_for_a_job_that_needs_it_says_which_job() -> None:
-    with pytest.raises(CapacityError, match="job chain/Conv_b0 needs all its operands in hbm"):
+    with pytest.raises(CapacityError, match=r"job chain/Conv_b0.* needs all its operands in hbm"):
         lm.plan([residual_chain(2)], staged_machine(1000))
 
 
@@ -340,7 +340,7 @@ def test_work_of_hours_is_refused_before_it_overflows() -> None:
         (([residual_chain(1)], npu(), {"seed": -1}), "seed"),
         (([residual_chain(1)], npu(), {"seed": 2**63}), "seed"),
         (([residual_chain(1)], npu(), {"mini_batches": 10**6}), "more than"),
-        (([residual_chain(1)], replace(npu(), main=replace(npu().main, in_place=False)), {}), "single core"),
+        (([residual_chain(1)], replace(npu(copies=False), main=replace(npu().main, in_place=False)), {}), "a copy engine"),
     ],
 )
 def test_misuse_is_a_clear_error(arguments, message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -130,7 +131,8 @@ class Contest:
                 break
             self._report("choosing cuts", min(0.95, number / 10))
             if number == 0:
-                yield replace(whole, glance=whole.planner.glance())
+                with suppress(CapacityError):
+                    yield replace(whole, glance=whole.planner.glance())
             if pieces + candidate.pieces > MOST_JUDGED:
                 refused += 1
                 continue
@@ -182,12 +184,12 @@ class Contest:
                         break
 
     def _glanced_at(self, candidate: Candidate) -> _Entry | None:
-        """A way to cut and what a glance says of it; None if the parts of an operand are too many for a core's buffer."""
+        """A way to cut and what a glance says of it; None if a piece has too many operands for a core's buffer, or they are too large."""
         try:
             planner = self._planner(candidate)
-        except TargetError:
+            return _Entry(candidate, planner, planner.glance())
+        except (TargetError, CapacityError):
             return None
-        return _Entry(candidate, planner, planner.glance())
 
     def _cannot_win(self, entry: _Entry, best: Score) -> bool:
         """Whether even the bound of an entry's jobs is no better than a plan that is late nowhere."""

@@ -159,7 +159,7 @@ def plan(
         notes = [
             *_streaming_notes(chosen.workload, target),
             *contest.notes(stopped=chosen.interrupted),
-            *(uncut(graphs, target) if cut == "auto" else ()),
+            *(uncut(graphs) if cut == "auto" else ()),
         ]
         if large:
             notes.append(f"no other way to cut operators was tried, as they are more than {MOST_JUDGED} pieces as it is")
@@ -233,8 +233,8 @@ def _check_arguments(graphs: Sequence[Graph], target: Target, mini_batches: int,
         raise PlanError(f"seed must lie between 0 and 2^63, and is {seed}")
     if rounds < 0:
         raise PlanError(f"rounds must be at least 0, and are {rounds}")
-    if not target.main.in_place and (target.fast is None or target.copy is None or len(target.cores) > 1):
-        raise PlanError(f"{target.name}: a machine that must copy operands needs a fast memory, a copy engine and a single core")
+    if not target.main.in_place and (target.fast is None or target.copy is None):
+        raise PlanError(f"{target.name}: a machine that must copy operands needs a fast memory and a copy engine")
     jobs = sum(len(graph.ops) for graph in graphs) * mini_batches
     if jobs > _MOST_OPERATORS:
         raise PlanError(f"{jobs} operators in all mini-batches are more than the {_MOST_OPERATORS} that are planned at once: plan fewer")

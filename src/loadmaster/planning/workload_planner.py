@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -159,7 +160,7 @@ class WorkloadPlanner:
         """What the separate pipeline and the joint search find."""
         self._require_main()
         if not self.target.main.in_place:
-            return self._staged()
+            return self._copied()
         best = self._candidate(self._map(self._nowhere(), "mapping"), self._nowhere(), None)
         assert best is not None
         try:
@@ -190,9 +191,11 @@ class WorkloadPlanner:
     def glance(self) -> Score:
         """A score that hints at the one of :meth:`best`: few schedules and orders, and no addresses in main memory."""
         few = replace(self, samples=_GLANCE_SAMPLES)
-        begun = few._candidate(few._map(few._nowhere(), "mapping"), few._nowhere(), None)
+        begun = few._candidate(few._map(few._nowhere(), "mapping"), few._nowhere(), None) if self.target.main.in_place else few._staged()
         assert begun is not None
         if not self._joins():
+            if not self.target.main.in_place:
+                return begun.score
             return min((begun, *few._with_residents(begun.score)), key=lambda candidate: candidate.score).score
         search = JointSearch(self._joint_problem(), self._orders_of(begun), samples=_GLANCE_ORDERS, seed=self.seed, late=self.is_late)
         return min(begun.score, search.run(_GLANCE_ORDERS).evaluation.judged)
@@ -261,7 +264,8 @@ class WorkloadPlanner:
         found, least = search.run(self.rounds * _ECONOMIES_A_ROUND), likewise.score_of(best)
         if found.evaluation.judged >= least:
             return best
-        solution = likewise._complete(likewise._packed(problem, found)[0], needed=False)
+        candidate, _ = likewise._packed(problem, found)
+        solution = None if candidate is None else likewise._complete(candidate, needed=False)
         return best if solution is None or likewise.score_of(solution) >= least else solution
 
     def _moves_much(self, solution: Solution) -> bool:
@@ -299,13 +303,13 @@ class WorkloadPlanner:
                 packs = least is not None and not overflow(score)
                 continue
             candidate, whole = self._packed(problem, found)
-            solution = self._complete(candidate, needed=least is None)
+            solution = None if candidate is None else self._complete(candidate, needed=least is None)
             packs = solution is not None and whole
             if not packs:
                 # Where it failed before, it is far from fitting.
                 failures += 1
                 less = _LESS_ROOM**failures
-                search.fill_less(**{"main" if solution is None else "fast": less})
+                search.fill_less(**{"main" if candidate is not None and solution is None else "fast": less})
             if solution is None:
                 continue
             score = self.score_of(solution)
@@ -313,14 +317,19 @@ class WorkloadPlanner:
                 least = score
                 yield found.evaluations, score, solution
 
-    def _packed(self, problem: JointProblem, found: Found) -> tuple[_Candidate, bool]:
-        """What was found, with addresses in the fast memory, and whether all of it: what finds none goes back to main memory."""
+    def _packed(self, problem: JointProblem, found: Found) -> tuple[_Candidate | None, bool]:
+        """What was found, with addresses in the fast memory, and whether all of it: what finds none goes back to main memory.
+
+        None where it cannot.
+        """
         self.report("allocating", 0.0)
         schedule, placement, timeline = problem.decisions(found.evaluation)
         tensors, jobs = self.workload.tensors, len(self.workload.jobs)
         worth = worth_of_stays([r for r in placement.residences if r.memory == 1], tensors, self.table, schedule)
         packed = self._pack(1, placement, timeline, worth)
         homeless = [r for r, offset in zip(packed.residences, packed.offsets, strict=True) if offset < 0]
+        if homeless and not self.target.main.in_place:
+            return None, False
         if homeless:
             placement, timeline = evict(homeless, placement, timeline, tensors, self.table, jobs)
             placed = [offset for offset in packed.offsets if offset >= 0]
@@ -484,21 +493,47 @@ class WorkloadPlanner:
         packed += [nothing] * (len(self.target.memories) - len(packed))
         return Solution(schedule, placement, timeline, tuple(packed), after)
 
-    def _staged(self) -> Solution:
-        """Bring every operand to the fast memory; fill less of it, then wait for copies back, if it cannot be packed."""
+    def _copied(self) -> Solution:
+        """The best plan on a machine that must copy all operands: with each copied as early as space allows, or found jointly."""
+        begun = self._staged()
+        separate = None
+        for candidate in self._staged_and_packed():
+            separate = None if overflow(candidate.score) else self._complete(candidate)
+            break
+        if not self._joins() or (self.interrupted and separate is not None):
+            if separate is None and not overflow(begun.score):
+                name = self.target.memories[1].name
+                raise CapacityError(f"{name}: operands fit by size, but no packing without gaps was found: enlarge its capacity")
+            return self._fitting(separate, begun.score)
+        return self._jointly(begun, separate)
+
+    def _staged_and_packed(self) -> Iterator[_Candidate]:
+        """Fill less and less of the fast memory, and then wait for copies back, until all has addresses."""
+        for wait, margin in itertools.product((False, True), _MARGINS):
+            found = self._staged(margin, wait)
+            # Without a packing there may be no plan: this takes the time that it takes.
+            packed = self._pack(1, found.placement, found.timeline, None, math.inf)
+            if min(packed.offsets, default=0) >= 0:
+                yield replace(found, packed=packed)
+
+    def _staged(self, margin: float = 1.0, wait: bool = False) -> _Candidate:
+        """Bring every operand to the fast memory, for jobs that run in turn on one core: of several, the one that is soonest done."""
         assert self.target.fast is not None
         jobs, tensors = self.workload.jobs, self.workload.tensors
-        schedule = self._map(np.ones(len(tensors), dtype=np.bool_), "mapping")
-        for wait, margin in itertools.product((False, True), _MARGINS):
-            placement = stage_copies(jobs, tensors, schedule.order.tolist(), self.target.fast, margin=margin, wait_for_copies_back=wait)
-            timeline = self._replay(schedule, placement)
-            # Without a packing there is no plan: this takes the time that it takes.
-            packed = self._pack(1, placement, timeline, None, math.inf)
-            if min(packed.offsets, default=0) >= 0:
-                score = self._score(schedule, placement, timeline)
-                solution = None if overflow(score) else self._complete(_Candidate(schedule, placement, timeline, packed, score))
-                return self._fitting(solution, score)
-        raise CapacityError(f"{self.target.fast.name}: operands fit by size, but no packing without gaps was found: enlarge its capacity")
+        schedule = self._in_turn
+        placement = stage_copies(jobs, tensors, schedule.order.tolist(), self.target.fast, margin=margin, wait_for_copies_back=wait)
+        timeline = self._replay(schedule, placement)
+        return _Candidate(schedule, placement, timeline, None, self._score(schedule, placement, timeline))
+
+    @cached_property
+    def _in_turn(self) -> Schedule:
+        everywhere = np.ones(len(self.workload.tensors), dtype=np.bool_)
+        if len(self.target.cores) == 1:
+            return self._map(everywhere, "mapping")
+        order = np.arange(len(self.workload.jobs), dtype=np.int64)
+        duration = self._times(resident(self.workload.jobs, self.workload.tensors, everywhere)).duration.sum(axis=0)
+        fastest = int(duration.argmin())
+        return Schedule(np.full(len(order), fastest, dtype=np.int32), order, int(duration[fastest]), 1)
 
     def _pack(
         self, memory_index: int, placement: Placement, timeline: Timeline, value: Floats | None, seconds: float | None = None
@@ -506,9 +541,12 @@ class WorkloadPlanner:
         memory = self.target.memories[memory_index]
         stays = Stays.of(self.workload, placement, timeline, memory_index)
         room = {"capacity": memory.capacity, "alignment": memory.alignment}
-        return stays.packed(
-            pack(stays.start, stays.end, stays.sizes, **room, value=value, seconds=self._seconds() if seconds is None else seconds)
-        )
+        seconds = self._seconds() if seconds is None else seconds
+        if self.target.main.in_place:
+            return stays.packed(pack(stays.start, stays.end, stays.sizes, **room, value=value, seconds=seconds))
+        # All operands have to be there: what leaves any out is no packing.
+        packing = pack_all(stays.start, stays.end, stays.sizes, **room, seconds=seconds)
+        return stays.packed(packing or Packing(np.full(len(stays.sizes), -1, dtype=np.int64), 0, 0))
 
     def _pack_main(self, candidate: _Candidate, needed: bool) -> Packed | None:
         """Addresses in main memory; if they are needed and little effort finds none, with all effort."""

@@ -254,11 +254,8 @@ def _assemble(file: _TargetFile, label: str) -> Target:
     if fast and not fast[0].in_place:
         problems.append(f"{fast[0].name}.in_place: cores must be able to use the fast memory in place")
     problems += [f"{m.name}.capacity: must be more than zero" for m in main if m.capacity == 0]
-    if main and not main[0].in_place:
-        if not fast or file.copy_engine is None:
-            problems.append(f"{main[0].name}.in_place = false needs a fast memory and a [copy] table")
-        if len(cores) > 1:
-            problems.append(f"{main[0].name}.in_place = false is planned for a single core, and there are {len(cores)}")
+    if main and not main[0].in_place and (not fast or file.copy_engine is None):
+        problems.append(f"{main[0].name}.in_place = false needs a fast memory and a [copy] table")
     if problems:
         raise TargetError("; ".join(f"{label}: {problem}" for problem in problems))
     copy = file.copy_engine.engine() if file.copy_engine else None

@@ -28,13 +28,13 @@ struct JointOptions {
     std::int64_t release_delay_positions;
     double streamed_share;
     double fast_link_price, fast_load_limit, occupancy_exponent, link_load_limit, core_wait_ratio, energy_weight;
-    bool urgent_networks_first;
+    bool fetched_back, urgent_networks_first;
 
     JointOptions(double filled, double retained, double prefetch, std::int64_t delay, double streamed, double price, double fast, double occupancy, double load, double wait,
-                 double energy, bool urgent)
+                 double energy, bool back, bool urgent)
         : filled_fraction(filled), retained_fraction(retained), prefetch_fraction(prefetch), release_delay_positions(delay), streamed_share(streamed),
           fast_link_price(price), fast_load_limit(fast), occupancy_exponent(occupancy), link_load_limit(load), core_wait_ratio(wait), energy_weight(energy),
-          urgent_networks_first(urgent) {
+          fetched_back(back), urgent_networks_first(urgent) {
         for (double fraction : {filled, retained, prefetch}) require(fraction <= 1.0 && fraction >= 0.0, "options: fractions lie between 0 and 1");
         require(delay >= 0, "release_delay_positions: must not be negative");
         require(streamed >= 0.0, "streamed_share: must not be negative");
@@ -51,21 +51,21 @@ struct JointOptions {
 struct JointEvaluation {
     std::int64_t makespan;
     double main_seconds;
-    nb::object core, start, end, copies, stay_tensor, row_stay;
+    nb::object core, start, end, copies, outward, stay_tensor, row_stay;
 };
 
 // A workload on a machine, checked once, to be evaluated many times. It keeps the arrays that it views alive.
 class JointProblem {
   public:
     JointProblem(Table compute, Ints row_job, Ints row_tensor, Flags row_write, Array<std::int64_t, 2> moved, Ints bytes, Ints padded_bytes, Ints producer,
-                 Flags output, const TaskGraph &graph, Ints release, Table energy_penalty, Floats width, Flags urgent, double main_read, double main_write,
-                 double fast_read, double fast_write, double engine, std::int64_t capacity)
+                 Flags output, const TaskGraph &graph, Ints release, Ints available, Table energy_penalty, Floats width, Flags urgent, double main_read, double main_write,
+                 double fast_read, double fast_write, double engine, double engine_back, std::int64_t capacity, bool in_place)
         : compute_(compute), row_job_(row_job), row_tensor_(row_tensor), row_write_(row_write), moved_(moved), bytes_(bytes), padded_bytes_(padded_bytes),
-          producer_(producer), output_(output), graph_(graph), release_(release), energy_penalty_(energy_penalty), width_(width), urgent_(urgent) {
+          producer_(producer), output_(output), graph_(graph), release_(release), available_(available), energy_penalty_(energy_penalty), width_(width), urgent_(urgent) {
         const std::size_t jobs = compute.shape(0), cores = compute.shape(1), rows = row_job.size(), tensors = bytes.size();
         require(cores >= 1 && moved.shape(1) == cores, "joint: needs a core, and columns for each");
         require(row_tensor.size() == rows && row_write.size() == rows && moved.shape(0) == rows && padded_bytes.size() == tensors &&
-                    producer.size() == tensors && output.size() == tensors && graph.tasks() == jobs && release.size() == jobs &&
+                    producer.size() == tensors && output.size() == tensors && available.size() == tensors && graph.tasks() == jobs && release.size() == jobs &&
                     energy_penalty.shape(0) == jobs && energy_penalty.shape(1) == cores && width.size() == jobs && urgent.size() == jobs,
                 "joint: arrays of different lengths");
         require_index(view(row_job), 0, jobs, "row_job: names no job");
@@ -75,15 +75,18 @@ class JointProblem {
         require_below(view(padded_bytes), kMostBytes, "padded_bytes: must not be negative");
         require_below(view(moved), kMostBytes, "moved: must not be negative");
         require_below(view(release), std::int64_t{1} << 53, "release: must lie between 0 and 2^53 picoseconds");
+        require_below(view(available), std::int64_t{1} << 53, "available: must lie between 0 and 2^53 picoseconds");
         require_finite(view(compute), "compute: must be finite and not negative");
         require_finite(view(energy_penalty), "energy_penalty: must be finite and not negative");
         require_finite(view(width), "width: must be finite and not negative");
         for (double speed : {main_read, main_write, fast_read, fast_write}) require(std::isfinite(speed) && speed > 0.0, "links need a finite bandwidth above 0");
         require(std::isfinite(engine) && engine >= 0.0, "engine: must be finite and not negative");
+        require(std::isfinite(engine_back) && engine_back >= 0.0, "engine_back: must be finite and not negative");
+        require(in_place || (engine > 0.0 && engine_back > 0.0), "in_place: without it, copies need an engine");
         require(capacity >= 0, "capacity: must not be negative");
         work_ = {jobs, tensors, cores, view(compute_), view(row_job_), view(row_tensor_), view(row_write_), view(moved_), view(bytes_), view(padded_bytes_),
-                 view(producer_), view(output_), graph_.successors(), view(release_), view(energy_penalty_)};
-        machine_ = {main_read, main_write, fast_read, fast_write, engine, capacity};
+                 view(producer_), view(output_), graph_.successors(), view(release_), view(available_), view(energy_penalty_)};
+        machine_ = {main_read, main_write, fast_read, fast_write, engine, engine_back, capacity, in_place};
     }
 
     JointEvaluation evaluate(const Ints &order, const JointOptions &chosen) const {
@@ -103,8 +106,8 @@ class JointProblem {
         for (const Stay &stay : stays.stays) tensor.push_back(stay.tensor);
         const std::size_t count = tensor.size(), tasks = admission.start.size(), copies = admission.copies.size();
         return {admission.makespan, stays.main_seconds, to_numpy(std::move(admission.core), {work_.jobs}), to_numpy(std::move(admission.start), {tasks}),
-                to_numpy(std::move(admission.end), {tasks}), to_numpy(std::move(admission.copies), {copies}), to_numpy(std::move(tensor), {count}),
-                to_numpy(std::move(stays.row_stay), {work_.row_job.size()})};
+                to_numpy(std::move(admission.end), {tasks}), to_numpy(std::move(admission.copies), {copies}), to_numpy(std::move(admission.outward), {copies}),
+                to_numpy(std::move(tensor), {count}), to_numpy(std::move(stays.row_stay), {work_.row_job.size()})};
     }
 
   private:
@@ -115,7 +118,7 @@ class JointProblem {
         while (urgent > 0 && !urgent_.data()[order[urgent - 1]]) --urgent;
         return {filled, std::min(filled, share(filled, chosen.retained_fraction)), std::min(filled, share(filled, chosen.prefetch_fraction)),
                 chosen.release_delay_positions, chosen.streamed_share, chosen.fast_link_price, chosen.fast_load_limit, chosen.occupancy_exponent, chosen.link_load_limit,
-                chosen.core_wait_ratio, chosen.energy_weight, urgent};
+                chosen.core_wait_ratio, chosen.energy_weight, chosen.fetched_back, urgent};
     }
 
     Table compute_;
@@ -125,7 +128,7 @@ class JointProblem {
     Ints bytes_, padded_bytes_, producer_;
     Flags output_;
     TaskGraph graph_;
-    Ints release_;
+    Ints release_, available_;
     Table energy_penalty_;
     Floats width_;
     Flags urgent_;
@@ -137,10 +140,10 @@ class JointProblem {
 
 void bind_joint(nb::module_ &module) {
     nb::class_<JointOptions>(module, "JointOptions")
-        .def(nb::init<double, double, double, std::int64_t, double, double, double, double, double, double, double, bool>(), nb::kw_only(), nb::arg("filled_fraction"),
+        .def(nb::init<double, double, double, std::int64_t, double, double, double, double, double, double, double, bool, bool>(), nb::kw_only(), nb::arg("filled_fraction"),
              nb::arg("retained_fraction"), nb::arg("prefetch_fraction"), nb::arg("release_delay_positions"), nb::arg("streamed_share"),
              nb::arg("fast_link_price"), nb::arg("fast_load_limit"), nb::arg("occupancy_exponent"), nb::arg("link_load_limit"), nb::arg("core_wait_ratio"), nb::arg("energy_weight"),
-             nb::arg("urgent_networks_first"));
+             nb::arg("fetched_back"), nb::arg("urgent_networks_first"));
     nb::class_<JointEvaluation>(module, "JointEvaluation")
         .def_ro("makespan", &JointEvaluation::makespan)
         .def_ro("main_seconds", &JointEvaluation::main_seconds)
@@ -148,14 +151,15 @@ void bind_joint(nb::module_ &module) {
         .def_ro("start", &JointEvaluation::start)
         .def_ro("end", &JointEvaluation::end)
         .def_ro("copies", &JointEvaluation::copies)
+        .def_ro("outward", &JointEvaluation::outward)
         .def_ro("stay_tensor", &JointEvaluation::stay_tensor)
         .def_ro("row_stay", &JointEvaluation::row_stay);
     nb::class_<JointProblem>(module, "JointProblem")
-        .def(nb::init<Table, Ints, Ints, Flags, Array<std::int64_t, 2>, Ints, Ints, Ints, Flags, const TaskGraph &, Ints, Table, Floats, Flags, double, double,
-                      double, double, double, std::int64_t>(),
+        .def(nb::init<Table, Ints, Ints, Flags, Array<std::int64_t, 2>, Ints, Ints, Ints, Flags, const TaskGraph &, Ints, Ints, Table, Floats, Flags, double, double,
+                      double, double, double, double, std::int64_t, bool>(),
              nb::kw_only(), nb::arg("compute"), nb::arg("row_job"), nb::arg("row_tensor"), nb::arg("row_write"), nb::arg("moved"), nb::arg("bytes"),
-             nb::arg("padded_bytes"), nb::arg("producer"), nb::arg("output"), nb::arg("graph"), nb::arg("release"), nb::arg("energy_penalty"),
+             nb::arg("padded_bytes"), nb::arg("producer"), nb::arg("output"), nb::arg("graph"), nb::arg("release"), nb::arg("available"), nb::arg("energy_penalty"),
              nb::arg("width"), nb::arg("urgent"), nb::arg("main_read"), nb::arg("main_write"), nb::arg("fast_read"), nb::arg("fast_write"), nb::arg("engine"),
-             nb::arg("capacity"))
+             nb::arg("engine_back"), nb::arg("capacity"), nb::arg("in_place"))
         .def("evaluate", &JointProblem::evaluate, nb::arg("order"), nb::arg("options"));
 }

@@ -3,10 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <functional>
 #include <limits>
+#include <list>
+#include <numeric>
 #include <queue>
 #include <set>
+#include <unordered_map>
 
 namespace loadmaster::joint {
 
@@ -16,6 +20,7 @@ constexpr double kPicoseconds = 1e12;
 constexpr std::size_t kLinks = 2;
 // Jobs ready before their turn that are looked at when a core is idle.
 constexpr std::size_t kEarlyLooks = 16;
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
 // As `whole_picoseconds` in loadmaster/cost/job_times.py; tests/test_twins.py holds the two together.
 std::int64_t whole(double seconds) { return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(seconds * kPicoseconds - 1e-6))); }
@@ -26,11 +31,13 @@ struct Times {
     std::vector<double> demand;          // jobs x cores x links
 };
 
-// Whether what a job writes goes to main memory: it is an output, or somebody reads it there, or nobody reads it at all. As `_in_main` in
+// Whether what a job writes goes to main memory: it is an output, or somebody reads or fetches it there, or nobody reads it at all. As `_in_main` in
 // loadmaster/planning/joint/problem.py; the same test.
 std::vector<char> written_to_main(const Work &work, const Stays &stays) {
     std::vector<char> to_main(work.tensors), kept(work.tensors, 0);
     for (std::size_t t = 0; t < work.tensors; ++t) to_main[t] = work.output[t] != 0;
+    for (const Stay &stay : stays.stays)
+        if (stay.fetched) to_main[stay.tensor] = 1;
     for (std::size_t r = 0; r < work.row_job.size(); ++r) {
         const std::int64_t t = work.row_tensor[r];
         if (stays.row_stay[r] < 0) to_main[t] = 1;
@@ -44,7 +51,7 @@ std::vector<char> written_to_main(const Work &work, const Stays &stays) {
 Times job_times(const Work &work, const Machine &machine, const Stays &stays) {
     const std::size_t cells = work.jobs * work.cores;
     Times times{std::vector<std::int64_t>(cells), std::vector<double>(cells * kLinks, 0.0)};
-    const std::vector<char> to_main = written_to_main(work, stays);
+    const std::vector<char> to_main = machine.in_place ? written_to_main(work, stays) : std::vector<char>(work.tensors, 0);
     for (std::size_t r = 0; r < work.row_job.size(); ++r) {
         const bool write = work.row_write[r], fast = stays.row_stay[r] >= 0, main = write ? to_main[work.row_tensor[r]] : !fast;
         const double per_main = main ? 1.0 / (write ? machine.main_write : machine.main_read) : 0.0;
@@ -70,7 +77,9 @@ class Simulation {
     Simulation(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> priority, const Stays &stays,
                const Options &options)
         : work_(work), machine_(machine), order_(order), priority_(priority), stays_(stays), options_(options), profile_(stays.used), times_(job_times(work, machine, stays)),
-          fluid_(kLinks, kLinks) {
+          fluid_(kLinks, kLinks), limit_(options.filled_bytes) {
+        // Operands that jobs have to have there may take more than is to be filled.
+        if (!machine.in_place) limit_ = std::max(limit_, *std::max_element(profile_.begin(), profile_.end()));
         number_copies();
         list_users();
         position_.resize(work.jobs);
@@ -80,26 +89,27 @@ class Simulation {
     }
 
     Admission run() {
-        const std::size_t tasks = work_.jobs + result_.copies.size();
+        const std::size_t tasks = work_.jobs + copies_.size();
         result_.core.assign(work_.jobs, -1);
         result_.start.assign(tasks, -1);
         result_.end.assign(tasks, -1);
         std::vector<Running> finished;
         std::size_t done = 0;
         for (;;) {
+            while (!arrivals_.empty() && arrivals_.back() <= now_) arrivals_.pop_back();
             for (; !later_.empty() && later_.top().first <= now_; later_.pop()) ready_.emplace(priority_[later_.top().second], -later_.top().second);
             admit_in_turn();
             start_copy();
             start_jobs();
             if (admit_early()) start_jobs();
+            const std::int64_t next = next_arrival();
             if (fluid_.empty()) {
-                if (later_.empty()) break;
-                now_ = later_.top().first;
+                if (next == kNever) break;
+                now_ = next;
                 continue;
             }
             fluid_.share();
-            std::int64_t step = fluid_.until_next_end();
-            if (!later_.empty()) step = std::min(step, later_.top().first - now_);
+            const std::int64_t step = std::min(fluid_.until_next_end(), next - now_);
             now_ += step;
             fluid_.advance(step, finished);
             for (const Running &run : finished) {
@@ -108,28 +118,57 @@ class Simulation {
             }
         }
         if (done == tasks) result_.makespan = now_;
+        list_copies();
         return std::move(result_);
     }
 
   private:
-    // Fetches in the order in which they are admitted: by position, then by first use. Times as `_copy_times` in loadmaster/planning/replay.py;
-    // tests/test_twins.py holds the two together.
+    // When the next job is released, or the next tensor comes.
+    std::int64_t next_arrival() const {
+        return std::min(later_.empty() ? kNever : later_.top().first, arrivals_.empty() ? kNever : arrivals_.back());
+    }
+
+    // Fetches in the order in which they are admitted: by position, then by first use; after them what goes to main memory. Times as
+    // `_copy_times` in loadmaster/planning/replay.py; tests/test_twins.py holds the two together.
     void number_copies() {
         for (std::size_t s = 0; s < stays_.stays.size(); ++s)
-            if (stays_.stays[s].fetched) result_.copies.push_back(static_cast<std::int64_t>(s));
-        std::sort(result_.copies.begin(), result_.copies.end(), [&](std::int64_t a, std::int64_t b) {
+            if (stays_.stays[s].fetched) copies_.push_back(static_cast<std::int64_t>(s));
+        std::sort(copies_.begin(), copies_.end(), [&](std::int64_t a, std::int64_t b) {
             const Stay &one = stays_.stays[a], &two = stays_.stays[b];
             if (one.first != two.first) return one.first < two.first;
             return one.begin != two.begin ? one.begin < two.begin : a < b;
         });
-        const double speed = std::min({machine_.engine, machine_.main_read, machine_.fast_write});
-        for (std::int64_t s : result_.copies) {
-            const double bytes = static_cast<double>(work_.bytes[stays_.stays[s].tensor]);
-            const std::int64_t duration = whole(bytes / speed);
+        fetches_ = copies_.size();
+        for (std::int64_t s : copies_)
+            if (const std::int64_t time = work_.available[stays_.stays[s].tensor]; time > 0) arrivals_.push_back(time);
+        std::sort(arrivals_.begin(), arrivals_.end(), std::greater<>());
+        for (std::size_t s = 0; s < stays_.stays.size(); ++s)
+            if (stays_.stays[s].leaves) copies_.push_back(static_cast<std::int64_t>(s));
+        for (std::size_t copy = 0; copy < copies_.size(); ++copy) {
+            const bool inward = copy < fetches_;
+            const double main = inward ? machine_.main_read : machine_.main_write, fast = inward ? machine_.fast_write : machine_.fast_read;
+            const double bytes = static_cast<double>(work_.bytes[stays_.stays[copies_[copy]].tensor]);
+            const std::int64_t duration = whole(bytes / std::min({inward ? machine_.engine : machine_.engine_back, main, fast}));
             const double seconds = static_cast<double>(duration) / kPicoseconds;
             copy_duration_.push_back(duration);
-            copy_demand_.push_back(bytes / machine_.main_read / seconds);
-            copy_demand_.push_back(bytes / machine_.fast_write / seconds);
+            copy_demand_.push_back(bytes / main / seconds);
+            copy_demand_.push_back(bytes / fast / seconds);
+        }
+    }
+
+    // The copies in the order in which they were made.
+    void list_copies() {
+        const std::size_t count = copies_.size();
+        std::vector<std::size_t> made(count);
+        std::iota(made.begin(), made.end(), std::size_t{0});
+        const std::vector<std::int64_t> start(result_.start.begin() + static_cast<std::ptrdiff_t>(work_.jobs), result_.start.end());
+        const std::vector<std::int64_t> end(result_.end.begin() + static_cast<std::ptrdiff_t>(work_.jobs), result_.end.end());
+        std::stable_sort(made.begin(), made.end(), [&](std::size_t a, std::size_t b) { return start[a] < start[b]; });
+        for (std::size_t at = 0; at < count; ++at) {
+            result_.copies.push_back(copies_[made[at]]);
+            result_.outward.push_back(made[at] >= fetches_);
+            result_.start[work_.jobs + at] = start[made[at]];
+            result_.end[work_.jobs + at] = end[made[at]];
         }
     }
 
@@ -140,6 +179,11 @@ class Simulation {
         used_.resize(work_.jobs);
         waiting_ = work_.successors.predecessor_counts();
         readers_.resize(stays);
+        for (std::size_t copy = fetches_; copy < copies_.size(); ++copy) {
+            ++users_[copies_[copy]];
+            way_out_.emplace(copies_[copy], copy);
+        }
+        left_.assign(work_.tensors, 0);
         for (std::size_t r = 0; r < work_.row_job.size(); ++r) {
             const std::int64_t s = stays_.row_stay[r], job = work_.row_job[r];
             if (s < 0 || std::find(used_[job].begin(), used_[job].end(), s) != used_[job].end()) continue;
@@ -159,16 +203,16 @@ class Simulation {
     void admit_in_turn() {
         while (next_ < order_.size()) {
             if (held_back(static_cast<std::int64_t>(next_))) return;
-            while (next_copy_ < result_.copies.size() && stays_.stays[result_.copies[next_copy_]].first <= static_cast<std::int64_t>(next_)) {
-                const std::int64_t room = work_.room[stays_.stays[result_.copies[next_copy_]].tensor];
-                if (reserved_ + room > options_.filled_bytes) return;
+            while (next_copy_ < fetches_ && stays_.stays[copies_[next_copy_]].first <= static_cast<std::int64_t>(next_)) {
+                const std::int64_t room = work_.room[stays_.stays[copies_[next_copy_]].tensor];
+                if (reserved_ + room > limit_) return;
                 reserved_ += room;
-                ++next_copy_;
+                pending_.push_back(next_copy_++);
             }
             const std::int64_t job = order_[next_];
             if (!admitted_[job]) {
                 const std::int64_t room = room_of_results(job);
-                if (reserved_ + room > options_.filled_bytes) return;
+                if (reserved_ + room > limit_) return;
                 admit(job, room);
             }
             ++next_;
@@ -203,9 +247,9 @@ class Simulation {
             const auto [position, job] = *it++;
             if (work_.release[job] > now_ || held_back(position)) continue;
             const std::int64_t room = room_of_results(job);
-            if (reserved_ + room > options_.filled_bytes) continue;
+            if (reserved_ + room > limit_) continue;
             std::int64_t *first = &profile_[next_], *last = &profile_[position];
-            if (room > 0 && std::any_of(first, last, [&](std::int64_t used) { return used + room > options_.filled_bytes; })) continue;
+            if (room > 0 && std::any_of(first, last, [&](std::int64_t used) { return used + room > limit_; })) continue;
             std::for_each(first, last, [&](std::int64_t &used) { used += room; });
             admit(job, room);
             --idle;
@@ -214,16 +258,36 @@ class Simulation {
         return any;
     }
 
+    // What goes to main memory first, as it makes room; else the first fetch of what is there.
     void start_copy() {
-        if (busy_[work_.cores] || started_copies_ == next_copy_) return;
-        // A tensor has one place at a time: its earlier stay must be over.
-        const std::int64_t s = result_.copies[started_copies_];
-        if (s > 0 && stays_.stays[s - 1].tensor == stays_.stays[s].tensor && users_[s - 1] > 0) return;
-        const std::size_t task = work_.jobs + started_copies_;
+        if (busy_[work_.cores]) return;
+        if (!leaving_.empty()) {
+            start_copy(leaving_.front());
+            leaving_.pop_front();
+            return;
+        }
+        for (auto it = pending_.begin(); it != pending_.end(); ++it) {
+            const std::int64_t s = copies_[*it], t = stays_.stays[s].tensor;
+            // A tensor has one place at a time: its earlier stay must be over.
+            if (s > 0 && stays_.stays[s - 1].tensor == t && users_[s - 1] > 0) return;
+            if (!in_main(t)) continue;
+            start_copy(*it);
+            pending_.erase(it);
+            return;
+        }
+    }
+
+    void start_copy(std::size_t copy) {
+        const std::size_t task = work_.jobs + copy;
         busy_[work_.cores] = 1;
         result_.start[task] = now_;
-        fluid_.add(static_cast<std::int64_t>(task), static_cast<std::int32_t>(work_.cores), copy_duration_[started_copies_], &copy_demand_[started_copies_ * kLinks]);
-        ++started_copies_;
+        fluid_.add(static_cast<std::int64_t>(task), static_cast<std::int32_t>(work_.cores), copy_duration_[copy], &copy_demand_[copy * kLinks]);
+    }
+
+    // Whether a tensor has come, or once it is made is in main memory too.
+    bool in_main(std::int64_t tensor) const {
+        const std::int64_t producer = work_.producer[tensor];
+        return producer < 0 ? work_.available[tensor] <= now_ : (machine_.in_place ? result_.end[producer] >= 0 : left_[tensor] != 0);
     }
 
     void start_jobs() {
@@ -297,13 +361,27 @@ class Simulation {
         busy_[resource] = 0;
         result_.end[task] = now_;
         if (task >= work_.jobs) {
-            for (std::int64_t job : readers_[result_.copies[task - work_.jobs]]) enable(job);
+            const std::int64_t s = copies_[task - work_.jobs];
+            if (task - work_.jobs < fetches_) {
+                for (std::int64_t job : readers_[s]) enable(job);
+                return;
+            }
+            left_[stays_.stays[s].tensor] = 1;
+            release(s);
             return;
         }
         ++jobs_done_;
         for (std::int64_t i = work_.successors.first[task]; i < work_.successors.first[task + 1]; ++i) enable(work_.successors.next[i]);
-        for (std::int64_t s : used_[task])
-            if (--users_[s] == 0) reserved_ -= work_.room[stays_.stays[s].tensor];
+        for (std::int64_t s : used_[task]) {
+            if (const auto out = way_out_.find(s); out != way_out_.end() && work_.producer[stays_.stays[s].tensor] == static_cast<std::int64_t>(task))
+                leaving_.push_back(out->second);
+            release(s);
+        }
+    }
+
+    // One user of a stay has ended.
+    void release(std::int64_t stay) {
+        if (--users_[stay] == 0) reserved_ -= work_.room[stays_.stays[stay].tensor];
     }
 
     const Work &work_;
@@ -328,7 +406,14 @@ class Simulation {
     std::priority_queue<Instant, std::vector<Instant>, std::greater<Instant>> later_;
     std::set<std::pair<std::int64_t, std::int64_t>> early_;  // ready before their turn, by position
     std::vector<std::int64_t> position_;
-    std::size_t next_ = 0, next_copy_ = 0, started_copies_ = 0;
+    std::vector<std::int64_t> copies_;                         // stays that are fetched, `fetches_` of them, then those that are copied to main memory
+    std::size_t fetches_ = 0, next_ = 0, next_copy_ = 0;
+    std::vector<std::int64_t> arrivals_;                       // times at which something comes that is fetched, the next one last
+    std::list<std::size_t> pending_;                           // fetches that have their room, by `copies_`
+    std::deque<std::size_t> leaving_;                          // what is made and not yet on its way to main memory
+    std::unordered_map<std::int64_t, std::size_t> way_out_;    // of a stay, the copy to main memory
+    std::vector<char> left_;                                   // tensors that were copied to main memory
+    std::int64_t limit_;                                       // bytes that may be full
     std::int64_t reserved_ = 0, now_ = 0, jobs_done_ = 0;
 };
 
@@ -336,6 +421,7 @@ class Simulation {
 
 Admission admit(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> priority, const Stays &stays,
                 const Options &options) {
+    if (!stays.fit) return {std::vector<std::int32_t>(work.jobs, -1), std::vector<std::int64_t>(work.jobs, -1), std::vector<std::int64_t>(work.jobs, -1), {}, {}, -1};
     return Simulation(work, machine, order, priority, stays, options).run();
 }
 

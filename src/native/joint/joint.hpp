@@ -22,12 +22,15 @@ struct Work {
     std::span<const std::uint8_t> output;        // whether a tensor must be in main memory at the end
     Successors successors;                       // job -> jobs that need its results
     std::span<const std::int64_t> release;       // picosecond before which each job may not start
+    std::span<const std::int64_t> available;     // picosecond before which each tensor may not be fetched
     std::span<const double> energy_penalty;      // picoseconds that speak against a core for a job, times `energy_weight` (jobs x cores)
 };
 
 struct Machine {
-    double main_read, main_write, fast_read, fast_write, engine;  // bytes/s; `engine` 0: nothing can be fetched
-    std::int64_t capacity;                                        // bytes of the fast memory
+    double main_read, main_write, fast_read, fast_write;  // bytes/s
+    double engine, engine_back;                           // bytes/s of copies to the fast memory and back; `engine` 0: nothing can be fetched
+    std::int64_t capacity;                                // bytes of the fast memory
+    bool in_place;                                        // whether jobs may use operands in main memory; if not, all are in the fast one while a job runs
 };
 
 // What the search varies beside the order. Bytes are of the fast memory, padding included.
@@ -43,14 +46,15 @@ struct Options {
     double link_load_limit;                // demands on a link that may run at once, 1 filling it; a job that would exceed it lets others go first
     double core_wait_ratio;                // seconds that a job waits for a core on which it is a second faster
     double energy_weight;                  // how much energy penalties count beside the time at which a job ends on a core
+    bool fetched_back;                     // whether results that left the fast memory may be fetched back
     std::int64_t urgent_positions;         // positions that must all have ended before any later one is admitted; 0 for none
 };
 
 // A stay in the fast memory, over positions of the order: admitted at `first`, in use from `begin` (its producer, or the first reader of
-// what is fetched) to `last`.
+// what is fetched) to `last`. What `leaves` is copied to main memory meanwhile, because its producer cannot write there.
 struct Stay {
     std::int64_t tensor, first, begin, last;
-    bool fetched;
+    bool fetched, leaves = false;
 };
 
 struct Stays {
@@ -58,6 +62,7 @@ struct Stays {
     std::vector<std::int64_t> row_stay;  // of every operand row: the stay that serves it, -1 for main memory
     std::vector<std::int64_t> used;      // bytes of the fast memory that they take at every position
     double main_seconds = 0.0;           // of the main link that all this takes
+    bool fit = true;                     // whether there is room for all operands of every job that has to have them in the fast memory
 };
 
 // Choose stays greedily, by main link time saved per byte and time of occupancy to some power, so that at no position of `order` more than the capacity
@@ -66,8 +71,9 @@ Stays choose_stays(const Work &work, const Machine &machine, std::span<const std
 
 struct Admission {
     std::vector<std::int32_t> core;        // of every job
-    std::vector<std::int64_t> start, end;  // picoseconds, of every job and then of every fetched stay in the order in which they are fetched
-    std::vector<std::int64_t> copies;      // stays in the order in which they are fetched
+    std::vector<std::int64_t> start, end;  // picoseconds, of every job and then of every copy in the order in which they are made
+    std::vector<std::int64_t> copies;      // stays that are fetched, or copied to main memory, in the order in which that is done
+    std::vector<std::uint8_t> outward;     // whether each of these goes to main memory
     std::int64_t makespan = -1;            // -1 if it never came to an end
 };
 

@@ -37,9 +37,15 @@ class Chooser {
 
     Stays choose() {
         collect_uses();
+        Stays result;
+        if (!machine_.in_place && !keep_operands()) {
+            result.fit = false;
+            result.row_stay.assign(work_.row_job.size(), -1);
+            return result;
+        }
         keep(items());
-        if (std::isfinite(options_.streamed_share) && machine_.engine > 0.0) fetch_once();
-        Stays result = stays();
+        if (machine_.in_place && std::isfinite(options_.streamed_share) && machine_.engine > 0.0) fetch_once();
+        result = stays();
         lead(result.stays);
         count(result);
         result.used = std::move(used_);
@@ -78,8 +84,29 @@ class Chooser {
         }
     }
 
+    // Keep every operand while its job runs, and hold its room for as many positions more as leave room for all; whether there is any.
+    bool keep_operands() {
+        for (delay_ = options_.release_delay_positions;; delay_ /= 2) {
+            if (operands_fit()) return true;
+            if (delay_ == 0) return false;
+            std::fill(used_.begin(), used_.end(), 0);
+            for (std::size_t t = 0; t < work_.tensors; ++t) {
+                std::fill(own_[t].begin(), own_[t].end(), 0);
+                std::fill(gap_[t].begin(), gap_[t].end(), 0);
+            }
+        }
+    }
+
+    bool operands_fit() {
+        for (std::size_t t = 0; t < work_.tensors; ++t)
+            for (std::size_t i = 0; i < uses_[t].size(); ++i)
+                if (!keep(t, static_cast<std::int32_t>(i), static_cast<std::int32_t>(i), machine_.capacity)) return false;
+        return true;
+    }
+
     double fetch_seconds(std::size_t t) const { return static_cast<double>(work_.bytes[t]) / machine_.main_read; }
     double fetch_fast(std::size_t t) const { return static_cast<double>(work_.bytes[t]) / machine_.fast_write; }
+    double leave_seconds(std::size_t t) const { return static_cast<double>(work_.bytes[t]) / machine_.main_write; }
 
     void offer(std::vector<Item> &items, std::size_t t, std::size_t from, std::size_t to, double value) const {
         if (!(value > 0.0) || work_.room[t] > options_.retained_bytes) return;
@@ -89,26 +116,47 @@ class Chooser {
                          static_cast<std::int32_t>(from), static_cast<std::int32_t>(to)});
     }
 
+    // Up to each reader in turn; only the last saves the write.
+    void offer_from_producer(std::vector<Item> &items, std::size_t t) const {
+        const auto &uses = uses_[t];
+        const double price = options_.fast_link_price;
+        double value = -price * write_[t] / machine_.fast_write;
+        for (std::size_t to = 1; to < uses.size(); ++to) {
+            value += uses[to].main - price * uses[to].fast;
+            const bool all = to + 1 == uses.size() && !work_.output[t];
+            offer(items, t, 0, to, value + (all ? write_[t] / machine_.main_write : 0.0));
+        }
+    }
+
+    // Fetched for one use, or for two that follow one another.
+    void offer_fetched(std::vector<Item> &items, std::size_t t) const {
+        const auto &uses = uses_[t];
+        const double price = options_.fast_link_price, fetch = fetch_seconds(t) + price * fetch_fast(t);
+        const std::size_t first = produced(t) ? 1 : 0;
+        for (std::size_t i = first; i + 1 < uses.size(); ++i)
+            offer(items, t, i, i + 1, uses[i].main + uses[i + 1].main - price * (uses[i].fast + uses[i + 1].fast) - fetch);
+        for (std::size_t i = first; i < uses.size(); ++i) offer(items, t, i, i, uses[i].main - price * uses[i].fast - fetch);
+    }
+
+    // Where all operands are fetched: from one use to the next a stay saves a fetch, and one that covers all uses of a result its way out too.
+    void offer_gaps(std::vector<Item> &items, std::size_t t) const {
+        const std::size_t last = uses_[t].size() - 1;
+        const double fetch = fetch_seconds(t) + options_.fast_link_price * fetch_fast(t);
+        for (std::size_t i = 0; i < last; ++i) offer(items, t, i, i + 1, fetch);
+        if (produced(t) && !work_.output[t] && last > 0)
+            offer(items, t, 0, last, static_cast<double>(last) * fetch + leave_seconds(t));
+    }
+
     std::vector<Item> items() const {
         std::vector<Item> result;
-        const double price = options_.fast_link_price;
         for (std::size_t t = 0; t < work_.tensors; ++t) {
-            const auto &uses = uses_[t];
-            if (work_.bytes[t] == 0 || uses.empty()) continue;
-            if (produced(t)) {
-                // Up to each reader in turn; only the last saves the write.
-                double value = -price * write_[t] / machine_.fast_write;
-                for (std::size_t to = 1; to < uses.size(); ++to) {
-                    value += uses[to].main - price * uses[to].fast;
-                    const bool all = to + 1 == uses.size() && !work_.output[t];
-                    offer(result, t, 0, to, value + (all ? write_[t] / machine_.main_write : 0.0));
-                }
-            } else if (machine_.engine > 0.0) {
-                const double fetch = fetch_seconds(t) + price * fetch_fast(t);
-                for (std::size_t i = 0; i + 1 < uses.size(); ++i)
-                    offer(result, t, i, i + 1, uses[i].main + uses[i + 1].main - price * (uses[i].fast + uses[i + 1].fast) - fetch);
-                for (std::size_t i = 0; i < uses.size(); ++i) offer(result, t, i, i, uses[i].main - price * uses[i].fast - fetch);
+            if (work_.bytes[t] == 0 || uses_[t].empty()) continue;
+            if (!machine_.in_place) {
+                offer_gaps(result, t);
+                continue;
             }
+            if (produced(t)) offer_from_producer(result, t);
+            if (machine_.engine > 0.0 && (!produced(t) || options_.fetched_back)) offer_fetched(result, t);
         }
         std::sort(result.begin(), result.end(), [](const Item &a, const Item &b) {
             if (a.density != b.density) return a.density > b.density;
@@ -130,7 +178,7 @@ class Chooser {
     }
 
     std::int64_t held_until(std::int64_t position) const {
-        return std::min<std::int64_t>(position + options_.release_delay_positions, static_cast<std::int64_t>(used_.size()) - 1);
+        return std::min<std::int64_t>(position + delay_, static_cast<std::int64_t>(used_.size()) - 1);
     }
 
     // Keep a tensor from one use to a later one if that fits; what of it is kept already costs nothing.
@@ -201,7 +249,9 @@ class Chooser {
             if (own) fast_load_[at] += times * uses[i].fast;
             else main_load_[at] += times * uses[i].main;
             anywhere |= own, everywhere &= own;
-            if (own && !made && (i == 0 || !gap_[t][i - 1])) main_load_[at] += times * fetch_seconds(t), fast_load_[at] += times * fetch_fast(t);
+            if (!own || (i > 0 && gap_[t][i - 1])) continue;
+            main_load_[at] += times * fetch_seconds(t), fast_load_[at] += times * fetch_fast(t);
+            everywhere = false;
         }
         if (!made) return;
         const std::size_t at = period(uses[0].position);
@@ -218,8 +268,8 @@ class Chooser {
     void fetch_once() {
         std::vector<Left> left;
         for (std::size_t t = 0; t < work_.tensors; ++t)
-            if (!produced(t) && work_.bytes[t] > 0)
-                for (std::size_t i = 0; i < uses_[t].size(); ++i)
+            if ((!produced(t) || options_.fetched_back) && work_.bytes[t] > 0)
+                for (std::size_t i = produced(t) ? 1 : 0; i < uses_[t].size(); ++i)
                     if (!own_[t][i]) left.push_back({uses_[t][i].position, t, i});
         std::sort(left.begin(), left.end(), [](const Left &a, const Left &b) { return a.position != b.position ? a.position < b.position : a.tensor < b.tensor; });
         const std::vector<char> streamed = streams_in_time(left);
@@ -270,10 +320,11 @@ class Chooser {
                 if (i > 0 && gap_[t][i - 1]) {
                     result.stays.back().last = uses[i].position;
                 } else {
-                    result.stays.push_back({static_cast<std::int64_t>(t), uses[i].position, uses[i].position, uses[i].position, !produced(t)});
+                    result.stays.push_back({static_cast<std::int64_t>(t), uses[i].position, uses[i].position, uses[i].position, !produced(t) || i > 0});
                 }
                 of_use[t][i] = static_cast<std::int64_t>(result.stays.size()) - 1;
             }
+            if (!machine_.in_place && produced(t)) result.stays[of_use[t].front()].leaves = work_.output[t] || of_use[t].back() != of_use[t].front();
         }
         const std::size_t rows = work_.row_job.size();
         result.row_stay.assign(rows, -1);
@@ -298,7 +349,7 @@ class Chooser {
             Stay &stay = stays[s];
             const std::int64_t room = work_.room[stay.tensor];
             // An earlier stay of the same tensor must be over: it has one place at a time.
-            std::int64_t floor = 0;
+            std::int64_t floor = work_.producer[stay.tensor] < 0 ? 0 : position_[work_.producer[stay.tensor]] + 1;
             if (s > 0 && stays[s - 1].tensor == stay.tensor) floor = held_until(stays[s - 1].last) + 1;
             if (stay.begin >= options_.urgent_positions) floor = std::max(floor, options_.urgent_positions);
             while (stay.first > floor && used_[stay.first - 1] + room <= options_.prefetched_bytes) {
@@ -309,16 +360,21 @@ class Chooser {
     }
 
     void count(Stays &result) const {
-        for (const Stay &stay : result.stays)
-            if (stay.fetched) result.main_seconds += fetch_seconds(static_cast<std::size_t>(stay.tensor));
-        for (std::size_t t = 0; t < work_.tensors; ++t) {
-            bool streams = work_.output[t] || uses_[t].size() <= 1;
+        std::vector<char> streams(work_.tensors, 0);
+        for (const Stay &stay : result.stays) {
+            const std::size_t t = static_cast<std::size_t>(stay.tensor);
+            if (stay.fetched) result.main_seconds += fetch_seconds(t);
+            if (stay.fetched) streams[t] = 1;
+            if (stay.leaves) result.main_seconds += leave_seconds(t);
+        }
+        for (std::size_t t = 0; machine_.in_place && t < work_.tensors; ++t) {
+            streams[t] |= work_.output[t] || uses_[t].size() <= 1;
             for (std::size_t i = produced(t) ? 1 : 0; i < uses_[t].size(); ++i)
                 if (!own_[t][i]) {
-                    streams = true;
+                    streams[t] = 1;
                     result.main_seconds += uses_[t][i].main;
                 }
-            if (produced(t) && streams) result.main_seconds += write_[t] / machine_.main_write;
+            if (produced(t) && streams[t]) result.main_seconds += write_[t] / machine_.main_write;
         }
     }
 
@@ -326,6 +382,7 @@ class Chooser {
     const Machine &machine_;
     const Options &options_;
     std::vector<std::int64_t> position_, used_;
+    std::int64_t delay_ = options_.release_delay_positions;  // positions for which room is held after the last use
     std::vector<double> elapsed_;
     std::vector<double> near_;  // seconds of the fast link for what the job at every position reads and writes of what jobs make
     std::vector<std::vector<Use>> uses_;

@@ -7,8 +7,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from loadmaster.core.units import format_bytes
 from loadmaster.planning.cutting.band_cuts import stacks_of_bands
 from loadmaster.planning.cutting.choice import Choosable, Chosen, CutChoice
+from loadmaster.planning.cutting.fitting import fitted
 from loadmaster.planning.cutting.options import operator_options
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
@@ -53,17 +55,45 @@ def candidates(
     """Ways to cut networks, whole operators first; each is worked out when it is asked for, until it is late.
 
     Pieces for the cores, stacks of bands for the fast memory and for shares of it, and both together. A machine
-    that must copy operands is offered whole operators only, and so are networks of more than 3,000 operators.
+    that must copy operands is offered operators as whole as they fit, and in smaller pieces, of which several fit. Networks of more than
+    3,000 operators are offered whole operators only.
     """
-    yield Candidate("none")
-    if late() or cut == "none" or not target.main.in_place or sum(len(graph.ops) for graph in graphs) > MOST_OPERATORS:
+    few = sum(len(graph.ops) for graph in graphs) <= MOST_OPERATORS
+    copied = not target.main.in_place
+    if copied and few:
+        networks = [_whole_where_fitting(DivisibleNetwork.of(graph, target), target) for graph in graphs]
+        yield Candidate("none", [Cuts(network.plain) for network in networks])
+    else:
+        yield Candidate("none")
+    if late() or cut == "none" or not few:
         return
-    networks = [DivisibleNetwork.of(graph, target) for graph in graphs]
+    if not copied:
+        networks = [DivisibleNetwork.of(graph, target) for graph in graphs]
+    small = _in_small_pieces(networks, target, late) if copied else ()
     offered: list[Sequence[Cuts | None]] = [[Cuts(network.plain) for network in networks]]
-    for candidate in itertools.chain(_offers(networks, target, mini_batches, late), _halves(networks)):
+    for candidate in itertools.chain(small, _offers(networks, target, mini_batches, late), _halves(networks)):
         if candidate.cuts not in offered:
             offered.append(candidate.cuts)
             yield replace(candidate, pieces=mini_batches * sum(len(cuts.steps) for cuts in candidate.cuts if cuts))
+
+
+def _whole_where_fitting(network: DivisibleNetwork, target: Target) -> DivisibleNetwork:
+    """A network whose operators are cut only as far as their operands exceed the fast memory."""
+    assert target.fast is not None
+    cuts = fitted(network.graph, network.fused, network.forms, target, target.fast.capacity)
+    return network if cuts is None else replace(network, plain=cuts)
+
+
+def _in_small_pieces(networks: Sequence[DivisibleNetwork], target: Target, late: Callable[[], bool]) -> Iterator[Candidate]:
+    """Pieces of which several fit into the fast memory: one or two for each core, or at least two."""
+    assert target.fast is not None
+    for share in dict.fromkeys((2, max(2, len(target.cores)), 2 * len(target.cores))):
+        if late():
+            return
+        room = target.fast.capacity // share
+        cuts = [fitted(network.graph, network.fused, network.forms, target, room) for network in networks]
+        if all(own is not None for own in cuts):
+            yield Candidate(f"into pieces of at most {format_bytes(room)}", [Cuts(own) for own in cuts if own is not None])
 
 
 def _halves(networks: Sequence[DivisibleNetwork]) -> Iterator[Candidate]:
@@ -84,11 +114,9 @@ def _halves(networks: Sequence[DivisibleNetwork]) -> Iterator[Candidate]:
         yield Candidate("in halves", [Cuts(list(itertools.islice(rest, len(network.plain)))) for network in networks])
 
 
-def uncut(graphs: Sequence[Graph], target: Target) -> Iterator[str]:
+def uncut(graphs: Sequence[Graph]) -> Iterator[str]:
     """Why networks are not cut, or some of them."""
-    if not target.main.in_place:
-        yield f"operators stay whole: {target.name} must copy all operands of a job before it starts"
-    elif sum(len(graph.ops) for graph in graphs) > MOST_OPERATORS:
+    if sum(len(graph.ops) for graph in graphs) > MOST_OPERATORS:
         yield f"operators stay whole: choosing cuts for more than {MOST_OPERATORS} would take longer than planning: plan fewer networks"
     else:
         for graph in graphs:

@@ -72,7 +72,7 @@ def network_bounds(
     singles = [without_updates(graph) for graph in graphs]
     fused = [fuse(single) for single in singles]
     groups = [_groups(single, own, target) for single, own in zip(singles, fused, strict=True)]
-    if not target.main.in_place or not any(group.divides for own in groups for group in own):
+    if not any(group.divides for own in groups for group in own):
         return None
     workload = lower(graphs, target, mini_batches=mini_batches, cuts=[Cuts([group.cut for group in own]) for own in groups])
     number = [n for own in groups for _ in range(mini_batches) for n, group in enumerate(own) for _ in range(group.cut.tiles)]

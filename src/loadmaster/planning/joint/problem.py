@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -57,6 +58,8 @@ class JointOptions:
         Seconds that a job waits for a core on which it is a second faster.
     energy_weight
         How much the energy of a job speaks for a core beside the time at which it ends there; 1: at the rate at which all jobs take both.
+    fetched_back
+        Whether results that have gone to main memory may be fetched from there, and not only streamed.
     urgent_networks_first
         Whether everything else waits for the networks that are pressing.
     """
@@ -73,6 +76,7 @@ class JointOptions:
     link_load_limit: float = math.inf
     core_wait_ratio: float = 0.0
     energy_weight: float = 0.0
+    fetched_back: bool = False
     urgent_networks_first: bool = False
 
 
@@ -130,19 +134,33 @@ class JointProblem:
         run = self._native.evaluate(order, _native.JointOptions(**given))
         if run.makespan < 0:
             return Evaluation(run, None)
-        score = self.goal.score(run.end[: len(self.workload.jobs)], run.makespan, lambda: self.energy_of(run))
+        score = self.goal.score(self._delivered(run), run.makespan, lambda: self.energy_of(run))
         # Behind the highest buffer nothing needs to be aligned.
         room = self.target.main.padded(int(self.target.main.capacity * options.main_filled_fraction))
         if int(self._padded.sum()) > room:
             score = overflowing(score, self.main_load(run) - room)
         return Evaluation(run, score)
 
+    def _delivered(self, run: _native.JointEvaluation) -> Ints:
+        """When every job has ended or, where an output of it is copied to main memory, that copy has."""
+        ends, leaving = run.end[: len(self.workload.jobs)], self._leaving(run)
+        if not len(leaving):
+            return ends
+        delivered, tensor = ends.copy(), run.stay_tensor[run.copies[leaving]]
+        kept = self._output[tensor]
+        np.maximum.at(delivered, self._producer[tensor[kept]], run.end[len(ends) + leaving[kept]])
+        return delivered
+
+    def _leaving(self, run: _native.JointEvaluation) -> Ints:
+        """Numbers of the copies to main memory."""
+        return np.flatnonzero(run.outward)
+
     def main_load(self, run: _native.JointEvaluation) -> int:
         """Most bytes that main memory holds at one instant of an evaluation; O(operands + tensors log tensors)."""
         tensor, write, in_fast = self.table.operand_tensor, self.table.operand_write, run.row_stay >= 0
-        jobs, made = len(self.workload.jobs), self._producer >= 0
-        start = np.where(made, run.start[self._producer], 0)
-        end = np.where(made, run.end[self._producer], 0)
+        jobs, made, writer = len(self.workload.jobs), self._producer >= 0, self._main_writers(run)
+        start = np.where(made, run.start[writer], 0)
+        end = np.where(made, run.end[writer], 0)
         streamed = ~in_fast & ~write
         np.maximum.at(end, tensor[streamed], run.end[self.table.operand_job[streamed]])
         np.maximum.at(end, run.stay_tensor[run.copies], run.end[jobs : jobs + len(run.copies)])
@@ -150,19 +168,29 @@ class JointProblem:
         here = self._in_main(run) | ~made
         return _most_alive(start[here], end[here], self._padded[here])
 
+    def _main_writers(self, run: _native.JointEvaluation) -> Ints:
+        """The task that puts every tensor into main memory: its producer, or a copy; -1 for what is there from the start."""
+        writer, leaving = self._producer.copy(), self._leaving(run)
+        writer[run.stay_tensor[run.copies[leaving]]] = len(self.workload.jobs) + leaving
+        return writer
+
     def _in_main(self, run: _native.JointEvaluation) -> Mask:
-        """Tensors that main memory holds because they are outputs, used there, or used nowhere else."""
+        """Tensors that jobs write to main memory as outputs, because they are used or fetched there or nowhere else, or that are copied."""
         # As `written_to_main` in src/native/joint/admission.cpp; tests/test_twins.py holds the two together.
         tensor, in_fast = self.table.operand_tensor, run.row_stay >= 0
+        copied = np.zeros(len(self._output), dtype=np.bool_)
+        copied[run.stay_tensor[run.copies]] = True
+        if not self.target.main.in_place:
+            return copied
         in_fast_somewhere, in_main_somewhere = np.zeros((2, len(self._output)), dtype=np.bool_)
         in_fast_somewhere[tensor[in_fast]] = True
         in_main_somewhere[tensor[~in_fast]] = True
-        return np.asarray(self._output | in_main_somewhere | ~in_fast_somewhere)
+        return np.asarray(self._output | copied | in_main_somewhere | ~in_fast_somewhere)
 
     def energy_of(self, run: _native.JointEvaluation) -> int:
         """Femtojoules of an evaluation."""
         tensor, write, in_fast = self.table.operand_tensor, self.table.operand_write, run.row_stay >= 0
-        uses_main = np.where(write, self._in_main(run)[tensor], ~in_fast)
+        uses_main = np.where(write, self._in_main(run)[tensor] & self.target.main.in_place, ~in_fast)
         copied = int(self._bytes[run.stay_tensor[run.copies]].sum())
         return self.energy.of_plan(run.core, uses_main, in_fast, copied, run.makespan)
 
@@ -180,11 +208,12 @@ class JointProblem:
         read_fast, write_fast = (np.zeros(len(tensors), dtype=np.bool_) for _ in range(2))
         read_fast[tensor[in_fast & ~write]] = True
         write_fast[tensor[in_fast & write]] = True
-        in_main = self._in_main(run)
+        in_main, writer = self._in_main(run), self._main_writers(run).tolist()
         streamed = np.flatnonzero(~in_fast & ~write & read_fast[tensor])
         users, streams = self._users(run)
-        task = {stay: len(self.workload.jobs) + number for number, stay in enumerate(run.copies.tolist())}
-        copies = tuple(self._copy(stay, run, users) for stay in run.copies.tolist())
+        jobs, leaving = len(self.workload.jobs), run.outward.tolist()
+        task = {stay: jobs + number for number, (stay, out) in enumerate(zip(run.copies.tolist(), leaving, strict=True)) if not out}
+        copies = tuple(self._copy(stay, out, run, users, writer) for stay, out in zip(run.copies.tolist(), leaving, strict=True))
         residences = []
         fetched = defaultdict(list)
         for stay, t in enumerate(run.stay_tensor.tolist()):
@@ -195,27 +224,32 @@ class JointProblem:
             if in_main[t] or record.producer < 0:
                 # Weights serve every later run too: they keep their place.
                 stays = record.is_output or record.kind == "weight"
-                residences.append(Residence(t, 0, record.producer, (*streams[t], *fetched[t]), stays))
-        return Placement(read_fast, write_fast, in_main, copies, tuple(residences), streamed)
+                residences.append(Residence(t, 0, writer[t], (*streams[t], *fetched[t]), stays))
+        return Placement(read_fast, write_fast, in_main & self.target.main.in_place, copies, tuple(residences), streamed)
 
     def _users(self, run: _native.JointEvaluation) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
-        """Jobs that read each stay, and those that read each tensor from main memory."""
+        """Tasks that read each stay, and jobs that read each tensor from main memory."""
         users: dict[int, dict[int, None]] = defaultdict(dict)
         streams: dict[int, dict[int, None]] = defaultdict(dict)
         columns = (self.table.operand_job, self.table.operand_tensor, self.table.operand_write, run.row_stay)
         for job, tensor, write, stay in zip(*(column.tolist() for column in columns), strict=True):
             if not write:
                 (users[stay] if stay >= 0 else streams[tensor])[job] = None
+        for number in self._leaving(run).tolist():
+            users[int(run.copies[number])][len(self.workload.jobs) + number] = None
         return (
             defaultdict(list, {s: list(own) for s, own in users.items()}),
             defaultdict(list, {t: list(own) for t, own in streams.items()}),
         )
 
-    def _copy(self, stay: int, run: _native.JointEvaluation, users: dict[int, list[int]]) -> Copy:
-        """The fetch of a stay; a tensor has one place at a time, so that its earlier stay must be over."""
+    def _copy(self, stay: int, out: int, run: _native.JointEvaluation, users: dict[int, list[int]], writer: Sequence[int]) -> Copy:
+        """The fetch of a stay, or its way to main memory; a tensor has one place at a time, so that its earlier stay must be over."""
         tensor = int(run.stay_tensor[stay])
+        if out:
+            return Copy(tensor, False, (int(self._producer[tensor]),), ())
         again = stay > 0 and run.stay_tensor[stay - 1] == tensor
-        return Copy(tensor, True, tuple(users[stay - 1]) if again else (), tuple(users[stay]))
+        there = (writer[tensor],) if writer[tensor] >= 0 else ()
+        return Copy(tensor, True, tuple(dict.fromkeys((*there, *(users[stay - 1] if again else ())))), tuple(users[stay]))
 
 
 def _most_alive(start: Ints, end: Ints, size: Ints) -> int:
@@ -230,8 +264,9 @@ def _native_problem(
 ) -> _native.JointProblem:
     assert target.fast is not None
     main, fast, tensors = target.main, target.fast, workload.tensors
-    # An input that comes later could only be fetched then, and all fetches after it would wait: it is streamed.
-    late = goal.released_tensors(workload) > 0
+    # An input that comes later could only be fetched then: it is streamed where that can be.
+    available = goal.released_tensors(workload)
+    late = (available > 0) & main.in_place
     return _native.JointProblem(
         compute=table.compute,
         row_job=table.operand_job,
@@ -244,6 +279,7 @@ def _native_problem(
         output=np.array([tensor.is_output for tensor in tensors], dtype=np.uint8),
         graph=task_graph([(before, job) for job, record in enumerate(workload.jobs) for before in record.after], len(workload.jobs)),
         release=goal.job_release,
+        available=available,
         energy_penalty=_energy_penalty(table, energy),
         width=width,
         urgent=np.array([job.network in goal.pressing for job in workload.jobs], dtype=np.uint8),
@@ -252,7 +288,9 @@ def _native_problem(
         fast_read=fast.read_bandwidth,
         fast_write=fast.write_bandwidth,
         engine=target.copy.asynchronous_to_fast if target.copy else 0.0,
+        engine_back=target.copy.asynchronous_to_main if target.copy else 0.0,
         capacity=fast.capacity,
+        in_place=main.in_place,
     )
 
 

@@ -77,6 +77,10 @@ def energy_bound(tensors: Sequence[TensorInstance], table: JobTable, target: Tar
     readers = np.bincount(t[~write], minlength=len(tensors))
     for number in np.flatnonzero(given & (streamed > 0)).tolist():
         stream, copy = int(streamed[number]) * extra, int(size[number]) * copied
+        if in_parts and not target.main.in_place:
+            # All that is read is copied once at least, and what its readers need may be the same.
+            total += min(copy, int(streamed[number]) * copied // int(readers[number]))
+            continue
         if in_parts and room:
             # A byte is streamed to each of its readers, or copied once: a read takes least where all readers share one copy.
             total += min(stream, int(streamed[number]) * copied // int(readers[number]))

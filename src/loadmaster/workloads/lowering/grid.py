@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -42,6 +43,14 @@ class Grid:
         for axis, ends in enumerate(self.ends):
             number = number * len(ends) + at.get(axis, 0)
         return number
+
+    def meeting(self, box: Box) -> Iterator[int]:
+        """Numbers of the pieces that share something with a box. O(those)"""
+        numbers = [0]
+        for ends, (first, last) in zip(self.ends, box, strict=True):
+            own = range(bisect_right(ends, first), bisect_left(ends, last) + 1) if last > first else ()
+            numbers = [number * len(ends) + at for number in numbers for at in own]
+        return iter(numbers)
 
     @cached_property
     def _until(self) -> tuple[int, ...]:

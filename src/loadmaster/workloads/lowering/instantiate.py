@@ -194,6 +194,7 @@ class _Pieces:
         self.outputs = {graph.tensors[name].storage for name in graph.outputs}
         self._divisible = [divisible(graph, f) if isinstance(cut, Grid) else None for f, cut in zip(fused, self.cuts, strict=True)]
         self._splits: dict[str, Split] = {}
+        self._grids: dict[str, Grid] = {}
         self.parts: dict[str, list[_Part]] = {}
         self._cut_results()
         self._cut_weights()
@@ -208,6 +209,7 @@ class _Pieces:
                     boxes = [whole(shape)]
                 elif isinstance(cut, Grid):
                     boxes = cut.boxes
+                    self._grids[access.tensor] = cut
                 if isinstance(cut, Split) and cut.tiles > 1:
                     self._cut_channels(access.tensor, cut, size, result_channels(self.graph, group))
                     continue
@@ -244,11 +246,12 @@ class _Pieces:
         tensor = self.graph.tensors[storage]
         boxes = list(dict.fromkeys(form.needed(self.graph, storage, box) for box in cut.boxes))
         if tensor.kind is TensorKind.INPUT:
-            boxes = _where_first_needed(boxes, tensor.shape)
+            grid = self._grids[storage] = _where_first_needed(boxes, tensor.shape)
+            boxes = list(grid.boxes)
         volumes = [volume(box) for box in boxes]
         total = math.prod(tensor.shape)
-        # Boxes that overlap, or leave something out, add up to another volume, unless they are cut along one dimension: see below.
-        if len(boxes) < 2 or sum(volumes) != total or 0 in volumes or not _disjoint(boxes):
+        # Boxes that overlap, or leave something out, add up to another volume.
+        if len(boxes) < 2 or sum(volumes) != total or 0 in volumes or (storage not in self._grids and not _disjoint(boxes)):
             return
         until = [0, *itertools.accumulate(volumes)]
         sizes = [tensor.bytes * last // total - tensor.bytes * first // total for first, last in itertools.pairwise(until)]
@@ -283,7 +286,9 @@ class _Pieces:
         assert isinstance(cut, Grid)
         needed = form.needed(self.graph, access.tensor, cut.boxes[tile])
         found = []
-        for index, part in enumerate(self.parts_of(access.tensor)):
+        parts, grid = self.parts_of(access.tensor), self._grids.get(access.tensor)
+        for index in range(len(parts)) if grid is None or len(parts) == 1 else grid.meeting(needed):
+            part = parts[index]
             if part.box is None:
                 found.append((index, part.bytes))
                 continue
@@ -318,17 +323,13 @@ def _label(tile: int, tiles: int) -> str:
     return "" if tiles == 1 else f"[{tile}/{tiles}]"
 
 
-def _where_first_needed(boxes: Sequence[Box], shape: Sequence[int]) -> list[Box]:
-    """Boxes that differ along one dimension, as bands that each begin where the one before ends; other boxes as they are.
+def _where_first_needed(boxes: Sequence[Box], shape: Sequence[int]) -> Grid:
+    """The grid of a tensor of which the parts along every dimension begin where the one before ends, and end where a box does.
 
     Of rows that two pieces need, the first to come gets the band, and the next reads from both: so they are fetched once.
     """
-    axes = [axis for axis in range(len(shape)) if len({box[axis] for box in boxes}) > 1]
-    if len(axes) != 1:
-        return list(boxes)
-    ends = sorted({box[axes[0]][1] for box in boxes if box[axes[0]][1] > box[axes[0]][0]})
-    ends[-1:] = [shape[axes[0]]]
-    return [(*boxes[0][: axes[0]], part, *boxes[0][axes[0] + 1 :]) for part in itertools.pairwise((0, *ends))]
+    ends = [sorted({last for first, last in ranges if last > first}) for ranges in zip(*boxes, strict=True)]
+    return Grid(tuple(shape), tuple((*own[:-1], extent) for own, extent in zip(ends, shape, strict=True)))
 
 
 def _disjoint(boxes: Sequence[Box]) -> bool:

@@ -1,0 +1,197 @@
+"""Pieces small enough for a machine that must copy operands: all that one reads and writes has to be in the fast memory together."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from loadmaster.targets.hardware import Target
+from loadmaster.workloads.graph import Graph
+from loadmaster.workloads.lowering.fuse import FusedOp
+from loadmaster.workloads.lowering.grid import Divisible, Grid
+from loadmaster.workloads.lowering.instantiate import Cut, Cuts, lower
+from loadmaster.workloads.lowering.split import WHOLE, Split, can_split
+from loadmaster.workloads.window import Box, volume
+
+_MOST_ROUNDS = 40
+"""Times that operators are cut once more, each into twice as many pieces along one dimension."""
+_MOST_PIECES = 3000
+"""Of all operators, beyond which they are not cut further."""
+_SMALL = 0.5
+"""Share of the room up to which what a piece needs is small, so that the parts in which it lies are what is too large."""
+_MOST_BOXES = 64
+"""Pieces of an operator that are looked at to tell what one needs."""
+
+
+@dataclass(frozen=True)
+class _Demand:
+    """Bytes that the piece of an operator that takes most has in the fast memory, in all and of what it reads, by storage."""
+
+    bytes: int
+    reads: dict[str, int]
+
+
+def fitted(graph: Graph, fused: Sequence[FusedOp], forms: Sequence[Divisible | None], target: Target, room: int) -> list[Cut] | None:
+    """Cuts with which the operands of every piece fit into ``room`` bytes, whole where they fit as they are; None if none are found.
+
+    A tensor that lies in parts is copied part by part. So an operator is cut where what its pieces need is too much, and the one that makes
+    what it reads where that lies in parts that are too large; each time in two, along the dimension that leaves least. O(rounds x pieces).
+    """
+    fitting = _Fitting(graph, fused, forms, target, room)
+    try:
+        fits = fitting.can_fit() and any(fitting.cut_once() for _ in range(_MOST_ROUNDS))
+    except _DoesNotFit:
+        return None
+    return fitting.cuts if fits else None
+
+
+class _DoesNotFit(Exception):
+    """Some operator cannot be cut any further, or all are in too many pieces."""
+
+
+class _Fitting:
+    """Cuts of a network's operators, and which of them do not fit."""
+
+    def __init__(self, graph: Graph, fused: Sequence[FusedOp], forms: Sequence[Divisible | None], target: Target, room: int) -> None:
+        assert target.fast is not None
+        self._graph, self._fused, self._forms, self._target, self._room = graph, fused, forms, target, room
+        self._padded = target.fast.padded
+        self._parts: list[dict[int, int]] = [{} for _ in fused]
+        self._home = {access.tensor: number for number, group in enumerate(fused) for access in group.writes}
+        self.cuts: list[Cut] = [WHOLE] * len(fused)
+
+    def can_fit(self) -> bool:
+        """Whether the smallest piece of every operator fits, were the tensors that it reads in parts that are as small."""
+        return all(self._least(number) <= self._room for number in range(len(self._fused)))
+
+    def cut_once(self) -> bool:
+        """Cut everything that does not fit once more; whether all fits as it is. What cannot fit, or not in few pieces, ends it as well."""
+        changed: set[int] = set()
+        fits = True
+        for number, demand in enumerate(self._demands()):
+            if demand.bytes <= self._room:
+                continue
+            fits = False
+            # Beside what a piece needs there has to be room for what else lies in the parts that hold it.
+            small = sum(self._needed(number, self._parts[number]).values()) <= self._room * _SMALL
+            ways = (self._halve_makers, self._halve_own) if small else (self._halve_own, self._halve_makers)
+            if number not in changed and not any(halve(number, demand, changed) for halve in ways):
+                raise _DoesNotFit
+        if sum(cut.tiles for cut in self.cuts) > _MOST_PIECES:
+            raise _DoesNotFit
+        return fits
+
+    def _least(self, number: int) -> int:
+        """Bytes that an operator's smallest piece has in the fast memory at least."""
+        form, group = self._forms[number], self._fused[number]
+        if form is None:
+            channels = group.nests[0].k if can_split(group) else 1
+            sizes = {access.tensor: -(-access.bytes // channels) for access in group.writes}
+            sizes |= {access.tensor: access.bytes // (channels if access.tensor in group.by_channel else 1) for access in group.reads}
+        else:
+            box = form.grid({axis: form.shape[axis] for axis in form.axes}).boxes[0]
+            sizes = {access.tensor: 1 for access in group.writes}
+            sizes |= {storage: self._bytes(storage, form.needed(self._graph, storage, box)) for storage in form.uses}
+        return sum(map(self._padded, sizes.values()))
+
+    def _demands(self) -> Iterator[_Demand]:
+        """What every operator's pieces have in the fast memory at most, as tensors lie in parts."""
+        work = lower([self._graph], self._target, cuts=[Cuts(self.cuts)])
+        index, jobs = work.tensor_index, iter(work.jobs)
+        for cut in self.cuts:
+            most = _Demand(-1, {})
+            for _ in range(cut.tiles):
+                job = next(jobs)
+                names = dict.fromkeys(operand.tensor for operand in (*job.reads, *job.writes))
+                sizes = {name: self._padded(work.tensors[index[name]].bytes) for name in names}
+                total = sum(sizes.values())
+                if total > most.bytes:
+                    reads: dict[str, int] = defaultdict(int)
+                    for name in dict.fromkeys(operand.tensor for operand in job.reads):
+                        reads[work.tensors[index[name]].storage] += sizes[name]
+                    most = _Demand(total, reads)
+            yield most
+
+    def _needed(self, number: int, parts: dict[int, int]) -> dict[str, int]:
+        """Bytes that the largest piece of an operator needs of every storage, its own result included, if it is cut into so many parts."""
+        form, group, tensors = self._forms[number], self._fused[number], self._graph.tensors
+        made = {access.tensor: tensors[access.tensor].bytes for access in group.writes}
+        if form is None:
+            return {**made, **{access.tensor: tensors[access.tensor].bytes for access in group.reads}}
+        boxes = form.grid(parts).boxes
+        boxes = boxes[:: -(-len(boxes) // _MOST_BOXES)]
+        share = max(map(volume, boxes)) / max(1, math.prod(form.shape))
+        found = {storage: math.ceil(size * share) for storage, size in made.items()}
+        for storage in form.uses:
+            found[storage] = max(self._bytes(storage, form.needed(self._graph, storage, box)) for box in boxes)
+        return found
+
+    def _bytes(self, storage: str, box: Box) -> int:
+        tensor = self._graph.tensors[storage]
+        return -(-tensor.bytes * volume(box) // max(1, math.prod(tensor.shape)))
+
+    def _halve_makers(self, number: int, demand: _Demand, changed: set[int]) -> bool:
+        """Cut the operators that make what a piece reads in parts that hold much more than it needs; whether any is cut now."""
+        form = self._forms[number]
+        if form is None:
+            return False
+        needed, boxes = self._needed(number, self._parts[number]), form.grid(self._parts[number]).boxes
+        middle = boxes[len(boxes) // 2]
+        for storage, size in demand.reads.items():
+            maker = self._home.get(storage)
+            if maker is None or maker in changed or size <= needed.get(storage, size) * (1 + _SMALL):
+                continue
+            axis = self._longest(maker, form.needed(self._graph, storage, middle))
+            if axis is not None and self._halve(maker, axis):
+                changed.add(maker)
+        return any(self._home.get(storage) in changed for storage in demand.reads)
+
+    def _longest(self, maker: int, box: Box) -> int | None:
+        """The dimension along which an operator's pieces are longest beside what is needed of them; None if none can be shorter."""
+        form = self._forms[maker]
+        if form is None or len(box) != len(form.shape):
+            return None
+        now = sum(self._needed(maker, self._parts[maker]).values())
+        able = [axis for axis in self._open(maker) if self._halved(maker, axis) <= now]
+        return max(able, key=lambda axis: form.shape[axis] / self._count(maker, axis) / max(1, box[axis][1] - box[axis][0]), default=None)
+
+    def _halved(self, number: int, axis: int) -> int:
+        """Bytes that the largest piece of an operator needs if it is cut into twice as many parts along a dimension."""
+        return sum(self._needed(number, {**self._parts[number], axis: 2 * self._count(number, axis)}).values())
+
+    def _count(self, number: int, axis: int) -> int:
+        return self._parts[number].get(axis, 1)
+
+    def _open(self, number: int) -> list[int]:
+        """Dimensions along which an operator can be cut further."""
+        form = self._forms[number]
+        return [] if form is None else [a for a in form.axes if self._count(number, a) < form.shape[a] // form.step[a]]
+
+    def _halve_own(self, number: int, _: _Demand, changed: set[int]) -> bool:
+        """Cut an operator along the dimension that leaves its pieces the least; whether one leaves less."""
+        least, best = sum(self._needed(number, self._parts[number]).values()), None
+        for axis in self._open(number):
+            if (size := self._halved(number, axis)) < least:
+                least, best = size, axis
+        done = self._split(number) if self._forms[number] is None else best is not None and self._halve(number, best)
+        if done:
+            changed.add(number)
+        return done
+
+    def _halve(self, number: int, axis: int) -> bool:
+        form, before = self._forms[number], self.cuts[number]
+        assert form is not None
+        self._parts[number][axis] = 2 * self._count(number, axis)
+        cut = form.grid(self._parts[number])
+        self.cuts[number] = cut
+        return cut.tiles > before.tiles or not isinstance(before, Grid)
+
+    def _split(self, number: int) -> bool:
+        """Split an operator into twice as many tiles of its output channels, if that can be done."""
+        group, tiles = self._fused[number], self.cuts[number].tiles
+        if not can_split(group) or tiles >= group.nests[0].k:
+            return False
+        self.cuts[number] = Split(group.nests[0].k, min(group.nests[0].k, 2 * tiles))
+        return True
