@@ -104,7 +104,7 @@ class Contest:
         return [*self._notes, *([_STOPPED] if stopped and _STOPPED not in self._notes else [])]
 
     def _ranking(self, whole: _Entry) -> list[_Entry]:
-        """The way to cut that seems best, then whole operators; only these if there is nothing to choose, or no time; of very few jobs some more."""
+        """The way to cut that seems best, then whole operators, then some more of very few jobs; the second alone if no time is left."""
         seeming = whole
         judged: list[_Entry] = []
         try:
