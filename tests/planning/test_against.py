@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.planning.test_mutations import network, planned, with_records
-from tests.support.cut_networks import convolutions
+from tests.support.cut_networks import convolutions, cut_network
 from tests.support.hand_plan import finished
 from tests.support.networks import GraphBuilder, npu
 
@@ -26,7 +26,7 @@ from loadmaster.workloads.graph import Graph, TensorKind
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 GRAPHS: dict[str, Callable[[], list[Graph]]] = {
-    "pieces": lambda: [convolutions(rows=16, channels=32)],
+    "pieces": lambda: [cut_network()],
     "tiles": lambda: [network("a", 32)],
     "copies": lambda: [network("a", 8)],
     "batches": lambda: [network("a", 8), network("b", 16)],

@@ -27,6 +27,7 @@ class Planner:
     after_a_round: int | None
     ends: int
     jobs: int = 1
+    is_polished: bool = False
     interrupted: bool = False
     cost: int = 100
     goal: Any = field(default_factory=lambda: SimpleNamespace(objective="throughput", latency_network=None))
@@ -75,6 +76,13 @@ def test_a_round_of_the_search_decides_between_ways_that_seem_alike(look: int | 
 def test_of_ways_that_are_as_good_as_one_another_the_one_of_less_cost_is_planned(later: int, chosen: bool) -> None:
     whole, fast, frugal = Planner(500_000, 1, 500_000), Planner(60_000, 60_000, 60_000), Planner(61_000, later, later, cost=50)
     assert (contest_of([whole, fast, frugal]).best()[0] is cast("Any", frugal)) is chosen
+
+
+@pytest.mark.parametrize("few", [False, True])
+def test_ways_of_very_few_jobs_are_planned_in_full(few: bool) -> None:
+    """What is polished may be the best of all, which no glance and no look can tell."""
+    whole, seeming, best = Planner(500, 500, 500), Planner(60, 60, 60), Planner(70, 70, 50, is_polished=few)
+    assert contest_of([whole, seeming, best]).best()[0] is cast("Any", best if few else seeming)
 
 
 def test_what_seems_far_worse_is_not_looked_at() -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.support.cut_networks import convolutions, cut_plan
+from tests.support.cut_networks import convolutions, cut_network, cut_plan
 from tests.support.networks import npu, residual_chain
 
 import loadmaster as lm
@@ -97,7 +97,7 @@ def test_the_bound_counts_no_rows_that_strides_never_reach() -> None:
 
 
 def test_pieces_on_several_cores_beat_whole_operators() -> None:
-    whole = lm.plan([convolutions(rows=16, channels=32)], machine(), cut="none", **FEW)
+    whole = lm.plan([cut_network()], machine(), cut="none", **FEW)
     plan = cut_plan()
     assert lm.verify(plan) == ()
     assert plan.metrics.makespan.value < 0.8 * whole.metrics.makespan.value

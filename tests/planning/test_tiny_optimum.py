@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.support.cut_networks import convolutions
 from tests.support.networks import npu
-from tests.support.tiny_plans import best_makespan, tiny_machine, tiny_network
+from tests.support.tiny_plans import best_makespan, every_cut, tiny_machine, tiny_network
 
 import loadmaster as lm
 from loadmaster.planning import workload_planner
@@ -26,6 +26,17 @@ def test_no_plan_of_whole_operators_is_faster_by_more_than_a_hundredth(seed: int
         assert lm.verify(plan) == ()
         span = round(plan.metrics.makespan.value * 1e12)
         assert span <= 1.01 * best_makespan(graph, target, below=span)
+
+
+# The best cuts: unsplit though it exceeds the fast memory; of one operator among many ways; such as only a polished plan shows.
+@pytest.mark.parametrize("seed", [5122, 5134, 6175])
+def test_no_plan_of_operators_in_halves_is_faster_by_more_than_a_hundredth(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    graph, target = tiny_network(generator, int(generator.integers(2, 5))), tiny_machine(generator)
+    plan = lm.plan([graph], target)
+    assert lm.verify_against(plan, [graph], target) == ()
+    span = round(plan.metrics.makespan.value * 1e12)
+    assert all(span <= 1.01 * best_makespan(graph, target, cuts, below=span) for cuts in every_cut(graph, 4))
 
 
 def test_polishing_mends_what_the_search_misses(monkeypatch: pytest.MonkeyPatch) -> None:

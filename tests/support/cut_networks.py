@@ -42,11 +42,16 @@ def convolutions(
     return build_graph(model, name=name, source="made for a test", batch=None, dims={}, precision="int8")
 
 
+def cut_network() -> Graph:
+    """The network of :func:`cut_plan`."""
+    return convolutions(rows=16, channels=32, strides=(1, 1, 2))
+
+
 @cache
 def cut_plan(mini_batches: int = 1) -> Plan:
     """A plan on two cores in which operators run in pieces."""
     machine = npu(2, 40_000)
     machine = replace(machine, main=replace(machine.main, read_bandwidth=2e10, write_bandwidth=2e10))
-    plan = lm.plan([convolutions(rows=16, channels=32)], machine, mini_batches=mini_batches, samples=2, rounds=1)
+    plan = lm.plan([cut_network()], machine, mini_batches=mini_batches, samples=2, rounds=1)
     assert any(job.ranges for job in plan.jobs), "else tests of pieces prove nothing"
     return plan

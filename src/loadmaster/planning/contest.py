@@ -26,6 +26,8 @@ _RIVALS = 3
 _MOST_COMPARED = 10_000
 _NEAR = 1.3
 """Ways to cut rival one another if a glance gives them no more than this multiple of the least objective."""
+_TINY = 8
+"""Ways to cut very few jobs that are planned in full."""
 _STOPPED = (
     "the search was stopped early, by a time limit or an interrupt, and what was left was packed with the least effort: "
     "this is the best plan so far"
@@ -103,11 +105,11 @@ class Contest:
         return [*self._notes, *([_STOPPED] if stopped and _STOPPED not in self._notes else [])]
 
     def _ranking(self, whole: _Entry) -> list[_Entry]:
-        """The way to cut that seems best, then whole operators; only these if there is nothing to choose, or no time."""
+        """The way to cut that seems best, then whole operators, then some more of very few jobs; the second alone if no time is left."""
         seeming = whole
+        judged: list[_Entry] = []
         try:
             with self._interrupts.breakable():
-                judged: list[_Entry] = []
                 for entry in self._judged(whole):
                     judged = sorted([*judged, entry], key=_Entry.order)
                     seeming = judged[0]
@@ -117,7 +119,7 @@ class Contest:
                     seeming = entry
         except KeyboardInterrupt:
             pass
-        return [whole] if seeming.planner is whole.planner else [seeming, whole]
+        return list({id(entry.planner): entry for entry in (seeming, whole, *_tiny(judged))}.values())
 
     def _judged(self, whole: _Entry) -> Iterator[_Entry]:
         """Entries with what a glance says of them; whole operators are judged too once there is anything to compare them with."""
@@ -202,6 +204,11 @@ def _rivals(judged: Sequence[_Entry]) -> Sequence[_Entry]:
     """The first few of what is sorted, as far as a glance may be wrong about them; none if there is nothing to compare."""
     rivals = [entry for entry in judged[:_RIVALS] if _is_near(entry.glance, judged[0].glance)]
     return rivals if len(rivals) > 1 else []
+
+
+def _tiny(judged: Sequence[_Entry]) -> list[_Entry]:
+    """The first few of what is sorted whose plans are polished: what that gains no glance can tell."""
+    return [entry for entry in judged[:_TINY] if entry.planner.is_polished and _is_near(entry.glance, judged[0].glance)]
 
 
 def _is_near(glance: Score | None, best: Score | None) -> bool:

@@ -102,7 +102,7 @@ class WorkloadPlanner:
     def best(self) -> Solution:
         """The best complete plan; of equals, the one with most on chip. Ctrl-C or the deadline ends the search once there is one."""
         solution = self._searched()
-        if not self.target.main.in_place or self.rounds == 0 or len(self.workload.jobs) > MOST_JOBS or self.interrupted:
+        if not self.is_polished or self.interrupted:
             return solution
         try:
             with self.interrupts.breakable():
@@ -111,6 +111,11 @@ class WorkloadPlanner:
         except KeyboardInterrupt:
             self.interrupted = True
         return solution
+
+    @property
+    def is_polished(self) -> bool:
+        """Whether the best plan is changed further, one or two things at a time: jobs are few."""
+        return self.target.main.in_place and self.rounds > 0 and len(self.workload.jobs) <= MOST_JOBS
 
     def _polished(self, solution: Solution) -> Iterator[Solution]:
         """Ever better plans of a few jobs, by one or two changes at a time; each is timed, and packed if it is better."""

@@ -99,7 +99,7 @@ def _in_small_pieces(networks: Sequence[DivisibleNetwork], target: Target, late:
 def _halves(networks: Sequence[DivisibleNetwork]) -> Iterator[Candidate]:
     """Operators whole or in halves along any of their dimensions: in all ways, or one at a time, if these are few."""
     options = [
-        list(dict.fromkeys([plain, WHOLE, *(form.grid({axis: 2}) for axis in form.axes)] if form is not None else [plain, WHOLE]))
+        list(dict.fromkeys([plain, WHOLE, *(form.grid({axis: 2}) for axis in form.axes)] if form is not None else [plain]))
         for network in networks
         for form, plain in zip(network.forms, network.plain, strict=True)
     ]
@@ -111,7 +111,7 @@ def _halves(networks: Sequence[DivisibleNetwork]) -> Iterator[Candidate]:
             return
     for chosen in ways:
         rest = iter(chosen)
-        yield Candidate("in halves", [Cuts(list(itertools.islice(rest, len(network.plain)))) for network in networks])
+        yield Candidate("in halves where that helps", [Cuts(list(itertools.islice(rest, len(network.plain)))) for network in networks])
 
 
 def uncut(graphs: Sequence[Graph]) -> Iterator[str]:
