@@ -71,7 +71,7 @@ def test_sums_take_few_passes_where_many_input_channels_have_room() -> None:
 
 
 def test_room_for_three_blocks_of_filters_is_used() -> None:
-    """BERT's last layer of a block: sums of 192 of its 768 outputs fit beside the rest, of 256 they do not: the input crosses four times."""
+    """BERT's last layer of a block: sums of 192 of its 768 outputs fit, of 256 they do not: the input crosses four times."""
     nest = LoopNest(k=768, c=3072, y=128)
     moved = job_costs(one_job(nest, *operand_bytes(nest)), lm.target("edge-npu")).kinds[0].moved
     assert moved.tolist() == [4 * 3072 * 128, 768 * 3072, 768 * 128]
