@@ -11,7 +11,6 @@ from loadmaster.planning.plan import Plan
 from loadmaster.planning.verify_against import verify_against
 from loadmaster.planning.workload_planner import WorkloadPlanner
 
-
 SMALL = ["dram.bandwidth=8 GB/s", "cores.ws.buffer=16 KiB", "cores.lb.buffer=16 KiB"]
 """A machine on which tilings of few cycles and of few bytes differ."""
 
