@@ -40,7 +40,9 @@ class Answers:
         answer = in_process(program, question, self.seconds)
         if self.file is not None:
             kept.setdefault(program, {})[question] = {"answer": answer, "seconds": self.seconds}
-            self.file.write_text(json.dumps(kept, indent=1))
+            written = self.file.with_name(self.file.name + ".part")
+            written.write_text(json.dumps(kept, indent=1))
+            written.replace(self.file)
         return answer
 
 

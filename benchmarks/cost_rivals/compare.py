@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarks.cost_rivals.answers import Answer, Answers
 from benchmarks.cost_rivals.layers import BANDWIDTH, COLUMNS, LAYERS, ROWS, STYLES, machine, sizes, workload
+from benchmarks.cost_rivals.systolic import filled_for_every_fold, kept_full
 from loadmaster.cost.analyse import analyse
 from loadmaster.cost.analytical.job_costs import job_costs
 from loadmaster.cost.models.maestro import MODEL as MAESTRO
@@ -102,6 +103,8 @@ def asked(answers: Answers, layer: str, style: Style, programs: Sequence[str]) -
         said = zigzag(answers, nest, style, own) if name == "zigzag" else answers.ask(name, nest, style)
         if isinstance(said, str):
             silent[name] = said
+            if name == "scale_sim":
+                others[name] = Estimate(filled_for_every_fold(nest, style))
         else:
             others[name] = Estimate(said["cycles"], said["bytes"], said.get("picojoules"))
     return Row(layer, style, own, {**others, "maestro": closed_forms(nest, style)}, silent)
@@ -131,17 +134,24 @@ def summary(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
     yield f"| figure | beside | {' | '.join(styles)} | all | median ratio |\n|---|---|{'---:|' * (len(styles) + 2)}"
     for figure in NEAR:
         counts = sorted({len(row.said(figure)) for row in rows} - {0})
-        groups = [(name, (name,), [row for row in rows if row.said(figure, (name,))]) for name in names]
+        groups: list[tuple[str, tuple[str, ...], Sequence[Row]]] = [(name, (name,), rows) for name in names]
         groups += [(f"the median of {count}", (), [row for row in rows if len(row.said(figure)) == count]) for count in counts]
-        groups.append(("the median of all that answered", (), [row for row in rows if row.said(figure)]))
-        for title, among, mine in groups:
+        for title, among, mine in (*groups, ("the median of all that answered", (), rows)):
             ratios = [(row.style, ratio) for row in mine if (ratio := row.ratio(figure, among)) is not None]
-            if not ratios:
-                continue
-            parts = [[near(figure, ratio) for own, ratio in ratios if own is style] for style in styles]
-            cells = [f"{sum(part)} of {len(part)}" if part else "-" for part in (*parts, [near(figure, ratio) for _, ratio in ratios])]
-            middle = statistics.median(ratio for _, ratio in ratios)
-            yield f"| {figure}, within {NEAR[figure]:.0%} | {title} | {' | '.join(cells)} | {middle:.2f} |"
+            if ratios:
+                yield f"| {figure}, within {NEAR[figure]:.0%} | {title} | {' | '.join(counted(figure, ratios, styles))} |"
+    pairs = [(row, work) for row in rows if (work := kept_full(LAYERS[row.layer], row.style)) is not None]
+    if "scale_sim" in names and pairs:
+        ratios = [(row.style, (row.own.cycles or 0.0) / max(work, (row.own.bytes or 0.0) / BANDWIDTH)) for row, work in pairs]
+        title = "scale_sim with an array that is kept full, or the link"
+        yield f"| cycles, within {NEAR['cycles']:.0%} | {title} | {' | '.join(counted('cycles', ratios, styles))} |"
+
+
+def counted(figure: str, ratios: Sequence[tuple[Style, float]], styles: Sequence[Style]) -> Iterator[str]:
+    """On how many rows of each array, and of all, a ratio is near; and the median of all."""
+    parts = [[near(figure, ratio) for own, ratio in ratios if own is style] for style in styles]
+    yield from (f"{sum(part)} of {len(part)}" if part else "-" for part in (*parts, [near(figure, ratio) for _, ratio in ratios]))
+    yield f"{statistics.median(ratio for _, ratio in ratios):.2f}"
 
 
 def compare(answers: Answers, layers: Sequence[str], styles: Sequence[Style], programs: Sequence[str]) -> None:

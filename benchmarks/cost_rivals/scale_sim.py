@@ -54,7 +54,7 @@ def is_hit(buffer: Any, address: float) -> bool:
     for number in range(buffer.known, len(buffer.list_of_sets)):
         buffer.last_set_of.update(dict.fromkeys(buffer.list_of_sets[number] or (), number))
     buffer.known = len(buffer.list_of_sets)
-    return buffer.last_set_of.get(address, -1) >= buffer.read_buffer_set_start_id
+    return bool(buffer.last_set_of.get(address, -1) >= buffer.read_buffer_set_start_id)
 
 
 def estimate(layer: dict[str, Any]) -> dict[str, float]:

@@ -11,6 +11,9 @@ from loadmaster.planning.plan import Plan
 from loadmaster.planning.verify_against import verify_against
 from loadmaster.planning.workload_planner import WorkloadPlanner
 
+SMALL = ["dram.bandwidth=8 GB/s", "cores.ws.buffer=16 KiB", "cores.lb.buffer=16 KiB"]
+"""A machine on which tilings of few cycles and of few bytes differ."""
+
 
 def plans(monkeypatch: pytest.MonkeyPatch, network: str, **more: object) -> tuple[Plan, Plan]:
     """Plans without and with a choice of tilings."""
@@ -18,7 +21,7 @@ def plans(monkeypatch: pytest.MonkeyPatch, network: str, **more: object) -> tupl
     def as_it_is(planner: WorkloadPlanner, solution: Solution) -> tuple[WorkloadPlanner, Solution]:
         return planner, solution
 
-    graph, target = lm.load(network, precision="int8"), lm.target("edge-npu", "dram.bandwidth=8 GB/s")
+    graph, target = lm.load(network, precision="int8"), lm.target("edge-npu", SMALL)
     chosen = lm.plan([graph], target, cut="none", rounds=2, **more)
     with monkeypatch.context() as patched:
         patched.setattr(planning, "retiled", as_it_is)
@@ -58,7 +61,7 @@ def test_a_plan_that_names_another_tiling_than_it_was_timed_with_is_found_out(mo
     _, plan = plans(monkeypatch, "onnx:squeezenet")
     graph, path = lm.load("onnx:squeezenet", precision="int8"), plan.save(tmp_path / "plan.json")
     text = path.read_text()
-    for wrong in ("activations streamed", "nowhere"):
+    for wrong in ("all streamed", "nowhere"):
         path.write_text(text.replace('"tiling": "all near"', f'"tiling": "{wrong}"'))
         changed = lm.Plan.load(path)
         assert changed != plan

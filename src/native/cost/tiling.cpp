@@ -138,10 +138,13 @@ class Search {
         return sizes;
     }
 
-    // All output channels, multiples of the array's extent, and halves of it, which leave elements idle.
+    // All output channels, two and three times a power of two times the array's extent, and halves of that, which leave elements idle.
     std::vector<double> channel_tiles() const {
         std::vector<double> sizes;
-        for (double size = units_.k; size < n_.k; size *= 2) sizes.push_back(size);
+        for (double size = units_.k; size < n_.k; size *= 2) {
+            sizes.push_back(size);
+            if (3 * size < n_.k) sizes.push_back(3 * size);
+        }
         sizes.push_back(n_.k);
         for (double size = std::min(units_.k, n_.k); size > 1;) add(sizes, size = up(size / 2));
         return sizes;
