@@ -122,7 +122,7 @@ def uncut(graphs: Sequence[Graph]) -> Iterator[str]:
 
 
 def _over_cores(networks: Sequence[Choosable], target: Target, mini_batches: int, late: Callable[[], bool]) -> Iterator[Candidate]:
-    """Pieces for the cores: such with which all networks and mini-batches end early, on this machine or with less fast memory; one of each."""
+    """Pieces with which all networks and mini-batches end early, here or with less fast memory, or one of each network alone does."""
     choice = CutChoice(networks, target, mini_batches)
     for start in (choice.whole, choice.quickest):
         if late():
