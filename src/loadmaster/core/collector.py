@@ -12,7 +12,7 @@ _MANY = 100_000
 
 @contextmanager
 def rare_collection() -> Iterator[None]:
-    """Look for cycles less often; what the collector was told before holds again afterwards, and all the while if it looks less often yet."""
+    """Look for cycles less often, unless they are looked for less often still; afterwards what was set before holds again."""
     first, *others = gc.get_threshold()
     if not 0 < first < _MANY:
         yield
