@@ -19,8 +19,8 @@ from loadmaster.workloads.lowering.instantiate import Cut, Cuts
 
 MOST_OPERATORS = 3000
 """In all networks together: beyond, trying to cut them would take longer than planning them."""
-_SMALLER = (0.5, 0.125)
-"""Shares of the fast memory for which pieces for the cores are chosen too: what suits a smaller machine may suit this one."""
+_SMALLER = 0.125
+"""Share of the fast memory for which pieces for the cores are chosen too: what suits a smaller machine may suit this one."""
 _FEW_WAYS = 32
 """Ways to cut small networks in halves that are all tried."""
 
@@ -122,7 +122,7 @@ def uncut(graphs: Sequence[Graph]) -> Iterator[str]:
 
 
 def _over_cores(networks: Sequence[Choosable], target: Target, mini_batches: int, late: Callable[[], bool]) -> Iterator[Candidate]:
-    """Pieces with which all networks and mini-batches end early, here or with less fast memory, or one of each network alone does."""
+    """Pieces for the cores: such with which all networks and mini-batches end early, and such with which one of each network alone does."""
     choice = CutChoice(networks, target, mini_batches)
     for start in (choice.whole, choice.quickest):
         if late():
@@ -132,11 +132,14 @@ def _over_cores(networks: Sequence[Choosable], target: Target, mini_batches: int
         alone = [CutChoice([network], target) for network in networks]
         chosen = choice.together([own.improved(own.whole, 1 / len(networks)) for own in alone])
         yield Candidate.of("over the cores for an early end of each network alone", choice, chosen)
-    for share in _SMALLER:
-        if target.fast is None or late():
-            return
-        smaller = CutChoice(networks, replace(target, fast=replace(target.fast, capacity=int(target.fast.capacity * share))), mini_batches)
-        yield Candidate.of("over the cores for an early end", smaller, smaller.improved(smaller.quickest))
+
+
+def _as_for_less_memory(networks: Sequence[Choosable], target: Target, mini_batches: int, late: Callable[[], bool]) -> Iterator[Candidate]:
+    """Pieces for the cores with which all ends early on a machine with less fast memory."""
+    if target.fast is not None and not late():
+        less = replace(target, fast=replace(target.fast, capacity=int(target.fast.capacity * _SMALLER)))
+        choice = CutChoice(networks, less, mini_batches)
+        yield Candidate.of("over the cores for an early end", choice, choice.improved(choice.quickest))
 
 
 def _choosable(network: DivisibleNetwork, target: Target) -> Choosable:
@@ -157,3 +160,5 @@ def _offers(networks: Sequence[DivisibleNetwork], target: Target, mini_batches: 
             others = list(candidate.choice.cuts(candidate.chosen))
     for name, cuts in stacks_of_bands(networks, others, target, late):
         yield Candidate(name, cuts)
+    if choosable:
+        yield from _as_for_less_memory(choosable, target, mini_batches, late)
