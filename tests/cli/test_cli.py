@@ -168,7 +168,7 @@ def test_every_command_has_an_example_in_its_help(command: list[str]) -> None:
         (["plan", "onnx:squeezenet", "--target", "edge-npu", "--set", "dram.bandwidth=1 B/s"], ["hours"]),
         (["no-such-command"], ["no-such-command"]),
         (["plan", "onnx:vgg19", "--target", "edge-npu", "--set", "dram.capacity=1MiB"], ["dram", "take", "available", "in excess"]),
-        (["plan", "onnx:vgg19", "--target", "gpu-pcie", "--set", "hbm.capacity=1MiB"], ["hbm", "required", "available", "in excess"]),
+        (["plan", "onnx:vgg19", "--target", "gpu-pcie", "--set", "hbm.capacity=4KiB"], ["hbm", "required", "available", "in excess"]),
         (["verify", "missing.json"], ["missing.json"]),
         (["targets", "no-such"], ["no-such"]),
         (["inspect", "README.md"], ["README.md"]),

@@ -11,7 +11,14 @@ from tests.support.networks import npu, residual_chain
 
 import loadmaster as lm
 from loadmaster.core.errors import CapacityError
+from loadmaster.cost.analytical.energy import energy_rates
+from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.cost.energy_model import EnergyModel
+from loadmaster.cost.job_times import job_times
 from loadmaster.planning.cutting.fitting import fitted
+from loadmaster.planning.goal import goal_of
+from loadmaster.planning.joint.problem import JointOptions, JointProblem
+from loadmaster.planning.replay import replay
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
 from loadmaster.workloads.lowering.grid import Grid
@@ -85,3 +92,49 @@ def test_a_grid_says_which_of_its_pieces_meet_a_box(data: st.DataObject) -> None
     cells[tuple(slice(*own) for own in box)] = True
     meeting = [number for number, piece in enumerate(grid.boxes) if cells[tuple(slice(*own) for own in piece)].any()]
     assert list(grid.meeting(box)) == meeting
+
+
+def evaluated(machine: Target, options: JointOptions):
+    """What comes of running the jobs of convolutions with a skip in their order, and of whether what is decided can be replayed."""
+    work = lower([residual_chain(3)], machine, mini_batches=2)
+    table = job_table(work, machine)
+    goal = goal_of(work, "throughput", None, {}, {})
+    problem = JointProblem(work, table, machine, goal, EnergyModel(table, energy_rates(machine)))
+    found = problem.evaluate(np.arange(len(work.jobs)), options)
+    schedule, placement, timeline = problem.decisions(found)
+    times = job_times(table, machine, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
+    replayed = replay(work.jobs, work.tensors, times, machine, schedule, placement)
+    return work, placement, timeline, replayed, times, schedule
+
+
+@pytest.mark.parametrize("room", [8192, 12_000, 2**14])
+def test_results_that_went_to_main_memory_are_fetched_back(room: int) -> None:
+    """Only once their producer has ended, which then writes them there."""
+    machine = npu(1, room, buffer=2048)
+    options = JointOptions(fetched_back=True)
+    work, placement, timeline, replayed, times, schedule = evaluated(machine, options)
+    back = [copy for copy in placement.copies if work.tensors[copy.tensor].producer >= 0]
+    assert back, "else the test proves nothing"
+    for copy in back:
+        assert placement.write_main[copy.tensor]
+        assert work.tensors[copy.tensor].producer in copy.after
+    jobs = np.arange(len(work.jobs))
+    # While something is copied, links are shared.
+    assert bool(((timeline.end - timeline.start)[: len(jobs)] >= times.duration[jobs, schedule.core]).all())
+    assert replayed.makespan <= timeline.makespan
+    assert not any(work.tensors[copy.tensor].producer >= 0 for copy in evaluated(machine, JointOptions())[1].copies)
+
+
+@pytest.mark.parametrize("room", [10_000, 2**14])
+@pytest.mark.parametrize("cores", [1, 3])
+def test_where_nothing_is_used_in_main_memory_what_leaves_is_copied_once_and_fetched_after_that(room: int, cores: int) -> None:
+    work, placement, timeline, replayed, _, _ = evaluated(copying(cores, room), JointOptions())
+    jobs = len(work.jobs)
+    out = {copy.tensor: jobs + number for number, copy in enumerate(placement.copies) if not copy.to_fast}
+    assert len(out) == sum(not copy.to_fast for copy in placement.copies)
+    assert set(out) >= {t for t, tensor in enumerate(work.tensors) if tensor.is_output}
+    for copy in placement.copies:
+        if copy.to_fast and work.tensors[copy.tensor].producer >= 0:
+            assert out[copy.tensor] in copy.after
+    assert not placement.write_main.any()
+    assert replayed.makespan <= timeline.makespan

@@ -10,6 +10,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from loadmaster.core.arguments import require_known, takes
+from loadmaster.core.collector import rare_collection
 from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import CapacityError, PlanError
 from loadmaster.core.interrupts import Interrupts, deferred_interrupts
@@ -138,7 +139,7 @@ def plan(
         require_smaller(smaller, target)
     require_known("cut", cut, CUTS, PlanError)
     deadline = Deadline.within(time_limit)
-    with deferred_interrupts() as interrupts:
+    with deferred_interrupts() as interrupts, rare_collection():
         report = _reporting(progress, interrupts)
         report("lowering", 0.0)
 

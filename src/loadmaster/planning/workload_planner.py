@@ -500,15 +500,9 @@ class WorkloadPlanner:
 
     def _copied(self) -> Solution:
         """The best plan on a machine that must copy all operands: with each copied as early as space allows, or found jointly."""
-        begun = self._staged()
-        separate = None
-        for candidate in self._staged_and_packed():
-            separate = None if overflow(candidate.score) else self._complete(candidate)
-            break
+        begun, found = self._staged(), next(self._staged_and_packed(), None)
+        separate = None if found is None or overflow(found.score) else self._complete(found)
         if not self._joins() or (self.interrupted and separate is not None):
-            if separate is None and not overflow(begun.score):
-                name = self.target.memories[1].name
-                raise CapacityError(f"{name}: operands fit by size, but no packing without gaps was found: enlarge its capacity")
             return self._fitting(separate, begun.score)
         return self._jointly(begun, separate)
 
@@ -587,6 +581,9 @@ class WorkloadPlanner:
         if solution is not None:
             return solution
         main, excess = self.target.main, overflow(nearest)
+        if not excess and not main.in_place:
+            name = self.target.memories[1].name
+            raise CapacityError(f"{name}: operands fit by size, but no packing without gaps was found: enlarge its capacity")
         room, least = format_bytes(main.capacity), format_bytes(self._least_main())
         need = format_bytes(main.padded(main.capacity) + excess)
         lack = f"the least takes {need} at one instant, {room} available" if excess else f"none has addresses without gaps in {room}"

@@ -20,6 +20,8 @@ from loadmaster.workloads.lowering.split import WHOLE
 
 MOST_OPERATORS = 3000
 """In all networks together: beyond, trying to cut them would take longer than planning them."""
+_SMALLER = 0.125
+"""Share of the fast memory for which pieces for the cores are chosen too: what suits a smaller machine may suit this one."""
 _FEW_WAYS = 32
 """Ways to cut small networks in halves that are all tried."""
 
@@ -137,6 +139,14 @@ def _over_cores(networks: Sequence[Choosable], target: Target, mini_batches: int
         yield Candidate.of("over the cores for an early end of each network alone", choice, chosen)
 
 
+def _as_for_less_memory(networks: Sequence[Choosable], target: Target, mini_batches: int, late: Callable[[], bool]) -> Iterator[Candidate]:
+    """Pieces for the cores with which all ends early on a machine with less fast memory."""
+    if target.fast is not None and not late():
+        less = replace(target, fast=replace(target.fast, capacity=int(target.fast.capacity * _SMALLER)))
+        choice = CutChoice(networks, less, mini_batches)
+        yield Candidate.of("over the cores for an early end", choice, choice.improved(choice.quickest))
+
+
 def _choosable(network: DivisibleNetwork, target: Target) -> Choosable:
     """A network with the options for the cores."""
     options = operator_options(network.graph, network.fused, network.forms, network.plain, target)
@@ -155,3 +165,5 @@ def _offers(networks: Sequence[DivisibleNetwork], target: Target, mini_batches: 
             others = list(candidate.choice.cuts(candidate.chosen))
     for name, cuts in stacks_of_bands(networks, others, target, late):
         yield Candidate(name, cuts)
+    if choosable:
+        yield from _as_for_less_memory(choosable, target, mini_batches, late)

@@ -320,6 +320,8 @@ class JointSearch:
         yield "core_wait_ratio", (0.0, 1.0, 4.0)
         yield "prefetch_fraction", (0.5, 0.75, 1.0)
         yield "retained_fraction", (0.8, 0.9, 1.0)
+        if self._problem.target.main.in_place and self._problem.target.copy is not None:
+            yield "fetched_back", (False, True)
 
     def _neighbour(self, design: Design, generator: np.random.Generator) -> Design:
         move = generator.random()
