@@ -148,6 +148,10 @@ class Planned(Protocol):
         """Most bytes of fast memory in use at once under the plan."""
 
     @property
+    def kernels_in_blocks(self) -> tuple[str, ...]:
+        """Operators of the kernels that run block by block."""
+
+    @property
     def moved_bytes(self) -> int:
         """Bytes that a step copies, both ways."""
 
