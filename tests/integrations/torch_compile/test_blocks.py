@@ -209,9 +209,9 @@ class Tied(nn.Module):
         return nn.functional.cross_entropy(scores[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
 
 
-def trained(budget, tokens, adam, steps=3):
+def trained(budget, tokens, adam, steps=3, classes=6000):
     """Gradients, or parameters and optimizer state, after some steps, the losses, and the model."""
-    module, unmoved = Tied(), budget is None
+    module, unmoved = Tied(classes), budget is None
     optimizer = torch.optim.AdamW(module.parameters())
     options = {"fast_memory": budget, "refine_after": 2} | ({"optimizer": optimizer} if adam else {})
     call = torch.compile(module, backend=unmoved_backend() if unmoved else loadmaster, options=None if unmoved else options)
@@ -259,4 +259,4 @@ def test_kernels_stay_whole_where_the_budget_has_room_for_them():
 
 def test_a_budget_below_the_finest_blocks_is_refused():
     with pytest.raises(BudgetError, match="the smallest budget that works is"):
-        trained("60 KiB", torch.randint(6000, (1, 48)), False)
+        trained("30 KiB", torch.randint(500, (1, 8)), False, classes=500)

@@ -31,6 +31,8 @@ _BLOCKS = 4
 """A cut kernel's blocks take a fourth of that."""
 _LEAST = 16
 """Operands of at least a sixteenth of that rest in the slow memory."""
+_MOST = 256
+"""Most blocks of a kernel that is no product: more take longer than what they compute."""
 _UPDATED_AT_ONCE = 10
 """Blocks of an update in memory at once: operands, and what an optimizer computes beside them."""
 
@@ -77,9 +79,9 @@ def _in_blocks(call: Call, streamed: frozenset[int], room: int, link: CopyLink) 
         if not can_update_rows(call):
             return None
         pieces = math.ceil(_UPDATED_AT_ONCE * _bytes(call.arguments[0]) / room)
-        return BlockUpdate(call, streamed, UpdatedRows(min(pieces, call.arguments[0].size[0])), link, False).call()
+        return BlockUpdate(call, streamed, UpdatedRows(min(pieces, call.arguments[0].size[0], _MOST)), link, False).call()
     run = _blocks_of(call, streamed, room)
-    if run is None or set(call.writes).intersection(call.reads):
+    if run is None or set(call.writes).intersection(call.reads) or getattr(run, "pieces", 1) > _MOST:
         return None
     return BlockCall(call, streamed, run, link, getattr(run, "terms", 1) > 1).call()
 

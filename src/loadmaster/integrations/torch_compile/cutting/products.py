@@ -20,7 +20,7 @@ _SEEK = 128 << 10
 _SUMS = 2.0
 """Sums are whole unless that takes more than this times the bytes that sums in parts move."""
 _MOST = 256
-"""Most blocks of a dimension."""
+"""Most blocks of a product: more take longer than what they compute."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,8 @@ def product_within(call: Call, streamed: frozenset[int], room: int) -> Product |
         rows, columns = result.size[::-1] if by_columns else result.size
         held, other = (right, left) if by_columns else (left, right)
         for outer, inner, terms in itertools.product(_counts(rows), _counts(columns), _counts(left.size[1])):
+            if outer * inner * terms > _MOST:
+                continue
             product = Product(by_columns, outer, inner, terms)
             costs = _costs(product, held, other, result, streamed)
             bytes = costs[1] * (_SUMS if terms > 1 else 1)
