@@ -242,7 +242,8 @@ class Search:
             high,
             f"operator {stuck.kind} ({stuck.name}) needs {least} bytes ({format_bytes(least)}) at once{beside}, "
             f"{format_bytes(int(problem.elsewhere[failed]))} of them inputs, results and others that do not move; "
-            f"without cutting kernels further the smallest budget that works is {high} bytes ({format_bytes(high)}); {_advice(problem, failed, least)}",
+            f"without cutting kernels further the smallest budget that works is {high} bytes ({format_bytes(high)}); "
+            f"{_advice(problem, failed, least)}",
         )
 
 
