@@ -21,7 +21,11 @@ def run_summary(result: Mapping[str, Any]) -> RenderableType:
         table.add_column(column.removeprefix(">"), justify="right" if column.startswith(">") else "left")
     for row in run_rows(result):
         table.add_row(*row)
-    equal = "equal" if result["gradients_equal"] else "DIFFER"
+    equal = "DIFFER"
+    if result["gradients_equal"]:
+        equal = "equal"
+    elif result["results_close"]:
+        equal = f"within {result['error']:.1e} of the unmoved graphs' ({sum(result['kernels_in_blocks'].values())} kernels in blocks)"
     stopped = f"; stopped after {result['steps']} timed steps" if result["interrupted"] else ""
     table.caption = (
         f"{format_bytes(result['moved_bytes'])} moved in a step; results {equal}; steps and peaks are {result['label']}{stopped}"

@@ -43,7 +43,11 @@ def render_run(model: str, result: Mapping[str, Any], kernels: Sequence[Mapping[
 
 
 def _outcome(result: Mapping[str, Any]) -> str:
-    equal = "Results are equal bit for bit to those of the unmoved graphs" if result["gradients_equal"] else "Results DIFFER"
+    equal = "Results DIFFER"
+    if result["gradients_equal"]:
+        equal = "Results are equal bit for bit to those of the unmoved graphs"
+    elif result["results_close"]:
+        equal = f"Results are within {result['error']:.1e} of those of the unmoved graphs, as kernels run in blocks"
     kept = "kept" if result["budget_kept"] else "EXCEEDED"
     return f"{equal}; the budget was {kept}. Times and peaks are measured, predictions are estimates."
 

@@ -1,15 +1,34 @@
-"""The memory of a GPU on a fake one, whose streams make copies as late as events allow: one that nobody waits for is never made."""
+"""The memory of a GPU on a fake one, whose streams make copies as late as events allow: one that nobody waits for is never made.
+
+Kernels and copies that touch memory of a copy that is still under way, and that they should have waited for, are errors by themselves,
+whatever the values: a GPU might make the copy at any time until then.
+"""
 
 import pytest
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
 from tests.support.steps import Trained  # noqa: E402
 from torch.overrides import TorchFunctionMode  # noqa: E402
+from torch.utils._pytree import tree_leaves  # noqa: E402
 
+from loadmaster.integrations.torch_compile import executor  # noqa: E402
 from loadmaster.integrations.torch_compile.compiled_model import Model  # noqa: E402
 from loadmaster.integrations.torch_compile.devices import cuda_memory  # noqa: E402
 
 SHARE = 0.65
+
+
+def overlap(one, other):
+    """Whether two tensors without gaps share bytes."""
+    return one.data_ptr() < other.data_ptr() + other.nbytes and other.data_ptr() < one.data_ptr() + one.nbytes
+
+
+def check(reads, writes, but=None):
+    """Fail if a copy under way in a stream ``but`` one writes what is read or written, or reads what is written."""
+    for stream in Stream.every:
+        for source, target in stream.under_way() if stream is not but else ():
+            assert not any(overlap(one, target) for one in (*reads, *writes)), "touches what a copy under way writes"
+            assert not any(overlap(one, source) for one in writes), "writes what a copy under way reads"
 
 
 class Deferred(TorchFunctionMode):
@@ -24,37 +43,43 @@ class Deferred(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         assert self.stream.after_kernels, "a copy that does not wait for the kernels before it"
         self.stream.after_kernels = False
+        check(reads=[args[1]], writes=[args[0]], but=self.stream)  # copies of one stream wait for one another
         self.stream.queue.append(lambda: func(*args))
+        self.stream.operands.append((args[1], args[0]))
         return args[0]
 
 
 class Stream:
-    """Kernels run at once on the host, and copies when somebody waits for their event or a later one."""
+    """Kernels run at once on the host, and each copy when somebody waits for its own event, not for that of a later one."""
 
     every: list = []  # noqa: RUF012
 
     def __init__(self, device=None):
-        self.queue, self.done, self.after_kernels = [], 0, False
+        self.queue, self.operands, self.made, self.after_kernels = [], [], set(), False
         self.every.append(self)
 
     def wait_stream(self, other):
         self.after_kernels = other is CURRENT
 
     def wait_event(self, event):
-        event.stream.run_until(event.place)
+        event.stream.run(event.place)
 
-    def run_until(self, place):
-        while self.done < place:
-            self.queue[self.done]()
-            self.done += 1
+    def run(self, place):
+        if place not in self.made:
+            self.made.add(place)
+            self.queue[place]()
+
+    def under_way(self):
+        return [operands for place, operands in enumerate(self.operands) if place not in self.made]
 
     def synchronize(self):
-        self.run_until(len(self.queue))
+        for place in range(len(self.queue)):
+            self.run(place)
 
 
 class Event:
     def record(self, stream):
-        self.stream, self.place = stream, len(stream.queue)
+        self.stream, self.place = stream, len(stream.queue) - 1
 
 
 CURRENT = Stream()
@@ -81,10 +106,46 @@ def test_results_are_right_though_every_copy_is_as_late_as_may_be(streams):
     assert all(trained.step() for _ in range(4))
     plan = trained.model.plans[0]
     assert plan.moved_bytes > 0
-    assert sum(stream.done for stream in streams) >= 4 * len(plan.program.copies)  # kernels have waited for all
+    assert sum(len(stream.made) for stream in streams) >= 4 * len(plan.program.copies)  # kernels have waited for all
 
 
 def test_a_copy_that_does_not_wait_for_kernels_is_noticed(streams, monkeypatch):
     monkeypatch.setattr(Stream, "wait_stream", lambda *_: None)
     with pytest.raises(AssertionError, match="does not wait for the kernels"):
         Trained(SHARE).step()
+
+
+def checked(launch):
+    """Have a kernel check what it touches before it runs."""
+    run = launch.target
+
+    def target(*arguments, **keywords):
+        reads = [one for one in tree_leaves((arguments, keywords)) if isinstance(one, torch.Tensor)]
+        check(reads, [result.planned for result in launch.results if result.planned is not None])
+        return run(*arguments, **keywords)
+
+    launch.target = target
+
+
+def without_wait(monkeypatch, left_out):
+    """Have the executor leave out the wait for one copy while the step runs."""
+    wait = executor._wait
+    monkeypatch.setattr(executor, "_wait", lambda session, i, times: None if i == left_out else wait(session, i, times))
+
+
+def test_every_wait_that_is_left_out_is_noticed(streams, monkeypatch):
+    trained = Trained(SHARE)
+    assert trained.step()
+    program = trained.model.plans[0].program
+    for launch in program.launches:
+        checked(launch)
+    assert trained.step()
+    waits = [i for step in program.steps for i in (*step.waits, *step.blocking)]
+    assert sorted(waits) == list(range(len(program.copies)))
+    assert {copy.to_fast for copy in program.copies} == {False, True}
+    for i in waits:
+        with monkeypatch.context() as patch:
+            without_wait(patch, i)
+            with pytest.raises(AssertionError, match="a copy under way"):
+                trained.step()
+        assert trained.step()

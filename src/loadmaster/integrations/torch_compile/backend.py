@@ -10,10 +10,11 @@ import torch
 
 from loadmaster.core.errors import LoadmasterError
 from loadmaster.integrations.torch_compile.captured import NotPlannable
-from loadmaster.integrations.torch_compile.compiled_model import Model, Settings
+from loadmaster.integrations.torch_compile.compiled_model import Model
 from loadmaster.integrations.torch_compile.optimizer_step import watch
 from loadmaster.integrations.torch_compile.owners import model_of_run
 from loadmaster.integrations.torch_compile.planned_graph import PlannedGraph
+from loadmaster.integrations.torch_compile.settings import Settings
 
 
 class CompiledGraph:

@@ -92,13 +92,17 @@ class Part:
 
 @dataclass(frozen=True)
 class Captured:
-    """One graph, or the forward and the backward graph of a training step, as calls in order."""
+    """One graph, or the forward and the backward graph of a training step, as calls in order.
+
+    Storages in ``streamed`` rest in the slow memory: calls that use them pass through them in blocks.
+    """
 
     storages: list[Storage]
     calls: list[Call]
     parts: tuple[Part, ...]
     constants: dict[int, torch.Tensor] = field(default_factory=dict)
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    streamed: frozenset[int] = frozenset()
 
 
 def capture(graphs: Sequence[torch.fx.GraphModule], given: Sequence[Any], results: int | None = None) -> Captured:

@@ -6,92 +6,24 @@ import threading
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import torch
 
 from loadmaster.core.errors import BudgetError, LoadmasterError
 from loadmaster.core.provenance import Provenance
-from loadmaster.core.units import format_bytes, parse_bytes
+from loadmaster.core.units import format_bytes
 from loadmaster.integrations.torch_compile.devices.device_memory import DeviceMemory
 from loadmaster.integrations.torch_compile.executor import Session, Times
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfiles
 from loadmaster.integrations.torch_compile.persistent import SMALLEST, PersistentTensor, PersistentTensors, can_offload
 from loadmaster.integrations.torch_compile.placing import TooSmall
 from loadmaster.integrations.torch_compile.program import Program
+from loadmaster.integrations.torch_compile.settings import Settings
 from loadmaster.integrations.torch_compile.step_peak import Footprint, step_peak
 from loadmaster.integrations.torch_compile.updates import Updates
-from loadmaster.placement.decisions import Mode
 
 _UPDATES = "_loadmaster_updates"
-OPTIONS = ("fast_memory", "mode", "slow_memory", "slow_limit", "refine_after", "optimizer")
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The options of a compiled model.
-
-    Attributes
-    ----------
-    fast_memory
-        Bytes of fast memory that a step may take: parameters, inputs, results, and all that lies between. None: as much as it needs.
-        A share, such as 0.5, is of what a whole step takes, over all graphs, when nothing moves.
-    mode
-        ``async``: copies overlap kernels. ``sync``: they do not.
-    slow_memory
-        Folder on a local disk for the unlinked file (CPU); by default that for temporary files.
-    slow_limit
-        Bytes of slow memory at most.
-    refine_after
-        Steps after which a plan is made again from the times that were measured; 0: never.
-    optimizer
-        Updates parameters in the backward pass, each as soon as its gradient is complete; the gradient ends there. None: gradients are
-        results.
-    """
-
-    fast_memory: int | float | None = None
-    mode: Mode = Mode.ASYNC
-    slow_memory: Path | None = None
-    slow_limit: int | None = None
-    refine_after: int = 3
-    optimizer: torch.optim.Optimizer | None = None
-
-    @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Settings:
-        """Settings from the options of ``torch.compile``. Raises `BudgetError`."""
-        for name in options:
-            if name not in OPTIONS:
-                raise BudgetError(f"option {name!r} is unknown: the loadmaster backend has {', '.join(OPTIONS)}")
-        budget = options.get("fast_memory")
-        if isinstance(budget, str) and budget.strip().endswith("%"):
-            try:
-                budget = float(budget.strip()[:-1]) / 100
-            except ValueError:
-                raise BudgetError(f"fast_memory {budget!r}: write bytes, such as '2 GiB', or a percentage, such as '50%'") from None
-        elif budget is not None and not isinstance(budget, float):
-            budget = parse_bytes(budget)
-        if isinstance(budget, float) and not 0 < budget <= 1:
-            raise BudgetError(
-                f"fast_memory {budget}: a share lies between 0 and 1; write bytes, such as '2 GiB', or a percentage, such as '50%'"
-            )
-        mode = options.get("mode", "async")
-        if mode not in ("sync", "async"):
-            why = ": operands of kernels must be in fast memory, so tensors have to move" if mode == "static" else ""
-            raise BudgetError(f"mode {mode!r}: write sync or async{why}")
-        optimizer = options.get("optimizer")
-        if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
-            raise BudgetError(f"optimizer of type {type(optimizer).__name__}: give one of torch.optim")
-        folder = options.get("slow_memory")
-        limit = options.get("slow_limit")
-        return cls(
-            budget,
-            Mode(mode),
-            None if folder is None else Path(folder),
-            None if limit is None else parse_bytes(limit),
-            int(options.get("refine_after", 3)),
-            optimizer,
-        )
 
 
 @dataclass
@@ -146,6 +78,10 @@ class Planned(Protocol):
     @property
     def placed_peak(self) -> int:
         """Most bytes of fast memory in use at once under the plan."""
+
+    @property
+    def kernels_in_blocks(self) -> tuple[str, ...]:
+        """Operators of the kernels that run block by block."""
 
     @property
     def moved_bytes(self) -> int:

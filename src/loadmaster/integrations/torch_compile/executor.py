@@ -15,8 +15,10 @@ from torch.utils._pytree import tree_map
 from loadmaster import _native
 from loadmaster.core.errors import LoadmasterError
 from loadmaster.integrations.torch_compile.captured import Owner, Part, View, is_view, on_storage
+from loadmaster.integrations.torch_compile.cutting.slow_tensor import SlowTensor
 from loadmaster.integrations.torch_compile.devices.device_memory import Copy, DeviceMemory, Pending
 from loadmaster.integrations.torch_compile.devices.library_buffers import free_library_buffers
+from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile
 from loadmaster.integrations.torch_compile.devices.weight_file import WeightFile
 from loadmaster.integrations.torch_compile.program import Launch, Program
 
@@ -35,7 +37,7 @@ class Session:
 
     A session exists as long as the tensors that autograd has saved from it; then its slow memory is released. ``tensors`` are those of the
     caller that any part may use, by storage, and ``slots`` the places in the slow memory of those that move, in ``files`` of weights for
-    some. ``gradients`` are those that
+    some, where they begin ``shifts`` bytes after them. ``gradients`` are those that
     move, by storage: they are in the slow memory when the second part returns them. ``updates`` are those that
     the run is to make, by the position of the gradient, with how many there were of each when it began, and ``parameters`` what they
     update (by ``id``); ``callers`` are the addresses of PyTorch's storages that the caller gave, by storage. ``runner`` runs the second
@@ -56,6 +58,7 @@ class Session:
         self.runner, self.program, self.memory, self.tensors, self.slots = runner, program, memory, tensors, slots
         self.updates, self.parameters, self.callers = updates, parameters, callers
         self.files: dict[int, WeightFile] = {}
+        self.shifts: Mapping[int, int] = {}
         self.gradients: dict[int, torch.Tensor] = {}
         self.pending: dict[int, Pending] = {}
         self.offload_slot: int | None = None
@@ -63,6 +66,17 @@ class Session:
         self._held: list[tuple[int, int]] = []
         self._give_back = weakref.finalize(self, _release, memory, self._held, self.pending)
         self.slot = self._reserve(program.slow_bytes)
+
+    def resting(self, view: View) -> SlowTensor:
+        """A tensor that rests in the slow memory throughout the run."""
+        if view.storage in self.program.resting:
+            return SlowTensor(view, self._own_file(), self.slot + self.program.resting[view.storage])
+        file = self.files.get(view.storage)
+        return SlowTensor(view, file or self._own_file(), self.slots[view.storage] + self.shifts.get(view.storage, 0))
+
+    def _own_file(self) -> SlowFile:
+        assert self.memory.file is not None
+        return self.memory.file
 
     def _reserve(self, bytes: int) -> int:
         slot = self.memory.reserve(bytes)
@@ -158,6 +172,7 @@ class Times:
 def run_part(session: Session, part: Part, arguments: Sequence[Any], times: Times) -> list[Any]:
     """Run the calls of a part and return its results, with handles for tensors that stay in the arena or the slow memory."""
     program = session.program
+    resting = program.captured.streamed
     known: dict[View, torch.Tensor] = {}
     roots: dict[int, torch.Tensor] = {}
     for i, (slot, argument) in enumerate(zip(part.given, arguments, strict=True)):
@@ -176,6 +191,9 @@ def run_part(session: Session, part: Part, arguments: Sequence[Any], times: Time
             known[view] = on_storage(root.untyped_storage(), view._replace(offset=view.offset + start))
         return known[view]
 
+    def operand(view: Any) -> Any:
+        return session.resting(view) if isinstance(view, View) and view.storage in resting else find(view)
+
     base = program.arena.base
     free_library_buffers()  # those of whoever has run before
     seconds = times.kernels
@@ -190,7 +208,7 @@ def run_part(session: Session, part: Part, arguments: Sequence[Any], times: Time
                 times.waiting += now - before
             launch = program.launches[k]
             if launch.loose:
-                given, named = _filled(launch, find)
+                given, named = _filled(launch, operand)
             else:
                 given, named = launch.arguments, launch.keywords
             script = launch.script if launch.first is None or getattr(launch.target, "begun", True) else launch.first

@@ -53,6 +53,8 @@ class CallProfile:
         Bytes of them that are buffers of the matrix library, to be freed after the call.
     direct
         For each result whether it can be written to its planned address: its strides are those that fake tensors predict.
+    transferred
+        Bytes that the call itself moves between the memories.
     first
         Allocations of the first run, if they differ: an optimizer makes its state then.
     """
@@ -64,6 +66,7 @@ class CallProfile:
     direct: tuple[bool, ...] = ()
     first: tuple[Allocated, ...] | None = None
     library: int = 0
+    transferred: int = 0
 
 
 @dataclass
@@ -72,11 +75,13 @@ class CallProfiles:
 
     known: dict[Any, CallProfile] = field(default_factory=dict)
 
-    def of(self, captured: Captured) -> list[CallProfile]:
-        """A profile of every call, in order."""
+    def of(self, captured: Captured, but: frozenset[int] = frozenset()) -> list[CallProfile]:
+        """A profile of every call, in order; an empty one for those that use a storage of ``but``, which is too large for a trial."""
         devices = [captured.device] if captured.device.type == "cuda" else []
         with torch.random.fork_rng(devices, device_type="cuda"), torch.inference_mode(False), torch.no_grad():
-            return [self._of(call, captured) for call in captured.calls]
+            return [
+                self._of(call, captured) if but.isdisjoint((*call.reads, *call.writes)) else CallProfile(0.0) for call in captured.calls
+            ]
 
     def _of(self, call: Call, captured: Captured) -> CallProfile:
         own = getattr(call.target, "profile", None)

@@ -16,7 +16,8 @@ from typing import Any
 from torch._dynamo import eval_frame
 
 from loadmaster.core.errors import LoadmasterError
-from loadmaster.integrations.torch_compile.compiled_model import Model, Settings
+from loadmaster.integrations.torch_compile.compiled_model import Model
+from loadmaster.integrations.torch_compile.settings import Settings
 
 _CONTEXT = eval_frame.OptimizeContext
 _CODE = eval_frame.__file__

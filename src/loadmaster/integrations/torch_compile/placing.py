@@ -135,7 +135,11 @@ def problem_of(
     are bytes that come before storages in their place, if they move.
     """
     storages = captured.storages
-    planned = [storage.bytes > 0 and (storage.owner is Owner.PLAN or s in moving) for s, storage in enumerate(storages)]
+    away = moving | captured.streamed
+    planned = [
+        storage.bytes > 0 and (storage.owner is Owner.PLAN or s in moving) and s not in captured.streamed
+        for s, storage in enumerate(storages)
+    ]
     numbers: dict[int, int] = {}
     for call in captured.calls:
         for storage in (*call.reads, *call.writes):
@@ -144,7 +148,7 @@ def problem_of(
     kernels = []
     holders = {holder: np.zeros(len(captured.calls), dtype=np.int64) for holder in _CHANGES}
     holders[_OTHERS] += others
-    holders[_GIVEN] += sum(storage.bytes for s, storage in enumerate(storages) if storage.owner is Owner.CALLER and s not in moving)
+    holders[_GIVEN] += sum(storage.bytes for s, storage in enumerate(storages) if storage.owner is Owner.CALLER and s not in away)
     boundary = captured.parts[0].end
     holders[_GRADIENTS][boundary:] += gradients
     holders[_HELD][:boundary] += results[0]
@@ -155,7 +159,7 @@ def problem_of(
         fresh = [s for s in call.writes if s not in made]
         made.update(call.writes)
         for s in fresh:
-            if storages[s].owner is Owner.RETURNED and s not in moving:
+            if storages[s].owner is Owner.RETURNED and s not in away:
                 holders[_GRADIENTS if s in second else _RESULTS][k:] += storages[s].bytes
         holders[_OUTSIDE][k] += profile.outside
         operands = tuple(
@@ -181,37 +185,28 @@ class TooSmall(BudgetError):
         self.smallest, self.why = smallest, why
 
 
-def place(
-    make: Callable[[frozenset[int]], Problem], movable: frozenset[int], budget: int | None, mode: Mode, *, offload_idle: bool = False
-) -> tuple[Problem, Placed]:
-    """Place and pack a graph under a budget of fast memory in bytes.
+@dataclass(frozen=True)
+class Search:
+    """Placements of one graph for any budget of fast memory in bytes.
 
     ``make`` gives the problem in which some of the ``movable`` storages of the caller move. Which of them do is decided first, as if
     those that move could stay in the fast memory from one step to the next; those that are there all the time keep PyTorch's own memory.
-    All move with ``offload_idle``. A budget of None has no limit.
-
-    Raises `TooSmall` with the smallest budget that works and the operator that needs it.
+    All move with ``offload_idle``.
     """
-    free = make(frozenset())
-    unmoved = _unmoved(free)
-    if budget is None or (unmoved.peak <= budget and not offload_idle):
-        return free, unmoved
-    search = _Search(make, movable, mode, offload_idle)
-    needed = make(movable).needed()
-    found = int(needed.argmax()) if needed.max(initial=0) > budget else search.within(budget, _ROUNDS)
-    if isinstance(found, int):
-        raise search.refusal(budget, unmoved.peak, found)
-    return found
-
-
-@dataclass(frozen=True)
-class _Search:
-    """Placements of one graph for any budget."""
 
     make: Callable[[frozenset[int]], Problem]
     movable: frozenset[int]
     mode: Mode
     offload_idle: bool
+
+    def attempt(self, budget: int | None) -> tuple[Problem, Placed] | int:
+        """Place and pack; where that fails, return the kernel at which it does. A budget of None has no limit."""
+        free = self.make(frozenset())
+        unmoved = _unmoved(free)
+        if budget is None or (unmoved.peak <= budget and not self.offload_idle):
+            return free, unmoved
+        needed = self.make(self.movable).needed()
+        return int(needed.argmax()) if needed.max(initial=0) > budget else self.within(budget, _ROUNDS)
 
     def within(self, budget: int, rounds: int) -> tuple[Problem, Placed] | int:
         """Return the problem and its placement; where none is found, the kernel at which it fails."""
@@ -225,12 +220,12 @@ class _Search:
             failed = found
         return failed
 
-    def refusal(self, budget: int, enough: int, failed: int) -> TooSmall:
+    def refusal(self, budget: int, failed: int) -> TooSmall:
         """Explain why a budget cannot be kept: the kernel that fails, what it needs, and the smallest budget that works.
 
         The smallest budget is what some kernel needs at once, if that can be packed; else a search finds it to about 1 %.
         """
-        problem = self.make(self.movable)
+        problem, enough = self.make(self.movable), _unmoved(self.make(frozenset())).peak
         needed = problem.needed()
         low, high = budget, max(int(needed.max(initial=0)), budget)
         step = max(int(high * _STEP), 1)
@@ -247,7 +242,8 @@ class _Search:
             high,
             f"operator {stuck.kind} ({stuck.name}) needs {least} bytes ({format_bytes(least)}) at once{beside}, "
             f"{format_bytes(int(problem.elsewhere[failed]))} of them inputs, results and others that do not move; "
-            f"the smallest budget that works is {high} bytes ({format_bytes(high)}); {_advice(problem, failed, least)}",
+            f"without cutting kernels further the smallest budget that works is {high} bytes ({format_bytes(high)}); "
+            f"{_advice(problem, failed, least)}",
         )
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 
-from loadmaster.core.arrays import Floats
 from loadmaster.core.errors import LoadmasterError
 from loadmaster.core.provenance import Provenance
 from loadmaster.integrations.torch_compile.captured import (
@@ -23,58 +21,18 @@ from loadmaster.integrations.torch_compile.captured import (
     persistent_inputs,
 )
 from loadmaster.integrations.torch_compile.compiled_model import Model, Surroundings
+from loadmaster.integrations.torch_compile.cutting.block_call import BlockCall
+from loadmaster.integrations.torch_compile.cutting.versions import Versions
 from loadmaster.integrations.torch_compile.devices.cpu_memory import return_freed_blocks
 from loadmaster.integrations.torch_compile.devices.device_memory import DeviceMemory
 from loadmaster.integrations.torch_compile.executor import Session, Times, run_part, session_of
-from loadmaster.integrations.torch_compile.kernel_profile import CallProfile
 from loadmaster.integrations.torch_compile.persistent import SMALLEST, PersistentTensor
-from loadmaster.integrations.torch_compile.placing import Placed, Problem, TooSmall, place, problem_of
-from loadmaster.integrations.torch_compile.program import Program, link_with_measured_bandwidths, prepare
-from loadmaster.integrations.torch_compile.step_peak import footprint, gradients_left
+from loadmaster.integrations.torch_compile.placing import Placed, Problem, Search, TooSmall, problem_of
+from loadmaster.integrations.torch_compile.program import Program, prepare
+from loadmaster.integrations.torch_compile.step_peak import footprint, gradients_left, live_bytes
+from loadmaster.integrations.torch_compile.traced import History, Traced
 from loadmaster.integrations.torch_compile.updates import Update, Updated, with_updates
-from loadmaster.placement.sequence import CopyLink
 from loadmaster.placement.timing import time_moves
-
-_RECENT = 6
-"""Number of the latest steps whose times are kept."""
-
-
-@dataclass(frozen=True)
-class Traced:
-    """A captured and profiled graph, before it is planned.
-
-    Attributes
-    ----------
-    captured, profiles
-        Calls and storages, and what each call was seen to need.
-    updates, states
-        By the position of their gradient among the results of the backward part; of each the state, by storage.
-    given
-        Storages of parameters and buffers, each with its position among the arguments.
-    movable
-        Storages of the caller that a plan may move.
-    gradients
-        Storages of gradients that a plan may move.
-    """
-
-    captured: Captured
-    profiles: list[CallProfile]
-    updates: dict[int, Update]
-    states: dict[int, dict[int, torch.Tensor]]
-    given: dict[int, int]
-    movable: frozenset[int]
-    gradients: frozenset[int]
-
-    def tensors(self, given: Sequence[Any]) -> dict[int, torch.Tensor]:
-        """Parameters, buffers and optimizer state of a run, by storage."""
-        tensors = {storage: given[i] for storage, i in self.given.items()}
-        for state in self.states.values():
-            tensors |= state
-        return tensors
-
-    def fresh(self) -> set[int]:
-        """Storages of state that no update has written yet."""
-        return {s for i, state in self.states.items() if not self.updates[i].begun for s in state}
 
 
 @dataclass(frozen=True)
@@ -93,47 +51,14 @@ class Plan:
     refused: TooSmall | None
 
 
-class History:
-    """Seconds of kernels and bandwidths of copies: first from profiles, later from the steps of a plan."""
-
-    def __init__(self, profiles: Sequence[CallProfile], link: CopyLink) -> None:
-        self.kernel_seconds: Floats = np.array([profile.seconds for profile in profiles])
-        self.link = link
-        self.steps = 0
-        self.refined = False
-        self._recent: deque[Times] = deque(maxlen=_RECENT)
-
-    def note(self, times: Times) -> None:
-        """Add the times of a step."""
-        self.steps += 1
-        self._recent.append(times)
-
-    def forget(self) -> None:
-        """Drop the times of recent steps, because a new plan has other copies."""
-        self._recent.clear()
-
-    def due(self, after: int) -> bool:
-        """Whether to refine the plan now: true once, when ``after`` steps were made."""
-        if not after or self.refined or self.steps < after:
-            return False
-        self.refined = True
-        return True
-
-    def adopt_recent_times(self, program: Program) -> None:
-        """Use the median times of recent steps from now on, without the first of a plan, in which memory is touched for the first time."""
-        recent = list(self._recent)[1 if len(self._recent) < _RECENT else 0 :]
-        if recent:
-            self.kernel_seconds = np.median([times.kernels for times in recent], axis=0)
-            seconds = np.median([times.copies for times in recent], axis=0)
-            self.link = link_with_measured_bandwidths(self.link, program.copies, program.blocking, seconds)
-
-
 class PlannedGraph:
     """A graph, or a forward and a backward graph, for given shapes, with the plan that is made when the first step begins."""
 
     def __init__(self, model: Model, name: str, graphs: list[torch.fx.GraphModule], kept: int | None, shapes: Any = None) -> None:
         self.model, self.name, self.graphs, self.kept, self.shapes = model, name, graphs, kept, shapes
         self.traced: Traced | None = None
+        """As it runs: with kernels in blocks where they need to be."""
+        self.versions: Versions | None = None
         self.plan: Plan | None = None
         self.history: History | None = None
         self.times = Times(0, 0)
@@ -172,38 +97,50 @@ class PlannedGraph:
             update.sync_from_optimizer()
         memory = self.model.memory(captured.device)  # from now on, allocations are seen
         self.model.clear_arenas()
-        profiles = self.model.profiles.of(captured)
         persistent = persistent_inputs(captured, given)
         gradients = gradients if self.model.persistent(captured.device).file is not None else frozenset()
-        self.traced = Traced(captured, profiles, updated.updates, updated.states, persistent, movable, gradients)
-        self.history = History(profiles, memory.link)
+        self.traced = Traced(captured, [], updated.updates, updated.states, persistent, movable, gradients)
+        self._persistent(self.traced.tensors(given))
+        self.versions = Versions(self.traced, self._movable(), memory.link, self.model.profiles, self._about(captured))
+        self.traced = self.versions.whole
+        self.history = History(memory.link)
         self._account(given)
+
+    def _about(self, captured: Captured) -> int | None:
+        """The budget, as far as it is known before calls are profiled; a share is of no less."""
+        given = self.model.settings.fast_memory
+        return int(given * max(live_bytes(captured), self.model.unmoved_peak)) if isinstance(given, float) else given
+
+    def _movable(self) -> frozenset[int]:
+        """Storages of the caller, and gradients, that may be in the slow memory."""
+        assert self.traced is not None
+        can_move = self.model.persistent(self.traced.captured.device).file is not None
+        return self.traced.movable.intersection(self._mine) | self.traced.gradients if can_move else frozenset()
 
     def _account(self, given: Sequence[Any]) -> None:
         """Tell the model what a step of this graph takes when nothing moves."""
         assert self.traced is not None
         mine = self._persistent(self.traced.tensors(given))
-        unmoved = self._problem(frozenset(), Surroundings(0, 0, (0, 0), False, None))
+        unmoved = self._problem(self.traced, frozenset(), Surroundings(0, 0, (0, 0), False, None))
         self.model.account(self, footprint(self.traced.captured, unmoved, mine))
 
     def _make_plan(self, given: Sequence[Any]) -> None:
         assert self.traced is not None
         assert self.history is not None
-        traced = self.traced
-        mine = self._persistent(traced.tensors(given))
-        known = self.model.persistent(traced.captured.device)
+        mine = self._persistent(self.traced.tensors(given))
+        known = self.model.persistent(self.traced.captured.device)
         known.leave_files((one, tensor) for one in mine.values() if (tensor := one.tensor()) is not None)
         self._shifts = {s: one.in_file.shift for s, one in mine.items() if one.in_file is not None}
-        can_move = known.file is not None
-        movable = traced.movable.intersection(mine) | traced.gradients if can_move else frozenset()
+        movable = self._movable()
         if self.budget is not None:
             self.model.release_idle()  # planning takes memory of its own
-        problem, placed, around, refused = self._decided(movable)
-        moving = movable.intersection(problem.storage)
-        program = prepare(traced.captured, traced.profiles, problem, placed, self.memory, moving, self._shifts)
-        before, unmoved = self.plan, self._problem(frozenset(), around).peak()
+        self.traced, problem, placed, around, refused = self._decided(movable)
+        moving = movable.intersection((*problem.storage, *self.traced.captured.streamed))
+        program = prepare(self.traced.captured, self.traced.profiles, problem, placed, self.memory, moving, self._shifts)
+        assert self.versions is not None
+        before, unmoved = self.plan, self._problem(self.versions.whole, frozenset(), around).peak()
         self.plan = Plan(problem, program, moving, unmoved, around, refused)
-        self.times = Times(len(traced.captured.calls), len(program.copies))
+        self.times = Times(len(program.launches), len(program.copies))
         self.history.forget()
         if before is not None:
             before.program.arena.close()
@@ -211,35 +148,43 @@ class PlannedGraph:
         if around.budget is not None:
             return_freed_blocks()
 
-    def _decided(self, movable: frozenset[int]) -> tuple[Problem, Placed, Surroundings, TooSmall | None]:
-        """Decide under the budget. If that is a share of a step that is not known in full yet, take the smallest budget that works."""
-        around = self.model.surroundings(self, self._mine.values())
-        try:
-            return *self._placed(movable, around), around, None
-        except TooSmall as refusal:
-            if self.model.start_offloading_idle(self, self._mine.values()):
-                return self._decided(movable)
-            if not isinstance(self.model.settings.fast_memory, float) or self.history is None or self.history.steps:
-                raise
-            return *self._placed(movable, around._replace(budget=refusal.smallest)), around, refusal
+    def _decided(self, movable: frozenset[int]) -> tuple[Traced, Problem, Placed, Surroundings, TooSmall | None]:
+        """Decide under the budget: with whole kernels if that is possible, else with those in blocks that need to be.
 
-    def _placed(self, movable: frozenset[int], around: Surroundings) -> tuple[Problem, Placed]:
-        mode = self.model.settings.mode
-        return place(lambda moving: self._problem(moving, around), movable, around.budget, mode, offload_idle=around.offload_idle)
+        If the budget is a share of a step that is not known in full yet, take the smallest that works.
+        """
+        assert self.versions is not None
+        around, mode = self.model.surroundings(self, self._mine.values()), self.model.settings.mode
+        search, failed = None, 0
+        for version in self.versions.finer(around.budget, lambda whole: self._problem(whole, movable, around)):
+            search = Search(partial(self._problem, version, around=around), movable, mode, around.offload_idle)
+            found = search.attempt(around.budget)
+            if not isinstance(found, int):
+                return version, *found, around, None
+            failed = found
+        assert search is not None
+        assert around.budget is not None
+        if self.model.start_offloading_idle(self, self._mine.values()):
+            return self._decided(movable)
+        refusal = search.refusal(around.budget, failed)
+        if not isinstance(self.model.settings.fast_memory, float) or self.history is None or self.history.steps:
+            raise refusal
+        found = search.attempt(refusal.smallest)
+        assert not isinstance(found, int)
+        return version, *found, around._replace(budget=refusal.smallest), refusal
 
-    def _problem(self, moving: frozenset[int], around: Surroundings) -> Problem:
+    def _problem(self, traced: Traced, moving: frozenset[int], around: Surroundings) -> Problem:
         """Make the problem in which some storages of the caller move, with the latest times."""
-        assert self.traced is not None
         assert self.history is not None
-        captured, history, alignment = self.traced.captured, self.history, self.memory.alignment
+        history, alignment = self.history, self.memory.alignment
         problem = problem_of(
             self.name,
-            captured,
-            self.traced.profiles,
-            history.kernel_seconds,
+            traced.captured,
+            traced.profiles,
+            history.kernel_seconds(traced),
             history.link,
             alignment,
-            moving,
+            moving - traced.captured.streamed,
             around.persistent,
             around.gradients,
             around.results,
@@ -311,6 +256,7 @@ class PlannedGraph:
             if isinstance(slot, View)
         }
         session = Session(self, self.plan.program, self.memory, tensors, slots, counts, changes, callers)
+        session.shifts = self._shifts
         session.files = {s: place.file for s in slots if (place := mine[s].in_file) is not None}
         return session
 
@@ -380,9 +326,17 @@ class PlannedGraph:
         return sum(self.traced.captured.storages[s].bytes for s in left)
 
     @property
+    def kernels_in_blocks(self) -> tuple[str, ...]:
+        """Operators of the kernels that run block by block, as the budget has no room for their operands."""
+        calls = [] if self.plan is None else self.plan.program.captured.calls
+        return tuple(call.target.whole.kind for call in calls if isinstance(call.target, BlockCall))
+
+    @property
     def moved_bytes(self) -> int:
         """Bytes that a step copies, both ways."""
-        return 0 if self.plan is None else sum(copy.bytes for copy in self.plan.program.copies)
+        if self.plan is None or self.traced is None:
+            return 0
+        return sum(copy.bytes for copy in self.plan.program.copies) + sum(profile.transferred for profile in self.traced.profiles)
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each kernel with its predicted seconds and those of the last step."""
@@ -588,4 +542,5 @@ class PlannedGraph:
         assert self.history is not None
         assert self.plan is not None
         self.history.adopt_recent_times(self.plan.program)
-        self.plan = replace(self.plan, problem=self._problem(self.plan.moving, self.plan.surroundings))
+        assert self.traced is not None
+        self.plan = replace(self.plan, problem=self._problem(self.traced, self.plan.moving, self.plan.surroundings))

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_map
 from loadmaster.core.arrays import Floats
 from loadmaster.integrations.torch_compile.captured import Call, Captured, Owner, View, views
 from loadmaster.integrations.torch_compile.devices.device_memory import Copy, DeviceMemory, FastArena
+from loadmaster.integrations.torch_compile.devices.slow_file import pages
 from loadmaster.integrations.torch_compile.kernel_profile import LATER, Allocated, CallProfile
 from loadmaster.integrations.torch_compile.placing import Placed, Problem
 from loadmaster.placement.sequence import CopyLink
@@ -76,6 +77,7 @@ class Program:
     handles: dict[View, tuple[int, int]]
     persistent: dict[int, int]
     changed: dict[int, int]
+    resting: dict[int, int]
 
     @property
     def blocking(self) -> frozenset[int]:
@@ -139,6 +141,11 @@ class _Builder:
     def program(self) -> Program:
         launches = [self._launch(k, call) for k, call in enumerate(self.captured.calls)]
         copies, slow_bytes = self._copies()
+        resting: dict[int, int] = {}
+        for s in sorted(self.captured.streamed):
+            if self.captured.storages[s].owner is Owner.PLAN:
+                resting[s] = slow_bytes
+                slow_bytes += pages(self.captured.storages[s].bytes)
         boundary = self.captured.parts[0].end
         kept = tuple(
             (offset, int(self.problem.sequence.sizes[t]))
@@ -150,8 +157,11 @@ class _Builder:
         if len(self.captured.parts) > 1:
             for view in views(self.captured.parts[0].returned):
                 if self.captured.storages[view.storage].owner is Owner.PLAN:
-                    t = self.number.get(view.storage)
-                    handles[view] = (0, 0) if t is None else (self.stays[t][0][2], self.captured.storages[view.storage].bytes)
+                    t, size = self.number.get(view.storage), self.captured.storages[view.storage].bytes
+                    if view.storage in resting:
+                        handles[view] = (0, size)
+                    else:
+                        handles[view] = (0, 0) if t is None else (self.stays[t][0][2], size)
         moved = [self.problem.storage[move.tensor] for move in self.placed.placement.moves]
         persistent = {i: storage for i, storage in enumerate(moved) if storage in self.moving}
         changed = {
@@ -172,10 +182,12 @@ class _Builder:
             handles,
             persistent,
             changed,
+            resting,
         )
 
     def _planned(self, storage: int) -> bool:
-        return self.captured.storages[storage].owner is Owner.PLAN or storage in self.moving
+        mine = self.captured.storages[storage].owner is Owner.PLAN or storage in self.moving
+        return mine and storage not in self.captured.streamed
 
     def _offset(self, tensor: int, k: int) -> int:
         """Return the offset of a tensor in the arena while kernel ``k`` runs."""
@@ -205,7 +217,7 @@ class _Builder:
         arguments, keywords = tree_map(bound, (call.arguments, call.keywords), is_leaf=lambda leaf: isinstance(leaf, View))
         results = []
         for i, view in enumerate(call.results):
-            if not isinstance(view, View) or view.storage in call.reads:
+            if not isinstance(view, View) or view.storage in call.reads or view.storage in self.captured.streamed:
                 continue
             owner, size = self.captured.storages[view.storage].owner, self.captured.storages[view.storage].bytes
             if self._planned(view.storage) and size > 0:

@@ -46,7 +46,7 @@ def run(
 
     from loadmaster.integrations.torch_compile.compare.comparison import Workload, compare
     from loadmaster.integrations.torch_compile.compare.measurement import STATED
-    from loadmaster.integrations.torch_compile.compiled_model import Settings
+    from loadmaster.integrations.torch_compile.settings import Settings
 
     if device not in ("cpu", "cuda"):
         raise RuntimeUnavailable(f"device {device!r}: write cpu or cuda")

@@ -47,6 +47,23 @@ def footprint(captured: Captured, unmoved: Problem, persistent: Collection[int])
     return Footprint(forward, int(taken[boundary:].max(initial=0)), *sizes)
 
 
+def live_bytes(captured: Captured) -> int:
+    """Most bytes of storages that live at once when nothing moves, without what operators take beside them."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for k, call in enumerate(captured.calls):
+        for s in (*call.reads, *call.writes):
+            first.setdefault(s, k)
+            last[s] = k
+    end = len(captured.calls)
+    change = [0] * (end + 1)
+    for s, storage in enumerate(captured.storages):
+        begin = 0 if storage.owner is Owner.CALLER else first.get(s, end)
+        change[begin] += storage.bytes
+        change[last.get(s, end - 1) + 1 if storage.owner is Owner.PLAN and s in first else end] -= storage.bytes
+    return max(accumulate(change), default=0)
+
+
 def gradients_left(captured: Captured, persistent: Collection[int]) -> set[int]:
     """Storages of parameters' gradients that the backward part returns."""
     pairs = zip(captured.parts[0].given, captured.parts[-1].returned, strict=False) if len(captured.parts) > 1 else ()

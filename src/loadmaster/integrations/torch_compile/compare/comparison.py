@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ from loadmaster.integrations.torch_compile.owners import model_of
 
 _WARM_UP_STEPS = 2
 """Steps before the first that is measured."""
+_TOLERANCE, _UPDATED = 1e-4, 10
+"""Error that results may have where kernels run in blocks, and how many times that where an optimizer has updated parameters."""
 _PREDICTION_STEPS = 3
 """Steps measured before the times of the following ones are predicted."""
 
@@ -122,7 +125,7 @@ def compare(
         progress(f"1 of 4: compiling {variant.name}", number / len(variants))
         _warm(work, variant, variants)
     right, mine, plain = (_results(work, variant, variants, start) for variant in (unmoved, ours, eager))
-    equal, difference = _same(mine, right), _difference(mine, plain)
+    equal, difference, error = _same(mine, right), _difference(mine, plain), _error(mine, right)
     del mine, plain
     for variant in first:
         before = time.process_time()
@@ -153,7 +156,8 @@ def compare(
     session.each(planned, "3 of 4: checking results of", lambda each: same.append(_same(_results(work, each, variants, start), right)))
     equal &= all(same)
     timed = 0 if session.stopped else _timed(work, variants, working, (ours, *more), steps, progress)
-    summary = _summary(work, ours, unmoved, equal, difference) | {"steps": timed, "interrupted": timed < steps}
+    summary = _summary(work, ours, unmoved, equal, difference) | _closeness(ours, error, work.optimizer is not None)
+    summary |= {"steps": timed, "interrupted": timed < steps}
     summary["rivals"] = {variant.name: variant.figures() | _compared(variant, at_peaks.get(variant.name)) for variant in others}
     if with_rivals:
         summary["executor_step_seconds"] = more[0].step_seconds  # of a plan under which nothing moves
@@ -246,6 +250,20 @@ def _results(work: Workload, variant: Variant, variants: Sequence[Variant], star
 def _same(mine: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
     """Whether results are equal bit for bit."""
     return len(mine) == len(right) and all(torch.equal(a, b) for a, b in zip(mine, right, strict=True))
+
+
+def _closeness(ours: Variant, error: float, updated: bool) -> dict[str, Any]:
+    """Say which kernels run in blocks, how far results are from the unmoved graphs', and whether that is as close as it should be."""
+    assert ours.model is not None
+    kinds = Counter(kind for plan in ours.model.plans for kind in plan.kernels_in_blocks)
+    allowed = _TOLERANCE * (_UPDATED if updated else 1) if kinds else 0.0
+    return {"kernels_in_blocks": dict(sorted(kinds.items())), "error": error, "results_close": error <= allowed}
+
+
+def _error(mine: list[torch.Tensor], right: list[torch.Tensor]) -> float:
+    """The largest norm of a difference, relative to the norm of the tensor."""
+    pairs = ((a.double(), b.double()) for a, b in zip(mine, right, strict=True) if a.numel())
+    return max((float((a - b).norm() / b.norm().clamp_min(1e-12)) for a, b in pairs), default=0.0)
 
 
 def _difference(mine: list[torch.Tensor], plain: list[torch.Tensor]) -> float:

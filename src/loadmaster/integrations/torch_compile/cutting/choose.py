@@ -1,0 +1,146 @@
+"""Decides which storages rest in the slow memory for good, and cuts every kernel that uses one of them.
+
+A storage can rest there only if each kernel that uses it can be cut; where one cannot, the smallest of its storages does not. Each kernel
+is cut along whichever dimension suits it: blocks are read from the slow memory in any order, so that no two kernels need to agree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from loadmaster.integrations.torch_compile.captured import Call, Captured, Owner, View, views
+from loadmaster.integrations.torch_compile.cutting.axes import WHOLE, cut_of, length_of
+from loadmaster.integrations.torch_compile.cutting.block_call import BlockCall, Blocks
+from loadmaster.integrations.torch_compile.cutting.block_update import BlockUpdate, UpdatedRows, can_update_rows
+from loadmaster.integrations.torch_compile.cutting.gathers import AddedRows, InZeros, PickedRows, PickedScores
+from loadmaster.integrations.torch_compile.cutting.products import product_within
+from loadmaster.integrations.torch_compile.cutting.slices import Slices
+from loadmaster.integrations.torch_compile.updates import Update
+from loadmaster.placement.sequence import CopyLink
+
+aten: Any = torch.ops.aten
+_SHARES = (1.0, 0.7, 0.5, 0.35)
+"""Fractions of the budget: kernels that need more are cut, the smaller fractions where the larger ones do not help."""
+_BLOCKS = 4
+"""A cut kernel's blocks take a fourth of that."""
+_LEAST = 16
+"""Operands of at least a sixteenth of that rest in the slow memory."""
+_MOST = 256
+"""Most blocks of a kernel that is no product: more take longer than what they compute."""
+_UPDATED_AT_ONCE = 10
+"""Blocks of an update in memory at once: operands, and what an optimizer computes beside them."""
+
+
+def rests(captured: Captured, movable: frozenset[int], wanted: Iterable[int], room: int, link: CopyLink) -> Captured:
+    """Let those of the ``wanted`` storages rest in the slow memory that can, with kernels cut into blocks of at most ``room`` bytes.
+
+    ``movable`` are the caller's storages, and gradients, that may leave the fast memory.
+    """
+    storages = captured.storages
+    streamed = frozenset(s for s in wanted if storages[s].owner is Owner.PLAN or s in movable)
+    users: dict[int, list[Call]] = defaultdict(list)
+    for call in captured.calls:
+        for s in {*call.reads, *call.writes}:
+            users[s].append(call)
+    while True:
+        calls = {id(call): _in_blocks(call, streamed, room, link) for s in streamed for call in users[s]}
+        stuck = [call for s in streamed for call in users[s] if calls[id(call)] is None]
+        if not stuck:
+            break
+        streamed -= {min(streamed.intersection((*call.reads, *call.writes)), key=lambda s: (storages[s].bytes, s)) for call in stuck}
+    return replace(captured, calls=[calls.get(id(call)) or call for call in captured.calls], streamed=streamed)
+
+
+def levels(budget: int) -> list[tuple[int, int, int]]:
+    """Ever finer cuts: the bytes from which on a kernel is cut, the least bytes of operands that then rest, and the room for blocks."""
+    limits = [int(budget * share) for share in _SHARES]
+    return [(limit, limit // _LEAST, limit // _BLOCKS) for limit in limits]
+
+
+def too_large(captured: Captured, limit: int) -> frozenset[int]:
+    """Storages of calls whose operands alone take more than ``limit`` bytes."""
+    found: set[int] = set()
+    for call in captured.calls:
+        used = {*call.reads, *call.writes}
+        if sum(captured.storages[s].bytes for s in used) > limit:
+            found |= used
+    return frozenset(found)
+
+
+def _in_blocks(call: Call, streamed: frozenset[int], room: int, link: CopyLink) -> Call | None:
+    """The call cut into blocks; None if it cannot be cut so that the streamed storages rest."""
+    if isinstance(call.target, Update):
+        if not can_update_rows(call):
+            return None
+        pieces = math.ceil(_UPDATED_AT_ONCE * _bytes(call.arguments[0]) / room)
+        return BlockUpdate(call, streamed, UpdatedRows(min(pieces, call.arguments[0].size[0], _MOST)), link, False).call()
+    run = _blocks_of(call, streamed, room)
+    if run is None or set(call.writes).intersection(call.reads) or getattr(run, "pieces", 1) > _MOST:
+        return None
+    return BlockCall(call, streamed, run, link, getattr(run, "terms", 1) > 1).call()
+
+
+def _blocks_of(call: Call, streamed: frozenset[int], room: int) -> Blocks | None:
+    special = _SPECIAL.get(call.target)
+    if special is not None:
+        return special(call, streamed, room)  # type: ignore[no-any-return]
+    operands = list(views((call.arguments, call.keywords)))
+    there = [view for view in operands if view.storage in streamed]
+    pieces = math.ceil(sum(map(_bytes, [*there, *(view for view in call.results if isinstance(view, View))])) / room)
+    cut = cut_of(call, pieces)
+    if cut is None or any(dim == WHOLE and view.storage in streamed for view, dim in zip(operands, cut.operands, strict=True)):
+        return None
+    return Slices(cut, pieces) if pieces <= length_of(call, cut) else None
+
+
+def _bytes(view: View) -> int:
+    return int(math.prod(view.size) * view.dtype.itemsize)
+
+
+def _picked_rows(call: Call, streamed: frozenset[int], room: int) -> Blocks | None:
+    table, indices = call.arguments[:2]
+    if indices.storage in streamed or call.results[0].storage in streamed:  # type: ignore[union-attr]
+        return None
+    return PickedRows(math.ceil(_bytes(table) / room))
+
+
+def _added_rows(call: Call, streamed: frozenset[int], room: int) -> Blocks | None:
+    gradient, indices, _, _, scaled = call.arguments
+    if scaled or {gradient.storage, indices.storage} & streamed:
+        return None
+    result = call.results[0]
+    assert isinstance(result, View)
+    return AddedRows(math.ceil(2 * _bytes(result) / room))
+
+
+def _picked_scores(call: Call, streamed: frozenset[int], room: int) -> Blocks | None:
+    scores, classes, weight = call.arguments[:3]
+    if weight is not None or len(scores.size) != 2 or classes.storage in streamed or call.arguments[3] == 0:
+        return None
+    pieces = math.ceil(_bytes(scores) / room)
+    return PickedScores(pieces) if pieces <= scores.size[0] else None
+
+
+def _in_zeros(call: Call, streamed: frozenset[int], room: int) -> Blocks | None:
+    result, (_, sizes, dim, start, _, step) = call.results[0], call.arguments
+    if result is None or result.storage not in streamed or step != 1 or start < 0 or call.arguments[0].size[dim] == 0:
+        return None
+    pieces = math.ceil(2 * _bytes(result) / room)
+    return InZeros(pieces) if pieces <= sizes[dim] and not call.keywords else None
+
+
+_SPECIAL: dict[Any, Any] = {
+    aten.mm.default: product_within,
+    aten.addmm.default: product_within,
+    aten.embedding.default: _picked_rows,
+    aten.embedding_dense_backward.default: _added_rows,
+    aten.nll_loss_forward.default: _picked_scores,
+    aten.slice_backward.default: _in_zeros,
+}
+"""How a call is cut that `axes` does not describe."""

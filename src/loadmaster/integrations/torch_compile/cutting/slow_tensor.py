@@ -1,0 +1,206 @@
+"""A tensor that rests in the slow memory and is never whole in the fast one: blocks of it are read and written, without the page cache."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+
+from loadmaster.integrations.torch_compile.captured import View, on_storage
+from loadmaster.integrations.torch_compile.devices.slow_file import PAGE, pages
+
+_DENSE = 1.25
+"""A block is read in one piece if its bytes, gaps included, are at most this many times those of its elements."""
+_AT_ONCE = 4 << 20
+"""Most bytes that are written at a time, through a buffer of whole pages."""
+
+
+class BlockFile(Protocol):
+    """A file of whole pages. One of weights is not written to."""
+
+    def read(self, memory: memoryview, offset: int) -> None:
+        """Fill ``memory`` from ``offset`` on."""
+
+
+class WritableFile(BlockFile, Protocol):
+    """A file that may be written to."""
+
+    def write(self, memory: memoryview, offset: int) -> None:
+        """Write ``memory`` at ``offset``."""
+
+
+class NoFile:
+    """Stands for a file while calls are profiled: reads give zeros, in no time, and writes are dropped. Counts the bytes of both."""
+
+    def __init__(self) -> None:
+        self.read_bytes = self.written_bytes = 0
+
+    def read(self, memory: memoryview, offset: int) -> None:
+        """Count a read."""
+        ctypes.memset(ctypes.addressof(ctypes.c_char.from_buffer(memory)), 0, len(memory))
+        self.read_bytes += len(memory)
+
+    def write(self, memory: memoryview, offset: int) -> None:
+        """Count a write."""
+        self.written_bytes += len(memory)
+
+
+class _Buffer:
+    """Whole pages of memory from PyTorch's allocator, so that they count as a temporary of the kernel that runs."""
+
+    def __init__(self, count: int) -> None:
+        self._memory = torch.empty(count + PAGE, dtype=torch.uint8)
+        self.skipped = -self._memory.data_ptr() % PAGE
+        self.bytes = torch.narrow(self._memory, 0, self.skipped, count)
+        self._raw = (ctypes.c_char * count).from_address(self.bytes.data_ptr())
+
+    def part(self, start: int, count: int) -> memoryview:
+        return memoryview(self._raw).cast("B")[start : start + count]
+
+    def tensor(self, view: View, byte: int) -> torch.Tensor:
+        """The tensor of a view whose storage begins at ``byte`` of the buffer; negative if only the end of the storage is in it."""
+        offset = self.skipped + byte + view.offset * view.dtype.itemsize
+        return on_storage(self._memory.untyped_storage(), view._replace(offset=offset // view.dtype.itemsize))
+
+
+@dataclass(frozen=True)
+class SlowTensor:
+    """A view of a storage whose first byte is byte ``start`` of a file; ``start`` is a multiple of the element's bytes."""
+
+    view: View
+    file: BlockFile
+    start: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements in every dimension."""
+        return self.view.size
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the elements."""
+        return self.view.dtype
+
+    def narrow(self, dim: int, start: int, length: int) -> SlowTensor:
+        """A block: elements [start, start + length) of a dimension."""
+        return replace(self, view=narrowed(self.view, dim, start, length))
+
+    def transposed(self) -> SlowTensor:
+        """The transpose of a matrix."""
+        return replace(self, view=self.view._replace(size=self.view.size[::-1], stride=self.view.stride[::-1]))
+
+    def read(self) -> torch.Tensor:
+        """The elements in fast memory, in the order of their addresses in the file. Raises `SlowMemoryError`."""
+        low, high = self._span(self.view)
+        if len(list(_dense_parts(self.view))) == 1:
+            first = low // PAGE * PAGE
+            buffer = _Buffer(pages(high - first))
+            self.file.read(buffer.part(0, pages(high - first)), first)
+            return buffer.tensor(self.view, self.start - first)
+        result = torch.empty_strided(self.view.size, compact(self.view), dtype=self.view.dtype)
+        parts = list(zip(_dense_parts(self.view), _dense_parts(_of(result), of=self.view), strict=True))
+        buffer = _Buffer(max(pages(high - low) + PAGE for low, high in (self._span(part) for part, _ in parts)))
+        for part, target in parts:
+            low, high = self._span(part)
+            first = low // PAGE * PAGE
+            self.file.read(buffer.part(0, pages(high - first)), first)
+            on_storage(result.untyped_storage(), target).copy_(buffer.tensor(part, self.start - first))
+        return result
+
+    def write(self, values: torch.Tensor) -> None:
+        """Write all elements. Raises `SlowMemoryError`."""
+        parts = [*_dense_parts(self.view, gaps=False)]
+        most = max(high - low for low, high in map(self._span, parts))
+        buffer = _Buffer(min(pages(most) + PAGE, _AT_ONCE))
+        order = compact(self.view)
+        if any(n > 1 and mine != its for n, mine, its in zip(values.shape, values.stride(), order, strict=True)):
+            values = torch.empty_strided(self.view.size, order, dtype=self.dtype).copy_(values)
+        for part, source in zip(parts, _dense_parts(_of(values), of=self.view, gaps=False), strict=True):
+            self._write_part(buffer, part, on_storage(values.untyped_storage(), source))
+
+    def _write_part(self, buffer: _Buffer, part: View, values: torch.Tensor) -> None:
+        """Write a part without gaps; pages at its ends keep what else is in them."""
+        low, high = self._span(part)
+        flat = _flat_bytes(values)
+        for first in range(low // PAGE * PAGE, high, len(buffer.bytes)):
+            count = min(pages(high - first), len(buffer.bytes))
+            begin, end = max(low, first), min(high, first + count)
+            if begin > first:
+                self.file.read(buffer.part(0, PAGE), first)
+            if end < first + count and (count > PAGE or begin == first):
+                self.file.read(buffer.part(count - PAGE, PAGE), first + count - PAGE)
+            buffer.bytes[begin - first : end - first] = flat[begin - low : end - low]
+            self.file.write(buffer.part(0, count), first)  # type: ignore[attr-defined]
+
+    def _span(self, view: View) -> tuple[int, int]:
+        """First byte and end of a view in the file."""
+        size = view.dtype.itemsize
+        last = sum((n - 1) * s for n, s in zip(view.size, view.stride, strict=True))
+        return self.start + view.offset * size, self.start + (view.offset + last + 1) * size
+
+
+def narrowed(view: View, dim: int, start: int, length: int) -> View:
+    """The view of elements [start, start + length) of a dimension."""
+    size = tuple(length if d == dim else n for d, n in enumerate(view.size))
+    return view._replace(size=size, offset=view.offset + start * view.stride[dim])
+
+
+def _of(values: torch.Tensor) -> View:
+    return View(0, values.dtype, tuple(values.shape), values.stride(), int(values.storage_offset()))
+
+
+def _by_stride(view: View) -> list[int]:
+    """Dimensions of more than one element, slowest first."""
+    return sorted((d for d, n in enumerate(view.size) if n > 1), key=lambda d: -view.stride[d])
+
+
+def compact(view: View) -> tuple[int, ...]:
+    """Strides without gaps, with the dimensions in the view's order."""
+    strides, step = [1] * len(view.size), 1
+    for d in reversed(_by_stride(view)):
+        strides[d], step = step, step * view.size[d]
+    return tuple(strides)
+
+
+def _dense_parts(view: View, of: View | None = None, gaps: bool = True) -> Iterator[View]:
+    """Split ``view`` where ``of`` (itself, if None) must be split so that every part has few gaps, or none, between its elements."""
+    of = view if of is None else of
+    if _is_dense(of, gaps):
+        yield view
+        return
+    dim = _by_stride(of)[0]
+    for i in range(of.size[dim]):
+        yield from _dense_parts(narrowed(view, dim, i, 1), narrowed(of, dim, i, 1), gaps)
+
+
+def _flat_bytes(values: torch.Tensor) -> torch.Tensor:
+    """The bytes of a tensor without gaps, in the order of their addresses."""
+    count = values.numel() * values.dtype.itemsize
+    start = values.storage_offset() * values.dtype.itemsize
+    return torch.empty(0, dtype=torch.uint8).set_(values.untyped_storage(), start, (count,), (1,))
+
+
+def _is_dense(view: View, gaps: bool) -> bool:
+    last = sum((n - 1) * s for n, s in zip(view.size, view.stride, strict=True))
+    return last < math.prod(view.size) * (_DENSE if gaps else 1)
+
+
+def parts(view: View, gaps: bool) -> int:
+    """Count the separate reads (with ``gaps``) or writes (without) that a view takes."""
+    number = 1
+    while not _is_dense(view, gaps):
+        dim = _by_stride(view)[0]
+        number *= view.size[dim]
+        view = narrowed(view, dim, 0, 1)
+    return number
+
+
+def blocks(length: int, count: int) -> Sequence[tuple[int, int]]:
+    """Starts and lengths of ``count`` blocks of almost equal length."""
+    edges = [length * i // count for i in range(count + 1)]
+    return [(a, b - a) for a, b in itertools.pairwise(edges) if b > a]

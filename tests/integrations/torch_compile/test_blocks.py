@@ -1,0 +1,256 @@
+"""Kernels whose operands rest in the slow memory: each gives what it gives on whole tensors, and takes little memory."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch", exc_type=ImportError)
+from tests.support.compiled import same  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+
+from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
+from loadmaster.integrations.torch_compile.captured import View, capture, on_storage  # noqa: E402
+from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
+from loadmaster.integrations.torch_compile.cutting.block_call import BlockCall  # noqa: E402
+from loadmaster.integrations.torch_compile.cutting.choose import rests  # noqa: E402
+from loadmaster.integrations.torch_compile.cutting.products import Product, product_within  # noqa: E402
+from loadmaster.integrations.torch_compile.cutting.slow_tensor import SlowTensor, blocks, parts  # noqa: E402
+from loadmaster.integrations.torch_compile.devices.slow_file import PAGE, SlowFile, pages  # noqa: E402
+from loadmaster.integrations.torch_compile.owners import model_of  # noqa: E402
+from loadmaster.placement.sequence import CopyLink  # noqa: E402
+
+aten = torch.ops.aten
+LINK = CopyLink(1e9, 1e9, 1e9, 1e9)
+CLOSE = 1e-5
+"""The stated tolerance, relative to the norm of the result."""
+
+
+class OnDisk:
+    """Storages of a captured graph, all of them in a file."""
+
+    def __init__(self, captured, folder):
+        self.file = SlowFile(folder)
+        self.starts = {s: self.file.reserve(pages(max(storage.bytes, 1))) for s, storage in enumerate(captured.storages)}
+
+    def tensor(self, view):
+        return SlowTensor(view, self.file, self.starts[view.storage])
+
+
+def in_blocks(function, inputs, room, folder, keep=()):
+    """Run a function of one operator on tensors in a file, but for those of its operands in ``keep``; its results, and the target."""
+    captured = capture([make_fx(function)(*inputs)], inputs)
+    disk, given_views = OnDisk(captured, folder), captured.parts[0].given
+    memory = {view.storage: tensor.untyped_storage() for view, tensor in zip(given_views, inputs, strict=True)}
+    away = {view.storage for i, view in enumerate(given_views) if i not in keep}
+    made = {s for call in captured.calls for s in call.writes if captured.storages[s].bytes > 64}
+    cut = rests(captured, frozenset(away), away | made, room, LINK)
+    (call,) = cut.calls
+    assert isinstance(call.target, BlockCall), call.kind
+    for view, tensor in zip(given_views, inputs, strict=True):
+        if view.storage in cut.streamed:
+            disk.tensor(view).write(tensor)
+
+    def real(leaf):
+        if not isinstance(leaf, View):
+            return leaf
+        return disk.tensor(leaf) if leaf.storage in cut.streamed else on_storage(memory[leaf.storage], leaf)
+
+    slow, *arguments = (list(map(real, a)) if isinstance(a, list) and i == 0 else real(a) for i, a in enumerate(call.arguments))
+    out = call.target(slow, *arguments, **call.keywords)
+    return [there.read() if there is not None else value for there, value in zip(slow, out, strict=True)], call.target
+
+
+def whole(function, inputs):
+    out = function(*inputs)
+    return list(out) if isinstance(out, tuple) else [out]
+
+
+ROWS, CLASSES = 24, 640
+
+
+def _scores():
+    return torch.randn(ROWS, CLASSES)
+
+
+def _classes():
+    classes = torch.randint(CLASSES, (ROWS,))
+    classes[3] = -100
+    return classes
+
+
+def _table():
+    return torch.randn(500, 32), torch.randint(500, (4, 16))
+
+
+EXACT = {
+    "log_softmax": (lambda x: aten._log_softmax(x, 1, False), [_scores]),
+    "its gradient": (lambda g, y: aten._log_softmax_backward_data(g, y, 1, torch.float32), [_scores, _scores]),
+    "addition": (lambda a, b: aten.add.Tensor(a, b, alpha=2), [_scores, _scores]),
+    "broadcast": (lambda a, b: aten.mul.Tensor(a, b), [_scores, lambda: torch.randn(ROWS, 1)]),
+    "relu": (aten.relu.default, [lambda: torch.randn(3, 40, 50)]),
+    "clone of a transpose": (lambda x: aten.clone(x.t(), memory_format=torch.contiguous_format), [_scores]),
+    "slice_backward": (lambda g: aten.slice_backward(g, [ROWS + 5, CLASSES], 0, 2, ROWS + 2, 1), [_scores]),
+    "slice_backward of columns": (lambda g: aten.slice_backward(g, [ROWS, CLASSES + 7], 1, 0, -7, 1), [_scores]),
+    "bmm": (aten.bmm.default, [lambda: torch.randn(8, 16, 24), lambda: torch.randn(8, 24, 16)]),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("room", [8 << 10, 60 << 10])
+def test_blocks_of_kernels_that_compute_each_element_alone_are_exact(name, room, tmp_path):
+    function, make = EXACT[name]
+    inputs = [one() for one in make]
+    made, target = in_blocks(function, inputs, room, tmp_path)
+    assert same(made, whole(function, inputs))
+    assert not target.sums
+
+
+@pytest.mark.parametrize("function", [lambda x: aten._softmax(x, 0, False), aten.gelu.default, aten.exp.default])
+def test_blocks_may_differ_in_the_last_bit_where_the_ends_of_vectors_are_computed_otherwise(function, tmp_path):
+    scores = _scores()
+    (made,), _ = in_blocks(function, [scores], 8 << 10, tmp_path)
+    assert (made - function(scores)).norm() <= CLOSE * function(scores).norm()
+
+
+def test_kernels_that_pick_rows_by_index_are_exact(tmp_path):
+    table, indices = _table()
+    cases = [
+        (lambda t, i: aten.embedding(t, i), [table, indices], (1,)),
+        (lambda g, i: aten.embedding_dense_backward(g, i, 500, 7, False), [torch.randn(4, 16, 32), indices], (0, 1)),
+        (lambda x, c: aten.nll_loss_forward(x, c, None, 1, -100), [_scores(), _classes()], (1,)),
+        (lambda x, c: aten.nll_loss_forward(x, c, None, 2, -100), [_scores(), _classes()], (1,)),
+        (
+            lambda g, x, c, n: aten.nll_loss_backward(g, x, c, None, 1, -100, n),
+            [torch.tensor(1.5), _scores(), _classes(), torch.tensor(23.0)],
+            (0, 2, 3),
+        ),
+    ]
+    for function, inputs, keep in cases:
+        made, _ = in_blocks(function, inputs, 16 << 10, tmp_path, keep)
+        assert same(made, whole(function, inputs))
+
+
+@pytest.mark.parametrize("keep", [(), (0,), (1,), (0, 1)])
+@pytest.mark.parametrize("form", ["plain", "transposed", "added"])
+def test_matrix_products_in_blocks_are_close(keep, form, tmp_path):
+    left, right = torch.randn(70, 90), torch.randn(110, 90)
+    if form == "added":
+        inputs = [torch.randn(110), left, right]
+        keep = (0, *(i + 1 for i in keep))
+
+        def function(bias, a, b):
+            return aten.addmm(bias, a, b.t(), beta=0.5, alpha=2)
+    else:
+        inputs = [left.t().contiguous(), right] if form == "transposed" else [left, right]
+
+        def function(a, b):
+            return aten.mm(a.t() if form == "transposed" else a, b.t())
+
+    for room in (6 << 10, 20 << 10):
+        (made,), _ = in_blocks(function, inputs, room, tmp_path, keep)
+        right_one = function(*inputs)
+        assert (made - right_one).norm() <= CLOSE * right_one.norm()
+
+
+def test_sums_are_cut_only_where_that_moves_much_less():
+    call = capture(
+        [make_fx(aten.mm.default)(torch.randn(64, 4096), torch.randn(4096, 64))], [torch.randn(64, 4096), torch.randn(4096, 64)]
+    ).calls[0]
+    both = frozenset(call.reads)
+    assert product_within(call, both, 3 << 20) == Product(False, 1, 1, 1)
+    assert product_within(call, both, 300 << 10).terms > 1
+    assert product_within(call, both, 100) is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_block_is_written_and_read_back_and_nothing_else_changes(tmp_path_factory, data):
+    shape = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=3))
+    order = data.draw(st.permutations(range(len(shape))))
+    values = torch.randn([shape[d] for d in order]).permute([order.index(d) for d in range(len(shape))])
+    assert list(values.shape) == shape
+    file = SlowFile(tmp_path_factory.mktemp("file"))
+    file.reserve(16 * PAGE + pages(values.nbytes))
+    start = 4 * data.draw(st.integers(0, 2000))
+    slow = SlowTensor(View(0, values.dtype, tuple(shape), values.stride(), 0), file, start)
+    slow.write(values)
+    dim = data.draw(st.integers(0, len(shape) - 1))
+    first = data.draw(st.integers(0, shape[dim] - 1))
+    length = data.draw(st.integers(1, shape[dim] - first))
+    block = slow.narrow(dim, first, length)
+    assert torch.equal(block.read(), values.narrow(dim, first, length))
+    assert parts(block.view, True) <= parts(block.view, False) <= math.prod(block.shape)
+    block.write(torch.full(block.shape, 7.0))
+    changed = values.clone()
+    changed.narrow(dim, first, length).fill_(7)
+    assert torch.equal(slow.read(), changed)
+
+
+def test_blocks_cover_a_dimension_once():
+    assert blocks(10, 3) == [(0, 3), (3, 3), (6, 4)]
+    assert blocks(2, 5) == [(0, 1), (1, 1)]
+
+
+class Tied(nn.Module):
+    """An embedding that is the last layer, too, as in GPT-2; most of the memory is that layer's."""
+
+    def __init__(self, classes=6000, width=64):
+        super().__init__()
+        torch.manual_seed(0)
+        self.tokens, self.layer = nn.Embedding(classes, width), nn.Linear(width, width)
+
+    def forward(self, tokens):
+        x = torch.tanh(self.layer(self.tokens(tokens)))
+        scores = nn.functional.linear(x, self.tokens.weight)
+        return nn.functional.cross_entropy(scores[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+
+
+def trained(budget, tokens, adam, steps=3):
+    """Gradients, or parameters and optimizer state, after some steps, the losses, and the model."""
+    module, unmoved = Tied(), budget is None
+    optimizer = torch.optim.AdamW(module.parameters())
+    options = {"fast_memory": budget, "refine_after": 2} | ({"optimizer": optimizer} if adam else {})
+    call = torch.compile(module, backend=unmoved_backend() if unmoved else loadmaster, options=None if unmoved else options)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = call(tokens)
+        loss.backward()
+        losses.append(loss.item())
+        made = [p.grad.clone() for p in module.parameters() if p.grad is not None]
+        if adam:
+            optimizer.step()
+            made = [*module.parameters(), *(s["exp_avg"] for s in optimizer.state.values())]
+    return [one.detach().clone() for one in made], losses, None if unmoved else model_of(call)
+
+
+@pytest.mark.parametrize("adam", [False, True])
+def test_a_model_trains_under_a_budget_below_what_its_largest_layer_needs(adam):
+    tokens = torch.randint(6000, (1, 48))
+    right, losses, _ = trained(None, tokens, adam)
+    made, mine, model = trained("1400 KiB", tokens, adam)
+    (plan,) = model.plans
+    assert plan.placed_peak <= 1400 << 10 < 6000 * 64 * 4
+    assert {c.target.whole.kind for c in plan.program.captured.calls if isinstance(c.target, BlockCall)} >= {
+        "aten.mm",
+        "aten._log_softmax",
+        "aten.embedding",
+        "aten.nll_loss_backward",
+        "aten.embedding_dense_backward",
+    } | ({"optimizer.AdamW"} if adam else set())
+    assert mine == pytest.approx(losses, rel=CLOSE)
+    close = 1e-3 if adam else CLOSE  # Adam divides a small gradient by itself
+    assert all((a - b).norm() <= close * b.norm() for a, b in zip(made, right, strict=True))
+    assert plan.times.unforeseen == plan.times.copied_results == 0
+    assert plan.kernels_in_blocks
+
+
+def test_kernels_stay_whole_where_the_budget_has_room_for_them():
+    tokens = torch.randint(6000, (1, 48))
+    right, _, _ = trained(None, tokens, False)
+    made, _, model = trained("90%", tokens, False)
+    assert same(made, right)
+    assert not model.plans[0].kernels_in_blocks
