@@ -130,8 +130,8 @@ def test_exploring_finds_what_single_changes_do_not_and_always_the_same(skip: bo
     graph = convolutions(rows=24, channels=24, strides=(1, 1, 1, 1, 1), skip=skip)
     choice, again = (choice_of(graph, unlike(4))[0] for _ in range(2))
     start = choice.improved(choice.whole)
-    explored = choice.explored(start, 0.02)
-    assert explored == again.explored(start, 0.02)
+    explored = choice.explored(start)
+    assert explored == again.explored(start)
     assert choice.seconds(explored) < choice.seconds(start)
     assert all(seconds >= choice.seconds(explored) for seconds, _ in choice.changes(explored)), "one more change would help"
     assert choice.explored(start, 0.0) == start, "without effort nothing changes"

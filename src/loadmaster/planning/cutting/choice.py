@@ -22,6 +22,8 @@ _MOST_RUN = 5_000_000
 """Pieces that are run to improve a choice."""
 _MOST_EXPLORED = 5_000_000
 """Pieces that are run to find a better one than that, by changing several operators at once."""
+_ROUNDS_EXPLORED = 64
+"""Times the pieces of all single changes that are run for that at most: small networks need no more."""
 _MOST_REHEARSED = 4
 """Mini-batches that are run together, at most: more tell little else about how to cut."""
 _ROOM = 0.9
@@ -71,7 +73,10 @@ class CutChoice:
 
     def explored(self, chosen: Chosen, effort: float = 1.0) -> Chosen:
         """Options that end earlier still, found by changing up to four operators that read from one another at random."""
-        better, _ = self._native.explore(np.array(chosen, dtype=np.int64), int(_MOST_EXPLORED * effort))
+        own = [self._networks[network].options[number] for network, number in self._order]
+        single = sum(map(len, own)) * sum(options[option].cut.tiles for options, option in zip(own, chosen, strict=True))
+        most = int(min(_MOST_EXPLORED, _ROUNDS_EXPLORED * single) * effort)
+        better, _ = self._native.explore(np.array(chosen, dtype=np.int64), most)
         return tuple(better.tolist())
 
     def together(self, chosen: Sequence[Chosen]) -> Chosen:
