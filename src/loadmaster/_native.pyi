@@ -489,6 +489,9 @@ class CutProblem:
     def improve(self, option: Ints, most: int) -> tuple[Ints, float]:
         """Options, counted from each operator's first, after changing one after the other as long as that helps, and the seconds that all
         then take by this model; runs about ``most`` pieces."""
+    def explore(self, option: Ints, most: int) -> tuple[Ints, float]:
+        """The same after changing several operators that read from one another at random where, with each changed again, that helps; runs
+        about ``most`` pieces, and up to a quarter more to change one operator after the other in the end."""
     def changes(self, option: Ints) -> Floats:
         """The seconds that all take with every option of every operator, the others being as given."""
     def makespan(self, option: Ints) -> float:
@@ -521,6 +524,8 @@ class JointProblem:
         urgent: Flags, main_read: float, main_write: float, fast_read: float, fast_write: float, engine: float, engine_back: float,
         capacity: int, in_place: bool
     ) -> None: ...
+    def after_sources(self, keys: Floats) -> Floats:
+        """Keys of jobs raised to those of the jobs that each depends on, all of which come before it."""
     def evaluate(self, order: Ints, options: JointOptions) -> JointEvaluation:
         """Choose what stays in the fast memory along an order of all jobs, and run it."""
 

@@ -125,6 +125,18 @@ def test_all_together_are_chosen_no_worse_than_whole_and_always_alike() -> None:
         assert choice.seconds(better) < 0.6 * choice.seconds(choice.whole)
 
 
+@pytest.mark.parametrize("skip", [False, True])
+def test_exploring_finds_what_single_changes_do_not_and_always_the_same(skip: bool) -> None:
+    graph = convolutions(rows=24, channels=24, strides=(1, 1, 1, 1, 1), skip=skip)
+    choice, again = (choice_of(graph, unlike(4))[0] for _ in range(2))
+    start = choice.improved(choice.whole)
+    explored = choice.explored(start)
+    assert explored == again.explored(start)
+    assert choice.seconds(explored) < choice.seconds(start)
+    assert all(seconds >= choice.seconds(explored) for seconds, _ in choice.changes(explored)), "one more change would help"
+    assert choice.explored(start, 0.0) == start, "without effort nothing changes"
+
+
 def test_networks_and_mini_batches_run_side_by_side() -> None:
     target = unlike(4)
     networks = [choosable(convolutions(rows=24, channels=24, strides=strides), target) for strides in ((1, 1), (1, 2, 1))]

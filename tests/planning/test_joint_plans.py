@@ -148,6 +148,16 @@ def test_blocks_go_deep_where_activations_are_large_and_wide_where_weights_are()
     assert all(block.group == 4 for block in best_blocks(large_weights, room))
 
 
+def test_keys_of_jobs_are_no_smaller_than_those_of_what_they_depend_on() -> None:
+    work = lower([residual_chain(3)], npu(2, 2048), mini_batches=3)
+    problem = joint_problem(work, npu(2, 2048))
+    keys = np.random.default_rng(0).random(len(work.jobs))
+    raised, expected = problem.after_sources(keys), keys.copy()
+    for number, job in enumerate(work.jobs):
+        expected[number] = max([keys[number], *expected[list(job.after)]])
+    assert raised.tolist() == expected.tolist() != keys.tolist()
+
+
 def test_every_order_ends_however_little_room_there_is() -> None:
     machine = npu(2, 2048)
     work = lower([residual_chain(3)], machine, mini_batches=3)

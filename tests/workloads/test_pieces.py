@@ -42,7 +42,7 @@ from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Workload
 from loadmaster.workloads.lowering.fuse import fuse
-from loadmaster.workloads.lowering.grid import Divisible, Grid, divisible
+from loadmaster.workloads.lowering.grid import Divisible, Grid, divisible, needed_boxes
 from loadmaster.workloads.lowering.instantiate import Cuts, lower
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE
@@ -93,6 +93,9 @@ def check(seed: int, build: Builder, model: onnx.ModelProto, graph: Graph) -> in
             continue
         cut += 1
         grid = grid_of(form, build.generator)
+        for storage in form.uses:
+            several = needed_boxes(form, graph, storage, np.array(grid.boxes, dtype=np.int64))
+            assert several.tolist() == [[list(own) for own in form.needed(graph, storage, box)] for box in grid.boxes], (seed, storage)
         count = np.zeros(form.shape, int)
         for box in grid.boxes:
             index = tuple(slice(first, last) for first, last in box)

@@ -9,6 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from loadmaster.core.arrays import Ints
 
 Range = tuple[int, int]
 Box = tuple[Range, ...]
@@ -88,19 +93,47 @@ def operand_box(windows: Sequence[Window], box: Box, shape: Sequence[int]) -> Bo
     return tuple(window.of(box, extent) for window, extent in zip(windows, shape, strict=True))
 
 
+def operand_boxes(windows: Sequence[Window], boxes: Ints, shape: Sequence[int]) -> Ints:
+    """Boxes of an operand, shape (boxes, dimensions, 2), that boxes of the result need: :func:`operand_box` of many."""
+    found = np.empty((len(boxes), len(shape), 2), dtype=np.int64)
+    for d, (window, extent) in enumerate(zip(windows, shape, strict=True)):
+        if window.axis < 0:
+            found[:, d] = (0, extent)
+            continue
+        first, last = boxes[:, window.axis, 0], boxes[:, window.axis, 1]
+        begin = window.unit * ((first * window.numerator + window.low) // window.denominator)
+        end = window.unit * (((last - 1) * window.numerator + window.high) // window.denominator + 1)
+        found[:, d, 0] = np.clip(begin, 0, extent)
+        found[:, d, 1] = np.maximum(found[:, d, 0], np.minimum(end, extent))
+    return found
+
+
+def volumes(boxes: Ints) -> Ints:
+    """Elements in each of many boxes, shape (boxes, dimensions, 2)."""
+    return np.asarray(np.diff(boxes, axis=2).prod(axis=(1, 2)), dtype=np.int64)
+
+
+def hulls(one: Ints, other: Ints) -> Ints:
+    """The smallest boxes that hold two each, shape (boxes, dimensions, 2), either of which may be empty."""
+    both = np.stack([np.minimum(one[..., 0], other[..., 0]), np.maximum(one[..., 1], other[..., 1])], axis=-1)
+    both = np.where((volumes(other) > 0)[:, None, None], both, one)
+    return np.where((volumes(one) > 0)[:, None, None], both, other)
+
+
 def reshaped(box: Box, shape: Sequence[int], target: Sequence[int]) -> Box:
     """The smallest box of ``target`` that holds a box of ``shape``, where both shapes name the same elements in the same order."""
     if not volume(box):
         return tuple((0, 0) for _ in target)
     result: list[Range] = []
-    for left, right in _groups(shape, target):
+    for left, right in _groups(tuple(shape), tuple(target)):
         sizes, ranges = [shape[i] for i in left], [box[i] for i in left]
         first, last = _flat(sizes, ranges)
         result += _unflat([target[i] for i in right], first, last)
     return tuple(result)
 
 
-def _groups(one: Sequence[int], other: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+@lru_cache(maxsize=1024)
+def _groups(one: tuple[int, ...], other: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
     """Runs of dimensions of two shapes that hold the same number of elements, as short as can be; each ends with the 1s after it."""
     groups: list[tuple[list[int], list[int]]] = []
     i = j = 0

@@ -59,12 +59,12 @@ class CutProblem {
                     view(needed_), view(source_first_), view(source_), view(fetch_), view(stream_), copied, view(given_), view(room_)};
     }
 
-    std::pair<nb::object, double> improve(const Ints &option, std::int64_t most) const {
+    template <auto Better> std::pair<nb::object, double> better(const Ints &option, std::int64_t most) const {
         require_options(option);
         cutting::Choice choice;
         {
             nb::gil_scoped_release release;
-            choice = cutting::improve(network_, view(option), most);
+            choice = Better(network_, view(option), most);
         }
         const std::size_t operators = choice.option.size();
         return {to_numpy(std::move(choice.option), {operators}), choice.makespan};
@@ -109,7 +109,8 @@ void bind_cutting(nb::module_ &module) {
              nb::arg("option_first"), nb::arg("piece_first"), nb::arg("need_first"), nb::arg("alone"), nb::arg("link"), nb::arg("made"), nb::arg("needed"),
              nb::arg("source_first"), nb::arg("source"), nb::arg("fetch"), nb::arg("stream"), nb::arg("copied"), nb::arg("given"), nb::arg("room"),
              nb::arg("mini_batches"))
-        .def("improve", &CutProblem::improve, nb::arg("option"), nb::arg("most"))
+        .def("improve", &CutProblem::better<cutting::improve>, nb::arg("option"), nb::arg("most"))
+        .def("explore", &CutProblem::better<cutting::explore>, nb::arg("option"), nb::arg("most"))
         .def("changes", &CutProblem::changes, nb::arg("option"))
         .def("makespan", &CutProblem::makespan, nb::arg("option"));
 }

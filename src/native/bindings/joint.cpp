@@ -110,6 +110,18 @@ class JointProblem {
                 to_numpy(std::move(tensor), {count}), to_numpy(std::move(stays.row_stay), {work_.row_job.size()})};
     }
 
+    // Keys raised to those of the jobs that each depends on, which all come before it.
+    nb::object after_sources(const Floats &keys) const {
+        require(keys.size() == work_.jobs, "keys: needs one for every job");
+        std::vector<double> raised(keys.data(), keys.data() + work_.jobs);
+        for (std::size_t job = 0; job < work_.jobs; ++job)
+            for (std::int64_t i = work_.successors.first[job]; i < work_.successors.first[job + 1]; ++i) {
+                double &later = raised[work_.successors.next[i]];
+                later = std::max(later, raised[job]);
+            }
+        return to_numpy(std::move(raised), {work_.jobs});
+    }
+
   private:
     Options options_of(std::span<const std::int64_t> order, const JointOptions &chosen) const {
         const auto share = [](std::int64_t bytes, double fraction) { return static_cast<std::int64_t>(static_cast<double>(bytes) * fraction); };
@@ -161,5 +173,6 @@ void bind_joint(nb::module_ &module) {
              nb::arg("padded_bytes"), nb::arg("producer"), nb::arg("output"), nb::arg("graph"), nb::arg("release"), nb::arg("available"), nb::arg("energy_penalty"),
              nb::arg("width"), nb::arg("urgent"), nb::arg("main_read"), nb::arg("main_write"), nb::arg("fast_read"), nb::arg("fast_write"), nb::arg("engine"),
              nb::arg("engine_back"), nb::arg("capacity"), nb::arg("in_place"))
+        .def("after_sources", &JointProblem::after_sources, nb::arg("keys"))
         .def("evaluate", &JointProblem::evaluate, nb::arg("order"), nb::arg("options"));
 }

@@ -8,7 +8,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats
 from loadmaster.planning.cutting.banding import Network
-from loadmaster.planning.cutting.piece_costs import Piece, piece_table
+from loadmaster.planning.cutting.piece_costs import Pieces, piece_table
 from loadmaster.targets.hardware import Target
 
 
@@ -26,7 +26,7 @@ class BandWork:
             finest = [network.extent(number)] if network.rows(number) is not None else []
             for way in dict.fromkeys(network.ways(number, sorted({*bands, *finest}), channels)):
                 keys.append((number, way))
-                pieces.append(Piece(network.fused[number], form, network.middle(number, *way)))
+                pieces.append(Pieces(network.fused[number], form, np.array([network.middle(number, *way)], dtype=np.int64)))
         self._beside: dict[int, list[tuple[int, float]]] = {}
         self._alone: dict[tuple[int, tuple[int, int]], float] = {}
         if not pieces:

@@ -25,6 +25,9 @@ _SMALLER = 0.125
 _FEW_WAYS = 32
 """Ways to cut small networks in halves that are all tried."""
 
+_WORTH_A_LOOK = 0.99
+"""Of the seconds that the model gives what is known already, the most that it may give another way to cut for the cores."""
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -129,10 +132,18 @@ def uncut(graphs: Sequence[Graph]) -> Iterator[str]:
 def _over_cores(networks: Sequence[Choosable], target: Target, mini_batches: int, late: Callable[[], bool]) -> Iterator[Candidate]:
     """Pieces for the cores: such with which all networks and mini-batches end early, and such with which one of each network alone does."""
     choice = CutChoice(networks, target, mini_batches)
+    ends: list[Chosen] = []
     for start in (choice.whole, choice.quickest):
         if late():
             return
-        yield Candidate.of("over the cores for an early end", choice, choice.improved(start))
+        ends.append(choice.improved(start))
+        yield Candidate.of("over the cores for an early end", choice, ends[-1])
+    if late():
+        return
+    best = min(ends, key=choice.seconds)
+    explored = choice.explored(best)
+    if choice.seconds(explored) < _WORTH_A_LOOK * choice.seconds(best):
+        yield Candidate.of("over the cores for an early end", choice, explored)
     if (mini_batches > 1 or len(networks) > 1) and not late():
         alone = [CutChoice([network], target) for network in networks]
         chosen = choice.together([own.improved(own.whole, 1 / len(networks)) for own in alone])

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from loadmaster import _native
-from loadmaster.core.arrays import Ints
+from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.planning.cutting.options import Option
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph, TensorKind
 from loadmaster.workloads.lowering.fuse import FusedOp
-from loadmaster.workloads.lowering.grid import Divisible, Grid
+from loadmaster.workloads.lowering.grid import Divisible, Grid, needed_boxes
 from loadmaster.workloads.lowering.instantiate import Cut
-from loadmaster.workloads.window import Box, volume
+from loadmaster.workloads.window import volumes, whole
 
 _MOST_RUN = 5_000_000
 """Pieces that are run to improve a choice."""
+_MOST_EXPLORED = 5_000_000
+"""Pieces that are run to find a better one than that, by changing several operators at once."""
+_ROUNDS_EXPLORED = 64
+"""Times the pieces of all single changes that are run for that at most: small networks need no more."""
 _MOST_REHEARSED = 4
 """Mini-batches that are run together, at most: more tell little else about how to cut."""
 _ROOM = 0.9
@@ -68,6 +71,14 @@ class CutChoice:
         better, _ = self._native.improve(np.array(chosen, dtype=np.int64), int(_MOST_RUN * effort))
         return tuple(better.tolist())
 
+    def explored(self, chosen: Chosen, effort: float = 1.0) -> Chosen:
+        """Options that end earlier still, found by changing up to four operators that read from one another at random."""
+        own = [self._networks[network].options[number] for network, number in self._order]
+        single = sum(map(len, own)) * sum(options[option].cut.tiles for options, option in zip(own, chosen, strict=True))
+        most = int(min(_MOST_EXPLORED, _ROUNDS_EXPLORED * single) * effort)
+        better, _ = self._native.explore(np.array(chosen, dtype=np.int64), most)
+        return tuple(better.tolist())
+
     def together(self, chosen: Sequence[Chosen]) -> Chosen:
         """What was chosen for each network alone, as a choice for all."""
         return tuple(chosen[network][number] for network, number in self._order)
@@ -103,31 +114,31 @@ def _side_by_side(networks: Sequence[Choosable]) -> list[tuple[int, int]]:
 
 
 class _Boxes:
-    """What the pieces of all options make and need, and the operators that they need it of."""
+    """What the pieces of all options make and need, and the operators that they need it of.
+
+    Boxes are rows of ``2 * rank`` numbers, a piece of an option each; of a piece that is not known by its box all is made and needed.
+    """
 
     def __init__(self, network: Choosable, rank: int) -> None:
         self.graph, self.fused, self.forms, self.options = network.graph, network.fused, network.forms, network.options
         self.home = {access.tensor: number for number, group in enumerate(self.fused) for access in group.writes}
         self.rank = rank
+        self._boxes = [_boxes(form, own) for form, own in zip(self.forms, self.options, strict=True)]
 
     def sources(self, number: int) -> list[tuple[str, int]]:
         """Storages that an operator reads, and the operators that write them."""
         return [(access.tensor, self.home[access.tensor]) for access in self.fused[number].reads if access.tensor in self.home]
 
-    def made(self, number: int) -> Iterator[list[int]]:
+    def made(self, number: int) -> Ints:
         """Box of the result of every piece of every option of an operator."""
-        yield from (self._row(box or ()) for option in self.options[number] for box in _boxes(option.cut))
+        known, boxes = self._boxes[number]
+        return self._rows(known, boxes)
 
-    def needed(self, number: int) -> Iterator[list[int]]:
-        """Box of each of an operator's sources that every piece of every option needs."""
-        form, sources = self.forms[number], [storage for storage, _ in self.sources(number)]
-        known: dict[Box | None, list[list[int]]] = {None: [self._row(())] * len(sources)}
-        for option in self.options[number]:
-            for box in _boxes(option.cut):
-                if box is not None and box not in known:
-                    assert form is not None
-                    known[box] = [self._row(form.needed(self.graph, storage, box)) for storage in sources]
-                yield from known[box]
+    def needed(self, number: int) -> Ints:
+        """Box of each of an operator's sources that every piece of every option needs, the sources of a piece behind one another."""
+        known, _ = self._boxes[number]
+        parts = [self._rows(known, self._needed(number, storage)) for storage, _ in self.sources(number)]
+        return np.stack(parts, axis=1).reshape(-1, 2 * self.rank) if parts else np.empty((0, 2 * self.rank), dtype=np.int64)
 
     def given(self, number: int) -> dict[str, int]:
         """Bytes of each storage that an operator reads and no operator makes."""
@@ -135,30 +146,41 @@ class _Boxes:
         reads = [access.tensor for access in self.fused[number].reads]
         return {storage: tensors[storage].bytes for storage in reads if tensors[storage].kind is not TensorKind.ACTIVATION}
 
-    def fetched(self, number: int) -> Iterator[float]:
+    def fetched(self, number: int) -> Floats:
         """Bytes of what is given that every piece of an operator's options needs, and none before it; of what is streamed nothing."""
-        for option in self.options[number]:
-            met: set[tuple[str, Box | None]] = set()
-            for box, streamed in zip(_boxes(option.cut), option.costs.stream.tolist(), strict=True):
-                yield 0.0 if streamed else sum(self._first_bytes(number, box, met))
-
-    def _first_bytes(self, number: int, box: Box | None, met: set[tuple[str, Box | None]]) -> Iterator[float]:
-        form = self.forms[number]
+        options = self.options[number]
+        known, _ = self._boxes[number]
+        option = np.repeat(np.arange(len(options)), [own.cut.tiles for own in options])
+        read = np.flatnonzero(np.concatenate([own.costs.stream for own in options]) == 0)
+        bytes_of = np.zeros(len(option))
         for storage, size in self.given(number).items():
-            part = None if form is None or box is None else form.needed(self.graph, storage, box)
-            if (storage, part) not in met:
-                met.add((storage, part))
-                yield size if part is None else size * volume(part) / max(1, math.prod(self.graph.tensors[storage].shape))
+            shape = self.graph.tensors[storage].shape
+            parts = np.tile(np.array(whole(shape), dtype=np.int64).reshape(-1, 2), (len(option), 1, 1))
+            parts[known] = self._needed(number, storage)
+            rows = np.column_stack([option, parts.reshape(len(option), -1)])[read]
+            first = read[np.unique(rows, axis=0, return_index=True)[1]]
+            bytes_of[first] += size * (volumes(parts[first]) / max(1, math.prod(shape)))
+        return bytes_of
 
-    def _row(self, box: Box) -> list[int]:
-        """A box as native code takes it; what is not known is all."""
-        ranges = (*box, *(_EVERYTHING,) * (self.rank - len(box)))
-        return list(itertools.chain.from_iterable(ranges))
+    def _needed(self, number: int, storage: str) -> Ints:
+        """Boxes of a storage that the pieces which are known by their boxes need."""
+        form, (_, boxes) = self.forms[number], self._boxes[number]
+        rank = len(self.graph.tensors[storage].shape)
+        return np.empty((0, rank, 2), dtype=np.int64) if form is None else needed_boxes(form, self.graph, storage, boxes)
+
+    def _rows(self, known: Mask, boxes: Ints) -> Ints:
+        """Boxes as native code takes them: all in dimensions that there are not, and of what is not known."""
+        rows = np.tile(np.array(_EVERYTHING, dtype=np.int64), (len(known), self.rank, 1))
+        rows[known, : boxes.shape[1]] = boxes
+        return rows.reshape(len(known), 2 * self.rank)
 
 
-def _boxes(cut: Cut) -> Sequence[Box | None]:
-    """The part of the result that each piece makes, where that is known."""
-    return cut.boxes if isinstance(cut, Grid) else [None] * cut.tiles
+def _boxes(form: Divisible | None, options: Sequence[Option]) -> tuple[Mask, Ints]:
+    """Which pieces of all options are known by the part of the result that they make, and these parts, shape (known, dimensions, 2)."""
+    known = [isinstance(option.cut, Grid) for option in options for _ in range(option.cut.tiles)]
+    boxes = [box for option in options if isinstance(option.cut, Grid) for box in option.cut.boxes]
+    rank = 0 if form is None else len(form.shape)
+    return np.array(known, dtype=np.bool_), np.array(boxes, dtype=np.int64).reshape(len(boxes), rank, 2)
 
 
 def _native_problem(
@@ -177,11 +199,11 @@ def _native_problem(
         need_first=_until(per_piece),
         alone=np.concatenate([option.costs.alone for option in every]),
         link=np.concatenate([option.costs.link for option in every]),
-        made=_table((row for n, number in order for row in boxes[n].made(number)), rank),
-        needed=_table((row for n, number in order for row in boxes[n].needed(number)), rank),
+        made=np.concatenate([boxes[n].made(number) for n, number in order]),
+        needed=np.concatenate([boxes[n].needed(number) for n, number in order]),
         source_first=_until([len(own) for own in sources]),
         source=np.array([home for own in sources for home in own], dtype=np.int64),
-        fetch=np.array([size for n, number in order for size in boxes[n].fetched(number)]) / target.main.read_bandwidth,
+        fetch=np.concatenate([boxes[n].fetched(number) for n, number in order]) / target.main.read_bandwidth,
         stream=np.concatenate([option.costs.stream for option in every]),
         copied=target.main.read_bandwidth / fast.write_bandwidth if fast else 0.0,
         given=np.array([sum(boxes[n].given(number).values()) for n, number in order], dtype=np.int64),
@@ -213,7 +235,3 @@ def alive_between(graph: Graph, fused: Sequence[FusedOp]) -> Ints:
 
 def _until(counts: Sequence[int]) -> Ints:
     return np.cumsum([0, *counts], dtype=np.int64)
-
-
-def _table(rows: Iterator[list[int]], rank: int) -> Ints:
-    return np.array(list(rows), dtype=np.int64).reshape(-1, 2 * rank)

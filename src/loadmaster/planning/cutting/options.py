@@ -9,7 +9,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.planning.cutting.piece_costs import Piece, PieceCosts, piece_costs
+from loadmaster.planning.cutting.piece_costs import PieceCosts, Pieces, piece_costs
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.fuse import FusedOp
@@ -71,16 +71,14 @@ def operator_options(
     for number, (group, form) in enumerate(zip(fused, forms, strict=True)):
         if form is not None:
             samples.add(number, group, form)
-    for number, axis, sizes, costs in samples.costed():
-        form = forms[number]
-        assert form is not None
+    for number, offered in samples.costed():
         seen = {option.cut for option in options[number]}
         fits = not options[number][0].costs.stream.any()
-        for cut, pieces in _cuts(form, axis, sizes, costs):
+        for option in offered:
             # What is streamed cannot be fetched ahead of its use.
-            if cut not in seen and not (fits and costs.stream[pieces].any()):
-                seen.add(cut)
-                options[number].append(Option(cut, costs[pieces]))
+            if option.cut not in seen and not (fits and option.costs.stream.any()):
+                seen.add(option.cut)
+                options[number].append(option)
     return options
 
 
@@ -90,8 +88,8 @@ def _plain(graph: Graph, plain: Sequence[Cut], target: Target) -> list[list[Opti
     return [[Option(cut, costs[a:b])] for cut, a, b in zip(plain, until[:-1], until[1:], strict=True)]
 
 
-def _cuts(form: Divisible, axis: int, sizes: Ints, costs: PieceCosts) -> Iterator[tuple[Grid, list[int]]]:
-    """Grids of pieces along a dimension, and the number of each piece among the sizes."""
+def _cuts(form: Divisible, axis: int, sizes: Ints, costs: PieceCosts) -> Iterator[Option]:
+    """Grids of pieces along a dimension, given what pieces of these sizes cost."""
     cores = costs.alone.shape[1]
     # All of the operator is quickest on the first of these.
     fastest = np.argsort(costs.alone[-1], kind="stable").tolist()
@@ -101,7 +99,7 @@ def _cuts(form: Divisible, axis: int, sizes: Ints, costs: PieceCosts) -> Iterato
         if len(made) > 1:
             ends = tuple(np.cumsum(made).tolist())
             shape = tuple(ends if d == axis else (extent,) for d, extent in enumerate(form.shape))
-            yield Grid(form.shape, shape), np.searchsorted(sizes, made).tolist()
+            yield Option(Grid(form.shape, shape), costs[np.searchsorted(sizes, made).tolist()])
 
 
 def _counts(cores: int) -> Iterator[tuple[int, int]]:
@@ -115,28 +113,29 @@ class _Samples:
 
     def __init__(self, graph: Graph, target: Target) -> None:
         self._graph, self._target = graph, target
-        self._pieces: list[Piece] = []
-        self._known: dict[object, tuple[int, int]] = {}
-        self._wanted: list[tuple[int, int, Ints, tuple[int, int]]] = []
+        self._pieces: dict[object, tuple[int, Ints, Pieces]] = {}
+        self._wanted: list[tuple[int, object]] = []
 
     def add(self, number: int, group: FusedOp, form: Divisible) -> None:
         """Ask for the costs of an operator's pieces along every dimension along which it may be cut."""
         alike = _signature(self._graph, group, form)
         for axis in piece_axes(form, group):
-            sizes = _sizes(form.shape[axis], form.step[axis])
-            if (alike, axis) not in self._known:
-                first = len(self._pieces)
-                for size in sizes.tolist():
-                    box = tuple((0, size) if d == axis else own for d, own in enumerate(whole(form.shape)))
-                    self._pieces.append(Piece(group, form, box))
-                self._known[alike, axis] = (first, len(self._pieces))
-            self._wanted.append((number, axis, sizes, self._known[alike, axis]))
+            self._wanted.append((number, (alike, axis)))
+            if (alike, axis) not in self._pieces:
+                sizes = _sizes(form.shape[axis], form.step[axis])
+                boxes = np.tile(np.array(whole(form.shape), dtype=np.int64), (len(sizes), 1, 1))
+                boxes[:, axis, 1] = sizes
+                self._pieces[alike, axis] = (axis, sizes, Pieces(group, form, boxes))
 
-    def costed(self) -> Iterator[tuple[int, int, Ints, PieceCosts]]:
-        """Operator, dimension, sizes, and their costs."""
-        costs = piece_costs(self._graph, self._pieces, self._target)
-        for number, axis, sizes, (first, last) in self._wanted:
-            yield number, axis, sizes, costs[first:last]
+    def costed(self) -> Iterator[tuple[int, list[Option]]]:
+        """Operators, and options to cut them along one dimension after the other."""
+        costs = piece_costs(self._graph, [pieces for _, _, pieces in self._pieces.values()], self._target)
+        options, at = {}, 0
+        for alike, (axis, sizes, pieces) in self._pieces.items():
+            options[alike] = list(_cuts(pieces.form, axis, sizes, costs[at : at + len(sizes)]))
+            at += len(sizes)
+        for number, alike in self._wanted:
+            yield number, options[alike]
 
 
 def _sizes(extent: int, step: int) -> Ints:

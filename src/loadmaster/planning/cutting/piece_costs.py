@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats
+from loadmaster.core.arrays import Floats, Ints
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.job_table import JobTable
 from loadmaster.cost.job_times import link_seconds
@@ -16,9 +16,9 @@ from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Access, Graph
 from loadmaster.workloads.job import Job, Operand, Role, TensorInstance, Workload
 from loadmaster.workloads.lowering.fuse import FusedOp
-from loadmaster.workloads.lowering.grid import Divisible, piece_of
+from loadmaster.workloads.lowering.grid import Divisible, needed_boxes, piece_of
 from loadmaster.workloads.lowering.instantiate import operand_roles
-from loadmaster.workloads.window import Box, volume
+from loadmaster.workloads.window import volumes
 
 
 @dataclass(frozen=True)
@@ -61,53 +61,56 @@ class PieceCosts:
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A part of the result of an operator."""
+class Pieces:
+    """Parts of the result of an operator: boxes, shape (pieces, dimensions, 2)."""
 
     group: FusedOp
     form: Divisible
-    box: Box
+    boxes: Ints
 
 
-def piece_costs(graph: Graph, pieces: Sequence[Piece], target: Target) -> PieceCosts:
+def piece_costs(graph: Graph, pieces: Sequence[Pieces], target: Target) -> PieceCosts:
     """Costs of pieces of a network's operators, whatever they are cut with. Linear in their operands."""
     return PieceCosts.of(piece_table(graph, pieces, target), target)
 
 
-def piece_table(graph: Graph, pieces: Sequence[Piece], target: Target) -> JobTable:
+def piece_table(graph: Graph, pieces: Sequence[Pieces], target: Target) -> JobTable:
     """The job table of pieces of a network's operators, a row each. Linear in their operands."""
-    jobs = tuple(_job(graph, piece) for piece in pieces)
+    jobs = tuple(job for several in pieces for job in _jobs(graph, several))
     names = dict.fromkeys(operand.tensor for job in jobs for operand in (*job.reads, *job.writes))
     tensors = tuple(TensorInstance(name, "", name, 0, graph.tensors[name].bytes, "activation") for name in names)
     return job_table(Workload((), jobs, tensors), target)
 
 
-def _job(graph: Graph, piece: Piece) -> Job:
-    group, form = piece.group, piece.form
-    total, made = math.prod(form.shape), volume(piece.box)
-    reads = [operand for access in group.reads for operand in _operands(graph, piece, access)]
-    writes = []
-    for access in group.writes:
-        nest = next((i for i, nest in enumerate(group.nests) if nest.output == access.tensor), -1)
-        size = graph.tensors[access.tensor].bytes * made // total
-        writes.append(Operand(access.tensor, size, Role.OUTPUT if nest >= 0 else Role.ONCE, nest))
-    return Job(
-        name=group.main.name,
-        network="",
-        mini_batch=0,
-        kind=group.main.kind,
-        operators=(group.main.name,),
-        nests=tuple(piece_of(nest, form.shape, piece.box) for nest in group.nests),
-        elements=group.elements * made // total,
-        bits=group.main.bits,
-        reads=tuple(reads),
-        writes=tuple(writes),
-        after=(),
-    )
+def _jobs(graph: Graph, pieces: Pieces) -> Iterator[Job]:
+    group, form = pieces.group, pieces.form
+    total, reads = math.prod(form.shape), [_reads(graph, pieces, access) for access in group.reads]
+    outputs = [
+        (access.tensor, next((i for i, nest in enumerate(group.nests) if nest.output == access.tensor), -1)) for access in group.writes
+    ]
+    for number, (box, made) in enumerate(zip(pieces.boxes.tolist(), volumes(pieces.boxes).tolist(), strict=True)):
+        writes = (
+            Operand(name, graph.tensors[name].bytes * made // total, Role.OUTPUT if nest >= 0 else Role.ONCE, nest)
+            for name, nest in outputs
+        )
+        yield Job(
+            name=group.main.name,
+            network="",
+            mini_batch=0,
+            kind=group.main.kind,
+            operators=(group.main.name,),
+            nests=tuple(piece_of(nest, form.shape, box) for nest in group.nests),
+            elements=group.elements * made // total,
+            bits=group.main.bits,
+            reads=tuple(operand for own in reads for operand in own[number]),
+            writes=tuple(writes),
+            after=(),
+        )
 
 
-def _operands(graph: Graph, piece: Piece, access: Access) -> list[Operand]:
-    tensor = graph.tensors[access.tensor]
-    needed = volume(piece.form.needed(graph, access.tensor, piece.box))
-    size = -(-tensor.bytes * needed // max(1, math.prod(tensor.shape)))
-    return [Operand(access.tensor, size, role, nest) for role, nest in operand_roles(piece.group.nests, access) if size]
+def _reads(graph: Graph, pieces: Pieces, access: Access) -> list[list[Operand]]:
+    """What each piece reads of a storage."""
+    tensor, roles = graph.tensors[access.tensor], operand_roles(pieces.group.nests, access)
+    needed = volumes(needed_boxes(pieces.form, graph, access.tensor, pieces.boxes)).tolist()
+    sizes = (-(-tensor.bytes * count // max(1, math.prod(tensor.shape))) for count in needed)
+    return [[Operand(access.tensor, size, role, nest) for role, nest in roles if size] for size in sizes]

@@ -128,6 +128,10 @@ class JointProblem:
         inbound = main.link_seconds(int(self._bytes[self._producer < 0].sum()), int(self._bytes[self._output].sum()))
         return bool(near > _LIMITING * max(arithmetic, inbound))
 
+    def after_sources(self, keys: Floats) -> Floats:
+        """Keys raised to those of the jobs that each depends on; of equal keys, jobs of smaller index come first."""
+        return self._native.after_sources(keys)
+
     def evaluate(self, order: Ints, options: JointOptions) -> Evaluation:
         """Choose stays along an order and run it. O(operands + stays x positions that they cover + tasks x cores)."""
         given = {name: value for name, value in vars(options).items() if name != "main_filled_fraction"}

@@ -32,6 +32,9 @@ STREAMED_SHARES = (0.0, 0.5, 0.8, 1.0, 1.25, math.inf)
 FAST_LOAD_LIMITS = (0.7, 1.0, 1.4, math.inf)
 """Times that the fast link may be busy as long as the main one before nothing more stays."""
 
+_SLIGHT_WAIT = 0.25
+"""Seconds that a job waits for a core on which it is a second faster: only cores on which it is many times slower are refused."""
+
 _ENERGY_ONLY = 1e6
 """Weight of energy at which each job goes to the core of least energy, whatever time it takes there."""
 
@@ -182,6 +185,8 @@ class JointSearch:
     def _first_choices(self) -> Iterator[JointOptions]:
         for slack in (0, self._cores, 4 * self._cores):
             yield JointOptions(release_delay_positions=slack)
+        if self._cores > 1:
+            yield JointOptions(release_delay_positions=self._cores, core_wait_ratio=_SLIGHT_WAIT)
 
     def _design_choices(self) -> Iterator[JointOptions]:
         """Ways to fill the memory, and to choose cores, that suit the goal."""
@@ -261,7 +266,7 @@ class JointSearch:
     def _order(self, design: Design) -> Ints:
         keys = self._keys(design)
         if design.shift is not None:
-            keys = self._after_their_sources(keys + design.shift)
+            keys = self._problem.after_sources(keys + design.shift)
         return np.asarray(np.argsort(keys, kind="stable"), dtype=np.int64)
 
     def _keys(self, design: Design) -> Floats:
@@ -273,15 +278,6 @@ class JointSearch:
             elapsed = np.cumsum(width[order])
             keys[order] = begin + pace * (elapsed - width[order] / 2) / elapsed[-1]
         return keys
-
-    def _after_their_sources(self, keys: Floats) -> Floats:
-        """Keys raised to those of the jobs that each depends on; of equal keys, jobs of smaller index come first."""
-        raised = keys.tolist()
-        for job, record in enumerate(self._problem.workload.jobs):
-            for before in record.after:
-                if raised[before] > raised[job]:
-                    raised[job] = raised[before]
-        return np.array(raised)
 
     def _changes(self) -> Iterator[Design]:
         """The design that the search is at by then, with one thing changed: how the memory is filled; a network's blocks, begin or pace."""
@@ -317,7 +313,7 @@ class JointSearch:
         yield "link_load_limit", (1.5, 2.0, 3.0, math.inf)
         yield "streamed_share", STREAMED_SHARES if self._problem.near_limits else (math.inf, 0.0)
         yield "release_delay_positions", (0, self._cores // 2, self._cores, 2 * self._cores, 4 * self._cores)
-        yield "core_wait_ratio", (0.0, 1.0, 4.0)
+        yield "core_wait_ratio", (0.0, _SLIGHT_WAIT, 1.0, 4.0)
         yield "prefetch_fraction", (0.5, 0.75, 1.0)
         yield "retained_fraction", (0.8, 0.9, 1.0)
         if self._problem.target.main.in_place and self._problem.target.copy is not None:
@@ -392,7 +388,7 @@ def _other_choices(choices: JointOptions, cores: int, near_limits: bool, generat
     if kind == 4:
         return replace(choices, link_load_limit=float(generator.choice([1.0, 1.5, 2.0, 3.0, math.inf])))
     if kind == 5:
-        return replace(choices, core_wait_ratio=float(generator.choice([0.0, 0.5, 1.0, 2.0, 4.0])))
+        return replace(choices, core_wait_ratio=float(generator.choice([0.0, _SLIGHT_WAIT, 0.5, 1.0, 2.0, 4.0])))
     return replace(choices, release_delay_positions=max(0, choices.release_delay_positions + int(np.rint(generator.normal() * cores))))
 
 

@@ -9,9 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import numpy as np
+
+from loadmaster.core.arrays import Ints
 from loadmaster.workloads.graph import Access, Graph, LoopNest, Op
 from loadmaster.workloads.lowering.fuse import FusedOp
-from loadmaster.workloads.window import Box, Window, hull, operand_box, reshaped, volume, whole
+from loadmaster.workloads.window import ALL, Box, Window, hull, hulls, operand_box, operand_boxes, reshaped, volume, whole
 
 CHANNELS = "channels"
 
@@ -93,6 +96,21 @@ class Divisible:
             part = operand_box(windows, box, own) if windows else whole(own)
             result = hull(result, part if own == shape else reshaped(part, own, shape))
         return result
+
+
+def needed_boxes(form: Divisible, graph: Graph, storage: str, boxes: Ints) -> Ints:
+    """The parts of a storage that many parts of the result need: :meth:`Divisible.needed` of boxes, shape (boxes, dimensions, 2)."""
+    tensors = graph.tensors
+    shape = tensors[storage].shape
+    result = np.zeros((len(boxes), len(shape), 2), dtype=np.int64)
+    for name, windows in form.uses[storage]:
+        own = tensors[name].shape
+        parts = operand_boxes(windows or (ALL,) * len(own), boxes, own)
+        if own != shape:
+            as_tuples = [tuple(map(tuple, part)) for part in parts.tolist()]
+            parts = np.array([reshaped(part, own, shape) for part in as_tuples], dtype=np.int64).reshape(result.shape)
+        result = hulls(result, parts)
+    return result
 
 
 def divisible(graph: Graph, group: FusedOp) -> Divisible | None:
