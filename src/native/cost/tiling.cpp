@@ -1,9 +1,10 @@
 #include "cost/tiling.hpp"
 
+#include "cost/extents.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <vector>
 
 namespace loadmaster::cost {
@@ -11,45 +12,6 @@ namespace {
 
 constexpr double spread = 0.125;  // of the sum of times that overlap, in the cost of a tiling
 constexpr double infinite = std::numeric_limits<double>::infinity();
-
-// Rounding of numbers that are not negative and below 2^62, without a call of the library.
-double down(double value) { return static_cast<double>(static_cast<std::int64_t>(value)); }
-double up(double value) {
-    const double below = down(value);
-    return below < value ? below + 1 : below;
-}
-double ceil_div(double a, double b) { return up(a / b); }
-
-// A loop in tiles of one size: `count` full ones, and a last one of `rest` (0: none).
-struct Cut {
-    double extent, tile, count, rest;
-
-    Cut(double extent, double tile) : extent(extent), tile(tile), count(down(extent / tile)), rest(extent - count * tile) {}
-
-    double tiles() const { return count + (rest > 0); }
-    // Sum of a figure over all tiles, the last one included.
-    template <typename Figure>
-    double sum(Figure figure) const {
-        return count * figure(tile) + (rest > 0 ? figure(rest) : 0.0);
-    }
-};
-
-// Positions of the input along an axis: `extent` from the first to the last, of which every `step`-th is read by any output, where stride and dilation
-// have a common factor; `stride` and `window` count those.
-struct Axis {
-    double extent, step, stride, window;
-
-    Axis(double out, double taps, double by, double apart)
-        : extent((out - 1) * by + (taps - 1) * apart + 1), step(taps > 1 ? static_cast<double>(std::gcd(static_cast<std::int64_t>(by), static_cast<std::int64_t>(apart))) : 1),
-          stride(by / step), window((taps - 1) * apart / step + 1) {}
-
-    // What some outputs read: all from the first to the last, or the windows where these do not meet.
-    double touched(double out) const { return window < stride ? out * window : (out - 1) * stride + window; }
-    // Positions next to each other, of those that are touched.
-    double run(double touched) const { return step > 1 ? 1 : window < stride ? window : touched; }
-    // Positions from the first to the last for each that is touched.
-    double skipped() const { return step * (window < stride ? stride / window : 1); }
-};
 
 // Output positions that a tile covers: whole images, rows of one, or columns of one row; only one of the three loops is cut.
 struct Positions {
@@ -138,7 +100,7 @@ class Search {
         return sizes;
     }
 
-    // All output channels, two and three times a power of two times the array's extent, and halves of that, which leave elements idle.
+    // All output channels, the array's extent times powers of two and three times these, and halves of it, which leave elements idle.
     std::vector<double> channel_tiles() const {
         std::vector<double> sizes;
         for (double size = units_.k; size < n_.k; size *= 2) {
