@@ -1,7 +1,6 @@
 """The dataflow model as the mapping problem sees it: within what physics allows, and never worse for more hardware."""
 
 from dataclasses import replace
-from math import gcd
 from pathlib import Path
 
 import numpy as np
@@ -121,23 +120,6 @@ def test_what_strides_step_over_is_read_in_bursts_only() -> None:
     assert tilings_of(few, no_bursts).input_times.tolist() == [64 / 225]
     # Windows that meet are read from the first to the last.
     assert tilings_of(replace(few, r=3, s=3), target).input_times.tolist() == [1]
-
-
-@given(*(st.integers(1, most) for most in (9, 4, 6, 6)))
-def test_of_a_stride_and_a_dilation_with_a_common_factor_only_the_positions_that_are_met_are_read(
-    out: int, taps: int, stride: int, dilation: int
-) -> None:
-    """A column of outputs: what crosses the port is what a walk over outputs and taps meets, from the first to the last."""
-    nest = LoopNest(k=1, c=64, y=out, r=taps, stride=(stride, 1), dilation=(dilation, 1))
-    met = {position * stride + tap * dilation for position in range(out) for tap in range(taps)}
-    extent = max(met) + 1
-    table = nest_table(one_job(nest, 64 * extent, 64 * taps, out).jobs)
-    assert table.inputs[0] <= 64 * len(range(0, extent, gcd(stride, dilation) if taps > 1 else 1))
-    target = machine(Style.WEIGHT_STATIONARY, buffer=2**16)
-    read = best_tilings(table, np.array([2.0**16]), target.cores[0], target).input_times[0] * extent
-    assert len(met) - 1e-9 <= read <= extent + 1e-9
-    if taps > 1 and (taps - 1) * dilation >= stride:
-        assert read == pytest.approx(len(range(0, extent, gcd(stride, dilation))))
 
 
 def test_the_first_tile_is_waited_for_and_the_last_one_leaves() -> None:

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <numeric>
 
 namespace loadmaster::cost {
 
@@ -28,21 +27,19 @@ struct Cut {
     }
 };
 
-// Positions of the input along an axis: `extent` from the first to the last, of which every `step`-th is read by any output, where stride and dilation
-// have a common factor; `stride` and `window` count those.
+// Positions of the input along an axis: `extent` from the first to the last, and for each output a `window`. What a dilation leaves out between taps
+// counts as read, as in the windows that plans state.
 struct Axis {
-    double extent, step, stride, window;
+    double extent, stride, window;
 
-    Axis(double out, double taps, double by, double apart)
-        : extent((out - 1) * by + (taps - 1) * apart + 1), step(taps > 1 ? static_cast<double>(std::gcd(static_cast<std::int64_t>(by), static_cast<std::int64_t>(apart))) : 1),
-          stride(by / step), window((taps - 1) * apart / step + 1) {}
+    Axis(double out, double taps, double by, double apart) : extent((out - 1) * by + (taps - 1) * apart + 1), stride(by), window((taps - 1) * apart + 1) {}
 
     // What some outputs read: all from the first to the last, or the windows where these do not meet.
     double touched(double out) const { return window < stride ? out * window : (out - 1) * stride + window; }
     // Positions next to each other, of those that are touched.
-    double run(double touched) const { return step > 1 ? 1 : window < stride ? window : touched; }
+    double run(double touched) const { return window < stride ? window : touched; }
     // Positions from the first to the last for each that is touched.
-    double skipped() const { return step * (window < stride ? stride / window : 1); }
+    double skipped() const { return window < stride ? stride / window : 1; }
 };
 
 }  // namespace loadmaster::cost

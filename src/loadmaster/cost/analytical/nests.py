@@ -86,12 +86,9 @@ class NestTable:
 
 
 def _extent(out: Floats, taps: Floats, stride: Floats, dilation: Floats) -> Floats:
-    """Input positions that ``out`` outputs need along one axis: all from first to last, or only the windows where these do not meet.
-
-    Where stride and dilation have a common factor, only every so manyth position is one of them.
-    """
-    step = np.gcd(stride.astype(np.int64), dilation.astype(np.int64))
-    return np.minimum(((out - 1) * stride + dilation * (taps - 1)) / step + 1, out * taps)
+    """Input positions that ``out`` outputs need along one axis: all from first to last, or only the windows where these do not meet."""
+    window = dilation * (taps - 1) + 1
+    return np.minimum((out - 1) * stride + window, out * taps)
 
 
 _FIELDS = tuple(field.name for field in fields(NestTable) if field.name != "row_of")
