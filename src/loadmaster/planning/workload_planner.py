@@ -4,38 +4,35 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats, Int32s, Ints, Mask
+from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.deadline import Deadline
-from loadmaster.core.errors import CapacityError, PlanError
+from loadmaster.core.errors import PlanError
 from loadmaster.core.interrupts import Interrupts
 from loadmaster.core.progress import Progress
-from loadmaster.core.units import format_bytes
 from loadmaster.cost.analytical.tiling_front import least_table
 from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.cost.job_table import JobTable
-from loadmaster.cost.job_times import JobTimes, job_times, memories_used
+from loadmaster.planning.assessor import Assessor
 from loadmaster.planning.decisions import Bounds, Packed, Packing, Placement, Schedule, Score, Solution, Timeline
 from loadmaster.planning.dependencies import as_timed, waits
-from loadmaster.planning.goal import Goal, as_good_as, delivered, overflow, overflowing
+from loadmaster.planning.goal import Goal, overflow
 from loadmaster.planning.joint.problem import JointProblem
 from loadmaster.planning.joint.search import Found, JointSearch
+from loadmaster.planning.main_memory import refusal, require_room
 from loadmaster.planning.packing import most_alive, pack, pack_all
 from loadmaster.planning.polish import MOST_JOBS, Decided, neighbours
-from loadmaster.planning.replay import replay
 from loadmaster.planning.residency.evict import evict, worth_of_stays
 from loadmaster.planning.residency.resident import keep_resident, optimistic, resident, saved_seconds
 from loadmaster.planning.residency.staged import stage_copies
 from loadmaster.planning.scheduling.goal_bounds import goal_bounds
 from loadmaster.planning.scheduling.list_scheduler import map_jobs
-from loadmaster.planning.scheduling.makespan_bound import inbound_bytes
 from loadmaster.planning.stays import Stays, retimed
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
@@ -90,14 +87,12 @@ class WorkloadPlanner:
     tilings: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """The tiling of every job, by its position in :data:`~loadmaster.cost.analytical.tiling.EXPECTED`; none given: the first."""
     _bounds: Bounds | None = field(init=False, default=None)
-    _input_release: Ints = field(init=False)
-    _padded: Ints = field(init=False)
+    _assess: Assessor = field(init=False)
 
     def __post_init__(self) -> None:
         if not len(self.tilings):
             self.tilings = np.zeros(len(self.workload.jobs), dtype=np.int64)
-        self._input_release = self.goal.released_tensors(self.workload)
-        self._padded = np.array([self.target.main.padded(tensor.bytes) for tensor in self.workload.tensors], dtype=np.int64)
+        self._assess = Assessor(self.workload, self.table, self.target, self.goal, self.energy)
 
     def best(self) -> Solution:
         """The best complete plan; of equals, the one with most on chip. Ctrl-C or the deadline ends the search once there is one."""
@@ -148,11 +143,11 @@ class WorkloadPlanner:
         """The plan that was decided, if it is better than ``limit`` and has addresses."""
         schedule, placement = decided.schedule(), decided.placement(self.workload)
         try:
-            timeline = self._replay(schedule, placement, decided.waits(self.workload))
+            timeline = self._assess.replay(schedule, placement, decided.waits(self.workload))
         except PlanError:
             # What waits for one another never ends.
             return None
-        score = self._score(schedule, placement, timeline)
+        score = self._assess.score(schedule, placement, timeline)
         if score >= limit or overflow(score):
             return None
         packed = self._pack(1, placement, timeline, None) if self.target.fast is not None else None
@@ -163,7 +158,7 @@ class WorkloadPlanner:
 
     def _searched(self) -> Solution:
         """What the separate pipeline and the joint search find."""
-        self._require_main()
+        require_room(self.workload, self.target.main)
         if not self.target.main.in_place:
             return self._copied()
         best = self._candidate(self._map(self._nowhere(), "mapping"), self._nowhere(), None)
@@ -209,7 +204,7 @@ class WorkloadPlanner:
         """A score that tells more than a glance: that of a complete plan with one round of the search; and its energy times time."""
         few = replace(self, samples=min(self.samples, _GLANCE_SAMPLES), rounds=min(self.rounds, 1))
         found = few._searched()
-        return few.score_of(found), few._energy(found.schedule, found.placement, found.timeline) * found.timeline.makespan
+        return few.score_of(found), few._assess.energy_of(found.schedule, found.placement, found.timeline) * found.timeline.makespan
 
     def resumed(self, solution: Solution) -> Solution:
         """A plan no worse than a complete one, by a round of the joint search from its order."""
@@ -237,7 +232,7 @@ class WorkloadPlanner:
 
     def score_of(self, solution: Solution) -> Score:
         """What a complete plan is compared by."""
-        return self._score(solution.schedule, solution.placement, solution.timeline)
+        return self._assess.score_of(solution)
 
     def _jointly(self, begun: _Candidate, separate: Solution | None) -> Solution:
         """Go on from the separate plan, whether main memory can hold it or not, to the best one that has addresses."""
@@ -260,7 +255,7 @@ class WorkloadPlanner:
 
     def _economised(self, problem: JointProblem, search: JointSearch, best: Solution | None, separate: Solution | None) -> Solution | None:
         """A plan of less energy times time that hardly takes longer, and no longer than the separate one: that, or one that is found."""
-        if best is None or self.goal.needs_energy or self.is_late() or not self._moves_much(best):
+        if best is None or self.goal.needs_energy or self.is_late() or not self._assess.moves_much(best):
             return best
         goal = self.goal.nearly(self.score_of(best), None if separate is None else self.score_of(separate))
         likewise = replace(self, goal=goal)
@@ -272,18 +267,6 @@ class WorkloadPlanner:
         candidate, _ = likewise._packed(problem, found)
         solution = None if candidate is None else likewise._complete(candidate, needed=False)
         return best if solution is None or likewise.score_of(solution) >= least else solution
-
-    def _moves_much(self, solution: Solution) -> bool:
-        """Whether what crosses the main link beyond what has to takes a share of the energy that is worth a longer plan."""
-        table, placement, tensors = self.table, solution.placement, self.workload.tensors
-        inbound = int(inbound_bytes(tensors, table).sum())
-        outbound = sum(tensor.bytes for tensor in tensors if tensor.is_output and tensor.producer >= 0)
-        used, _ = memories_used(table, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
-        crossing = table.moved[np.arange(len(used)), solution.schedule.core[table.operand_job]][used]
-        moved = int(crossing.sum()) + sum(tensors[copy.tensor].bytes for copy in placement.copies)
-        wasted = (moved - inbound - outbound) * self.energy.rates.main
-        energy = self._energy(solution.schedule, placement, solution.timeline)
-        return energy + wasted >= as_good_as(energy)
 
     def _improvements(
         self, problem: JointProblem, search: JointSearch, separate: Solution | None
@@ -341,23 +324,6 @@ class WorkloadPlanner:
             packed = Stays.of(self.workload, placement, timeline, 1).packed(Packing(np.array(placed, dtype=np.int64), 0, packed.load))
         return _Candidate(schedule, placement, timeline, packed, found.evaluation.judged), not homeless
 
-    def _score(self, schedule: Schedule, placement: Placement, timeline: Timeline) -> Score:
-        ends = delivered(self.workload, placement.copies, timeline.end)
-        score = self.goal.score(ends, timeline.makespan, lambda: self._energy(schedule, placement, timeline))
-        # Behind the highest buffer nothing needs to be aligned.
-        capacity = self.target.main.padded(self.target.main.capacity)
-        if int(self._padded.sum()) <= capacity:
-            return score
-        stays = Stays.of(self.workload, placement, timeline, 0)
-        sizes = self._padded[[r.tensor for r in stays.residences]]
-        return overflowing(score, most_alive(stays.start, stays.end, sizes) - capacity)
-
-    def _energy(self, schedule: Schedule, placement: Placement, timeline: Timeline) -> int:
-        """Femtojoules of a plan."""
-        used = memories_used(self.table, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
-        copied = sum(self.workload.tensors[copy.tensor].bytes for copy in placement.copies)
-        return self.energy.of_plan(schedule.core, *used, copied, timeline.makespan)
-
     def _nowhere(self) -> Mask:
         return np.zeros(len(self.workload.tensors), dtype=np.bool_)
 
@@ -368,7 +334,7 @@ class WorkloadPlanner:
         hoped = optimistic(self.workload.tensors, self.target.fast.capacity)
         for number in range(_SEPARATE_ROUNDS):
             schedule = self._map(hoped, f"mapping, round {number + 1} of {_SEPARATE_ROUNDS}")
-            timeline = self._replay(schedule, resident(self.workload.jobs, self.workload.tensors, hoped))
+            timeline = self._assess.replay(schedule, resident(self.workload.jobs, self.workload.tensors, hoped))
             # Residents chosen for hoped-for times are chosen again for the times that came of it.
             for _ in range(2):
                 candidate = self._candidate(schedule, self._choose(schedule, timeline), limit)
@@ -405,44 +371,15 @@ class WorkloadPlanner:
 
         schedule = map_jobs(
             self.workload.jobs,
-            self._times(placement),
+            self._assess.times(placement),
             samples=1 if self.is_late() else self.samples,
             seed=self.seed,
             deadline=self.deadline,
             progress=progress,
-            **self._wishes(placement),
+            **self._assess.wishes(placement),
         )
         self.interrupted |= schedule.interrupted
         return schedule
-
-    def _wishes(self, placement: Placement) -> dict[str, Any]:
-        """What the mapper is told of the goal: how to judge, what is urgent, and which cores are frugal."""
-        if self.goal.objective == "throughput" and not self.goal.is_timed:
-            return {}
-        energy = self.energy.of_jobs(*memories_used(self.table, placement.read_fast, placement.write_fast, placement.write_main))
-        each = np.arange(len(energy))
-
-        def judge(core: Int32s, end: Ints, makespan: int) -> Score:
-            def joules() -> int:
-                return round(float(energy[each, core].sum())) + self.energy.rates.static(makespan)
-
-            return self.goal.score(end, makespan, joules)
-
-        least = energy.min(axis=1, keepdims=True)
-        frugal = [energy <= (1 + more) * least for more in (0.0, 0.1)] if self.goal.needs_energy else []
-        wishes: dict[str, Any] = {"judge": judge, "release": self.goal.job_release, "allowed": frugal}
-        if self.goal.is_timed or self.goal.latency_network:
-            wishes["urgency"] = self.goal.urgency
-        return wishes
-
-    def _times(self, placement: Placement) -> JobTimes:
-        return job_times(self.table, self.target, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
-
-    def _replay(self, schedule: Schedule, placement: Placement, after: Sequence[Sequence[int]] = ()) -> Timeline:
-        release = np.concatenate(
-            [self.goal.job_release, self._input_release[np.array([copy.tensor for copy in placement.copies], dtype=np.int64)]]
-        )
-        return replay(self.workload.jobs, self.workload.tensors, self._times(placement), self.target, schedule, placement, after, release)
 
     def _candidate(self, schedule: Schedule, in_fast: Mask, limit: Score | None) -> _Candidate | None:
         """Send to main memory what finds no address in the fast one, until all the rest does; None once it is worse than ``limit``."""
@@ -450,8 +387,8 @@ class WorkloadPlanner:
         value = saved_seconds(self.workload.tensors, self.table, self.target, schedule)
         while True:
             placement = resident(self.workload.jobs, self.workload.tensors, in_fast)
-            timeline = self._replay(schedule, placement)
-            score = self._score(schedule, placement, timeline)
+            timeline = self._assess.replay(schedule, placement)
+            score = self._assess.score(schedule, placement, timeline)
             if limit is not None and score > limit:
                 return None
             if not in_fast.any() or self.target.fast is None:
@@ -475,12 +412,12 @@ class WorkloadPlanner:
             packed = (main, candidate.packed or self._pack(1, candidate.placement, candidate.timeline, None))
         after = waits(self.workload.jobs, candidate.schedule, candidate.placement, packed)
         # Addresses were chosen for one timeline; what then waits for what makes the final one.
-        timeline = self._replay(candidate.schedule, candidate.placement, after)
-        score = self._score(candidate.schedule, candidate.placement, timeline)
+        timeline = self._assess.replay(candidate.schedule, candidate.placement, after)
+        score = self._assess.score(candidate.schedule, candidate.placement, timeline)
         if score > candidate.score:
             held = as_timed(after, candidate.timeline)
-            as_found = self._replay(candidate.schedule, candidate.placement, held)
-            if self._score(candidate.schedule, candidate.placement, as_found) < score:
+            as_found = self._assess.replay(candidate.schedule, candidate.placement, held)
+            if self._assess.score(candidate.schedule, candidate.placement, as_found) < score:
                 after, timeline = held, as_found
         packed = tuple(retimed(part, timeline) for part in packed)
         return Solution(candidate.schedule, candidate.placement, timeline, packed, after)
@@ -488,10 +425,10 @@ class WorkloadPlanner:
     def timed(self, solution: Solution) -> Solution:
         """What was decided for a smaller machine, timed on this one: as early as the order allows, or if that is slower, in its rhythm."""
         schedule, placement, after = solution.schedule, solution.placement, solution.after
-        timeline = self._replay(schedule, placement, after)
+        timeline = self._assess.replay(schedule, placement, after)
         held = as_timed(after, solution.timeline)
-        as_found = self._replay(schedule, placement, held)
-        if self._score(schedule, placement, as_found) < self._score(schedule, placement, timeline):
+        as_found = self._assess.replay(schedule, placement, held)
+        if self._assess.score(schedule, placement, as_found) < self._assess.score(schedule, placement, timeline):
             after, timeline = held, as_found
         packed = [retimed(part, timeline) for part in solution.packed]
         nothing = Packed((), [], [], [], [], 0)
@@ -521,8 +458,8 @@ class WorkloadPlanner:
         jobs, tensors = self.workload.jobs, self.workload.tensors
         schedule = self._in_turn
         placement = stage_copies(jobs, tensors, schedule.order.tolist(), self.target.fast, margin=margin, wait_for_copies_back=wait)
-        timeline = self._replay(schedule, placement)
-        return _Candidate(schedule, placement, timeline, None, self._score(schedule, placement, timeline))
+        timeline = self._assess.replay(schedule, placement)
+        return _Candidate(schedule, placement, timeline, None, self._assess.score(schedule, placement, timeline))
 
     @cached_property
     def _in_turn(self) -> Schedule:
@@ -530,7 +467,7 @@ class WorkloadPlanner:
         if len(self.target.cores) == 1:
             return self._map(everywhere, "mapping")
         order = np.arange(len(self.workload.jobs), dtype=np.int64)
-        duration = self._times(resident(self.workload.jobs, self.workload.tensors, everywhere)).duration.sum(axis=0)
+        duration = self._assess.times(resident(self.workload.jobs, self.workload.tensors, everywhere)).duration.sum(axis=0)
         fastest = int(duration.argmin())
         return Schedule(np.full(len(order), fastest, dtype=np.int32), order, int(duration[fastest]), 1)
 
@@ -560,37 +497,8 @@ class WorkloadPlanner:
                 return stays.packed(result)
         return None
 
-    def _least_main(self) -> int:
-        """Bytes of main memory that every plan takes: weights stay, inputs are there at the start, and outputs at the end."""
-        sizes = np.array([tensor.bytes for tensor in self.workload.tensors], dtype=np.int64)
-        given = np.array([tensor.producer < 0 for tensor in self.workload.tensors], dtype=np.bool_)
-        kept = np.array([tensor.is_output or tensor.kind == "weight" for tensor in self.workload.tensors], dtype=np.bool_)
-        return int(max(sizes[given].sum(), sizes[kept].sum()))
-
-    def _require_main(self) -> None:
-        """Refuse what no plan can fit into main memory."""
-        main, least = self.target.main, self._least_main()
-        if least > main.capacity:
-            raise CapacityError(
-                f"{main.name} cannot hold the networks: weights with inputs or outputs take {format_bytes(least)}, "
-                f"{format_bytes(main.capacity)} available, {format_bytes(least - main.capacity)} in excess: {self._advice()}"
-            )
-
     def _fitting(self, solution: Solution | None, nearest: Score) -> Solution:
         """A solution, if there is one; else say how near to fitting into main memory any came."""
-        if solution is not None:
-            return solution
-        main, excess = self.target.main, overflow(nearest)
-        if not excess and not main.in_place:
-            name = self.target.memories[1].name
-            raise CapacityError(f"{name}: operands fit by size, but no packing without gaps was found: enlarge its capacity")
-        room, least = format_bytes(main.capacity), format_bytes(self._least_main())
-        need = format_bytes(main.padded(main.capacity) + excess)
-        lack = f"the least takes {need} at one instant, {room} available" if excess else f"none has addresses without gaps in {room}"
-        stopped = ", and the search was stopped early" if self.interrupted else ""
-        raise CapacityError(
-            f"{main.name} cannot hold any plan that was found: {lack}{stopped}; every plan takes at least {least}: {self._advice()}"
-        )
-
-    def _advice(self) -> str:
-        return f"plan fewer networks or mini-batches, or enlarge {self.target.main.name}.capacity"
+        if solution is None:
+            raise refusal(self.workload, self.target, overflow(nearest), stopped=self.interrupted)
+        return solution
