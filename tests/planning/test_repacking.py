@@ -24,7 +24,7 @@ def test_the_search_does_not_end_with_a_packing_that_leaves_something_out(monkey
         return packing
 
     monkeypatch.setattr(workload_planner, "pack", in_less)
-    plan = lm.plan([convolutions(rows=33, channels=16, strides=(1, 1, 1, 1))], machine(20_000), cut="none", rounds=1, samples=4)
+    plan = lm.plan([convolutions(rows=33, channels=16, strides=(1, 1, 1, 1))], machine(24_000), cut="none", rounds=1, samples=4)
     assert lm.verify(plan) == ()
     assert max(left_out[-4:]) > 0
     assert left_out[-1] == 0

@@ -82,7 +82,7 @@ def outside_requests(driver: Any) -> list[str]:
     mine = [e["message"]["params"] for e in entries if e["webview"] == driver.current_window_handle and e["message"]["method"] == REQUEST]
     asked = [params["request"]["url"] for params in mine]
     last = max(i for i, url in enumerate(asked) if url == driver.current_url)
-    return [url for url in asked[last:] if not url.startswith(("file:", "data:", "blob:"))]
+    return [url for url in asked[last:] if not url.startswith(("file:", "data:", "blob:", "chrome-untrusted:"))]
 
 
 def in_shadow(script: str) -> str:

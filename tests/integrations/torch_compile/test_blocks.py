@@ -17,9 +17,9 @@ from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend
 from loadmaster.integrations.torch_compile.cutting.block_call import BlockCall  # noqa: E402
 from loadmaster.integrations.torch_compile.cutting.choose import rests  # noqa: E402
 from loadmaster.integrations.torch_compile.cutting.products import Product, product_within  # noqa: E402
-from loadmaster.integrations.torch_compile.cutting.slow_tensor import SlowTensor, blocks, parts  # noqa: E402
 from loadmaster.integrations.torch_compile.devices.slow_file import PAGE, SlowFile, pages  # noqa: E402
 from loadmaster.integrations.torch_compile.owners import model_of  # noqa: E402
+from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor, blocks, parts  # noqa: E402
 from loadmaster.placement.sequence import CopyLink  # noqa: E402
 
 aten = torch.ops.aten

@@ -15,12 +15,12 @@ from torch.utils._pytree import tree_map
 from loadmaster import _native
 from loadmaster.core.errors import LoadmasterError
 from loadmaster.integrations.torch_compile.captured import Owner, Part, View, is_view, on_storage
-from loadmaster.integrations.torch_compile.cutting.slow_tensor import SlowTensor
 from loadmaster.integrations.torch_compile.devices.device_memory import Copy, DeviceMemory, Pending
 from loadmaster.integrations.torch_compile.devices.library_buffers import free_library_buffers
 from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile
 from loadmaster.integrations.torch_compile.devices.weight_file import WeightFile
 from loadmaster.integrations.torch_compile.program import Launch, Program
+from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor
 
 _SESSION = "_loadmaster_session"
 

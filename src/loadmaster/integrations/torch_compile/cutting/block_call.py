@@ -14,9 +14,9 @@ import torch
 from torch.utils._pytree import tree_map
 
 from loadmaster.integrations.torch_compile.captured import Call, Captured, View, is_view, on_storage, views
-from loadmaster.integrations.torch_compile.cutting.slow_tensor import NoFile, SlowTensor
 from loadmaster.integrations.torch_compile.devices.library_buffers import free_library_buffers, library_bytes
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfile, profile_of_run, signature, stand_in_storage, timed
+from loadmaster.integrations.torch_compile.slow_tensor import NoFile, SlowTensor
 from loadmaster.placement.sequence import CopyLink
 
 Operand: TypeAlias = torch.Tensor | SlowTensor

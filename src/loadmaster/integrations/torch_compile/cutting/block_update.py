@@ -9,8 +9,8 @@ from typing import Any
 
 from loadmaster.integrations.torch_compile.captured import Call, Captured
 from loadmaster.integrations.torch_compile.cutting.block_call import BlockCall, fast
-from loadmaster.integrations.torch_compile.cutting.slow_tensor import SlowTensor, blocks
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfile
+from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor, blocks
 from loadmaster.integrations.torch_compile.updates import Update, is_elementwise
 
 

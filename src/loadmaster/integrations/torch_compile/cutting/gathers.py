@@ -10,7 +10,7 @@ import torch
 
 from loadmaster.integrations.torch_compile.captured import Call, View
 from loadmaster.integrations.torch_compile.cutting.block_call import empty, fast
-from loadmaster.integrations.torch_compile.cutting.slow_tensor import SlowTensor, blocks
+from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor, blocks
 
 _IGNORED = -100
 """A class that no row has."""

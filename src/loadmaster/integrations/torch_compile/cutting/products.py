@@ -12,7 +12,7 @@ import torch
 
 from loadmaster.integrations.torch_compile.captured import Call, View
 from loadmaster.integrations.torch_compile.cutting.block_call import Operand, empty, fast
-from loadmaster.integrations.torch_compile.cutting.slow_tensor import SlowTensor, blocks, narrowed, parts
+from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor, blocks, narrowed, parts
 
 aten: Any = torch.ops.aten
 _SEEK = 128 << 10

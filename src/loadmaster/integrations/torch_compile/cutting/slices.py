@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_map
 from loadmaster.integrations.torch_compile.captured import Call, View
 from loadmaster.integrations.torch_compile.cutting.axes import WHOLE, Cut, length_of
 from loadmaster.integrations.torch_compile.cutting.block_call import empty, fast
-from loadmaster.integrations.torch_compile.cutting.slow_tensor import SlowTensor, blocks
+from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor, blocks
 
 
 @dataclass(frozen=True)
