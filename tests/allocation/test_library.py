@@ -72,6 +72,9 @@ def from_c(problem: lm.Problem, capacity: int, alignment: int, seed: int):
 @fuzz(150)
 def test_the_library_answers_as_the_package_does(buffers: list[lm.Buffer], data) -> None:
     wanted = {name: rows for name, rows in data.draw(demands(len(buffers))).items() if name in ("aliases", "reserved")}
+    if "aliases" in wanted:
+        # The library meets groups in the order of their first buffers.
+        wanted["aliases"] = tuple(sorted(wanted["aliases"], key=min))
     capacity, alignment, seed = data.draw(st.integers(0, 30)), data.draw(st.sampled_from([1, 1, 2, 8])), data.draw(st.integers(0, 3))
     try:
         problem = problem_of(buffers, **wanted)
