@@ -27,6 +27,8 @@ from loadmaster.placement.sequence import CopyLink
 aten: Any = torch.ops.aten
 _SHARES = (1.0, 0.7, 0.5, 0.35)
 """Fractions of the budget: kernels that need more are cut, the smaller fractions where the larger ones do not help."""
+_LEAST_BLOCK = 64 << 10
+"""A transfer of less takes a disk as long as one of this."""
 _BLOCKS = 4
 """A cut kernel's blocks take a fourth of that."""
 _LEAST = 16
@@ -58,9 +60,12 @@ def rests(captured: Captured, movable: frozenset[int], wanted: Iterable[int], ro
 
 
 def levels(budget: int) -> list[tuple[int, int, int]]:
-    """Ever finer cuts: the bytes from which on a kernel is cut, the least bytes of operands that then rest, and the room for blocks."""
+    """Ever finer cuts: the bytes from which on a kernel is cut, the least bytes of operands that then rest, and the room for blocks.
+
+    None of which blocks would be too small to be worth a transfer.
+    """
     limits = [int(budget * share) for share in _SHARES]
-    return [(limit, limit // _LEAST, limit // _BLOCKS) for limit in limits]
+    return [(limit, limit // _LEAST, limit // _BLOCKS) for limit in limits if limit // _BLOCKS >= _LEAST_BLOCK]
 
 
 def too_large(captured: Captured, limit: int) -> frozenset[int]:

@@ -38,8 +38,9 @@ class Versions:
         self._movable, self._link, self._profiles = movable, link, profiles
         large = frozenset() if budget is None else too_large(graph.captured, int(_ABOUT * budget))
         self._always: frozenset[int] = frozenset()
-        if budget is not None and large:
-            _, least, room = levels(budget)[0]
+        ways = [] if budget is None else levels(budget)
+        if ways and large:
+            _, least, room = ways[0]
             wanted = [s for s in large if graph.captured.storages[s].bytes >= least]
             self._always = rests(graph.captured, movable, wanted, room, link).streamed
         self.whole = replace(graph, profiles=profiles.of(graph.captured, self._always))
