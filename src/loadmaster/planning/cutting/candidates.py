@@ -20,7 +20,7 @@ from loadmaster.workloads.lowering.split import WHOLE
 
 MOST_OPERATORS = 3000
 """In all networks together: beyond, trying to cut them would take longer than planning them."""
-_SMALLER = 0.125
+_SMALLER = 0.25
 """Share of the fast memory for which pieces for the cores are chosen too: what suits a smaller machine may suit this one."""
 _FEW_WAYS = 32
 """Ways to cut small networks in halves that are all tried."""
