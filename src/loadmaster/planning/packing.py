@@ -161,8 +161,6 @@ def _promoted(order: Ints, left_out: Mask) -> Ints:
 
 def most_alive(start: Ints, end: Ints, size: Ints) -> int:
     """Most bytes alive at once; at one instant, ends come before starts, but an empty lifetime counts as an instant."""
-    end = np.maximum(end, start + 1)
-    when = np.concatenate([end, start])
-    change = np.concatenate([-size, size])
-    kind = np.concatenate([np.zeros(len(end)), np.ones(len(start))])
-    return int(np.cumsum(change[np.lexsort((kind, when))]).max(initial=0))
+    times = np.concatenate([np.maximum(end, start + 1), start])
+    order = np.argsort(times, kind="stable")
+    return int(np.cumsum(np.concatenate([-size, size])[order]).max(initial=0))

@@ -19,6 +19,7 @@ from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.cost.job_table import JobTable
 from loadmaster.planning.decisions import Copy, Placement, Residence, Schedule, Score, Timeline
 from loadmaster.planning.goal import Goal, overflowing
+from loadmaster.planning.packing import most_alive
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Workload
 
@@ -170,7 +171,7 @@ class JointProblem:
         np.maximum.at(end, run.stay_tensor[run.copies], run.end[jobs : jobs + len(run.copies)])
         end[self._stays] = run.makespan
         here = self._in_main(run) | ~made
-        return _most_alive(start[here], end[here], self._padded[here])
+        return most_alive(start[here], end[here], self._padded[here])
 
     def _main_writers(self, run: _native.JointEvaluation) -> Ints:
         """The task that puts every tensor into main memory: its producer, or a copy; -1 for what is there from the start."""
@@ -254,13 +255,6 @@ class JointProblem:
         again = stay > 0 and run.stay_tensor[stay - 1] == tensor
         there = (writer[tensor],) if writer[tensor] >= 0 else ()
         return Copy(tensor, True, tuple(dict.fromkeys((*there, *(users[stay - 1] if again else ())))), tuple(users[stay]))
-
-
-def _most_alive(start: Ints, end: Ints, size: Ints) -> int:
-    """Most bytes alive at one time; at one instant, ends come before starts, but an empty lifetime counts as an instant."""
-    times = np.concatenate([np.maximum(end, start + 1), start])
-    order = np.argsort(times, kind="stable")
-    return int(np.cumsum(np.concatenate([-size, size])[order]).max(initial=0))
 
 
 def _native_problem(
