@@ -30,6 +30,8 @@ DRAWN = f"""
     {CHARTS} return charts.length == document.querySelectorAll('.chart').length
 """
 REQUEST = "Network.requestWillBeSent"
+BROWSERS_OWN = ("chrome:", "chrome-untrusted:", "about:")
+"""Beginnings of the addresses of pages that no page of ours can be."""
 HANG = 300
 """Seconds after which a browser is taken to hang: far more than anything takes on a busy machine."""
 
@@ -76,13 +78,14 @@ def console_errors(driver: Any) -> list[str]:
 def outside_requests(driver: Any) -> list[str]:
     """Addresses that the page has asked for since it was opened, other than itself and data within it.
 
-    What the browser opens by itself is left out: other windows, and whatever this one showed before.
+    What the browser opens by itself is left out: other windows, whatever this one showed before, and the browser's own pages, whose last
+    requests may be reported only after the page's first.
     """
     entries = [json.loads(entry["message"]) for entry in driver.get_log("performance")]
     mine = [e["message"]["params"] for e in entries if e["webview"] == driver.current_window_handle and e["message"]["method"] == REQUEST]
-    asked = [params["request"]["url"] for params in mine]
-    last = max(i for i, url in enumerate(asked) if url == driver.current_url)
-    return [url for url in asked[last:] if not url.startswith(("file:", "data:", "blob:", "chrome-untrusted:"))]
+    last = max(i for i, params in enumerate(mine) if params["request"]["url"] == driver.current_url)
+    asked = [params["request"]["url"] for params in mine[last:] if not params.get("documentURL", "").startswith(BROWSERS_OWN)]
+    return [url for url in asked if not url.startswith(("file:", "data:", "blob:", *BROWSERS_OWN))]
 
 
 def in_shadow(script: str) -> str:
