@@ -134,6 +134,12 @@ class BestConfigurations:
     within_jobs: Indices
     beyond_jobs: Indices
 
+def best_content(parts: Indices, worth: Floats, count: Indices, grid: int) -> tuple[float, Indices]:
+    """The most that a core can hold in ``grid`` parts of its time, and how many jobs of each kind that is: a bounded knapsack.
+
+    One job of a kind takes ``parts``, is worth ``worth`` (left out where that is not positive), and there are ``count``.
+    """
+
 # Packing of buffers. ``status`` is "optimal", "feasible", "infeasible" or "unknown"; the first and the third are exhausted searches or a
 # met load bound. ``interrupted``: a signal such as Ctrl-C came; its exception is cleared. The peak is the largest offset + size.
 

@@ -8,8 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support import mapping_reference as reference
 
+from loadmaster import _native
+from loadmaster.core.deadline import NO_DEADLINE
 from loadmaster.mapping.bounds.configurations import configuration_bound
 from loadmaster.mapping.bounds.group_bounds import group_bound, tightened
+from loadmaster.mapping.bounds.ranges import range_bound
 from loadmaster.mapping.exact import exact_makespan
 from loadmaster.mapping.group import Group, core_and_position, genome_of, queues_of
 from loadmaster.mapping.timeline import timeline
@@ -83,27 +86,57 @@ def test_more_bandwidth_can_hurt_where_some_jobs_want_none() -> None:
     assert ample == pytest.approx(30.1)
 
 
+def every_mapping(group: Group) -> np.ndarray:
+    splits = itertools.product(itertools.permutations(range(group.jobs)), itertools.product(range(group.cores), repeat=group.jobs))
+    rows = [
+        queues_of(np.array(cores), np.array(order), group.cores) for order, cores in splits if all(group.allowed[range(group.jobs), cores])
+    ]
+    return np.concatenate(rows)
+
+
 @given(groups(jobs=4, cores=3, demands=POSITIVE, latencies=st.sampled_from([0.0, 0.5, 1.0, 1.5, 3.0])))
 @settings(max_examples=60, deadline=None)
-def test_no_mapping_beats_the_bound_over_configurations(group: Group) -> None:
-    splits = [
-        (cores, order)
-        for order in itertools.permutations(range(group.jobs))
-        for cores in itertools.product(range(group.cores), repeat=group.jobs)
-    ]
-    queues = np.concatenate(
-        [
-            queues_of(np.array(cores), np.array(order), group.cores)
-            for cores, order in splits
-            if all(group.allowed[range(group.jobs), cores])
-        ]
-    )
+def test_no_mapping_beats_the_bounds_over_configurations_and_contents(group: Group) -> None:
+    queues = every_mapping(group)
     makespans = group.makespans(queues)
-    worst, best = int(makespans.argmax()), float(makespans.min())
-    found = configuration_bound(group, queues[worst : worst + 1], float(makespans[worst]))
-    if found is not None:
-        assert found.makespan <= best * (1 + 1e-9)
-        assert group.allowed[np.arange(group.jobs), found.core].all()
+    best = float(makespans.min())
+    for known in (int(makespans.argmax()), int(makespans.argmin())):
+        found = configuration_bound(group, queues[known : known + 1], float(makespans[known]))
+        if found is not None:
+            assert found.makespan <= best * (1 + 1e-9)
+            assert group.allowed[np.arange(group.jobs), found.core].all()
+        assert range_bound(group, queues[known : known + 1], 0.0, NO_DEADLINE) <= best * (1 + 1e-9)
+
+
+def test_contents_know_that_jobs_are_whole() -> None:
+    # Three jobs on two cores: two of them share one, which takes 2 seconds; shares of jobs would take 1.5.
+    group = Group(np.ones((3, 2)), np.full((3, 2), 0.25))
+    queues = queues_of(np.array([0, 0, 1]), np.arange(3), 2)
+    assert configuration_bound(group, queues, 2.0).makespan < 1.6
+    assert range_bound(group, queues, 0.0, NO_DEADLINE) == pytest.approx(2.0, rel=2e-3)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_bound_over_contents_is_the_best_mapping_where_jobs_are_few(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    group = Group(generator.integers(1, 9, (5, 2)) / 4, np.full((5, 2), 0.05))
+    queues = every_mapping(group)
+    makespans = group.makespans(queues)
+    best = int(makespans.argmin())
+    bound = range_bound(group, queues[best : best + 1], 0.0, NO_DEADLINE)
+    assert makespans[best] * (1 - 2e-3) <= bound <= makespans[best]
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(-2, 9), st.integers(0, 3)), min_size=1, max_size=4), st.integers(1, 12))
+@settings(max_examples=80, deadline=None)
+def test_the_best_content_is_that_of_all_contents(wares: list[tuple[int, int, int]], grid: int) -> None:
+    parts, worth, count = (np.array(column) for column in zip(*wares, strict=True))
+    best, jobs = _native.best_content(parts.astype(np.int32), worth.astype(np.float64), count.astype(np.int32), grid)
+    contents = (np.array(some) for some in itertools.product(*(range(each + 1) for each in count)))
+    assert best == max(some @ worth for some in contents if some @ parts <= grid)
+    assert (jobs <= count).all()
+    assert jobs @ parts <= grid
+    assert jobs @ worth == best
 
 
 @given(groups(jobs=4, cores=3, demands=ANY_DEMAND))

@@ -10,7 +10,7 @@ import numpy as np
 from loadmaster.core.arrays import WHOLE_LIMIT, Floats
 from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.core.progress import Progress, no_progress
-from loadmaster.mapping.bounds.group_bounds import GroupBound, tightened
+from loadmaster.mapping.bounds.group_bounds import GroupBound, proven, tightened
 from loadmaster.mapping.group import Cores, Group, Priorities, Queues, core_and_position
 
 _SLICE = 3_000_000
@@ -106,6 +106,12 @@ class Search:
             return
         self.tight = True
         self.bound = tightened(self.group, self.bound, self.queues, self.deadline.part(_PROOF))
+
+    def prove(self) -> None:
+        """Look for a better bound once more, now that the search has ended."""
+        self.tighten()
+        if self.queues is not None and not self.proven and self.group.weights[0]:
+            self.bound = proven(self.group, self.bound, self.queues, self.deadline)
 
     def offer(self, queues: Queues) -> float:
         """Score one row of queues and keep it if it is the best so far."""

@@ -61,7 +61,7 @@ def map_in_groups(analysis: JobAnalysis, bandwidth: float, objective: str, weigh
             search.warm_start = _from_last(parts[-1], group)
         try:
             (herald.STRATEGY if interrupted else chosen).run(search)
-            search.tighten()
+            search.prove()
         except KeyboardInterrupt:
             search.interrupted = interrupted = True
         if search.queues is None:

@@ -16,24 +16,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadmaster import _native
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.core.packages import package
-from loadmaster.core.rows import distinct_rows
+from loadmaster.mapping.bounds.job_kinds import JobKinds
 from loadmaster.mapping.group import Group, Queues
-from loadmaster.mapping.timeline import timeline
 
-_WORK = 3_000_000
-"""Cores x kinds of jobs x parts of the bus that pricing looks at, about two milliseconds."""
-_FINEST, _COARSEST = 2**12, 2**8
-"""Parts of the bus."""
 _CLOSE = 1e-4
 """Relative difference between program and bound at which more columns are not worth it."""
 _ROUNDS, _PATIENCE = 100, 10
 """How often columns are generated, a millisecond or two each, and how often in vain: rounding the bus may keep the two apart."""
-_SMALL = 1e-7
-"""Share of the makespan that a kind of job must at least take to be looked at."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,10 +43,12 @@ def configuration_bound(group: Group, queues: Queues, makespan: float, deadline:
     """
     if not group.every_job_uses_bandwidth or not makespan > 0:
         return None
-    program = _Program(group, makespan)
-    if program.grid < _COARSEST or not len(program.latency):
+    kinds = JobKinds(group, makespan)
+    if not kinds.usable:
         return None
-    program.add_mapping(queues)
+    program = _Program(kinds)
+    for together in kinds.running(queues):
+        program.add(*together)
     best, least, stuck = 0.0, np.inf, 0
     for _ in range(_ROUNDS):
         if deadline.passed():
@@ -69,63 +63,34 @@ def configuration_bound(group: Group, queues: Queues, makespan: float, deadline:
 
 
 class _Program:
-    """The master program: a row per kind of job, a column per configuration; times are relative to ``makespan``."""
+    """The master program: a row per kind of job, a column per configuration; times are relative to the known makespan."""
 
-    def __init__(self, group: Group, makespan: float) -> None:
+    def __init__(self, kinds: JobKinds) -> None:
         highspy = package("highspy", "the bound of a mapping")
 
-        rows = np.hstack([np.where(group.allowed, group.latency, np.inf), np.where(group.allowed, group.demand, 0.0)])
-        _, columns, _ = distinct_rows(rows.reshape(2 * group.jobs, group.cores).T)
-        self.kinds = [np.flatnonzero(columns == kind) for kind in range(columns.max() + 1)]
-        first = [int(members[0]) for members in self.kinds]
-        rows = np.hstack([rows[:, first], rows[:, [group.cores + core for core in first]]])
-        kinds, self.kind_of, count = distinct_rows(rows)
-        latency, demand = kinds[:, : len(first)] / makespan, kinds[:, len(first) :]
-        kept = count * (latency * np.maximum(1.0, demand)).min(axis=1) > _SMALL
-        self.kind_of = np.where(kept, np.cumsum(kept) - 1, -1)[self.kind_of]
-        self.latency, self.demand, self.count = latency[kept], np.ascontiguousarray(demand[kept]), count[kept].astype(np.float64)
-        self.makespan = makespan
-        cores = np.array([len(members) for members in self.kinds], dtype=np.int32)
-        self.slot_kind = np.repeat(np.arange(len(first)), cores)
-        self.grid = min(_FINEST, 2 ** int(np.log2(max(1.0, _WORK / (group.cores * max(1, len(self.latency)))))))
-        self.pricing = _native.ConfigurationPricing(self.demand, cores, self.grid)
-        self.slack = 1.0 - (group.jobs + group.cores + 50) * 2.0**-51
-        self.group = group
+        self.kinds, self.latency, self.demand = kinds, kinds.latency, kinds.demand
         self.configurations: list[tuple[Ints, Ints]] = []
         self.solver = highspy.Highs()
         self.solver.silent()
         self.infinity = highspy.kHighsInf
-        for jobs in self.count.tolist():
-            self.solver.addRow(jobs, self.infinity, 0, np.empty(0, dtype=np.int32), np.empty(0))
+        for jobs in kinds.count.tolist():
+            self.solver.addRow(float(jobs), self.infinity, 0, np.empty(0, dtype=np.int32), np.empty(0))
         for job in range(len(self.latency)):
-            for kind in np.flatnonzero(np.isfinite(self.latency[job])).tolist():
-                self._add(np.array([job]), np.array([kind]))
-
-    def add_mapping(self, queues: Queues) -> None:
-        """A column for every set of jobs that run at once."""
-        core = np.repeat(np.arange(self.group.cores), np.diff(np.flatnonzero(np.append(self.group.jobs, queues[0]) == self.group.jobs)) - 1)
-        job = queues[0][queues[0] < self.group.jobs]
-        kind = np.empty(self.group.cores, dtype=np.int64)
-        for number, members in enumerate(self.kinds):
-            kind[members] = number
-        begin, end = timeline(self.group, queues)
-        for instant in np.unique(begin):
-            running = (begin[job] <= instant) & (instant < end[job]) & (self.kind_of[job] >= 0)
-            if running.any():
-                self._add(self.kind_of[job[running]], kind[core[running]])
+            for core in np.flatnonzero(np.isfinite(self.latency[job])).tolist():
+                self.add(np.array([job]), np.array([core]))
 
     def improve(self) -> tuple[float, float]:
         """Solve, price, add what is worth it; the program's value and a bound, both in seconds."""
         self.solver.run()
         price = np.maximum(0.0, np.array(self.solver.getSolution().row_dual))
         worth = np.where(np.isfinite(self.latency), price[:, None] / self.latency, 0.0)
-        best = self.pricing.best(worth)
+        best = self.kinds.pricing.best(worth)
         for jobs in (best.within_jobs, best.beyond_jobs):
-            self._add(jobs[jobs >= 0].astype(np.int64), self.slot_kind[jobs >= 0])
+            self.add(jobs[jobs >= 0].astype(np.int64), self.kinds.slot[jobs >= 0])
         # Beyond the bus, worth <= S + beyond, which is at most (1 + beyond) S only where that is not negative.
         excess = max(best.within, 1e-300) if np.isneginf(best.beyond) else max(best.within, 1.0 + max(0.0, best.beyond))
-        value = float(self.count @ price)
-        return value * self.makespan, value / excess * self.slack * self.makespan
+        value = float(self.kinds.count @ price)
+        return value * self.kinds.makespan, value / excess * self.kinds.slack * self.kinds.makespan
 
     def rounded(self) -> Ints:
         """Core of every job: kinds of cores by the program's shares of a kind of job, and few cores of a kind, filled one after another.
@@ -137,23 +102,24 @@ class _Program:
         share = np.zeros_like(self.latency)
         for (jobs, kinds), seconds in zip(self.configurations, weight.tolist(), strict=True):
             np.add.at(share, (jobs, kinds), seconds / self.latency[jobs, kinds])
-        latency = self.group.latency[:, [int(members[0]) for members in self.kinds]]
+        group, cores = self.kinds.group, self.kinds.cores
+        latency = group.latency[:, [int(members[0]) for members in cores]]
         kind = latency.argmin(axis=1)
         for number, row in enumerate(share):
-            members = np.flatnonzero(self.kind_of == number)
+            members = np.flatnonzero(self.kinds.kind_of == number)
             kind[members] = np.repeat(np.arange(len(row)), _apportioned(row, len(members)))
-        own = latency[np.arange(self.group.jobs), kind]
-        room = float(weight.sum()) * self.makespan * (1 + _CLOSE)
-        load, core = np.zeros(self.group.cores), np.empty(self.group.jobs, dtype=np.int64)
+        own = latency[np.arange(group.jobs), kind]
+        room = float(weight.sum()) * self.kinds.makespan * (1 + _CLOSE)
+        load, core = np.zeros(group.cores), np.empty(group.jobs, dtype=np.int64)
         for job in np.argsort(-own, kind="stable").tolist():
-            cores = self.kinds[kind[job]]
-            ends = load[cores] + own[job]
+            ends = load[cores[kind[job]]] + own[job]
             fits = ends <= room
-            core[job] = cores[np.where(fits, -ends, np.inf).argmin() if fits.any() else ends.argmin()]
+            core[job] = cores[kind[job]][np.where(fits, -ends, np.inf).argmin() if fits.any() else ends.argmin()]
             load[core[job]] += own[job]
         return core
 
-    def _add(self, jobs: Ints, kinds: Ints) -> None:
+    def add(self, jobs: Ints, kinds: Ints) -> None:
+        """A column for what runs at once: kinds of jobs, and the kind of core of each."""
         if not len(jobs):
             return
         done = np.bincount(jobs, weights=1.0 / self.latency[jobs, kinds], minlength=len(self.latency))

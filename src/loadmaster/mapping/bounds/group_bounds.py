@@ -22,6 +22,7 @@ from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.core.packages import package
 from loadmaster.core.rows import distinct_rows
 from loadmaster.mapping.bounds.configurations import configuration_bound
+from loadmaster.mapping.bounds.ranges import range_bound
 from loadmaster.mapping.group import Group, Queues
 
 _CUTS = 60
@@ -95,6 +96,15 @@ def tightened(group: Group, bound: GroupBound, queues: Queues, deadline: Deadlin
     if bound.makespan >= goal or group.jobs * (len(program.kinds) + 4) > _BRANCHED:
         return bound
     return _split(program, bound, goal, deadline)
+
+
+def proven(group: Group, bound: GroupBound, queues: Queues, deadline: Deadline = NO_DEADLINE) -> GroupBound:
+    """A better bound for a mapping that the search has ended with: what every core can hold, see ``ranges``."""
+    value = range_bound(group, queues, bound.makespan, deadline)
+    if not value > bound.makespan:
+        return bound
+    limit = "what every core can hold, and what cores can run at once"
+    return replace(bound, makespan=value, score=group.score(value, bound.energy), limit=limit)
 
 
 def _split(program: _Program, bound: GroupBound, goal: float, deadline: Deadline) -> GroupBound:

@@ -1,0 +1,71 @@
+"""Jobs and cores of a group that are alike, for programs with a row per kind of job and columns per kind of core."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from loadmaster import _native
+from loadmaster.core.arrays import Ints
+from loadmaster.core.rows import distinct_rows
+from loadmaster.mapping.group import Group, Queues
+from loadmaster.mapping.timeline import timeline
+
+_WORK = 3_000_000
+"""Cores x kinds of jobs x parts of the bus that pricing looks at, about two milliseconds."""
+_FINEST, _COARSEST = 2**12, 2**8
+"""Parts of the bus."""
+_SMALL = 1e-7
+"""Share of the makespan that a kind of job must at least take to be looked at."""
+
+
+class JobKinds:
+    """Kinds of jobs on kinds of cores, and what cores can run at one instant at given prices; times are relative to ``makespan``.
+
+    ``kind_of`` is the kind of every job, -1 where it is too short to matter; ``latency`` (infinite where a job cannot run) and ``demand``
+    have the shape (kinds of jobs, kinds of cores), ``count`` says how many jobs there are of a kind, ``cores`` which cores, and ``slot`` is
+    the kind of every core where those of a kind stand together.
+    """
+
+    def __init__(self, group: Group, makespan: float) -> None:
+        rows = np.hstack([np.where(group.allowed, group.latency, np.inf), np.where(group.allowed, group.demand, 0.0)])
+        _, self._core_kind, _ = distinct_rows(rows.reshape(2 * group.jobs, group.cores).T)
+        self.cores = [np.flatnonzero(self._core_kind == kind) for kind in range(self._core_kind.max() + 1)]
+        first = [int(members[0]) for members in self.cores]
+        rows = np.hstack([rows[:, first], rows[:, [group.cores + core for core in first]]])
+        kinds, kind_of, count = distinct_rows(rows)
+        latency, demand = kinds[:, : len(first)] / makespan, kinds[:, len(first) :]
+        kept = count * (latency * np.maximum(1.0, demand)).min(axis=1) > _SMALL
+        self.kind_of = np.where(kept, np.cumsum(kept) - 1, -1)[kind_of]
+        self.latency, self.demand, self.count = latency[kept], np.ascontiguousarray(demand[kept]), count[kept]
+        self.makespan, self.group = makespan, group
+        sizes = np.array([len(members) for members in self.cores], dtype=np.int32)
+        self.slot = np.repeat(np.arange(len(first)), sizes)
+        self.grid = min(_FINEST, 2 ** int(np.log2(max(1.0, _WORK / (group.cores * max(1, len(self.latency)))))))
+        self.pricing = _native.ConfigurationPricing(self.demand, sizes, self.grid)
+        self.slack = 1.0 - (group.jobs + group.cores + 50) * 2.0**-51
+
+    @property
+    def usable(self) -> bool:
+        """Whether there is something to look at, and few enough kinds of jobs to do so."""
+        return self.grid >= _COARSEST and len(self.latency) > 0
+
+    def running(self, queues: Queues) -> list[tuple[Ints, Ints]]:
+        """Every set of jobs that a mapping runs at once: kinds of jobs, and kinds of cores."""
+        job, core = self._mapped(queues)
+        begin, end = timeline(self.group, queues)
+        sets = [(begin[job] <= instant) & (instant < end[job]) for instant in np.unique(begin)]
+        return [(self.kind_of[job[together]], self._core_kind[core[together]]) for together in sets if together.any()]
+
+    def held(self, queues: Queues) -> list[tuple[int, Ints]]:
+        """What every core runs in a mapping: the kind of core, and how many jobs of each kind."""
+        job, core = self._mapped(queues)
+        kinds = len(self.latency)
+        return [(int(kind), np.bincount(self.kind_of[job[core == number]], minlength=kinds)) for number, kind in enumerate(self._core_kind)]
+
+    def _mapped(self, queues: Queues) -> tuple[Ints, Ints]:
+        """Job and core of everything that is mapped and matters."""
+        jobs = self.group.jobs
+        core = np.repeat(np.arange(self.group.cores), np.diff(np.flatnonzero(np.append(jobs, queues[0]) == jobs)) - 1)
+        job = queues[0][queues[0] < jobs]
+        matters = self.kind_of[job] >= 0
+        return job[matters], core[matters]

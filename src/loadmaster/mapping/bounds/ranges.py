@@ -1,0 +1,94 @@
+"""Branch and bound over the end of the virtual clock, and over how many jobs of a kind a kind of core holds.
+
+How a mapping packs its cores depends on how long they run: the program of ``contents`` is strong where the clock's end is known within a
+few percent. So the range is halved, the least bound first; where it is narrow, it is split on the number of jobs, of one kind on one
+kind of core, that is not whole in the program's solution.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from loadmaster.core.deadline import Deadline
+from loadmaster.mapping.bounds.contents import Contents, Range, RangeBound
+from loadmaster.mapping.bounds.job_kinds import JobKinds
+from loadmaster.mapping.group import Group, Queues
+
+_NEAR = 1e-3
+"""Share of the makespan that is not worth proving."""
+_CELLS = 200
+"""Kinds of jobs times kinds of cores up to which the program is small enough."""
+_ROUNDS = 500
+"""Programs solved at most, a millisecond or two each."""
+_NARROW, _NARROWEST = 0.02, 5e-4
+"""Widths of the range below which jobs are split, and clocks no longer."""
+_WHOLE = 1e-5
+"""Distance from whole numbers that counts as none."""
+
+
+@dataclass(frozen=True, eq=False, order=False)
+class _Leaf:
+    within: Range
+    bound: RangeBound
+
+
+def range_bound(group: Group, queues: Queues, known: float, deadline: Deadline) -> float:
+    """Seconds that no mapping beats, at least ``known``; ``queues`` is a known mapping, beyond whose makespan there is nothing to prove.
+
+    The bound that was known where the group is too large, some jobs want no bandwidth, or the mapping is near enough to it.
+    """
+    makespan = float(group.makespans(queues)[0])
+    if not group.every_job_uses_bandwidth or not known < makespan * (1 - _NEAR):
+        return known
+    kinds = JobKinds(group, makespan)
+    if not kinds.usable or kinds.latency.size > _CELLS:
+        return known
+    columns = Contents(kinds, queues)
+    root = _Leaf(Range(), RangeBound(known / makespan, np.zeros(kinds.latency.shape), 0))
+    leaves, made, rounds = [(root.bound.makespan, 0, root)], 0, 0
+    while rounds < _ROUNDS and leaves[0][0] < 1 - _NEAR and not deadline.passed():
+        least, _, leaf = leaves[0]
+        parts = _split(leaf, kinds)
+        if not parts:
+            break
+        heapq.heappop(leaves)
+        for within in parts:
+            bound = columns.bound(within, least, 1 - _NEAR)
+            made, rounds = made + 1, rounds + bound.rounds
+            heapq.heappush(leaves, (bound.makespan, -made, _Leaf(within, bound)))
+    return max(known, min(makespan, leaves[0][0] * makespan))
+
+
+def _split(leaf: _Leaf, kinds: JobKinds) -> tuple[Range, ...]:
+    """Two ranges that together are the leaf's; none where nothing is left to split on."""
+    within, width = leaf.within, leaf.within.high - leaf.within.low
+    cell = _broken(leaf, kinds)
+    if width > (_NARROWEST if cell is None else _NARROW):
+        middle = (within.low + within.high) / 2
+        return replace(within, high=middle), replace(within, low=middle)
+    if cell is None:
+        return ()
+    low, high = within.held.get(cell, (0, int(kinds.count[cell[0]])))
+    whole = int(np.floor(leaf.bound.held[cell]))
+    return tuple(replace(within, held={**within.held, cell: limits}) for limits in ((low, whole), (whole + 1, high)))
+
+
+def _broken(leaf: _Leaf, kinds: JobKinds) -> tuple[int, int] | None:
+    """The kind of job and of core whose number is farthest from whole, weighed by the time that it takes."""
+    held = leaf.bound.held
+    away = np.abs(held - np.rint(held))
+    away[away <= _WHOLE] = 0.0
+    low, high = np.zeros_like(held), np.repeat(kinds.count[:, None], held.shape[1], axis=1)
+    for cell, limits in leaf.within.held.items():
+        low[cell], high[cell] = limits
+    # The program may hold more jobs than there are, or, where no mapping is in the range, fewer.
+    away[(held <= low) | (held >= high)] = 0.0
+    possible = np.isfinite(kinds.latency)
+    weight = away * np.where(possible, kinds.latency, 0.0) * np.maximum(1.0, kinds.demand)
+    if not weight.any():
+        return None
+    job, core = divmod(int(weight.argmax()), weight.shape[1])
+    return job, core
