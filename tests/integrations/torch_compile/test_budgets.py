@@ -19,6 +19,7 @@ from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E4
 from loadmaster.integrations.torch_compile.compare.measurement import STATED  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
 from loadmaster.integrations.torch_compile.devices import allocator_hook  # noqa: E402
+from loadmaster.integrations.torch_compile.graph_objects import beyond_allowed, object_bytes  # noqa: E402
 from loadmaster.integrations.torch_compile.owners import model_of  # noqa: E402
 from loadmaster.integrations.torch_compile.placing import Problem, _pack  # noqa: E402
 from loadmaster.integrations.torch_compile.step_peak import Footprint, left_after, step_peak  # noqa: E402
@@ -186,6 +187,26 @@ def test_a_trial_that_crashes_fails_or_hangs_harms_nobody(monkeypatch):
     assert not allocator_hook.survives(lambda: os.kill(os.getpid(), signal.SIGKILL) is None)
     assert not allocator_hook.survives(signal.pause)
     assert allocator_hook.install_allocator()
+
+
+def test_a_budget_leaves_room_for_the_objects_of_the_graphs():
+    kernels, x = 200, torch.randn(1 << 18)
+
+    def steps(y):
+        for _ in range(kernels):
+            y = torch.sin(y)
+        return y
+
+    objects = beyond_allowed([object_bytes(kernels, symbolic=False)])
+    assert 0 < objects < object_bytes(kernels, symbolic=False) < object_bytes(kernels, symbolic=True)
+    with torch.no_grad():
+        for budget in (32 << 20, 1.0):
+            call = torch.compile(steps, backend=loadmaster, options={"fast_memory": budget})
+            call(x)
+            model = model_of(call)
+            given = budget if isinstance(budget, int) else int(budget * (model.unmoved_peak + objects))
+            assert model.objects == objects == given - model.budget
+            torch._dynamo.reset()
 
 
 def _peak(process, status):

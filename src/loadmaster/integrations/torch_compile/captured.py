@@ -104,6 +104,10 @@ class Captured:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     streamed: frozenset[int] = frozenset()
 
+    def operand_bytes(self, call: Call) -> int:
+        """Bytes of all storages that a call reads and writes."""
+        return sum(self.storages[s].bytes for s in {*call.reads, *call.writes})
+
 
 def capture(graphs: Sequence[torch.fx.GraphModule], given: Sequence[Any], results: int | None = None) -> Captured:
     """Capture the calls and storages of a graph, or of a forward and a backward graph.

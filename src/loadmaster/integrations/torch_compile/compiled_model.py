@@ -15,6 +15,7 @@ from loadmaster.core.provenance import Provenance
 from loadmaster.core.units import format_bytes
 from loadmaster.integrations.torch_compile.devices.device_memory import DeviceMemory
 from loadmaster.integrations.torch_compile.executor import Session, Times
+from loadmaster.integrations.torch_compile.graph_objects import beyond_allowed
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfiles
 from loadmaster.integrations.torch_compile.persistent import SMALLEST, PersistentTensor, PersistentTensors, can_offload
 from loadmaster.integrations.torch_compile.placing import TooSmall
@@ -134,6 +135,7 @@ class Model:
         self._results: dict[Planned, PersistentTensors] = {}
         self._results_beside: dict[Planned, list[int]] = {}
         self._transient = 0
+        self._objects: dict[int, int] = {}
 
     def memory(self, device: torch.device) -> DeviceMemory:
         """Fast and slow memory on a device; made at the first use."""
@@ -170,10 +172,18 @@ class Model:
         return self._transient + (0 if self._persistent is None else self._persistent.bytes())
 
     @property
+    def objects(self) -> int:
+        """Bytes of the budget that objects of the graphs take, which no plan can use."""
+        return beyond_allowed(self._objects.values())
+
+    @property
     def budget(self) -> int | None:
-        """Bytes of fast memory that a step may take; None if there is no limit. A share is of the steps seen so far."""
+        """Bytes of fast memory that tensors may take in a step; None if there is no limit. A share is of the steps seen so far."""
         given = self.settings.fast_memory
-        return int(given * self.unmoved_peak) if isinstance(given, float) else given
+        if given is None:
+            return None
+        whole = int(given * (self.unmoved_peak + self.objects)) if isinstance(given, float) else given
+        return whole - self.objects
 
     def begin(self, plan: Planned) -> None:
         """Note that the forward part of a graph is about to run; a new step begins if no backward part is outstanding."""
@@ -182,9 +192,13 @@ class Model:
         if plan in self._footprints:
             self._see(plan)
 
-    def account(self, plan: Planned, taken: Footprint) -> None:
-        """Note what a graph that is about to run takes in a step when nothing moves."""
+    def account(self, plan: Planned, taken: Footprint, objects: tuple[int, int]) -> None:
+        """Note what a graph that is about to run takes in a step when nothing moves, and whose ``objects`` take how many bytes.
+
+        Plans for several shapes share the objects of one captured graph.
+        """
         self._footprints[plan] = taken
+        self._objects |= [objects]
         self._see(plan)
 
     def _see(self, plan: Planned) -> None:
@@ -299,6 +313,12 @@ class Model:
                 if waiting.offload_slot is None and not waiting.finished:
                     waiting.offload()
         self.release_idle()
+
+    def make_room_for_trials(self, most: int, budget: int, device: torch.device) -> None:
+        """Offload persistent tensors if they and the operands of a kernel that is profiled, at ``most`` so many bytes, exceed a budget."""
+        known = self.persistent(device)
+        if known.file is not None and known.fast_bytes([]) + min(most, budget) > budget:
+            known.offload_movable([])
 
     def release_idle(self) -> None:
         """Give back the memory of arenas that hold nothing."""

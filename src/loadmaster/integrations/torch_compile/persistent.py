@@ -12,7 +12,7 @@ import functools
 import math
 import mmap
 import weakref
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from loadmaster.integrations.torch_compile.captured import View, on_storage
 from loadmaster.integrations.torch_compile.devices.allocator_hook import survives
 from loadmaster.integrations.torch_compile.devices.slow_file import SlowFile, pages
 from loadmaster.integrations.torch_compile.devices.weight_file import FilePlace, file_mappings, place_in_file
+from loadmaster.integrations.torch_compile.slow_tensor import BlockFile, SlowTensor
 
 _DATA_POINTER = 16
 """Offset of c10::DataPtr (address, context, deleter, device) in c10::StorageImpl of PyTorch 2.11 to 2.13; tried before the first use."""
@@ -226,7 +227,8 @@ class PersistentTensors:
         """Copy a tensor back into memory of PyTorch's own."""
         own = torch.empty(one.bytes, dtype=torch.uint8)
         if not one.fresh:
-            own.copy_(torch.empty(0, dtype=torch.uint8).set_(_at(one.address, one.bytes)))
+            for start, block in self._stored(one):
+                own[start : start + len(block)] = block
         swap_memory(tensor.untyped_storage(), own.untyped_storage())
         one.offloaded = False
         if one.in_file is not None:
@@ -239,8 +241,19 @@ class PersistentTensors:
         assert one.in_file is not None
         if one.home is None:
             return tensor.untyped_storage().data_ptr() != one.address or one.in_file.changed()
-        bytes = (torch.empty(0, dtype=torch.uint8).set_(storage) for storage in (tensor.untyped_storage(), one.home))
-        return not torch.equal(*bytes)
+        own = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
+        return not all(torch.equal(own[start : start + len(block)], block) for start, block in self._stored(one))
+
+    def _stored(self, one: PersistentTensor) -> Iterator[tuple[int, torch.Tensor]]:
+        """Read a tensor from its place in the slow memory, some bytes at a time, without the page cache; each with its first byte."""
+        file: BlockFile | None = self.file
+        start = one.slot
+        if one.in_file is not None:
+            file, start = one.in_file.file, start + one.in_file.shift
+        assert file is not None
+        for first in range(0, one.bytes, _AT_ONCE):
+            view = View(0, torch.uint8, (min(_AT_ONCE, one.bytes - first),), (1,), first)
+            yield first, SlowTensor(view, file, start).read()
 
     def forget_cached(self) -> None:
         """Drop offloaded tensors from the page cache before a step, as the cache is fast memory."""

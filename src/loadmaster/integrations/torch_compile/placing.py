@@ -178,7 +178,7 @@ def problem_of(
 
 
 class TooSmall(BudgetError):
-    """Raised for a budget below ``smallest`` bytes, the least that works; ``why`` gives the reason."""
+    """Raised for a budget that leaves tensors less than ``smallest`` bytes, the least that works; ``why`` gives the reason."""
 
     def __init__(self, budget: int, smallest: int, why: str) -> None:
         super().__init__(f"fast_memory {format_bytes(budget)} is too small: {why}")
@@ -191,13 +191,14 @@ class Search:
 
     ``make`` gives the problem in which some of the ``movable`` storages of the caller move. Which of them do is decided first, as if
     those that move could stay in the fast memory from one step to the next; those that are there all the time keep PyTorch's own memory.
-    All move with ``offload_idle``.
+    All move with ``offload_idle``. ``objects`` are bytes that the user's budget has beyond those here, for what is no tensor.
     """
 
     make: Callable[[frozenset[int]], Problem]
     movable: frozenset[int]
     mode: Mode
     offload_idle: bool
+    objects: int = 0
 
     def attempt(self, budget: int | None) -> tuple[Problem, Placed] | int:
         """Place and pack; where that fails, return the kernel at which it does. A budget of None has no limit."""
@@ -237,12 +238,14 @@ class Search:
             low, high, failed = (middle, high, kernel) if isinstance(kernel, int) else (low, middle, failed)
         stuck, least = problem.sequence.kernels[failed], int(needed[failed])
         beside = "" if least > budget else " beside what lives on"
+        asked, whole = budget + self.objects, high + self.objects
+        objects = f", {format_bytes(self.objects)} of it for objects of the compiled graphs" if self.objects else ""
         return TooSmall(
-            budget,
+            asked,
             high,
             f"operator {stuck.kind} ({stuck.name}) needs {least} bytes ({format_bytes(least)}) at once{beside}, "
             f"{format_bytes(int(problem.elsewhere[failed]))} of them inputs, results and others that do not move; "
-            f"without cutting kernels further the smallest budget that works is {high} bytes ({format_bytes(high)}); "
+            f"without cutting kernels further the smallest budget that works is {whole} bytes ({format_bytes(whole)}{objects}); "
             f"{_advice(problem, failed, least)}",
         )
 

@@ -26,6 +26,7 @@ from loadmaster.integrations.torch_compile.cutting.versions import Versions
 from loadmaster.integrations.torch_compile.devices.cpu_memory import return_freed_blocks
 from loadmaster.integrations.torch_compile.devices.device_memory import DeviceMemory
 from loadmaster.integrations.torch_compile.executor import Session, Times, run_part, session_of
+from loadmaster.integrations.torch_compile.graph_objects import object_bytes
 from loadmaster.integrations.torch_compile.persistent import SMALLEST, PersistentTensor
 from loadmaster.integrations.torch_compile.placing import Placed, Problem, Search, TooSmall, problem_of
 from loadmaster.integrations.torch_compile.program import Program, prepare
@@ -101,7 +102,11 @@ class PlannedGraph:
         gradients = gradients if self.model.persistent(captured.device).file is not None else frozenset()
         self.traced = Traced(captured, [], updated.updates, updated.states, persistent, movable, gradients)
         self._persistent(self.traced.tensors(given))
-        self.versions = Versions(self.traced, self._movable(), memory.link, self.model.profiles, self._about(captured))
+        about = self._about(captured)
+        if about is not None:
+            most = max(map(captured.operand_bytes, captured.calls), default=0)
+            self.model.make_room_for_trials(most, about, captured.device)
+        self.versions = Versions(self.traced, self._movable(), memory.link, self.model.profiles, about)
         self.traced = self.versions.whole
         self.history = History(memory.link)
         self._account(given)
@@ -109,7 +114,7 @@ class PlannedGraph:
     def _about(self, captured: Captured) -> int | None:
         """The budget, as far as it is known before calls are profiled; a share is of no less."""
         given = self.model.settings.fast_memory
-        return int(given * max(live_bytes(captured), self.model.unmoved_peak)) if isinstance(given, float) else given
+        return int(given * max(live_bytes(captured), self.model.unmoved_peak)) if isinstance(given, float) else self.budget
 
     def _movable(self) -> frozenset[int]:
         """Storages of the caller, and gradients, that may be in the slow memory."""
@@ -122,7 +127,8 @@ class PlannedGraph:
         assert self.traced is not None
         mine = self._persistent(self.traced.tensors(given))
         unmoved = self._problem(self.traced, frozenset(), Surroundings(0, 0, (0, 0), False, None))
-        self.model.account(self, footprint(self.traced.captured, unmoved, mine))
+        objects = object_bytes(len(self.traced.captured.calls), symbolic=self.shapes is not None)
+        self.model.account(self, footprint(self.traced.captured, unmoved, mine), (id(self.graphs), objects))
 
     def _make_plan(self, given: Sequence[Any]) -> None:
         assert self.traced is not None
@@ -157,7 +163,7 @@ class PlannedGraph:
         around, mode = self.model.surroundings(self, self._mine.values()), self.model.settings.mode
         search, failed = None, 0
         for version in self.versions.finer(around.budget, lambda whole: self._problem(whole, movable, around)):
-            search = Search(partial(self._problem, version, around=around), movable, mode, around.offload_idle)
+            search = Search(partial(self._problem, version, around=around), movable, mode, around.offload_idle, self.model.objects)
             found = search.attempt(around.budget)
             if not isinstance(found, int):
                 return version, *found, around, None

@@ -72,9 +72,8 @@ def too_large(captured: Captured, limit: int) -> frozenset[int]:
     """Storages of calls whose operands alone take more than ``limit`` bytes."""
     found: set[int] = set()
     for call in captured.calls:
-        used = {*call.reads, *call.writes}
-        if sum(captured.storages[s].bytes for s in used) > limit:
-            found |= used
+        if captured.operand_bytes(call) > limit:
+            found |= {*call.reads, *call.writes}
     return frozenset(found)
 
 
