@@ -21,8 +21,10 @@ _NEAR = 1e-3
 """Share of the makespan that is not worth proving."""
 _CELLS = 200
 """Kinds of jobs times kinds of cores up to which the program is small enough."""
-_ROUNDS = 500
-"""Programs solved at most, a millisecond or two each."""
+_WORK = 24_000
+"""Programs solved at most, times their cells: a second or less."""
+_RISE, _PATIENCE = 0.02, 30
+"""Share of the gap that the bound must rise by within so many ranges for the search to go on."""
 _NARROW, _NARROWEST = 0.02, 5e-4
 """Widths of the range below which jobs are split, and clocks no longer."""
 _WHOLE = 1e-5
@@ -48,16 +50,19 @@ def range_bound(group: Group, queues: Queues, known: float, deadline: Deadline) 
         return known
     columns = Contents(kinds, queues)
     root = _Leaf(Range(), RangeBound(known / makespan, np.zeros(kinds.latency.shape), 0))
-    leaves, made, rounds = [(root.bound.makespan, 0, root)], 0, 0
-    while rounds < _ROUNDS and leaves[0][0] < 1 - _NEAR and not deadline.passed():
+    leaves, made, work = [(root.bound.makespan, 0, root)], 0, 0
+    reached, risen = root.bound.makespan, 0
+    while work < _WORK and made - risen < _PATIENCE and leaves[0][0] < 1 - _NEAR and not deadline.passed():
         least, _, leaf = leaves[0]
+        if least - reached > _RISE * (1 - reached):
+            reached, risen = least, made
         parts = _split(leaf, kinds)
         if not parts:
             break
         heapq.heappop(leaves)
         for within in parts:
             bound = columns.bound(within, least, 1 - _NEAR)
-            made, rounds = made + 1, rounds + bound.rounds
+            made, work = made + 1, work + bound.rounds * kinds.latency.size
             heapq.heappush(leaves, (bound.makespan, -made, _Leaf(within, bound)))
     return max(known, min(makespan, leaves[0][0] * makespan))
 
