@@ -11,6 +11,7 @@ import loadmaster as lm
 from loadmaster.allocation.answer import Infeasibility
 from loadmaster.allocation.problem import Gap, conflicts_of_order
 from loadmaster.allocation.rules import problem_of
+from loadmaster.allocation.verify import broken_rules
 from loadmaster.core.errors import AllocationError
 
 
@@ -365,3 +366,21 @@ def test_pins_are_refused_exactly_where_two_overlap(rows, data) -> None:
         return
     with pytest.raises(AllocationError, match="they overlap at instant"):
         problem_of(buffers, in_place=in_place)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 4), st.integers(0, 3), st.integers(0, 5)), min_size=2, max_size=7))
+@settings(max_examples=150, deadline=None)
+def test_the_verifier_finds_every_pair_that_overlaps_beside_an_alias(rows: list[tuple[int, int, int, int]]) -> None:
+    buffers = [lm.Buffer(str(i), lower, lower + length, size) for i, (lower, length, size, _) in enumerate(rows)]
+    offsets = np.array([offset for *_, offset in rows])
+    offsets[1] = offsets[0]
+    wrong = {
+        f"buffers '{i}' and '{j}' share bytes at instant {max(one.lower, two.lower)}"
+        for j, two in enumerate(buffers)
+        for i, one in enumerate(buffers[:j])
+        if (i, j) != (0, 1)
+        and max(one.lower, two.lower) < min(one.upper, two.upper)
+        and max(offsets[i], offsets[j]) < min(offsets[i] + one.size, offsets[j] + two.size)
+    }
+    found = broken_rules(problem_of(buffers, aliases=[(0, 1)]), offsets)
+    assert {message for rule, message in found if rule == "overlap"} == wrong

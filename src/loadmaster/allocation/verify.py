@@ -1,14 +1,16 @@
 """Whether addresses hold: a naive sweep over time that shares nothing with the engines, not even how they see gaps.
 
-O(n log n) comparisons for buffers with lifetimes and gaps; every pair is compared where aliases, in-place pairs or conflict pairs are
-in play.
+O(n log n) comparisons for buffers with lifetimes and gaps; where aliases or in-place pairs are in play, every pair that lives at one
+instant is compared, and all conflict pairs are.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from itertools import combinations, pairwise
+from itertools import pairwise
+
+import numpy as np
 
 from loadmaster.allocation.problem import Problem
 from loadmaster.core.arrays import Ints
@@ -142,12 +144,16 @@ def _listed(problem: Problem, offsets: Ints) -> Iterator[tuple[int, int, int]]:
 
 
 def _pairs(problem: Problem, offsets: Ints, pieces: list[Piece]) -> Iterator[tuple[int, int, int]]:
+    """Overlapping pairs that may not: every piece is compared with those that are born while it lives."""
     together = _together(problem, offsets)
-    for (one, a, b, low, high), (other, c, d, first, last) in combinations(pieces, 2):
-        if one == other or low >= last or first >= high or together(one, other):
-            continue
-        if a < d and c < b:
-            yield one, other, max(a, c)
+    owner, begin, end, first, last = np.array(sorted(pieces, key=lambda piece: piece[1]), dtype=np.int64).reshape(-1, 5).T
+    for row, stop in enumerate(np.searchsorted(begin, end).tolist()):
+        later = slice(row + 1, stop)
+        meets = (first[later] < last[row]) & (first[row] < last[later]) & (owner[later] != owner[row])
+        for other in (np.flatnonzero(meets) + row + 1).tolist():
+            one, two = sorted((int(owner[row]), int(owner[other])))
+            if not together(one, two):
+                yield one, two, int(begin[other])
 
 
 def _together(problem: Problem, offsets: Ints) -> Callable[[int, int], bool]:
