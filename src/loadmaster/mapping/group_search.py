@@ -107,11 +107,11 @@ class Search:
         self.tight = True
         self.bound = tightened(self.group, self.bound, self.queues, self.deadline.part(_PROOF))
 
-    def prove(self) -> None:
+    def prove(self, deadline: Deadline) -> None:
         """Look for a better bound once more, now that the search has ended."""
         self.tighten()
         if self.queues is not None and not self.proven and self.group.weights[0]:
-            self.bound = proven(self.group, self.bound, self.queues, self.deadline)
+            self.bound = proven(self.group, self.bound, self.queues, deadline)
 
     def offer(self, queues: Queues) -> float:
         """Score one row of queues and keep it if it is the best so far."""

@@ -22,6 +22,9 @@ from loadmaster.mapping.strategies import herald
 from loadmaster.mapping.strategies.registry import STRATEGIES
 from loadmaster.mapping.timeline import timeline
 
+_PROOF = 0.15
+"""Share of a group's time that is kept for proving how good the mapping is."""
+
 
 def map_in_groups(analysis: JobAnalysis, bandwidth: float, objective: str, weights: tuple[float, float], options: MapOptions) -> JobMapping:
     """Search one group after another, each started from the one before, for the least makespan^a energy^b, (a, b) being the ``weights``."""
@@ -46,13 +49,14 @@ def map_in_groups(analysis: JobAnalysis, bandwidth: float, objective: str, weigh
             samples = chosen.samples(group)
         if interrupted:
             samples = 1
+        within = deadline.part(1 / (len(begins) - number))
         search = Search(
             group,
             group_bound(group),
             seed=options.seed + number,
             threads=options.threads,
             samples=samples,
-            deadline=deadline.part(1 / (len(begins) - number)),
+            deadline=within.part(1 - _PROOF),
             warm_start=None if warm is None else (warm[0][rows], warm[1][rows]),
             settings=options.settings,
             progress=part_of(options.progress or no_progress, _stage(number, len(begins)), number, len(begins)),
@@ -61,7 +65,7 @@ def map_in_groups(analysis: JobAnalysis, bandwidth: float, objective: str, weigh
             search.warm_start = _from_last(parts[-1], group)
         try:
             (herald.STRATEGY if interrupted else chosen).run(search)
-            search.prove()
+            search.prove(within)
         except KeyboardInterrupt:
             search.interrupted = interrupted = True
         if search.queues is None:

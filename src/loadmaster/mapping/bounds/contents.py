@@ -134,7 +134,8 @@ class Contents:
         """Solve, price, add what is worth it; the program's value, a bound, and whether there was anything to add."""
         self.solver.run()
         value = float(self.solver.getInfo().objective_function_value)
-        price = np.array(self.solver.getSolution().row_dual)
+        price = np.resize(np.array(self.solver.getSolution().row_dual, dtype=np.float64), self.solver.getNumRow())
+        price[~np.isfinite(price)] = 0.0
         run, cover = np.maximum(0.0, price[self.run]), np.maximum(0.0, price[self.cover])
         scale, found = self._scale(np.where(self.possible, run / self.latency, 0.0), float(price[self.clock]))
         run, cover = run * scale, cover * scale
