@@ -41,11 +41,11 @@ _DEAR = 2.0
 
 @dataclass(frozen=True)
 class Range:
-    """Ends of the virtual clock, relative to the known makespan, and bounds on how many jobs of a kind a kind of core holds."""
+    """Ends of the virtual clock, relative to the known makespan, and limits on how many jobs of a kind a kind of core holds."""
 
     low: float = 0.0
     high: float = 1.0 + 1e-9
-    held: Mapping[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    limits: Mapping[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,13 +112,13 @@ class Contents:
     def _enter(self, within: Range) -> None:
         """Set limits as a range has them."""
         self.within = within
-        for cell in within.held:
+        for cell in within.limits:
             if cell not in self.split:
                 self._split(cell)
         # A kind of core holds at most this many jobs of a kind, in this many parts of the clock each, rounded down.
         self.most = np.where(self.possible, self.kinds.count[:, None], 0)
         for cell, row in self.split.items():
-            low, high = within.held.get(cell, (0, self.infinity))
+            low, high = within.limits.get(cell, (0, self.infinity))
             self.solver.changeRowBounds(row, float(low), float(high))
             self.most[cell] = min(self.most[cell], high)
         self.parts = np.floor(self.latency / within.high * _PARTS * (1 - _ROUNDED)).clip(0, 2 * _PARTS).astype(np.int32)
@@ -142,7 +142,7 @@ class Contents:
         split = np.zeros_like(run)
         gains, losses = float(self.kinds.count @ cover), 0.0
         terms = [(float(price[self.clock]) * scale, (self.within.low, self.within.high))]
-        for cell, limits in self.within.held.items():
+        for cell, limits in self.within.limits.items():
             split[cell] = price[self.split[cell]] * scale
             terms.append((float(split[cell]), limits))
         for each, (low, high) in terms:

@@ -31,7 +31,7 @@ _WHOLE = 1e-5
 """Distance from whole numbers that counts as none."""
 
 
-@dataclass(frozen=True, eq=False, order=False)
+@dataclass(frozen=True, eq=False)
 class _Leaf:
     within: Range
     bound: RangeBound
@@ -76,9 +76,9 @@ def _split(leaf: _Leaf, kinds: JobKinds) -> tuple[Range, ...]:
         return replace(within, high=middle), replace(within, low=middle)
     if cell is None:
         return ()
-    low, high = within.held.get(cell, (0, int(kinds.count[cell[0]])))
+    low, high = within.limits.get(cell, (0, int(kinds.count[cell[0]])))
     whole = int(np.floor(leaf.bound.held[cell]))
-    return tuple(replace(within, held={**within.held, cell: limits}) for limits in ((low, whole), (whole + 1, high)))
+    return tuple(replace(within, limits={**within.limits, cell: ends}) for ends in ((low, whole), (whole + 1, high)))
 
 
 def _broken(leaf: _Leaf, kinds: JobKinds) -> tuple[int, int] | None:
@@ -87,7 +87,7 @@ def _broken(leaf: _Leaf, kinds: JobKinds) -> tuple[int, int] | None:
     away = np.abs(held - np.rint(held))
     away[away <= _WHOLE] = 0.0
     low, high = np.zeros_like(held), np.repeat(kinds.count[:, None], held.shape[1], axis=1)
-    for cell, limits in leaf.within.held.items():
+    for cell, limits in leaf.within.limits.items():
         low[cell], high[cell] = limits
     # The program may hold more jobs than there are, or, where no mapping is in the range, fewer.
     away[(held <= low) | (held >= high)] = 0.0
