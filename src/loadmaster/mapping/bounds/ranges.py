@@ -21,9 +21,9 @@ _NEAR = 1e-3
 """Share of the makespan that is not worth proving."""
 _CELLS = 200
 """Kinds of jobs times kinds of cores up to which the program is small enough."""
-_WORK = 24_000
-"""Programs solved at most, times their cells: a second or less."""
-_RISE, _PATIENCE = 0.02, 30
+_WORK = 60_000
+"""Programs solved at most, times their cells: two seconds or less."""
+_RISE, _PATIENCE = 0.02, 60
 """Share of the gap that the bound must rise by within so many ranges for the search to go on."""
 _NARROW, _NARROWEST = 0.02, 5e-4
 """Widths of the range below which jobs are split, and clocks no longer."""
