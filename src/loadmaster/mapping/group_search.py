@@ -21,6 +21,8 @@ _RATE = 50_000_000
 """Jobs evaluated in a second, about."""
 _PROOF = 0.2
 """Share of the time left that goes into a better bound."""
+_PER_WORK = 10
+"""Samples taken for each unit of work of the last proof: it takes as long as the search at most, about."""
 
 Genome = tuple[Cores, Priorities]
 
@@ -111,7 +113,7 @@ class Search:
         """Look for a better bound once more, now that the search has ended."""
         self.tighten()
         if self.queues is not None and not self.proven and self.group.weights[0]:
-            self.bound = proven(self.group, self.bound, self.queues, deadline)
+            self.bound = proven(self.group, self.bound, self.queues, deadline, self.taken // _PER_WORK)
 
     def offer(self, queues: Queues) -> float:
         """Score one row of queues and keep it if it is the best so far."""

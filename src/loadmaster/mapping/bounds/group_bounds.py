@@ -98,9 +98,9 @@ def tightened(group: Group, bound: GroupBound, queues: Queues, deadline: Deadlin
     return _split(program, bound, goal, deadline)
 
 
-def proven(group: Group, bound: GroupBound, queues: Queues, deadline: Deadline = NO_DEADLINE) -> GroupBound:
+def proven(group: Group, bound: GroupBound, queues: Queues, deadline: Deadline, most: int) -> GroupBound:
     """A better bound for a mapping that the search has ended with: what every core can hold, see ``ranges``."""
-    value = range_bound(group, queues, bound.makespan, deadline)
+    value = range_bound(group, queues, bound.makespan, deadline, most)
     if not value > bound.makespan:
         return bound
     limit = "what every core can hold, and what cores can run at once"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from loadmaster.core.deadline import Deadline
+from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.mapping.bounds.contents import Contents, Range, RangeBound
 from loadmaster.mapping.bounds.job_kinds import JobKinds
 from loadmaster.mapping.group import Group, Queues
@@ -21,7 +21,7 @@ _NEAR = 1e-3
 """Share of the makespan that is not worth proving."""
 _CELLS = 200
 """Kinds of jobs times kinds of cores up to which the program is small enough."""
-_WORK = 60_000
+MOST_WORK = 60_000
 """Programs solved at most, times their cells: two seconds or less."""
 _RISE, _PATIENCE = 0.02, 60
 """Share of the gap that the bound must rise by within so many ranges for the search to go on."""
@@ -37,8 +37,10 @@ class _Leaf:
     bound: RangeBound
 
 
-def range_bound(group: Group, queues: Queues, known: float, deadline: Deadline) -> float:
+def range_bound(group: Group, queues: Queues, known: float, deadline: Deadline = NO_DEADLINE, most: int = MOST_WORK) -> float:
     """Seconds that no mapping beats, at least ``known``; ``queues`` is a known mapping, beyond whose makespan there is nothing to prove.
+
+    ``most`` is how many programs are solved, times their cells.
 
     The bound that was known where the group is too large, some jobs want no bandwidth, or the mapping is near enough to it.
     """
@@ -46,13 +48,13 @@ def range_bound(group: Group, queues: Queues, known: float, deadline: Deadline) 
     if not group.every_job_uses_bandwidth or not known < makespan * (1 - _NEAR):
         return known
     kinds = JobKinds(group, makespan)
-    if not kinds.usable or kinds.latency.size > _CELLS:
+    if not kinds.usable or kinds.latency.size > min(_CELLS, most):
         return known
     columns = Contents(kinds, queues)
     root = _Leaf(Range(), RangeBound(known / makespan, np.zeros(kinds.latency.shape), 0))
     leaves, made, work = [(root.bound.makespan, 0, root)], 0, 0
     reached, risen = root.bound.makespan, 0
-    while work < _WORK and made - risen < _PATIENCE and leaves[0][0] < 1 - _NEAR and not deadline.passed():
+    while work < min(most, MOST_WORK) and made - risen < _PATIENCE and leaves[0][0] < 1 - _NEAR and not deadline.passed():
         least, _, leaf = leaves[0]
         if least - reached > _RISE * (1 - reached):
             reached, risen = least, made
