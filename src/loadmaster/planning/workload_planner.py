@@ -178,7 +178,7 @@ class WorkloadPlanner:
         return self._jointly(best, separate)
 
     def _hurried(self, begun: _Candidate) -> Solution:
-        """What a few orders of the joint search come to, where no time is left for more; what was begun if that is better."""
+        """What one order of the joint search comes to, where no time is left for more; what was begun if that is better."""
         found = None
         with suppress(CapacityError):
             found = self._jointly(begun, None)
