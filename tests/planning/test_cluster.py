@@ -79,7 +79,7 @@ def test_a_worker_that_is_killed_on_the_way_loses_nothing(scheduler: str, tmp_pa
 
 @pytest.mark.slow
 def test_the_command_uses_the_cluster(scheduler: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "loadmaster", "plan", "onnx:squeezenet", "--target", "edge-npu", "--rounds", "0"]
+    command = [sys.executable, "-m", "loadmaster", "plan", "onnx:squeezenet", "--target", "edge-npu", "--cut", "none", "--rounds", "0"]
     sweeps = ["--sweep", "scratchpad=1MiB:2MiB", "--cluster", f"dask://{scheduler}", "--out", str(tmp_path / "out")]
     result = subprocess.run([*command, *sweeps], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
