@@ -303,6 +303,14 @@ def test_a_time_limit_that_strikes_is_said() -> None:
     assert any("time limit" in note for note in plan.notes)
 
 
+def test_where_no_time_is_left_at_all_the_fast_memory_is_used_all_the_same() -> None:
+    slow = lm.target("edge-npu", "dram.bandwidth=1GB/s")
+    plans = [lm.plan([residual_chain(10)], slow, mini_batches=4, time_limit=limit) for limit in (0.0, None)]
+    assert all(lm.verify(plan) == () for plan in plans)
+    late, calm = (plan.metrics.traffic["dram"].value for plan in plans)
+    assert calm <= late < 2 * calm
+
+
 def test_optimal_is_claimed_where_the_bound_is_met() -> None:
     build = GraphBuilder()
     build.tensor("x", (16, 8, 8), TensorKind.INPUT)

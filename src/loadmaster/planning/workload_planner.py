@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.deadline import Deadline
-from loadmaster.core.errors import PlanError
+from loadmaster.core.errors import CapacityError, PlanError
 from loadmaster.core.interrupts import Interrupts
 from loadmaster.core.progress import Progress
 from loadmaster.cost.analytical.tiling_front import least_table
@@ -163,6 +163,8 @@ class WorkloadPlanner:
             return self._copied()
         best = self._candidate(self._map(self._nowhere(), "mapping"), self._nowhere(), None)
         assert best is not None
+        if self._joins() and self.is_late():
+            return self._hurried(best)
         try:
             with self.interrupts.breakable():
                 for candidate in self._with_residents(best.score):
@@ -174,6 +176,16 @@ class WorkloadPlanner:
         if not self._joins() or (self.interrupted and separate is not None):
             return self._fitting(separate, best.score)
         return self._jointly(best, separate)
+
+    def _hurried(self, begun: _Candidate) -> Solution:
+        """What one order of the joint search comes to, where no time is left for more; what was begun if that is better."""
+        found = None
+        with suppress(CapacityError):
+            found = self._jointly(begun, None)
+        if found is not None and (overflow(begun.score) or self.score_of(found) <= begun.score):
+            return found
+        separate = None if overflow(begun.score) else self._complete(begun)
+        return self._fitting(min((each for each in (found, separate) if each is not None), key=self.score_of, default=None), begun.score)
 
     def bounds(self) -> Bounds:
         """What no plan of these jobs can go below."""
@@ -292,7 +304,8 @@ class WorkloadPlanner:
                 continue
             candidate, whole = self._packed(problem, found)
             solution = None if candidate is None else self._complete(candidate, needed=least is None)
-            packs = solution is not None and whole
+            # Once it is late, what has found no address may stay in main memory.
+            packs = solution is not None and (whole or self.is_late())
             if not packs:
                 # Where it failed before, it is far from fitting.
                 failures += 1

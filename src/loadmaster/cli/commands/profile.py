@@ -10,6 +10,7 @@ import typer
 from loadmaster.cli.options import MACHINE, SEARCH, Batch, Json, Quiet, TimeLimit, Training, out_to
 from loadmaster.cli.printing import print_json, versioned
 from loadmaster.core.errors import PlacementError
+from loadmaster.core.provenance import Label
 
 if TYPE_CHECKING:
     from loadmaster.cost.kernels.profile import Profile
@@ -70,7 +71,7 @@ def profile_command(
         _write(network, place, count, folder, repeats, out)
     if as_json:
         shown = {"measured": done.measured, "reused": done.reused, "left": done.left, "interrupted": done.interrupted, "threads": count}
-        kept = {"too_large": done.too_large, "failed": done.failed, "file": str(place), "slow": str(folder)}
+        kept = {"too_large": done.too_large, "failed": done.failed, "file": str(place), "slow": str(folder), "label": str(Label.MEASURED)}
         print_json(versioned("profile", shown | kept | {"files": [] if out is None else [str(out)]}))
     elif not quiet:
         _print(done, place, count)

@@ -142,7 +142,7 @@ def _generation_table(result: dict[str, Any]) -> RenderableType:
 
     from loadmaster.core.units import format_bytes, format_seconds
 
-    table = Table(title=f"{format_bytes(result['weights'])} of weights, budget {format_bytes(result['budget'])}")
+    table = Table(title=f"{format_bytes(result['weights'])} of weights, budget {format_bytes(result['budget'])}; {result['label']}")
     for column in ("", "tokens per second", "first token", "measured peak", "against it"):
         table.add_column(column, justify="left" if not column else "right")
     ways = {"loadmaster": result} | result["rivals"]

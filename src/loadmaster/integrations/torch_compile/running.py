@@ -9,6 +9,7 @@ from typing import Any
 
 from loadmaster.core.errors import BudgetError, ModelError, RuntimeUnavailable
 from loadmaster.core.progress import Progress, no_progress
+from loadmaster.core.provenance import Label
 from loadmaster.workloads.frontends.torch.factory import factory_of, require_torch
 
 TOLERANCE = 0.05
@@ -82,4 +83,4 @@ def generated(spot: str, tokens: int, fast: str, slow_memory: Path | None, with_
 
     result = generate(spot, tokens, fast, slow_memory, with_rivals)
     result["budget_kept"] = result["measured_peak"] <= result["budget"] + STATED
-    return result
+    return result | {"label": str(Label.MEASURED)}
