@@ -60,12 +60,11 @@ Outcome Rehearsal::run(std::span<const std::int64_t> option) {
     }
 }
 
-// Lets time pass until something ends. As simulation/fluid.hpp: what uses a link of which more is demanded than it has goes so much slower.
+// Lets time pass until something ends. As in simulation/fluid.hpp, what uses a link of which more is demanded than it has goes so much slower.
 void Rehearsal::advance() {
-    double near = 1.0, main = 1.0, step = std::numeric_limits<double>::infinity();
-    double all_near = 0.0, all_main = 0.0;
-    for (const Running &run : running_) all_near += run.near, all_main += run.main;
-    near = std::max(near, all_near), main = std::max(main, all_main);
+    double near = 0.0, main = 0.0, step = std::numeric_limits<double>::infinity();
+    for (const Running &run : running_) near += run.near, main += run.main;
+    near = std::max(1.0, near), main = std::max(1.0, main);
     for (Running &run : running_) {
         run.slowness = std::max(run.near > 0.0 ? near : 1.0, run.main > 0.0 ? main : 1.0);
         step = std::min(step, run.left * run.slowness);
