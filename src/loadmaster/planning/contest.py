@@ -19,7 +19,7 @@ from loadmaster.workloads.job import Workload
 
 MOST_JUDGED = 10_000
 """Pieces in all the ways to cut that are judged: what exceeds it is not tried, so that planning large workloads takes bounded work."""
-_MOST_REFINED = 600
+_MOST_REFINED = 300
 """Pieces in all the changes of the best way to cut that are judged."""
 _RIVALS = 3
 """Ways to cut that are planned with one round of the search each, where a glance cannot tell which is best; and their pieces together."""

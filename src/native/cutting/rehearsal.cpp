@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 
 namespace loadmaster::cutting {
 
 namespace {
+
+constexpr double rounding = 1e-9;  // share of a step by which what ends at once may seem to end later
 
 template <typename T>
 void push(std::vector<T> &heap, T item) {
@@ -48,22 +51,47 @@ Outcome Rehearsal::run(std::span<const std::int64_t> option) {
     while (true) {
         fetch_next();
         dispatch();
-        if (events_.empty()) return {now_, work_};
-        for (now_ = events_.front().time; !events_.empty() && events_.front().time == now_;) {
-            const Event event = pop(events_);
-            if (event.piece < 0) fetched();
-            else finish(static_cast<std::size_t>(event.piece));
+        if (running_.empty()) return {now_, work_};
+        advance();
+        for (const std::int64_t piece : ended_) {
+            if (piece < 0) fetched();
+            else finish(static_cast<std::size_t>(piece));
         }
     }
+}
+
+// Lets time pass until something ends. As in simulation/fluid.hpp, what uses a link of which more is demanded than it has goes so much slower.
+void Rehearsal::advance() {
+    double near = 0.0, main = 0.0, step = std::numeric_limits<double>::infinity();
+    for (const Running &run : running_) near += run.near, main += run.main;
+    near = std::max(1.0, near), main = std::max(1.0, main);
+    for (Running &run : running_) {
+        run.slowness = std::max(run.near > 0.0 ? near : 1.0, run.main > 0.0 ? main : 1.0);
+        step = std::min(step, run.left * run.slowness);
+    }
+    now_ += step;
+    ended_.clear();
+    std::size_t kept = 0;
+    for (const Running &run : running_) {
+        if (run.piece >= 0) work_ += step;
+        const double left = run.left - step / run.slowness;
+        if (left <= rounding * step) {
+            ended_.push_back(run.piece);
+        } else {
+            running_[kept] = run;
+            running_[kept++].left = left;
+        }
+    }
+    running_.resize(kept);
 }
 
 void Rehearsal::set_up(std::span<const std::int64_t> option) {
     const std::size_t operators = network_.operators;
     option_.resize(operators), first_.resize(operators), left_.resize(operators), edge_.resize(network_.source.size());
-    place_.clear(), waiting_.clear(), fetches_.clear(), ready_.clear(), events_.clear();
+    place_.clear(), waiting_.clear(), fetches_.clear(), ready_.clear(), running_.clear();
     fetched_ = 0, idle_ = network_.cores, fetching_ = false;
-    now_ = link_ = main_ = work_ = 0.0;
-    busy_.assign(network_.cores, 0), free_.assign(network_.cores, 0.0);
+    now_ = work_ = 0.0;
+    busy_.assign(network_.cores, 0);
     for (std::size_t op = 0; op < operators; ++op) {
         option_[op] = network_.option_first[op] + option[op];
         set_up(op);
@@ -131,8 +159,7 @@ void Rehearsal::fetch_next() {
     const Place &place = place_[fetches_[fetched_]];
     if (gate_[place.op] != place.op && left_[gate_[place.op]] > 0) return;
     fetching_ = true;
-    main_ = std::max(main_, now_) + network_.fetch[place.number];
-    push(events_, {main_, -1});
+    running_.push_back({-1, network_.fetch[place.number], network_.copied, 1.0, 1.0});
 }
 
 // The piece that something was fetched for, and those after it that read the same, need not wait for it any more.
@@ -146,8 +173,9 @@ void Rehearsal::fetched() {
 }
 
 void Rehearsal::dispatch() {
-    expected_ = free_;
-    for (double &time : expected_) time = std::max(time, now_);
+    expected_.assign(network_.cores, now_);
+    for (const Running &run : running_)
+        if (run.piece >= 0) expected_[core_[run.piece]] += run.left * run.slowness;
     held_.clear();
     // As in simulation/dispatch.cpp: looking at a few pieces a core bounds the work of an event.
     for (std::size_t looks = 4 * network_.cores; looks > 0 && idle_ > 0 && !ready_.empty(); --looks) {
@@ -165,18 +193,11 @@ void Rehearsal::dispatch() {
 
 void Rehearsal::start(std::size_t piece, std::size_t core) {
     const std::size_t number = place_[piece].number;
-    // What is fetched meanwhile takes a share of the near link.
-    const double link = network_.link[number], fetching = std::max(0.0, main_ - now_);
-    link_ = std::max(link_, now_) + link + network_.copied * std::min(fetching, link / std::max(0.1, 1.0 - network_.copied));
-    double end = std::max(now_ + network_.alone[number * network_.cores + core], link_);
-    if (network_.stream[number] > 0.0) {
-        main_ = std::max(main_, now_) + network_.stream[number];
-        end = std::max(end, main_);
-    }
+    const double alone = network_.alone[number * network_.cores + core];
+    const double per_second = alone > 0.0 ? 1.0 / alone : 0.0;
     core_[piece] = static_cast<std::int32_t>(core);
-    busy_[core] = 1, free_[core] = end, --idle_;
-    work_ += end - now_;
-    push(events_, {end, static_cast<std::int64_t>(piece)});
+    busy_[core] = 1, --idle_;
+    running_.push_back({static_cast<std::int64_t>(piece), alone, network_.link[number] * per_second, network_.stream[number] * per_second, 1.0});
 }
 
 void Rehearsal::finish(std::size_t piece) {

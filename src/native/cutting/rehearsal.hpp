@@ -17,8 +17,8 @@ struct Outcome {
 };
 
 // Runs a network for one choice of options after another. Of the pieces that could start, those of earlier operators go first, each to the core
-// where it ends first; a piece that would rather wait for a busy core does. The near link serves pieces in the order in which they start, and the main
-// one fetches what operators are given in their order, once for all mini-batches, as early as there is room for it.
+// where it ends first; a piece that would rather wait for a busy core does. What runs at once shares the links as in a plan (simulation/fluid.hpp), and
+// what operators are given is fetched in their order, once for all mini-batches, as early as there is room for it.
 class Rehearsal {
   public:
     explicit Rehearsal(const Network &network);
@@ -38,10 +38,10 @@ class Rehearsal {
     struct Place {
         std::size_t op, mini_batch, number;
     };
-    struct Event {
-        double time;
-        std::int64_t piece;  // -1: what was fetched last
-        bool operator>(const Event &other) const { return time != other.time ? time > other.time : piece > other.piece; }
+    // A piece, or -1 for what is fetched: seconds that it still takes alone, the share of each link that it demands, and how many times slower it is now.
+    struct Running {
+        std::int64_t piece;
+        double left, near, main, slowness;
     };
 
     void find_gates();
@@ -55,6 +55,7 @@ class Rehearsal {
     void fetch_next();
     void fetched();
     void dispatch();
+    void advance();
     void start(std::size_t piece, std::size_t core);
     void finish(std::size_t piece);
     void enable(std::size_t piece);
@@ -72,12 +73,13 @@ class Rehearsal {
     std::vector<const Edge *> edge_;                 // by index into `source`
     std::vector<std::int32_t> waiting_, core_;
     std::vector<std::size_t> fetches_, ready_, held_;  // pieces of first mini-batches that something is fetched for; heaps
-    std::vector<double> free_, expected_;
+    std::vector<double> expected_;
     std::vector<char> busy_;
-    std::vector<Event> events_;
+    std::vector<Running> running_;
+    std::vector<std::int64_t> ended_;
     std::size_t fetched_ = 0, idle_ = 0;
     bool fetching_ = false;
-    double now_ = 0.0, link_ = 0.0, main_ = 0.0, work_ = 0.0;
+    double now_ = 0.0, work_ = 0.0;
 };
 
 }  // namespace loadmaster::cutting

@@ -18,11 +18,11 @@ from loadmaster.workloads.lowering.grid import Divisible, Grid, needed_boxes
 from loadmaster.workloads.lowering.instantiate import Cut
 from loadmaster.workloads.window import volumes, whole
 
-_MOST_RUN = 5_000_000
+_MOST_RUN = 8_000_000
 """Pieces that are run to improve a choice."""
-_MOST_EXPLORED = 5_000_000
+_MOST_EXPLORED = 8_000_000
 """Pieces that are run to find a better one than that, by changing several operators at once."""
-_ROUNDS_EXPLORED = 64
+_ROUNDS_EXPLORED = 96
 """Times the pieces of all single changes that are run for that at most: small networks need no more."""
 _MOST_REHEARSED = 4
 """Mini-batches that are run together, at most: more tell little else about how to cut."""
