@@ -1,7 +1,9 @@
 # Everything a newcomer needs: `make demo` and `make test` set up a virtual environment in .venv on first use.
 PYTHON ?= python3
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Of the thousands of modules that come, Python compiles those that are imported, once: so it must be let, whatever the shell says.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 # Alone and first: asked for by other packages, pip might bring a build with gigabytes of CUDA.
 TORCH := torch==2.13.0

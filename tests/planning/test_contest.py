@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -95,3 +95,15 @@ def test_ways_of_too_many_pieces_are_left_out_with_a_note_and_smaller_ones_are_t
     found = contest_of([Planner(500, 500, 500), large, small])
     assert found.best()[0] is cast("Any", small)
     assert any("one way to cut operators was not tried" in note for note in found.notes(stopped=False))
+
+
+def test_ways_of_which_none_can_be_tried_are_not_worked_out() -> None:
+    """Where whole operators leave room for no other way, asking for one would be in vain."""
+    whole = Planner(500, 500, 500, contest.MOST_JUDGED)
+
+    def offered() -> Iterator[Candidate]:
+        yield Candidate("whole")
+        raise AssertionError("worked out in vain")
+
+    found = Contest(offered(), lambda _: cast("Any", whole), Interrupts(), NO_DEADLINE, no_progress)
+    assert found.best()[0] is cast("Any", whole)

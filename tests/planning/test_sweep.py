@@ -173,6 +173,14 @@ def test_fields_and_networks_that_there_are_not_are_refused(text: str, error: ty
         sweep([residual_chain(1)], lm.target("edge-npu"), parse_axes([text]), executor=Here())
 
 
+@pytest.mark.parametrize(
+    ("given", "word"), [({"workers": 3}, "no argument 'workers'"), ({"executor": 3}, "executor is 3"), ({"rouds": 1}, "rounds")]
+)
+def test_arguments_that_there_are_not_are_refused_before_anything_is_planned(given: dict[str, int], word: str) -> None:
+    with pytest.raises(PlanError, match=word):
+        sweep([residual_chain(1)], lm.target("edge-npu"), parse_axes(["scratchpad=8KiB"]), **({"executor": Here()} | given))
+
+
 def test_points_have_energy_and_the_gap_of_what_was_asked_for() -> None:
     options = OPTIONS | {"objective": "energy", "deadlines": {"chain": 1e-9}}
     found = sweep([residual_chain(2)], lm.target("edge-npu"), parse_axes(["scratchpad=8KiB,64KiB"]), executor=Here(), **options)

@@ -34,6 +34,11 @@ _STOPPED = (
 )
 
 
+def fills_contest(workload: Workload) -> bool:
+    """Whether no other way to cut is judged beside jobs: any makes a piece of every fused operator at least."""
+    return len(workload.jobs) + len({(job.network, job.mini_batch, job.operators) for job in workload.jobs}) > MOST_JUDGED
+
+
 @dataclass(frozen=True)
 class _Entry:
     """A way to cut, the planner of its jobs, and the score that a glance gives it."""
@@ -123,10 +128,10 @@ class Contest:
 
     def _judged(self, whole: _Entry) -> Iterator[_Entry]:
         """Entries with what a glance says of them; whole operators are judged too once there is anything to compare them with."""
-        pieces = len(whole.planner.workload.jobs)
-        if pieces > MOST_JUDGED:
-            # What would come first is as large again: working it out would be in vain.
+        if fills_contest(whole.planner.workload):
+            # Working out what is offered would be in vain.
             return
+        pieces = len(whole.planner.workload.jobs)
         refused = 0
         for number, candidate in enumerate(self._offered):
             if self._until.passed():

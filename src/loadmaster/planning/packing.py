@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
+from loadmaster import _native
 from loadmaster.allocation.native import packing_problem
 from loadmaster.allocation.problem import Problem
 from loadmaster.allocation.strategies.telamalloc import Options, TelaMalloc
@@ -105,6 +107,10 @@ class _Units:
         none, one = np.full(len(size), -1, dtype=np.int64), np.ones(len(size), dtype=np.int64)
         return _Units(Problem(start, np.maximum(end, start + 1), -(-size // alignment), one, none, none), alignment, size)
 
+    @cached_property
+    def _native(self) -> _native.PackingProblem:
+        return packing_problem(self.problem)
+
     def rooms(self, capacity: int) -> list[int]:
         """Units that lie in the capacity as a whole, then with one that the highest buffer may not fill."""
         return list(dict.fromkeys((capacity // self.unit, -(-capacity // self.unit))))
@@ -115,7 +121,7 @@ class _Units:
         problem = self.problem
         if most_alive(problem.lower, problem.upper, problem.size) > -(-capacity // self.unit):
             return None
-        native = packing_problem(problem)
+        native = self._native
         first = native.greedy(seconds=deadline.left(), enough=min(enough, capacity) // self.unit)
         if first.interrupted:
             raise KeyboardInterrupt
@@ -137,7 +143,7 @@ class _Units:
 
     def what_fits(self, order: Ints, capacity: int) -> Ints:
         """Offsets, -1 for buffers that end past the capacity when each in turn goes to its lowest gap."""
-        offsets = packing_problem(self.problem).place_what_fits(order, capacity // self.unit)
+        offsets = self._native.place_what_fits(order, capacity // self.unit)
         return np.where(offsets < 0, -1, offsets * self.unit)
 
     def _within(self, offsets: Ints, capacity: int) -> Ints | None:

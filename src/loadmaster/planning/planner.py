@@ -20,7 +20,7 @@ from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.planning.assemble import assemble
-from loadmaster.planning.contest import MOST_JUDGED, Contest
+from loadmaster.planning.contest import MOST_JUDGED, Contest, fills_contest
 from loadmaster.planning.cutting.candidates import Candidate, candidates, uncut
 from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.goal import Goal, goal_of
@@ -149,7 +149,7 @@ def plan(
         planners = _Planners(graphs, mini_batches, goal_for, seed, samples, rounds, deadline, report, interrupts)
         contest = planners.contest(target, cut)
         chosen, best = retiled(*contest.best())
-        large = cut == "auto" and len(chosen.workload.jobs) > MOST_JUDGED
+        large = cut == "auto" and fills_contest(chosen.workload)
         with suppress(CapacityError):
             if smaller is not None:
                 chosen, best = contest.compared(chosen, best, *inherited(*retiled(*planners.contest(smaller, cut).best()), target))
@@ -163,7 +163,7 @@ def plan(
             *(uncut(graphs) if cut == "auto" else ()),
         ]
         if large:
-            notes.append(f"no other way to cut operators was tried, as they are more than {MOST_JUDGED} pieces as it is")
+            notes.append(f"no other way to cut operators was tried, as all that are tried may be {MOST_JUDGED} pieces together")
         if bounds is not None and of_jobs is not None:
             notes.append(
                 "the lower bound holds however operators are cut; the jobs as they were cut take at least "

@@ -3,13 +3,14 @@
 #include "common/random.hpp"
 #include "cutting/rehearsal.hpp"
 
-#include <numeric>
+#include <cmath>
 
 namespace loadmaster::cutting {
 
 namespace {
 
-constexpr std::int32_t most_changed = 4;  // operators that are changed together
+constexpr std::size_t most_changed = 3;  // operators that are changed together
+constexpr double tolerance = 0.001;      // share by which what is gone on from ends later, in the mean and at the start
 
 class Improvement {
   public:
@@ -22,39 +23,37 @@ class Improvement {
 
     void allow(std::int64_t most) { left_ = most; }
 
+    // Changes one operator after the other as long as that helps.
     void descend() {
-        std::vector<std::size_t> all(network_.operators);
-        std::iota(all.begin(), all.end(), std::size_t{0});
-        descend(all);
-    }
-
-    // Changes one of these operators after the other as long as that helps.
-    void descend(std::span<const std::size_t> operators) {
         for (bool improves = true; improves && left_ > 0;) {
             improves = false;
-            for (const std::size_t op : operators)
+            for (std::size_t op = 0; op < network_.operators; ++op)
                 for (std::int64_t other = 0; other < options(op) && left_ > 0; ++other) improves |= other != option_[op] && change(op, other);
         }
     }
 
-    // Changes several operators at random, each a reader of the one before, and then one after the other; takes it back unless that helps.
-    void perturb() {
-        const std::vector<std::int64_t> before = option_;
-        const Outcome best = best_;
-        std::vector<std::size_t> chain{static_cast<std::size_t>(random_.below(static_cast<std::int32_t>(network_.operators)))};
-        for (std::int32_t more = 1 + random_.below(most_changed - 1); more > 0; --more) {
-            const std::vector<std::size_t> &readers = readers_[chain.back()];
-            if (readers.empty()) break;
-            chain.push_back(readers[random_.below(static_cast<std::int32_t>(readers.size()))]);
+    // Simulated annealing: changes operators at random, a few that read from one another at once, and goes on from what ends hardly later, less and less
+    // of which it tolerates; the best is kept.
+    void anneal() {
+        const std::int64_t most = left_;
+        std::vector<std::int64_t> best_option = option_, before;
+        Outcome best = best_;
+        while (left_ > 0) {
+            before = option_;
+            if (!change_some()) continue;
+            const double warmth = tolerance * static_cast<double>(left_) / static_cast<double>(most);
+            const double tolerated = best_.end * (1.0 - warmth * std::log(1.0 - random_.uniform()));
+            const Outcome now = run();
+            if (!(now < best_) && now.end > tolerated) {
+                option_ = before;
+                continue;
+            }
+            best_ = now;
+            if (now < best) best = now, best_option = option_;
         }
-        for (const std::size_t op : chain) option_[op] = random_.below(static_cast<std::int32_t>(options(op)));
-        best_ = run();
-        descend(chain);
-        if (best_ < best) return;
-        option_ = before, best_ = best;
+        option_ = std::move(best_option), best_ = best;
     }
 
-    bool goes_on() const { return left_ > 0; }
     Choice choice() && { return {std::move(option_), best_.end}; }
 
   private:
@@ -65,6 +64,23 @@ class Improvement {
         left_ -= rehearsal_.pieces();
         return outcome;
     }
+
+    // Another option for an operator and, once in three times, for one or two that read from one another behind it; whether any differs.
+    bool change_some() {
+        std::size_t op = below(network_.operators);
+        bool any = false;
+        for (std::size_t more = below(3) == 0 ? 1 + below(most_changed - 1) : 0;; --more) {
+            const std::int64_t other = static_cast<std::int64_t>(below(static_cast<std::size_t>(options(op))));
+            any |= other != option_[op];
+            option_[op] = other;
+            if (more == 0 || readers_[op].empty()) break;
+            op = readers_[op][below(readers_[op].size())];
+        }
+        if (!any) --left_;
+        return any;
+    }
+
+    std::size_t below(std::size_t limit) { return static_cast<std::size_t>(random_.below(static_cast<std::int32_t>(limit))); }
 
     bool change(std::size_t op, std::int64_t other) {
         const std::int64_t now = option_[op];
@@ -97,7 +113,7 @@ Choice improve(const Network &network, std::span<const std::int64_t> option, std
 
 Choice explore(const Network &network, std::span<const std::int64_t> option, std::int64_t most) {
     Improvement improvement(network, option, most);
-    while (network.operators > 0 && improvement.goes_on()) improvement.perturb();
+    if (network.operators > 0) improvement.anneal();
     improvement.allow(most / 4);
     improvement.descend();
     return std::move(improvement).choice();

@@ -17,8 +17,8 @@ struct Choice {
 // Changes the option of one operator after the other as long as all then ends earlier, or as early with less work. About `most` pieces are run for it.
 Choice improve(const Network &network, std::span<const std::int64_t> option, std::int64_t most);
 
-// Changes the options of up to four operators that read from one another at random, then those of each again as long as that helps, and keeps what is better
-// than before; at the end as `improve`. About `most` pieces are run for it, and a quarter of that for the end. Always the same for the same arguments.
+// Simulated annealing over the options of up to three operators that read from one another at once; at the end as `improve`. About `most` pieces are run for
+// it, and a quarter of that for the end. Always the same for the same arguments.
 Choice explore(const Network &network, std::span<const std::int64_t> option, std::int64_t most);
 
 // Seconds until all ends with each option of each operator, those of the others being as given: by option.

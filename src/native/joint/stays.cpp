@@ -28,7 +28,7 @@ class Chooser {
   public:
     Chooser(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> width, const Options &options)
         : work_(work), machine_(machine), options_(options), position_(work.jobs), used_(work.jobs, 0), elapsed_(work.jobs + 1, 0.0), near_(work.jobs, 0.0),
-          uses_(work.tensors), own_(work.tensors), gap_(work.tensors), write_(work.tensors, 0.0) {
+          first_(work.tensors + 1, 0), count_(work.tensors, 0), write_(work.tensors, 0.0) {
         for (std::size_t at = 0; at < order.size(); ++at) {
             position_[order[at]] = static_cast<std::int64_t>(at);
             elapsed_[at + 1] = elapsed_[at] + width[order[at]];
@@ -55,32 +55,45 @@ class Chooser {
   private:
     bool produced(std::size_t t) const { return work_.producer[t] >= 0; }
 
+    std::span<const Use> uses(std::size_t t) const { return {use_.data() + first_[t], count_[t]}; }
+    Use *first_use(std::size_t t) { return use_.data() + first_[t]; }
+    char *own(std::size_t t) { return own_.data() + first_[t]; }
+    const char *own(std::size_t t) const { return own_.data() + first_[t]; }
+    char *gap(std::size_t t) { return gap_.data() + first_[t]; }
+    const char *gap(std::size_t t) const { return gap_.data() + first_[t]; }
+
     void collect_uses() {
         const std::size_t rows = work_.row_job.size();
-        for (std::size_t r = 0; r < rows; ++r) {
-            const std::int64_t *moved = &work_.moved[r * work_.cores];
-            const double bytes = static_cast<double>(*std::min_element(moved, moved + work_.cores));
-            const std::int64_t t = work_.row_tensor[r], at = position_[work_.row_job[r]];
-            if (produced(t)) near_[at] += bytes / (work_.row_write[r] ? machine_.fast_write : machine_.fast_read);
-            if (work_.row_write[r]) {
-                write_[t] += bytes;
-                continue;
-            }
-            auto &uses = uses_[t];
-            if (!uses.empty() && uses.back().position == at) {
-                uses.back().main += bytes / machine_.main_read;
-                uses.back().fast += bytes / machine_.fast_read;
-            } else {
-                uses.push_back({at, bytes / machine_.main_read, bytes / machine_.fast_read});
-            }
+        for (std::size_t t = 0; t < work_.tensors; ++t) first_[t + 1] = produced(t);
+        for (std::size_t r = 0; r < rows; ++r) first_[work_.row_tensor[r] + 1] += !work_.row_write[r];
+        std::partial_sum(first_.begin(), first_.end(), first_.begin());
+        use_.resize(first_.back());
+        own_.assign(first_.back(), 0);
+        gap_.assign(first_.back(), 0);  // of the last use it stays 0
+        // The producer's position is use 0 of what is produced.
+        for (std::size_t t = 0; t < work_.tensors; ++t)
+            if (produced(t)) first_use(t)[count_[t]++] = {position_[work_.producer[t]], 0.0, 0.0};
+        for (std::size_t r = 0; r < rows; ++r) add_use(r);
+        for (std::size_t t = 0; t < work_.tensors; ++t)
+            std::sort(first_use(t) + produced(t), first_use(t) + count_[t], [](const Use &a, const Use &b) { return a.position < b.position; });
+    }
+
+    void add_use(std::size_t r) {
+        const std::int64_t *moved = &work_.moved[r * work_.cores];
+        const double bytes = static_cast<double>(*std::min_element(moved, moved + work_.cores));
+        const std::int64_t t = work_.row_tensor[r], at = position_[work_.row_job[r]];
+        if (produced(t)) near_[at] += bytes / (work_.row_write[r] ? machine_.fast_write : machine_.fast_read);
+        if (work_.row_write[r]) {
+            write_[t] += bytes;
+            return;
         }
-        for (std::size_t t = 0; t < work_.tensors; ++t) {
-            auto &uses = uses_[t];
-            std::sort(uses.begin(), uses.end(), [](const Use &a, const Use &b) { return a.position < b.position; });
-            // The producer's position is use 0 of what is produced.
-            if (produced(t)) uses.insert(uses.begin(), Use{position_[work_.producer[t]], 0.0, 0.0});
-            own_[t].assign(uses.size(), 0);
-            gap_[t].assign(uses.size(), 0);  // the last stays 0
+        Use *next = first_use(t) + count_[t];
+        if (count_[t] > (produced(t) ? 1U : 0U) && next[-1].position == at) {
+            next[-1].main += bytes / machine_.main_read;
+            next[-1].fast += bytes / machine_.fast_read;
+        } else {
+            *next = {at, bytes / machine_.main_read, bytes / machine_.fast_read};
+            ++count_[t];
         }
     }
 
@@ -90,16 +103,14 @@ class Chooser {
             if (operands_fit()) return true;
             if (delay_ == 0) return false;
             std::fill(used_.begin(), used_.end(), 0);
-            for (std::size_t t = 0; t < work_.tensors; ++t) {
-                std::fill(own_[t].begin(), own_[t].end(), 0);
-                std::fill(gap_[t].begin(), gap_[t].end(), 0);
-            }
+            std::fill(own_.begin(), own_.end(), 0);
+            std::fill(gap_.begin(), gap_.end(), 0);
         }
     }
 
     bool operands_fit() {
         for (std::size_t t = 0; t < work_.tensors; ++t)
-            for (std::size_t i = 0; i < uses_[t].size(); ++i)
+            for (std::size_t i = 0; i < uses(t).size(); ++i)
                 if (!keep(t, static_cast<std::int32_t>(i), static_cast<std::int32_t>(i), machine_.capacity)) return false;
         return true;
     }
@@ -110,7 +121,7 @@ class Chooser {
 
     void offer(std::vector<Item> &items, std::size_t t, std::size_t from, std::size_t to, double value) const {
         if (!(value > 0.0) || work_.room[t] > options_.retained_bytes) return;
-        const double time = elapsed_[uses_[t][to].position + 1] - elapsed_[uses_[t][from].position];
+        const double time = elapsed_[uses(t)[to].position + 1] - elapsed_[uses(t)[from].position];
         const double occupancy = static_cast<double>(work_.room[t]) * std::max(time, 1e-15), alpha = options_.occupancy_exponent;
         items.push_back({value / (alpha == 1.0 ? occupancy : std::pow(occupancy, alpha)), static_cast<std::int64_t>(t),
                          static_cast<std::int32_t>(from), static_cast<std::int32_t>(to)});
@@ -118,7 +129,7 @@ class Chooser {
 
     // Up to each reader in turn; only the last saves the write.
     void offer_from_producer(std::vector<Item> &items, std::size_t t) const {
-        const auto &uses = uses_[t];
+        const auto uses = this->uses(t);
         const double price = options_.fast_link_price;
         double value = -price * write_[t] / machine_.fast_write;
         for (std::size_t to = 1; to < uses.size(); ++to) {
@@ -130,7 +141,7 @@ class Chooser {
 
     // Fetched for one use, or for two that follow one another.
     void offer_fetched(std::vector<Item> &items, std::size_t t) const {
-        const auto &uses = uses_[t];
+        const auto uses = this->uses(t);
         const double price = options_.fast_link_price, fetch = fetch_seconds(t) + price * fetch_fast(t);
         const std::size_t first = produced(t) ? 1 : 0;
         for (std::size_t i = first; i + 1 < uses.size(); ++i)
@@ -140,7 +151,7 @@ class Chooser {
 
     // Where all operands are fetched: from one use to the next a stay saves a fetch, and one that covers all uses of a result its way out too.
     void offer_gaps(std::vector<Item> &items, std::size_t t) const {
-        const std::size_t last = uses_[t].size() - 1;
+        const std::size_t last = uses(t).size() - 1;
         const double fetch = fetch_seconds(t) + options_.fast_link_price * fetch_fast(t);
         for (std::size_t i = 0; i < last; ++i) offer(items, t, i, i + 1, fetch);
         if (produced(t) && !work_.output[t] && last > 0)
@@ -150,7 +161,7 @@ class Chooser {
     std::vector<Item> items() const {
         std::vector<Item> result;
         for (std::size_t t = 0; t < work_.tensors; ++t) {
-            if (work_.bytes[t] == 0 || uses_[t].empty()) continue;
+            if (work_.bytes[t] == 0 || uses(t).empty()) continue;
             if (!machine_.in_place) {
                 offer_gaps(result, t);
                 continue;
@@ -165,61 +176,68 @@ class Chooser {
         return result;
     }
 
-    // Runs of uses that are kept, as positions [first, last]; room is held for `release_delay_positions` more, in which others may still run.
-    template <typename Visit>
-    void each_run(std::size_t t, Visit visit) const {
-        const auto &uses = uses_[t];
-        for (std::size_t i = 0; i < uses.size(); ++i) {
-            if (!own_[t][i]) continue;
-            const std::size_t from = i;
-            while (gap_[t][i]) ++i;
-            visit(uses[from].position, held_until(uses[i].position));
-        }
-    }
-
     std::int64_t held_until(std::int64_t position) const {
         return std::min<std::int64_t>(position + delay_, static_cast<std::int64_t>(used_.size()) - 1);
     }
 
-    // Keep a tensor from one use to a later one if that fits; what of it is kept already costs nothing.
-    bool keep(std::size_t t, std::int32_t from, std::int32_t to, std::int64_t limit) {
-        const auto &uses = uses_[t];
-        const std::int64_t end = held_until(uses[to].position), room = work_.room[t];
+    // The positions [begin, over) that a tensor's room is not held in yet, of those from one use to a later one; the room of a use is held for
+    // `release_delay_positions` more, in which others may still run.
+    void find_added(std::size_t t, std::int32_t from, std::int32_t to) {
+        const auto uses = this->uses(t);
+        const char *own = this->own(t), *gap = this->gap(t);
+        const std::int64_t end = held_until(uses[to].position);
         std::int64_t next = uses[from].position;
         added_.clear();
-        each_run(t, [&](std::int64_t first, std::int64_t last) {
-            if (last < next || first > end) return;
+        std::size_t i = static_cast<std::size_t>(from);
+        while (i > 0 && held_until(uses[i - 1].position) >= next) --i;
+        for (; i < uses.size() && uses[i].position <= end; ++i) {
+            if (!own[i]) continue;
+            const std::int64_t first = uses[i].position;
+            while (gap[i] && uses[i].position <= end) ++i;
+            const std::int64_t last = held_until(uses[i].position);
+            if (last < next) continue;
             if (first > next) added_.emplace_back(next, first);
             next = last + 1;
-        });
+        }
         if (next <= end) added_.emplace_back(next, end + 1);
+    }
+
+    // Keep a tensor from one use to a later one if that fits; what of it is kept already costs nothing. O(uses and positions between them).
+    bool keep(std::size_t t, std::int32_t from, std::int32_t to, std::int64_t limit) {
+        const auto uses = this->uses(t);
+        const std::int64_t room = work_.room[t];
+        find_added(t, from, to);
         for (const auto &[begin, over] : added_)
             for (std::int64_t at = begin; at < over; ++at)
                 if (used_[at] + room > limit) return false;
         for (const auto &[begin, over] : added_)
             for (std::int64_t at = begin; at < over; ++at) used_[at] += room;
         for (std::int32_t i = from; i <= to; ++i) {
-            own_[t][i] = 1;
-            if (i < to) gap_[t][i] = 1;
+            own(t)[i] = 1;
+            if (i < to) gap(t)[i] = 1;
         }
         // Runs that touch are one.
         const std::size_t before = from > 0 ? from - 1 : 0, after = std::min<std::size_t>(to + 1, uses.size() - 1);
         for (std::size_t i = before; i < after; ++i)
-            if (own_[t][i] && own_[t][i + 1] && held_until(uses[i].position) + 1 >= uses[i + 1].position) gap_[t][i] = 1;
+            if (own(t)[i] && own(t)[i + 1] && held_until(uses[i].position) + 1 >= uses[i + 1].position) gap(t)[i] = 1;
         return true;
     }
 
     // The best items first, but for those in whose time the fast link has so much to do that the main one would be idle.
     void keep(const std::vector<Item> &items) {
-        const bool limited = std::isfinite(options_.fast_load_limit);
-        if (limited)
-            for (std::size_t t = 0; t < work_.tensors; ++t) load(t, 1.0);
+        if (!std::isfinite(options_.fast_load_limit)) {
+            for (const Item &item : items) keep(static_cast<std::size_t>(item.tensor), item.from, item.to, options_.retained_bytes);
+            return;
+        }
+        for (std::size_t t = 0; t < work_.tensors; ++t) load(t, 0, count_[t], 1.0);
         for (const Item &item : items) {
+            if (crowded(item)) continue;
             const std::size_t t = static_cast<std::size_t>(item.tensor);
-            if (limited && crowded(item)) continue;
-            if (limited) load(t, -1.0);
+            // What a use takes depends on whether the tensor is there before it; where that of a result goes, on all its uses.
+            const std::size_t first = produced(t) ? 0 : item.from, over = produced(t) ? count_[t] : std::min<std::size_t>(item.to + 2, count_[t]);
+            load(t, first, over, -1.0);
             keep(t, item.from, item.to, options_.retained_bytes);
-            if (limited) load(t, 1.0);
+            load(t, first, over, 1.0);
         }
     }
 
@@ -232,24 +250,24 @@ class Chooser {
     bool crowded(const Item &item) const {
         double main = 0.0, fast = 0.0;
         for (std::int32_t i = item.from; i <= item.to; ++i) {
-            const std::size_t at = period(uses_[item.tensor][i].position);
+            const std::size_t at = period(uses(item.tensor)[i].position);
             main += main_load_[at], fast += fast_load_[at];
         }
         return fast > options_.fast_load_limit * main;
     }
 
-    // Add what a tensor takes of both links as it is kept, `times`.
-    void load(std::size_t t, double times) {
-        const auto &uses = uses_[t];
+    // Add what uses [first, over) of a tensor take of both links as it is kept, `times`; and if it is made, which needs all of them, its way out.
+    void load(std::size_t t, std::size_t first, std::size_t over, double times) {
+        const auto uses = this->uses(t);
         const bool made = produced(t);
         bool anywhere = false, everywhere = !work_.output[t] && uses.size() > 1;
-        for (std::size_t i = made ? 1 : 0; i < uses.size(); ++i) {
-            const bool own = own_[t][i];
+        for (std::size_t i = made ? 1 : first; i < over; ++i) {
+            const bool own = this->own(t)[i];
             const std::size_t at = period(uses[i].position);
             if (own) fast_load_[at] += times * uses[i].fast;
             else main_load_[at] += times * uses[i].main;
             anywhere |= own, everywhere &= own;
-            if (!own || (i > 0 && gap_[t][i - 1])) continue;
+            if (!own || (i > 0 && gap(t)[i - 1])) continue;
             main_load_[at] += times * fetch_seconds(t), fast_load_[at] += times * fetch_fast(t);
             everywhere = false;
         }
@@ -269,14 +287,14 @@ class Chooser {
         std::vector<Left> left;
         for (std::size_t t = 0; t < work_.tensors; ++t)
             if ((!produced(t) || options_.fetched_back) && work_.bytes[t] > 0)
-                for (std::size_t i = produced(t) ? 1 : 0; i < uses_[t].size(); ++i)
-                    if (!own_[t][i]) left.push_back({uses_[t][i].position, t, i});
+                for (std::size_t i = produced(t) ? 1 : 0; i < uses(t).size(); ++i)
+                    if (!own(t)[i]) left.push_back({uses(t)[i].position, t, i});
         std::sort(left.begin(), left.end(), [](const Left &a, const Left &b) { return a.position != b.position ? a.position < b.position : a.tensor < b.tensor; });
         const std::vector<char> streamed = streams_in_time(left);
         for (std::size_t n = 0; n < left.size(); ++n) {
             const auto &[position, t, i] = left[n];
             // Half of the memory at most: the other half is for what is in use meanwhile.
-            if (!streamed[n] && 2 * work_.room[t] <= options_.prefetched_bytes && uses_[t][i].main >= fetch_seconds(t) * (1 - 1e-9))
+            if (!streamed[n] && 2 * work_.room[t] <= options_.prefetched_bytes && uses(t)[i].main >= fetch_seconds(t) * (1 - 1e-9))
                 keep(t, static_cast<std::int32_t>(i), static_cast<std::int32_t>(i), options_.prefetched_bytes);
         }
     }
@@ -299,7 +317,7 @@ class Chooser {
         for (std::int64_t at = static_cast<std::int64_t>(work_.jobs) - 1; at >= 0; --at) {
             const double beside = idle[at + 1] - idle[std::max<std::int64_t>(0, at + 1 - static_cast<std::int64_t>(work_.cores))];
             for (; n > 0 && left[n - 1].position == at; --n) {
-                const double main = uses_[left[n - 1].tensor][left[n - 1].use].main;
+                const double main = uses(left[n - 1].tensor)[left[n - 1].use].main;
                 if (late + main > beside) continue;
                 late += main;
                 streamed[n - 1] = 1;
@@ -311,28 +329,28 @@ class Chooser {
 
     Stays stays() {
         Stays result;
-        std::vector<std::vector<std::int64_t>> of_use(work_.tensors);
+        std::vector<std::int64_t> of_use(use_.size(), -1);
         for (std::size_t t = 0; t < work_.tensors; ++t) {
-            const auto &uses = uses_[t];
-            of_use[t].assign(uses.size(), -1);
+            const auto uses = this->uses(t);
+            std::int64_t *mine = of_use.data() + first_[t];
             for (std::size_t i = 0; i < uses.size(); ++i) {
-                if (!own_[t][i]) continue;
-                if (i > 0 && gap_[t][i - 1]) {
+                if (!own(t)[i]) continue;
+                if (i > 0 && gap(t)[i - 1]) {
                     result.stays.back().last = uses[i].position;
                 } else {
                     result.stays.push_back({static_cast<std::int64_t>(t), uses[i].position, uses[i].position, uses[i].position, !produced(t) || i > 0});
                 }
-                of_use[t][i] = static_cast<std::int64_t>(result.stays.size()) - 1;
+                mine[i] = static_cast<std::int64_t>(result.stays.size()) - 1;
             }
-            if (!machine_.in_place && produced(t)) result.stays[of_use[t].front()].leaves = work_.output[t] || of_use[t].back() != of_use[t].front();
+            if (!machine_.in_place && produced(t)) result.stays[mine[0]].leaves = work_.output[t] || mine[count_[t] - 1] != mine[0];
         }
         const std::size_t rows = work_.row_job.size();
         result.row_stay.assign(rows, -1);
         for (std::size_t r = 0; r < rows; ++r) {
             const std::int64_t t = work_.row_tensor[r], at = position_[work_.row_job[r]];
-            const auto &uses = uses_[t];
+            const auto uses = this->uses(t);
             const auto use = std::lower_bound(uses.begin(), uses.end(), at, [](const Use &u, std::int64_t p) { return u.position < p; });
-            if (use != uses.end() && use->position == at) result.row_stay[r] = of_use[t][use - uses.begin()];
+            if (use != uses.end() && use->position == at) result.row_stay[r] = of_use[first_[t] + static_cast<std::size_t>(use - uses.begin())];
         }
         return result;
     }
@@ -368,11 +386,11 @@ class Chooser {
             if (stay.leaves) result.main_seconds += leave_seconds(t);
         }
         for (std::size_t t = 0; machine_.in_place && t < work_.tensors; ++t) {
-            streams[t] |= work_.output[t] || uses_[t].size() <= 1;
-            for (std::size_t i = produced(t) ? 1 : 0; i < uses_[t].size(); ++i)
-                if (!own_[t][i]) {
+            streams[t] |= work_.output[t] || uses(t).size() <= 1;
+            for (std::size_t i = produced(t) ? 1 : 0; i < uses(t).size(); ++i)
+                if (!own(t)[i]) {
                     streams[t] = 1;
-                    result.main_seconds += uses_[t][i].main;
+                    result.main_seconds += uses(t)[i].main;
                 }
             if (produced(t) && streams[t]) result.main_seconds += write_[t] / machine_.main_write;
         }
@@ -385,8 +403,9 @@ class Chooser {
     std::int64_t delay_ = options_.release_delay_positions;  // positions for which room is held after the last use
     std::vector<double> elapsed_;
     std::vector<double> near_;  // seconds of the fast link for what the job at every position reads and writes of what jobs make
-    std::vector<std::vector<Use>> uses_;
-    std::vector<std::vector<char>> own_, gap_;
+    std::vector<std::size_t> first_, count_;  // of every tensor: its first use of all, and how many it has
+    std::vector<Use> use_;
+    std::vector<char> own_, gap_;  // of every use: whether the tensor is there then, and whether until the next one
     std::vector<double> write_;
     std::vector<double> main_load_ = std::vector<double>(kPeriods, 0.0), fast_load_ = main_load_;  // seconds of the links in every period
     std::vector<std::pair<std::int64_t, std::int64_t>> added_;  // positions [begin, over) that `keep` would fill

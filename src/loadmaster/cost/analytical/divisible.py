@@ -12,7 +12,7 @@ from loadmaster.cost.analytical.efficiency import efficiencies
 from loadmaster.cost.analytical.job_energy import Amounts, inside_energy
 from loadmaster.cost.analytical.nests import NestTable, nest_table
 from loadmaster.cost.base import kinds_of
-from loadmaster.targets.hardware import Style, Target
+from loadmaster.targets.hardware import Core, Style, Target
 from loadmaster.workloads.job import Job
 
 
@@ -20,10 +20,10 @@ def divisible_costs(jobs: Sequence[Job], target: Target) -> tuple[Floats, Floats
     """Seconds and joules of every job on every core, shape (jobs, cores), at the rate of the piece that suits the core best.
 
     A share ``f`` of a job takes at least ``f`` times as long, whatever piece it is: where an extent of the job fills a core's array, some
-    piece of it does so exactly, and where it does not, no piece fills more. What a piece does not cut (input channels, taps) is as it is.
-    A share pays all of what starting a job takes, which counts once. The time of the on-chip network is left out, and flexible arrays take
-    any shape. Energy counts what goes over the network at least (:func:`~loadmaster.cost.analytical.deliveries.least_delivered`).
-    O(jobs x kinds of core).
+    piece of it does so exactly, and where it does not, no piece fills more (:func:`last_turns` says what is left over). What a piece does
+    not cut (input channels, taps) is as it is. A share pays all of what starting a job takes, and filling and draining the array, which
+    count once. The time of the on-chip network is left out; flexible arrays take any shape, and no time to fill. Energy counts what goes
+    over the network at least (:func:`~loadmaster.cost.analytical.deliveries.least_delivered`). O(jobs x kinds of core).
     """
     nests, amounts = nest_table(jobs), Amounts(jobs)
     lanes = np.array([job.elements for job in jobs], dtype=np.float64)
@@ -31,12 +31,68 @@ def divisible_costs(jobs: Sequence[Job], target: Target) -> tuple[Floats, Floats
     seconds, joules = [], []
     for core in cores:
         per_cycle = np.array([core.macs_per_cycle[int(bits)] for bits in nests.bits])
-        style = Style.ROOFLINE if core.flexible else core.style
-        cycles = _CYCLES[style](nests, float(core.rows), float(core.columns)) * nests.repeats / per_cycle
+        style = _style(core)
+        fill = 0 if style is Style.ROOFLINE else core.rows + core.columns - 2
+        cycles = (_CYCLES[style](nests, float(core.rows), float(core.columns)) / per_cycle + fill) * nests.repeats
         rate = core.clock * efficiencies(jobs, core)
         seconds.append(np.maximum(nests.per_job(cycles), lanes / core.lanes) / rate + core.start_up)
         joules.append(inside_energy(core, amounts, nests.per_job(least_delivered(nests, core))))
     return np.stack(seconds, axis=1)[:, position], np.stack(joules, axis=1)[:, position]
+
+
+def last_turns(jobs: Sequence[Job], target: Target, seconds: Floats) -> tuple[Floats, Floats]:
+    """What jobs take beyond ``seconds``, shape (jobs, cores), as the last turn of an array takes as long as a full one.
+
+    Let ``E`` channels, rows or positions of a result be taken by an array ``r`` at a time, in turns of ``u`` seconds, and ``E = n r + e``
+    with ``n >= 1`` and ``0 < e < r``. Across any line along that extent lie pieces of a core's kind with ``x`` of ``E`` altogether, which
+    take ``ceil(x / r)`` turns of it at least, as sums of roundings up are no less than the rounded sum; cores of other kinds take at
+    least ``E - x`` at the rate of ``seconds``. At no prices of the cores is this cheaper than two parts by themselves: a share ``n r / E``
+    of the job at the rate of ``seconds`` on any core, and the rest so too, but on cores of this kind in one whole turn. For where ``x <=
+    n r`` the part pays ``x / r`` turns and other cores the remainder, and beyond that ``n`` turns and one.
+
+    Returns
+    -------
+    (Floats, Floats)
+        The share of each job that fills its turns, shape (jobs,), and the seconds beyond its own that the rest takes where it runs on
+        a core of the kind that is fastest for the job, shape (jobs, cores); 1 and 0 where all turns are full or the lanes take longer.
+    """
+    nests, (cores, position) = nest_table(jobs), kinds_of(target)
+    alone = (nests.row_of >= 0).sum(axis=1) == 1
+    row = nests.row_of[:, 0] if nests.row_of.size else np.full(len(jobs), -1, dtype=np.int64)
+    share, extra, fastest = np.ones(len(jobs)), np.zeros_like(seconds), position[seconds.argmin(axis=1)]
+    lanes = np.array([job.elements for job in jobs], dtype=np.float64)
+    for kind, core in enumerate(cores):
+        style = _style(core)
+        per_cycle = np.array([core.macs_per_cycle[int(bits)] for bits in nests.bits])
+        cycles = _CYCLES[style](nests, float(core.rows), float(core.columns)) * nests.repeats / per_cycle
+        turns = _turns(style, nests, float(core.rows), float(core.columns))
+        chosen = np.flatnonzero(alone & (fastest == kind))
+        mine = row[chosen]
+        full, left = np.floor(turns[mine]), turns[mine] - np.floor(turns[mine])
+        several = (full >= 1) & (left > 1e-9) & (cycles[mine] > lanes[chosen] / core.lanes)
+        chosen, mine, full, left = chosen[several], mine[several], full[several], left[several]
+        turn = cycles[mine] / turns[mine] / (core.clock * efficiencies(jobs, core)[chosen])
+        share[chosen] = full / turns[mine]
+        extra[np.ix_(chosen, np.flatnonzero(position == kind))] = (turn * (1 - left) * (1 - 1e-12))[:, None]
+    return share, extra
+
+
+def _style(core: Core) -> Style:
+    return Style.ROOFLINE if core.flexible else core.style
+
+
+def _turns(style: Style, n: NestTable, rows: float, columns: float) -> Floats:
+    """How often an extent of every nest fills the array, of several extents that for which the last turn matters most; 0 for none."""
+    # Channels of several groups stand side by side, so that the last of one does not wait for the next.
+    channels = np.where(n.groups == 1, n.k, 0.0)
+    extents = {
+        Style.WEIGHT_STATIONARY: [channels / rows],
+        Style.OUTPUT_STATIONARY: [channels / columns, n.positions / rows],
+        Style.ROW_STATIONARY: [n.y / columns, channels / np.maximum(1.0, rows // np.minimum(n.r, rows))],
+    }.get(style, [np.zeros_like(n.k)])
+    turns = np.stack(extents)
+    lost = np.where(turns > 1, np.ceil(turns) / np.maximum(turns, 1.0), 1.0)
+    return np.asarray(turns[lost.argmax(axis=0), np.arange(len(n.k))])
 
 
 def _weight_stationary(n: NestTable, rows: float, columns: float) -> Floats:

@@ -25,7 +25,7 @@ _SMALLER = 0.25
 _FEW_WAYS = 32
 """Ways to cut small networks in halves that are all tried."""
 
-_WORTH_A_LOOK = 0.99
+_WORTH_A_LOOK = 0.998
 """Of the seconds that the model gives what is known already, the most that it may give another way to cut for the cores."""
 
 
@@ -133,7 +133,7 @@ def _over_cores(networks: Sequence[Choosable], target: Target, mini_batches: int
     """Pieces for the cores: such with which all networks and mini-batches end early, and such with which one of each network alone does."""
     choice = CutChoice(networks, target, mini_batches)
     ends: list[Chosen] = []
-    for start in (choice.whole, choice.quickest):
+    for start in _starts(choice, networks, target, mini_batches):
         if late():
             return
         ends.append(choice.improved(start))
@@ -150,12 +150,14 @@ def _over_cores(networks: Sequence[Choosable], target: Target, mini_batches: int
         yield Candidate.of("over the cores for an early end of each network alone", choice, chosen)
 
 
-def _as_for_less_memory(networks: Sequence[Choosable], target: Target, mini_batches: int, late: Callable[[], bool]) -> Iterator[Candidate]:
-    """Pieces for the cores with which all ends early on a machine with less fast memory."""
-    if target.fast is not None and not late():
+def _starts(choice: CutChoice, networks: Sequence[Choosable], target: Target, mini_batches: int) -> Iterator[Chosen]:
+    """Where the search begins: whole operators, pieces that end first alone, and such as suit a machine with less fast memory."""
+    yield choice.whole
+    yield choice.quickest
+    if target.fast is not None:
         less = replace(target, fast=replace(target.fast, capacity=int(target.fast.capacity * _SMALLER)))
-        choice = CutChoice(networks, less, mini_batches)
-        yield Candidate.of("over the cores for an early end", choice, choice.improved(choice.quickest))
+        smaller = CutChoice(networks, less, mini_batches)
+        yield smaller.improved(smaller.quickest)
 
 
 def _choosable(network: DivisibleNetwork, target: Target) -> Choosable:
@@ -176,5 +178,3 @@ def _offers(networks: Sequence[DivisibleNetwork], target: Target, mini_batches: 
             others = list(candidate.choice.cuts(candidate.chosen))
     for name, cuts in stacks_of_bands(networks, others, target, late):
         yield Candidate(name, cuts)
-    if choosable:
-        yield from _as_for_less_memory(choosable, target, mini_batches, late)

@@ -72,7 +72,7 @@ class CutChoice:
         return tuple(better.tolist())
 
     def explored(self, chosen: Chosen, effort: float = 1.0) -> Chosen:
-        """Options that end earlier still, found by changing up to four operators that read from one another at random."""
+        """Options that end earlier still, found by simulated annealing over up to three operators that read from one another."""
         own = [self._networks[network].options[number] for network, number in self._order]
         single = sum(map(len, own)) * sum(options[option].cut.tiles for options, option in zip(own, chosen, strict=True))
         most = int(min(_MOST_EXPLORED, _ROUNDS_EXPLORED * single) * effort)

@@ -10,7 +10,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.units import PICOSECONDS
-from loadmaster.cost.analytical.divisible import divisible_costs
+from loadmaster.cost.analytical.divisible import divisible_costs, last_turns
 from loadmaster.cost.analytical.tiling_front import least_table
 from loadmaster.cost.energy_model import EnergyRates
 from loadmaster.cost.job_table import JobTable
@@ -61,7 +61,8 @@ def network_bounds(
 
     - the compulsory traffic: weights and inputs of the networks cross the main link once, and so do outputs;
     - the arithmetic over all cores: every operator's work goes to cores in any shares, each core at the rate of the piece that suits it
-      best (:func:`~loadmaster.cost.analytical.divisible.divisible_costs`);
+      best (:func:`~loadmaster.cost.analytical.divisible.divisible_costs`), but for what is left over where that piece does not
+      divide the whole (:func:`~loadmaster.cost.analytical.divisible.last_turns`);
     - a linear program over both, in which activations are written once and read once by every operator over the link that takes less, and
       weights and inputs read over either beyond what comes in;
     - the longest chain of operators of one mini-batch, each of them shared by all cores, and run side by side with those that it can
@@ -78,6 +79,7 @@ def network_bounds(
     number = [n for own in groups for _ in range(mini_batches) for n, group in enumerate(own) for _ in range(group.cut.tiles)]
     order = [group for own in groups for _ in range(mini_batches) for group in own for _ in range(group.cut.tiles)]
     table = _least_table(workload, target, order)
+    turns = _Turns.of(workload, target, order, table)
     operator = {job.name: n for job, n in zip(workload.jobs, number, strict=True)}
     least = _least_pieces(workload, target, order, number, table)
     precedence = {
@@ -87,9 +89,10 @@ def network_bounds(
     }
 
     def bound_of(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, target: Target) -> MakespanBound:
-        needs = divisible_needs(tensors, table, target)
+        needs = turns.split(divisible_needs(tensors, table, target), jobs)
         bound = divisible_bound(needs, target.main.name)
-        chains = _Chains(jobs, tensors, table, target, needs, operator, least)
+        every = turns.split(divisible_needs(tensors, table, target, every_read=True), jobs)
+        chains = _Chains(jobs, tensors, table, target, needs, every, operator, least)
         chain = max((chains.longest(name, own) for name, own in precedence.items()), default=0)
         terms = (*bound.terms, ("longest chain of operators, each shared by all cores", chain))
         return replace(bound, terms=terms) if chain <= bound.picoseconds else MakespanBound(chain, terms[-1][0], bound.main_bytes, terms)
@@ -101,14 +104,37 @@ def network_bounds(
 
 
 @dataclass(frozen=True)
+class _Turns:
+    """What jobs take more as the last turns of arrays are not full (:func:`~loadmaster.cost.analytical.divisible.last_turns`)."""
+
+    number: dict[str, int]
+    share: Floats
+    extra: Floats
+
+    @staticmethod
+    def of(workload: Workload, target: Target, groups: Sequence[_Group], table: JobTable) -> _Turns:
+        """Those of jobs that can be cut: the others are as they are."""
+        share, extra = last_turns(workload.jobs, target, table.compute)
+        divides = np.array([group.divides for group in groups], dtype=np.bool_)
+        number = {job.name: j for j, job in enumerate(workload.jobs)}
+        return _Turns(number, np.where(divides, share, 1.0), np.where(divides[:, None], extra, 0.0))
+
+    def split(self, needs: Needs, jobs: Sequence[Job]) -> Needs:
+        """Needs of some jobs, in two parts each."""
+        rows = [self.number[job.name] for job in jobs]
+        return needs.in_two(self.share[rows], self.extra[rows])
+
+
+@dataclass(frozen=True)
 class _Chains:
-    """Chains of the networks of some jobs, which may be all, or one network's, or one mini-batch's."""
+    """Chains of the networks of some jobs, which may be all, or one network's, or one mini-batch's; ``needs`` in two parts each."""
 
     jobs: Sequence[Job]
     tensors: Sequence[TensorInstance]
     table: JobTable
     target: Target
     needs: Needs
+    every: Needs
     operator: dict[str, int]
     least: dict[str, Floats]
 
@@ -122,8 +148,8 @@ class _Chains:
         operator, count = [self.operator[self.jobs[number].name] for number in rows], len(precedence.needs)
         target, needs = self.target, self.needs
         weights = (main_only(needs), best_multipliers(needs.without_links()), best_multipliers(needs))
-        every = divisible_needs(self.tensors, self.table, target, every_read=True)
-        busy = np.stack([sums_by_operator(every.means(each)[rows], operator, count) for each in weights])
+        means = [self.every.means(each).reshape(2, -1).sum(axis=0)[rows] for each in weights]
+        busy = np.stack([sums_by_operator(mean, operator, count) for mean in means])
         prices = [[price / max(1, sum(each)) for price in each[len(target.cores) :]] for each in weights]
         main = np.array([own[0] for own in prices])
         rates = [memory.read_bandwidth / target.main.read_bandwidth for memory in target.memories]

@@ -134,6 +134,13 @@ class Needs:
         """The same on a machine whose links take no time."""
         return replace(self, link=[np.zeros_like(link) for link in self.link], forced=np.zeros_like(self.forced), fixed=0)
 
+    def in_two(self, share: Floats, extra: Floats) -> Needs:
+        """Rows for a share of every job, shape (jobs,), and below these for the rest, which takes ``extra`` seconds more on each core."""
+        first, rest = (_part(self.core, each[:, None]) for each in (share, 1 - share))
+        core, forced = np.concatenate([first, rest + _fine(extra)]), np.concatenate([self.forced, np.zeros_like(self.forced)])
+        links = [np.concatenate([_part(link, each[:, None, None]) for each in (share, 1 - share)]) for link in self.link]
+        return replace(self, core=core, link=links, forced=forced)
+
     def means(self, weights: Sequence[int]) -> Floats:
         """What each job needs at least of the mean of all resources with these weights, in picoseconds; without ``fixed``."""
         cores, share = self.core.shape[1], np.array(weights, dtype=np.float64) / max(1, sum(weights))
@@ -240,6 +247,11 @@ def _link_time(table: JobTable, memory: Memory, share: Floats) -> Ints:
         chosen = table.operand_write == bool(direction)
         np.add.at(seconds[:, :, direction], table.operand_job[chosen], each[chosen])
     return _fine(seconds)
+
+
+def _part(needs: Ints, share: Floats) -> Ints:
+    """Shares of needs, rounded down by at least what floating point may have added; all of those of which the share is 1."""
+    return np.where(share == 1, needs, np.floor(needs * share * (1 - 1e-14)).astype(np.int64))
 
 
 def _fine(seconds: Floats) -> Ints:

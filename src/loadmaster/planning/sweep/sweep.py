@@ -7,12 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
+from loadmaster.core.arguments import require_known, takes
 from loadmaster.core.errors import PlanError
 from loadmaster.core.names import unique_names
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.cost.analytical.energy import area
+from loadmaster.planning.planner import plan
 from loadmaster.planning.sweep.axes import BATCH, MINI_BATCHES, NETWORKS, Axis, machine, plain
 from loadmaster.planning.sweep.design_space import Sweep, SweptNetwork
 from loadmaster.planning.sweep.heirs import Heirs
@@ -28,6 +31,7 @@ Loader = Callable[[int], Sequence[Graph]]
 """Reads the networks with so many samples a batch."""
 
 
+@takes(PlanError, target=Target, limits=Limits, load=Callable, executor=Executor, store=SweepStore, progress=Callable)
 def sweep(
     graphs: Sequence[Graph],
     target: Target,
@@ -71,8 +75,10 @@ def sweep(
     TargetError
         If the target has no such field, or a value is none for it.
     PlanError
-        If a network of an axis is not among those given.
+        If a network of an axis is not among those given, or an argument is of the wrong type or none that :func:`loadmaster.plan` takes.
     """
+    for name in options:
+        require_known("argument", name, signature(plan).parameters, PlanError)
     points = _points(graphs, target, axes, load, options)
     shared = {id(point.graphs): networks_key(point.graphs) for point in points}
     keys = [point_key(shared[id(point.graphs)], point.options, point.target) for point in points]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from loadmaster.core.arguments import takes
+from loadmaster.core.collector import rare_collection
 from loadmaster.core.errors import PlanError
 from loadmaster.core.violation import SHOWN, Violation
 from loadmaster.planning.plan_records import PlanRecord
@@ -96,11 +97,12 @@ def verify(plan: PlanRecord) -> tuple[Violation, ...]:
         Empty if the plan holds. Else what is wrong, at most 20 of a rule and then how many more. Where numbers, names, references or
         times are broken, the checks that rely on them are left out.
     """
-    facts = Facts(plan)
-    for stage in RULES:
-        if found := tuple(violation for rule, check in stage.items() for violation in tell(rule, check(facts))):
-            return found
-    return ()
+    with rare_collection():
+        facts = Facts(plan)
+        for stage in RULES:
+            if found := tuple(violation for rule, check in stage.items() for violation in tell(rule, check(facts))):
+                return found
+        return ()
 
 
 def tell(rule: str, messages: Iterator[str]) -> tuple[Violation, ...]:
