@@ -29,6 +29,8 @@ _POINTER_BYTES = 32
 SMALLEST = 64 << 10
 """The least bytes of a tensor that is worth moving."""
 _AT_ONCE = 16 << 20
+_READ_AT_ONCE = 2 << 20
+"""Bytes read at a time when a tensor comes back: two such blocks are beside it, and larger reads are no faster."""
 
 
 class _Region:
@@ -251,8 +253,8 @@ class PersistentTensors:
         if one.in_file is not None:
             file, start = one.in_file.file, start + one.in_file.shift
         assert file is not None
-        for first in range(0, one.bytes, _AT_ONCE):
-            view = View(0, torch.uint8, (min(_AT_ONCE, one.bytes - first),), (1,), first)
+        for first in range(0, one.bytes, _READ_AT_ONCE):
+            view = View(0, torch.uint8, (min(_READ_AT_ONCE, one.bytes - first),), (1,), first)
             yield first, SlowTensor(view, file, start).read()
 
     def forget_cached(self) -> None:

@@ -21,6 +21,7 @@ from loadmaster.integrations.torch_compile.kernel_profile import CallProfile
 from loadmaster.integrations.torch_compile.moving import place_for_runtime
 from loadmaster.placement.decisions import Mode, TensorPlacement, all_fast
 from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
+from loadmaster.placement.timing import time_moves
 
 _TIGHTER = 0.97
 """Factor on the limits after a packing that failed, in the later rounds."""
@@ -33,6 +34,8 @@ _STEP, _CLOSE = 0.02, 0.01
 _PACKING_BUDGET_DIVISOR = 128
 """Each packing has the usual budget divided by this. A search that fails at length remembers states: 100 MiB, which would be the peak of
 the step that plans. Other moves in the next round help as much."""
+_READS_AHEAD = (1, 2, 4)
+"""Numbers of the largest tensor that moves for which room is left in trials, so that it is read ahead."""
 _CANNOT = float("inf")
 _OPERANDS, _SMALLER = "the operator itself", "a smaller batch, shorter sequences or a smaller layer make it smaller"
 _GIVEN, _RESULTS, _HELD, _GRADIENTS, _OTHERS, _OUTSIDE = (
@@ -207,19 +210,45 @@ class Search:
         if budget is None or (unmoved.peak <= budget and not self.offload_idle):
             return free, unmoved
         needed = self.make(self.movable).needed()
-        return int(needed.argmax()) if needed.max(initial=0) > budget else self.within(budget, _ROUNDS)
+        if needed.max(initial=0) > budget:
+            return int(needed.argmax())
+        found = self.within(budget, _ROUNDS)
+        return found if isinstance(found, int) else self._with_room_to_prefetch(found, budget)
 
     def within(self, budget: int, rounds: int) -> tuple[Problem, Placed] | int:
         """Return the problem and its placement; where none is found, the kernel at which it fails."""
         failed = 0
         staying = frozenset() if self.offload_idle else _staying(self.make(self.movable), budget)
         for moving in dict.fromkeys((self.movable - staying, self.movable)):
-            problem = self.make(moving)
-            found = _packed(problem, budget, self.mode, rounds)
-            if isinstance(found, Placed):
-                return problem, found
+            found = self._moved(moving, budget, rounds)
+            if not isinstance(found, int):
+                return found
             failed = found
         return failed
+
+    def _moved(self, moving: frozenset[int], budget: int, rounds: int) -> tuple[Problem, Placed] | int:
+        problem = self.make(moving)
+        found = _packed(problem, budget, self.mode, rounds)
+        return found if isinstance(found, int) else (problem, found)
+
+    def _with_room_to_prefetch(self, first: tuple[Problem, Placed], budget: int) -> tuple[Problem, Placed]:
+        """Return the fastest of a placement and others in which less stays, so that reads of what moves may overlap more kernels.
+
+        Where all room is taken by what stays, a read waits until the tensor before it has been used, and computing waits for the read.
+        """
+        problem, best = first
+        tensors = problem.sequence.tensors
+        moved = [tensors[move.tensor].bytes for move in best.placement.moves if tensors[move.tensor].kind is not StoredKind.INTERMEDIATE]
+        if self.mode is not Mode.ASYNC or self.offload_idle or not moved:
+            return first
+        everything, tried = self.make(self.movable), {self.movable.intersection(problem.storage)}
+        for number in _READS_AHEAD:
+            moving = self.movable - _staying(everything, budget - number * max(moved))
+            found = 0 if moving in tried else self._moved(moving, budget, _FEW)
+            tried.add(moving)
+            if not isinstance(found, int) and _seconds(found) < _seconds(first):
+                first = found
+        return first
 
     def refusal(self, budget: int, failed: int) -> TooSmall:
         """Explain why a budget cannot be kept: the kernel that fails, what it needs, and the smallest budget that works.
@@ -258,6 +287,12 @@ def _advice(problem: Problem, failed: int, least: int) -> str:
     return f"most is held by {most}, {format_bytes(held[most])}: {(_CHANGES | {_OPERANDS: _SMALLER})[most]}"
 
 
+def _seconds(found: tuple[Problem, Placed]) -> float:
+    """Seconds of a step, as predicted."""
+    problem, placed = found
+    return time_moves(problem.sequence, placed.placement).total
+
+
 def _unmoved(problem: Problem) -> Placed:
     unmoved = _pack(problem, all_fast(problem.sequence), None)[0]
     assert unmoved is not None
@@ -270,7 +305,7 @@ def _staying(problem: Problem, budget: int) -> frozenset[int]:
     if all(tensor.kind is StoredKind.INTERMEDIATE for tensor in sequence.tensors):
         return frozenset()
     try:
-        placement = place_for_runtime(sequence, problem.ceilings(budget), Mode.SYNC, keep_between_steps=True)
+        placement = place_for_runtime(sequence, np.maximum(problem.ceilings(budget), 0), Mode.SYNC, keep_between_steps=True)
     except CapacityError:
         return frozenset()
     moved = {move.tensor for move in placement.moves}

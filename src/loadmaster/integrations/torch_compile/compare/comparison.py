@@ -125,7 +125,8 @@ def compare(
         progress(f"1 of 4: compiling {variant.name}", number / len(variants))
         _warm(work, variant, variants)
     right, mine, plain = (_results(work, variant, variants, start) for variant in (unmoved, ours, eager))
-    equal, difference, error = _same(mine, right), _difference(mine, plain), _error(mine, right)
+    equal, difference = _same(mine, right), _difference(mine, plain)
+    error = 0.0 if equal else _error(mine, right)
     del mine, plain
     for variant in first:
         before = time.process_time()
