@@ -119,6 +119,8 @@ def test_an_objective_of_energy_needs_energies() -> None:
         ({"link_load_limit": 0.0}, "link_load_limit"),
         ({"core_wait_ratio": float("nan")}, "core_wait_ratio"),
         ({"energy_weight": float("inf")}, "energy_weight"),
+        ({"streamed_tensors": (-1,)}, "streamed_tensors"),
+        ({"streamed_tensors": (1 << 40,)}, "streamed_tensors"),
     ],
 )
 def test_options_out_of_range_are_refused(options: dict, message: str) -> None:

@@ -28,7 +28,8 @@ class Chooser {
   public:
     Chooser(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> width, const Options &options)
         : work_(work), machine_(machine), options_(options), position_(work.jobs), used_(work.jobs, 0), elapsed_(work.jobs + 1, 0.0), near_(work.jobs, 0.0),
-          first_(work.tensors + 1, 0), count_(work.tensors, 0), write_(work.tensors, 0.0) {
+          first_(work.tensors + 1, 0), count_(work.tensors, 0), write_(work.tensors, 0.0), streamed_(work.tensors, 0) {
+        for (const std::int64_t t : options.streamed_tensors) streamed_[t] = 1;
         for (std::size_t at = 0; at < order.size(); ++at) {
             position_[order[at]] = static_cast<std::int64_t>(at);
             elapsed_[at + 1] = elapsed_[at] + width[order[at]];
@@ -166,6 +167,7 @@ class Chooser {
                 offer_gaps(result, t);
                 continue;
             }
+            if (streamed_[t]) continue;
             if (produced(t)) offer_from_producer(result, t);
             if (machine_.engine > 0.0 && (!produced(t) || options_.fetched_back)) offer_fetched(result, t);
         }
@@ -286,7 +288,7 @@ class Chooser {
     void fetch_once() {
         std::vector<Left> left;
         for (std::size_t t = 0; t < work_.tensors; ++t)
-            if ((!produced(t) || options_.fetched_back) && work_.bytes[t] > 0)
+            if ((!produced(t) || options_.fetched_back) && work_.bytes[t] > 0 && !streamed_[t])
                 for (std::size_t i = produced(t) ? 1 : 0; i < uses(t).size(); ++i)
                     if (!own(t)[i]) left.push_back({uses(t)[i].position, t, i});
         std::sort(left.begin(), left.end(), [](const Left &a, const Left &b) { return a.position != b.position ? a.position < b.position : a.tensor < b.tensor; });
@@ -407,6 +409,7 @@ class Chooser {
     std::vector<Use> use_;
     std::vector<char> own_, gap_;  // of every use: whether the tensor is there then, and whether until the next one
     std::vector<double> write_;
+    std::vector<char> streamed_;
     std::vector<double> main_load_ = std::vector<double>(kPeriods, 0.0), fast_load_ = main_load_;  // seconds of the links in every period
     std::vector<std::pair<std::int64_t, std::int64_t>> added_;  // positions [begin, over) that `keep` would fill
 };

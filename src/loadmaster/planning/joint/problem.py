@@ -63,6 +63,8 @@ class JointOptions:
         Whether results that have gone to main memory may be fetched from there, and not only streamed.
     urgent_networks_first
         Whether everything else waits for the networks that are pressing.
+    streamed_tensors
+        Tensors, by their number, that jobs only stream: these are never kept or fetched. Where all operands must be copied it says nothing.
     """
 
     filled_fraction: float = 1.0
@@ -79,6 +81,7 @@ class JointOptions:
     energy_weight: float = 0.0
     fetched_back: bool = False
     urgent_networks_first: bool = False
+    streamed_tensors: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,7 @@ from loadmaster.planning.goal import Goal
 from loadmaster.planning.joint.frugal import Frugal
 from loadmaster.planning.joint.orders import Block, Chain, best_blocks, chains, order_of
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
+from loadmaster.planning.joint.single_streams import SingleStreams
 from loadmaster.planning.joint.timed_orders import timed_keys
 
 _TOLERANCE = 0.002
@@ -31,6 +32,9 @@ STREAMED_SHARES = (0.0, 0.5, 0.8, 1.0, 1.25, math.inf)
 
 FAST_LOAD_LIMITS = (0.7, 1.0, 1.4, math.inf)
 """Times that the fast link may be busy as long as the main one before nothing more stays."""
+
+_STREAMS_FROM = 0.5
+"""Share of the search after which it changes nothing but which single tensors are streamed, where jobs can stream."""
 
 _SLIGHT_WAIT = 0.25
 """Seconds that a job waits for a core on which it is a second faster: only cores on which it is many times slower are refused."""
@@ -72,7 +76,8 @@ class JointSearch:
     First the structures: blocks by dynamic programming for several shares of the fast memory, networks side by side or one after the other,
     and the ``given`` orders, each with several ways to fill the memory. Of the best, one thing at a time is changed as long as that helps.
     Then a search that changes blocks, paces, shifts and choices at random and keeps what is hardly worse, less and less of which it
-    tolerates over the ``samples`` evaluations that it expects to make. Only ``late``, asked after each evaluation, or Ctrl-C ends it
+    tolerates over the ``samples`` evaluations that it expects to make. In the second half of these it changes which single tensors are
+    streamed, from the best on. Only ``late``, asked after each evaluation, or Ctrl-C ends it
     earlier, once there is an answer.
     """
 
@@ -146,9 +151,15 @@ class JointSearch:
             least = self._least
             for change in self._changes():
                 yield self._offer(change)
+        workload = self._problem.workload
+        streams = SingleStreams(workload) if self._problem.target.main.in_place and workload.tensors else None
         while self._design is not None:
             left = max(0.0, 1.0 - self._done / self._samples)
-            yield self._offer(self._neighbour(self._at, generator), 1.0 + _TOLERANCE * left * generator.exponential())
+            if streams is not None and self._best is not None and 0.0 < left <= 1.0 - _STREAMS_FROM:
+                _, order, choices = self._best
+                yield self._try(order, streams.changed(choices, generator))
+            else:
+                yield self._offer(self._neighbour(self._at, generator), 1.0 + _TOLERANCE * left * generator.exponential())
 
     def _try(self, order: Ints, choices: JointOptions, design: Design | None = None) -> Score | None:
         """Evaluate, and remember if it is the best so far; the score, or None if it never ends."""

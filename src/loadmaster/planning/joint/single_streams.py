@@ -1,0 +1,29 @@
+"""Which single tensors are streamed, whatever rules by which others are kept and fetched say of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from loadmaster.planning.joint.problem import JointOptions
+from loadmaster.workloads.job import Workload
+
+_TOGETHER = (1, 1, 2, 4)
+"""How many tensors beside one another are changed at once."""
+
+
+class SingleStreams:
+    """Changes of which tensors of a workload are streamed; large ones are changed more often: as the root of their bytes.
+
+    The fast link carries what is fetched twice and what is streamed never, and rules for all tensors hold up some jobs to relieve others.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        self._until = np.cumsum(np.sqrt(np.array([tensor.bytes for tensor in workload.tensors], dtype=np.float64)))
+
+    def changed(self, choices: JointOptions, generator: np.random.Generator) -> JointOptions:
+        """Choices by which one tensor, or a few beside one another, are streamed that were not, or are not any more."""
+        first = int(np.searchsorted(self._until, generator.random() * self._until[-1], side="right"))
+        last = min(first + int(generator.choice(_TOGETHER)), len(self._until))
+        return replace(choices, streamed_tensors=tuple(sorted({*choices.streamed_tensors} ^ {*range(first, last)})))
