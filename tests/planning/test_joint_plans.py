@@ -23,6 +23,7 @@ from loadmaster.planning.goal import goal_of
 from loadmaster.planning.joint.orders import Chain, best_blocks, chains, order_of
 from loadmaster.planning.joint.problem import JointOptions, JointProblem
 from loadmaster.planning.joint.search import JointSearch
+from loadmaster.planning.joint.single_streams import SingleStreams
 from loadmaster.planning.packing import most_alive, pack
 from loadmaster.planning.plan import Plan
 from loadmaster.targets.hardware import Target
@@ -284,6 +285,34 @@ def test_less_stays_where_the_fast_link_has_more_to_do_than_the_main_one() -> No
         inside.append(int((run.row_stay >= 0).sum()))
     assert inside == sorted(inside)
     assert inside[0] < inside[2] < inside[-1], inside
+
+
+def test_what_is_only_streamed_never_stays_and_other_tensors_still_do() -> None:
+    machine = npu(2, 1 << 16)
+    work = lower([residual_chain(6)], machine, mini_batches=2)
+    problem = joint_problem(work, machine)
+    own = np.arange(len(work.jobs))
+    kept = {*problem.evaluate(own, JointOptions()).run.stay_tensor.tolist()}
+    assert len(kept) > 2
+    for options in (JointOptions(), JointOptions(streamed_share=1.0, fetched_back=True)):
+        for tensor in kept:
+            found = problem.evaluate(own, replace(options, streamed_tensors=(tensor,)))
+            inside = {*found.run.stay_tensor.tolist()}
+            assert inside
+            assert tensor not in inside
+
+
+def test_large_tensors_are_changed_more_often_and_a_change_undoes_itself() -> None:
+    work = lower([residual_chain(6)], npu(2, 1 << 16))
+    streams = SingleStreams(work)
+    once = streams.changed(JointOptions(), np.random.default_rng(3))
+    assert streams.changed(once, np.random.default_rng(3)) == JointOptions()
+    generator = np.random.default_rng(0)
+    drawn = [streams.changed(JointOptions(), generator).streamed_tensors for _ in range(2000)]
+    assert {t for some in drawn for t in some} == {*range(len(work.tensors))}
+    counts = [sum(some[0] == t for some in drawn) for t in range(len(work.tensors))]
+    sizes = [tensor.bytes for tensor in work.tensors]
+    assert counts[sizes.index(max(sizes))] > counts[sizes.index(min(sizes))]
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.3, 0.7])
