@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -17,10 +18,11 @@ from torch import nn  # noqa: E402
 from loadmaster.cli.main import app  # noqa: E402
 from loadmaster.core.errors import ModelError  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
-from loadmaster.integrations.torch_compile.compare import comparison, rivals, variants  # noqa: E402
+from loadmaster.integrations.torch_compile.compare import comparison, generation, rivals, variants  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.measurement import STATED  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.variants import Variant  # noqa: E402
 from loadmaster.integrations.torch_compile.devices.slow_file import PAGE, SlowFile  # noqa: E402
+from loadmaster.integrations.torch_compile.running import generated  # noqa: E402
 from loadmaster.report.run import run_rows  # noqa: E402
 
 
@@ -53,6 +55,18 @@ def test_the_budget_holds_and_the_figures_are_there(tmp_path):
     assert all(variant["measured_peak"] > 0 for variant in result["rivals"].values() if "failed" not in variant)
     kernels = json.loads((tmp_path / "kernels.json").read_text())
     assert all(row["predicted_seconds"] > 0 and row["measured_seconds"] > 0 for row in kernels)
+
+
+def test_the_budget_of_generated_tokens_is_what_was_asked_for(monkeypatch, tmp_path):
+    way = SimpleNamespace(name="loadmaster", failed="", rows=[{"token": 1}], next=lambda: None, watch=lambda: None)
+    way.figures = lambda: {"moved_bytes": 1, "tokens_per_second": 1.0, "measured_peak": 1000 + STATED}
+    monkeypatch.setattr(generation, "_write_weights", lambda spot, path: 2000)
+    monkeypatch.setattr(generation, "_started", lambda *_: way)
+    monkeypatch.setattr(generation, "_bandwidth", lambda path: 1.0)
+    result = generated("made:up", 2, "50%", tmp_path, with_rivals=False)
+    assert (result["budget"], result["budget_kept"]) == (1000, True)
+    way.figures = lambda: {"moved_bytes": 1, "tokens_per_second": 1.0, "measured_peak": 1001 + STATED}
+    assert not generated("made:up", 2, "50%", tmp_path, with_rivals=False)["budget_kept"]
 
 
 def test_inference_has_rivals_and_every_rival_a_plan_at_its_peak(monkeypatch):

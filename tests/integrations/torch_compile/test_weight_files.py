@@ -7,6 +7,7 @@ from torch import nn  # noqa: E402
 
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
 from loadmaster.integrations.torch_compile.owners import model_of  # noqa: E402
+from loadmaster.integrations.torch_compile.placing import Search  # noqa: E402
 
 safetensors = pytest.importorskip("safetensors.torch")
 WIDTH, LAYERS = 256, 6
@@ -44,6 +45,27 @@ def test_weights_are_read_from_the_file_that_they_are_in(mapped):
     assert any(place.shift for place in places(call))
     assert model.memory(torch.device("cpu")).file.used == 0
     assert all(torch.equal(a, b) for a, b in zip(module.state_dict().values(), network().state_dict().values(), strict=True))
+
+
+def test_weights_rest_in_their_file_while_the_plan_is_refined(mapped, monkeypatch, tmp_path):
+    options = {"fast_memory": 0.5, "slow_memory": str(tmp_path), "mode": "sync"}  # so that some stay, whatever is measured
+    call = torch.compile(mapped[0], backend=loadmaster, options=options)
+    x, there, attempt = torch.randn(4, WIDTH), [], Search.attempt
+
+    def seen(search, budget):
+        there.append(sum(one.bytes for one in model_of(call).persistent_if_any()._known.values() if one.movable and not one.offloaded))
+        return attempt(search, budget)
+
+    with torch.no_grad():
+        right = network()(x)
+        for _ in range(3):
+            assert torch.equal(call(x), right)
+        monkeypatch.setattr(Search, "attempt", seen)
+        staying = model_of(call).persistent_if_any().fast_bytes([])
+        assert torch.equal(call(x), right)
+    assert there == [0]
+    assert staying >= WIDTH * WIDTH * 4
+    assert model_of(call).persistent_if_any().fast_bytes([]) >= WIDTH * WIDTH * 4
 
 
 @pytest.mark.parametrize("change", [lambda p: p.data.mul_(2), lambda p: p.mul_(2)], ids=["behind autograd's back", "in place"])

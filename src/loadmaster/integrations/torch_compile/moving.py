@@ -13,16 +13,19 @@ from loadmaster.placement.decisions import Mode, Move, Stay, TensorPlacement
 from loadmaster.placement.sequence import Algorithm, Kernel, KernelSequence, Operand, StoredKind
 
 
-def place_for_runtime(sequence: KernelSequence, limits: Ints, mode: Mode, keep_between_steps: bool = False) -> TensorPlacement:
+def place_for_runtime(
+    sequence: KernelSequence, limits: Ints, mode: Mode, keep_between_steps: bool = False, gap: float = 0.01
+) -> TensorPlacement:
     """Find stays and moves that keep ``limits`` (bytes of tensors and workspace while each kernel runs). Raises `CapacityError`.
 
     Weights are in the slow memory when a step begins, and weights and outputs when it ends, unless ``keep_between_steps`` lets them stay
-    in the fast one.
+    in the fast one. Choosing what moves ends within the share ``gap`` of its bound, copies not overlapped.
     """
     if keep_between_steps or all(tensor.kind is StoredKind.INTERMEDIATE for tensor in sequence.tensors):
-        between = place_between_kernels(sequence, limits, Mode.SYNC).placement
+        between = place_between_kernels(sequence, limits, Mode.SYNC, gap=gap).placement
     else:
-        between = _shifted(place_between_kernels(_between_loads(sequence), np.concatenate(([0], limits, [0])), Mode.SYNC).placement)
+        loaded = place_between_kernels(_between_loads(sequence), np.concatenate(([0], limits, [0])), Mode.SYNC, gap=gap)
+        between = _shifted(loaded.placement)
     return overlapped(sequence, limits, between) if mode is Mode.ASYNC else between
 
 

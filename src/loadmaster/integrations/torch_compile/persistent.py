@@ -178,6 +178,13 @@ class PersistentTensors:
         there = [(one, one.tensor()) for one in self._known.values() if one.movable and not one.offloaded and id(one) not in left_out]
         self.place([(one, tensor, True) for one, tensor in there if tensor is not None])
 
+    def rest(self, wanted: Iterable[PersistentTensor]) -> None:
+        """Offload those that have a place in the slow memory already until they are placed again, if `leave_files` has seen them."""
+        for one in wanted:
+            tensor, has_place = one.tensor(), one.region is not None or one.in_file is not None
+            if one.movable and has_place and tensor is not None and tensor.untyped_storage().data_ptr() != one.address:
+                self.offload(one, tensor)
+
     def place(self, wanted: Sequence[tuple[PersistentTensor, torch.Tensor, bool]]) -> None:
         """Offload tensors or reload them, as ``wanted`` says, and drop what the page cache holds of offloaded ones, before a step."""
         self.leave_files((one, tensor) for one, tensor, offload in wanted if offload or one.home is None)

@@ -36,6 +36,8 @@ _PACKING_BUDGET_DIVISOR = 128
 the step that plans. Other moves in the next round help as much."""
 _READS_AHEAD = (1, 2, 4)
 """Numbers of the largest tensor that moves for which room is left in trials, so that it is read ahead."""
+_GAP, _TRIAL_GAP = 0.01, 0.05
+"""Shares of the bound within which the choice of what stays ends, at first and in trials, whose predicted times are compared anyway."""
 _CANNOT = float("inf")
 _OPERANDS, _SMALLER = "the operator itself", "a smaller batch, shorter sequences or a smaller layer make it smaller"
 _GIVEN, _RESULTS, _HELD, _GRADIENTS, _OTHERS, _OUTSIDE = (
@@ -243,7 +245,9 @@ class Search:
             return first
         everything, tried = self.make(self.movable), {self.movable.intersection(problem.storage)}
         for number in _READS_AHEAD:
-            moving = self.movable - _staying(everything, budget - number * max(moved))
+            moving = self.movable - _staying(everything, budget - number * max(moved), _TRIAL_GAP)
+            if _seconds_of_reads(everything, moving) >= _seconds(first):
+                break  # with more room, more would move
             found = 0 if moving in tried else self._moved(moving, budget, _FEW)
             tried.add(moving)
             if not isinstance(found, int) and _seconds(found) < _seconds(first):
@@ -293,19 +297,26 @@ def _seconds(found: tuple[Problem, Placed]) -> float:
     return time_moves(problem.sequence, placed.placement).total
 
 
+def _seconds_of_reads(problem: Problem, moving: frozenset[int]) -> float:
+    """Seconds in which weights that move can be read, each once: a step takes no less."""
+    weights = (tensor for s, tensor in zip(problem.storage, problem.sequence.tensors, strict=True) if s in moving)
+    read, link = sum(tensor.bytes for tensor in weights if tensor.kind is StoredKind.WEIGHT), problem.sequence.link
+    return read / max(link.to_fast, link.asynchronous_to_fast)
+
+
 def _unmoved(problem: Problem) -> Placed:
     unmoved = _pack(problem, all_fast(problem.sequence), None)[0]
     assert unmoved is not None
     return unmoved
 
 
-def _staying(problem: Problem, budget: int) -> frozenset[int]:
+def _staying(problem: Problem, budget: int, gap: float = _GAP) -> frozenset[int]:
     """Choose the storages of the caller, and gradients, that stay in the fast memory for as long as they exist."""
     sequence = problem.sequence
     if all(tensor.kind is StoredKind.INTERMEDIATE for tensor in sequence.tensors):
         return frozenset()
     try:
-        placement = place_for_runtime(sequence, np.maximum(problem.ceilings(budget), 0), Mode.SYNC, keep_between_steps=True)
+        placement = place_for_runtime(sequence, np.maximum(problem.ceilings(budget), 0), Mode.SYNC, keep_between_steps=True, gap=gap)
     except CapacityError:
         return frozenset()
     moved = {move.tensor for move in placement.moves}

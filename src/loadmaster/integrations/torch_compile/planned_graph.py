@@ -134,12 +134,14 @@ class PlannedGraph:
         assert self.traced is not None
         assert self.history is not None
         mine = self._persistent(self.traced.tensors(given))
-        known = self.model.persistent(self.traced.captured.device)
-        known.leave_files((one, tensor) for one in mine.values() if (tensor := one.tensor()) is not None)
-        self._shifts = {s: one.in_file.shift for s, one in mine.items() if one.in_file is not None}
-        movable = self._movable()
         if self.budget is not None:
             self.model.release_idle()  # planning takes memory of its own
+        known = self.model.persistent(self.traced.captured.device)
+        known.leave_files((one, tensor) for one in mine.values() if (tensor := one.tensor()) is not None)
+        if self.budget is not None and self.plan is not None and self.plan.program.copies:
+            known.rest(mine.values())
+        self._shifts = {s: one.in_file.shift for s, one in mine.items() if one.in_file is not None}
+        movable = self._movable()
         self.traced, problem, placed, around, refused = self._decided(movable)
         moving = movable.intersection((*problem.storage, *self.traced.captured.streamed))
         program = prepare(self.traced.captured, self.traced.profiles, problem, placed, self.memory, moving, self._shifts)

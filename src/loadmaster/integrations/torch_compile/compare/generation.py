@@ -124,7 +124,6 @@ def worker(spot: str, way: str, tokens: str, fast: str, folder: str) -> None:
         if model is not None:
             plans = [plan for plan in model.plans if plan.program is not None]
             row |= {
-                "budget": model.budget,
                 "planned_peak": max((plan.placed_peak for plan in plans), default=0),
                 "moved_bytes": plans[-1].moved_bytes if plans else 0,
                 "fallbacks": [f"{f.graph}: {f.reason}" for f in model.fallbacks],
@@ -265,6 +264,7 @@ def generate(
         same = {way.name: [row["token"] for row in way.rows] for way in started if not way.failed}
     must = max(ours["moved_bytes"], 1)
     return ours | {
+        "budget": budget,
         "weights": weights,
         "disk_bytes_per_second": read,
         "disk_tokens_per_second": read / must,
