@@ -33,7 +33,7 @@ STREAMED_SHARES = (0.0, 0.5, 0.8, 1.0, 1.25, math.inf)
 FAST_LOAD_LIMITS = (0.7, 1.0, 1.4, math.inf)
 """Times that the fast link may be busy as long as the main one before nothing more stays."""
 
-_STREAMS_FROM = 0.5
+_STREAMS_FROM = 0.75
 """Share of the search after which it changes nothing but which single tensors are streamed, where jobs can stream."""
 
 _SLIGHT_WAIT = 0.25
@@ -76,7 +76,7 @@ class JointSearch:
     First the structures: blocks by dynamic programming for several shares of the fast memory, networks side by side or one after the other,
     and the ``given`` orders, each with several ways to fill the memory. Of the best, one thing at a time is changed as long as that helps.
     Then a search that changes blocks, paces, shifts and choices at random and keeps what is hardly worse, less and less of which it
-    tolerates over the ``samples`` evaluations that it expects to make. In the second half of these it changes which single tensors are
+    tolerates over the ``samples`` evaluations that it expects to make. In the last quarter of these it changes which single tensors are
     streamed, from the best on. Only ``late``, asked after each evaluation, or Ctrl-C ends it
     earlier, once there is an answer.
     """
