@@ -30,10 +30,8 @@ def divisible_costs(jobs: Sequence[Job], target: Target) -> tuple[Floats, Floats
     cores, position = kinds_of(target)
     seconds, joules = [], []
     for core in cores:
-        per_cycle = np.array([core.macs_per_cycle[int(bits)] for bits in nests.bits])
-        style = _style(core)
-        fill = 0 if style is Style.ROOFLINE else core.rows + core.columns - 2
-        cycles = (_CYCLES[style](nests, float(core.rows), float(core.columns)) / per_cycle + fill) * nests.repeats
+        fill = 0 if _style(core) is Style.ROOFLINE else core.rows + core.columns - 2
+        cycles = (_cycles(nests, core) + fill) * nests.repeats
         rate = core.clock * efficiencies(jobs, core)
         seconds.append(np.maximum(nests.per_job(cycles), lanes / core.lanes) / rate + core.start_up)
         joules.append(inside_energy(core, amounts, nests.per_job(least_delivered(nests, core))))
@@ -62,10 +60,8 @@ def last_turns(jobs: Sequence[Job], target: Target, seconds: Floats) -> tuple[Fl
     share, extra, fastest = np.ones(len(jobs)), np.zeros_like(seconds), position[seconds.argmin(axis=1)]
     lanes = np.array([job.elements for job in jobs], dtype=np.float64)
     for kind, core in enumerate(cores):
-        style = _style(core)
-        per_cycle = np.array([core.macs_per_cycle[int(bits)] for bits in nests.bits])
-        cycles = _CYCLES[style](nests, float(core.rows), float(core.columns)) * nests.repeats / per_cycle
-        turns = _turns(style, nests, float(core.rows), float(core.columns))
+        cycles = _cycles(nests, core) * nests.repeats
+        turns = _turns(_style(core), nests, float(core.rows), float(core.columns))
         chosen = np.flatnonzero(alone & (fastest == kind))
         mine = row[chosen]
         full, left = np.floor(turns[mine]), turns[mine] - np.floor(turns[mine])
@@ -79,6 +75,12 @@ def last_turns(jobs: Sequence[Job], target: Target, seconds: Floats) -> tuple[Fl
 
 def _style(core: Core) -> Style:
     return Style.ROOFLINE if core.flexible else core.style
+
+
+def _cycles(nests: NestTable, core: Core) -> Floats:
+    """Cycles of every nest once, in pieces that suit the core best, without filling and draining its array."""
+    per_cycle = np.array([core.macs_per_cycle[int(bits)] for bits in nests.bits])
+    return np.asarray(_CYCLES[_style(core)](nests, float(core.rows), float(core.columns)) / per_cycle)
 
 
 def _turns(style: Style, n: NestTable, rows: float, columns: float) -> Floats:

@@ -243,15 +243,15 @@ class Search:
         moved = [tensors[move.tensor].bytes for move in best.placement.moves if tensors[move.tensor].kind is not StoredKind.INTERMEDIATE]
         if self.mode is not Mode.ASYNC or self.offload_idle or not moved:
             return first
-        everything, tried = self.make(self.movable), {self.movable.intersection(problem.storage)}
+        everything, tried, least = self.make(self.movable), {self.movable.intersection(problem.storage)}, _seconds(first)
         for number in _READS_AHEAD:
             moving = self.movable - _staying(everything, budget - number * max(moved), _TRIAL_GAP)
-            if _seconds_of_reads(everything, moving) >= _seconds(first):
+            if _seconds_of_reads(everything, moving) >= least:
                 break  # with more room, more would move
             found = 0 if moving in tried else self._moved(moving, budget, _FEW)
             tried.add(moving)
-            if not isinstance(found, int) and _seconds(found) < _seconds(first):
-                first = found
+            if not isinstance(found, int) and (seconds := _seconds(found)) < least:
+                first, least = found, seconds
         return first
 
     def refusal(self, budget: int, failed: int) -> TooSmall:
