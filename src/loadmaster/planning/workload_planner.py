@@ -163,14 +163,14 @@ class WorkloadPlanner:
             return self._copied()
         best = self._candidate(self._map(self._nowhere(), "mapping"), self._nowhere(), None)
         assert best is not None
-        if self._joins() and self.is_late():
-            return self._hurried(best)
         try:
             with self.interrupts.breakable():
                 for candidate in self._with_residents(best.score):
                     best = min(best, candidate, key=lambda c: (c.score, -int(c.placement.read_fast.sum())))
         except KeyboardInterrupt:
             self.interrupted = True
+        if self._joins() and self.deadline.passed():
+            return self._hurried(best)
         self.report("allocating", 0.0)
         separate = None if overflow(best.score) else self._complete(best)
         if not self._joins() or (self.interrupted and separate is not None):
@@ -178,7 +178,7 @@ class WorkloadPlanner:
         return self._jointly(best, separate)
 
     def _hurried(self, begun: _Candidate) -> Solution:
-        """What one order of the joint search comes to, where no time is left for more; what was begun if that is better."""
+        """What the first orders of the joint search come to, where no time is left for more; what was begun if that is better."""
         found = None
         with suppress(CapacityError):
             found = self._jointly(begun, None)
