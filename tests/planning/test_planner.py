@@ -16,7 +16,7 @@ from tests.support.networks import GraphBuilder, npu, residual_chain, staged_mac
 import loadmaster as lm
 from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import CapacityError, PlanError, TargetError
-from loadmaster.planning import workload_planner
+from loadmaster.planning import addresses
 from loadmaster.planning.joint.search import Found, JointSearch
 from loadmaster.planning.packing import pack_all
 from loadmaster.targets.hardware import Target
@@ -236,7 +236,7 @@ def test_once_the_time_is_over_memories_are_packed_with_the_least_effort(monkeyp
         budgets.append(seconds)
         return pack_all(*arguments, seconds=seconds, **options)
 
-    monkeypatch.setattr(workload_planner, "pack_all", spy)
+    monkeypatch.setattr(addresses, "pack_all", spy)
     plan = lm.plan([residual_chain(4)], npu(), mini_batches=2, time_limit=0.0)
     assert lm.verify(plan) == ()
     assert budgets[0] == 0.0
