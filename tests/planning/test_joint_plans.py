@@ -207,6 +207,16 @@ def test_jobs_that_go_before_their_turn_leave_room_for_those_whose_turn_it_is(
     assert max(taken, default=0) <= room * fill
 
 
+def test_a_core_that_costs_more_is_given_less() -> None:
+    machine = npu(2, 1 << 16)
+    work = lower([residual_chain(3)], machine, mini_batches=4)
+    problem, order = joint_problem(work, machine), np.arange(len(work.jobs))
+    given = [(problem.evaluate(order, JointOptions(core_prices=(1.0, price))).run.core == 1).sum() for price in (1e-3, 1.0, 1e3)]
+    assert given[0] > given[1] > given[2]
+    plain, even = (problem.evaluate(order, JointOptions(core_prices=prices)).run for prices in ((), (1.0, 1.0)))
+    assert (plain.core == even.core).all()
+
+
 def test_the_same_seed_finds_the_same() -> None:
     machine = npu(2, 4096)
     work = lower([residual_chain(3)], machine, mini_batches=3)
