@@ -9,6 +9,7 @@ from tests.support.cut_networks import convolutions
 from tests.support.networks import npu
 from tests.support.pieces_reference import Network as Runs
 from tests.support.pieces_reference import piece
+from tests.support.plan_of_jobs import planned
 from tests.support.random_networks import (
     Builder,
     attention,
@@ -29,22 +30,9 @@ from tests.support.random_networks import (
 from tests.support.recomputed import in_independent_bands
 
 import loadmaster as lm
-from loadmaster.core.deadline import NO_DEADLINE
-from loadmaster.core.interrupts import Interrupts
-from loadmaster.core.progress import no_progress
-from loadmaster.cost.analytical.energy import energy_rates
-from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.cost.energy_model import EnergyModel
-from loadmaster.planning.assemble import assemble
 from loadmaster.planning.cutting.banding import Network, Stack, stacked
-from loadmaster.planning.goal import goal_of
-from loadmaster.planning.plan import Plan
-from loadmaster.planning.scheduling.goal_bounds import goal_bounds
-from loadmaster.planning.workload_planner import WorkloadPlanner
-from loadmaster.targets.hardware import Target
 from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph
-from loadmaster.workloads.job import Workload
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import Divisible, Grid, divisible, needed_boxes
 from loadmaster.workloads.lowering.instantiate import Cuts, lower
@@ -136,15 +124,6 @@ def test_products_read_what_was_moved_where_it_lies() -> None:
         workload = lower([graph], npu())
         assert lm.verify(planned(workload, npu())) == ()
     assert left_out > 20
-
-
-def planned(workload: Workload, target: Target) -> Plan:
-    """A plan of these jobs."""
-    table, goal = job_table(workload, target), goal_of(workload, "throughput", None, {}, {})
-    energy = EnergyModel(table, energy_rates(target))
-    planner = WorkloadPlanner(workload, table, target, goal, energy, 0, 2, 0, NO_DEADLINE, no_progress, Interrupts())
-    bounds = goal_bounds(workload, table, target, energy.rates, goal)
-    return assemble(workload, table, planner.tilings, target, energy.rates, goal, planner.best(), bounds, 0, [])
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from tests.support.c_programs import ADDRESS, PLAIN, THREAD
 from tests.support.networks import npu, staged_machine
+from tests.support.plan_of_jobs import planned
 from tests.support.program_networks import LAYERS, activation, random_network
 from tests.support.random_networks import Builder, attention, concatenated, convolution, residual
 from tests.support.recomputed import in_independent_bands
-from tests.workloads.test_pieces import grid_of, planned
+from tests.workloads.test_pieces import grid_of
 
 import loadmaster as lm
 from loadmaster.planning.plan import Plan

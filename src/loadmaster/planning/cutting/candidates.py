@@ -15,6 +15,7 @@ from loadmaster.planning.cutting.options import operator_options
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
+from loadmaster.workloads.lowering.grid import Grid
 from loadmaster.workloads.lowering.instantiate import Cut, Cuts
 from loadmaster.workloads.lowering.split import WHOLE
 
@@ -41,6 +42,11 @@ class Candidate:
     choice: CutChoice | None = None
     chosen: Chosen = ()
     pieces: int = 0
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether some pieces make again what others make."""
+        return any(isinstance(cut, Grid) and cut.starts for cuts in self.cuts if cuts for cut in cuts.cuts)
 
     @staticmethod
     def of(name: str, choice: CutChoice, chosen: Chosen) -> Candidate:
