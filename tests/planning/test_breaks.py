@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from tests.support.cut_networks import cut_plan
+from tests.support.cut_networks import cut_plan, recomputing_plan
 from tests.support.edits import (
     COPYING,
     SHARED,
@@ -47,7 +47,15 @@ EXCHANGED = [
 ]
 LENT = PlannedTransfer("net/w", "dram", "b", 64, us(10), us(20), job="net/fc@0")
 CUT = cut_plan()
+AGAIN = recomputing_plan()
+OWNER = next(job for job in AGAIN.jobs if job.owns and job.tile == 1)
 PIECE = next(job for job in CUT.jobs if job.ranges)
+
+
+def owning(first: int, last: int) -> Plan:
+    """A piece that is said to own rows from so many after where it begins to own until so many after where it ends."""
+    rows = tuple((a + first, b + last) if d == 2 else (a, b) for d, (a, b) in enumerate(OWNER.owns))
+    return edit(AGAIN, "jobs", named(OWNER.name), owns=rows)
 
 
 def in_piece(less: int, *, ranges: bool, tensor: bool) -> Plan:
@@ -271,6 +279,17 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
     # Pieces and parts.
     "range beyond the shape": (edit(SHARED, "tensors", named("net/w"), shape=(4,), ranges=((0, 5),)), {"range"}, "tensor 'net/w'"),
     "piece that makes less": (in_piece(1, ranges=True, tensor=True), {"piece", "part", "window"}, "elements together, not"),
+    "recomputed rows without a mark": (edit(AGAIN, "jobs", named(OWNER.name), owns=()), {"piece", "part", "work", "rate"}, "overlap"),
+    "piece that owns too little": (owning(1, 0), {"piece", "part", "work", "rate"}, "elements together, not"),
+    "piece that owns what another does": (owning(-1, 0), {"piece", "part", "work", "rate"}, "overlap"),
+    "piece that owns what it does not make": (
+        owning(OWNER.ranges[2][0] - OWNER.owns[2][0] - 1, 0),
+        {"piece", "part", "work", "rate"},
+        "of which it does not make all",
+    ),
+    "whole job that owns a part": (edit(SHARED, "jobs", named("net/fc@0"), owns=((0, 1),)), {"range"}, "and not which part it makes"),
+    "owned part beyond the shape": (owning(0, 99), {"range"}, "what it owns"),
+    "recomputed for nobody": (recomputing_plan(more=1), {"recomputed"}, "nobody reads all of the rest"),
     "part that holds less": (in_piece(1, ranges=False, tensor=True), {"piece", "part", "window"}, "holds another part"),
     "piece without a window": (without_windows(), {"window"}, "does not say what they need of"),
     # Space.

@@ -6,7 +6,7 @@ from functools import cache
 from itertools import groupby
 
 import pytest
-from tests.support.cut_networks import cut_plan
+from tests.support.cut_networks import cut_plan, recomputing_plan
 from tests.support.hand_plan import batches, energies
 from tests.support.networks import GraphBuilder, npu, staged_machine
 
@@ -40,6 +40,8 @@ def planned(kind: str) -> Plan:
         return lm.plan([network("a", 8)], staged_machine(12_000), mini_batches=2, samples=2)
     if kind == "pieces":
         return cut_plan(2)
+    if kind == "recomputed":
+        return recomputing_plan()
     if kind == "tiles":
         return lm.plan([network("a", 32)], npu(2, 8_000), mini_batches=2, samples=2, rounds=1)
     return lm.plan([network("a", 8), network("b", 16)], npu(2, 20_000), mini_batches=3, samples=2, rounds=1)
@@ -57,7 +59,7 @@ def with_figures(plan: Plan) -> Plan:
         metrics,
         energy=replace(metrics.energy, value=energy),
         energy_by=by,
-        throughput=replace(metrics.throughput, value=2 * sum(j.macs for j in plan.jobs) / makespan),
+        throughput=replace(metrics.throughput, value=2 * sum(n.macs * n.mini_batches for n in plan.networks) / makespan),
         utilisation={core: replace(rate, value=busy[core]) for core, rate in metrics.utilisation.items()},
         traffic={name: replace(cost, value=float(moved[name])) for name, cost in metrics.traffic.items()},
         latency={n: replace(c, value=max(b.latency for b in mini_batches if b.network == n)) for n, c in metrics.latency.items()},
@@ -218,6 +220,16 @@ def lacks_parts(plan: Plan, job: PlannedJob, storage: str) -> bool:
     return bool(parts & read) and bool(parts - read)
 
 
+def marks_changed(plan: Plan) -> Mutations:
+    """Each piece that recomputes something does not say so, or owns a row more or less at either end."""
+    for job in plan.jobs:
+        if job.owns:
+            moves = ((-1, 0), (1, 0), (0, -1))
+            rows = [tuple((a + first, b + last) if d == 2 else (a, b) for d, (a, b) in enumerate(job.owns)) for first, last in moves]
+            for owns in ((), *rows):
+                yield job.name, with_records(plan, "jobs", lambda j, w=job, o=owns: replace(j, owns=o) if j is w else j)
+
+
 def windows_grown(plan: Plan) -> Mutations:
     """Each operand in pieces that are read one by one is needed as a whole."""
     in_parts = {tensor.storage for tensor in plan.tensors if tensor.ranges}
@@ -276,18 +288,19 @@ HARMFUL: dict[str, tuple[Callable[[Plan], Mutations], str, tuple[str, ...]]] = {
     "fp32 at the speed of int8": (wide_jobs_at_narrow_speed, "compute", ("batches", "tiles")),
     "bound raised": (bounds_raised, "rate", ("batches", "tiles", "copies")),
     "tiles that read less": (tiles_that_read_less, "dataflow", ("tiles",)),
-    "pieces that read less": (pieces_that_read_less, "window", ("pieces",)),
-    "pieces that make another part": (pieces_moved, "piece", ("pieces",)),
-    "parts that hold another part": (parts_moved, "part", ("pieces",)),
+    "pieces that read less": (pieces_that_read_less, "window", ("pieces", "recomputed")),
+    "pieces that make another part": (pieces_moved, "piece", ("pieces", "recomputed")),
+    "parts that hold another part": (parts_moved, "part", ("pieces", "recomputed")),
     "tiles that hold other channels": (channels_moved, "part", ("tiles",)),
-    "pieces without ranges": (pieces_without_ranges, "range", ("pieces",)),
+    "pieces without ranges": (pieces_without_ranges, "range", ("pieces", "recomputed")),
+    "marks of what is recomputed": (marks_changed, "piece", ("recomputed",)),
     "windows that need more": (windows_grown, "window", ("pieces",)),
     "inputs of another mini-batch": (inputs_of_another_mini_batch, "dataflow", ("batches", "tiles", "copies")),
 }
 """Mutations, the rule that each of them must break, and the plans that offer any."""
 
 
-@pytest.mark.parametrize("kind", ["batches", "tiles", "copies", "pieces"])
+@pytest.mark.parametrize("kind", ["batches", "tiles", "copies", "pieces", "recomputed"])
 def test_the_plans_hold_before_they_are_changed(kind: str) -> None:
     plan = planned(kind)
     assert verify(plan) == ()

@@ -21,7 +21,7 @@ from loadmaster.planning.cutting.band_lives import Kept
 from loadmaster.planning.cutting.band_work import BandWork
 from loadmaster.planning.cutting.banding import Network, Stack, band_ends, stacked
 from loadmaster.planning.cutting.seen_network import BANDS, CHANNELS, SeenNetwork
-from loadmaster.planning.cutting.stacks import StackCosts, StackModel, best_stacks
+from loadmaster.planning.cutting.stacks import StackCosts, StackModel, Way, best_stacks
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
 from loadmaster.planning.joint.search import OCCUPANCY_EXPONENTS
@@ -48,9 +48,11 @@ def network_of(graph: Graph, target: Target) -> tuple[Network, list[Cut]]:
     return Network(single, fused, [divisible(single, group) for group in fused]), plain
 
 
-def model_of(network: Network, target: Target, plain: list[Cut], price: float = 0.0, skewed: bool = False) -> StackModel:
+def model_of(
+    network: Network, target: Target, plain: list[Cut], price: float = 0.0, skewed: bool = False, ways: tuple[Way, ...] = ()
+) -> StackModel:
     assert target.fast is not None
-    return StackModel(SeenNetwork.both(network, target), target.fast.capacity, target, plain, price, skewed)
+    return StackModel(SeenNetwork.both(network, target), target.fast.capacity, target, plain, price, ways or (Way(skewed),))
 
 
 def random_network(generator: np.random.Generator, most: int) -> Graph:
@@ -95,7 +97,8 @@ def test_no_stacks_have_fewer_bytes_than_those_that_are_chosen(seed: int) -> Non
     for most in (4, 6, 11):
         target = machine(int(generator.choice([1_500, 4_000, 12_000])))
         network, plain = network_of(random_network(generator, most), target)
-        model = model_of(network, target, plain, float(generator.choice([0.0, 1e8])), bool(generator.integers(2)))
+        price, skewed = float(generator.choice([0.0, 1e8])), bool(generator.integers(2))
+        model = model_of(network, target, plain, price, ways=(Way(skewed), Way(abreast=2))[: 1 + seed % 2])
         choice = best_stacks(model, [model.capacity])[0]
         assert choice.cost == pytest.approx(least_by_trying_all(model), rel=1e-6)
 
@@ -192,15 +195,45 @@ def test_operators_at_the_beginning_of_a_stack_get_ahead_in_small_steps() -> Non
 
 def test_what_side_by_side_operators_hold_at_once_is_what_their_order_holds() -> None:
     """The model's room for a stack is no less than the bytes that lie between its operators when pieces run in the order of jobs."""
-    for columns, skewed, bands in itertools.product((False, True), (False, True), (3, 8, 32)):
+    ways = (Way(), Way(skewed=True), Way(abreast=1), Way(abreast=2))
+    for columns, way, bands in itertools.product((False, True), ways, (3, 8, 32)):
+        if way.abreast and bands == 32:
+            continue
         target = machine(1_000_000)
         graph = convolutions(rows=32, channels=8, strides=(1,) * 4, skip=False)
         network, plain = network_of(graph, target)
-        model = model_of(network, target, plain, skewed=skewed)
+        model = model_of(network, target, plain, ways=(way,))
         last = len(network.fused)
         stack = next(own for own in model.ending_with(last) if own.first == 0 and own.columns == columns)
-        held = most_between(lower([graph], target, cuts=[stacked(network, [Stack(0, last, bands, columns, skewed)], plain)]))
+        held = most_between(
+            lower([graph], target, cuts=[stacked(network, [Stack(0, last, bands, columns, way.skewed, 1, way.abreast)], plain)])
+        )
         assert held <= inside(stack, bands) <= 1.5 * held
+
+
+def test_less_memory_is_needed_where_bands_recompute_what_they_share() -> None:
+    """Rows that the next band needs do not wait for it; the model counts all rows that are made."""
+    target = machine(5_000)
+    graph = convolutions(rows=48, channels=4, strides=(1,) * 4, skip=True)
+    network, plain = network_of(graph, target)
+    last = len(network.fused)
+    kept, again = (lower([graph], target, cuts=[stacked(network, [Stack(0, last, 6, abreast=abreast)], plain)]) for abreast in (0, 1))
+    assert most_between(again) < most_between(kept)
+    names, made = [group.main.name for group in network.fused], np.zeros(last)
+    for job in again.jobs:
+        made[names.index(job.operators[0])] += job.ranges[2][1] - job.ranges[2][0]
+    work = SeenNetwork.both(network, machine(1_000_000))[0].work
+    seconds = sum(work.beside(number, 6) * made[number] / 48 for number in range(last))
+    costs = [model_of(network, machine(1_000_000), plain, price, ways=(Way(abreast=1),)) for price in (0.0, 1e9)]
+    cheap, dear = (cost_of(model, last, 6) for model in costs)
+    assert dear - cheap == pytest.approx(1e9 * seconds)
+    assert made.sum() > 48 * last
+
+
+def cost_of(model: StackModel, last: int, bands: int) -> float:
+    """What a stack of all operators up to one costs in bands of rows, with room for everything."""
+    stack = next(own for own in model.ending_with(last) if own.first == 0)
+    return stack.cost_in(bands, 1, frozenset(), frozenset(), model.capacity)
 
 
 def inside(stack: StackCosts, bands: int) -> float:

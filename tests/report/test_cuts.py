@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 from tests.planning.test_mutations import planned
-from tests.support.cut_networks import convolutions, cut_plan
+from tests.support.cut_networks import convolutions, cut_plan, recomputing_plan
 from tests.support.networks import npu
 from tests.support.report_pages import charts, models
 
@@ -17,7 +17,7 @@ import loadmaster as lm
 from loadmaster.planning.plan import Plan
 from loadmaster.report.charts import canvas
 from loadmaster.report.colours import PALETTE, shade
-from loadmaster.report.cuts import cuts_of, family
+from loadmaster.report.cuts import cuts_of, family, piece
 from loadmaster.report.html import render_page
 from loadmaster.report.perfetto import render_trace
 from loadmaster.report.stack_chart import draw_stack
@@ -51,6 +51,17 @@ def test_every_operator_in_pieces_is_listed_once_with_its_pieces() -> None:
         assert row["at_once"] == max(sum(start <= t < end for start, end in spans) for t, _ in spans)
         assert row["bytes"] == sum(t.bytes for t in plan.tensors if t.producer in {job.name for job in operator.jobs})
         assert row["most_alive"] <= row["bytes"]
+
+
+def test_rows_that_are_made_twice_are_told_of_their_operator_and_of_each_piece() -> None:
+    """Bands of 8 of 24 rows, of which two make 4 and 2 rows more: of the last operator none."""
+    plan = recomputing_plan()
+    cuts = cuts_of(plan)
+    assert [row["recomputed"] for row in cuts.to_json()] == pytest.approx([8 / 24, 4 / 24, 0])
+    assert ["recomputed" in cuts.why(operator) for operator in cuts.operators] == [True, True, False]
+    assert "33.3% recomputed" in cuts.why(cuts.operators[0])
+    (second,) = (job for job in plan.jobs if job.tile == 1 and job.operators[0] == cuts.operators[0].name)
+    assert piece(second) == "2 of 3, [0:1, 0:8, 6:18, 0:24] of the result, of which it owns [0:1, 0:8, 10:18, 0:24] and recomputes the rest"
 
 
 def test_pieces_say_along_which_dimension_and_how_large_they_are() -> None:

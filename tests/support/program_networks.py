@@ -127,10 +127,10 @@ LAYERS = (
 )
 
 
-def random_network(seed: int, layers=LAYERS, length: int = 4, most: int = 1500) -> Builder:
-    """A network whose only output is the value `last`."""
+def random_network(seed: int, layers=LAYERS, length: int = 4, most: int = 1500, shape: tuple[int, ...] = ()) -> Builder:
+    """A network whose only output is the value `last`; its input has the given shape, or a small one."""
     build = Builder(seed)
-    last = build.input(build.choose(1, 2), build.choose(2, 4), build.choose(3, 5), build.choose(3, 4))
+    last = build.input(*(shape or (build.choose(1, 2), build.choose(2, 4), build.choose(3, 5), build.choose(3, 4))))
     for _ in range(length):
         following = build.choose(*layers)(build, last)
         # Sizes stay those that a naive evaluation bears.

@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+from tests.support.cut_networks import convolutions
 from tests.support.networks import npu
-from tests.support.pieces_reference import Network, piece
+from tests.support.pieces_reference import Network as Runs
+from tests.support.pieces_reference import piece
+from tests.support.plan_of_jobs import planned
 from tests.support.random_networks import (
     Builder,
     attention,
@@ -24,23 +27,12 @@ from tests.support.random_networks import (
     sliced,
     transposed,
 )
+from tests.support.recomputed import in_independent_bands
 
 import loadmaster as lm
-from loadmaster.core.deadline import NO_DEADLINE
-from loadmaster.core.interrupts import Interrupts
-from loadmaster.core.progress import no_progress
-from loadmaster.cost.analytical.energy import energy_rates
-from loadmaster.cost.analytical.job_costs import job_table
-from loadmaster.cost.energy_model import EnergyModel
-from loadmaster.planning.assemble import assemble
-from loadmaster.planning.goal import goal_of
-from loadmaster.planning.plan import Plan
-from loadmaster.planning.scheduling.goal_bounds import goal_bounds
-from loadmaster.planning.workload_planner import WorkloadPlanner
-from loadmaster.targets.hardware import Target
+from loadmaster.planning.cutting.banding import Network, Stack, stacked
 from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph
-from loadmaster.workloads.job import Workload
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import Divisible, Grid, divisible, needed_boxes
 from loadmaster.workloads.lowering.instantiate import Cuts, lower
@@ -67,9 +59,9 @@ LAYERS = (
 )
 
 
-def network(seed: int, layers=LAYERS, length: int = 4) -> tuple[Builder, onnx.ModelProto, Graph]:
+def network(seed: int, layers=LAYERS, length: int = 4, shape: tuple[int, ...] = ()) -> tuple[Builder, onnx.ModelProto, Graph]:
     build = Builder(seed)
-    last = build.input(build.choose(1, 2), build.choose(2, 4), build.choose(3, 5), build.choose(3, 4))
+    last = build.input(*(shape or (build.choose(1, 2), build.choose(2, 4), build.choose(3, 5), build.choose(3, 4))))
     for _ in range(length):
         following = build.choose(*layers)(build, last)
         # Sizes stay those that a naive evaluation bears.
@@ -85,7 +77,7 @@ def grid_of(form: Divisible, generator: np.random.Generator) -> Grid:
 
 def check(seed: int, build: Builder, model: onnx.ModelProto, graph: Graph) -> int:
     """Every piece of every operator that can be cut, and the number of these."""
-    runs, values = Network(model), build.values
+    runs, values = Runs(model), build.values
     cut = 0
     for group in fuse(graph):
         form = divisible(graph, group)
@@ -134,15 +126,6 @@ def test_products_read_what_was_moved_where_it_lies() -> None:
     assert left_out > 20
 
 
-def planned(workload: Workload, target: Target) -> Plan:
-    """A plan of these jobs."""
-    table, goal = job_table(workload, target), goal_of(workload, "throughput", None, {}, {})
-    energy = EnergyModel(table, energy_rates(target))
-    planner = WorkloadPlanner(workload, table, target, goal, energy, 0, 2, 0, NO_DEADLINE, no_progress, Interrupts())
-    bounds = goal_bounds(workload, table, target, energy.rates, goal)
-    return assemble(workload, table, planner.tilings, target, energy.rates, goal, planner.best(), bounds, 0, [])
-
-
 @pytest.mark.parametrize("seed", range(12))
 def test_plans_of_random_graphs_in_random_pieces_hold(seed: int) -> None:
     """What the verifiers work out by themselves, from the windows and from the model, agrees with what pieces read."""
@@ -157,3 +140,30 @@ def test_plans_of_random_graphs_in_random_pieces_hold(seed: int) -> None:
     assert lm.verify(plan) == ()
     # The bounds are those of these pieces, and may be higher than those of the network.
     assert {violation.rule for violation in lm.verify_against(plan, [graph], npu())} <= {"bound"}
+
+
+def test_plans_of_random_graphs_in_bands_that_recompute_their_halos_hold() -> None:
+    """The verifiers agree with what such pieces make, own and read; and rows are made twice in many of them."""
+    again = 0
+    layers = (convolution, convolution, convolution, residual, pooling, resized, transposed)
+    for seed in range(12):
+        build, _, graph = network(500 + seed, layers, 5, (1, 1, 28, 24))
+        workload = lower([graph], npu(), cuts=[in_independent_bands(graph, build.generator)])
+        again += sum(bool(job.owns) for job in workload.jobs)
+        plan = planned(workload, npu())
+        assert lm.verify(plan) == (), seed
+        assert {violation.rule for violation in lm.verify_against(plan, [graph], npu())} <= {"bound"}, seed
+    assert again > 40
+
+
+def test_bands_that_recompute_their_halos_do_not_wait_for_one_another() -> None:
+    """Each of three convolutions of 3 x 3 makes two rows less than the one before, and a band reads results of its own number only."""
+    graph = convolutions(rows=24, strides=(1, 1, 1), skip=True)
+    fused = fuse(without_updates(graph))
+    seen = Network(graph, fused, [divisible(graph, group) for group in fused])
+    workload = lower([graph], npu(), cuts=[stacked(seen, [Stack(0, 4, 3, abreast=2)], [WHOLE] * 4)])
+    middle = [job for job in workload.jobs if job.tile == 1]
+    assert [job.ranges[2] for job in middle] == [(5, 19), (6, 18), (7, 17), (8, 16)]
+    assert [job.owns[2] for job in middle if job.owns] == [(11, 19), (10, 18), (9, 17)]
+    assert {(job.tile, workload.jobs[before].tile) for job in workload.jobs for before in job.after} == {(0, 0), (1, 1), (2, 2)}
+    assert [job.tile for job in workload.jobs] == [0, 1] * 4 + [2] * 4

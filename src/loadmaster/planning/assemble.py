@@ -172,6 +172,7 @@ class _Writer:
                 reads=tuple(self._operands(index, write=False)),
                 writes=tuple(self._operands(index, write=True)),
                 ranges=job.ranges,
+                owns=job.owns,
                 tiling=_TILINGS[self._tilings[index]],
             )
 

@@ -206,8 +206,13 @@ class Contest:
 
 
 def _rivals(judged: Sequence[_Entry]) -> Sequence[_Entry]:
-    """The first few of what is sorted, as far as a glance may be wrong about them; none if there is nothing to compare."""
-    rivals = [entry for entry in judged[:_RIVALS] if _is_near(entry.glance, judged[0].glance)]
+    """The first few of what is sorted, as far as a glance may be wrong about them; none if there is nothing to compare.
+
+    The first way of independent bands takes the place of no other.
+    """
+    first = [entry for entry in judged if entry.candidate.independent][:1]
+    others = [entry for entry in judged if not entry.candidate.independent][:_RIVALS]
+    rivals = [entry for entry in sorted([*first, *others], key=_Entry.order) if _is_near(entry.glance, judged[0].glance)]
     return rivals if len(rivals) > 1 else []
 
 

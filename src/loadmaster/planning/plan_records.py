@@ -15,7 +15,7 @@ from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import NetworkInfo, Ranges
 from loadmaster.workloads.network_timing import MiniBatch, NetworkTiming
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 ROUNDS = 4
 """Rounds of the joint search, unless told otherwise."""
 
@@ -90,7 +90,8 @@ class PlannedJob:
     and, where it writes to an address that others used before, their last users. Order on one core is the order of start times.
 
     ``ranges`` is the part of its operators' result that a tile makes, for every dimension the first element and the one after the last;
-    empty where that is all, or not known.
+    empty where that is all, or not known. Of that it ``owns`` a part, and recomputes the rest, which other tiles own; empty where it owns
+    all that it makes.
 
     ``tiling`` says where its operands were expected when its loops were tiled for the private buffer and the array: of several good tilings
     the cost model names each by that.
@@ -115,6 +116,7 @@ class PlannedJob:
     reads: tuple[PlannedOperand, ...]
     writes: tuple[PlannedOperand, ...]
     ranges: Ranges = ()
+    owns: Ranges = ()
     tiling: str = "all streamed"
 
 

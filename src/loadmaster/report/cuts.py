@@ -14,6 +14,7 @@ from typing import Any
 from loadmaster.core.units import format_bytes, format_seconds
 from loadmaster.planning.plan_records import PlannedJob, PlannedTensor, PlanRecord
 from loadmaster.report.text import comma, plural, printable
+from loadmaster.workloads.job import Ranges
 
 _ROWS, _COLUMNS = "rows", "columns"
 _IMAGES = ("Conv", "Pool", "Resize", "Upsample", "Normalization", "LRN")
@@ -54,6 +55,12 @@ class CutOperator:
     def name(self) -> str:
         """The operator that others are fused into."""
         return self.jobs[0].operators[0]
+
+    @property
+    def recomputed(self) -> float:
+        """How much of its result is made twice, as a share of the result."""
+        owned = sum(_elements(job.owns or job.ranges) for job in self.jobs)
+        return sum(_elements(job.ranges) for job in self.jobs) / max(1, owned) - 1
 
     @property
     def cores(self) -> int:
@@ -122,6 +129,8 @@ class Cuts:
         if operator.stack is not None:
             waiting = f"at most {format_bytes(operator.alive)} of {format_bytes(operator.bytes)} waits for readers"
             reasons.append(f"through memory, in a stack of {len(self.stacks[operator.stack].operators)}: {waiting}")
+        if operator.recomputed:
+            reasons.append(f"{operator.recomputed:.1%} recomputed, so that bands wait for no others")
         if not operator.along:
             reasons.append("whole, its operands would exceed the fast memory")
         return "; ".join(reasons) or "piece after piece, as its neighbours are cut"
@@ -153,6 +162,7 @@ class Cuts:
                 "bytes": operator.bytes,
                 "most_alive": operator.alive,
                 "stack": operator.stack,
+                "recomputed": operator.recomputed,
                 "why": self.why(operator),
             }
             for operator in self.operators
@@ -168,8 +178,17 @@ def piece(job: PlannedJob) -> str:
     """Which piece of its operators a job is; empty for whole ones."""
     if job.tiles == 1:
         return ""
-    ranges = ", ".join(f"{first}:{last}" for first, last in job.ranges)
-    return f"{job.tile + 1} of {job.tiles}" + (f", [{ranges}] of the result" if ranges else "")
+    made = f", [{_ranges(job.ranges)}] of the result" if job.ranges else ""
+    again = f", of which it owns [{_ranges(job.owns)}] and recomputes the rest" if job.owns else ""
+    return f"{job.tile + 1} of {job.tiles}{made}{again}"
+
+
+def _ranges(box: Ranges) -> str:
+    return ", ".join(f"{first}:{last}" for first, last in box)
+
+
+def _elements(box: Ranges) -> int:
+    return math.prod(last - first for first, last in box)
 
 
 def cuts_of(plan: PlanRecord) -> Cuts:

@@ -61,7 +61,8 @@ class Job:
     """One operator with the elementwise work fused into it, or one tile of it, on one mini-batch.
 
     ``after`` holds indices of the jobs whose results it reads; they are all smaller than its own index. ``ranges`` is the part of the
-    operators' result that it makes; empty if that is all of it, or not known.
+    operators' result that it makes; empty if that is all of it, or not known. Of that it ``owns`` a part, and recomputes the rest, which
+    other pieces own; empty if it owns all that it makes.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Job:
     tile: int = 0
     tiles: int = 1
     ranges: Ranges = ()
+    owns: Ranges = ()
 
     @property
     def macs(self) -> int:

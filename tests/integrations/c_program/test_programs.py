@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from tests.support.c_programs import ADDRESS, PLAIN, THREAD
 from tests.support.networks import npu, staged_machine
+from tests.support.plan_of_jobs import planned
 from tests.support.program_networks import LAYERS, activation, random_network
-from tests.support.random_networks import Builder, attention, concatenated
-from tests.workloads.test_pieces import grid_of, planned
+from tests.support.random_networks import Builder, attention, concatenated, convolution, residual
+from tests.support.recomputed import in_independent_bands
+from tests.workloads.test_pieces import grid_of
 
 import loadmaster as lm
 from loadmaster.planning.plan import Plan
@@ -77,6 +79,19 @@ def chain() -> Builder:
         last = build.add("Relu", build.add("Conv", last, build.weight(4, 4, 3, 3), pads=[1, 1, 1, 1]))
     build.last = last
     return build
+
+
+@pytest.mark.slow
+def test_bands_that_recompute_their_halos(case) -> None:
+    """Rows that two bands need are made by both, in each band's own tensor; bands wait for no other."""
+    layers = (convolution, convolution, residual)
+    one = case(builds=[chain(), *(random_network(600 + seed, layers, 4, shape=(1, 1, 28, 24)) for seed in range(3))])
+    cuts = [in_independent_bands(graph, np.random.default_rng(seed)) for seed, graph in enumerate(one.graphs)]
+    workload = lower(one.graphs, npu(2, 4096), cuts=cuts, mini_batches=2)
+    assert sum(bool(job.owns) for job in workload.jobs) > 10
+    plan = planned(workload, npu(2, 4096))
+    assert lm.verify(plan) == ()
+    assert one.faults(plan, one.program(plan), THREAD, DELAYS) == []
 
 
 @pytest.mark.slow

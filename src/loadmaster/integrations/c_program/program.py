@@ -223,6 +223,8 @@ class _Builder:
         value = model.values[name]
         places = tuple(Place(main, self.addresses.address(t.name, main, time, time), 0, self.addresses.part(t)) for t in tensors)
         due = element_type(value, model.source).itemsize * value.count
-        if sum(tensor.bytes for tensor in tensors) != due:
+        elements = sum(math.prod(last - first for first, last in place.part.ranges) for place in places)
+        # What bands of a result recompute lies in two of them.
+        if sum(tensor.bytes for tensor in tensors) * value.count != due * (elements if len(places) > 1 else value.count):
             raise PlanError(f"{model.source}: {name!r} has {due} bytes, in the plan another number: export from the model that was planned")
         return Port(f"{prefix}/{name}", value, places)

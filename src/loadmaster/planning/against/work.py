@@ -140,6 +140,7 @@ class Work:
         self._groups: dict[tuple[str, tuple[str, ...]], Group] = {}
         self._known_spans: dict[tuple[tuple[str, str, int], int], dict[str, Span | None]] = {}
         self._tensors = {tensor.name: tensor for tensor in plan.tensors}
+        self._owns = {operand.tensor: job.owns for job in plan.jobs if job.owns for operand in job.writes}
         self._stored: dict[tuple[str, str, int], list[PlannedTensor]] = defaultdict(list)
         for tensor in plan.tensors:
             self._stored[tensor.network, tensor.storage, 0 if tensor.kind == "weight" else tensor.mini_batch].append(tensor)
@@ -215,7 +216,7 @@ class Work:
             shares[job.network, job.mini_batch, job.operators].append(job)
         for (network, batch, names), jobs in shares.items():
             group = self.group(jobs[0])
-            if sum(job.elements for job in jobs) != group.elements:
+            if not any(job.owns for job in jobs) and sum(job.elements for job in jobs) != group.elements:
                 found = f"{sum(job.elements for job in jobs)} scalar operations are planned for {quoted(names[0])}"
                 yield f"network {quoted(network)}, mini-batch {batch}: {found}, it has {group.elements}"
             for job in jobs:
@@ -234,7 +235,7 @@ class Work:
             reads, writes = tuple(self._reads(job, group)), tuple(self._writes(job, group, nests))
             after = tuple(sorted({producer[operand.tensor] for operand in reads} - {-1}))
             own = (job.name, job.network, job.mini_batch, group.main.kind, job.operators, nests, job.elements, group.main.bits)
-            jobs.append(Job(*own, reads, writes, after, job.tile, job.tiles, job.ranges))
+            jobs.append(Job(*own, reads, writes, after, job.tile, job.tiles, job.ranges, job.owns))
         tensors = tuple(
             TensorInstance(t.name, t.network, t.storage, t.mini_batch, t.bytes, t.kind, t.is_output, producer[t.name], t.shape, t.ranges)
             for t in self.plan.tensors
@@ -327,13 +328,21 @@ class Work:
             return [0] * len(parts)
         if len(parts) > 1 and not all(part.ranges for part in parts):
             return [part.bytes for part in parts]
-        places = [part.ranges or tuple((0, extent) for extent in shape) for part in parts]
-        pairs = zip(parts, places, strict=True)
-        return [-(-part.bytes * common_elements(place, box) // max(1, volume(place))) for part, place in pairs]
+        read = {operand.tensor for operand in job.reads}
+        taken = [part.name for part in parts if part.name in read]
+        # A part of which others own some is read alone; of several parts a piece reads what each owns.
+        alone = taken[0] if len(taken) == 1 and any(part.name in self._owns for part in parts) else ""
+        return [self._shared(part, box, shape, alone) if alone in ("", part.name) else 0 for part in parts]
+
+    def _shared(self, part: PlannedTensor, box: Sequence[Sequence[int]], shape: tuple[int, ...], alone: str) -> int:
+        """Bytes that a box has in common with a part, or with what the part owns, rounded up."""
+        place = part.ranges or tuple((0, extent) for extent in shape)
+        held = place if alone else self._owns.get(part.name, place)
+        return -(-part.bytes * common_elements(held, box) // max(1, volume(place)))
 
     def _touched(self, job: PlannedJob, group: Group, storage: str, parts: Sequence[PlannedTensor], touched: int) -> list[int]:
         """Bytes of every part of a storage that a whole job reads, or a tile over output channels."""
-        sizes = [part.bytes for part in parts]
+        sizes = [self._own_bytes(part) for part in parts]
         if job.tiles > 1 and storage in group.divided:
             channels, own = group.main.nests[0].k, self._channels(job, group) or (0, 0)
             key = job.network, storage, parts[0].mini_batch
@@ -345,6 +354,11 @@ class Work:
                 return [each * max(0, min(own[1], span[1]) - max(own[0], span[0])) for span in spans if span]
         total = max(1, sum(sizes))
         return [-(-touched * size // total) for size in sizes]
+
+    def _own_bytes(self, part: PlannedTensor) -> int:
+        """Bytes of a part that no other part owns."""
+        own = self._owns.get(part.name)
+        return part.bytes if own is None else part.bytes * volume(own) // volume(part.ranges)
 
 
 def _around(shape: Sequence[int], axis: int) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
-from loadmaster.planning.cutting.banding import Network, ends_of, steps_of
+from loadmaster.planning.cutting.banding import Network, ends_of, ranges_of, steps_of
 from loadmaster.planning.cutting.seen_network import SeenNetwork
 from loadmaster.workloads.graph import TensorKind
 
@@ -23,12 +23,16 @@ Kept = frozenset[str]
 
 @dataclass(frozen=True)
 class Setting:
-    """What stacks run in: a fast memory of so many bytes, what a piece costs as bytes, and whether operators run side by side."""
+    """What stacks run in: a fast memory of so many bytes, what a piece costs as bytes, and how bands follow one another.
+
+    ``skewed`` and ``abreast`` are those of a :class:`Stack`.
+    """
 
     capacity: int
     alignment: int
     bytes_of_piece: float
-    skewed: bool
+    skewed: bool = False
+    abreast: int = 0
 
     def padded(self, size: float) -> float:
         """Bytes of the fast memory that so many take."""
@@ -102,15 +106,16 @@ class Banded:
 class BandLives:
     """What lies inside stacks that end with one operator, in so many bands, and what they stream.
 
-    A step is a turn and an operator that makes a band in it; an operator that is put in front adds what it reads and writes and changes
-    nothing else.
+    A step is a turn and an operator that makes a band in it, or several bands abreast; an operator that is put in front adds what it reads
+    and writes and changes nothing else.
     """
 
     def __init__(self, setting: Setting, seen: SeenNetwork, last: int, bands: int) -> None:
         self._setting, self._seen, self._network, self._last, self._bands = setting, seen, seen.network, last, bands
         self._first = last
         self._ends: dict[int, Ints] = {}
-        self._turns = steps_of(bands) + LONGEST * setting.skewed
+        self._ranges: dict[int, tuple[Ints, Ints]] = {}
+        self._turns = -(-bands // setting.abreast) if setting.abreast else steps_of(bands) + LONGEST * setting.skewed
         self._change = np.zeros(self._turns * LONGEST + 1, dtype=np.int64)
         self._streams: dict[str, float] = {}
         self._made: dict[str, Floats] = {}
@@ -134,20 +139,36 @@ class BandLives:
         pieces = self._pieces * self._setting.bytes_of_piece
         return Banded(self._network, inner, dict(self._streams), dict(self._made), tuple(self._sizes), pieces, self._work)
 
+    def _find_ranges(self, number: int) -> bool:
+        """Find where an operator's bands begin and end; whether there are as many as wanted."""
+        network, before = self._network, (number, self._last, self._bands)
+        if self._setting.abreast:
+            found = ranges_of(network, *before, self._ranges)
+            if found is None:
+                return False
+            self._ranges[number], self._ends[number] = found, found[1]
+        else:
+            self._ends[number] = ends = ends_of(network, *before, self._ends)
+            self._ranges[number] = np.concatenate([[0], ends[:-1]]), ends
+        return True
+
     def _add(self, number: int) -> None:
         network = self._network
-        ends = ends_of(network, number, self._last, self._bands, self._ends)
-        self._ends[number] = ends
-        starts = np.concatenate([[0], ends[:-1]])
+        if not self._find_ranges(number):
+            self._full = True
+            return
+        starts, ends = self._ranges[number]
         busy = np.flatnonzero(ends > starts)
         self._pieces += len(busy)
-        self._work += self._seen.work.beside(number, self._bands)
+        made = np.cumsum(ends - starts)
+        self._work += self._seen.work.beside(number, self._bands) * int(made[-1]) / network.extent(number)
         for access in network.fused[number].writes:
             size = network.bytes_of(access.tensor)
             self._streams.pop(access.tensor, None)
             if network.leaves(access.tensor, self._last):
-                turns = np.clip(np.arange(self._turns) - self._behind(number), 0, len(ends) - 1)
-                self._made[access.tensor] = size * ends[turns] / network.extent(number)
+                turns = np.arange(self._turns)
+                last = (turns + 1) * self._setting.abreast - 1 if self._setting.abreast else turns - self._behind(number)
+                self._made[access.tensor] = size * made[np.clip(last, 0, len(ends) - 1)] / network.extent(number)
             else:
                 self._live(number, access.tensor)
         for access in network.fused[number].reads:
@@ -171,16 +192,17 @@ class BandLives:
         insort(self._sizes, own, key=lambda weight: (-weight[2] / max(1.0, weight[1]), -weight[1]))
 
     def _live(self, number: int, storage: str) -> None:
-        network, stops = self._network, self._ends[number]
-        starts = np.concatenate([[0], stops[:-1]])
+        network, (starts, stops) = self._network, self._ranges[number]
         unit = self._setting.alignment
         shares = -(-network.bytes_of(storage) * (stops - starts) // (network.extent(number) * unit)) * unit
         written = self._step(np.arange(len(stops)), number)
         read = written.copy()
         for reader in network.readers.get(storage, ()):
             low, high = network.edge(reader, storage)
-            ends = self._ends[reader]
-            begins = np.concatenate([[0], ends[:-1]])
+            begins, ends = self._ranges[reader]
+            if self._setting.abreast and network.recomputable(number):
+                read = np.maximum(read, self._step(np.arange(len(stops)), reader))
+                continue
             busy = np.flatnonzero(ends > begins)
             # The last band whose rows begin before a part ends is the last that needs it, if it reaches that far.
             last = np.searchsorted(low[begins[busy]], stops, side="left") - 1
@@ -194,4 +216,5 @@ class BandLives:
         return (number - self._last + LONGEST) * self._setting.skewed
 
     def _step(self, band: Ints, number: int) -> Ints:
-        return (band + self._behind(number)) * LONGEST + (number - self._last + LONGEST)
+        turn = band // self._setting.abreast if self._setting.abreast else band + self._behind(number)
+        return turn * LONGEST + (number - self._last + LONGEST)

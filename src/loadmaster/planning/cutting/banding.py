@@ -6,6 +6,7 @@ What is said of rows holds for columns where a network is seen along its columns
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from loadmaster.core.arrays import Ints
-from loadmaster.workloads.graph import Graph, TensorKind
+from loadmaster.workloads.graph import Graph, LoopNest, TensorKind
 from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import CHANNELS, Divisible, Grid
 from loadmaster.workloads.lowering.instantiate import Cut, Cuts
@@ -31,6 +32,9 @@ class Stack:
     Bands are of rows, or of ``columns``. In a ``skewed`` stack an operator is a band behind the one before it, so that cores can work on
     all of them at once; else a band passes through all operators before the next one does. A single operator may be cut over its
     output ``channels`` too: a part of these makes all bands before the next part does, so that its weights stay meanwhile.
+
+    Where ``abreast`` is not 0 a band makes all that its own operators need of one another, also what another band makes as well: bands do
+    not wait for one another, and so many of them pass through the operators side by side.
     """
 
     first: int
@@ -39,6 +43,7 @@ class Stack:
     columns: bool = False
     skewed: bool = False
     channels: int = 1
+    abreast: int = 0
 
     @property
     def is_whole(self) -> bool:
@@ -105,6 +110,15 @@ class Network:
         assert form is not None
         assert axis is not None
         return form.step[axis]
+
+    def recomputable(self, number: int) -> bool:
+        """Whether rows of an operator's result take an equal share of its work and bytes each, so that any of them can be made again."""
+        form, axis, group = self.forms[number], self.rows(number), self.fused[number]
+        if form is None or axis is None or form.step[axis] != 1:
+            return False
+        extent = form.shape[axis]
+        whole_bytes = all(self.bytes_of(access.tensor) % math.prod(form.shape) == 0 for access in group.writes)
+        return whole_bytes and all(_rounds(nest, nest.loops[axis]) == extent for nest in group.nests)
 
     def channels(self, number: int) -> int | None:
         """The dimension of an operator's result that holds its output channels, if it can be cut along it and not along its rows alone."""
@@ -220,6 +234,41 @@ def ends_of(network: Network, number: int, last: int, bands: int, ends: Mapping[
     return np.asarray(np.maximum.accumulate(wanted))
 
 
+def ranges_of(network: Network, number: int, last: int, bands: int, ranges: Mapping[int, tuple[Ints, Ints]]) -> tuple[Ints, Ints] | None:
+    """Where the bands of an operator begin and end if they do not wait for one another, each of shape (bands,).
+
+    A band makes what the same band of its readers needs. It owns what lies behind the end of the one before. None if a band has nothing
+    to own. Operators whose rows are no equal shares make none again.
+    """
+    extent = network.extent(number)
+    stops, starts = np.zeros(bands, dtype=np.int64), np.full(bands, extent, dtype=np.int64)
+    for access in network.fused[number].writes:
+        for reader in network.readers.get(access.tensor, ()):
+            if number < reader < last:
+                low, high = network.edge(reader, access.tensor)
+                starts, stops = np.minimum(starts, low[ranges[reader][0]]), np.maximum(stops, high[ranges[reader][1]])
+    if not stops[-1]:
+        stops = extent * np.arange(1, bands + 1) // bands
+    step = network.step(number)
+    stops = np.minimum(-(-stops // step) * step, extent)
+    stops[-1] = extent
+    before = np.concatenate([[0], stops[:-1]])
+    if not (stops > before).all():
+        return None
+    return np.minimum(starts, before) if network.recomputable(number) else before, stops
+
+
+def independent_bands(network: Network, stack: Stack) -> dict[int, tuple[Ints, Ints]]:
+    """Where the bands of every operator of a stack begin and end; none if there are too many for that."""
+    ranges: dict[int, tuple[Ints, Ints]] = {}
+    for number in range(stack.last - 1, stack.first - 1, -1):
+        own = ranges_of(network, number, stack.last, stack.bands, ranges)
+        if own is None:
+            return {}
+        ranges[number] = own
+    return ranges
+
+
 def band_ends(network: Network, stack: Stack) -> dict[int, tuple[int, ...]]:
     """Where the steps of every operator of a stack end. A step may be empty, where the one before has made all that is needed."""
     if stack.bands == 1:
@@ -238,6 +287,13 @@ def stacked(network: Network, stacks: Sequence[Stack], plain: Sequence[Cut]) -> 
         numbers, seen = range(stack.first, stack.last), network.along(stack.columns)
         if stack.is_whole:
             order += [(number, tile) for number in numbers for tile in range(cuts[number].tiles)]
+            continue
+        if stack.abreast:
+            grids_abreast = {number: _overlapping(seen, number, *own) for number, own in independent_bands(seen, stack).items()}
+            cuts[stack.first : stack.last] = [grids_abreast[number] for number in numbers]
+            for turn in range(0, stack.bands, stack.abreast):
+                tiles = range(turn, min(turn + stack.abreast, stack.bands))
+                order += itertools.product(numbers, tiles)
             continue
         grids = {number: _grid(seen, number, ends, stack.channels) for number, ends in band_ends(seen, stack).items()}
         cuts[stack.first : stack.last] = [grids[number].grid for number in numbers]
@@ -278,6 +334,22 @@ def _grid(network: Network, number: int, ends: Sequence[int], channels: int) -> 
         parts[rows] = filled
     bands = [filled.index(end) if end > before else None for before, end in itertools.pairwise((0, *ends))]
     return _BandGrid(Grid(form.shape, tuple(parts.values())), rows, across if channels > 1 else None, bands)
+
+
+def _overlapping(network: Network, number: int, starts: Ints, stops: Ints) -> Grid:
+    """The grid of bands of rows that begin before the one before ends."""
+    form, rows = network.forms[number], network.rows(number)
+    assert form is not None
+    ends, begins = [(extent,) for extent in form.shape], [(0,) for _ in form.shape]
+    assert rows is not None
+    ends[rows], begins[rows] = tuple(stops.tolist()), tuple(starts.tolist())
+    again = (starts[1:] < stops[:-1]).any()
+    return Grid(form.shape, tuple(ends), tuple(begins) if again else ())
+
+
+def _rounds(nest: LoopNest, loop: str) -> int:
+    """How often a loop of a nest runs."""
+    return {"batch": nest.batch, "groups": nest.groups, "y": nest.y, "x": nest.x}.get(loop, 0)
 
 
 def _boxed(network: Network, number: int, cut: Cut) -> Cut:

@@ -33,7 +33,8 @@ _WORTH_A_LOOK = 0.998
 class Candidate:
     """A way to cut networks: what it is called, and the cuts of each network; without any, operators stay as whole as they fit.
 
-    One that was ``chosen`` from the options of a ``choice`` can be changed. ``pieces`` are those of all mini-batches.
+    One that was ``chosen`` from the options of a ``choice`` can be changed. ``pieces`` are those of all mini-batches. In ``independent``
+    ones bands may recompute what they share, so as to wait for no other.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Candidate:
     choice: CutChoice | None = None
     chosen: Chosen = ()
     pieces: int = 0
+    independent: bool = False
 
     @staticmethod
     def of(name: str, choice: CutChoice, chosen: Chosen) -> Candidate:
@@ -76,10 +78,22 @@ def candidates(
         networks = [DivisibleNetwork.of(graph, target) for graph in graphs]
     small = _in_small_pieces(networks, target, late) if copied else ()
     offered: list[Sequence[Cuts | None]] = [[Cuts(network.plain) for network in networks]]
-    for candidate in itertools.chain(small, _offers(networks, target, mini_batches, late), _halves(networks)):
+    independent: list[Candidate] = []
+    dependent = _dependent(itertools.chain(small, _offers(networks, target, mini_batches, late), _halves(networks)), independent)
+    # What is limited by the number of pieces is left to the others first.
+    for candidate in itertools.chain(dependent, independent):
         if candidate.cuts not in offered:
             offered.append(candidate.cuts)
             yield replace(candidate, pieces=mini_batches * sum(len(cuts.steps) for cuts in candidate.cuts if cuts))
+
+
+def _dependent(every: Iterable[Candidate], independent: list[Candidate]) -> Iterator[Candidate]:
+    """Candidates that are not independent; the others are put aside."""
+    for candidate in every:
+        if candidate.independent:
+            independent.append(candidate)
+        else:
+            yield candidate
 
 
 def _whole_where_fitting(network: DivisibleNetwork, target: Target) -> DivisibleNetwork:
@@ -176,5 +190,5 @@ def _offers(networks: Sequence[DivisibleNetwork], target: Target, mini_batches: 
             yield candidate
             assert candidate.choice is not None
             others = list(candidate.choice.cuts(candidate.chosen))
-    for name, cuts in stacks_of_bands(networks, others, target, late):
-        yield Candidate(name, cuts)
+    for name, cuts, independent in stacks_of_bands(networks, others, target, late):
+        yield Candidate(name, cuts, independent=independent)

@@ -77,7 +77,7 @@ class _Cover:
                     cost = stack.cost(before, after, capacity, here.get(after, np.inf) - spent)
                     if cost is not None:
                         here[after] = spent + cost.cost
-                        found = Stack(stack.first, last, cost.bands, stack.columns, model.setting.skewed, cost.channels)
+                        found = stack.chosen(cost.bands, cost.channels)
                         self._origin[last, after] = (found, before, cost)
         self._least.append(here)
 
@@ -105,21 +105,36 @@ class _Cost:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Way:
+    """How the bands of stacks follow one another: as fields of :class:`Stack` say."""
+
+    skewed: bool = False
+    abreast: int = 0
+
+
 class StackModel:
     """What stacks of a network cost, given the results that are kept in the fast memory before and after them.
 
-    Work of cores counts ``price`` bytes a second. In ``skewed`` stacks operators run at once, and more lies between them.
+    Work of cores counts ``price`` bytes a second. Stacks run in any of some ways: ``skewed``, so that operators run at once and more lies
+    between them, or with so many bands ``abreast`` that recompute what they share.
     """
 
     def __init__(
-        self, seen: Sequence[SeenNetwork], capacity: int, target: Target, plain: Sequence[Cut], price: float = 0.0, skewed: bool = False
+        self,
+        seen: Sequence[SeenNetwork],
+        capacity: int,
+        target: Target,
+        plain: Sequence[Cut],
+        price: float = 0.0,
+        ways: Sequence[Way] = (Way(),),
     ) -> None:
         self.network, self.capacity, self.plain, self.price = seen[0].network, capacity, plain, price
         self._seen, self.cores = seen, len(target.cores)
         # What cores do while pieces start, as bytes that cross meanwhile: else many small pieces would cost nothing.
         start_up = sum(core.start_up for core in target.cores) / len(target.cores) ** 2
         alignment = target.fast.alignment if target.fast is not None else 1
-        self.setting = Setting(capacity, alignment, start_up * target.main.read_bandwidth, skewed)
+        self.settings = [Setting(capacity, alignment, start_up * target.main.read_bandwidth, way.skewed, way.abreast) for way in ways]
         self._keepable = self._what_may_be_kept()
         self._least_reads = [self.network.least_read(number) for number in range(len(self.network.fused))]
 
@@ -163,17 +178,19 @@ class StackModel:
 
         First those of rows, then those of columns.
         """
-        return [stack for seen in self._seen for stack in self._along(seen, last)]
+        return [stack for setting in self.settings for seen in self._seen for stack in self._along(seen, setting, last)]
 
-    def _along(self, seen: SeenNetwork, last: int) -> Iterator[StackCosts]:
+    def _along(self, seen: SeenNetwork, setting: Setting, last: int) -> Iterator[StackCosts]:
         rows = True
         lives: dict[int, BandLives] = {}
         for first in range(last - 1, max(-1, last - 1 - LONGEST), -1):
             rows &= seen.network.rows(first) is not None
             if not rows and (first < last - 1 or seen.network.columns):
                 return
-            stack = StackCosts(self, seen, first, last, lives if rows else {})
-            yield stack
+            stack = StackCosts(self, seen, setting, first, last, lives if rows else {})
+            # One operator recomputes nothing: all ways are the same.
+            if first < last - 1 or setting is self.settings[0]:
+                yield stack
             if stack.inside == np.inf:
                 return
 
@@ -181,8 +198,8 @@ class StackModel:
 class StackCosts:
     """What one stack costs in every number of bands, given what is kept before and after it."""
 
-    def __init__(self, model: StackModel, seen: SeenNetwork, first: int, last: int, lives: dict[int, BandLives]) -> None:
-        self.first, self.last, self.columns = first, last, seen.network.columns
+    def __init__(self, model: StackModel, seen: SeenNetwork, setting: Setting, first: int, last: int, lives: dict[int, BandLives]) -> None:
+        self.first, self.last, self.columns, self._setting = first, last, seen.network.columns, setting
         self._model, self._seen, self._lives = model, seen, lives
         network = seen.network
         made = [access.tensor for number in range(first, last) for access in network.fused[number].writes]
@@ -212,11 +229,22 @@ class StackCosts:
         if single and self._weights:
             yield from (way for way in network.ways(self.first, BANDS, CHANNELS) if way[1] > 1 and (way[0] > 1 or not network.columns))
 
+    def chosen(self, bands: int, channels: int) -> Stack:
+        """The stack in so many bands and parts of its channels."""
+        setting, columns = self._setting, self.columns
+        several = self.last - self.first > 1
+        return Stack(self.first, self.last, bands, columns, setting.skewed, channels, setting.abreast if several else 0)
+
     @cached_property
     def inside(self) -> float:
-        """Bytes inside the stack with the finest bands, without bands none; infinite where the model has no room for them."""
+        """Least bytes inside the stack, without bands none; infinite where the model has no room for them.
+
+        The finest bands need least, unless bands recompute what they share: then the finest may recompute too much.
+        """
         if self.first == self.last - 1:
             return 0.0
+        if self._setting.abreast:
+            return min((banded.inside for way in self.ways if (banded := self._in(*way)) is not None), default=np.inf)
         finest = self._in(*self.ways[-1]) if self.ways else None
         return np.inf if finest is None else finest.inside
 
@@ -290,7 +318,7 @@ class StackCosts:
                 # While the last pieces of a part run, the first of the next ones do.
                 at_once = min(parts, 1 + -(-(model.cores - 1) // bands))
                 again = model.times_read(number, access.tensor) if uncut else bands * channels / parts
-                weights.append((model.setting.padded(access.bytes / parts) * at_once, float(access.bytes), size * again))
+                weights.append((self._setting.padded(access.bytes / parts) * at_once, float(access.bytes), size * again))
             elif uncut:
                 streams[access.tensor] = size * model.times_read(number, access.tensor)
             else:
@@ -299,10 +327,10 @@ class StackCosts:
         tiles = cut.tiles if uncut else bands * channels
         # Pieces for the cores end together, so that all of these have work.
         work = self._seen.work.beside(number, 1) if uncut and tiles > 1 else self._seen.work.alone(number, bands, channels)
-        return Banded(network, np.zeros(1), streams, made, weights, tiles * model.setting.bytes_of_piece, work)
+        return Banded(network, np.zeros(1), streams, made, weights, tiles * self._setting.bytes_of_piece, work)
 
     def _cut(self, bands: int) -> Banded | None:
         if bands not in self._lives:
-            self._lives[bands] = BandLives(self._model.setting, self._seen, self.last, bands)
+            self._lives[bands] = BandLives(self._setting, self._seen, self.last, bands)
         lives = self._lives[bands]
         return lives.banded(self.first)

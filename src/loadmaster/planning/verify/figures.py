@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from loadmaster.core.units import PICOSECONDS, format_rate
-from loadmaster.planning.plan_records import Rate
+from loadmaster.planning.plan_records import PlannedJob, Rate
 from loadmaster.planning.verify.facts import Facts, ps, quoted, when
+from loadmaster.planning.verify.pieces import volume
 
 
 def makespan(facts: Facts) -> Iterator[str]:
@@ -39,14 +40,19 @@ def status(facts: Facts) -> Iterator[str]:
 
 
 def work(facts: Facts) -> Iterator[str]:
-    """The jobs of a network do all of its multiply-accumulates, for every mini-batch."""
+    """The jobs of a network do all of its multiply-accumulates, for every mini-batch; what they recompute is beside them."""
     done: Counter[str] = Counter()
     for job in facts.plan.jobs:
-        done[job.network] += job.macs
+        done[job.network] += _owned_work(job)
     for network in facts.plan.networks:
         due = network.macs * network.mini_batches
         if done[network.name] != due:
             yield f"the jobs of network {quoted(network.name)} do {done[network.name]} multiply-accumulates, the network has {due}"
+
+
+def _owned_work(job: PlannedJob) -> int:
+    """Multiply-accumulates of a job, without those that it recomputes."""
+    return job.macs * volume(job.owns) // volume(job.ranges) if job.owns else job.macs
 
 
 def rates(facts: Facts) -> Iterator[str]:
@@ -56,7 +62,7 @@ def rates(facts: Facts) -> Iterator[str]:
     """
     metrics = facts.plan.metrics
     seconds = facts.makespan / PICOSECONDS
-    operations = 2 * sum(job.macs for job in facts.plan.jobs)
+    operations = 2 * sum(map(_owned_work, facts.plan.jobs))
     least = metrics.makespan.lower_bound
     yield from _rate("the throughput", metrics.throughput, operations / seconds if seconds else 0.0)
     yield from _bound("the throughput", metrics.throughput, operations / least if least else None)

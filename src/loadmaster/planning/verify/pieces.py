@@ -1,4 +1,4 @@
-"""Checks of operators in pieces: they cover their result once, parts hold their storage once, and each piece reads what it needs.
+"""Checks of operators in pieces: they own their result once, parts hold their storage, and each piece reads what it needs.
 
 Which part of an operand a part of the result needs is worked out here from the windows that the plan states.
 """
@@ -20,7 +20,7 @@ _LARGEST = 2**63
 
 def ranges(facts: Facts) -> Iterator[str]:
     """Ranges lie inside what they are ranges of; operators of a piece have one shape, and windows name dimensions of it."""
-    operators = _operators(facts)
+    operators = operators_of(facts)
     for tensor in facts.plan.tensors:
         if tensor.ranges or tensor.shape:
             yield from _inside(f"tensor {quoted(tensor.name)}", tensor.ranges, tensor.shape)
@@ -36,13 +36,17 @@ def ranges(facts: Facts) -> Iterator[str]:
             yield f"job {quoted(job.name)} makes a part of a result, but its operators do not have one shape, or it is said to be whole"
         elif job.ranges:
             yield from _inside(f"job {quoted(job.name)}", job.ranges, next(iter(shapes)))
+            if job.owns:
+                yield from _inside(f"job {quoted(job.name)}, what it owns", job.owns, next(iter(shapes)))
+        elif job.owns:
+            yield f"job {quoted(job.name)} is said to own a part of its result, and not which part it makes"
         elif job.tiles > 1 and any(shapes):
             yield f"job {quoted(job.name)} is a piece, and does not say which part of the result it makes"
 
 
 def pieces(facts: Facts) -> Iterator[str]:
-    """The pieces of an operator make every element of its result once, and write just what they make. O(pieces x those beside each)."""
-    operators = _operators(facts)
+    """The pieces of an operator own every element of its result once, and write just what they make. O(pieces x those beside each)."""
+    operators = operators_of(facts)
     groups: dict[tuple[str, int, tuple[str, ...]], list[PlannedJob]] = defaultdict(list)
     for job in facts.plan.jobs:
         if job.ranges:
@@ -50,8 +54,10 @@ def pieces(facts: Facts) -> Iterator[str]:
     for (network, batch, names), jobs in groups.items():
         shape = operators[network, names[0]].shape
         what = f"network {quoted(network)}, mini-batch {batch}: the pieces of operator {quoted(names[0])}"
-        yield from _once(what, [job.ranges for job in jobs], shape)
+        yield from _once(what, [owned_part(job) for job in jobs], shape)
         for job in jobs:
+            if not is_within(owned_part(job), job.ranges):
+                yield f"job {quoted(job.name)} is said to own {text(job.owns)}, of which it does not make all"
             for name in {operand.tensor for operand in job.writes}:
                 tensor = facts.tensors[name]
                 if (tensor.shape, tensor.ranges) != (shape, job.ranges):
@@ -62,7 +68,8 @@ def pieces(facts: Facts) -> Iterator[str]:
 
 
 def parts(facts: Facts) -> Iterator[str]:
-    """The tensors that a storage lies in hold each of its elements once, and have bytes in proportion."""
+    """The tensors that a storage lies in hold each of its elements, what is not recomputed once, and have bytes in proportion."""
+    owned = _owned(facts)
     for key, tensors in _stored(facts).items():
         what = f"network {quoted(key[0])}: the parts of {quoted(key[1])}"
         if any(tensor.channels for tensor in tensors):
@@ -72,8 +79,8 @@ def parts(facts: Facts) -> Iterator[str]:
         if len({tensor.shape for tensor in tensors}) > 1:
             yield f"{what} are parts of different shapes"
             continue
-        yield from _once(what, [tensor.ranges for tensor in tensors], tensors[0].shape)
-        total, elements = sum(tensor.bytes for tensor in tensors), math.prod(tensors[0].shape)
+        yield from _once(what, [owned.get(tensor.name, tensor.ranges) for tensor in tensors], tensors[0].shape)
+        total, elements = sum(tensor.bytes for tensor in tensors), sum(volume(tensor.ranges) for tensor in tensors)
         for tensor in tensors:
             if abs(tensor.bytes * elements - total * volume(tensor.ranges)) >= elements:
                 yield f"tensor {quoted(tensor.name)} has {tensor.bytes} bytes, its share of {quoted(key[1])} is another"
@@ -103,7 +110,7 @@ def _channels_inside(tensor: PlannedTensor) -> Iterator[str]:
 
 def reads(facts: Facts) -> Iterator[str]:
     """Every piece reads all that its part of the result needs, and as many bytes. O(reads of pieces + operands)."""
-    operators, stored = _operators(facts), _stored(facts)
+    operators, stored, owned = operators_of(facts), _stored(facts), _owned(facts)
     for job in facts.plan.jobs:
         if not job.ranges:
             continue
@@ -120,7 +127,7 @@ def reads(facts: Facts) -> Iterator[str]:
                     yield from _own(job, operator, needs)
                 else:
                     tensors = stored[job.network, needs.tensor, job.mini_batch] + stored[job.network, needs.tensor, -1]
-                    yield from _covered(job, needs, tensors, read)
+                    yield from _covered(job, needs, tensors, read, owned)
 
 
 def _own(job: PlannedJob, operator: OperatorInfo, needs: OperandNeeds) -> Iterator[str]:
@@ -131,7 +138,9 @@ def _own(job: PlannedJob, operator: OperatorInfo, needs: OperandNeeds) -> Iterat
         yield f"job {quoted(job.name)} needs more of {quoted(needs.tensor)} than the part of it that it makes"
 
 
-def _covered(job: PlannedJob, needs: OperandNeeds, tensors: Sequence[PlannedTensor], read: dict[str, int]) -> Iterator[str]:
+def _covered(
+    job: PlannedJob, needs: OperandNeeds, tensors: Sequence[PlannedTensor], read: dict[str, int], owned: dict[str, Box]
+) -> Iterator[str]:
     """A piece's reads of one storage against what it needs of it."""
     needed = needed_part(needs, job.ranges)
     if not volume(needed):
@@ -146,17 +155,37 @@ def _covered(job: PlannedJob, needs: OperandNeeds, tensors: Sequence[PlannedTens
         return
     box = needed if shape == needs.shape else renamed(needed, needs.shape, shape)
     share, found = _share_touched(needs, job.ranges), 0
-    for tensor in tensors:
-        if tensor.name in read:
-            shared = common_elements(box, tensor.ranges)
-            found += shared
-            if read[tensor.name] < tensor.bytes * shared * share.numerator // (volume(tensor.ranges) * share.denominator):
-                yield f"job {quoted(job.name)} reads {read[tensor.name]} bytes of {quoted(tensor.name)}, less than it needs"
+    for tensor, shared in _taken(box, [tensor for tensor in tensors if tensor.name in read], owned):
+        found += shared
+        if read[tensor.name] < tensor.bytes * shared * share.numerator // (volume(tensor.ranges) * share.denominator):
+            yield f"job {quoted(job.name)} reads {read[tensor.name]} bytes of {quoted(tensor.name)}, less than it needs"
     if found != volume(box):
         yield f"job {quoted(job.name)} reads {found} of the {volume(box)} elements of {quoted(needs.tensor)} that it needs"
 
 
-def _operators(facts: Facts) -> dict[tuple[str, str], OperatorInfo]:
+def _taken(box: Box, tensors: Sequence[PlannedTensor], owned: dict[str, Box]) -> Iterator[tuple[PlannedTensor, int]]:
+    """Elements of a box that are taken from each of some tensors: from a single one what it holds, from several what each owns."""
+    for tensor in tensors:
+        yield tensor, common_elements(box, tensor.ranges if len(tensors) == 1 else owned.get(tensor.name, tensor.ranges))
+
+
+def owned_part(job: PlannedJob) -> Box:
+    """The part of the result that only this piece answers for."""
+    return job.owns or job.ranges
+
+
+def _owned(facts: Facts) -> dict[str, Box]:
+    """By tensor, what its part owns of what it holds, where that is not all."""
+    return {operand.tensor: job.owns for job in facts.plan.jobs if job.owns for operand in job.writes}
+
+
+def is_within(inner: Box, outer: Box) -> bool:
+    """Whether a part lies in another."""
+    return len(inner) == len(outer) and all(c <= a and b <= d for (a, b), (c, d) in zip(inner, outer, strict=True))
+
+
+def operators_of(facts: Facts) -> dict[tuple[str, str], OperatorInfo]:
+    """Operators by network and name."""
     return {(network.name, operator.name): operator for network in facts.plan.networks for operator in network.operators}
 
 
@@ -238,14 +267,15 @@ def _once(what: str, boxes: Sequence[Box], shape: Sequence[int]) -> Iterator[str
             if other[axis][0] >= one[axis][1]:
                 break
             if common_elements(one, other):
-                yield f"{what} overlap: {_text(one)} and {_text(other)}"
+                yield f"{what} overlap: {text(one)} and {text(other)}"
                 return
     total = sum(volume(box) for box in boxes)
     if total != math.prod(shape):
         yield f"{what} are {total} elements together, not {math.prod(shape)}"
 
 
-def _text(box: Box) -> str:
+def text(box: Box) -> str:
+    """A part as people write it."""
     return "[" + ", ".join(f"{first}:{last}" for first, last in box) + "]"
 
 

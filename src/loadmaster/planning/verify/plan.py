@@ -14,7 +14,7 @@ from loadmaster.core.collector import rare_collection
 from loadmaster.core.errors import PlanError
 from loadmaster.core.violation import SHOWN, Violation
 from loadmaster.planning.plan_records import PlanRecord
-from loadmaster.planning.verify import curves, dataflow, energy, figures, goals, memory, movement, order, pieces, records
+from loadmaster.planning.verify import curves, dataflow, energy, figures, goals, memory, movement, order, pieces, recomputed, records
 from loadmaster.planning.verify.facts import Facts
 
 _COUNTED = 10_000
@@ -41,6 +41,7 @@ RULES: tuple[dict[str, Check], ...] = (
         "piece": pieces.pieces,
         "part": pieces.parts,
         "window": pieces.reads,
+        "recomputed": recomputed.recomputed,
         "size": memory.sizes,
         "capacity": memory.capacities,
         "alignment": memory.alignments,

@@ -163,12 +163,21 @@ def _operand_window(window: Window) -> OperandWindow:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of a storage that is a tensor of its own: its box, where it is known, and its bytes."""
+    """A part of a storage that is a tensor of its own: its box, where it is known, and its bytes.
+
+    Of what several parts hold, one has it as its ``owned``; without, a part owns all that it holds.
+    """
 
     label: str
     box: Box | None
     bytes: int
     channels: tuple[int, ...] = ()
+    owned: Box | None = None
+
+    @property
+    def own_bytes(self) -> int:
+        """Bytes that no other part owns."""
+        return self.bytes if self.owned is None or self.box is None else self.bytes * volume(self.owned) // volume(self.box)
 
     def place(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], Ranges, tuple[int, ...]]:
         """Shape of the storage, and ranges or channels of the part, as tensors state them."""
@@ -205,16 +214,18 @@ class _Pieces:
             for access in group.writes:
                 size, shape = self.graph.tensors[access.tensor].bytes, self.graph.tensors[access.tensor].shape
                 boxes: Sequence[Box | None] = [None] * cut.tiles
+                owned = boxes
                 if cut.tiles == 1:
                     boxes = [whole(shape)]
                 elif isinstance(cut, Grid):
-                    boxes = cut.boxes
+                    boxes, owned = cut.boxes, cut.owned
                     self._grids[access.tensor] = cut
                 if isinstance(cut, Split) and cut.tiles > 1:
                     self._cut_channels(access.tensor, cut, size, result_channels(self.graph, group))
                     continue
                 self.parts[access.tensor] = [
-                    _Part(_label(tile, cut.tiles), box, cut.amount_of_tile(size, tile)) for tile, box in enumerate(boxes)
+                    _Part(_label(tile, cut.tiles), box, cut.amount_of_tile(size, tile), (), own)
+                    for tile, (box, own) in enumerate(zip(boxes, owned, strict=True))
                 ]
                 if isinstance(cut, Split):
                     self._splits[access.tensor] = cut
@@ -287,12 +298,14 @@ class _Pieces:
         needed = form.needed(self.graph, access.tensor, cut.boxes[tile])
         found = []
         parts, grid = self.parts_of(access.tensor), self._grids.get(access.tensor)
+        if grid is not None and (one := grid.holder(needed, tile)) is not None:
+            return [(one, -(-parts[one].bytes * volume(needed) // volume(grid.boxes[one])))]
         for index in range(len(parts)) if grid is None or len(parts) == 1 else grid.meeting(needed):
             part = parts[index]
             if part.box is None:
                 found.append((index, part.bytes))
                 continue
-            if common := shared(part.box, needed):
+            if common := shared(part.owned or part.box, needed):
                 found.append((index, -(-part.bytes * common // volume(part.box))))
         return found
 
@@ -306,8 +319,8 @@ class _Pieces:
             each = access.bytes // cut.channels
             return [(i, each * cut.overlap(tile, source, i)) for i in cut.parts_met(tile, source)]
         touched = cut.amount_of_tile(access.bytes, tile) if divides and len(parts) == 1 else access.bytes
-        total = max(1, sum(part.bytes for part in parts))
-        return [(i, -(-touched * part.bytes // total)) for i, part in enumerate(parts)]
+        total = max(1, sum(part.own_bytes for part in parts))
+        return [(i, -(-touched * part.own_bytes // total)) for i, part in enumerate(parts)]
 
     def nests(self, group: int, tile: int) -> tuple[LoopNest, ...]:
         """Loop nests of a piece."""
@@ -392,6 +405,7 @@ class _MiniBatch:
     def _job(self, number: int, tile: int, reads: list[Operand], writes: list[Operand]) -> Job:
         group, cut = self._pieces.fused[number], self._pieces.cuts[number]
         producers = {self._builder.tensors[operand.tensor].producer for operand in reads}
+        made, owned = (cut.boxes[tile], cut.owned[tile]) if isinstance(cut, Grid) and cut.tiles > 1 else ((), ())
         return Job(
             name=f"{self._prefix}/{group.main.name}{_label(tile, cut.tiles)}",
             network=self._network,
@@ -406,7 +420,8 @@ class _MiniBatch:
             after=tuple(sorted(producers - {-1})),
             tile=tile,
             tiles=cut.tiles,
-            ranges=cut.boxes[tile] if isinstance(cut, Grid) and cut.tiles > 1 else (),
+            ranges=made,
+            owns=owned if owned != made else (),
         )
 
 

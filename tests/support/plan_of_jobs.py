@@ -1,0 +1,26 @@
+"""Plans of given jobs, with little search."""
+
+from __future__ import annotations
+
+from loadmaster.core.deadline import NO_DEADLINE
+from loadmaster.core.interrupts import Interrupts
+from loadmaster.core.progress import no_progress
+from loadmaster.cost.analytical.energy import energy_rates
+from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.cost.energy_model import EnergyModel
+from loadmaster.planning.assemble import assemble
+from loadmaster.planning.goal import goal_of
+from loadmaster.planning.plan import Plan
+from loadmaster.planning.scheduling.goal_bounds import goal_bounds
+from loadmaster.planning.workload_planner import WorkloadPlanner
+from loadmaster.targets.hardware import Target
+from loadmaster.workloads.job import Workload
+
+
+def planned(workload: Workload, target: Target) -> Plan:
+    """A plan of these jobs."""
+    table, goal = job_table(workload, target), goal_of(workload, "throughput", None, {}, {})
+    energy = EnergyModel(table, energy_rates(target))
+    planner = WorkloadPlanner(workload, table, target, goal, energy, 0, 2, 0, NO_DEADLINE, no_progress, Interrupts())
+    bounds = goal_bounds(workload, table, target, energy.rates, goal)
+    return assemble(workload, table, planner.tilings, target, energy.rates, goal, planner.best(), bounds, 0, [])
