@@ -11,6 +11,7 @@ from enum import StrEnum
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
+from loadmaster.placement.pieces import Division
 from loadmaster.placement.sequence import KernelSequence
 
 
@@ -85,6 +86,8 @@ class PlacementSolution:
         Seconds that one byte more of fast memory would save while each kernel runs, shape (kernels,): the multipliers of the bound.
     interrupted
         Whether a time limit or Ctrl-C ended the search early.
+    division
+        What the placement is of, where tensors are in pieces; the bound holds for all divisions then.
     """
 
     placement: TensorPlacement
@@ -93,6 +96,7 @@ class PlacementSolution:
     prices: Floats
     interrupted: bool = False
     counters: dict[str, int] = field(default_factory=dict)
+    division: Division | None = None
 
 
 def all_fast(sequence: KernelSequence) -> TensorPlacement:
