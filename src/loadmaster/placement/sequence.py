@@ -213,8 +213,8 @@ def check(sequence: KernelSequence) -> None:
         raise PlacementError(f"{sequence.name}: alignment is {sequence.alignment}: give a whole number from 1 to 2^40")
     if not 0 <= sequence.page < 2**40 or sequence.page % sequence.alignment:
         raise PlacementError(
-            f"{sequence.name}: page is {sequence.page}: give a multiple of the alignment, {sequence.alignment}, up to 2^40, or 0 for tensors "
-            "that lie whole in one memory"
+            f"{sequence.name}: page is {sequence.page}: give a multiple of the alignment, {sequence.alignment}, up to 2^40, or 0 for "
+            "tensors that lie whole in one memory"
         )
     for tensor in sequence.tensors:
         if not 0 <= tensor.bytes < WHOLE_LIMIT:

@@ -5,6 +5,7 @@ At every position it knows which copies of each tensor are valid. O(operands + m
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -16,6 +17,7 @@ from loadmaster.allocation.verify import broken_rules
 from loadmaster.core.violation import Violation, first_violations
 from loadmaster.placement.decisions import Mode, Move, Stay, TensorPlacement
 from loadmaster.placement.sequence import KernelSequence, Operand, StoredKind
+from loadmaster.placement.verify_pieces import broken_division_rules
 
 if TYPE_CHECKING:
     from loadmaster.placement.answer import MemoryPlan
@@ -25,8 +27,9 @@ _Item = TypeVar("_Item", Stay, Move)
 
 
 def verify_placement(plan: MemoryPlan) -> tuple[Violation, ...]:
-    """Check that a tensor placement holds: operands, copies, the limit at every kernel, addresses; at most 20 violations."""
-    return first_violations(broken_placement_rules(plan.sequence, plan.placement, plan.limit, plan.mode, plan.offsets))
+    """Check that a tensor placement holds: pieces, operands, copies, the limit at every kernel, addresses; at most 20 violations."""
+    placed = broken_placement_rules(plan.sequence, plan.placement, plan.limit, plan.mode, plan.offsets)
+    return first_violations(itertools.chain(broken_division_rules(plan.division), placed))
 
 
 def broken_placement_rules(

@@ -13,6 +13,7 @@ from loadmaster.core.errors import CapacityError, PlacementError
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.placement.autotm.bound import lower_bound
 from loadmaster.placement.autotm.least_memory import fits, least_paths
+from loadmaster.placement.autotm.linear_model import Solved
 from loadmaster.placement.autotm.sequence_arrays import (
     SequenceArrays,
     TensorPaths,
@@ -21,7 +22,6 @@ from loadmaster.placement.autotm.sequence_arrays import (
     sequence_arrays,
     total_seconds,
 )
-from loadmaster.placement.autotm.linear_model import Solved
 from loadmaster.placement.autotm.sparse_program import TOLD_APART, Prices, SparseProgram, free_prices, use_costs
 from loadmaster.placement.decisions import Mode, PlacementSolution
 from loadmaster.placement.sequence import KernelSequence

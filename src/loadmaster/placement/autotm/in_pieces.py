@@ -29,7 +29,7 @@ from loadmaster.placement.autotm.sequence_arrays import (
 )
 from loadmaster.placement.autotm.sparse_program import Prices, free_prices
 from loadmaster.placement.decisions import Mode, PlacementSolution
-from loadmaster.placement.pieces import Division, divide, divisible
+from loadmaster.placement.pieces import divide, divisible
 from loadmaster.placement.sequence import KernelSequence
 
 _SURE = 1e-6
