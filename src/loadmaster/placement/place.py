@@ -25,7 +25,7 @@ from loadmaster.core.progress import Progress, no_progress
 from loadmaster.core.units import parse_bytes_of
 from loadmaster.placement.answer import MemoryPlan, Rival
 from loadmaster.placement.autotm.between_kernels import place_between_kernels
-from loadmaster.placement.autotm.in_pieces import place_in_pieces
+from loadmaster.placement.autotm.in_pieces import place_in_pieces, place_pieces_overlapping
 from loadmaster.placement.autotm.overlapping import place_overlapping
 from loadmaster.placement.decisions import Mode, PlacementSolution, TensorPlacement, all_fast, fast_bytes
 from loadmaster.placement.pieces import Division
@@ -216,17 +216,23 @@ class _Placer:
         return np.full(len(self.sequence.kernels), self.fast, dtype=np.int64)
 
     def _solve(self, limits: Ints, goal: float) -> PlacementSolution:
-        """Run the engine of the mode; asynchronous placement starts from a synchronous one."""
+        """Run the engine of the mode, in pieces where tensors have pages."""
         options: dict[str, Any] = {"progress": self.report, "seed": self.seed}
-        overlapping = self.mode is Mode.ASYNC
-        between, gap = (Mode.SYNC, GAPS[Mode.SYNC]) if overlapping else (self.mode, goal)
-        engine = place_in_pieces if self.sequence.page else place_between_kernels
-        found = self._run(lambda deadline: engine(self.sequence, limits, between, gap=gap, deadline=deadline, **options))
-        if overlapping:
-            options["start"], options["gap"], start = found.placement, goal, self._placed(found)
-            found = self._run(lambda deadline: place_overlapping(start.sequence, limits, deadline=deadline, **options))
-            found = replace(found, division=start.division)
-        return found
+        overlapping, paged = self.mode is Mode.ASYNC, self.sequence.page > 0
+        engine = place_in_pieces if paged else place_between_kernels
+        mode, gap = (Mode.SYNC, GAPS[Mode.SYNC]) if overlapping else (self.mode, goal)
+        between = self._run(lambda deadline: engine(self.sequence, limits, mode, gap=gap, deadline=deadline, **options))
+        if not overlapping:
+            return between
+        options["gap"] = goal
+        if not paged:
+            options["start"] = between.placement
+            return self._run(lambda deadline: place_overlapping(self.sequence, limits, deadline=deadline, **options))
+        # The other program divides tensors elsewhere, so that its search cannot begin where this one ended.
+        found = self._run(lambda deadline: place_pieces_overlapping(self.sequence, limits, deadline=deadline, **options))
+        if found.seconds <= between.seconds:
+            return found
+        return replace(between, lower_bound=min(found.lower_bound, between.seconds), prices=found.prices, interrupted=found.interrupted)
 
     def _run(self, engine: Callable[[Deadline], PlacementSolution]) -> PlacementSolution:
         """Run an engine until the deadline; if Ctrl-C comes where none of its solvers sees it, take what it has without searching."""

@@ -28,7 +28,7 @@ from loadmaster.placement.sequence import KernelSequence
 
 _SURE = 1e-6
 """Distance from 0 or 1 below which the linear program's value of a tensor is taken as decided."""
-_PEAKS = 256
+PEAKS = 256
 """Number of runs of kernels whose peaks have a memory row in the first linear program."""
 TOLERATED = 2e-3
 """Share of a limit by which a solution may exceed it before the linear program gets a row for it."""
@@ -152,7 +152,7 @@ def relax(arrays: SequenceArrays, live: Ints, moves: bool, deadline: Deadline, a
     It begins with the limits at peaks of the live bytes, and learns of others where its solution exceeds them: few matter, and any prices
     give a valid bound.
     """
-    window = -(-arrays.kernel_count // _PEAKS)
+    window = -(-arrays.kernel_count // PEAKS)
     limited = _peaks((live - arrays.limit).astype(np.float64), window)
     found = Relaxation(None, None, False)
     for _ in range(_ROUNDS):

@@ -1,4 +1,4 @@
-"""Static and synchronous placement where an operand may lie in both memories: tensors are divided as the linear program divides them.
+"""Placement where an operand may lie in both memories: tensors are divided as the linear program divides them.
 
 The linear program in which kernels take as long as the larger sum over either memory is exact for tensors that may be divided anywhere: a
 tensor there is a mixture of paths, and so are its pieces. Most shares of its solution are whole; tensors are cut where the others say so,
@@ -13,11 +13,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from loadmaster.core.arrays import WHOLE_LIMIT, Ints
+from loadmaster.core.arrays import WHOLE_LIMIT, Floats, Ints
 from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.core.progress import Progress, no_progress
-from loadmaster.placement.autotm.between_kernels import TOLERATED, Advice, Relaxation, least_possible, place_between_kernels, relax, search
+from loadmaster.placement.autotm.between_kernels import (
+    PEAKS,
+    TOLERATED,
+    Advice,
+    Relaxation,
+    least_possible,
+    place_between_kernels,
+    relax,
+    search,
+)
 from loadmaster.placement.autotm.bound import lower_bound
+from loadmaster.placement.autotm.overlap_program import OverlapProgram
+from loadmaster.placement.autotm.overlapping import place_overlapping
 from loadmaster.placement.autotm.sequence_arrays import (
     SequenceArrays,
     TensorPaths,
@@ -33,7 +44,7 @@ from loadmaster.placement.pieces import divide, divisible
 from loadmaster.placement.sequence import KernelSequence
 
 _SURE = 1e-6
-"""Distance from 1 below which the linear program's share of a tensor is taken for all of it."""
+"""Distance below which the linear program's share of a tensor is taken for all of it, and its pages for whole ones."""
 
 
 def place_in_pieces(
@@ -72,11 +83,35 @@ def place_in_pieces(
     return replace(best, lower_bound=min(bound, best.seconds), prices=prices.memory)
 
 
+def place_pieces_overlapping(
+    sequence: KernelSequence,
+    limits: Ints,
+    *,
+    gap: float = 0.02,
+    deadline: Deadline = NO_DEADLINE,
+    progress: Progress | None = None,
+    seed: int = 0,
+) -> PlacementSolution:
+    """Place pieces of tensors as `place_overlapping` places tensors, divided as the linear program with queues divides them."""
+    arrays = sequence_arrays(sequence, np.minimum(checked_limits(sequence, limits), WHOLE_LIMIT))
+    division = None
+    if arrays.kernel_count:
+        program = OverlapProgram(arrays, sequence.link, 0)
+        solved = program.solve(deadline)
+        if len(solved.values):
+            division = divide(sequence, _cuts(sequence, arrays, _bytes_there(sequence, arrays, program.shares(solved))))
+    pieces = division.sequence if division else sequence
+    found = place_overlapping(pieces, limits, gap=gap, deadline=deadline, progress=progress, seed=seed)
+    return replace(found, division=division)
+
+
 def _tightened(arrays: SequenceArrays) -> SequenceArrays:
-    """Limits less what a solution may exceed them by, where that fits: pieces would not fit else."""
-    least = np.bincount(arrays.kernel, arrays.size[arrays.tensor] * ~np.isfinite(arrays.slow), arrays.kernel_count)
-    room = np.where(arrays.limit * (1 - 2 * TOLERATED) > least + arrays.workspace.max(initial=0), 1 - TOLERATED, 1.0)
-    return replace(arrays, limit=np.floor(arrays.limit * room).astype(np.int64))
+    """Limits less what a solution may exceed them by, where that leaves what must be there: pieces would not fit else."""
+    if arrays.kernel_count <= PEAKS:
+        return arrays
+    must = np.bincount(arrays.kernel, arrays.size[arrays.tensor] * ~np.isfinite(arrays.slow), arrays.kernel_count)
+    lower = np.floor(arrays.limit * (1 - TOLERATED)).astype(np.int64)
+    return replace(arrays, limit=np.where(lower > must + arrays.workspace.max(initial=0), lower, arrays.limit))
 
 
 def _placed(
@@ -90,7 +125,9 @@ def _placed(
     deadline: Deadline,
 ) -> PlacementSolution:
     """Divide tensors as a solution does, and place the pieces."""
-    fast = _bytes_there(sequence, arrays, relaxed)
+    assert relaxed.program is not None
+    assert relaxed.solved is not None
+    fast = _bytes_there(sequence, arrays, relaxed.program.shares(relaxed.solved))
     division = divide(sequence, _cuts(sequence, arrays, fast))
     divided = sequence_arrays(division.sequence, arrays.limit)
     of, end = np.array(division.of, dtype=np.int64), np.array(division.begin, dtype=np.int64)
@@ -119,18 +156,16 @@ class _BytesThere(NamedTuple):
     tail: Ints
 
 
-def _bytes_there(sequence: KernelSequence, arrays: SequenceArrays, relaxed: Relaxation) -> _BytesThere:
+def _bytes_there(sequence: KernelSequence, arrays: SequenceArrays, shares: tuple[Floats, Floats, Floats]) -> _BytesThere:
     """Bytes in the fast memory in a solution, in whole pages where a tensor may be divided, else all or none."""
-    assert relaxed.program is not None
-    assert relaxed.solved is not None
     sizes = np.array([tensor.bytes for tensor in sequence.tensors], dtype=np.int64)
     grain = np.where(divisible(sequence), max(1, sequence.page), np.maximum(sizes, 1))
 
-    def there(shares: np.ndarray, size: Ints, step: Ints) -> Ints:
-        some: Ints = (np.clip(shares, 0.0, 1.0) * size / step).astype(np.int64) * step
-        return np.where(shares > 1 - _SURE, size, np.minimum(some, size))
+    def there(part: Floats, size: Ints, step: Ints) -> Ints:
+        some: Ints = (np.clip(part, 0.0, 1.0) * size / step + _SURE).astype(np.int64) * step
+        return np.where(part > 1 - _SURE, size, np.minimum(some, size))
 
-    uses, gaps, tail = relaxed.program.shares(relaxed.solved)
+    uses, gaps, tail = shares
     of_uses = there(uses, sizes[arrays.tensor], grain[arrays.tensor])
     of_gaps = np.minimum(there(gaps, sizes[arrays.tensor], grain[arrays.tensor]), of_uses)
     follows = arrays.following != np.arange(len(arrays.following))
