@@ -17,13 +17,12 @@ from tests.support.sequences import random_sequence
 import loadmaster as lm
 from loadmaster.core.errors import CapacityError, PlacementError
 from loadmaster.placement.autotm.in_pieces import place_in_pieces
-from loadmaster.placement.decisions import Mode
-from loadmaster.placement.pieces import Division, divide, divisible
+from loadmaster.placement.decisions import Division, Mode
+from loadmaster.placement.pieces import divide, divisible
 from loadmaster.placement.place import place
 from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
 from loadmaster.placement.sequence_json import sequence_from_text, sequence_to_text
-from loadmaster.placement.verify import verify_placement
-from loadmaster.placement.verify_pieces import broken_division_rules
+from loadmaster.placement.verify import broken_division_rules, verify_placement
 
 
 def every_page_alone(sequence: KernelSequence) -> Division:

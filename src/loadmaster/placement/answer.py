@@ -11,8 +11,7 @@ import numpy as np
 from loadmaster.core.arrays import Floats
 from loadmaster.core.provenance import costs_json
 from loadmaster.core.shown import Shown
-from loadmaster.placement.decisions import Mode, Move, Stay, TensorPlacement
-from loadmaster.placement.pieces import Division
+from loadmaster.placement.decisions import Division, Mode, Move, Stay, TensorPlacement
 from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.timing import MovementTimeline, moved_bytes
 

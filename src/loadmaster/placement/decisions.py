@@ -11,7 +11,6 @@ from enum import StrEnum
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
-from loadmaster.placement.pieces import Division
 from loadmaster.placement.sequence import KernelSequence
 
 
@@ -68,6 +67,21 @@ class TensorPlacement:
     stays: tuple[Stay, ...]
     moves: tuple[Move, ...]
     algorithms: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Division:
+    """A kernel sequence whose tensors are pieces of those of ``whole``.
+
+    ``of`` and ``begin`` have, for each tensor of ``sequence``, the number of the tensor of ``whole`` that it is a piece of, and its first
+    byte there. Pieces of a tensor follow one another. A piece takes of its operand's seconds what it has of its bytes, because a kernel
+    takes as long as the slowest of its arithmetic and the sums over either memory.
+    """
+
+    whole: KernelSequence
+    sequence: KernelSequence
+    of: tuple[int, ...]
+    begin: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)

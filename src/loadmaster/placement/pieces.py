@@ -4,24 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from loadmaster.placement.decisions import Division
 from loadmaster.placement.sequence import Kernel, KernelSequence, Operand, StoredTensor
-
-
-@dataclass(frozen=True)
-class Division:
-    """A kernel sequence whose tensors are pieces of those of ``whole``.
-
-    ``of`` and ``begin`` have, for each tensor of ``sequence``, the number of the tensor of ``whole`` that it is a piece of, and its first
-    byte there. Pieces of a tensor follow one another. A piece takes of its operand's seconds what it has of its bytes, because a kernel
-    takes as long as the slowest of its arithmetic and the sums over either memory.
-    """
-
-    whole: KernelSequence
-    sequence: KernelSequence
-    of: tuple[int, ...]
-    begin: tuple[int, ...]
 
 
 def divisible(sequence: KernelSequence) -> list[bool]:

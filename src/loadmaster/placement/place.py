@@ -27,13 +27,11 @@ from loadmaster.placement.answer import MemoryPlan, Rival
 from loadmaster.placement.autotm.between_kernels import place_between_kernels
 from loadmaster.placement.autotm.in_pieces import place_in_pieces, place_pieces_overlapping
 from loadmaster.placement.autotm.overlapping import place_overlapping
-from loadmaster.placement.decisions import Mode, PlacementSolution, TensorPlacement, all_fast, fast_bytes
-from loadmaster.placement.pieces import Division
+from loadmaster.placement.decisions import Division, Mode, PlacementSolution, TensorPlacement, all_fast, fast_bytes
 from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.strategies.registry import AUTO, ENGINES, IN_HARDWARE, PLACING, PROGRAM, baseline, baseline_names
 from loadmaster.placement.timing import MovementTimeline, kernel_seconds, time_moves
-from loadmaster.placement.verify import broken_placement_rules
-from loadmaster.placement.verify_pieces import broken_division_rules
+from loadmaster.placement.verify import broken_division_rules, broken_placement_rules
 
 GAPS = {Mode.STATIC: 0.01, Mode.SYNC: 0.01, Mode.ASYNC: 0.02}
 """Distance to the bound, relative to it, at which the search ends, by mode."""
