@@ -1,6 +1,6 @@
 """AutoTM's tables and figures.
 
-``python -m benchmarks.placement [--table conventional|large|gpu|goal|speed] [--networks NAME ...] [--modes MODE ...]``
+``python -m benchmarks.placement [--table conventional|large|gpu|goal|speed|inference] [--networks NAME ...] [--modes MODE ...]``
 
 Whole training steps are captured with fake tensors and placed on ``optane-server`` at the DRAM:PMM ratios of the slides, or on
 ``gpu-pcie`` at the memory of its card. Every figure is an estimate of the roofline model; what the slides measured stands in
@@ -14,7 +14,7 @@ import json
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import loadmaster as lm
@@ -38,6 +38,8 @@ RATIOS = {"1:0": 1.0, "8:1": 8 / 9, "4:1": 0.8, "1:1": 0.5, "1:4": 0.2, "0:1": 0
 DRAM = 384 * 2**30
 """Bytes of DRAM in the machine of the slides, which the large networks exceed."""
 MODES = ("static", "sync", "async")
+INFERENCE = ("resnet50", "squeezenet", "shufflenet", "inception_v1")
+"""Networks of the onnx package whose few large tensors have to share little fast memory."""
 RIVALS = ("first-touch", "2lm", "lru", "largest-first", "intervals")
 
 
@@ -145,7 +147,23 @@ def speed(networks: list[str], target: str, modes: tuple[str, ...]) -> Iterator[
             yield Row(network, CONVENTIONAL[network], f"{share:.0%}", limit, shown)
 
 
-TABLES = {"conventional": conventional, "large": large, "gpu": gpu, "goal": goal, "speed": speed}
+def inference(networks: list[str], target: str, modes: tuple[str, ...]) -> Iterator[Row]:
+    """Inference with 20 and 10 % of the fast memory: whole tensors, and pieces of them."""
+    for network in networks:
+        for batch in (1, 64):
+            sequence = read_sequence(f"onnx:{network}", lm.target(target), batch=batch)
+            for share in (0.2, 0.1):
+                limit = int(sequence.peak_bytes * share)
+                shown: dict[str, Any] = {}
+                for name, page in (("whole", 0), ("pieces", sequence.page)):
+                    for mode in modes:
+                        plan = place(replace(sequence, page=page), limit, mode=mode)
+                        shown |= {f"{mode}-{name}": plan.slowdown, f"{mode}-{name}-gap": f"{plan.gap:.2%}"}
+                        shown[f"{mode}-{name}-cpu"] = f"{plan.cpu_seconds:.1f}s"
+                yield Row(network, batch, f"{share:.0%}", limit, shown)
+
+
+TABLES = {"conventional": conventional, "large": large, "gpu": gpu, "goal": goal, "speed": speed, "inference": inference}
 
 
 def _short(value: object) -> str:
@@ -157,11 +175,11 @@ def _short(value: object) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--table", choices=list(TABLES), default="conventional")
-    parser.add_argument("--networks", nargs="*", choices=list(MODULES))
+    parser.add_argument("--networks", nargs="*", choices=[*MODULES, *INFERENCE])
     parser.add_argument("--modes", nargs="*", choices=MODES, default=list(MODES))
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    known = {"large": LARGE, "gpu": GPU}.get(options.table, CONVENTIONAL)
+    known = {"large": LARGE, "gpu": GPU, "inference": INFERENCE}.get(options.table, CONVENTIONAL)
     networks = [name for name in options.networks or known if name in known]
     for row in TABLES[options.table](networks, "gpu-pcie" if options.table == "gpu" else "optane-server", tuple(options.modes)):
         print(json.dumps(vars(row)) if options.json else row.line(), flush=True)

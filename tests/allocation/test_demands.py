@@ -384,3 +384,19 @@ def test_the_verifier_finds_every_pair_that_overlaps_beside_an_alias(rows: list[
     }
     found = broken_rules(problem_of(buffers, aliases=[(0, 1)]), offsets)
     assert {message for rule, message in found if rule == "overlap"} == wrong
+
+
+@pytest.mark.parametrize(
+    "demands",
+    [{"reserved": ((0, 64),)}, {"aliases": ((0, 1, 2),)}, {"in_place": [(0, 1), (1, 2)]}, {"conflicts": [(0, 1), (0, 2), (1, 2)]}],
+)
+def test_demands_hold_for_buffers_that_were_read_as_for_those_that_were_listed(demands) -> None:
+    listed, read = lm.allocate(three(), **demands), lm.allocate(problem_of(three()), **demands)
+    assert read.peak == listed.peak != 20
+    assert read.offsets.tolist() == listed.offsets.tolist()
+    banks = [lm.Bank("m", 100)]
+    if "reserved" not in demands:
+        known = lm.allocate_banks(problem_of(three()), banks, **demands)
+        assert known.offsets.tolist() == lm.allocate_banks(three(), banks, **demands).offsets.tolist()
+    with pytest.raises(AllocationError):
+        lm.allocate(problem_of(three()), in_place=[(0, 9)])

@@ -23,6 +23,7 @@ read_bandwidth = "8 GB/s"
 write_bandwidth = "4 GB/s"
 energy = "20 pJ/B"
 burst = 32
+page = 256
 [sram]
 role = "fast"
 capacity = "1 MiB"

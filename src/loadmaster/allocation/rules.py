@@ -37,7 +37,7 @@ def problem_of(buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequenc
     AllocationError
         If anything is malformed. The message names the buffer and the field.
     """
-    if isinstance(buffers, Problem):
+    if isinstance(buffers, Problem) and not demands:
         return buffers
     problem = _assembled(buffers, demands)
     check(problem)
@@ -46,15 +46,17 @@ def problem_of(buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequenc
 
 def problem_of_banks(buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | Array, **demands: Any) -> Problem:
     """Make a problem as `problem_of` does, for several memories: pins may be to different ones, so that they do not meet."""
-    problem = buffers if isinstance(buffers, Problem) else _assembled(buffers, demands)
+    problem = _assembled(buffers, demands)
     if problem.homes is None:
         problem = replace(problem, homes=Homes((None,) * len(problem), ((),) * len(problem), (1,) * len(problem)))
-    if not isinstance(buffers, Problem):
+    if not isinstance(buffers, Problem) or demands:
         check(problem)
     return problem
 
 
-def _assembled(buffers: Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | Array, demands: dict[str, Any]) -> Problem:
+def _assembled(buffers: Problem | Sequence[Buffer] | Mapping[str, Any] | Sequence[Any] | Array, demands: dict[str, Any]) -> Problem:
+    if isinstance(buffers, Problem):
+        return replace(buffers, **_checked_demands(demands))
     require_type(buffers, (Sequence, Mapping, np.ndarray), "buffers", AllocationError)
     if isinstance(buffers, Mapping):
         columns, ids, gaps = dict(buffers), buffers.get("ids"), NO_GAPS

@@ -11,7 +11,7 @@ import numpy as np
 from loadmaster.core.arrays import Floats
 from loadmaster.core.provenance import costs_json
 from loadmaster.core.shown import Shown
-from loadmaster.placement.decisions import Mode, Move, Stay, TensorPlacement
+from loadmaster.placement.decisions import Division, Mode, Move, Stay, TensorPlacement
 from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.timing import MovementTimeline, moved_bytes
 
@@ -36,6 +36,10 @@ class MemoryPlan(Shown):
 
     Attributes
     ----------
+    sequence
+        What is placed. Where tensors may have pages in both memories, its tensors are the pieces of those that were given.
+    division
+        Which piece is part of which tensor; None where all are whole.
     status
         ``optimal``: no placement of this mode takes less time, proven. ``feasible``: a valid placement.
     placement, offsets
@@ -77,6 +81,7 @@ class MemoryPlan(Shown):
     cpu_seconds: float
     interrupted: bool = False
     counters: dict[str, int] = field(default_factory=dict)
+    division: Division | None = None
 
     @property
     def seconds(self) -> float:
@@ -94,6 +99,12 @@ class MemoryPlan(Shown):
     def slowdown(self) -> float:
         """Time relative to that with everything in the fast memory."""
         return self.seconds / self.all_fast_seconds if self.all_fast_seconds > 0 else 1.0
+
+    def piece(self, tensor: int) -> tuple[str, int]:
+        """Return the name of the tensor that a tensor of ``sequence`` is a piece of, or itself, and the piece's first byte there."""
+        if self.division is None:
+            return self.sequence.tensors[tensor].name, 0
+        return self.division.whole.tensors[self.division.of[tensor]].name, self.division.begin[tensor]
 
     @property
     def moved_bytes(self) -> int:
@@ -162,6 +173,7 @@ class MemoryPlan(Shown):
                 "name": tensor.name,
                 "kind": tensor.kind.value,
                 "bytes": tensor.bytes,
+                **dict(zip(("of", "begin"), self.piece(t), strict=True)),
                 "lifetime": self.sequence.lifetimes[t].tolist(),
                 "fast": [{"start": stay.start, "end": stay.end, "offset": offset} for stay, offset in stays[t]],
                 "copies": [{"to": "fast" if m.to_fast else "slow", "start": m.start, "end": m.end} for m in moves[t]],

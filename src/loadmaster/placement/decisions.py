@@ -69,6 +69,21 @@ class TensorPlacement:
     algorithms: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Division:
+    """A kernel sequence whose tensors are pieces of those of ``whole``.
+
+    ``of`` and ``begin`` have, for each tensor of ``sequence``, the number of the tensor of ``whole`` that it is a piece of, and its first
+    byte there. Pieces of a tensor follow one another. A piece takes of its operand's seconds what it has of its bytes, because a kernel
+    takes as long as the slowest of its arithmetic and the sums over either memory.
+    """
+
+    whole: KernelSequence
+    sequence: KernelSequence
+    of: tuple[int, ...]
+    begin: tuple[int, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class PlacementSolution:
     """A placement that an engine found for limits on the fast memory at every kernel, with its bound.
@@ -85,6 +100,8 @@ class PlacementSolution:
         Seconds that one byte more of fast memory would save while each kernel runs, shape (kernels,): the multipliers of the bound.
     interrupted
         Whether a time limit or Ctrl-C ended the search early.
+    division
+        What the placement is of, where tensors are in pieces; the bound holds for all divisions then.
     """
 
     placement: TensorPlacement
@@ -93,6 +110,7 @@ class PlacementSolution:
     prices: Floats
     interrupted: bool = False
     counters: dict[str, int] = field(default_factory=dict)
+    division: Division | None = None
 
 
 def all_fast(sequence: KernelSequence) -> TensorPlacement:

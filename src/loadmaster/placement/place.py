@@ -6,6 +6,7 @@ limit, exactly there, and the placement is found again.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -24,12 +25,13 @@ from loadmaster.core.progress import Progress, no_progress
 from loadmaster.core.units import parse_bytes_of
 from loadmaster.placement.answer import MemoryPlan, Rival
 from loadmaster.placement.autotm.between_kernels import place_between_kernels
+from loadmaster.placement.autotm.in_pieces import place_in_pieces, place_pieces_overlapping
 from loadmaster.placement.autotm.overlapping import place_overlapping
-from loadmaster.placement.decisions import Mode, PlacementSolution, TensorPlacement, all_fast, fast_bytes
+from loadmaster.placement.decisions import Division, Mode, PlacementSolution, TensorPlacement, all_fast, fast_bytes
 from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.strategies.registry import AUTO, ENGINES, IN_HARDWARE, PLACING, PROGRAM, baseline, baseline_names
 from loadmaster.placement.timing import MovementTimeline, kernel_seconds, time_moves
-from loadmaster.placement.verify import broken_placement_rules
+from loadmaster.placement.verify import broken_division_rules, broken_placement_rules
 
 GAPS = {Mode.STATIC: 0.01, Mode.SYNC: 0.01, Mode.ASYNC: 0.02}
 """Distance to the bound, relative to it, at which the search ends, by mode."""
@@ -128,10 +130,19 @@ def _check_arguments(fast: int, strategy: str, gap: float | None, time_limit: fl
 
 
 @dataclass(frozen=True)
+class _Placed:
+    """A placement of a sequence, or of its pieces."""
+
+    sequence: KernelSequence
+    placement: TensorPlacement
+    division: Division | None = None
+
+
+@dataclass(frozen=True)
 class _Packed:
     """A placement whose stays and workspaces have addresses within the limit."""
 
-    placement: TensorPlacement
+    placed: _Placed
     offsets: tuple[int, ...]
     timeline: MovementTimeline
     peak: int
@@ -162,7 +173,11 @@ class _Placer:
         # What the engine could not prove of the limits that were asked for it need not try again with others.
         reached = first.seconds / first.lower_bound - 1 if first.lower_bound > 0 else 0.0
         goal = max(self.gap, reached + _AS_GOOD)
-        best = self._packed(first.placement, lambda limits: self._solve(limits, goal).placement) if strategy in (AUTO, PROGRAM) else None
+        best = (
+            self._packed(self._placed(first), lambda limits: self._placed(self._solve(limits, goal)))
+            if strategy in (AUTO, PROGRAM)
+            else None
+        )
         used = PROGRAM
         for rival in sorted(rivals, key=lambda rival: math.inf if rival.seconds is None else rival.seconds):
             if strategy not in (AUTO, rival.name) or rival.placement is None or rival.seconds is None:
@@ -184,27 +199,38 @@ class _Placer:
     def _packed_baseline(self, name: str, placement: TensorPlacement) -> _Packed | None:
         """Pack a baseline's placement, with lower limits if necessary; after an interrupt, only with the limits as they are."""
 
-        def again(limits: Ints) -> TensorPlacement:
+        def again(limits: Ints) -> _Placed:
             other = baseline(name, self.sequence, limits).placement
             if self.interrupted or other is None or not self._allows(other, limits):
                 raise PlacementError(f"{name} cannot be packed")
-            return other
+            return _Placed(self.sequence, other)
 
-        return self._packed(placement, again) if self._allows(placement, self._limits()) else None
+        return self._packed(_Placed(self.sequence, placement), again) if self._allows(placement, self._limits()) else None
+
+    def _placed(self, found: PlacementSolution) -> _Placed:
+        return _Placed(found.division.sequence if found.division else self.sequence, found.placement, found.division)
 
     def _limits(self) -> Ints:
         return np.full(len(self.sequence.kernels), self.fast, dtype=np.int64)
 
     def _solve(self, limits: Ints, goal: float) -> PlacementSolution:
-        """Run the engine of the mode; asynchronous placement starts from a synchronous one."""
+        """Run the engine of the mode, in pieces where tensors have pages."""
         options: dict[str, Any] = {"progress": self.report, "seed": self.seed}
-        overlapping = self.mode is Mode.ASYNC
-        between, gap = (Mode.SYNC, GAPS[Mode.SYNC]) if overlapping else (self.mode, goal)
-        found = self._run(lambda deadline: place_between_kernels(self.sequence, limits, between, gap=gap, deadline=deadline, **options))
-        if overlapping:
-            options["start"], options["gap"] = found.placement, goal
-            found = self._run(lambda deadline: place_overlapping(self.sequence, limits, deadline=deadline, **options))
-        return found
+        overlapping, paged = self.mode is Mode.ASYNC, self.sequence.page > 0
+        engine = place_in_pieces if paged else place_between_kernels
+        mode, gap = (Mode.SYNC, GAPS[Mode.SYNC]) if overlapping else (self.mode, goal)
+        between = self._run(lambda deadline: engine(self.sequence, limits, mode, gap=gap, deadline=deadline, **options))
+        if not overlapping:
+            return between
+        options["gap"] = goal
+        if not paged:
+            options["start"] = between.placement
+            return self._run(lambda deadline: place_overlapping(self.sequence, limits, deadline=deadline, **options))
+        # The other program divides tensors elsewhere, so that its search cannot begin where this one ended.
+        found = self._run(lambda deadline: place_pieces_overlapping(self.sequence, limits, deadline=deadline, **options))
+        if found.seconds <= between.seconds:
+            return found
+        return replace(between, lower_bound=min(found.lower_bound, between.seconds), prices=found.prices, interrupted=found.interrupted)
 
     def _run(self, engine: Callable[[Deadline], PlacementSolution]) -> PlacementSolution:
         """Run an engine until the deadline; if Ctrl-C comes where none of its solvers sees it, take what it has without searching."""
@@ -221,17 +247,17 @@ class _Placer:
         if interrupted:
             self.interrupted, self.deadline = True, Deadline.within(0.0)
 
-    def _packed(self, placement: TensorPlacement, again: Callable[[Ints], TensorPlacement]) -> _Packed | None:
+    def _packed(self, placed: _Placed, again: Callable[[Ints], _Placed]) -> _Packed | None:
         """Pack a placement; where that fails, lower the limits there and place again, until it succeeds."""
         limits = self._limits()
         for number in range(_ROUNDS):
             self.report("packing", number / _ROUNDS)
-            packed, tops = self._pack(placement)
+            packed, tops = self._pack(placed)
             if packed is not None:
                 return packed
             try:
                 limits = self._lowered(limits, tops, number)
-                placement = again(limits)
+                placed = again(limits)
             except (CapacityError, PlacementError):
                 return None
         return None
@@ -243,18 +269,18 @@ class _Placer:
         lowered: Ints = (limits * (1 - min(_MOST_EVERYWHERE, _EVERYWHERE * 2**number))).astype(np.int64) - local
         return np.maximum(lowered, 0)
 
-    def _pack(self, placement: TensorPlacement) -> tuple[_Packed | None, Ints]:
+    def _pack(self, placed: _Placed) -> tuple[_Packed | None, Ints]:
         """Find addresses within the limit, else the highest address in use at every kernel of the lowest packing that was found."""
         self.rounds += 1
-        lower, upper, size = np.array(list(_blocks(self.sequence, placement)), dtype=np.int64).reshape(-1, 3).T.copy()
+        lower, upper, size = np.array(list(_blocks(placed)), dtype=np.int64).reshape(-1, 3).T.copy()
         answer = allocate((lower, upper, size), self.fast, alignment=self.sequence.alignment, seed=self.seed, time_limit=self._left())
         if answer.offsets is None:
             self._note_interruption(answer.interrupted)
             lowest = allocate((lower, upper, size), alignment=self.sequence.alignment, seed=self.seed, strategy="best-fit")
             assert lowest.offsets is not None
             return None, _tops(lower, upper, lowest.offsets + size, len(self.sequence.kernels))
-        timeline = time_moves(self.sequence, placement)
-        return _Packed(placement, tuple(answer.offsets.tolist()), timeline, answer.peak or 0), np.zeros(0, dtype=np.int64)
+        timeline = time_moves(placed.sequence, placed.placement)
+        return _Packed(placed, tuple(answer.offsets.tolist()), timeline, answer.peak or 0), np.zeros(0, dtype=np.int64)
 
     def _left(self) -> float | None:
         """Seconds for packing: at least a few, because a placement without addresses is worth nothing."""
@@ -287,14 +313,16 @@ class _Placer:
         )
 
     def _answer(self, best: _Packed, first: PlacementSolution, strategy: str, rivals: list[Rival]) -> MemoryPlan:
-        for rule, message in broken_placement_rules(self.sequence, best.placement, self.fast, self.mode, best.offsets):
+        placed = best.placed
+        broken = broken_placement_rules(placed.sequence, placed.placement, self.fast, self.mode, best.offsets)
+        for rule, message in itertools.chain(broken_division_rules(placed.division), broken):
             raise LoadmasterError(f"strategy {strategy!r} made a placement that does not hold ({rule}: {message}): please report it")
         return MemoryPlan(
-            sequence=self.sequence,
+            sequence=placed.sequence,
             mode=self.mode,
             strategy=strategy,
             status="optimal" if best.seconds <= first.lower_bound else "feasible",
-            placement=best.placement,
+            placement=placed.placement,
             offsets=best.offsets,
             timeline=best.timeline,
             lower_bound=first.lower_bound,
@@ -310,11 +338,13 @@ class _Placer:
             cpu_seconds=0.0,
             interrupted=self.interrupted,
             counters=first.counters,
+            division=placed.division,
         )
 
 
-def _blocks(sequence: KernelSequence, placement: TensorPlacement) -> Iterator[tuple[int, int, int]]:
+def _blocks(placed: _Placed) -> Iterator[tuple[int, int, int]]:
     """First kernel, end and bytes of every stay, then of every kernel's workspace."""
+    sequence, placement = placed.sequence, placed.placement
     for stay in placement.stays:
         yield stay.start, stay.end, sequence.tensors[stay.tensor].bytes
     for k, (kernel, chosen) in enumerate(zip(sequence.kernels, placement.algorithms, strict=True)):

@@ -121,6 +121,7 @@ class CopyLink:
 class KernelSequence:
     """Kernels in execution order, tensors by number, the copy link, and the fast memory's alignment in bytes.
 
+    Where ``page`` is not 0, a tensor may lie partly in either memory, in whole pages of so many bytes: a multiple of the alignment.
     ``notes`` are one-line remarks; ``costs`` say what the times of kernels come from, and of how many. Raises
     :class:`~loadmaster.core.errors.PlacementError` for what is malformed.
     """
@@ -132,6 +133,7 @@ class KernelSequence:
     alignment: int = 1
     notes: tuple[str, ...] = ()
     costs: tuple[Provenance, ...] = ()
+    page: int = 0
     _uses: list[list[tuple[int, Operand]]] = field(init=False, repr=False, compare=False, default_factory=list)
 
     def __post_init__(self) -> None:
@@ -209,6 +211,11 @@ def check(sequence: KernelSequence) -> None:
     _check_link(sequence.link)
     if not 1 <= sequence.alignment < 2**40:
         raise PlacementError(f"{sequence.name}: alignment is {sequence.alignment}: give a whole number from 1 to 2^40")
+    if not 0 <= sequence.page < 2**40 or sequence.page % sequence.alignment:
+        raise PlacementError(
+            f"{sequence.name}: page is {sequence.page}: give a multiple of the alignment, {sequence.alignment}, up to 2^40, or 0 for "
+            "tensors that lie whole in one memory"
+        )
     for tensor in sequence.tensors:
         if not 0 <= tensor.bytes < WHOLE_LIMIT:
             raise PlacementError(f"tensor {tensor.name!r} has {tensor.bytes} bytes: sizes lie between 0 and 2^62")

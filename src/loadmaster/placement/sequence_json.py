@@ -51,6 +51,7 @@ def write_text(text: str, path: Path, what: str) -> Path:
 def sequence_to_text(sequence: KernelSequence) -> str:
     """Return the JSON text of a sequence, one tensor or kernel a line."""
     head = {"format": FORMAT, "version": VERSION, "name": sequence.name, "alignment": sequence.alignment}
+    head |= {"page": sequence.page} if sequence.page else {}
     head |= {"link": vars(sequence.link), "notes": list(sequence.notes)}
     head |= {"costs": [[str(part.label), part.source, part.count] for part in sequence.costs]}
     tensors = [[tensor.name, tensor.bytes, str(tensor.kind)] for tensor in sequence.tensors]
@@ -203,6 +204,7 @@ def _model() -> Any:
         version: whole
         name: text
         alignment: whole
+        page: whole = 0
         link: LinkRecord
         notes: list[text]
         costs: Annotated[list[tuple[Label, text, whole]], Field(default_factory=list)]
@@ -234,6 +236,7 @@ def _built(file: Any) -> KernelSequence:
         kernels=tuple(kernel(record) for record in file.kernels),
         link=CopyLink(**file.link.model_dump()),
         alignment=file.alignment,
+        page=file.page,
         notes=tuple(file.notes),
         costs=tuple(Provenance(*part) for part in file.costs),
     )

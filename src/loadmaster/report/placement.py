@@ -32,8 +32,11 @@ def totals(plan: MemoryPlan) -> list[tuple[str, str]]:
     """List name and value of the totals."""
     slow = format_seconds(plan.all_slow_seconds) if plan.all_slow_seconds < float("inf") else "not possible"
     sequence = plan.sequence
+    count = f"{len(sequence.tensors)} tensors"
+    if plan.division is not None:
+        count = f"{len(plan.division.whole.tensors)} tensors in {len(sequence.tensors)} pieces"
     return [
-        ("Network", f"{printable(sequence.name)}: {len(sequence.kernels)} kernels, {len(sequence.tensors)} tensors"),
+        ("Network", f"{printable(sequence.name)}: {len(sequence.kernels)} kernels, {count}"),
         ("Status", plan.status + (" (stopped early)" if plan.interrupted else "")),
         ("Time", f"{format_seconds(plan.seconds)}, {weakest(sequence.costs)}; {plan.slowdown:.3f} x all fast"),
         ("Costs of kernels", printable(described(sequence.costs))),

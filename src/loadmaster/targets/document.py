@@ -52,6 +52,7 @@ def _memory(memory: Memory) -> dict[str, Any]:
         "alignment": memory.alignment,
         **({} if memory.energy is None else {"energy": memory.energy}),
         "burst": memory.burst,
+        "page": memory.page,
     }
 
 

@@ -29,6 +29,8 @@ class Memory:
     takes ``a / read_bandwidth + b / write_bandwidth`` seconds of it. ``in_place`` says whether a core can use operands where
     they lie in this memory; if not, they must be copied to the fast memory first. Offsets are multiples of ``alignment`` bytes.
     ``energy`` is joules for each byte over the link; None leaves it to the cost model. At least ``burst`` bytes are read at once.
+    Where ``page`` of the main memory is not 0, an operand may lie partly in it and partly in the fast memory, in whole pages of so many
+    bytes.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Memory:
     alignment: int = 64
     energy: float | None = None
     burst: int = 64
+    page: int = 0
 
     def padded(self, size: int) -> int:
         """Return the bytes that a buffer of ``size`` takes if the next one must be aligned too."""

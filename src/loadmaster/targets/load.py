@@ -66,7 +66,7 @@ def target(source: str | Path, overrides: str | Iterable[str] = ()) -> Target:
     return target
 
 
-NO_COST = frozenset({"alignment", "capacity", "count", "energy", "name", "role"})
+NO_COST = frozenset({"alignment", "capacity", "count", "energy", "name", "page", "role"})
 """Fields that change no time for which a target can be calibrated."""
 
 

@@ -64,6 +64,7 @@ class _MemoryTable(_Table):
     alignment: Annotated[_Bytes, Field(ge=1)] = 64
     energy: _Energy | None = None
     burst: Annotated[_Bytes, Field(ge=1)] = 64
+    page: Annotated[_Bytes, Field(lt=2**40)] = 0
 
     @model_validator(mode="after")
     def _one_way_to_say_bandwidth(self) -> _MemoryTable:
@@ -77,7 +78,7 @@ class _MemoryTable(_Table):
         read, write = self.read_bandwidth or self.bandwidth, self.write_bandwidth or self.bandwidth
         assert read is not None
         assert write is not None
-        return Memory(name, self.capacity, read, write, self.in_place, self.alignment, self.energy, self.burst)
+        return Memory(name, self.capacity, read, write, self.in_place, self.alignment, self.energy, self.burst, self.page)
 
 
 class _EnergyTable(_Table):
@@ -253,6 +254,10 @@ def _assemble(file: _TargetFile, label: str) -> Target:
         problems.append(f'at most one memory may have role = "fast", not {len(fast)}')
     if fast and not fast[0].in_place:
         problems.append(f"{fast[0].name}.in_place: cores must be able to use the fast memory in place")
+    if fast and fast[0].page:
+        problems.append(f"{fast[0].name}.page: pages are those of the main memory: give it page instead")
+    if main and fast and main[0].page % fast[0].alignment:
+        problems.append(f"{main[0].name}.page: must be a multiple of {fast[0].name}.alignment, {fast[0].alignment} bytes")
     problems += [f"{m.name}.capacity: must be more than zero" for m in main if m.capacity == 0]
     if main and not main[0].in_place and (not fast or file.copy_engine is None):
         problems.append(f"{main[0].name}.in_place = false needs a fast memory and a [copy] table")

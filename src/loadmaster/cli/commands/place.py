@@ -124,7 +124,7 @@ def place_command(
     with directory_if_asked(out) as drafts, LateProgress(quiet) as progress:
         progress("reading", 0.0)
         sequence = read_sequence(graph, machine, training=training, batch=batch, cost=cost)
-        chosen = [_tensor(sequence, name) for name in explain or []]
+        asked = [_tensor(sequence, name) for name in explain or []]
         options: dict[str, Any] = {"mode": mode, "strategy": strategy, "gap": gap, "seed": seed, "progress": progress}
         options["time_limit"] = None if time_limit is None else parse_seconds(time_limit)
         limit = machine.fast.capacity if machine is not None and machine.fast is not None else sequence.peak_bytes
@@ -133,18 +133,19 @@ def place_command(
         plan = place(sequence, limit, **options) if max_slowdown is None else _smallest(sequence, max_slowdown, options, extra)
         if curve:
             extra["curve"] = _curve(sequence, options)
+        chosen = [t for name in asked for t in range(len(plan.sequence.tensors)) if plan.piece(t)[0] == name]
         shown = _shown(plan, chosen, extra)
         files = [] if drafts is None else _write(plan, shown, drafts, page=not no_report)
     print_results(shown, lambda: _tables(plan, chosen, extra), files, as_json=as_json, quiet=quiet)
 
 
-def _tensor(sequence: KernelSequence, name: str) -> int:
-    """Return the number of the tensor of that name."""
+def _tensor(sequence: KernelSequence, name: str) -> str:
+    """Return the name if there is such a tensor."""
     from difflib import get_close_matches
 
     names = [tensor.name for tensor in sequence.tensors]
     if name in names:
-        return names.index(name)
+        return name
     near = ", ".join(get_close_matches(name, names, n=3, cutoff=0.0))
     raise PlacementError(f"--explain {name!r}: {sequence.name} has no such tensor: perhaps {near}")
 

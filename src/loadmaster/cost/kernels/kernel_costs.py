@@ -89,6 +89,7 @@ def cost_kernels(work: SequenceWork, target: Target) -> KernelSequence:
         alignment=fast.alignment,
         notes=work.notes,
         costs=(target.costs_by("roofline", len(work.kernels)),),
+        page=target.main.page,
     )
 
 

@@ -13,6 +13,7 @@ from loadmaster.core.errors import CapacityError, PlacementError
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.placement.autotm.bound import lower_bound
 from loadmaster.placement.autotm.least_memory import fits, least_paths
+from loadmaster.placement.autotm.linear_model import Solved
 from loadmaster.placement.autotm.sequence_arrays import (
     SequenceArrays,
     TensorPaths,
@@ -21,15 +22,15 @@ from loadmaster.placement.autotm.sequence_arrays import (
     sequence_arrays,
     total_seconds,
 )
-from loadmaster.placement.autotm.sparse_program import Prices, SparseProgram, free_prices, use_costs
+from loadmaster.placement.autotm.sparse_program import TOLD_APART, Prices, SparseProgram, free_prices, use_costs
 from loadmaster.placement.decisions import Mode, PlacementSolution
 from loadmaster.placement.sequence import KernelSequence
 
 _SURE = 1e-6
 """Distance from 0 or 1 below which the linear program's value of a tensor is taken as decided."""
-_PEAKS = 256
+PEAKS = 256
 """Number of runs of kernels whose peaks have a memory row in the first linear program."""
-_TOLERATED = 2e-3
+TOLERATED = 2e-3
 """Share of a limit by which a solution may exceed it before the linear program gets a row for it."""
 _ROUNDS = 5
 """Times that the linear program is solved, at most, each with further limits that the solution before exceeded."""
@@ -88,21 +89,21 @@ def place_between_kernels(
     report = progress or no_progress
     arrays = sequence_arrays(sequence, np.minimum(limits, WHOLE_LIMIT))
     moves = mode is Mode.SYNC
-    least = _least(sequence, arrays, moves, deadline)
+    least = least_possible(sequence, arrays, moves, deadline)
     if not arrays.kernel_count:
         placement = placement_of(sequence, arrays, least, moves)
         return PlacementSolution(placement, 0.0, 0.0, np.zeros(0))
     report("solving the linear program", 0.1)
-    advice = _relax(arrays, sequence.live_bytes(), moves, deadline)
+    advice = _advice(arrays, relax(arrays, sequence.live_bytes(), moves, deadline))
     bound = lower_bound(arrays, advice.prices, moves)
     report("placing tensors", 0.5)
-    paths, spent, stopped = _search(arrays, advice, least, moves, bound * (1 + gap), seed, deadline)
+    paths, spent, stopped = search(arrays, advice, least, moves, bound * (1 + gap), seed, deadline)
     placement = placement_of(sequence, arrays, paths, moves)
     seconds = total_seconds(sequence, arrays, paths, placement)
     if seconds > bound * (1 + gap) and not stopped and len(arrays.kernel) <= _FEW_USES:
         report("solving the integer program", 0.8)
         whole = _solve(arrays, advice, moves, gap, deadline)
-        others, more, stopped = _search(arrays, whole, least, moves, bound * (1 + gap), seed, deadline)
+        others, more, stopped = search(arrays, whole, least, moves, bound * (1 + gap), seed, deadline)
         other = placement_of(sequence, arrays, others, moves)
         faster = total_seconds(sequence, arrays, others, other)
         spent += more
@@ -111,7 +112,7 @@ def place_between_kernels(
     return PlacementSolution(placement, seconds, min(bound, seconds), advice.prices.memory, stopped, {"lives": spent})
 
 
-def _least(sequence: KernelSequence, arrays: SequenceArrays, moves: bool, deadline: Deadline) -> TensorPaths:
+def least_possible(sequence: KernelSequence, arrays: SequenceArrays, moves: bool, deadline: Deadline) -> TensorPaths:
     """Paths that fit. Where tensors stay, measured kernels may have to agree on which are fast: only the integer program knows then."""
     try:
         return least_paths(sequence, arrays, moves)
@@ -127,7 +128,16 @@ def _least(sequence: KernelSequence, arrays: SequenceArrays, moves: bool, deadli
 
 
 @dataclass(frozen=True, eq=False)
-class _Advice:
+class Relaxation:
+    """The last linear program that was solved, with its solution; neither if none was in time, and then or later ``interrupted``."""
+
+    program: SparseProgram | None
+    solved: Solved | None
+    interrupted: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Advice:
     """Solution of the linear program: prices, rounded paths, and each tensor's distance from whole numbers."""
 
     prices: Prices
@@ -136,36 +146,43 @@ class _Advice:
     interrupted: bool
 
 
-def _relax(arrays: SequenceArrays, live: Ints, moves: bool, deadline: Deadline) -> _Advice:
-    """Solve the linear program; without an answer in time, prices of nothing.
+def relax(arrays: SequenceArrays, live: Ints, moves: bool, deadline: Deadline, apart: int = TOLD_APART) -> Relaxation:
+    """Solve the linear program.
 
     It begins with the limits at peaks of the live bytes, and learns of others where its solution exceeds them: few matter, and any prices
     give a valid bound.
     """
-    window = -(-arrays.kernel_count // _PEAKS)
+    window = -(-arrays.kernel_count // PEAKS)
     limited = _peaks((live - arrays.limit).astype(np.float64), window)
-    advice = _Advice(free_prices(arrays), None, np.ones(arrays.tensor_count), False)
+    found = Relaxation(None, None, False)
     for _ in range(_ROUNDS):
-        program = SparseProgram(arrays, moves, limited)
+        program = SparseProgram(arrays, moves, limited, apart)
         solved = program.model.solve(deadline)
         if not solved.optimal:
-            return replace(advice, interrupted=True)
-        advice = _Advice(program.prices(solved), *program.paths(solved), False)
+            return replace(found, interrupted=True)
+        found = Relaxation(program, solved, False)
         excess = program.excess(solved)
-        missed = excess > _TOLERATED * arrays.limit
+        missed = excess > TOLERATED * arrays.limit
         if not missed.any():
             break
         limited = np.union1d(limited, _peaks(np.where(missed, excess, 0.0), window))
-    return advice
+    return found
 
 
-def _solve(arrays: SequenceArrays, advice: _Advice, moves: bool, gap: float, deadline: Deadline) -> _Advice:
+def _advice(arrays: SequenceArrays, relaxed: Relaxation) -> Advice:
+    """What a solution advises; without one, prices of nothing."""
+    if relaxed.program is None or relaxed.solved is None:
+        return Advice(free_prices(arrays), None, np.ones(arrays.tensor_count), relaxed.interrupted)
+    return Advice(relaxed.program.prices(relaxed.solved), *relaxed.program.paths(relaxed.solved), relaxed.interrupted)
+
+
+def _solve(arrays: SequenceArrays, advice: Advice, moves: bool, gap: float, deadline: Deadline) -> Advice:
     """Paths from the integer program instead, where it finds some within its budget."""
     program = SparseProgram(arrays, moves)
     solved = program.model.solve(deadline, program.integers, gap / 2, _NODES)
     if not len(solved.values):
         return replace(advice, interrupted=solved.interrupted)
-    return _Advice(advice.prices, *program.paths(solved), solved.interrupted)
+    return Advice(advice.prices, *program.paths(solved), solved.interrupted)
 
 
 def _peaks(height: Floats, window: int) -> Ints:
@@ -177,8 +194,8 @@ def _peaks(height: Floats, window: int) -> Ints:
     return above
 
 
-def _search(
-    arrays: SequenceArrays, advice: _Advice, least: TensorPaths, moves: bool, goal: float, seed: int, deadline: Deadline
+def search(
+    arrays: SequenceArrays, advice: Advice, least: TensorPaths, moves: bool, goal: float, seed: int, deadline: Deadline
 ) -> tuple[TensorPaths, int, bool]:
     """Place tensors as the linear program advises, then improve; also paths found, and whether a deadline or signal ended it."""
     prices, guess = advice.prices, advice.paths or least
@@ -199,5 +216,5 @@ def _search(
     return found.paths, found.nodes, advice.interrupted or found.stopped
 
 
-def _left(advice: _Advice, deadline: Deadline) -> float:
+def _left(advice: Advice, deadline: Deadline) -> float:
     return 0.0 if advice.interrupted else deadline.left()

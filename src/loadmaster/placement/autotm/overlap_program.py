@@ -19,7 +19,7 @@ from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.placement.autotm.copy_windows import CopyWindows, broken_intervals
 from loadmaster.placement.autotm.linear_model import Solved
 from loadmaster.placement.autotm.sequence_arrays import SequenceArrays
-from loadmaster.placement.autotm.sparse_program import Prices, SparseProgram
+from loadmaster.placement.autotm.sparse_program import TOLD_APART, Prices, SparseProgram
 from loadmaster.placement.sequence import CopyLink
 
 _NONE = -1
@@ -68,10 +68,10 @@ class _Copies:
 class OverlapProgram(SparseProgram):
     """The linear program of one sequence and its limits."""
 
-    def __init__(self, arrays: SequenceArrays, link: CopyLink) -> None:
+    def __init__(self, arrays: SequenceArrays, link: CopyLink, apart: int = TOLD_APART) -> None:
         self._parts: list[tuple[Ints, Ints, Floats]] = []
         nothing = np.zeros(arrays.tensor_count)
-        super().__init__(replace(arrays, to_fast=nothing, to_slow=nothing), True)
+        super().__init__(replace(arrays, to_fast=nothing, to_slow=nothing), True, apart=apart)
         self.link = link
         self.windows = CopyWindows(arrays)
         self._queue()

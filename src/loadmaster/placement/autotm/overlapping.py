@@ -22,7 +22,7 @@ from loadmaster.placement.autotm.least_memory import least_paths
 from loadmaster.placement.autotm.overlap_bound import copy_costs, overlap_bound, weighted
 from loadmaster.placement.autotm.overlap_program import EnginePrices, OverlapProgram
 from loadmaster.placement.autotm.sequence_arrays import LiveRange, SequenceArrays, TensorPaths, checked_limits, sequence_arrays, spans
-from loadmaster.placement.autotm.sparse_program import free_prices, use_costs
+from loadmaster.placement.autotm.sparse_program import TOLD_APART, free_prices, use_costs
 from loadmaster.placement.decisions import Move, PlacementSolution, Stay, TensorPlacement, fast_bytes, operands_in_slow
 from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.timing import time_moves
@@ -33,6 +33,8 @@ _ATTEMPTS = 100
 """Attempts of the search for every use of a tensor, unless they become too much work."""
 _WORK = 3 * 10**8
 """The most uses and kernels that all attempts of the search schedule together."""
+_ROUNDING = 1e-12
+"""Share by which pieces' seconds, each rounded, may exceed those of the tensor in sum."""
 _FROM_GUESS = 4
 """Searches that begin near the linear program's solution."""
 
@@ -89,16 +91,19 @@ def place_overlapping(
         return PlacementSolution(best.placement, 0.0, 0.0, np.zeros(0))
     report = progress or no_progress
     report("solving the linear program", 0.1)
-    program = OverlapProgram(arrays, sequence.link)
+    # Where tensors may be divided, no combination of places is ruled out, and pieces take no more room than their bytes.
+    program = OverlapProgram(arrays, sequence.link, 0 if sequence.page else TOLD_APART)
+    bytes_ = np.array([tensor.bytes for tensor in sequence.tensors], dtype=np.int64)
+    roomy = replace(arrays, size=bytes_) if sequence.page else arrays
+    certain = 1 - _ROUNDING if sequence.page else 1.0
     solved = program.solve(deadline)
     best.offer(least)
     if not len(solved.values):
         free = np.zeros(len(arrays.kernel))
-        bound = lower_bound(arrays, free_prices(arrays), True, (free, free))
+        bound = certain * lower_bound(roomy, free_prices(arrays), True, (free, free))
         return PlacementSolution(best.placement, best.seconds, min(bound, best.seconds), np.zeros(arrays.kernel_count), True, {})
     prices = program.engine_prices(solved)
-    bytes_ = np.array([tensor.bytes for tensor in sequence.tensors], dtype=np.int64)
-    bound = overlap_bound(arrays, bytes_, sequence.link, prices)
+    bound = certain * overlap_bound(roomy, bytes_, sequence.link, prices)
     guess, doubt = program.paths(solved)
     copies = copy_costs(arrays, bytes_, sequence.link, prices)
     goal = bound * (1 + gap)

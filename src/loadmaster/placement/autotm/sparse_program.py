@@ -353,6 +353,15 @@ class SparseProgram:
             np.add.at(change, kernels, sizes * solved.values[columns])
         return change.cumsum()[:-1] * self._byte - (arrays.limit - least_workspace(arrays))
 
+    def shares(self, solved: Solved) -> tuple[Floats, Floats, Floats]:
+        """Return the share of each tensor in the fast memory at its uses, in the gaps before them, and at the end; as in `TensorPaths`."""
+        value = np.append(solved.values, 0.0)
+        stays = value[self.dirty] + value[self.clean]
+        tail = value[self.tail]
+        cyclic = (self.arrays.live_range == LiveRange.CYCLIC) & (np.diff(self.arrays.first) > 0)
+        tail[cyclic] = stays[self.arrays.first[:-1][cyclic]]
+        return value[self.arrives] + stays, stays, tail
+
     def paths(self, solved: Solved) -> tuple[TensorPaths, Floats]:
         """Round a solution to paths; also return each tensor's distance from whole numbers."""
         arrays = self.arrays
