@@ -20,7 +20,7 @@ from loadmaster.integrations.torch_compile.captured import (
     movable_storages,
     persistent_inputs,
 )
-from loadmaster.integrations.torch_compile.compiled_model import Model, Surroundings
+from loadmaster.integrations.torch_compile.compiled_model import Model
 from loadmaster.integrations.torch_compile.cutting.block_call import BlockCall
 from loadmaster.integrations.torch_compile.cutting.versions import Versions
 from loadmaster.integrations.torch_compile.devices.cpu_memory import return_freed_blocks
@@ -29,6 +29,7 @@ from loadmaster.integrations.torch_compile.executor import Session, Times, run_p
 from loadmaster.integrations.torch_compile.graph_objects import object_bytes
 from loadmaster.integrations.torch_compile.persistent import SMALLEST, PersistentTensor
 from loadmaster.integrations.torch_compile.placing import Placed, Problem, Search, TooSmall, problem_of
+from loadmaster.integrations.torch_compile.planned import Surroundings
 from loadmaster.integrations.torch_compile.program import Program, prepare
 from loadmaster.integrations.torch_compile.step_peak import footprint, gradients_left, live_bytes
 from loadmaster.integrations.torch_compile.traced import History, Traced
@@ -367,7 +368,7 @@ class PlannedGraph:
         """Run the first part, or the only one; its results."""
         with self.model.lock, torch.no_grad():
             self.model.begin(self)
-            self.model.note_results_beside(self, 0, arguments)
+            self.model.steps.note_results_beside(self, 0, arguments)
             self._note_gradients(0, arguments)
             self.prepare(arguments)
             if self.model.leave_shared_updates(self):
@@ -381,7 +382,7 @@ class PlannedGraph:
             self.model.make_room(program)
             session = self._begin(arguments)
             returned = self._run(session, 0, arguments)
-            self.model.note_results(self, returned[: self.kept])
+            self.model.steps.note_results(self, returned[: self.kept])
             if len(program.captured.parts) == 1:
                 self._over(session)
             else:
@@ -396,7 +397,7 @@ class PlannedGraph:
             assert self.plan is not None
             session = session or self._last_session()
             self._check_sizes(session)
-            self.model.note_results_beside(self, 1, arguments)
+            self.model.steps.note_results_beside(self, 1, arguments)
             self.model.check_share()
             self.model.resume(session)
             counts = self._hold_updates(session)
