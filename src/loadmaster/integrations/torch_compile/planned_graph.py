@@ -511,6 +511,7 @@ class PlannedGraph:
         for i, update in self.updates.items():
             if update.count != counts[i]:
                 torch.autograd.graph.increment_version(update.parameter)
+                self.model.updates.made.add(id(update.parameter))
                 update.sync_to_optimizer()
                 for storage in self.traced.states[i]:
                     self._mine[storage].written()
