@@ -16,7 +16,7 @@ from torch import nn  # noqa: E402
 from torch._dynamo.backends import common as backends  # noqa: E402
 
 from loadmaster.core.errors import BudgetError, LoadmasterError  # noqa: E402
-from loadmaster.integrations.torch_compile import planned_graph  # noqa: E402
+from loadmaster.integrations.torch_compile import graph_with_plan  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
 from loadmaster.integrations.torch_compile.captured import NotPlannable  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.measurement import STATED  # noqa: E402
@@ -265,7 +265,7 @@ def test_parameters_beyond_the_budget_leave_the_memory_before_the_compiler_takes
             seen.clear()
             torch._dynamo.reset()
     with monkeypatch.context() as patch:
-        patch.setattr(planned_graph, "capture", _refuse)
+        patch.setattr(graph_with_plan, "capture", _refuse)
         call = torch.compile(module, backend=loadmaster, options={"fast_memory": "7 MiB"})
         with torch.no_grad():
             assert torch.equal(call(x), module(x))
