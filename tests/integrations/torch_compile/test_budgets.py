@@ -13,13 +13,16 @@ import pytest
 torch = pytest.importorskip("torch", exc_type=ImportError)
 from tests.support.compiled import same  # noqa: E402
 from torch import nn  # noqa: E402
+from torch._dynamo.backends import common as backends  # noqa: E402
 
 from loadmaster.core.errors import BudgetError, LoadmasterError  # noqa: E402
+from loadmaster.integrations.torch_compile import graph_with_plan  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
+from loadmaster.integrations.torch_compile.captured import NotPlannable  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.measurement import STATED  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
 from loadmaster.integrations.torch_compile.devices import allocator_hook  # noqa: E402
-from loadmaster.integrations.torch_compile.graph_objects import beyond_allowed, object_bytes  # noqa: E402
+from loadmaster.integrations.torch_compile.graph_objects import COMPILER, beyond_allowed, object_bytes  # noqa: E402
 from loadmaster.integrations.torch_compile.owners import model_of  # noqa: E402
 from loadmaster.integrations.torch_compile.placing import Problem, _pack  # noqa: E402
 from loadmaster.integrations.torch_compile.step_peak import Footprint, left_after, step_peak  # noqa: E402
@@ -27,8 +30,6 @@ from loadmaster.placement.decisions import all_fast  # noqa: E402
 from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor  # noqa: E402
 
 WIDTH = 96
-COMPILER = 48 << 20
-"""Bytes that PyTorch's compiler takes for itself in a step that compiles; a second optimizer state would take 48 MiB more."""
 
 
 class Layers(nn.Module):
@@ -242,4 +243,35 @@ def test_every_one_of_the_first_ten_steps_keeps_the_budget_seen_from_outside():
     budget = int(share * 4.2 * parameters)  # parameters, gradients one at a time, two states
     assert max(peaks[2:]) <= budget + STATED
     assert peaks[1] <= budget + COMPILER
-    assert peaks[0] <= budget + COMPILER + parameters  # they are in memory when it begins
+    assert peaks[0] <= max(budget, parameters) + COMPILER  # these are in memory when it begins
+
+
+def test_parameters_beyond_the_budget_leave_the_memory_before_the_compiler_takes_a_graph_apart(monkeypatch):
+    """So that what the compiler takes is not beside all of them, in the first step as in those that compile anew."""
+    module, x = nn.Sequential(nn.Linear(1024, 1024, bias=False), nn.Tanh(), nn.Linear(1024, 1024, bias=False)), torch.randn(4, 1024)
+    whole, seen = 8 << 20, []
+    calls = [torch.compile(copy.deepcopy(module), backend=loadmaster, options={"fast_memory": of}) for of in ("7 MiB", 0.9, 1.0, "1 GiB")]
+    compiler = backends.aot_autograd
+
+    def noted(**more):
+        seen.append(model_of(call).offloaded_bytes())
+        return compiler(**more)
+
+    monkeypatch.setattr(backends, "aot_autograd", noted)
+    with torch.no_grad():
+        for call, expected in zip(calls, (whole, whole, 0, 0), strict=True):
+            call(x)
+            assert seen[0] == expected
+            seen.clear()
+            torch._dynamo.reset()
+    with monkeypatch.context() as patch:
+        patch.setattr(graph_with_plan, "capture", _refuse)
+        call = torch.compile(module, backend=loadmaster, options={"fast_memory": "7 MiB"})
+        with torch.no_grad():
+            assert torch.equal(call(x), module(x))
+    assert model_of(call).fallbacks
+    assert model_of(call).offloaded_bytes() == 0  # where nothing is planned, nothing stays there
+
+
+def _refuse(*given):
+    raise NotPlannable("nothing can be planned")

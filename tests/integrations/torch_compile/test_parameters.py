@@ -187,6 +187,26 @@ class Halves(nn.Module):
         return nn.functional.cross_entropy(nn.functional.linear(self.two(x), self.tokens.weight), tokens.roll(1))
 
 
+def test_an_optimizer_that_replaces_the_one_of_the_options_is_an_error_until_the_module_is_compiled_anew():
+    module, x = nn.Sequential(nn.Linear(32, 32), nn.Tanh()), torch.randn(4, 32)
+    module, first, call, _ = compiled(module, torch.optim.AdamW)
+    call(x).sum().backward()
+    first.step()
+    second = torch.optim.SGD(module.parameters(), lr=0.1)
+    before = [p.detach().clone() for p in module.parameters()]
+    module(x).sum().backward()
+    second.step()  # what was not compiled is its own
+    assert not same([p.detach() for p in module.parameters()], before)
+    second.zero_grad()
+    call(x).sum().backward()
+    with pytest.raises(LoadmasterError, match="by the AdamW that the option optimizer named, and this SGD is another"):
+        second.step()
+    again = torch.compile(module, backend=loadmaster, options={"optimizer": second})
+    again(x).sum().backward()
+    second.step()
+    assert all(p.grad is None for p in module.parameters())
+
+
 def test_a_parameter_of_two_graphs_is_left_to_the_optimizer():
     module = Halves()
     right = plain(module, OPTIMIZERS["adamw"])

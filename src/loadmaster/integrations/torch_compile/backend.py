@@ -72,6 +72,10 @@ class CompiledGraph:
             )
         return waiting[0].backward(None, arguments)
 
+    def make_room(self, inputs: Sequence[Any]) -> None:
+        """Have the owner make room for the compiler, before it takes the graph with these inputs apart."""
+        self._model().make_room_to_compile(inputs)
+
     def fall_back(self, reason: str, given: Sequence[Any]) -> None:
         """Run the graph without a plan from now on, for a ``reason`` that is reported."""
         self._unplanned = True
@@ -115,6 +119,7 @@ def loadmaster(
         plan.parts.append(part)
         return _boxed(plan, plan.backward, part)
 
+    plan.make_room(inputs)
     with torch._functorch.config.patch(force_non_lazy_backward_lowering=True):
         return cast(
             Callable[..., Any],

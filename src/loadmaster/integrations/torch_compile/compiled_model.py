@@ -5,23 +5,23 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from loadmaster.core.errors import BudgetError, LoadmasterError
-from loadmaster.core.provenance import Provenance
 from loadmaster.core.units import format_bytes
 from loadmaster.integrations.torch_compile.devices.device_memory import DeviceMemory
-from loadmaster.integrations.torch_compile.executor import Session, Times
-from loadmaster.integrations.torch_compile.graph_objects import beyond_allowed
+from loadmaster.integrations.torch_compile.executor import Session
+from loadmaster.integrations.torch_compile.graph_objects import COMPILER, beyond_allowed
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfiles
 from loadmaster.integrations.torch_compile.persistent import SMALLEST, PersistentTensor, PersistentTensors, can_offload
-from loadmaster.integrations.torch_compile.placing import TooSmall
+from loadmaster.integrations.torch_compile.planned import Planned, Surroundings
 from loadmaster.integrations.torch_compile.program import Program
+from loadmaster.integrations.torch_compile.seen_steps import SeenSteps
 from loadmaster.integrations.torch_compile.settings import Settings
-from loadmaster.integrations.torch_compile.step_peak import Footprint, step_peak
+from loadmaster.integrations.torch_compile.step_peak import Footprint
 from loadmaster.integrations.torch_compile.updates import Updates
 
 _UPDATES = "_loadmaster_updates"
@@ -35,85 +35,11 @@ class Fallback:
     reason: str
 
 
-class Surroundings(NamedTuple):
-    """What a graph's plan must leave free: bytes that other graphs of the model take, and the budget, both of fast memory.
-
-    ``persistent`` counts other graphs' parameters, buffers and optimizer state; ``gradients`` those that are there when the backward part
-    begins, and ``results`` what earlier graphs and steps have returned and somebody still holds, while the forward and while the backward
-    part runs. With ``offload_idle`` no graph keeps parameters in the fast memory while others run. ``budget`` is None if there is no limit.
-    """
-
-    persistent: int
-    gradients: int
-    results: tuple[int, int]
-    offload_idle: bool
-    budget: int | None
-
-
-class Planned(Protocol):
-    """The part of a planned graph that its model and the reports on it use."""
-
-    name: str
-    times: Times
-
-    @property
-    def program(self) -> Program | None:
-        """The plan made ready to run; None before the first step."""
-
-    @property
-    def changes(self) -> frozenset[int]:
-        """Parameters (by ``id``) that the graph's runs update."""
-
-    @property
-    def refused(self) -> TooSmall | None:
-        """Why the plan takes more than its budget, if the step was not known in full when the plan was made; else None."""
-
-    @property
-    def budget(self) -> int | None:
-        """Bytes of fast memory that a step may take; None if there is no limit."""
-
-    @property
-    def unmoved_peak(self) -> int:
-        """Most bytes of fast memory in use at once when nothing moves."""
-
-    @property
-    def placed_peak(self) -> int:
-        """Most bytes of fast memory in use at once under the plan."""
-
-    @property
-    def kernels_in_blocks(self) -> tuple[str, ...]:
-        """Operators of the kernels that run block by block."""
-
-    @property
-    def moved_bytes(self) -> int:
-        """Bytes that a step copies, both ways."""
-
-    def gradients_left(self, at_least: bool) -> int:
-        """Bytes of gradients that a step leaves in the fast memory; with ``at_least``, if all that may move do."""
-
-    @property
-    def predicted_seconds(self) -> float:
-        """Seconds that a step should take."""
-
-    @property
-    def costs(self) -> tuple[Provenance, ...]:
-        """What the times of kernels come from with which the plan was made."""
-
-    def place_parameters(self) -> None:
-        """Offload or reload parameters, buffers and optimizer state so that each is where the plan expects it."""
-
-    def refresh_prediction(self) -> None:
-        """Predict the time of a step again, from the steps measured so far; the plan stays."""
-
-    def rows(self) -> list[dict[str, Any]]:
-        """A row for each kernel with its predicted and measured seconds."""
-
-
 class Model:
     """What the graphs of one compiled function or module share: settings, fast and slow memory, one budget.
 
-    A model owns its lists of plans and fallbacks, the persistent tensors, the updates of parameters, and what is known of whole
-    steps; graphs change these only by its methods, under ``lock``.
+    A model owns its lists of plans and fallbacks, the persistent tensors, and the updates of parameters; graphs change these only by its
+    methods, under ``lock``. ``steps`` is what is known of whole steps.
     """
 
     def __init__(self, settings: Settings, options: Mapping[str, Any]) -> None:
@@ -123,18 +49,12 @@ class Model:
         self.updates = Updates(settings.optimizer)
         self.plans: list[Planned] = []
         self.fallbacks: list[Fallback] = []
+        self.steps = SeenSteps()
         self._offload_idle = False
         self._memory: DeviceMemory | None = None
         self._persistent: PersistentTensors | None = None
         self._gradients: PersistentTensors | None = None
         self._waiting: weakref.WeakSet[Session] = weakref.WeakSet()
-        self._footprints: dict[Planned, Footprint] = {}
-        self._step: list[Planned] = []
-        self._after: dict[Planned, set[tuple[Planned, ...]]] = {}
-        self._earlier: dict[Planned, list[int]] = {}
-        self._results: dict[Planned, PersistentTensors] = {}
-        self._results_beside: dict[Planned, list[int]] = {}
-        self._transient = 0
         self._objects: dict[int, int] = {}
 
     def memory(self, device: torch.device) -> DeviceMemory:
@@ -169,7 +89,7 @@ class Model:
     @property
     def unmoved_peak(self) -> int:
         """Most bytes that a step takes when nothing moves, over all graphs of the steps seen so far."""
-        return self._transient + (0 if self._persistent is None else self._persistent.bytes())
+        return self.steps.peak + (0 if self._persistent is None else self._persistent.bytes())
 
     @property
     def objects(self) -> int:
@@ -188,58 +108,21 @@ class Model:
     def begin(self, plan: Planned) -> None:
         """Note that the forward part of a graph is about to run; a new step begins if no backward part is outstanding."""
         if all(session.finished for session in self._waiting):
-            self._step.clear()
-        if plan in self._footprints:
-            self._see(plan)
+            self.steps.begin()
+        self.steps.join(plan)
 
     def account(self, plan: Planned, taken: Footprint, objects: tuple[int, int]) -> None:
         """Note what a graph that is about to run takes in a step when nothing moves, and whose ``objects`` take how many bytes.
 
         Plans for several shapes share the objects of one captured graph.
         """
-        self._footprints[plan] = taken
         self._objects |= [objects]
-        self._see(plan)
-
-    def _see(self, plan: Planned) -> None:
-        if plan not in self._step:
-            self._step.append(plan)
-        earlier = [sum(self._earlier.get(one, (0, 0))[part] for one in self._step) for part in (0, 1)]
-        taken = ((self._footprints[one], self._results_beside.get(one, (0, 0))) for one in self._step)
-        step = [
-            replace(one, forward=one.forward + earlier[0] + beside[0], backward=one.backward + earlier[1] + beside[1])
-            for one, beside in taken
-        ]
-        self._transient = max(self._transient, step_peak(step))
-        for i, one in enumerate(self._step):
-            self._after.setdefault(one, set()).add(tuple(self._step[i + 1 :]))
+        self.steps.account(plan, taken)
 
     def note_gradients(self, plan: Planned, part: int, tensors: Iterable[torch.Tensor], device: torch.device) -> None:
         """Note the gradients of earlier backward passes that are there when a part of a graph begins."""
         known = self.gradients(device)
-        bytes = sum(known.of(tensor, movable=True).bytes for tensor in tensors)
-        seen = self._earlier.setdefault(plan, [0, 0])
-        if bytes > seen[part]:
-            seen[part] = bytes
-            if plan in self._footprints:
-                self._see(plan)
-
-    def note_results(self, plan: Planned, returned: Iterable[Any]) -> None:
-        """Note what the forward part of a graph gives to the caller, who may keep it for any time."""
-        known = self._results.setdefault(plan, PersistentTensors(None))
-        for one in returned:
-            if type(one) is torch.Tensor and one.layout is torch.strided and one.untyped_storage().nbytes() >= SMALLEST:
-                known.of(one)
-
-    def note_results_beside(self, plan: Planned, part: int, arguments: Iterable[Any]) -> None:
-        """Note how much of what graphs have returned is held when a part of a graph begins, but for its arguments and its own results."""
-        given = {one.untyped_storage()._cdata for one in arguments if type(one) is torch.Tensor and one.layout is torch.strided}
-        bytes = sum(known.bytes(given) for other, known in self._results.items() if part == 0 or other is not plan)
-        seen = self._results_beside.setdefault(plan, [0, 0])
-        if bytes > seen[part]:
-            seen[part] = bytes
-            if plan in self._footprints:
-                self._see(plan)
+        self.steps.note_gradients(plan, part, sum(known.of(tensor, movable=True).bytes for tensor in tensors))
 
     def rest_gradients(self, plan: Planned) -> None:
         """Offload gradients of earlier backward passes if a graph needs the room, and drop what the page cache holds of them."""
@@ -254,19 +137,17 @@ class Model:
     def surroundings(self, plan: Planned, own: Iterable[PersistentTensor]) -> Surroundings:
         """Return what other graphs take, without the plan's ``own`` tensors, and the budget for all."""
         persistent = 0 if self._persistent is None else self._persistent.fast_bytes(own, self._offload_idle)
-        forward, backward = self._results_beside.get(plan, (0, 0))
-        return Surroundings(persistent, self._left_after(plan, self._offload_idle), (forward, backward), self._offload_idle, self.budget)
-
-    def _left_after(self, plan: Planned, at_least: bool) -> int:
-        """Most bytes of gradients that graphs after this one leave in the fast memory, in the steps seen so far."""
-        return max((sum(one.gradients_left(at_least) for one in later) for later in self._after.get(plan, ())), default=0)
+        left = self.steps.left_after(plan, self._offload_idle)
+        return Surroundings(persistent, left, self.steps.results_beside(plan), self._offload_idle, self.budget)
 
     def start_offloading_idle(self, plan: Planned, own: Iterable[PersistentTensor]) -> bool:
         """Offload what graphs keep while others run, from now on; say whether that leaves more room for a graph, beside its ``own``."""
         known, kept = self._persistent, list(own)
         if self._offload_idle or known is None:
             return False
-        if known.fast_bytes(kept, True) == known.fast_bytes(kept) and self._left_after(plan, True) == self._left_after(plan, False):
+        if known.fast_bytes(kept, True) == known.fast_bytes(kept) and self.steps.left_after(plan, True) == self.steps.left_after(
+            plan, False
+        ):
             return False
         self._offload_idle = True
         known.offload_movable(kept)
@@ -277,7 +158,7 @@ class Model:
         budget, share = self.budget, self.settings.fast_memory
         if budget is None or not isinstance(share, float):
             return
-        for plan in self._step:
+        for plan in self.steps.now:
             if plan.refused is not None and plan.refused.smallest > budget:
                 raise BudgetError(
                     f"fast_memory {share:.4g} of what a step takes ({format_bytes(self.unmoved_peak)}) is {format_bytes(budget)}, "
@@ -292,6 +173,8 @@ class Model:
     def fall_back(self, graph: str, reason: str, given: Iterable[Any]) -> None:
         """Note that a graph runs unplanned; updates leave the parameters ``given`` to it to the optimizer, which sees all gradients."""
         self.fallbacks.append(Fallback(graph, reason))
+        if not self.plans:
+            self.reload_parameters()  # `make_room_to_compile` may have offloaded them
         self.updates.leave(id(one) for one in given if isinstance(one, torch.Tensor) and one.requires_grad)
 
     def make_room(self, program: Program, session: Session | None = None) -> None:
@@ -313,6 +196,26 @@ class Model:
                 if waiting.offload_slot is None and not waiting.finished:
                     waiting.offload()
         self.release_idle()
+
+    def make_room_to_compile(self, inputs: Iterable[Any]) -> None:
+        """Offload the parameters among a new graph's inputs, and what is in arenas, if they and PyTorch's compiler exceed a budget.
+
+        The compiler takes a graph apart before anything is known of it; a share is then taken of the parameters alone.
+        """
+        given = self.settings.fast_memory
+        own = {id(one): one for one in inputs if type(one) is torch.nn.Parameter and one.device.type == "cpu" and one.nbytes >= SMALLEST}
+        whole = [one for one in own.values() if one.untyped_storage().nbytes() == one.nbytes]
+        if given is None or given == 1.0 or not whole or self.persistent(torch.device("cpu")).file is None:
+            return
+        with self.lock:
+            known = self.persistent(torch.device("cpu"))
+            entries = [known.of(one, movable=True) for one in whole]
+            known.find_in_files(entries)
+            held = known.fast_bytes([]) + sum(plan.program.arena.bytes for plan in self.plans if plan.program is not None)
+            unmoved = max(self.unmoved_peak, known.bytes())
+            if held + COMPILER > (int(given * unmoved) if isinstance(given, float) else given):
+                self.clear_arenas()
+                known.offload_movable([])
 
     def make_room_for_trials(self, most: int, budget: int, device: torch.device) -> None:
         """Offload persistent tensors if they and the operands of a kernel that is profiled, at ``most`` so many bytes, exceed a budget."""

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from loadmaster.core.errors import BudgetError
+from loadmaster.core.errors import BudgetError, LoadmasterError
 from loadmaster.integrations.torch_compile.captured import View, on_storage
 from loadmaster.integrations.torch_compile.compiled_model import Model
 from loadmaster.integrations.torch_compile.devices.arena import Arena
@@ -30,14 +30,14 @@ _BLOCK = 1 << 20
 _OPERANDS = 5
 """Most operands of an update: parameter, gradient, and what the elementwise optimizers of PyTorch keep of each element."""
 _MODELS: weakref.WeakSet[Model] = weakref.WeakSet()
-"""Models with a budget."""
+"""Models with a budget, or with the option ``optimizer``."""
 _HIDDEN: weakref.WeakKeyDictionary[torch.optim.Optimizer, list[tuple[torch.Tensor, torch.Tensor]]] = weakref.WeakKeyDictionary()
 """Parameters that were updated before a step that is under way, with their gradients."""
 
 
 def watch(model: Model) -> None:
-    """Make steps of optimizers of the model's parameters under its budget, from now on."""
-    if model.settings.fast_memory is not None:
+    """Make steps of optimizers of the model's parameters under its budget, from now on, and see that they are those of its options."""
+    if model.settings.fast_memory is not None or model.settings.optimizer is not None:
         _MODELS.add(model)
 
 
@@ -45,6 +45,7 @@ def _before_step(optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any
     """Update large parameters of models with a budget; called by PyTorch before the step of any optimizer."""
     if torch.compiler.is_compiling() or not _MODELS:
         return
+    _check_owner(optimizer)
     for model in list(_MODELS):
         with model.lock, torch.no_grad():
             parameters = _parameters(model, optimizer)
@@ -57,6 +58,21 @@ def _before_step(optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any
             else:
                 hidden = _HIDDEN.setdefault(optimizer, [])
                 _update(model, optimizer, parameters, hidden)
+
+
+def _check_owner(optimizer: torch.optim.Optimizer) -> None:
+    """Raise `LoadmasterError` where backward passes have updated parameters of this optimizer by another one, which it has replaced."""
+    models = [model for model in list(_MODELS) if model.updates.optimizer is not None]
+    own = [model for model in models if model.updates.optimizer is optimizer]
+    for model in own:
+        model.updates.made.clear()
+    mine = set() if own else {id(p) for group in optimizer.param_groups for p in group["params"]}
+    for model in models:
+        if not mine.isdisjoint(model.updates.made):
+            raise LoadmasterError(
+                f"the backward pass has updated these parameters by the {type(model.updates.optimizer).__name__} that the option optimizer "
+                f"named, and this {type(optimizer).__name__} is another optimizer: call torch.compile again, with it as the option"
+            )
 
 
 def _after_step(optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any) -> None:

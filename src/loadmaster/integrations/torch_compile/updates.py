@@ -221,11 +221,16 @@ def step_alone(
 
 
 class Updates:
-    """The updates of a model's parameters, with one state each, whichever graphs make the update."""
+    """The updates of a model's parameters, with one state each, whichever graphs make the update.
+
+    ``left`` are parameters (by ``id``) that the optimizer's own step updates, and ``made`` those that backward passes have updated since
+    that step was last called.
+    """
 
     def __init__(self, optimizer: torch.optim.Optimizer | None) -> None:
         self.optimizer = optimizer
         self.left: set[int] = set()
+        self.made: set[int] = set()
         self._known: dict[int, Update] = {}
         self._forms: dict[Any, dict[str, Any]] = {}
 
