@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from loadmaster.core.units import format_bytes
-from loadmaster.planning.cutting.banding import Network, Stack, stacked
+from loadmaster.planning.cutting.banding import Network, Stack
 from loadmaster.planning.cutting.choice import alive_between
 from loadmaster.planning.cutting.seen_network import SeenNetwork
+from loadmaster.planning.cutting.stacking import stacked
 from loadmaster.planning.cutting.stacks import Choice, StackModel, best_stacks
+from loadmaster.planning.cutting.stripes import STRIPES, has_wide_bands
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
 from loadmaster.workloads.lowering.instantiate import Cut, Cuts
@@ -25,12 +28,12 @@ _AMPLE = 0.5
 
 def stacks_of_bands(
     networks: Sequence[DivisibleNetwork], others: Sequence[Sequence[Cut]], target: Target, late: Callable[[], bool]
-) -> Iterator[tuple[str, list[Cuts]]]:
-    """Names of ways to cut networks into bands, and the cuts of each; nothing where the fast memory is ample for all of them.
+) -> Iterator[tuple[str, list[Cuts], bool]]:
+    """Names of ways to cut networks into bands, the cuts of each, and whether some bands are cut into stripes; nothing if memory is ample.
 
-    First those in which operators of a stack run side by side, then those in which a band passes through all of them. Operators in no
-    stack, and networks for which the memory is ample, are cut as in ``others``, where there are any, and for the latter also as little as
-    they can be.
+    First those in which operators of a stack run side by side, then those in which a band passes through all of them; then the same in
+    stripes across the bands, where the thinnest bands are wide for the memory. Operators in no stack, and networks for which the memory is
+    ample, are cut as in ``others``, where there are any, and for the latter also as little as they can be.
     """
     tight = [target.fast is not None and _most_in_use(network) > target.fast.capacity * _AMPLE for network in networks]
     if target.fast is None or not any(tight):
@@ -40,25 +43,29 @@ def stacks_of_bands(
     plain = [network.plain for network in networks]
     rooms = [int(target.fast.capacity * share) for share in _SHARES]
     worth = _PRICE_OF_WORK * target.main.read_bandwidth
-    for skewed in (True, False):
+    wide = [bool(own) and has_wide_bands([one.network for one in own], rooms[0]) for own in seen]
+    for stripes, skewed in itertools.product(((), STRIPES) if any(wide) else ((),), (True, False)):
         found: list[list[Choice] | None] = []
-        for own, cuts in zip(seen, others or plain, strict=True):
-            found.append(best_stacks(StackModel(own, rooms[0], target, cuts, worth, skewed), rooms) if own and not late() else None)
+        for own, is_wide, cuts in zip(seen, wide, others or plain, strict=True):
+            model = StackModel(own, rooms[0], target, cuts, worth, skewed, stripes if is_wide else ()) if own else None
+            found.append(best_stacks(model, rooms) if model and not late() else None)
         if late():
             return
         for number, room in enumerate(rooms):
             stacks = [choices[number].stacks if choices else () for choices in found]
-            if all(stack.is_whole for own in stacks for stack in own):
+            every = [stack for own in stacks for stack in own]
+            if all(stack.is_whole for stack in every) or (stripes and all(stack.stripes == 1 for stack in every)):
                 continue
-            name = f"into bands for {format_bytes(room)} of {target.fast.name}{', operators side by side' if skewed else ''}"
+            name = f"into {'tiles' if stripes else 'bands'} for {format_bytes(room)} of {target.fast.name}"
+            name += ", operators side by side" if skewed else ""
 
             def cut(beside: Sequence[Sequence[Cut]], stacks: Sequence[Sequence[Stack]] = stacks) -> list[Cuts]:
                 return [stacked(own, mine, cuts) if mine else Cuts(cuts) for own, mine, cuts in zip(stackable, stacks, beside, strict=True)]
 
             if others:
-                yield f"{name}, others over the cores", cut(others)
+                yield f"{name}, others over the cores", cut(others), bool(stripes)
             if not skewed or not others:
-                yield name, cut(plain)
+                yield name, cut(plain), bool(stripes)
 
 
 def _most_in_use(network: DivisibleNetwork) -> int:

@@ -33,7 +33,8 @@ _WORTH_A_LOOK = 0.998
 class Candidate:
     """A way to cut networks: what it is called, and the cuts of each network; without any, operators stay as whole as they fit.
 
-    One that was ``chosen`` from the options of a ``choice`` can be changed. ``pieces`` are those of all mini-batches.
+    One that was ``chosen`` from the options of a ``choice`` can be changed. ``pieces`` are those of all mini-batches. ``tiled`` are stacks
+    of rows and columns together.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Candidate:
     choice: CutChoice | None = None
     chosen: Chosen = ()
     pieces: int = 0
+    tiled: bool = False
 
     @staticmethod
     def of(name: str, choice: CutChoice, chosen: Chosen) -> Candidate:
@@ -176,5 +178,5 @@ def _offers(networks: Sequence[DivisibleNetwork], target: Target, mini_batches: 
             yield candidate
             assert candidate.choice is not None
             others = list(candidate.choice.cuts(candidate.chosen))
-    for name, cuts in stacks_of_bands(networks, others, target, late):
-        yield Candidate(name, cuts)
+    for name, cuts, tiled in stacks_of_bands(networks, others, target, late):
+        yield Candidate(name, cuts, tiled=tiled)

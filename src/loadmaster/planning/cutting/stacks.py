@@ -77,7 +77,7 @@ class _Cover:
                     cost = stack.cost(before, after, capacity, here.get(after, np.inf) - spent)
                     if cost is not None:
                         here[after] = spent + cost.cost
-                        found = Stack(stack.first, last, cost.bands, stack.columns, model.setting.skewed, cost.channels)
+                        found = Stack(stack.first, last, cost.bands, stack.columns, model.setting.skewed, cost.channels, stack.stripes)
                         self._origin[last, after] = (found, before, cost)
         self._least.append(here)
 
@@ -108,14 +108,22 @@ class _Cost:
 class StackModel:
     """What stacks of a network cost, given the results that are kept in the fast memory before and after them.
 
-    Work of cores counts ``price`` bytes a second. In ``skewed`` stacks operators run at once, and more lies between them.
+    Work of cores counts ``price`` bytes a second. In ``skewed`` stacks operators run at once, and more lies between them. Stacks of several
+    operators are tried in ``stripes`` too.
     """
 
     def __init__(
-        self, seen: Sequence[SeenNetwork], capacity: int, target: Target, plain: Sequence[Cut], price: float = 0.0, skewed: bool = False
+        self,
+        seen: Sequence[SeenNetwork],
+        capacity: int,
+        target: Target,
+        plain: Sequence[Cut],
+        price: float = 0.0,
+        skewed: bool = False,
+        stripes: Sequence[int] = (),
     ) -> None:
         self.network, self.capacity, self.plain, self.price = seen[0].network, capacity, plain, price
-        self._seen, self.cores = seen, len(target.cores)
+        self._seen, self.cores, self._stripes = seen, len(target.cores), stripes
         # What cores do while pieces start, as bytes that cross meanwhile: else many small pieces would cost nothing.
         start_up = sum(core.start_up for core in target.cores) / len(target.cores) ** 2
         alignment = target.fast.alignment if target.fast is not None else 1
@@ -161,9 +169,12 @@ class StackModel:
     def ending_with(self, last: int) -> list[StackCosts]:
         """Stacks that end with one operator, each one operator longer than the one before; the last can be held in some number of bands.
 
-        First those of rows, then those of columns.
+        First those of rows, then those of columns, then those in stripes.
         """
-        return [stack for seen in self._seen for stack in self._along(seen, last)]
+        found = [stack for seen in self._seen for stack in self._along(seen, last)]
+        for seen, stripes in itertools.product(self._seen, self._stripes):
+            found += self._striped(seen, last, stripes)
+        return found
 
     def _along(self, seen: SeenNetwork, last: int) -> Iterator[StackCosts]:
         rows = True
@@ -177,12 +188,24 @@ class StackModel:
             if stack.inside == np.inf:
                 return
 
+    def _striped(self, seen: SeenNetwork, last: int, stripes: int) -> Iterator[StackCosts]:
+        along, across = seen.network, seen.across
+        lives: dict[int, BandLives] = {}
+        for first in range(last - 1, max(-1, last - 1 - LONGEST), -1):
+            if along.rows(first) is None or across.rows(first) is None or across.extent(first) < stripes:
+                return
+            if first < last - 1:
+                stack = StackCosts(self, seen, first, last, lives, stripes)
+                if stack.inside == np.inf:
+                    return
+                yield stack
+
 
 class StackCosts:
     """What one stack costs in every number of bands, given what is kept before and after it."""
 
-    def __init__(self, model: StackModel, seen: SeenNetwork, first: int, last: int, lives: dict[int, BandLives]) -> None:
-        self.first, self.last, self.columns = first, last, seen.network.columns
+    def __init__(self, model: StackModel, seen: SeenNetwork, first: int, last: int, lives: dict[int, BandLives], stripes: int = 1) -> None:
+        self.first, self.last, self.columns, self.stripes = first, last, seen.network.columns, stripes
         self._model, self._seen, self._lives = model, seen, lives
         network = seen.network
         made = [access.tensor for number in range(first, last) for access in network.fused[number].writes]
@@ -303,6 +326,6 @@ class StackCosts:
 
     def _cut(self, bands: int) -> Banded | None:
         if bands not in self._lives:
-            self._lives[bands] = BandLives(self._model.setting, self._seen, self.last, bands)
+            self._lives[bands] = BandLives(self._model.setting, self._seen, self.last, bands, self.stripes)
         lives = self._lives[bands]
         return lives.banded(self.first)
