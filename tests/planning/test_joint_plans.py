@@ -18,7 +18,7 @@ from loadmaster.core.errors import PlanError
 from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyModel
-from loadmaster.planning import workload_planner
+from loadmaster.planning import addresses
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.joint.orders import Chain, best_blocks, chains, order_of
 from loadmaster.planning.joint.problem import JointOptions, JointProblem
@@ -257,7 +257,7 @@ def test_stays_without_addresses_go_back_to_main_memory_and_the_plan_holds(every
         evicted.append(int((offsets < 0).sum()))
         return replace(found, offsets=offsets)
 
-    monkeypatch.setattr(workload_planner, "pack", clumsy)
+    monkeypatch.setattr(addresses, "pack", clumsy)
     for scratchpad in (3_000, 12_000):
         plan = lm.plan([residual_chain(4)], npu(2, scratchpad), mini_batches=2, cut="none", samples=2, rounds=1)
         assert lm.verify(plan) == ()

@@ -77,8 +77,8 @@ class JointSearch:
     and the ``given`` orders, each with several ways to fill the memory. Of the best, one thing at a time is changed as long as that helps.
     Then a search that changes blocks, paces, shifts and choices at random and keeps what is hardly worse, less and less of which it
     tolerates over the ``samples`` evaluations that it expects to make. In the last quarter of these it changes which single tensors are
-    streamed, from the best on. Only ``late``, asked after each evaluation, or Ctrl-C ends it
-    earlier, once there is an answer.
+    streamed, from the best on. Only ``late``, asked after each evaluation once the given orders are tried, or Ctrl-C ends it earlier,
+    once there is an answer: those few take less time than what led to them, and without them a plan would often use little fast memory.
     """
 
     def __init__(
@@ -102,13 +102,14 @@ class JointSearch:
         self._done = 0
         self._fill = self._main_fill = 1.0
         self._first = (given[0], JointOptions())
+        self._unhurried = len(given) * len(list(self._first_choices()))
         self._steps = self._explore(given, np.random.default_rng(seed))
 
     def run(self, samples: int) -> Found:
         """Evaluate so many orders more; the best of all since a memory's share was last changed."""
         try:
             for _ in itertools.islice(self._steps, 0 if self.interrupted else samples):
-                if self._late is not None and self._late():
+                if self._late is not None and self._done >= self._unhurried and self._late():
                     self.interrupted = True
                     break
         except KeyboardInterrupt:
