@@ -17,7 +17,7 @@ def test_only_networks_that_need_it_are_cut_into_bands_and_all_their_pieces_are_
     large, small = (DivisibleNetwork.of(convolutions(rows=rows), TARGET) for rows in (64, 6))
     ways = list(stacks_of_bands([large, small], [], TARGET, lambda: False))
     assert ways
-    assert any(independent for *_, independent in ways)
+    assert any(way.abreast for *_, way in ways)
     for _, (cut, left), _ in ways:
         assert sum(one.tiles for one in cut.cuts) > len(large.fused)
         assert list(left.cuts) == list(small.plain)
@@ -29,6 +29,16 @@ def test_only_networks_that_need_it_are_cut_into_bands_and_all_their_pieces_are_
 def test_nothing_is_offered_where_the_memory_is_ample_for_all() -> None:
     small = DivisibleNetwork.of(convolutions(rows=6), TARGET)
     assert list(stacks_of_bands([small, small], [], TARGET, lambda: False)) == []
+
+
+def test_tiles_are_offered_behind_bands_where_these_are_wide() -> None:
+    """A row of 64 x 8 bytes is wide for 4 KB, and so is a column; for 16 KiB neither is."""
+    network = DivisibleNetwork.of(convolutions(rows=64, strides=(1, 1, 1), skip=False), TARGET)
+    for scratchpad, tiled in ((4_000, True), (16 * 1024, False)):
+        ways = [way for _, _, way in stacks_of_bands([network], [], npu(scratchpad=scratchpad), lambda: False)]
+        offered = [bool(way.stripes) for way in ways if not way.abreast]
+        assert offered == sorted(offered)
+        assert any(offered) == tiled
 
 
 def test_bands_of_what_has_more_rows_than_loops_are_planned() -> None:

@@ -30,6 +30,7 @@ class Planner:
     is_polished: bool = False
     interrupted: bool = False
     cost: int = 100
+    tiled: bool = False
     goal: Any = field(default_factory=lambda: SimpleNamespace(objective="throughput", latency_network=None))
 
     @property
@@ -60,7 +61,7 @@ class Planner:
 
 def contest_of(planners: Sequence[Planner]) -> Contest:
     offered = {f"way {number}": planner for number, planner in enumerate(planners)}
-    candidates = (Candidate(name, pieces=planner.jobs) for name, planner in offered.items())
+    candidates = (Candidate(name, pieces=planner.jobs, tiled=planner.tiled) for name, planner in offered.items())
     interrupts = Interrupts()
     return Contest(candidates, lambda candidate: cast("Any", offered[candidate.name]), interrupts, NO_DEADLINE, no_progress)
 
@@ -107,3 +108,18 @@ def test_ways_of_which_none_can_be_tried_are_not_worked_out() -> None:
 
     found = Contest(offered(), lambda _: cast("Any", whole), Interrupts(), NO_DEADLINE, no_progress)
     assert found.best()[0] is cast("Any", whole)
+
+
+@pytest.mark.parametrize(("ends", "chosen"), [(70, True), (90, False)])
+def test_tiles_that_seem_better_are_planned_beside_what_would_be_chosen_without_them(ends: int, chosen: bool) -> None:
+    whole, bands, tiles = Planner(500, 500, 500), Planner(80, 80, 80), Planner(60, 60, ends, tiled=True)
+    worse = Planner(90, 1, 1, tiled=True)
+    assert contest_of([whole, bands, tiles, worse]).best()[0] is cast("Any", tiles if chosen else bands)
+
+
+def test_tiles_leave_the_pieces_of_others_alone() -> None:
+    bands, tiles = Planner(80, 80, 80, contest.MOST_JUDGED - 1), Planner(60, 60, 60, contest.MOST_JUDGED, tiled=True)
+    further = Planner(50, 50, 50, 1, tiled=True)
+    found = contest_of([Planner(500, 500, 500), bands, tiles, further])
+    assert found.best()[0] is cast("Any", tiles)
+    assert any("one way to cut operators was not tried" in note for note in found.notes(stopped=False))

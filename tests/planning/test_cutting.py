@@ -20,9 +20,10 @@ from loadmaster.core.progress import no_progress
 from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyModel
-from loadmaster.planning.cutting.banding import Network, Stack, stacked
+from loadmaster.planning.cutting.banding import Network, Stack
 from loadmaster.planning.cutting.candidates import candidates
 from loadmaster.planning.cutting.network_bounds import network_bounds
+from loadmaster.planning.cutting.stacking import stacked
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.targets.hardware import Style, Target
@@ -131,14 +132,14 @@ def test_bands_keep_what_lies_between_operators_on_chip() -> None:
     assert cut.metrics.traffic["dram"].value < 0.6 * whole.metrics.traffic["dram"].value
 
 
-@pytest.mark.parametrize(("columns", "skewed"), [*itertools.product((False, True), repeat=2)])
-def test_stacks_of_bands_make_every_row_once(columns: bool, skewed: bool) -> None:
+@pytest.mark.parametrize(("columns", "skewed", "stripes"), [*itertools.product((False, True), (False, True), (1, 3, 8))])
+def test_stacks_of_bands_and_stripes_make_every_element_once(columns: bool, skewed: bool, stripes: int) -> None:
     graph = convolutions(rows=33, strides=(1, 2, 1))
     single = without_updates(graph)
     fused = fuse(single)
     network = Network(single, fused, [divisible(single, group) for group in fused])
     plain = [WHOLE] * len(fused)
-    cuts = stacked(network, [Stack(0, len(fused), 5, columns, skewed)], plain)
+    cuts = stacked(network, [Stack(0, len(fused), 5, columns, skewed, stripes=stripes)], plain)
     assert any(cut.tiles > 1 for cut in cuts.cuts)
     assert sorted(cuts.steps) == [(group, tile) for group, cut in enumerate(cuts.cuts) for tile in range(cut.tiles)]
     workload = lower([graph], machine(), cuts=[cuts])

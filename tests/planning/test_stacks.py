@@ -19,9 +19,11 @@ from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.cost.job_table import JobTable
 from loadmaster.planning.cutting.band_lives import Kept
 from loadmaster.planning.cutting.band_work import BandWork
-from loadmaster.planning.cutting.banding import Network, Stack, band_ends, stacked
+from loadmaster.planning.cutting.banding import Network, Stack, band_ends
 from loadmaster.planning.cutting.seen_network import BANDS, CHANNELS, SeenNetwork
+from loadmaster.planning.cutting.stacking import stacked
 from loadmaster.planning.cutting.stacks import StackCosts, StackModel, Way, best_stacks
+from loadmaster.planning.cutting.stripes import STRIPES, has_wide_bands, stripes_of
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
 from loadmaster.planning.joint.search import OCCUPANCY_EXPONENTS
@@ -98,7 +100,9 @@ def test_no_stacks_have_fewer_bytes_than_those_that_are_chosen(seed: int) -> Non
         target = machine(int(generator.choice([1_500, 4_000, 12_000])))
         network, plain = network_of(random_network(generator, most), target)
         price, skewed = float(generator.choice([0.0, 1e8])), bool(generator.integers(2))
-        model = model_of(network, target, plain, price, ways=(Way(skewed), Way(abreast=2))[: 1 + seed % 2])
+        stripes = (2, 4) if most == 4 else ()
+        ways = (Way(skewed, stripes=stripes), Way(abreast=2))[: 1 + seed % 2]
+        model = model_of(network, target, plain, price, ways=ways)
         choice = best_stacks(model, [model.capacity])[0]
         assert choice.cost == pytest.approx(least_by_trying_all(model), rel=1e-6)
 
@@ -206,7 +210,7 @@ def test_what_side_by_side_operators_hold_at_once_is_what_their_order_holds() ->
         last = len(network.fused)
         stack = next(own for own in model.ending_with(last) if own.first == 0 and own.columns == columns)
         held = most_between(
-            lower([graph], target, cuts=[stacked(network, [Stack(0, last, bands, columns, way.skewed, 1, way.abreast)], plain)])
+            lower([graph], target, cuts=[stacked(network, [Stack(0, last, bands, columns, way.skewed, abreast=way.abreast)], plain)])
         )
         assert held <= inside(stack, bands) <= 1.5 * held
 
@@ -234,6 +238,46 @@ def cost_of(model: StackModel, last: int, bands: int) -> float:
     """What a stack of all operators up to one costs in bands of rows, with room for everything."""
     stack = next(own for own in model.ending_with(last) if own.first == 0)
     return stack.cost_in(bands, 1, frozenset(), frozenset(), model.capacity)
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_what_stripes_hold_at_once_is_what_their_order_holds(columns: bool) -> None:
+    """The model's room for a stack in stripes, its halos kept, is about what lies between its operators in the order of jobs."""
+    target, stripes, bands = machine(1_000_000), 4, 32
+    graph = convolutions(rows=64, channels=8, strides=(1,) * 4, skip=False)
+    network, plain = network_of(graph, target)
+    last = len(network.fused)
+    model = model_of(network, target, plain, ways=(Way(stripes=(stripes,)),))
+    stack = next(own for own in model.ending_with(last) if (own.first, own.columns, own.stripes) == (0, columns, stripes))
+    held = most_between(lower([graph], target, cuts=[stacked(network, [Stack(0, last, bands, columns, stripes=stripes)], plain)]))
+    halos = sum(
+        max(own.halos) * network.bytes_of(network.fused[number].writes[0].tensor) / sum(own.widths)
+        for number, own in stripes_of(network.along(not columns), 0, last, stripes).items()
+    )
+    assert halos > 0
+    assert 0.9 * held <= inside(stack, bands) + halos <= 1.5 * held
+
+
+def test_tiles_of_rows_and_columns_move_less_where_bands_are_too_wide() -> None:
+    """Bands of one row of all three operators exceed the scratchpad; tiles do not, and only their halos leave it."""
+    target = machine(4_000)
+    graph = convolutions(rows=64, channels=8, strides=(1, 1, 1), skip=False)
+    network, plain = network_of(graph, target)
+    assert has_wide_bands([network, network.along(True)], 4_000)
+    bands, tiles = (
+        best_stacks(model_of(network, target, plain, ways=(Way(stripes=stripes),)), [4_000])[0].stacks for stripes in ((), STRIPES)
+    )
+    assert max(stack.stripes for stack in tiles) > 1
+    assert moved(graph, target, network, tiles, plain) < 0.7 * moved(graph, target, network, bands, plain)
+
+
+def test_only_what_the_next_stripe_needs_is_a_halo() -> None:
+    """Of three convolutions of three taps each keeps two columns, however wide stripes are; the last, and the last stripe, none."""
+    network, _ = network_of(convolutions(rows=64, strides=(1,) * 3, skip=False), machine(4_000))
+    stripes = stripes_of(network.along(True), 0, 3, 4)
+    assert [stripes[number].halos for number in range(3)] == [[2, 2, 2, 0], [2, 2, 2, 0], [0, 0, 0, 0]]
+    assert [sum(own.widths) for own in stripes.values()] == [64] * 3
+    assert stripes[0].pieces[0] == (16, 18)
 
 
 def inside(stack: StackCosts, bands: int) -> float:

@@ -12,7 +12,8 @@ from tests.support.networks import npu
 from tests.support.plan_of_jobs import planned
 
 import loadmaster as lm
-from loadmaster.planning.cutting.banding import Network, Stack, stacked
+from loadmaster.planning.cutting.banding import Network, Stack
+from loadmaster.planning.cutting.stacking import stacked
 from loadmaster.planning.plan import Plan
 from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from loadmaster.planning.cutting.banding import Network, Stack, independent_bands, stacked
+from loadmaster.planning.cutting.banding import Network, Stack, independent_bands
+from loadmaster.planning.cutting.stacking import stacked
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import divisible

@@ -30,7 +30,8 @@ from tests.support.random_networks import (
 from tests.support.recomputed import in_independent_bands
 
 import loadmaster as lm
-from loadmaster.planning.cutting.banding import Network, Stack, stacked
+from loadmaster.planning.cutting.banding import Network, Stack
+from loadmaster.planning.cutting.stacking import stacked
 from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.fuse import fuse

@@ -18,7 +18,10 @@ from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.workloads.job import Workload
 
 MOST_JUDGED = 10_000
-"""Pieces in all the ways to cut that are judged: what exceeds it is not tried, so that planning large workloads takes bounded work."""
+"""Pieces in all the ways to cut that are judged: what exceeds it is not tried, so that planning large workloads takes bounded work.
+
+Tiles of rows and columns may be as many again: where memory is so small that they are offered, bands fill this number by themselves.
+"""
 _MOST_REFINED = 300
 """Pieces in all the changes of the best way to cut that are judged."""
 _RIVALS = 3
@@ -110,28 +113,32 @@ class Contest:
         return [*self._notes, *([_STOPPED] if stopped and _STOPPED not in self._notes else [])]
 
     def _ranking(self, whole: _Entry) -> list[_Entry]:
-        """The way to cut that seems best, then whole operators, then some more of very few jobs; the second alone if no time is left."""
+        """The way to cut that seems best, then whole operators, then some more of very few jobs; the second alone if no time is left.
+
+        Tiles that a glance thinks better than the first come behind it: of what they promise, addresses may take back more than of bands.
+        """
         seeming = whole
         judged: list[_Entry] = []
         try:
             with self._interrupts.breakable():
                 for entry in self._judged(whole):
                     judged = sorted([*judged, entry], key=_Entry.order)
-                    seeming = judged[0]
-                for entry in self._compared(judged):
+                    seeming = next((each for each in judged if not each.candidate.tiled), whole)
+                for entry in self._compared([each for each in judged if not each.candidate.tiled]):
                     seeming = entry
                 for entry in self._refined(seeming):
                     seeming = entry
         except KeyboardInterrupt:
             pass
-        return list({id(entry.planner): entry for entry in (seeming, whole, *_tiny(judged))}.values())
+        tiles = [entry for entry in judged if entry.candidate.tiled and entry.order() < seeming.order()]
+        return list({id(entry.planner): entry for entry in (seeming, *tiles[:1], whole, *_tiny(judged))}.values())
 
     def _judged(self, whole: _Entry) -> Iterator[_Entry]:
         """Entries with what a glance says of them; whole operators are judged too once there is anything to compare them with."""
         if fills_contest(whole.planner.workload):
             # Working out what is offered would be in vain.
             return
-        pieces = len(whole.planner.workload.jobs)
+        pieces = {False: len(whole.planner.workload.jobs), True: 0}
         refused = 0
         for number, candidate in enumerate(self._offered):
             if self._until.passed():
@@ -140,12 +147,12 @@ class Contest:
             if number == 0:
                 with suppress(CapacityError):
                     yield replace(whole, glance=whole.planner.glance())
-            if pieces + candidate.pieces > MOST_JUDGED:
+            if pieces[candidate.tiled] + candidate.pieces > MOST_JUDGED:
                 refused += 1
                 continue
             entry = self._glanced_at(candidate)
             if entry is not None:
-                pieces += len(entry.planner.workload.jobs)
+                pieces[candidate.tiled] += len(entry.planner.workload.jobs)
                 yield entry
         if refused:
             ways = "one way to cut operators was" if refused == 1 else f"{refused} ways to cut operators were"

@@ -71,10 +71,10 @@ def test_what_the_planner_makes_of_random_networks(case, seed: int) -> None:
     assert one.faults(plan, one.program(plan), THREAD, DELAYS) == []
 
 
-def chain() -> Builder:
+def chain(rows: int = 48, columns: int = 12) -> Builder:
     """Convolutions of 3 x 3 taps, one after the other."""
     build = Builder(3)
-    last = build.input(1, 4, 48, 12)
+    last = build.input(1, 4, rows, columns)
     for _ in range(3):
         last = build.add("Relu", build.add("Conv", last, build.weight(4, 4, 3, 3), pads=[1, 1, 1, 1]))
     build.last = last
@@ -105,6 +105,18 @@ def test_bands_of_a_stack_through_a_small_memory(case, sanitizer: str) -> None:
     assert len(bands) > 40
     assert sum(each.bytes for each in plan.allocations if each.memory == "scratchpad") > 3 * 6144, "addresses are used more than once"
     assert one.faults(plan, one.program(plan), sanitizer, DELAYS) == []
+
+
+@pytest.mark.slow
+def test_tiles_of_a_stack_through_a_memory_that_is_too_small_for_bands(case) -> None:
+    """Tiles of rows and columns of one operator after the other; what two stripes share is a piece of its own, and may leave the memory."""
+    one, machine = case(builds=[chain(40, 40)]), npu(2, 4500)
+    slow = replace(machine, main=replace(machine.main, read_bandwidth=1e8, write_bandwidth=1e8))
+    plan = lm.plan(one.graphs, slow, rounds=1, samples=2)
+    assert any("into tiles" in note for note in plan.notes)
+    assert {(job.ranges[2] != (0, 40), job.ranges[3] != (0, 40)) for job in plan.jobs if job.tiles > 9} == {(True, True)}
+    assert lm.verify_against(plan, one.graphs, slow) == ()
+    assert one.faults(plan, one.program(plan), PLAIN, DELAYS) == []
 
 
 @pytest.mark.slow

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from loadmaster.core.units import format_bytes
-from loadmaster.planning.cutting.banding import Network, Stack, stacked
+from loadmaster.planning.cutting.banding import Network, Stack
 from loadmaster.planning.cutting.choice import alive_between
 from loadmaster.planning.cutting.seen_network import SeenNetwork
+from loadmaster.planning.cutting.stacking import stacked
 from loadmaster.planning.cutting.stacks import Choice, StackModel, Way, best_stacks
+from loadmaster.planning.cutting.stripes import STRIPES, has_wide_bands
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
 from loadmaster.workloads.lowering.instantiate import Cut, Cuts
@@ -25,15 +27,15 @@ _AMPLE = 0.5
 
 def stacks_of_bands(
     networks: Sequence[DivisibleNetwork], others: Sequence[Sequence[Cut]], target: Target, late: Callable[[], bool]
-) -> Iterator[tuple[str, list[Cuts], bool]]:
-    """Names of ways to cut networks into bands, the cuts of each, and whether bands may recompute what they share.
+) -> Iterator[tuple[str, list[Cuts], Way]]:
+    """Names of ways to cut networks into bands, the cuts of each, and how their bands follow one another.
 
     Nothing is offered where the fast memory is ample for all networks.
 
-    First those in which operators of a stack run side by side, then those in which a band passes through all of them, last those of which
-    bands recompute what they share and pass through side by side, on one core where that is better than to keep it. Operators in no
-    stack, and networks for which the memory is ample, are cut as in ``others``, where there are any, and where a band passes through all
-    also as little as they can be.
+    First those in which operators of a stack run side by side, then those in which a band passes through all of them; then the same in
+    stripes across the bands, where the thinnest bands are wide for the memory; last those of which bands recompute what they share and
+    pass through side by side, on one core where that is better than to keep it. Operators in no stack, and networks for which the memory
+    is ample, are cut as in ``others``, where there are any, and where a band passes through all also as little as they can be.
     """
     tight = [target.fast is not None and _most_in_use(network) > target.fast.capacity * _AMPLE for network in networks]
     if target.fast is None or not any(tight):
@@ -43,33 +45,36 @@ def stacks_of_bands(
     plain = [network.plain for network in networks]
     rooms = [int(target.fast.capacity * share) for share in _SHARES]
     worth = _PRICE_OF_WORK * target.main.read_bandwidth
-    for about, ways in _ways(len(target.cores)):
+    wide = [bool(own) and has_wide_bands([one.network for one in own], rooms[0]) for own in seen]
+    for about, ways in _ways(len(target.cores), any(wide)):
         found: list[list[Choice] | None] = []
-        for own, cuts in zip(seen, others or plain, strict=True):
-            found.append(best_stacks(StackModel(own, rooms[0], target, cuts, worth, ways), rooms) if own and not late() else None)
+        for own, is_wide, cuts in zip(seen, wide, others or plain, strict=True):
+            model = StackModel(own, rooms[0], target, cuts, worth, [way.in_stripes(is_wide) for way in ways]) if own else None
+            found.append(best_stacks(model, rooms) if model and not late() else None)
         if late():
             return
         for number, room in enumerate(rooms):
             stacks = [choices[number].stacks if choices else () for choices in found]
             every = [stack for own in stacks for stack in own]
-            independent = ways[-1].abreast > 0
-            if all(stack.is_whole for stack in every) or (independent and not any(stack.abreast for stack in every)):
+            way = ways[-1]
+            if all(stack.is_whole for stack in every) or not any(way.marks(stack) for stack in every):
                 continue
-            name = f"into bands for {format_bytes(room)} of {target.fast.name}{about}"
+            name = f"into {'tiles' if way.stripes else 'bands'} for {format_bytes(room)} of {target.fast.name}{about}"
 
             def cut(beside: Sequence[Sequence[Cut]], stacks: Sequence[Sequence[Stack]] = stacks) -> list[Cuts]:
                 return [stacked(own, mine, cuts) if mine else Cuts(cuts) for own, mine, cuts in zip(stackable, stacks, beside, strict=True)]
 
             if others:
-                yield f"{name}, others over the cores", cut(others), independent
-            if ways == (Way(),) or not others:
-                yield name, cut(plain), independent
+                yield f"{name}, others over the cores", cut(others), way
+            if not others or way.is_depth_first:
+                yield name, cut(plain), way
 
 
-def _ways(cores: int) -> Iterator[tuple[str, tuple[Way, ...]]]:
+def _ways(cores: int, wide: bool) -> Iterator[tuple[str, tuple[Way, ...]]]:
     """How bands may follow one another: what it is called, and the ways of which each stack has one."""
-    yield ", operators side by side", (Way(skewed=True),)
-    yield "", (Way(),)
+    for stripes in ((), STRIPES) if wide else ((),):
+        yield ", operators side by side", (Way(skewed=True, stripes=stripes),)
+        yield "", (Way(stripes=stripes),)
     if cores > 1:
         # What waiting takes is no part of the model: offered are stacks that all do without.
         yield ", bands side by side, halos recomputed", (Way(abreast=cores),)

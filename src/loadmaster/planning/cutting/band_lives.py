@@ -12,6 +12,7 @@ import numpy as np
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.planning.cutting.banding import Network, ends_of, ranges_of, steps_of
 from loadmaster.planning.cutting.seen_network import SeenNetwork
+from loadmaster.planning.cutting.stripes import Stripes, stripe_ends, stripes_between
 from loadmaster.workloads.graph import TensorKind
 
 LONGEST = 16
@@ -43,9 +44,9 @@ class Setting:
 class Banded:
     """A stack in so many bands: what it streams, and what it holds during each step, in bytes.
 
-    ``inner`` is what lies inside the stack, ``made`` what there is of each storage that it writes. ``sizes`` are of weights: the room
-    that each takes to stay, what crosses if it stays, and if it is streamed; those that save most come first. ``work`` are seconds of all
-    cores together.
+    ``inner`` is what lies inside the stack, ``made`` what there is of each storage that it writes. ``sizes`` are of weights, and of halos
+    between stripes: the room that each takes to stay, what crosses if it stays, and if it is streamed; those that save most come first.
+    ``work`` are seconds of all cores together.
     """
 
     network: Network
@@ -104,17 +105,20 @@ class Banded:
 
 
 class BandLives:
-    """What lies inside stacks that end with one operator, in so many bands, and what they stream.
+    """What lies inside stacks that end with one operator, in so many bands and stripes across them, and what they stream.
 
     A step is a turn and an operator that makes a band in it, or several bands abreast; an operator that is put in front adds what it reads
-    and writes and changes nothing else.
+    and writes and changes nothing else. All stripes take as much as the widest. A halo between them stays in the fast memory or goes out
+    and comes back.
     """
 
-    def __init__(self, setting: Setting, seen: SeenNetwork, last: int, bands: int) -> None:
+    def __init__(self, setting: Setting, seen: SeenNetwork, last: int, bands: int, stripes: int = 1) -> None:
         self._setting, self._seen, self._network, self._last, self._bands = setting, seen, seen.network, last, bands
+        self._stripes, self._across = stripes, seen.across if stripes > 1 else None
         self._first = last
         self._ends: dict[int, Ints] = {}
         self._ranges: dict[int, tuple[Ints, Ints]] = {}
+        self._ends_across: dict[int, Ints] = {}
         self._turns = -(-bands // setting.abreast) if setting.abreast else steps_of(bands) + LONGEST * setting.skewed
         self._change = np.zeros(self._turns * LONGEST + 1, dtype=np.int64)
         self._streams: dict[str, float] = {}
@@ -159,7 +163,8 @@ class BandLives:
             return
         starts, ends = self._ranges[number]
         busy = np.flatnonzero(ends > starts)
-        self._pieces += len(busy)
+        stripes = self._stripes_of(number)
+        self._pieces += len(busy) * (1 if stripes is None else stripes.count)
         made = np.cumsum(ends - starts)
         self._work += self._seen.work.beside(number, self._bands) * int(made[-1]) / network.extent(number)
         for access in network.fused[number].writes:
@@ -168,20 +173,37 @@ class BandLives:
             if network.leaves(access.tensor, self._last):
                 turns = np.arange(self._turns)
                 last = (turns + 1) * self._setting.abreast - 1 if self._setting.abreast else turns - self._behind(number)
-                self._made[access.tensor] = size * made[np.clip(last, 0, len(ends) - 1)] / network.extent(number)
+                # Of a result that is kept, all stripes but the one at work may lie there.
+                there = made[np.clip(last, 0, len(ends) - 1)] / network.extent(number) if stripes is None else np.ones(self._turns)
+                self._made[access.tensor] = size * there
             else:
-                self._live(number, access.tensor)
+                self._live(number, access.tensor, stripes)
         for access in network.fused[number].reads:
             times = self._seen.refills.of(number, self._bands, access.tensor)
             if network.is_weight(access.tensor):
-                self._add_weight(access.tensor, float(access.bytes), access.bytes * times * len(busy))
+                self._add_weight(access.tensor, float(access.bytes), access.bytes * times * len(busy) * self._stripes)
                 continue
             low, high = network.edge(number, access.tensor)
             rows = network.rows_of(access.tensor)
             needed = int((high[ends[busy]] - low[starts[busy]]).sum())
             # An input comes in bands of its own, of which the next band of the reader takes its halo.
             needed = min(needed, rows) if network.graph.tensors[access.tensor].kind is TensorKind.INPUT else needed
-            self._streams[access.tensor] = self._streams.get(access.tensor, 0.0) + access.bytes * times * needed / rows
+            shared = self._shared_across(number, access.tensor)
+            self._streams[access.tensor] = self._streams.get(access.tensor, 0.0) + access.bytes * times * needed / rows * shared
+
+    def _stripes_of(self, number: int) -> Stripes | None:
+        """The stripes of an operator across its bands, if there are several."""
+        if self._across is None:
+            return None
+        self._ends_across[number] = stripe_ends(self._across, number, self._last, self._stripes, self._ends_across)
+        return stripes_between(self._across, number, self._last, self._ends_across)
+
+    def _shared_across(self, number: int, storage: str) -> float:
+        """Times that an operator's stripes together read a storage: what two of them need counts twice."""
+        if self._across is None:
+            return 1.0
+        ends, (low, high) = self._ends_across[number], self._across.edge(number, storage)
+        return float((high[ends] - low[np.concatenate([[0], ends[:-1]])]).sum()) / self._across.rows_of(storage)
 
     def _add_weight(self, storage: str, size: float, streamed: float) -> None:
         """Add a weight where it belongs by what it saves for each byte of room, together with what others read of it."""
@@ -189,12 +211,23 @@ class BandLives:
             self._sizes.remove(before)
             size, streamed = max(size, before[1]), streamed + before[2]
         self._weights[storage] = own = (self._setting.padded(size), size, streamed)
-        insort(self._sizes, own, key=lambda weight: (-weight[2] / max(1.0, weight[1]), -weight[1]))
+        insort(self._sizes, own, key=_saving)
 
-    def _live(self, number: int, storage: str) -> None:
+    def _add_halo(self, storage: str, stripes: Stripes, extent: int) -> None:
+        """Add what later stripes need of a result: it stays, or goes out and comes back."""
+        room, moved = (self._network.bytes_of(storage) * width / extent for width in (max(stripes.halos), sum(stripes.halos)))
+        if room:
+            self._weights[storage] = own = (self._setting.padded(room), 0.0, 2 * moved)
+            insort(self._sizes, own, key=_saving)
+
+    def _live(self, number: int, storage: str, stripes: Stripes | None) -> None:
         network, (starts, stops) = self._network, self._ranges[number]
-        unit = self._setting.alignment
-        shares = -(-network.bytes_of(storage) * (stops - starts) // (network.extent(number) * unit)) * unit
+        size, unit = network.bytes_of(storage), self._setting.alignment
+        if stripes is not None:
+            extent = sum(stripes.widths)
+            self._add_halo(storage, stripes, extent)
+            size = -(-size * max(stripes.widths) // extent)
+        shares = -(-size * (stops - starts) // (network.extent(number) * unit)) * unit
         written = self._step(np.arange(len(stops)), number)
         read = written.copy()
         for reader in network.readers.get(storage, ()):
@@ -218,3 +251,9 @@ class BandLives:
     def _step(self, band: Ints, number: int) -> Ints:
         turn = band // self._setting.abreast if self._setting.abreast else band + self._behind(number)
         return turn * LONGEST + (number - self._last + LONGEST)
+
+
+def _saving(stay: tuple[float, float, float]) -> tuple[float, float]:
+    """What sorts first those of which most crosses again if they do not stay, for each byte; a halo that stays does not cross at all."""
+    room, once, streamed = stay
+    return (once - streamed) / max(1.0, once or room), -once

@@ -16,9 +16,7 @@ import numpy as np
 from loadmaster.core.arrays import Ints
 from loadmaster.workloads.graph import Graph, LoopNest, TensorKind
 from loadmaster.workloads.lowering.fuse import FusedOp
-from loadmaster.workloads.lowering.grid import CHANNELS, Divisible, Grid
-from loadmaster.workloads.lowering.instantiate import Cut, Cuts
-from loadmaster.workloads.lowering.split import Split
+from loadmaster.workloads.lowering.grid import CHANNELS, Divisible
 from loadmaster.workloads.window import Box, whole
 
 _AHEAD = 16
@@ -31,7 +29,8 @@ class Stack:
 
     Bands are of rows, or of ``columns``. In a ``skewed`` stack an operator is a band behind the one before it, so that cores can work on
     all of them at once; else a band passes through all operators before the next one does. A single operator may be cut over its
-    output ``channels`` too: a part of these makes all bands before the next part does, so that its weights stay meanwhile.
+    output ``channels`` too: a part of these makes all bands before the next part does, so that its weights stay meanwhile. A stack of
+    several may be cut across its bands into ``stripes``: all bands of one come before those of the next.
 
     Where ``abreast`` is not 0 a band makes all that its own operators need of one another, also what another band makes as well: bands do
     not wait for one another, and so many of them pass through the operators side by side.
@@ -43,6 +42,7 @@ class Stack:
     columns: bool = False
     skewed: bool = False
     channels: int = 1
+    stripes: int = 1
     abreast: int = 0
 
     @property
@@ -215,9 +215,12 @@ def steps_of(bands: int) -> int:
     return bands + min(bands // 4, _AHEAD)
 
 
-def ends_of(network: Network, number: int, last: int, bands: int, ends: Mapping[int, Ints]) -> Ints:
-    """Where the steps of an operator end, shape (steps,): as far as those of its readers need, evenly where the stack ends."""
-    extent, ahead = network.extent(number), steps_of(bands) - bands
+def ends_of(network: Network, number: int, last: int, bands: int, ends: Mapping[int, Ints], steps: int = 0) -> Ints:
+    """Where the steps of an operator end, shape (steps,): as far as those of its readers need, evenly where the stack ends.
+
+    There are :func:`steps_of` bands, unless told.
+    """
+    extent, ahead = network.extent(number), (steps or steps_of(bands)) - bands
     wanted = np.zeros(ahead + bands, dtype=np.int64)
     for access in network.fused[number].writes:
         for reader in network.readers.get(access.tensor, ()):
@@ -279,83 +282,6 @@ def band_ends(network: Network, stack: Stack) -> dict[int, tuple[int, ...]]:
     return {number: tuple(own.tolist()) for number, own in ends.items()}
 
 
-def stacked(network: Network, stacks: Sequence[Stack], plain: Sequence[Cut]) -> Cuts:
-    """The cuts and the order of jobs that stacks stand for; an operator that is a stack of its own in one band stays as in ``plain``."""
-    cuts = [_boxed(network, number, cut) for number, cut in enumerate(plain)]
-    order: list[tuple[int, int]] = []
-    for stack in stacks:
-        numbers, seen = range(stack.first, stack.last), network.along(stack.columns)
-        if stack.is_whole:
-            order += [(number, tile) for number in numbers for tile in range(cuts[number].tiles)]
-            continue
-        if stack.abreast:
-            grids_abreast = {number: _overlapping(seen, number, *own) for number, own in independent_bands(seen, stack).items()}
-            cuts[stack.first : stack.last] = [grids_abreast[number] for number in numbers]
-            for turn in range(0, stack.bands, stack.abreast):
-                tiles = range(turn, min(turn + stack.abreast, stack.bands))
-                order += itertools.product(numbers, tiles)
-            continue
-        grids = {number: _grid(seen, number, ends, stack.channels) for number, ends in band_ends(seen, stack).items()}
-        cuts[stack.first : stack.last] = [grids[number].grid for number in numbers]
-        steps = steps_of(stack.bands)
-        for part, turn in itertools.product(range(stack.channels), range(steps + stack.skewed * len(numbers))):
-            for behind, number in enumerate(numbers):
-                step = turn - stack.skewed * behind
-                if 0 <= step < steps and (tile := grids[number].tile(part, step)) is not None:
-                    order.append((number, tile))
-    return Cuts(cuts, order)
-
-
-@dataclass(frozen=True)
-class _BandGrid:
-    """The grid of an operator's bands; ``bands[step]`` is the one of a step, None if the step is empty."""
-
-    grid: Grid
-    rows: int | None
-    channels: int | None
-    bands: Sequence[int | None]
-
-    def tile(self, part: int, step: int) -> int | None:
-        """The piece of a part of the channels and a step."""
-        band = self.bands[step]
-        return (
-            None
-            if band is None
-            else self.grid.tile({axis: at for axis, at in ((self.channels, part), (self.rows, band)) if axis is not None})
-        )
-
-
-def _grid(network: Network, number: int, ends: Sequence[int], channels: int) -> _BandGrid:
-    form, rows, across = network.forms[number], network.rows(number), network.channels(number)
-    assert form is not None
-    filled = tuple(dict.fromkeys(end for end in ends if end))
-    parts = dict(enumerate(form.grid({} if across is None else {across: channels}).ends))
-    if rows is not None:
-        parts[rows] = filled
-    bands = [filled.index(end) if end > before else None for before, end in itertools.pairwise((0, *ends))]
-    return _BandGrid(Grid(form.shape, tuple(parts.values())), rows, across if channels > 1 else None, bands)
-
-
-def _overlapping(network: Network, number: int, starts: Ints, stops: Ints) -> Grid:
-    """The grid of bands of rows that begin before the one before ends."""
-    form, rows = network.forms[number], network.rows(number)
-    assert form is not None
-    ends, begins = [(extent,) for extent in form.shape], [(0,) for _ in form.shape]
-    assert rows is not None
-    ends[rows], begins[rows] = tuple(stops.tolist()), tuple(starts.tolist())
-    again = (starts[1:] < stops[:-1]).any()
-    return Grid(form.shape, tuple(ends), tuple(begins) if again else ())
-
-
 def _rounds(nest: LoopNest, loop: str) -> int:
     """How often a loop of a nest runs."""
     return {"batch": nest.batch, "groups": nest.groups, "y": nest.y, "x": nest.x}.get(loop, 0)
-
-
-def _boxed(network: Network, number: int, cut: Cut) -> Cut:
-    """The same cut as a grid where there is one, so that a band that reads the result reads only the rows that it needs."""
-    form, nests = network.forms[number], network.fused[number].nests
-    if not isinstance(cut, Split) or cut.tiles == 1 or form is None or not nests or CHANNELS not in nests[0].loops:
-        return cut
-    axis = nests[0].loops.index(CHANNELS)
-    return form.grid({axis: cut.tiles}) if axis in form.axes else cut

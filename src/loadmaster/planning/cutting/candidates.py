@@ -34,7 +34,7 @@ class Candidate:
     """A way to cut networks: what it is called, and the cuts of each network; without any, operators stay as whole as they fit.
 
     One that was ``chosen`` from the options of a ``choice`` can be changed. ``pieces`` are those of all mini-batches. In ``independent``
-    ones bands may recompute what they share, so as to wait for no other.
+    ones bands may recompute what they share, so as to wait for no other; ``tiled`` are stacks of rows and columns together.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Candidate:
     chosen: Chosen = ()
     pieces: int = 0
     independent: bool = False
+    tiled: bool = False
 
     @staticmethod
     def of(name: str, choice: CutChoice, chosen: Chosen) -> Candidate:
@@ -190,5 +191,5 @@ def _offers(networks: Sequence[DivisibleNetwork], target: Target, mini_batches: 
             yield candidate
             assert candidate.choice is not None
             others = list(candidate.choice.cuts(candidate.chosen))
-    for name, cuts, independent in stacks_of_bands(networks, others, target, late):
-        yield Candidate(name, cuts, independent=independent)
+    for name, cuts, way in stacks_of_bands(networks, others, target, late):
+        yield Candidate(name, cuts, independent=way.abreast > 0, tiled=bool(way.stripes))

@@ -20,9 +20,13 @@ CHANNELS = (2, 4, 8, 16)
 
 @dataclass(frozen=True)
 class SeenNetwork:
-    """A network seen along its rows or its columns, and what its operators take in bands of them."""
+    """A network seen along its rows or its columns, and what its operators take in bands of them.
+
+    ``across`` is the same network seen across these bands.
+    """
 
     network: Network
+    across: Network
     refills: Refills
     work: BandWork
 
@@ -41,5 +45,8 @@ class SeenNetwork:
     @staticmethod
     def both(network: Network, target: Target) -> list[SeenNetwork]:
         """A network seen along its rows, and along its columns."""
-        seen = (network.along(columns) for columns in (False, True))
-        return [SeenNetwork(own, Refills(own, target, BANDS, CHANNELS), BandWork(own, target, BANDS, CHANNELS)) for own in seen]
+        seen = [network.along(columns) for columns in (False, True)]
+        pairs = zip(seen, seen[::-1], strict=True)
+        return [
+            SeenNetwork(own, other, Refills(own, target, BANDS, CHANNELS), BandWork(own, target, BANDS, CHANNELS)) for own, other in pairs
+        ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -107,17 +107,31 @@ class _Cost:
 
 @dataclass(frozen=True)
 class Way:
-    """How the bands of stacks follow one another: as fields of :class:`Stack` say."""
+    """How the bands of stacks follow one another, as fields of :class:`Stack` say, and the numbers of ``stripes`` that are tried."""
 
     skewed: bool = False
     abreast: int = 0
+    stripes: tuple[int, ...] = ()
+
+    @property
+    def is_depth_first(self) -> bool:
+        """Whether one band passes through all operators before the next one does."""
+        return not self.skewed and not self.abreast
+
+    def in_stripes(self, wide: bool) -> Way:
+        """The same; for a network whose bands are not ``wide`` without stripes."""
+        return self if wide else replace(self, stripes=())
+
+    def marks(self, stack: Stack) -> bool:
+        """Whether a stack is of the kind for which this way is there."""
+        return (stack.abreast > 0 or not self.abreast) and (stack.stripes > 1 or not self.stripes)
 
 
 class StackModel:
     """What stacks of a network cost, given the results that are kept in the fast memory before and after them.
 
     Work of cores counts ``price`` bytes a second. Stacks run in any of some ways: ``skewed``, so that operators run at once and more lies
-    between them, or with so many bands ``abreast`` that recompute what they share.
+    between them, or with so many bands ``abreast`` that recompute what they share. Those of several operators are tried in ``stripes`` too.
     """
 
     def __init__(
@@ -130,7 +144,7 @@ class StackModel:
         ways: Sequence[Way] = (Way(),),
     ) -> None:
         self.network, self.capacity, self.plain, self.price = seen[0].network, capacity, plain, price
-        self._seen, self.cores = seen, len(target.cores)
+        self._seen, self.cores, self._ways = seen, len(target.cores), ways
         # What cores do while pieces start, as bytes that cross meanwhile: else many small pieces would cost nothing.
         start_up = sum(core.start_up for core in target.cores) / len(target.cores) ** 2
         alignment = target.fast.alignment if target.fast is not None else 1
@@ -176,9 +190,13 @@ class StackModel:
     def ending_with(self, last: int) -> list[StackCosts]:
         """Stacks that end with one operator, each one operator longer than the one before; the last can be held in some number of bands.
 
-        First those of rows, then those of columns.
+        First those of rows, then those of columns, then those in stripes.
         """
-        return [stack for setting in self.settings for seen in self._seen for stack in self._along(seen, setting, last)]
+        found = [stack for setting in self.settings for seen in self._seen for stack in self._along(seen, setting, last)]
+        for (setting, way), seen in itertools.product(zip(self.settings, self._ways, strict=True), self._seen):
+            for stripes in way.stripes:
+                found += self._striped(seen, setting, last, stripes)
+        return found
 
     def _along(self, seen: SeenNetwork, setting: Setting, last: int) -> Iterator[StackCosts]:
         rows = True
@@ -194,12 +212,33 @@ class StackModel:
             if stack.inside == np.inf:
                 return
 
+    def _striped(self, seen: SeenNetwork, setting: Setting, last: int, stripes: int) -> Iterator[StackCosts]:
+        along, across = seen.network, seen.across
+        lives: dict[int, BandLives] = {}
+        for first in range(last - 1, max(-1, last - 1 - LONGEST), -1):
+            if along.rows(first) is None or across.rows(first) is None or across.extent(first) < stripes:
+                return
+            if first < last - 1:
+                stack = StackCosts(self, seen, setting, first, last, lives, stripes)
+                if stack.inside == np.inf:
+                    return
+                yield stack
+
 
 class StackCosts:
     """What one stack costs in every number of bands, given what is kept before and after it."""
 
-    def __init__(self, model: StackModel, seen: SeenNetwork, setting: Setting, first: int, last: int, lives: dict[int, BandLives]) -> None:
-        self.first, self.last, self.columns, self._setting = first, last, seen.network.columns, setting
+    def __init__(
+        self,
+        model: StackModel,
+        seen: SeenNetwork,
+        setting: Setting,
+        first: int,
+        last: int,
+        lives: dict[int, BandLives],
+        stripes: int = 1,
+    ) -> None:
+        self.first, self.last, self.columns, self.stripes, self._setting = first, last, seen.network.columns, stripes, setting
         self._model, self._seen, self._lives = model, seen, lives
         network = seen.network
         made = [access.tensor for number in range(first, last) for access in network.fused[number].writes]
@@ -233,7 +272,7 @@ class StackCosts:
         """The stack in so many bands and parts of its channels."""
         setting, columns = self._setting, self.columns
         several = self.last - self.first > 1
-        return Stack(self.first, self.last, bands, columns, setting.skewed, channels, setting.abreast if several else 0)
+        return Stack(self.first, self.last, bands, columns, setting.skewed, channels, self.stripes, setting.abreast if several else 0)
 
     @cached_property
     def inside(self) -> float:
@@ -331,6 +370,6 @@ class StackCosts:
 
     def _cut(self, bands: int) -> Banded | None:
         if bands not in self._lives:
-            self._lives[bands] = BandLives(self._setting, self._seen, self.last, bands)
+            self._lives[bands] = BandLives(self._setting, self._seen, self.last, bands, self.stripes)
         lives = self._lives[bands]
         return lives.banded(self.first)
