@@ -18,7 +18,7 @@ from loadmaster.core.errors import PlanError
 from loadmaster.cost.analytical.energy import energy_rates
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.energy_model import EnergyModel
-from loadmaster.planning import workload_planner
+from loadmaster.planning import addresses
 from loadmaster.planning.goal import goal_of
 from loadmaster.planning.joint.orders import Chain, best_blocks, chains, order_of
 from loadmaster.planning.joint.problem import JointOptions, JointProblem
@@ -207,6 +207,16 @@ def test_jobs_that_go_before_their_turn_leave_room_for_those_whose_turn_it_is(
     assert max(taken, default=0) <= room * fill
 
 
+def test_a_core_that_costs_more_is_given_less() -> None:
+    machine = npu(2, 1 << 16)
+    work = lower([residual_chain(3)], machine, mini_batches=4)
+    problem, order = joint_problem(work, machine), np.arange(len(work.jobs))
+    given = [(problem.evaluate(order, JointOptions(core_prices=(1.0, price))).run.core == 1).sum() for price in (1e-3, 1.0, 1e3)]
+    assert given[0] > given[1] > given[2]
+    plain, even = (problem.evaluate(order, JointOptions(core_prices=prices)).run for prices in ((), (1.0, 1.0)))
+    assert (plain.core == even.core).all()
+
+
 def test_the_same_seed_finds_the_same() -> None:
     machine = npu(2, 4096)
     work = lower([residual_chain(3)], machine, mini_batches=3)
@@ -257,7 +267,7 @@ def test_stays_without_addresses_go_back_to_main_memory_and_the_plan_holds(every
         evicted.append(int((offsets < 0).sum()))
         return replace(found, offsets=offsets)
 
-    monkeypatch.setattr(workload_planner, "pack", clumsy)
+    monkeypatch.setattr(addresses, "pack", clumsy)
     for scratchpad in (3_000, 12_000):
         plan = lm.plan([residual_chain(4)], npu(2, scratchpad), mini_batches=2, cut="none", samples=2, rounds=1)
         assert lm.verify(plan) == ()

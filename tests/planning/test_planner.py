@@ -1,5 +1,6 @@
 """The whole pipeline: plans hold, repeat themselves, and are never worse than leaving everything in main memory."""
 
+import itertools
 import math
 import os
 import signal
@@ -13,8 +14,10 @@ from hypothesis import strategies as st
 from tests.support.networks import GraphBuilder, npu, residual_chain, staged_machine
 
 import loadmaster as lm
+from loadmaster.core.deadline import Deadline
 from loadmaster.core.errors import CapacityError, PlanError, TargetError
-from loadmaster.planning import workload_planner
+from loadmaster.planning import addresses
+from loadmaster.planning.joint.search import Found, JointSearch
 from loadmaster.planning.packing import pack_all
 from loadmaster.targets.hardware import Target
 from loadmaster.targets.load import bundled
@@ -90,7 +93,7 @@ def test_every_plan_with_copies_holds_or_says_what_does_not_fit(graph, hbm: int,
 @pytest.mark.parametrize("name", SHIPPED)
 @pytest.mark.slow
 def test_every_network_that_onnx_ships_plans_and_the_plan_holds(name: str) -> None:
-    plan = lm.plan([lm.load(f"onnx:{name}")], lm.target("edge-npu"), samples=16, rounds=1)
+    plan = lm.plan([lm.load(f"onnx:{name}", precision="int8")], lm.target("edge-npu"), samples=16, rounds=1)
     assert lm.verify(plan) == ()
     assert plan.networks[0].unknown == ()
 
@@ -233,7 +236,7 @@ def test_once_the_time_is_over_memories_are_packed_with_the_least_effort(monkeyp
         budgets.append(seconds)
         return pack_all(*arguments, seconds=seconds, **options)
 
-    monkeypatch.setattr(workload_planner, "pack_all", spy)
+    monkeypatch.setattr(addresses, "pack_all", spy)
     plan = lm.plan([residual_chain(4)], npu(), mini_batches=2, time_limit=0.0)
     assert lm.verify(plan) == ()
     assert budgets[0] == 0.0
@@ -309,6 +312,24 @@ def test_where_no_time_is_left_at_all_the_fast_memory_is_used_all_the_same() -> 
     assert all(lm.verify(plan) == () for plan in plans)
     late, calm = (plan.metrics.traffic["dram"].value for plan in plans)
     assert calm <= late < 2 * calm
+
+
+@pytest.mark.parametrize("asked", [0, 1, 3, 6, 12])
+def test_whenever_the_time_limit_strikes_the_joint_search_has_tried_the_given_orders(asked: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+    run, left = JointSearch.run, itertools.count(asked, -1)
+
+    def spied(search: JointSearch, samples: int) -> Found:
+        found = run(search, samples)
+        tried.append(found.evaluations)
+        return found
+
+    monkeypatch.setattr(JointSearch, "run", spied)
+    monkeypatch.setattr(Deadline, "passed", lambda _: next(left) <= 0)
+    plan = lm.plan([residual_chain(10)], npu(), mini_batches=4, time_limit=1e6, cut="none")
+    assert lm.verify(plan) == ()
+    assert any("time limit" in note for note in plan.notes)
+    assert 8 <= max(tried) < 100
 
 
 def test_optimal_is_claimed_where_the_bound_is_met() -> None:

@@ -9,7 +9,7 @@ from tests.planning.test_stacks import machine
 from tests.support.cut_networks import convolutions
 
 import loadmaster as lm
-from loadmaster.planning import workload_planner
+from loadmaster.planning import addresses
 from loadmaster.planning.decisions import Packing
 from loadmaster.planning.packing import pack
 
@@ -23,7 +23,7 @@ def test_the_search_does_not_end_with_a_packing_that_leaves_something_out(monkey
         left_out.append(int((packing.offsets < 0).sum()))
         return packing
 
-    monkeypatch.setattr(workload_planner, "pack", in_less)
+    monkeypatch.setattr(addresses, "pack", in_less)
     plan = lm.plan([convolutions(rows=33, channels=16, strides=(1, 1, 1, 1))], machine(24_000), cut="none", rounds=1, samples=4)
     assert lm.verify(plan) == ()
     assert max(left_out[-4:]) > 0

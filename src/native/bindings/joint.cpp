@@ -31,13 +31,14 @@ struct JointOptions {
     double streamed_share;
     double fast_link_price, fast_load_limit, occupancy_exponent, link_load_limit, core_wait_ratio, energy_weight;
     bool fetched_back, urgent_networks_first;
+    std::vector<double> core_prices;
     std::vector<std::int64_t> streamed_tensors;
 
     JointOptions(double filled, double retained, double prefetch, std::int64_t delay, double streamed, double price, double fast, double occupancy, double load, double wait,
-                 double energy, bool back, bool urgent, std::vector<std::int64_t> tensors)
+                 double energy, bool back, bool urgent, std::vector<double> prices, std::vector<std::int64_t> tensors)
         : filled_fraction(filled), retained_fraction(retained), prefetch_fraction(prefetch), release_delay_positions(delay), streamed_share(streamed),
           fast_link_price(price), fast_load_limit(fast), occupancy_exponent(occupancy), link_load_limit(load), core_wait_ratio(wait), energy_weight(energy),
-          fetched_back(back), urgent_networks_first(urgent), streamed_tensors(std::move(tensors)) {
+          fetched_back(back), urgent_networks_first(urgent), core_prices(std::move(prices)), streamed_tensors(std::move(tensors)) {
         for (double fraction : {filled, retained, prefetch}) require(fraction <= 1.0 && fraction >= 0.0, "options: fractions lie between 0 and 1");
         require(delay >= 0, "release_delay_positions: must not be negative");
         require(streamed >= 0.0, "streamed_share: must not be negative");
@@ -46,6 +47,7 @@ struct JointOptions {
         require(occupancy >= 0.0 && occupancy <= 1.0, "occupancy_exponent: lies between 0 and 1");
         require(load > 0.0, "link_load_limit: must be above 0");
         require(wait >= 0.0, "core_wait_ratio: must not be negative");
+        for (double each : core_prices) require(std::isfinite(each) && each > 0.0, "core_prices: must be finite and above 0");
         require(std::isfinite(energy) && energy >= 0.0, "energy_weight: must be finite and not negative");
     }
 };
@@ -95,6 +97,7 @@ class JointProblem {
     JointEvaluation evaluate(const Ints &order, const JointOptions &chosen) const {
         require_permutation(view(order), work_.jobs);
         require_index(chosen.streamed_tensors, 0, work_.tensors, "streamed_tensors: names no tensor");
+        require(chosen.core_prices.empty() || chosen.core_prices.size() == work_.cores, "core_prices: needs one for every core");
         const Options options = options_of(view(order), chosen);
         // Of the jobs that are ready, the first in order goes first.
         std::vector<double> priority(work_.jobs);
@@ -134,7 +137,7 @@ class JointProblem {
         while (urgent > 0 && !urgent_.data()[order[urgent - 1]]) --urgent;
         return {filled, std::min(filled, share(filled, chosen.retained_fraction)), std::min(filled, share(filled, chosen.prefetch_fraction)),
                 chosen.release_delay_positions, chosen.streamed_share, chosen.fast_link_price, chosen.fast_load_limit, chosen.occupancy_exponent, chosen.link_load_limit,
-                chosen.core_wait_ratio, chosen.energy_weight, chosen.fetched_back, urgent, chosen.streamed_tensors};
+                chosen.core_wait_ratio, chosen.energy_weight, chosen.fetched_back, urgent, chosen.core_prices, chosen.streamed_tensors};
     }
 
     Table compute_;
@@ -156,10 +159,10 @@ class JointProblem {
 
 void bind_joint(nb::module_ &module) {
     nb::class_<JointOptions>(module, "JointOptions")
-        .def(nb::init<double, double, double, std::int64_t, double, double, double, double, double, double, double, bool, bool, std::vector<std::int64_t>>(), nb::kw_only(), nb::arg("filled_fraction"),
+        .def(nb::init<double, double, double, std::int64_t, double, double, double, double, double, double, double, bool, bool, std::vector<double>, std::vector<std::int64_t>>(), nb::kw_only(), nb::arg("filled_fraction"),
              nb::arg("retained_fraction"), nb::arg("prefetch_fraction"), nb::arg("release_delay_positions"), nb::arg("streamed_share"),
              nb::arg("fast_link_price"), nb::arg("fast_load_limit"), nb::arg("occupancy_exponent"), nb::arg("link_load_limit"), nb::arg("core_wait_ratio"), nb::arg("energy_weight"),
-             nb::arg("fetched_back"), nb::arg("urgent_networks_first"), nb::arg("streamed_tensors"));
+             nb::arg("fetched_back"), nb::arg("urgent_networks_first"), nb::arg("core_prices"), nb::arg("streamed_tensors"));
     nb::class_<JointEvaluation>(module, "JointEvaluation")
         .def_ro("makespan", &JointEvaluation::makespan)
         .def_ro("main_seconds", &JointEvaluation::main_seconds)

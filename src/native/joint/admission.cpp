@@ -314,7 +314,8 @@ class Simulation {
             const double weight = 1.0 + options_.core_wait_ratio;
             double least = std::numeric_limits<double>::infinity();
             for (std::size_t c = 0; c < work_.cores; ++c) {
-                const double value = free_at_[c] + weight * static_cast<double>(duration[c]) + options_.energy_weight * penalty[c];
+                const double price = options_.core_prices.empty() ? weight : weight * options_.core_prices[c];
+                const double value = free_at_[c] + price * static_cast<double>(duration[c]) + options_.energy_weight * penalty[c];
                 if (value < least) least = value, core = c;
             }
             const double *demand = &times_.demand[(job * work_.cores + core) * kLinks];

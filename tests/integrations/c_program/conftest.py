@@ -52,12 +52,14 @@ class Case:
         return [found[port.name.rsplit("/", 1)[0]][port.name.rsplit("/", 1)[1]] for port in program.outputs]
 
     def faults(self, plan: PlanRecord, program: Program, sanitizer: str, options: Sequence[Sequence[str]], seed: int = 1) -> list[str]:
-        """What goes wrong when the program is run with each of some options; empty if its outputs are right and nothing complains."""
+        """What goes wrong with the first of some options that show it; empty if outputs are right and nothing complains."""
         feeds = self.feeds(plan, program, seed)
         due = self.results(plan, program, feeds)
         build(program, self.folder / "program", sanitizer)
         found = []
         for words in options:
+            if found:
+                break
             ended = execute(self.folder / "program", feeds, len(program.outputs), words)
             if ended.returncode or ended.stderr:
                 found.append(f"{words}: exit {ended.returncode}: {ended.stderr[:2000]}")

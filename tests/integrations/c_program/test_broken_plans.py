@@ -14,8 +14,8 @@ import loadmaster as lm
 from loadmaster.integrations.c_program.addresses import Addresses
 from loadmaster.planning.plan import Plan
 
-DELAYS = [["--jitter", str(seed), "--engines", "50"] for seed in (1, 2, 3)]
-"""An engine for every copy, so that no order but the plan's keeps copies apart."""
+DELAYS = [["--jitter", str(seed), "--engines", "50"] for seed in range(1, 25)]
+"""An engine for every copy, so that no order but the plan's keeps copies apart. A busy machine may need more seeds to show a fault."""
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,9 @@ class JointOptions:
         A job waits where demands on a link that it mostly needs would sum to more, while others can start; 1 is all that the link can give.
     core_wait_ratio
         Seconds that a job waits for a core on which it is a second faster.
+    core_prices
+        What a second of each core counts when a core is chosen for a job, so that the busiest one is left to those that gain
+        most by it; 1 for all if empty.
     energy_weight
         How much the energy of a job speaks for a core beside the time at which it ends there; 1: at the rate at which all jobs take both.
     fetched_back
@@ -81,6 +84,7 @@ class JointOptions:
     energy_weight: float = 0.0
     fetched_back: bool = False
     urgent_networks_first: bool = False
+    core_prices: tuple[float, ...] = ()
     streamed_tensors: tuple[int, ...] = ()
 
 

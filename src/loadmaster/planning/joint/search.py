@@ -77,8 +77,8 @@ class JointSearch:
     and the ``given`` orders, each with several ways to fill the memory. Of the best, one thing at a time is changed as long as that helps.
     Then a search that changes blocks, paces, shifts and choices at random and keeps what is hardly worse, less and less of which it
     tolerates over the ``samples`` evaluations that it expects to make. In the last quarter of these it changes which single tensors are
-    streamed, from the best on. Only ``late``, asked after each evaluation, or Ctrl-C ends it
-    earlier, once there is an answer.
+    streamed, from the best on. Only ``late``, asked after each evaluation once the given orders are tried, or Ctrl-C ends it earlier,
+    once there is an answer: those few take less time than what led to them, and without them a plan would often use little fast memory.
     """
 
     def __init__(
@@ -95,6 +95,8 @@ class JointSearch:
         self._problem, self._samples, self._late, self._progress = problem, samples, late, progress
         self._chains = chains(problem.workload)
         self._cores = problem.table.compute.shape[1]
+        # Cores on which every job takes as long are of a kind.
+        self._kinds = np.unique(problem.table.compute, axis=1, return_inverse=True)[1].reshape(-1)
         self._best: tuple[Evaluation, Ints, JointOptions] | None = None
         self._frugal: Frugal[tuple[Ints, JointOptions, Design | None]] = Frugal()
         self._design: Design | None = None
@@ -102,13 +104,14 @@ class JointSearch:
         self._done = 0
         self._fill = self._main_fill = 1.0
         self._first = (given[0], JointOptions())
+        self._unhurried = len(given) * len(list(self._first_choices()))
         self._steps = self._explore(given, np.random.default_rng(seed))
 
     def run(self, samples: int) -> Found:
         """Evaluate so many orders more; the best of all since a memory's share was last changed."""
         try:
             for _ in itertools.islice(self._steps, 0 if self.interrupted else samples):
-                if self._late is not None and self._late():
+                if self._late is not None and self._done >= self._unhurried and self._late():
                     self.interrupted = True
                     break
         except KeyboardInterrupt:
@@ -329,6 +332,11 @@ class JointSearch:
         yield "retained_fraction", (0.8, 0.9, 1.0)
         if self._problem.target.main.in_place and self._problem.target.copy is not None:
             yield "fetched_back", (False, True)
+        if self._kinds.any():
+            yield (
+                "core_prices",
+                tuple(self._priced(self._at.choices, kind, factor) for kind in range(self._kinds.max() + 1) for factor in (0.8, 1.25)),
+            )
 
     def _neighbour(self, design: Design, generator: np.random.Generator) -> Design:
         move = generator.random()
@@ -352,9 +360,17 @@ class JointSearch:
         if goal.needs_energy and generator.random() < 0.15:
             energy_weight = float(generator.choice([0.0, 0.3, 1.0, 3.0, _ENERGY_ONLY]))
             return replace(choices, energy_weight=energy_weight, fast_link_price=float(generator.choice([0.0, self._problem.energy_price])))
+        if self._kinds.any() and generator.random() < 0.15:
+            kind, factor = generator.integers(self._kinds.max() + 1), np.exp(generator.normal() * 0.3)
+            return replace(choices, core_prices=self._priced(choices, int(kind), float(factor)))
         if goal.pressing and generator.random() < 0.2:
             return replace(choices, urgent_networks_first=not choices.urgent_networks_first)
         return _other_choices(choices, self._cores, self._problem.near_limits, generator)
+
+    def _priced(self, choices: JointOptions, kind: int, factor: float) -> tuple[float, ...]:
+        """Prices of cores of which those of a kind are changed by a factor."""
+        prices = np.array(choices.core_prices or (1.0,) * self._cores)
+        return tuple(np.where(self._kinds == kind, prices * factor, prices).tolist())
 
     def _other_shift(self, design: Design, generator: np.random.Generator) -> Floats:
         """Move a few jobs, or a mini-batch as a whole, forwards or back."""

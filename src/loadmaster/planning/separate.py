@@ -1,0 +1,144 @@
+"""The separate pipeline: map, then place, then pack, each with what the ones before have decided."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from loadmaster.core.arrays import Mask
+from loadmaster.core.deadline import Deadline
+from loadmaster.core.interrupts import Interrupts
+from loadmaster.core.progress import Progress
+from loadmaster.planning.addresses import Addresses, Draft
+from loadmaster.planning.assessor import Assessor
+from loadmaster.planning.decisions import Schedule, Score, Timeline
+from loadmaster.planning.residency.resident import keep_resident, optimistic, resident, saved_seconds
+from loadmaster.planning.residency.staged import stage_copies
+from loadmaster.planning.scheduling.list_scheduler import map_jobs
+
+_ROUNDS = 3
+"""Rounds, each with the residents that the one before has chosen."""
+_MARGINS = (1.0, 0.98, 0.95, 0.9, 0.8, 0.65, 0.5)
+"""Fractions of the fast memory that copies fill on a machine that must copy operands, tried in this order until one can be packed."""
+
+
+@dataclass(frozen=True, eq=False)
+class SeparatePipeline:
+    """Drafts of plans of one workload, none of them joint."""
+
+    assess: Assessor
+    addresses: Addresses
+    seed: int
+    samples: int
+    deadline: Deadline
+    report: Progress
+    interrupts: Interrupts
+    is_late: Callable[[], bool]
+
+    def without_fast_memory(self) -> Draft:
+        """A draft of a plan in which everything stays in main memory."""
+        draft = self._draft(self._map(self._nowhere(), "mapping"), self._nowhere(), None)
+        assert draft is not None
+        return draft
+
+    def with_residents(self, limit: Score) -> Iterator[Draft]:
+        """Plans that use the fast memory and are no worse than ``limit``, each with what the one before taught."""
+        if self.assess.target.fast is None:
+            return
+        hoped = optimistic(self.assess.workload.tensors, self.assess.target.fast.capacity)
+        for number in range(_ROUNDS):
+            schedule = self._map(hoped, f"mapping, round {number + 1} of {_ROUNDS}")
+            timeline = self.assess.replay(schedule, resident(self.assess.workload.jobs, self.assess.workload.tensors, hoped))
+            # Residents chosen for hoped-for times are chosen again for the times that came of it.
+            for _ in range(2):
+                draft = self._draft(schedule, self._choose(schedule, timeline), limit)
+                if draft is None:
+                    return
+                yield draft
+                if self.is_late():
+                    return
+                limit, timeline = min(limit, draft.score), draft.timeline
+                chosen = draft.placement.read_fast
+            if np.array_equal(chosen, hoped):
+                return
+            hoped = chosen
+
+    def staged_and_packed(self) -> Iterator[Draft]:
+        """Fill less and less of the fast memory, and then wait for copies back, until all has addresses."""
+        for wait, margin in itertools.product((False, True), _MARGINS):
+            found = self.staged(margin, wait)
+            # Without a packing there may be no plan: this takes the time that it takes.
+            packed = self.addresses.pack(1, found.placement, found.timeline, None, math.inf)
+            if min(packed.offsets, default=0) >= 0:
+                yield replace(found, packed=packed)
+
+    def staged(self, margin: float = 1.0, wait: bool = False) -> Draft:
+        """Bring every operand to the fast memory, for jobs that run in turn on one core: of several, the one that is soonest done."""
+        assert self.assess.target.fast is not None
+        jobs, tensors = self.assess.workload.jobs, self.assess.workload.tensors
+        schedule = self._in_turn
+        placement = stage_copies(jobs, tensors, schedule.order.tolist(), self.assess.target.fast, margin=margin, wait_for_copies_back=wait)
+        timeline = self.assess.replay(schedule, placement)
+        return Draft(schedule, placement, timeline, None, self.assess.score(schedule, placement, timeline))
+
+    @cached_property
+    def _in_turn(self) -> Schedule:
+        everywhere = np.ones(len(self.assess.workload.tensors), dtype=np.bool_)
+        if len(self.assess.target.cores) == 1:
+            return self._map(everywhere, "mapping")
+        order = np.arange(len(self.assess.workload.jobs), dtype=np.int64)
+        duration = self.assess.times(resident(self.assess.workload.jobs, self.assess.workload.tensors, everywhere)).duration.sum(axis=0)
+        fastest = int(duration.argmin())
+        return Schedule(np.full(len(order), fastest, dtype=np.int32), order, int(duration[fastest]), 1)
+
+    def _nowhere(self) -> Mask:
+        return np.zeros(len(self.assess.workload.tensors), dtype=np.bool_)
+
+    def _draft(self, schedule: Schedule, in_fast: Mask, limit: Score | None) -> Draft | None:
+        """Send to main memory what finds no address in the fast one, until all the rest does; None once it is worse than ``limit``."""
+        self.report("allocating", 0.0)
+        value = saved_seconds(self.assess.workload.tensors, self.assess.table, self.assess.target, schedule)
+        while True:
+            placement = resident(self.assess.workload.jobs, self.assess.workload.tensors, in_fast)
+            timeline = self.assess.replay(schedule, placement)
+            score = self.assess.score(schedule, placement, timeline)
+            if limit is not None and score > limit:
+                return None
+            if not in_fast.any() or self.assess.target.fast is None:
+                return Draft(schedule, placement, timeline, None, score)
+            if limit is not None and self.is_late():
+                return None
+            packed = self.addresses.pack(1, placement, timeline, value[[r.tensor for r in placement.residences if r.memory == 1]])
+            homeless = [r.tensor for r, offset in zip(packed.residences, packed.offsets, strict=True) if offset < 0]
+            if not homeless:
+                return Draft(schedule, placement, timeline, packed, score)
+            in_fast = in_fast.copy()
+            in_fast[homeless] = False
+
+    def _choose(self, schedule: Schedule, timeline: Timeline) -> Mask:
+        return keep_resident(
+            self.assess.workload.jobs, self.assess.workload.tensors, self.assess.table, self.assess.target, schedule, timeline
+        )
+
+    def _map(self, in_fast: Mask, stage: str) -> Schedule:
+        placement = resident(self.assess.workload.jobs, self.assess.workload.tensors, in_fast)
+
+        def progress(_: str, share: float) -> None:
+            self.report(stage, share)
+            if self.interrupts.requested:
+                raise KeyboardInterrupt
+
+        return map_jobs(
+            self.assess.workload.jobs,
+            self.assess.times(placement),
+            samples=1 if self.is_late() else self.samples,
+            seed=self.seed,
+            deadline=self.deadline,
+            progress=progress,
+            **self.assess.wishes(placement),
+        )
