@@ -111,7 +111,7 @@ def main() -> None:
     parser.add_argument("--target", default="m3e-s6")
     parser.add_argument("--repeat", type=int, default=9)
     parser.add_argument(
-        "--rivals", action="store_true", help="instead: cycles, bytes and energy beside ZigZag's, SCALE-Sim's and MAESTRO's"
+        "--rivals", action="store_true", help="instead: cycles, bytes and energy beside ZigZag's, AccelForge's, SCALE-Sim's and MAESTRO's"
     )
     add_options(parser)
     arguments = parser.parse_args()

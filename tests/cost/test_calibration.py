@@ -176,6 +176,16 @@ def test_kernels_calibrate_a_two_tier_machine_and_place_takes_the_same_file(tmp_
     assert not lm.target(tmp_path / "gpu.toml").cores[0].winograd
 
 
+def test_kernels_of_a_step_take_as_long_together_as_measured(tmp_path: Path) -> None:
+    """A third of each kind takes five times as long as the others: typical rows alone would leave the sum at less than half."""
+    graph = lm.load("onnx:squeezenet")
+    machine = lm.target("optane-server", ["dram.bandwidth=100 GB/s", "cores.cpu.peak=50 GFLOP/s"])
+    rows = [row for row in kernel_rows(graph, machine) if not row.combination]
+    rows = [replace(row, seconds=row.seconds * (5 if number % 3 == 0 else 1)) for number, row in enumerate(rows)]
+    found = lm.calibrate("optane-server", write_timed(rows, tmp_path / "times.csv"))
+    assert found.overall.after.total == pytest.approx(0, abs=0.15)
+
+
 def test_operators_of_a_network_are_found_by_name(tmp_path: Path) -> None:
     graph = lm.load("onnx:squeezenet", precision="int8")
     (tmp_path / "npu.toml").write_text(ONE_CORE)

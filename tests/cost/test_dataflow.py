@@ -72,6 +72,15 @@ def test_never_below_compulsory_traffic_or_the_arrays_rate(nest: LoopNest, style
         assert latency >= needed / more["noc_bandwidth"] * (1 - 1e-9)
 
 
+@pytest.mark.parametrize(("local", "buffer", "fits"), [(4, 176, False), (4, 208, True), (32, 176, True)])
+def test_filters_wait_for_positions_that_an_output_stationary_array_has_no_room_for(local: int, buffer: int, fits: bool) -> None:
+    """Eight turns of 8 positions need the same 32 KiB of filters, and the next 16 channels' need as much room beside 128 KiB of input."""
+    nest = LoopNest(k=1024, c=2048, y=64)
+    tilings = tilings_of(nest, machine(Style.OUTPUT_STATIONARY, buffer=buffer * 1024, local_buffer=local))
+    busy = nest.k // 16 * (nest.y // 8) * nest.c + 8 + 16 - 2
+    assert (tilings.input_times[0] == tilings.weight_times[0] == 1 and tilings.cycles[0] == busy) == fits
+
+
 @given(nests, st.sampled_from(ARRAYS), networks_on_chip, *(st.sampled_from(each) for each in ([1, 2, 5], [1, 3], [1, 4], [1, 7])))
 @settings(max_examples=100, deadline=None)
 def test_larger_buffers_narrower_sums_a_faster_network_and_a_faster_link_never_cost_more(

@@ -199,14 +199,20 @@ class Search {
         return groups * std::min(k, units_.k) * std::min(c, chunk()) * taps * weight_element_;
     }
 
+    // Where sums stay, positions that do not stand in the array at once pass one after another, and each takes all that is added up: these filters wait for the last.
+    double waiting_weights(double groups, double k, double c) const {
+        const bool at_once = core_.style != Style::output_stationary || ceil_div(tile_positions_, rows_) <= std::max(1.0, down(core_.local_buffer / core_.accumulator));
+        return at_once ? weight_block(groups, k, c) : groups * std::min(k, units_.k) * c * taps_ * weight_element_;
+    }
+
     // The tile of the input stays while filters stream by; with all channels, sums are done when they leave the array's block.
     void held_input(double groups, double k, double c) {
         const bool all = c == n_.c;
         const double filters = Cut(n_.k, k).tiles(), folds = all ? 1 : filters;
-        const double block = weight_block(groups, k, c);
+        const double block = waiting_weights(groups, k, c);
         const double in = all ? sliding_tile(groups) : 2 * input_tile(groups, c, rows_read_);
         const double weight_times = tiles_ * n_.repeats;
-        consider(groups, k, c, folds * halo(all), weight_times, in, 2 * block, input_tile(groups, c, rows_read_) + block);
+        consider(groups, k, c, folds * halo(all), weight_times, in, 2 * block, input_tile(groups, c, rows_read_) + weight_block(groups, k, c));
     }
 
     // The tile of filters stays while the input streams by in tiles.

@@ -15,7 +15,7 @@ from loadmaster.core.arguments import takes
 from loadmaster.core.arrays import Floats, Mask
 from loadmaster.core.errors import JobError
 from loadmaster.cost.calibration.answer import Calibration, Errors, Figure, KindErrors, Standing
-from loadmaster.cost.calibration.fit import Fit, fit, loss_of
+from loadmaster.cost.calibration.fit import Fit, balanced, fit, loss_of
 from loadmaster.cost.calibration.observations import CopyTime, Design, Observations, design_of
 from loadmaster.cost.calibration.terms import Machine, kernels_observed, layers_observed
 from loadmaster.cost.tables.measured_times_csv import TimedKernel, TimedLayer, read_timed
@@ -75,7 +75,7 @@ def calibrate(target: str | Path, measured: str | Path, network: Graph | None = 
     found = kernels_observed(machine, kernels, source) if kernels else layers_observed(machine, layers, network, source)
     if not found.rows:
         raise JobError(f"{source}: no row tells anything of {machine.target.name}: {'; '.join(found.skipped) or 'there are copies only'}")
-    return _Run(document, machine, found, Path(measured)).answer()
+    return _Run(document, machine, found, Path(measured), step=bool(kernels)).answer()
 
 
 def _machine(document: dict[str, Any], target: Target) -> Machine:
@@ -93,8 +93,8 @@ def _machine(document: dict[str, Any], target: Target) -> Machine:
 class _Run:
     """One calibration."""
 
-    def __init__(self, document: dict[str, Any], machine: Machine, observed: Observations, path: Path) -> None:
-        self._document, self._machine, self._observed, self._path = document, machine, observed, path
+    def __init__(self, document: dict[str, Any], machine: Machine, observed: Observations, path: Path, *, step: bool) -> None:
+        self._document, self._machine, self._observed, self._path, self._step = document, machine, observed, path, step
         self._design = design_of(observed.rows)
         cores = machine.cores
         self._given = Fit(
@@ -107,8 +107,9 @@ class _Run:
 
     def answer(self) -> Calibration:
         found = fit(self._design, self._given, self._slowest)
-        kinds = tuple(self._errors(found))
-        figures = (*self._figures(found), *_copies(self._document, self._observed.copies))
+        settled = self._settled(found)
+        kinds = tuple(self._errors(settled))
+        figures = (*self._figures(found, settled), *_copies(self._document, self._observed.copies))
         digest = hashlib.sha256(self._path.read_bytes()).hexdigest()
         rows = int(self._design.count.sum()) + len(self._observed.copies)
         answer = Calibration(
@@ -122,6 +123,10 @@ class _Run:
             skipped=self._observed.skipped,
         )
         return replace(answer, text=target_text(_calibrated(self._document, self._machine, answer)))
+
+    def _settled(self, found: Fit, rows: Mask | None = None) -> Fit:
+        """Kernels are those of a step, of which a plan predicts the sum; layers are any, and one that is an exception counts little."""
+        return balanced(self._design, found, rows) if self._step else found
 
     def _errors(self, found: Fit) -> Iterator[KindErrors]:
         design = self._design
@@ -141,14 +146,16 @@ class _Run:
         seconds = np.zeros(len(self._design.seconds))
         for number in range(folds):
             mine = self._design.group % folds == number
-            seconds[mine] = fit(self._design, self._given, self._slowest, ~mine).predicted(self._design)[mine]
+            found = self._settled(fit(self._design, self._given, self._slowest, ~mine), ~mine)
+            seconds[mine] = found.predicted(self._design)[mine]
         return seconds
 
-    def _figures(self, found: Fit) -> Iterator[Figure]:
+    def _figures(self, found: Fit, settled: Fit) -> Iterator[Figure]:
+        """Figures as settled; what measurements say of them is what they say of the fit."""
         design, cores = self._design, self._machine.cores
         for number, (core, kind) in enumerate(design.rates):
             if design.arithmetic[design.rate_of == number].any():
-                before, after = 1.0 / self._given.rates[number], 1.0 / max(found.rates[number], 1e-12)
+                before, after = 1.0 / self._given.rates[number], 1.0 / max(settled.rates[number], 1e-12)
                 yield self._figure(found, "rates", number, f"cores.{core}.efficiency.{kind}", before, after)
         for number, core in enumerate(design.overheads):
             latency = cores[core].noc_latency

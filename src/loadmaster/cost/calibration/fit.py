@@ -25,6 +25,7 @@ _ENOUGH = 1e-7
 _STAY = 1e-9
 """What moving a parameter from the target's figure costs, by the square of the logarithm of its factor: what does not matter stays."""
 _TINY = 1e-15
+_HALVINGS = 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +52,37 @@ def fit(design: Design, given: Fit, slowest: Floats, rows: Mask | None = None) -
         starts = (found, _from_measurements(design, found, stage, slowest, free))
         found = min((_Search(design, start, given, stage, slowest, free).run() for start in starts), key=lambda end: end[0])[1]
     return found
+
+
+def balanced(design: Design, found: Fit, rows: Mask | None = None) -> Fit:
+    """The same fit, with the rate of a kind slower where its rows together would take less time than measured.
+
+    For rows that are a whole step: what a plan predicts is their sum, and typical rows leave that too low where some are much slower.
+    Rows that use a second memory are left out. O(kinds x halvings x rows).
+    """
+    used = np.ones(len(design.seconds), dtype=bool) if rows is None else rows
+    near, _ = _stages(design, used)[0]
+    rates = found.rates.copy()
+    for number in range(len(rates)):
+        mine = near & (design.rate_of == number) & (design.arithmetic > 0)
+        if mine.any():
+            rates[number] = _rate_of_total(design, found, mine, number)
+    return Fit(rates, found.links, found.overheads)
+
+
+def _rate_of_total(design: Design, found: Fit, mine: Mask, number: int) -> float:
+    """The least factor of a rate, from the fit's on, with which its rows take their measured time, by bisection."""
+    count, seconds, arithmetic = design.count[mine], design.seconds[mine], design.arithmetic[mine]
+    measured = float(count @ seconds)
+    low = float(found.rates[number])
+    # Arithmetic alone takes as long as measured.
+    high = max(low, measured / float(count @ arithmetic))
+    for _ in range(_HALVINGS):
+        rates = found.rates.copy()
+        rates[number] = middle = (low + high) / 2
+        total = float(count @ Fit(rates, found.links, found.overheads).predicted(design)[mine])
+        low, high = (middle, high) if total < measured else (low, middle)
+    return low
 
 
 def _stages(design: Design, used: Mask) -> list[tuple[Mask, Mask | None]]:
