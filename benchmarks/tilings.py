@@ -48,7 +48,7 @@ def main() -> None:
     for (name, network), (buffer, scratchpad), bandwidth in ((n, m, b) for n in NETWORKS.items() for m in MEMORIES for b in BANDWIDTHS):
         changes = [f"dram.bandwidth={bandwidth}", f"scratchpad.capacity={scratchpad}"]
         target = lm.target("edge-npu", [*changes, f"cores.ws.buffer={buffer}", f"cores.lb.buffer={buffer}"])
-        with patch("loadmaster.planning.planner.retiled", as_begun):
+        with patch("loadmaster.planning.contest.retiled", as_begun):
             before, short = planned(network, target, cut)
         after, long = planned(network, target, cut)
         figures = [

@@ -30,6 +30,8 @@ class Planner:
     is_polished: bool = False
     interrupted: bool = False
     cost: int = 100
+    tilings: int = 0
+    """What a choice of tilings takes off the end."""
     tiled: bool = False
     goal: Any = field(default_factory=lambda: SimpleNamespace(objective="throughput", latency_network=None))
 
@@ -64,6 +66,16 @@ def contest_of(planners: Sequence[Planner]) -> Contest:
     candidates = (Candidate(name, pieces=planner.jobs, tiled=planner.tiled) for name, planner in offered.items())
     interrupts = Interrupts()
     return Contest(candidates, lambda candidate: cast("Any", offered[candidate.name]), interrupts, NO_DEADLINE, no_progress)
+
+
+@pytest.fixture(autouse=True)
+def _tilings_that_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contest, "retiled", lambda planner, ends: (planner, ends - planner.tilings))
+
+
+def test_plans_are_compared_with_tilings_of_their_own() -> None:
+    whole, cut = Planner(500, 100, 100, tilings=20), Planner(60, 95, 95, tilings=1)
+    assert contest_of([whole, cut]).best() == (whole, 80)
 
 
 @pytest.mark.parametrize("look", [95, None])

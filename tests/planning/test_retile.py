@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import loadmaster as lm
-from loadmaster.planning import planner as planning
+from loadmaster.planning import contest
 from loadmaster.planning.decisions import Solution
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.verify_against import verify_against
@@ -24,7 +24,7 @@ def plans(monkeypatch: pytest.MonkeyPatch, network: str, **more: object) -> tupl
     graph, target = lm.load(network, precision="int8"), lm.target("edge-npu", SMALL)
     chosen = lm.plan([graph], target, cut="none", rounds=2, **more)
     with monkeypatch.context() as patched:
-        patched.setattr(planning, "retiled", as_it_is)
+        patched.setattr(contest, "retiled", as_it_is)
         return lm.plan([graph], target, cut="none", rounds=2, **more), chosen
 
 

@@ -27,7 +27,6 @@ from loadmaster.planning.goal import Goal, goal_of
 from loadmaster.planning.inherit import inherited, require_smaller
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import ROUNDS
-from loadmaster.planning.retile import retiled
 from loadmaster.planning.workload_planner import SAMPLES, WorkloadPlanner
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.frontends.load import is_source, load
@@ -148,11 +147,11 @@ def plan(
 
         planners = _Planners(graphs, mini_batches, goal_for, seed, samples, rounds, deadline, report, interrupts)
         contest = planners.contest(target, cut)
-        chosen, best = retiled(*contest.best())
+        chosen, best = contest.best()
         large = cut == "auto" and fills_contest(chosen.workload)
         with suppress(CapacityError):
             if smaller is not None:
-                chosen, best = contest.compared(chosen, best, *inherited(*retiled(*planners.contest(smaller, cut).best()), target))
+                chosen, best = contest.compared(chosen, best, *inherited(*planners.contest(smaller, cut).best(), target))
         report("bounding", 0.0)
         bounds = network_bounds(graphs, target, mini_batches, goal_for, chosen.energy.rates)
         of_jobs = None if bounds is not None and deadline.passed() else chosen.bounds()
