@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 _OF_A_KERNEL, _OF_A_SYMBOLIC_KERNEL = 44 << 10, 72 << 10
-COMPILER = 48 << 20
+COMPILER = 56 << 20
 """Bytes that PyTorch's compiler may take for itself in a step that compiles, which are not part of the budget."""
 ALLOWED = 8 << 20
 """Bytes that a process may take beside a budget: the objects of some 180 kernels are among them."""
