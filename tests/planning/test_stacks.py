@@ -25,8 +25,8 @@ from loadmaster.planning.cutting.stacking import stacked
 from loadmaster.planning.cutting.stacks import StackCosts, StackModel, Way, best_stacks
 from loadmaster.planning.cutting.stripes import STRIPES, has_wide_bands, stripes_of
 from loadmaster.planning.goal import goal_of
+from loadmaster.planning.joint.neighbours import OCCUPANCY_EXPONENTS
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
-from loadmaster.planning.joint.search import OCCUPANCY_EXPONENTS
 from loadmaster.targets.hardware import Style, Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Workload

@@ -6,8 +6,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,7 +14,8 @@ from loadmaster.core.progress import Progress, no_progress
 from loadmaster.planning.decisions import Score
 from loadmaster.planning.goal import Goal
 from loadmaster.planning.joint.frugal import Frugal
-from loadmaster.planning.joint.orders import Block, Chain, best_blocks, chains, order_of
+from loadmaster.planning.joint.neighbours import ENERGY_ONLY, SLIGHT_WAIT, Design, Neighbours
+from loadmaster.planning.joint.orders import Block, best_blocks, chains, order_of
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
 from loadmaster.planning.joint.single_streams import SingleStreams
 from loadmaster.planning.joint.timed_orders import timed_keys
@@ -24,40 +23,8 @@ from loadmaster.planning.joint.timed_orders import timed_keys
 _TOLERANCE = 0.002
 """Relative distance by which a neighbour may be worse than the current design, in the mean and at the start of the search."""
 
-OCCUPANCY_EXPONENTS = (1.0, 0.7, 0.3)
-"""How much bytes and time of occupancy count against what a stay saves."""
-
-STREAMED_SHARES = (0.0, 0.5, 0.8, 1.0, 1.25, math.inf)
-"""Of the main link's time while jobs run, in which they may stream what is used once."""
-
-FAST_LOAD_LIMITS = (0.7, 1.0, 1.4, math.inf)
-"""Times that the fast link may be busy as long as the main one before nothing more stays."""
-
 _STREAMS_FROM = 0.75
 """Share of the search after which it changes nothing but which single tensors are streamed, where jobs can stream."""
-
-_SLIGHT_WAIT = 0.25
-"""Seconds that a job waits for a core on which it is a second faster: only cores on which it is many times slower are refused."""
-
-_ENERGY_ONLY = 1e6
-"""Weight of energy at which each job goes to the core of least energy, whatever time it takes there."""
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Design:
-    """What an order is made of: blocks for every network, when each network begins and how fast it goes, and what is varied beside.
-
-    Network ``n`` is at ``begin[n] + pace[n] * p`` when the share ``p`` of its work is done; jobs of all networks are ordered by that,
-    each shifted by its ``shift``, but for what they depend on.
-    """
-
-    blocks: tuple[tuple[Block, ...], ...]
-    begin: tuple[float, ...]
-    pace: tuple[float, ...]
-    choices: JointOptions
-    shift: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -95,8 +62,7 @@ class JointSearch:
         self._problem, self._samples, self._late, self._progress = problem, samples, late, progress
         self._chains = chains(problem.workload)
         self._cores = problem.table.compute.shape[1]
-        # Cores on which every job takes as long are of a kind.
-        self._kinds = np.unique(problem.table.compute, axis=1, return_inverse=True)[1].reshape(-1)
+        self._neighbours = Neighbours(problem)
         self._best: tuple[Evaluation, Ints, JointOptions] | None = None
         self._frugal: Frugal[tuple[Ints, JointOptions, Design | None]] = Frugal()
         self._design: Design | None = None
@@ -152,7 +118,7 @@ class JointSearch:
         least: Score | None = None
         while self._design is not None and least != self._least:
             least = self._least
-            for change in self._changes():
+            for change in self._neighbours.changes(lambda: self._at):
                 yield self._offer(change)
         workload = self._problem.workload
         streams = SingleStreams(workload) if self._problem.target.main.in_place and workload.tensors else None
@@ -162,7 +128,7 @@ class JointSearch:
                 _, order, choices = self._best
                 yield self._try(order, streams.changed(choices, generator))
             else:
-                yield self._offer(self._neighbour(self._at, generator), 1.0 + _TOLERANCE * left * generator.exponential())
+                yield self._offer(self._neighbours.of(self._at, generator), 1.0 + _TOLERANCE * left * generator.exponential())
 
     def _try(self, order: Ints, choices: JointOptions, design: Design | None = None) -> Score | None:
         """Evaluate, and remember if it is the best so far; the score, or None if it never ends."""
@@ -184,29 +150,17 @@ class JointSearch:
             self._design, self._least = design, score
         return score
 
-    @cached_property
-    def _alternatives(self) -> list[list[tuple[Block, ...]]]:
-        """Blocks that are tried for every network; a short search does not come to them."""
-        return [self._blocks_of(chain) for chain in self._chains]
-
-    def _blocks_of(self, chain: Chain) -> list[tuple[Block, ...]]:
-        assert self._problem.target.fast is not None
-        room = self._problem.target.fast.capacity
-        options = {best_blocks(chain, int(room * share)): None for share in (0.8, 0.5, 0.3, 0.2, 0.1, 0.05)}
-        options |= {(Block(chain.steps, group),): None for group in range(1, chain.mini_batches + 1) if chain.mini_batches % group == 0}
-        return list(options)
-
     def _first_choices(self) -> Iterator[JointOptions]:
         for slack in (0, self._cores, 4 * self._cores):
             yield JointOptions(release_delay_positions=slack)
         if self._cores > 1:
-            yield JointOptions(release_delay_positions=self._cores, core_wait_ratio=_SLIGHT_WAIT)
+            yield JointOptions(release_delay_positions=self._cores, core_wait_ratio=SLIGHT_WAIT)
 
     def _design_choices(self) -> Iterator[JointOptions]:
         """Ways to fill the memory, and to choose cores, that suit the goal."""
         slacks, goal = (0, self._cores, 4 * self._cores), self._problem.goal
         if goal.objective == "energy":
-            for slack, energy_weight in itertools.product(slacks[:2], (0.0, 1.0, _ENERGY_ONLY)):
+            for slack, energy_weight in itertools.product(slacks[:2], (0.0, 1.0, ENERGY_ONLY)):
                 yield JointOptions(
                     release_delay_positions=slack,
                     streamed_share=math.inf,
@@ -293,96 +247,10 @@ class JointSearch:
             keys[order] = begin + pace * (elapsed - width[order] / 2) / elapsed[-1]
         return keys
 
-    def _changes(self) -> Iterator[Design]:
-        """The design that the search is at by then, with one thing changed: how the memory is filled; a network's blocks, begin or pace."""
-        for name, values in self._grid():
-            for value in values:
-                if getattr(self._at.choices, name) != value:
-                    yield replace(self._at, choices=replace(self._at.choices, **{name: value}))
-        for n, options in enumerate(self._alternatives):
-            for blocks in options:
-                if self._at.blocks[n] != blocks:
-                    yield replace(self._at, blocks=_with(self._at.blocks, n, blocks))
-            for step in (-0.5, -0.2, 0.2, 0.5) if len(self._chains) > 1 else ():
-                yield replace(self._at, begin=_with(self._at.begin, n, self._at.begin[n] + step))
-            for factor in (0.5, 0.75, 1.33, 2.0) if len(self._chains) > 1 else ():
-                yield replace(self._at, pace=_with(self._at.pace, n, self._at.pace[n] * factor))
-
     @property
     def _at(self) -> Design:
         assert self._design is not None
         return self._design
-
-    def _grid(self) -> Iterator[tuple[str, tuple[Any, ...]]]:
-        goal = self._problem.goal
-        if goal.needs_energy:
-            yield "energy_weight", (0.0, 1.0, _ENERGY_ONLY)
-            yield "fast_link_price", (self._problem.energy_price,)
-        if goal.pressing:
-            yield "urgent_networks_first", (False, True)
-        yield "fast_link_price", (0.0, 0.3, 1.0)
-        if self._problem.near_limits:
-            yield "fast_load_limit", FAST_LOAD_LIMITS
-        yield "occupancy_exponent", OCCUPANCY_EXPONENTS
-        yield "link_load_limit", (1.5, 2.0, 3.0, math.inf)
-        yield "streamed_share", STREAMED_SHARES if self._problem.near_limits else (math.inf, 0.0)
-        yield "release_delay_positions", (0, self._cores // 2, self._cores, 2 * self._cores, 4 * self._cores)
-        yield "core_wait_ratio", (0.0, _SLIGHT_WAIT, 1.0, 4.0)
-        yield "prefetch_fraction", (0.5, 0.75, 1.0)
-        yield "retained_fraction", (0.8, 0.9, 1.0)
-        if self._problem.target.main.in_place and self._problem.target.copy is not None:
-            yield "fetched_back", (False, True)
-        if self._kinds.any():
-            yield (
-                "core_prices",
-                tuple(self._priced(self._at.choices, kind, factor) for kind in range(self._kinds.max() + 1) for factor in (0.8, 1.25)),
-            )
-
-    def _neighbour(self, design: Design, generator: np.random.Generator) -> Design:
-        move = generator.random()
-        if move < 0.25:
-            return replace(design, choices=self._other_choices(design.choices, generator))
-        n = int(generator.integers(len(self._chains)))
-        if move < 0.5 and self._chains[n].mini_batches > 1:
-            changed = _other_blocks(self._chains[n], design.blocks[n], generator)
-            return replace(design, blocks=_with(design.blocks, n, changed))
-        if move < 0.75 and len(self._chains) > 1:
-            n = int(generator.integers(len(self._chains)))
-            begin, pace = list(design.begin), list(design.pace)
-            begin[n] += float(generator.normal() * 0.2)
-            pace[n] *= float(np.exp(generator.normal() * 0.3))
-            return replace(design, begin=tuple(begin), pace=tuple(pace))
-        return replace(design, shift=self._other_shift(design, generator))
-
-    def _other_choices(self, choices: JointOptions, generator: np.random.Generator) -> JointOptions:
-        """Change one choice, now and then one that matters for this goal only."""
-        goal = self._problem.goal
-        if goal.needs_energy and generator.random() < 0.15:
-            energy_weight = float(generator.choice([0.0, 0.3, 1.0, 3.0, _ENERGY_ONLY]))
-            return replace(choices, energy_weight=energy_weight, fast_link_price=float(generator.choice([0.0, self._problem.energy_price])))
-        if self._kinds.any() and generator.random() < 0.15:
-            kind, factor = generator.integers(self._kinds.max() + 1), np.exp(generator.normal() * 0.3)
-            return replace(choices, core_prices=self._priced(choices, int(kind), float(factor)))
-        if goal.pressing and generator.random() < 0.2:
-            return replace(choices, urgent_networks_first=not choices.urgent_networks_first)
-        return _other_choices(choices, self._cores, self._problem.near_limits, generator)
-
-    def _priced(self, choices: JointOptions, kind: int, factor: float) -> tuple[float, ...]:
-        """Prices of cores of which those of a kind are changed by a factor."""
-        prices = np.array(choices.core_prices or (1.0,) * self._cores)
-        return tuple(np.where(self._kinds == kind, prices * factor, prices).tolist())
-
-    def _other_shift(self, design: Design, generator: np.random.Generator) -> Floats:
-        """Move a few jobs, or a mini-batch as a whole, forwards or back."""
-        shift = np.zeros(len(self._problem.width)) if design.shift is None else design.shift.copy()
-        chain = self._chains[int(generator.integers(len(self._chains)))]
-        far = float(generator.choice([0.003, 0.01, 0.03, 0.1]))
-        batch = int(generator.integers(chain.mini_batches))
-        first, last = sorted(int(s) for s in generator.integers(0, chain.steps + 1, 2))
-        if generator.random() < 0.5:
-            last = min(chain.steps, first + int(generator.integers(1, 4)))
-        shift[chain.jobs[batch, first : last + 1]] += generator.normal() * far
-        return shift
 
 
 def _hardly_worse(score: Score, least: Score, tolerance: float) -> bool:
@@ -391,45 +259,3 @@ def _hardly_worse(score: Score, least: Score, tolerance: float) -> bool:
         return score <= least
     judged = 0 if score[0] != least[0] else 1
     return score[judged] <= least[judged] * tolerance
-
-
-def _with(values: tuple[T, ...], at: int, value: T) -> tuple[T, ...]:
-    return (*values[:at], value, *values[at + 1 :])
-
-
-def _other_choices(choices: JointOptions, cores: int, near_limits: bool, generator: np.random.Generator) -> JointOptions:
-    kind = int(generator.integers(9 if near_limits else 8))
-    if kind == 8:
-        return replace(choices, fast_load_limit=float(generator.choice(FAST_LOAD_LIMITS)))
-    if kind == 7:
-        return replace(choices, occupancy_exponent=float(generator.choice(OCCUPANCY_EXPONENTS)))
-    if kind == 0:
-        return replace(choices, retained_fraction=float(np.clip(choices.retained_fraction + generator.normal() * 0.1, 0.1, 1.0)))
-    if kind == 1:
-        return replace(choices, prefetch_fraction=float(np.clip(choices.prefetch_fraction + generator.normal() * 0.1, 0.1, 1.0)))
-    if kind == 2:
-        streamed = float(generator.choice(STREAMED_SHARES)) if near_limits else math.inf if choices.streamed_share == 0.0 else 0.0
-        return replace(choices, streamed_share=streamed)
-    if kind == 3:
-        return replace(choices, fast_link_price=float(generator.choice([0.0, 0.3, 1.0])))
-    if kind == 4:
-        return replace(choices, link_load_limit=float(generator.choice([1.0, 1.5, 2.0, 3.0, math.inf])))
-    if kind == 5:
-        return replace(choices, core_wait_ratio=float(generator.choice([0.0, _SLIGHT_WAIT, 0.5, 1.0, 2.0, 4.0])))
-    return replace(choices, release_delay_positions=max(0, choices.release_delay_positions + int(np.rint(generator.normal() * cores))))
-
-
-def _other_blocks(chain: Chain, blocks: tuple[Block, ...], generator: np.random.Generator) -> tuple[Block, ...]:
-    """Split a block, join two, move an end, or change how many mini-batches go together."""
-    at = int(generator.integers(len(blocks)))
-    first, block = blocks[at - 1].end if at else 0, blocks[at]
-    kind = int(generator.integers(4))
-    if kind == 0 and block.end - first > 1:
-        middle = int(generator.integers(first + 1, block.end))
-        return (*blocks[:at], replace(block, end=middle), block, *blocks[at + 1 :])
-    if kind == 1 and at + 1 < len(blocks):
-        return (*blocks[:at], replace(blocks[at + 1], group=block.group), *blocks[at + 2 :])
-    if kind == 2 and at + 1 < len(blocks) and blocks[at + 1].end - first > 2:
-        middle = int(generator.integers(first + 1, blocks[at + 1].end))
-        return (*blocks[:at], replace(block, end=middle), *blocks[at + 1 :])
-    return (*blocks[:at], replace(block, group=int(generator.integers(1, chain.mini_batches + 1))), *blocks[at + 1 :])
