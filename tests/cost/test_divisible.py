@@ -13,7 +13,8 @@ from loadmaster.workloads.frontends.onnx.graph_builder import build_graph
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import divisible
-from loadmaster.workloads.lowering.instantiate import Cuts, lower
+from loadmaster.workloads.lowering.instantiate import lower
+from loadmaster.workloads.lowering.pieces import Cuts
 
 
 def convolution(generator: np.random.Generator) -> Graph:

@@ -22,7 +22,8 @@ from loadmaster.planning.replay import replay
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
 from loadmaster.workloads.lowering.grid import Grid
-from loadmaster.workloads.lowering.instantiate import Cuts, lower
+from loadmaster.workloads.lowering.instantiate import lower
+from loadmaster.workloads.lowering.pieces import Cuts
 
 
 def copying(cores: int = 2, scratchpad: int = 64 * 1024) -> Target:

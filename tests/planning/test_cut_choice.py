@@ -16,7 +16,8 @@ from loadmaster.targets.hardware import Style, Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
 from loadmaster.workloads.lowering.grid import Divisible, Grid, divisible
-from loadmaster.workloads.lowering.instantiate import Cuts, lower
+from loadmaster.workloads.lowering.instantiate import lower
+from loadmaster.workloads.lowering.pieces import Cuts
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE
 from loadmaster.workloads.window import shared, volume

@@ -32,7 +32,8 @@ from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Workload
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import divisible
-from loadmaster.workloads.lowering.instantiate import Cut, lower
+from loadmaster.workloads.lowering.instantiate import lower
+from loadmaster.workloads.lowering.pieces import Cut
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import choose_split
 

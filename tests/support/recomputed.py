@@ -9,7 +9,7 @@ from loadmaster.planning.cutting.stacking import stacked
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import divisible
-from loadmaster.workloads.lowering.instantiate import Cuts
+from loadmaster.workloads.lowering.pieces import Cuts
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE
 

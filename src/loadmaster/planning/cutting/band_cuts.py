@@ -15,7 +15,7 @@ from loadmaster.planning.cutting.stacks import Choice, StackModel, Way, best_sta
 from loadmaster.planning.cutting.stripes import STRIPES, has_wide_bands
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
-from loadmaster.workloads.lowering.instantiate import Cut, Cuts
+from loadmaster.workloads.lowering.pieces import Cut, Cuts
 
 _SHARES = (1.0, 0.8, 0.5)
 """Of the fast memory, for which stacks are chosen: what is left lets pieces of several bands run at once, and addresses be found."""

@@ -15,7 +15,7 @@ from loadmaster.planning.cutting.options import operator_options
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
-from loadmaster.workloads.lowering.instantiate import Cut, Cuts
+from loadmaster.workloads.lowering.pieces import Cut, Cuts
 from loadmaster.workloads.lowering.split import WHOLE
 
 MOST_OPERATORS = 3000

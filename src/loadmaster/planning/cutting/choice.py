@@ -15,7 +15,7 @@ from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph, TensorKind
 from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import Divisible, Grid, needed_boxes
-from loadmaster.workloads.lowering.instantiate import Cut
+from loadmaster.workloads.lowering.pieces import Cut
 from loadmaster.workloads.window import volumes, whole
 
 _MOST_RUN = 8_000_000

@@ -11,7 +11,8 @@ from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import Divisible, Grid
-from loadmaster.workloads.lowering.instantiate import Cut, Cuts, lower
+from loadmaster.workloads.lowering.instantiate import lower
+from loadmaster.workloads.lowering.pieces import Cut, Cuts
 from loadmaster.workloads.lowering.split import WHOLE, Split, can_split
 from loadmaster.workloads.window import Box, volume
 

@@ -32,7 +32,8 @@ from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Job, TensorInstance, Workload
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
 from loadmaster.workloads.lowering.grid import Divisible, divisible, least_share, piece_of
-from loadmaster.workloads.lowering.instantiate import Cut, Cuts, lower
+from loadmaster.workloads.lowering.instantiate import lower
+from loadmaster.workloads.lowering.pieces import Cut, Cuts
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE, can_split, choose_split, sizes_for
 

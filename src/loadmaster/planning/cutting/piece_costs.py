@@ -17,7 +17,7 @@ from loadmaster.workloads.graph import Access, Graph
 from loadmaster.workloads.job import Job, Operand, Role, TensorInstance, Workload
 from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import Divisible, needed_boxes, piece_of
-from loadmaster.workloads.lowering.instantiate import operand_roles
+from loadmaster.workloads.lowering.pieces import operand_roles
 from loadmaster.workloads.window import volumes
 
 

@@ -15,7 +15,7 @@ from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import Role
 from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import piece_of
-from loadmaster.workloads.lowering.instantiate import operand_roles
+from loadmaster.workloads.lowering.pieces import operand_roles
 from loadmaster.workloads.window import volume, whole
 
 _BESIDE = 0.75

@@ -10,7 +10,7 @@ from loadmaster.core.arrays import Ints
 from loadmaster.planning.cutting.banding import Network, Stack, band_ends, independent_bands, steps_of
 from loadmaster.planning.cutting.stripes import stripes_of
 from loadmaster.workloads.lowering.grid import CHANNELS, Grid
-from loadmaster.workloads.lowering.instantiate import Cut, Cuts
+from loadmaster.workloads.lowering.pieces import Cut, Cuts
 from loadmaster.workloads.lowering.split import Split
 
 

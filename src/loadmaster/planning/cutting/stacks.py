@@ -20,7 +20,7 @@ from loadmaster.planning.cutting.banding import Stack
 from loadmaster.planning.cutting.seen_network import BANDS, CHANNELS, SeenNetwork
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.lowering.grid import Grid
-from loadmaster.workloads.lowering.instantiate import Cut
+from loadmaster.workloads.lowering.pieces import Cut
 from loadmaster.workloads.window import volume, whole
 
 _MOST_KEPT = 3

@@ -9,7 +9,7 @@ from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
 from loadmaster.workloads.lowering.grid import Divisible, divisible
-from loadmaster.workloads.lowering.instantiate import Cut
+from loadmaster.workloads.lowering.pieces import Cut
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE, choose_split, sizes_for
 

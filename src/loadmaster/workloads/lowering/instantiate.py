@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from loadmaster.core.errors import PlanError
 from loadmaster.core.names import unique_names
 from loadmaster.targets.hardware import Target
-from loadmaster.workloads.graph import Access, Graph, LoopNest, Op, TensorKind
+from loadmaster.workloads.graph import Access, Graph, Op, TensorKind
 from loadmaster.workloads.job import (
     Job,
     NetworkInfo,
@@ -18,16 +16,16 @@ from loadmaster.workloads.job import (
     OperandNeeds,
     OperandWindow,
     OperatorInfo,
-    Ranges,
     Role,
     TensorInstance,
     Workload,
 )
-from loadmaster.workloads.lowering.fuse import FusedOp, fuse
-from loadmaster.workloads.lowering.grid import Grid, divisible, piece_of
+from loadmaster.workloads.lowering.fuse import fuse
+from loadmaster.workloads.lowering.grid import Grid
+from loadmaster.workloads.lowering.pieces import Cuts, Pieces, Read, label_of
 from loadmaster.workloads.lowering.single_assignment import without_updates
-from loadmaster.workloads.lowering.split import WHOLE, Split, choose_split, operand_channels, result_channels, sizes_for
-from loadmaster.workloads.window import Box, Window, shared, volume, whole
+from loadmaster.workloads.lowering.split import WHOLE, choose_split, sizes_for
+from loadmaster.workloads.window import Window
 
 
 def lower(graphs: Sequence[Graph], target: Target, *, mini_batches: int = 1, cuts: Sequence[Cuts | None] = ()) -> Workload:
@@ -59,27 +57,6 @@ def lower(graphs: Sequence[Graph], target: Target, *, mini_batches: int = 1, cut
     return Workload(tuple(builder.networks), tuple(builder.jobs), tuple(builder.tensors.values()))
 
 
-Cut = Grid | Split
-
-
-@dataclass(frozen=True)
-class Cuts:
-    """How the fused operators of one network are cut, and in which order their pieces become jobs; by default one operator after another.
-
-    ``order`` lists (operator, piece); a piece comes after all that it reads.
-    """
-
-    cuts: Sequence[Cut]
-    order: Sequence[tuple[int, int]] | None = None
-
-    @property
-    def steps(self) -> Sequence[tuple[int, int]]:
-        """Pieces in the order of jobs."""
-        if self.order is not None:
-            return self.order
-        return [(group, tile) for group, cut in enumerate(self.cuts) for tile in range(cut.tiles)]
-
-
 class _Builder:
     """Collects the jobs and tensors of one network after another."""
 
@@ -99,7 +76,7 @@ class _Builder:
         chosen = self._chosen[len(self.networks)] if self._chosen else None
         if chosen is None:
             chosen = Cuts([choose_split(f, self._capacity, self._sizes) if self._capacity else WHOLE for f in fused])
-        pieces = _Pieces(graph, fused, chosen)
+        pieces = Pieces(graph, fused, chosen)
         for mini_batch in range(mini_batches):
             _MiniBatch(self, pieces, name, mini_batch, mini_batches).add()
         operators = tuple(
@@ -161,199 +138,10 @@ def _operand_window(window: Window) -> OperandWindow:
     return OperandWindow(window.axis, window.numerator, window.denominator, max(0, low), max(0, -low), reach, window.unit)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A part of a storage that is a tensor of its own: its box, where it is known, and its bytes.
-
-    Of what several parts hold, one has it as its ``owned``; without, a part owns all that it holds.
-    """
-
-    label: str
-    box: Box | None
-    bytes: int
-    channels: tuple[int, ...] = ()
-    owned: Box | None = None
-
-    @property
-    def own_bytes(self) -> int:
-        """Bytes that no other part owns."""
-        return self.bytes if self.owned is None or self.box is None else self.bytes * volume(self.owned) // volume(self.box)
-
-    def place(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], Ranges, tuple[int, ...]]:
-        """Shape of the storage, and ranges or channels of the part, as tensors state them."""
-        return (shape, self.box, ()) if self.label and self.box is not None else ((), (), self.channels)
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """Bytes that a piece reads of a part of a storage."""
-
-    storage: str
-    part: int
-    bytes: int
-    role: Role
-    nest: int
-
-
-class _Pieces:
-    """What the pieces of a network read and write; the same in every mini-batch. O(pieces x parts that each reads)."""
-
-    def __init__(self, graph: Graph, fused: Sequence[FusedOp], chosen: Cuts) -> None:
-        self.graph, self.fused, self.cuts, self.steps = graph, fused, chosen.cuts, chosen.steps
-        self.outputs = {graph.tensors[name].storage for name in graph.outputs}
-        self._divisible = [divisible(graph, f) if isinstance(cut, Grid) else None for f, cut in zip(fused, self.cuts, strict=True)]
-        self._splits: dict[str, Split] = {}
-        self._grids: dict[str, Grid] = {}
-        self.parts: dict[str, list[_Part]] = {}
-        self._cut_results()
-        self._cut_weights()
-        self._reads: dict[int, list[list[_Read]]] = {}
-
-    def _cut_results(self) -> None:
-        for group, cut in zip(self.fused, self.cuts, strict=True):
-            for access in group.writes:
-                size, shape = self.graph.tensors[access.tensor].bytes, self.graph.tensors[access.tensor].shape
-                boxes: Sequence[Box | None] = [None] * cut.tiles
-                owned = boxes
-                if cut.tiles == 1:
-                    boxes = [whole(shape)]
-                elif isinstance(cut, Grid):
-                    boxes, owned = cut.boxes, cut.owned
-                    self._grids[access.tensor] = cut
-                if isinstance(cut, Split) and cut.tiles > 1:
-                    self._cut_channels(access.tensor, cut, size, result_channels(self.graph, group))
-                    continue
-                self.parts[access.tensor] = [
-                    _Part(_label(tile, cut.tiles), box, cut.amount_of_tile(size, tile), (), own)
-                    for tile, (box, own) in enumerate(zip(boxes, owned, strict=True))
-                ]
-                if isinstance(cut, Split):
-                    self._splits[access.tensor] = cut
-
-    def _cut_weights(self) -> None:
-        """Cut what is there from the start like the first operator whose pieces each need a part of their own."""
-        for number, (group, cut) in enumerate(zip(self.fused, self.cuts, strict=True)):
-            for access in group.reads if cut.tiles > 1 else ():
-                tensor = self.graph.tensors[access.tensor]
-                if access.tensor in self.parts or access.tensor in self.outputs or access.bytes != tensor.bytes:
-                    continue
-                if isinstance(cut, Grid):
-                    self._cut_given(number, access.tensor)
-                elif tensor.kind is TensorKind.WEIGHT and access.tensor in group.by_channel and access.bytes % cut.channels == 0:
-                    self._cut_channels(access.tensor, cut, tensor.bytes, operand_channels(self.graph, group, access.tensor))
-
-    def _cut_channels(self, storage: str, cut: Split, size: int, channels: tuple[int, ...]) -> None:
-        """Cut a storage over channels; ``channels`` says as which array it holds them, if that is known."""
-        self._splits[storage] = cut
-        self.parts[storage] = [
-            _Part(_label(tile, cut.tiles), None, cut.amount_of_tile(size, tile), (*channels, *cut.range(tile)) if channels else ())
-            for tile in range(cut.tiles)
-        ]
-
-    def _cut_given(self, number: int, storage: str) -> None:
-        form, cut = self._divisible[number], self.cuts[number]
-        assert form is not None
-        assert isinstance(cut, Grid)
-        tensor = self.graph.tensors[storage]
-        boxes = list(dict.fromkeys(form.needed(self.graph, storage, box) for box in cut.boxes))
-        if tensor.kind is TensorKind.INPUT:
-            grid = self._grids[storage] = _where_first_needed(boxes, tensor.shape)
-            boxes = list(grid.boxes)
-        volumes = [volume(box) for box in boxes]
-        total = math.prod(tensor.shape)
-        # Boxes that overlap, or leave something out, add up to another volume.
-        if len(boxes) < 2 or sum(volumes) != total or 0 in volumes or (storage not in self._grids and not _disjoint(boxes)):
-            return
-        until = [0, *itertools.accumulate(volumes)]
-        sizes = [tensor.bytes * last // total - tensor.bytes * first // total for first, last in itertools.pairwise(until)]
-        self.parts[storage] = [_Part(_label(i, len(boxes)), box, size) for i, (box, size) in enumerate(zip(boxes, sizes, strict=True))]
-
-    def parts_of(self, storage: str) -> list[_Part]:
-        """Parts of a storage; one that nothing cuts is one part."""
-        if storage not in self.parts:
-            tensor = self.graph.tensors[storage]
-            self.parts[storage] = [_Part("", whole(tensor.shape), tensor.bytes)]
-        return self.parts[storage]
-
-    def reads(self, group: int, tile: int) -> list[_Read]:
-        """What a piece reads."""
-        if group not in self._reads:
-            self._reads[group] = [self._read(group, number) for number in range(self.cuts[group].tiles)]
-        return self._reads[group][tile]
-
-    def _read(self, number: int, tile: int) -> list[_Read]:
-        group, cut = self.fused[number], self.cuts[number]
-        result: list[_Read] = []
-        for access in group.reads:
-            shares = self._boxed(number, access, tile) if isinstance(cut, Grid) else self._channelled(group, cut, access, tile)
-            for role, nest in operand_roles(group.nests, access):
-                result += [_Read(access.tensor, part, size, role, nest) for part, size in shares if size]
-        return result
-
-    def _boxed(self, number: int, access: Access, tile: int) -> list[tuple[int, int]]:
-        """Parts of an operand that hold something of the box that a piece needs, and the bytes of it."""
-        form, cut = self._divisible[number], self.cuts[number]
-        assert form is not None
-        assert isinstance(cut, Grid)
-        needed = form.needed(self.graph, access.tensor, cut.boxes[tile])
-        found = []
-        parts, grid = self.parts_of(access.tensor), self._grids.get(access.tensor)
-        if grid is not None and (one := grid.holder(needed, tile)) is not None:
-            return [(one, -(-parts[one].bytes * volume(needed) // volume(grid.boxes[one])))]
-        for index in range(len(parts)) if grid is None or len(parts) == 1 else grid.meeting(needed):
-            part = parts[index]
-            if part.box is None:
-                found.append((index, part.bytes))
-                continue
-            if common := shared(part.owned or part.box, needed):
-                found.append((index, -(-part.bytes * common // volume(part.box))))
-        return found
-
-    def _channelled(self, group: FusedOp, cut: Split, access: Access, tile: int) -> list[tuple[int, int]]:
-        """Parts of an operand that a tile over channels reads, and the bytes of each."""
-        parts = self.parts_of(access.tensor)
-        source = self._splits.get(access.tensor)
-        divides = cut.tiles > 1 and access.tensor in group.by_channel
-        if divides and source is not None and source.channels == cut.channels:
-            # Cut along the same channels: only the parts that hold the tile's own.
-            each = access.bytes // cut.channels
-            return [(i, each * cut.overlap(tile, source, i)) for i in cut.parts_met(tile, source)]
-        touched = cut.amount_of_tile(access.bytes, tile) if divides and len(parts) == 1 else access.bytes
-        total = max(1, sum(part.own_bytes for part in parts))
-        return [(i, -(-touched * part.own_bytes // total)) for i, part in enumerate(parts)]
-
-    def nests(self, group: int, tile: int) -> tuple[LoopNest, ...]:
-        """Loop nests of a piece."""
-        cut, nests = self.cuts[group], self.fused[group].nests
-        if cut.tiles == 1:
-            return nests
-        if isinstance(cut, Grid):
-            return tuple(piece_of(nest, cut.shape, cut.boxes[tile]) for nest in nests)
-        return tuple(replace(nest, k=cut.part(tile)) for nest in nests)
-
-
-def _label(tile: int, tiles: int) -> str:
-    return "" if tiles == 1 else f"[{tile}/{tiles}]"
-
-
-def _where_first_needed(boxes: Sequence[Box], shape: Sequence[int]) -> Grid:
-    """The grid of a tensor of which the parts along every dimension begin where the one before ends, and end where a box does.
-
-    Of rows that two pieces need, the first to come gets the band, and the next reads from both: so they are fetched once.
-    """
-    ends = [sorted({last for first, last in ranges if last > first}) for ranges in zip(*boxes, strict=True)]
-    return Grid(tuple(shape), tuple((*own[:-1], extent) for own, extent in zip(ends, shape, strict=True)))
-
-
-def _disjoint(boxes: Sequence[Box]) -> bool:
-    """Whether no two boxes share an element. O(n^2) comparisons for n boxes, which differ along one or two dimensions."""
-    return all(not shared(one, other) for one, other in itertools.combinations(boxes, 2))
-
-
 class _MiniBatch:
     """The jobs and tensors of one mini-batch of one network."""
 
-    def __init__(self, builder: _Builder, pieces: _Pieces, network: str, mini_batch: int, mini_batches: int) -> None:
+    def __init__(self, builder: _Builder, pieces: Pieces, network: str, mini_batch: int, mini_batches: int) -> None:
         self._builder, self._pieces = builder, pieces
         self._network = network
         self._mini_batch = mini_batch
@@ -367,7 +155,7 @@ class _MiniBatch:
             writes = self._writes(group, tile, number)
             self._builder.jobs.append(self._job(group, tile, reads, writes))
 
-    def _operand(self, read: _Read) -> Operand:
+    def _operand(self, read: Read) -> Operand:
         pieces, tensor = self._pieces, self._pieces.graph.tensors[read.storage]
         part = pieces.parts_of(read.storage)[read.part]
         weight = tensor.kind is TensorKind.WEIGHT
@@ -407,7 +195,7 @@ class _MiniBatch:
         producers = {self._builder.tensors[operand.tensor].producer for operand in reads}
         made, owned = (cut.boxes[tile], cut.owned[tile]) if isinstance(cut, Grid) and cut.tiles > 1 else ((), ())
         return Job(
-            name=f"{self._prefix}/{group.main.name}{_label(tile, cut.tiles)}",
+            name=f"{self._prefix}/{group.main.name}{label_of(tile, cut.tiles)}",
             network=self._network,
             mini_batch=self._mini_batch,
             kind=group.main.kind,
@@ -423,11 +211,3 @@ class _MiniBatch:
             ranges=made,
             owns=owned if owned != made else (),
         )
-
-
-def operand_roles(nests: Sequence[LoopNest], access: Access) -> list[tuple[Role, int]]:
-    """Return an operand's roles in the loop nests; a tensor that is both factors of a product is fetched as each."""
-    names = (access.tensor, *access.part_of)
-    roles = [(Role.INPUT, i) for i, nest in enumerate(nests) if nest.input in names]
-    roles += [(Role.WEIGHT, i) for i, nest in enumerate(nests) if nest.weight in names]
-    return roles or [(Role.ONCE, -1)]
