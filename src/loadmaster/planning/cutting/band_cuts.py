@@ -47,16 +47,18 @@ def stacks_of_bands(
     worth = _PRICE_OF_WORK * target.main.read_bandwidth
     wide = [bool(own) and has_wide_bands([one.network for one in own], rooms[0]) for own in seen]
     for about, ways in _ways(len(target.cores), any(wide)):
+        way = ways[-1]
+        # Bands that wait for no other seldom pay, and least where they are to leave room.
+        shares = rooms[:1] if way.abreast else rooms
         found: list[list[Choice] | None] = []
         for own, is_wide, cuts in zip(seen, wide, others or plain, strict=True):
             model = StackModel(own, rooms[0], target, cuts, worth, [way.in_stripes(is_wide) for way in ways]) if own else None
-            found.append(best_stacks(model, rooms) if model and not late() else None)
+            found.append(best_stacks(model, shares) if model and not late() else None)
         if late():
             return
-        for number, room in enumerate(rooms):
+        for number, room in enumerate(shares):
             stacks = [choices[number].stacks if choices else () for choices in found]
             every = [stack for own in stacks for stack in own]
-            way = ways[-1]
             if all(stack.is_whole for stack in every) or not any(way.marks(stack) for stack in every):
                 continue
             name = f"into {'tiles' if way.stripes else 'bands'} for {format_bytes(room)} of {target.fast.name}{about}"
