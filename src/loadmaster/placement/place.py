@@ -216,21 +216,30 @@ class _Placer:
     def _solve(self, limits: Ints, goal: float) -> PlacementSolution:
         """Run the engine of the mode, in pieces where tensors have pages."""
         options: dict[str, Any] = {"progress": self.report, "seed": self.seed}
-        overlapping, paged = self.mode is Mode.ASYNC, self.sequence.page > 0
-        engine = place_in_pieces if paged else place_between_kernels
-        mode, gap = (Mode.SYNC, GAPS[Mode.SYNC]) if overlapping else (self.mode, goal)
-        between = self._run(lambda deadline: engine(self.sequence, limits, mode, gap=gap, deadline=deadline, **options))
-        if not overlapping:
-            return between
-        options["gap"] = goal
-        if not paged:
-            options["start"] = between.placement
-            return self._run(lambda deadline: place_overlapping(self.sequence, limits, deadline=deadline, **options))
+        if self.mode is Mode.ASYNC:
+            return self._solve_overlapping(limits, goal, options)
+        engine = place_in_pieces if self.sequence.page else place_between_kernels
+        return self._run(lambda deadline: engine(self.sequence, limits, self.mode, gap=goal, deadline=deadline, **options))
+
+    def _solve_overlapping(self, limits: Ints, goal: float, options: dict[str, Any]) -> PlacementSolution:
+        """Pieces where tensors have pages, and whole tensors where there are none or pieces end far from the bound."""
+        if not self.sequence.page:
+            return self._whole_overlapping(limits, goal, options)
+        gap = GAPS[Mode.SYNC]
+        between = self._run(lambda deadline: place_in_pieces(self.sequence, limits, Mode.SYNC, gap=gap, deadline=deadline, **options))
         # The other program divides tensors elsewhere, so that its search cannot begin where this one ended.
-        found = self._run(lambda deadline: place_pieces_overlapping(self.sequence, limits, deadline=deadline, **options))
-        if found.seconds <= between.seconds:
-            return found
-        return replace(between, lower_bound=min(found.lower_bound, between.seconds), prices=found.prices, interrupted=found.interrupted)
+        found = self._run(lambda deadline: place_pieces_overlapping(self.sequence, limits, gap=goal, deadline=deadline, **options))
+        best = min(found, between, key=lambda each: each.seconds)
+        if best.seconds > found.lower_bound * (1 + goal) and not found.interrupted:
+            best = min(best, self._whole_overlapping(limits, goal, options), key=lambda each: each.seconds)
+        # The bound of pieces holds for whole tensors too.
+        return replace(best, lower_bound=min(found.lower_bound, best.seconds), prices=found.prices, interrupted=found.interrupted)
+
+    def _whole_overlapping(self, limits: Ints, goal: float, options: dict[str, Any]) -> PlacementSolution:
+        gap = GAPS[Mode.SYNC]
+        between = self._run(lambda deadline: place_between_kernels(self.sequence, limits, Mode.SYNC, gap=gap, deadline=deadline, **options))
+        start = between.placement
+        return self._run(lambda deadline: place_overlapping(self.sequence, limits, start=start, gap=goal, deadline=deadline, **options))
 
     def _run(self, engine: Callable[[Deadline], PlacementSolution]) -> PlacementSolution:
         """Run an engine until the deadline; if Ctrl-C comes where none of its solvers sees it, take what it has without searching."""
