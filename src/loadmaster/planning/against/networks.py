@@ -12,7 +12,7 @@ from typing import Any
 from loadmaster.planning.against.model import Model
 from loadmaster.planning.plan_records import PlanRecord
 from loadmaster.planning.verify.facts import quoted
-from loadmaster.planning.verify.pieces import volume
+from loadmaster.planning.verify.pieces import owned_bytes, owned_parts
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import NetworkInfo
 
@@ -59,15 +59,13 @@ def tensors(plan: PlanRecord, models: Sequence[Model]) -> Iterator[str]:
     """Tensors are storages of the model, of its kind and shape, and the parts of one own its bytes together."""
     by_name = {model.name: model for model in models}
     sizes: dict[tuple[str, str, int], int] = defaultdict(int)
-    owns = {operand.tensor: job.owns for job in plan.jobs if job.owns for operand in job.writes}
+    owned = owned_parts(plan)
     for tensor in plan.tensors:
         known = by_name[tensor.network].graph.tensors.get(tensor.storage)
         if known is None or known.alias_of is not None:
             yield f"tensor {quoted(tensor.name)}: the network has no {quoted(tensor.storage)} that owns bytes"
             continue
-        own = owns.get(tensor.name, ())
-        size = tensor.bytes * volume(own) // volume(tensor.ranges) if own else tensor.bytes
-        sizes[tensor.network, tensor.storage, tensor.mini_batch] += size
+        sizes[tensor.network, tensor.storage, tensor.mini_batch] += owned_bytes(tensor, owned)
         if tensor.kind == "weight" and tensor.mini_batch:
             yield f"tensor {quoted(tensor.name)} is a weight of mini-batch {tensor.mini_batch}, where all share weights"
         if tensor.kind != str(known.kind):

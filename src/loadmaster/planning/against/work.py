@@ -16,7 +16,7 @@ from itertools import accumulate, pairwise
 from loadmaster.planning.against.model import Model
 from loadmaster.planning.plan_records import PlannedJob, PlannedTensor, PlanRecord
 from loadmaster.planning.verify.facts import quoted
-from loadmaster.planning.verify.pieces import common_elements, needed_part, renamed, volume
+from loadmaster.planning.verify.pieces import common_elements, needed_part, owned_bytes, owned_parts, renamed, volume
 from loadmaster.workloads.graph import LoopNest, Op, OpClass
 from loadmaster.workloads.job import Job, Operand, OperandNeeds, OperandWindow, Ranges, Role, TensorInstance, Workload
 
@@ -140,7 +140,7 @@ class Work:
         self._groups: dict[tuple[str, tuple[str, ...]], Group] = {}
         self._known_spans: dict[tuple[tuple[str, str, int], int], dict[str, Span | None]] = {}
         self._tensors = {tensor.name: tensor for tensor in plan.tensors}
-        self._owns = {operand.tensor: job.owns for job in plan.jobs if job.owns for operand in job.writes}
+        self._owns = owned_parts(plan)
         self._stored: dict[tuple[str, str, int], list[PlannedTensor]] = defaultdict(list)
         for tensor in plan.tensors:
             self._stored[tensor.network, tensor.storage, 0 if tensor.kind == "weight" else tensor.mini_batch].append(tensor)
@@ -342,7 +342,7 @@ class Work:
 
     def _touched(self, job: PlannedJob, group: Group, storage: str, parts: Sequence[PlannedTensor], touched: int) -> list[int]:
         """Bytes of every part of a storage that a whole job reads, or a tile over output channels."""
-        sizes = [self._own_bytes(part) for part in parts]
+        sizes = [owned_bytes(part, self._owns) for part in parts]
         if job.tiles > 1 and storage in group.divided:
             channels, own = group.main.nests[0].k, self._channels(job, group) or (0, 0)
             key = job.network, storage, parts[0].mini_batch
@@ -354,11 +354,6 @@ class Work:
                 return [each * max(0, min(own[1], span[1]) - max(own[0], span[0])) for span in spans if span]
         total = max(1, sum(sizes))
         return [-(-touched * size // total) for size in sizes]
-
-    def _own_bytes(self, part: PlannedTensor) -> int:
-        """Bytes of a part that no other part owns."""
-        own = self._owns.get(part.name)
-        return part.bytes if own is None else part.bytes * volume(own) // volume(part.ranges)
 
 
 def _around(shape: Sequence[int], axis: int) -> tuple[int, ...]:

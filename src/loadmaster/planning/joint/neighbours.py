@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from loadmaster.core.arrays import Floats
-from loadmaster.planning.joint.orders import Block, Chain, best_blocks, chains
+from loadmaster.planning.joint.orders import Block, Chain, best_blocks
 from loadmaster.planning.joint.problem import JointOptions, JointProblem
 
 OCCUPANCY_EXPONENTS = (1.0, 0.7, 0.3)
@@ -50,8 +50,8 @@ class Design:
 class Neighbours:
     """Changes of designs for one problem: of blocks, of when networks begin and how fast they go, of single jobs, and of choices."""
 
-    def __init__(self, problem: JointProblem) -> None:
-        self._problem, self._chains = problem, chains(problem.workload)
+    def __init__(self, problem: JointProblem, chains: Sequence[Chain]) -> None:
+        self._problem, self._chains = problem, chains
         self._cores = problem.table.compute.shape[1]
         # Cores on which every job takes as long are of a kind.
         self._kinds = np.unique(problem.table.compute, axis=1, return_inverse=True)[1].reshape(-1)

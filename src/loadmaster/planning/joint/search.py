@@ -62,7 +62,7 @@ class JointSearch:
         self._problem, self._samples, self._late, self._progress = problem, samples, late, progress
         self._chains = chains(problem.workload)
         self._cores = problem.table.compute.shape[1]
-        self._neighbours = Neighbours(problem)
+        self._neighbours = Neighbours(problem, self._chains)
         self._best: tuple[Evaluation, Ints, JointOptions] | None = None
         self._frugal: Frugal[tuple[Ints, JointOptions, Design | None]] = Frugal()
         self._design: Design | None = None

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
-from loadmaster.planning.plan_records import PlannedJob, PlannedTensor
+from loadmaster.planning.plan_records import PlannedJob, PlannedTensor, PlanRecord
 from loadmaster.planning.verify.facts import Facts, quoted
 from loadmaster.workloads.job import OperandNeeds, OperandWindow, OperatorInfo
 
@@ -69,7 +69,7 @@ def pieces(facts: Facts) -> Iterator[str]:
 
 def parts(facts: Facts) -> Iterator[str]:
     """The tensors that a storage lies in hold each of its elements, what is not recomputed once, and have bytes in proportion."""
-    owned = _owned(facts)
+    owned = owned_parts(facts.plan)
     for key, tensors in _stored(facts).items():
         what = f"network {quoted(key[0])}: the parts of {quoted(key[1])}"
         if any(tensor.channels for tensor in tensors):
@@ -110,7 +110,7 @@ def _channels_inside(tensor: PlannedTensor) -> Iterator[str]:
 
 def reads(facts: Facts) -> Iterator[str]:
     """Every piece reads all that its part of the result needs, and as many bytes. O(reads of pieces + operands)."""
-    operators, stored, owned = operators_of(facts), _stored(facts), _owned(facts)
+    operators, stored, owned = operators_of(facts), _stored(facts), owned_parts(facts.plan)
     for job in facts.plan.jobs:
         if not job.ranges:
             continue
@@ -174,9 +174,15 @@ def owned_part(job: PlannedJob) -> Box:
     return job.owns or job.ranges
 
 
-def _owned(facts: Facts) -> dict[str, Box]:
+def owned_parts(plan: PlanRecord) -> dict[str, Box]:
     """By tensor, what its part owns of what it holds, where that is not all."""
-    return {operand.tensor: job.owns for job in facts.plan.jobs if job.owns for operand in job.writes}
+    return {operand.tensor: job.owns for job in plan.jobs if job.owns for operand in job.writes}
+
+
+def owned_bytes(tensor: PlannedTensor, owned: Mapping[str, Box]) -> int:
+    """Bytes of a tensor that no other part of its storage owns; ``owned`` is from :func:`owned_parts`."""
+    own = owned.get(tensor.name)
+    return tensor.bytes if own is None else tensor.bytes * volume(own) // volume(tensor.ranges)
 
 
 def is_within(inner: Box, outer: Box) -> bool:
