@@ -129,11 +129,17 @@ def least_possible(sequence: KernelSequence, arrays: SequenceArrays, moves: bool
 
 @dataclass(frozen=True, eq=False)
 class Relaxation:
-    """The last linear program that was solved, with its solution; neither if none was in time, and then or later ``interrupted``."""
+    """The last linear program that was solved, with its solution; none if none was in time, and then or later ``interrupted``."""
 
-    program: SparseProgram | None
-    solved: Solved | None
+    solution: tuple[SparseProgram, Solved] | None
     interrupted: bool
+
+    def prices(self, arrays: SequenceArrays) -> Prices:
+        """Those of the solution; without one, prices of nothing."""
+        if self.solution is None:
+            return free_prices(arrays)
+        program, solved = self.solution
+        return program.prices(solved)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,13 +160,13 @@ def relax(arrays: SequenceArrays, live: Ints, moves: bool, deadline: Deadline, a
     """
     window = -(-arrays.kernel_count // PEAKS)
     limited = _peaks((live - arrays.limit).astype(np.float64), window)
-    found = Relaxation(None, None, False)
+    found = Relaxation(None, False)
     for _ in range(_ROUNDS):
         program = SparseProgram(arrays, moves, limited, apart)
         solved = program.model.solve(deadline)
         if not solved.optimal:
             return replace(found, interrupted=True)
-        found = Relaxation(program, solved, False)
+        found = Relaxation((program, solved), False)
         excess = program.excess(solved)
         missed = excess > TOLERATED * arrays.limit
         if not missed.any():
@@ -170,10 +176,11 @@ def relax(arrays: SequenceArrays, live: Ints, moves: bool, deadline: Deadline, a
 
 
 def _advice(arrays: SequenceArrays, relaxed: Relaxation) -> Advice:
-    """What a solution advises; without one, prices of nothing."""
-    if relaxed.program is None or relaxed.solved is None:
-        return Advice(free_prices(arrays), None, np.ones(arrays.tensor_count), relaxed.interrupted)
-    return Advice(relaxed.program.prices(relaxed.solved), *relaxed.program.paths(relaxed.solved), relaxed.interrupted)
+    """What a solution advises; without one, nothing."""
+    if relaxed.solution is None:
+        return Advice(relaxed.prices(arrays), None, np.ones(arrays.tensor_count), relaxed.interrupted)
+    program, solved = relaxed.solution
+    return Advice(relaxed.prices(arrays), *program.paths(solved), relaxed.interrupted)
 
 
 def _solve(arrays: SequenceArrays, advice: Advice, moves: bool, gap: float, deadline: Deadline) -> Advice:

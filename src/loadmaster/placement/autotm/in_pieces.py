@@ -38,7 +38,7 @@ from loadmaster.placement.autotm.sequence_arrays import (
     sequence_arrays,
     total_seconds,
 )
-from loadmaster.placement.autotm.sparse_program import Prices, free_prices
+from loadmaster.placement.autotm.sparse_program import Prices
 from loadmaster.placement.decisions import Mode, PlacementSolution
 from loadmaster.placement.pieces import divide, divisible
 from loadmaster.placement.sequence import KernelSequence
@@ -68,12 +68,11 @@ def place_in_pieces(
     least_possible(sequence, arrays, moves, deadline)
     report("solving the linear program", 0.1)
     relaxed = relax(_tightened(arrays), sequence.live_bytes(), moves, deadline, apart=0)
-    known = relaxed.program is not None and relaxed.solved is not None
-    prices = relaxed.program.prices(relaxed.solved) if relaxed.program is not None and relaxed.solved is not None else free_prices(arrays)
+    prices = relaxed.prices(arrays)
     bytes_ = np.array([tensor.bytes for tensor in sequence.tensors], dtype=np.int64)
     bound = lower_bound(replace(arrays, size=bytes_), prices, moves)
     best = None
-    if known:
+    if relaxed.solution is not None:
         report("placing pieces", 0.3)
         best = _placed(sequence, arrays, relaxed, prices, moves, bound * (1 + gap), seed, deadline)
     if best is None or (best.seconds > bound * (1 + gap) and not best.interrupted):
@@ -125,9 +124,9 @@ def _placed(
     deadline: Deadline,
 ) -> PlacementSolution:
     """Divide tensors as a solution does, and place the pieces."""
-    assert relaxed.program is not None
-    assert relaxed.solved is not None
-    fast = _bytes_there(sequence, arrays, relaxed.program.shares(relaxed.solved))
+    assert relaxed.solution is not None
+    program, solved = relaxed.solution
+    fast = _bytes_there(sequence, arrays, program.shares(solved))
     division = divide(sequence, _cuts(sequence, arrays, fast))
     divided = sequence_arrays(division.sequence, arrays.limit)
     of, end = np.array(division.of, dtype=np.int64), np.array(division.begin, dtype=np.int64)
