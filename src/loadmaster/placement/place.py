@@ -236,10 +236,11 @@ class _Placer:
         return replace(best, lower_bound=min(found.lower_bound, best.seconds), prices=found.prices, interrupted=found.interrupted)
 
     def _whole_overlapping(self, limits: Ints, goal: float, options: dict[str, Any]) -> PlacementSolution:
-        gap = GAPS[Mode.SYNC]
-        between = self._run(lambda deadline: place_between_kernels(self.sequence, limits, Mode.SYNC, gap=gap, deadline=deadline, **options))
+        # Without pages, so that the search is the one for whole tensors.
+        gap, whole = GAPS[Mode.SYNC], replace(self.sequence, page=0)
+        between = self._run(lambda deadline: place_between_kernels(whole, limits, Mode.SYNC, gap=gap, deadline=deadline, **options))
         start = between.placement
-        return self._run(lambda deadline: place_overlapping(self.sequence, limits, start=start, gap=goal, deadline=deadline, **options))
+        return self._run(lambda deadline: place_overlapping(whole, limits, start=start, gap=goal, deadline=deadline, **options))
 
     def _run(self, engine: Callable[[Deadline], PlacementSolution]) -> PlacementSolution:
         """Run an engine until the deadline; if Ctrl-C comes where none of its solvers sees it, take what it has without searching."""
