@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import sqlite3
 from contextlib import closing
@@ -203,6 +204,9 @@ def test_what_a_profile_writes_calibrates_a_target_and_costs_a_placement(
     found = lm.calibrate("optane-server", times)
     assert found.overall.before.median == pytest.approx(9, rel=0.02)
     assert found.overall.after.mean < 0.05
+    copied = {row["slow_read"] for row in csv.DictReader(Path(times).read_text().splitlines()) if row["kernel"] == "copy.to_fast"}
+    assert len(copied) > 3
+    assert {int(size) for size in copied} <= {tensor.bytes for tensor in graph.tensors.values()}
     (tmp_path / "here.toml").write_text(found.text)
     calibrated = kernel_sequence(graph, lm.target(tmp_path / "here.toml"))
     assert calibrated.seconds(False) == pytest.approx(slower.seconds(False), rel=0.05)

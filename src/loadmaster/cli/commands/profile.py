@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from loadmaster.cost.kernels.profile import Profile
     from loadmaster.workloads.graph import Graph
 
-_COPIED = 16 << 20
-"""Bytes of a measured copy."""
-
 
 def profile_command(
     graph: Annotated[str, typer.Argument(metavar="GRAPH", help="A torch module: `torch:module.path:factory`.")],
@@ -85,10 +82,9 @@ def _write(network: Graph, place: Path, threads: int, folder: Path, repeats: int
     from loadmaster.cost.tables.measured_times_csv import COPY, Amounts, TimedKernel, write_timed
 
     rows = list(timed_kernels(network, KernelTimes(place), threads))
-    for name, seconds in measure_copies(folder, _COPIED, repeats).items():
-        fetched = name == "to_fast"
-        sizes = (0, _COPIED, _COPIED, 0) if fetched else (_COPIED, 0, 0, _COPIED)
-        rows.append(TimedKernel(f"copy.{name}", "", seconds, Amounts(COPY, 0, 0, 8, *sizes)))
+    for copy in measure_copies(network, folder, threads=threads, repeats=repeats):
+        sizes = (0, copy.bytes, copy.bytes, 0) if copy.name == "to_fast" else (copy.bytes, 0, 0, copy.bytes)
+        rows.append(TimedKernel(f"copy.{copy.name}", "", copy.seconds, Amounts(COPY, 0, 0, 8, *sizes)))
     write_timed(rows, out)
 
 

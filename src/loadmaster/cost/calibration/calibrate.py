@@ -219,17 +219,18 @@ def _bandwidth(target: Target, name: str) -> float:
 
 
 def _copies(document: dict[str, Any], copies: tuple[CopyTime, ...]) -> Iterator[Figure]:
-    """Bandwidths of copies: the median of what was measured."""
+    """Bandwidths of copies: all bytes over all seconds, since small ones are slower for each byte and a plan predicts the sum."""
     from loadmaster.core.units import parse_bandwidth
 
     table = document.get("copy")
     if table is None:
         return
     for name in dict.fromkeys(each.field for each in copies):
-        rates = [each.bytes / each.seconds for each in copies if each.field == name]
+        these = [each for each in copies if each.field == name]
+        rate = sum(each.bytes for each in these) / sum(each.seconds for each in these)
         plain = name.removeprefix("asynchronous_")
         before = parse_bandwidth(table.get(name, table[plain]))
-        yield Figure(f"copy.{name}", before, _rounded(float(np.median(rates))), Standing.FITTED, len(rates))
+        yield Figure(f"copy.{name}", before, _rounded(rate), Standing.FITTED, len(these))
 
 
 def _rounded(value: float) -> float:

@@ -28,6 +28,9 @@ from loadmaster.workloads.graph import Graph, OpClass
 _FILL = 0.5
 """The value of floating-point operands; integers are 0, which is a valid index everywhere."""
 
+_COPIES = 12
+"""How many sizes of copies are measured."""
+
 
 @dataclass
 class Profile:
@@ -173,17 +176,40 @@ def measure(case: Case, slow: Sequence[int], folder: Path, repeats: int) -> floa
         return statistics.median(room.timed(call) for _ in range(repeats))
 
 
-def measure_copies(folder: Path, size: int, repeats: int) -> dict[str, float]:
-    """Measure the median seconds of copying bytes from a mapped file of the folder to memory (``to_fast``), and back (``to_main``)."""
+@dataclass(frozen=True)
+class CopyTime:
+    """The median seconds of copying bytes from a mapped file to memory (``to_fast``), or back (``to_main``)."""
+
+    name: str
+    bytes: int
+    seconds: float
+
+
+def measure_copies(graph: Graph, folder: Path, *, threads: int, repeats: int) -> Iterator[CopyTime]:
+    """Measure copies between a mapped file of the folder and memory, both ways, of bytes as many as the graph's tensors have.
+
+    A copy of few bytes takes longer for each than one of many. So there are several, of tensors evenly spaced by size: all their
+    bytes over all their seconds is the bandwidth at which tensors of this graph are copied, one with another.
+    """
     import torch
 
-    found = {}
-    with tempfile.TemporaryDirectory(dir=folder) as place, _Room(Path(place)) as room, torch.no_grad():
-        slow, fast = (room.tensor("uint8", (size,), (1,), in_file=in_file) for in_file in (True, False))
-        for name, source, destination in (("to_fast", slow, fast), ("to_main", fast, slow)):
-            seconds = [room.timed(partial(destination.copy_, source)) for _ in range(repeats + 1)]
-            found[name] = statistics.median(seconds[1:])
-    return found
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for size in _copied(graph):
+            with tempfile.TemporaryDirectory(dir=folder) as place, _Room(Path(place)) as room, torch.no_grad():
+                slow, fast = (room.tensor("uint8", (size,), (1,), in_file=in_file) for in_file in (True, False))
+                for name, source, destination in (("to_fast", slow, fast), ("to_main", fast, slow)):
+                    seconds = [room.timed(partial(destination.copy_, source)) for _ in range(repeats + 1)]
+                    yield CopyTime(name, size, statistics.median(seconds[1:]))
+    finally:
+        torch.set_num_threads(before)
+
+
+def _copied(graph: Graph) -> list[int]:
+    """Bytes of some of the graph's tensors, from the smallest to the largest."""
+    sizes = sorted(tensor.bytes for tensor in graph.tensors.values() if tensor.alias_of is None and tensor.bytes)
+    return [sizes[(2 * rank + 1) * len(sizes) // (2 * _COPIES)] for rank in range(_COPIES)] if len(sizes) > _COPIES else sizes
 
 
 def _writing(run: Any, args: Any, kwargs: Any, fresh: list[bool], made: list[Any], room: _Room) -> Callable[[], Any]:
