@@ -131,6 +131,14 @@ def test_what_strides_step_over_is_read_in_bursts_only() -> None:
     assert tilings_of(replace(few, r=3, s=3), target).input_times.tolist() == [1]
 
 
+def test_what_is_added_to_results_takes_no_room_of_their_tiles() -> None:
+    """As a block of a language model adds to a projection: filters cross for two tiles of positions, with and without what is added."""
+    nest, target = LoopNest(k=64, c=4096, y=512), machine(Style.WEIGHT_STATIONARY, 32, 64, 2**17)
+    (_, alone), (_, added) = (latency_and_bytes(one_job(nest, *operand_bytes(nest), extra), target) for extra in (0, 512 * 64))
+    assert alone == pytest.approx(512 * 4096 + 2 * 64 * 4096 + 512 * 64)
+    assert added == pytest.approx(alone + 512 * 64)
+
+
 def test_the_first_tile_is_waited_for_and_the_last_one_leaves() -> None:
     """64 rows of 16 inputs for 8 results each: the tile in the buffer arrives before the array works, and its results leave after that."""
     nest, target = LoopNest(k=8, c=16, y=64), machine(Style.WEIGHT_STATIONARY)

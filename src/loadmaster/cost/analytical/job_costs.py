@@ -19,6 +19,9 @@ from loadmaster.cost.job_table import JobTable
 from loadmaster.targets.hardware import Core, Target
 from loadmaster.workloads.job import Job, Role, Workload
 
+_PASSING = 16
+"""Share of a core's buffer, as its divisor, that all operands outside loop nests take beside a nest."""
+
 
 @dataclass(frozen=True)
 class KindCosts:
@@ -149,11 +152,14 @@ def _traffic(rows: OperandRows, nests: NestTable, tilings: Tilings, chunk: Ints)
 
 
 def _stream_chunks(jobs: int, rows: OperandRows, core: Core) -> Ints:
-    """Buffer bytes of each operand outside the loop nests: together at most all of the buffer, or a quarter beside a nest."""
+    """Buffer bytes of each operand outside the loop nests: together at most all of the buffer, or a sixteenth beside a nest.
+
+    Beside a nest they arrive in step with the results that leave, of which the nest keeps what it needs: a few bursts are ahead.
+    """
     outside = rows.nest < 0
     count = np.bincount(rows.job[outside], minlength=jobs)
     beside = np.bincount(rows.job[~outside], minlength=jobs) > 0
-    room = np.where(beside, core.buffer // 4, core.buffer)
+    room = np.where(beside, core.buffer // _PASSING, core.buffer)
     share = room // np.maximum(1, count)
     if np.any((share == 0) & (count > 0)):
         raise TargetError(f"core {core.name}: a private buffer of {core.buffer} bytes cannot hold one byte of each operand of a job")
