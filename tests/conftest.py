@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, settings
 from tests.support.needs import MAY_BE_MISSING
 
 os.environ["LOADMASTER_CACHE"] = ""
+# Two workers with two threads of torch each, which wait for one another by spinning, take twice the time.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # Started in the background, or by nohup, tests inherit that these are ignored, and what they start would never be interrupted.
 signal.signal(signal.SIGINT, signal.default_int_handler)
