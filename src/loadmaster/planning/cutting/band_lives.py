@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -58,6 +58,12 @@ class Banded:
     work: float
     takes: dict[Kept, float] = field(default_factory=dict)
     crossing: dict[float, float] = field(default_factory=dict)
+
+    def renamed(self, names: Mapping[str, str]) -> Banded:
+        """The same of operators that are alike and have other names for what they read and write."""
+        streams = {names[storage]: size for storage, size in self.streams.items()}
+        made = {names[storage]: sizes for storage, sizes in self.made.items()}
+        return replace(self, streams=streams, made=made, takes={})
 
     def given(self, before: Kept) -> float:
         """Bytes that are read from main memory, weights left out, and what pieces cost."""
@@ -115,7 +121,7 @@ class BandLives:
     def __init__(self, setting: Setting, seen: SeenNetwork, last: int, bands: int, stripes: int = 1) -> None:
         self._setting, self._seen, self._network, self._last, self._bands = setting, seen, seen.network, last, bands
         self._stripes, self._across = stripes, seen.across if stripes > 1 else None
-        self._first = last
+        self.first = last
         self._ends: dict[int, Ints] = {}
         self._ranges: dict[int, tuple[Ints, Ints]] = {}
         self._ends_across: dict[int, Ints] = {}
@@ -130,10 +136,10 @@ class BandLives:
         self._full = False
 
     def banded(self, first: int) -> Banded | None:
-        """The stack from ``first`` on; None if what lies inside it does not fit."""
-        while self._first > first and not self._full:
-            self._first -= 1
-            self._add(self._first)
+        """The stack from ``first`` on, which must not be behind that of an earlier call; None if what lies inside it does not fit."""
+        while self.first > first and not self._full:
+            self.first -= 1
+            self._add(self.first)
         if self._full:
             return None
         inner = np.cumsum(self._change)[:-1].reshape(self._turns, LONGEST).max(axis=1)

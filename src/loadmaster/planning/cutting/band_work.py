@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from loadmaster.core.arrays import Floats
+from loadmaster.planning.cutting.alike import first_alike
 from loadmaster.planning.cutting.banding import Network
 from loadmaster.planning.cutting.piece_costs import Pieces, piece_table
 from loadmaster.targets.hardware import Target
@@ -20,8 +21,9 @@ class BandWork:
 
     def __init__(self, network: Network, target: Target, bands: Sequence[int], channels: Sequence[int] = ()) -> None:
         keys, pieces = [], []
+        self._like = first_alike(network.graph, network.fused, network.forms)
         for number, form in enumerate(network.forms):
-            if form is None:
+            if form is None or self._like[number] != number:
                 continue
             finest = [network.extent(number)] if network.rows(number) is not None else []
             for way in dict.fromkeys(network.ways(number, sorted({*bands, *finest}), channels)):
@@ -47,14 +49,14 @@ class BandWork:
     def beside(self, number: int, bands: int) -> float:
         """Seconds for an operator in so many bands, or in as many as it has rows, if cores have other pieces to work on meanwhile."""
         best = 0.0
-        for count, seconds in self._beside.get(number, ()):
+        for count, seconds in self._beside.get(self._like[number], ()):
             if count <= bands:
                 best = seconds
         return best
 
     def alone(self, number: int, bands: int, channels: int = 1) -> float:
         """Seconds until an operator's pieces have ended if there is nothing beside them: of few, some cores have none."""
-        return self._alone.get((number, (bands, channels)), 0.0)
+        return self._alone.get((self._like[number], (bands, channels)), 0.0)
 
 
 def _until_all_end(each: Floats, count: int) -> float:

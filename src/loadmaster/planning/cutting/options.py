@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
 from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.planning.cutting.alike import signature
 from loadmaster.planning.cutting.piece_costs import PieceCosts, Pieces, piece_costs
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
@@ -119,7 +120,7 @@ class _Samples:
 
     def add(self, number: int, group: FusedOp, form: Divisible) -> None:
         """Ask for the costs of an operator's pieces along every dimension along which it may be cut."""
-        alike = _signature(self._graph, group, form)
+        alike = signature(self._graph, group, form)
         for axis in piece_axes(form, group):
             self._wanted.append((number, (alike, axis)))
             if (alike, axis) not in self._pieces:
@@ -145,26 +146,6 @@ def _sizes(extent: int, step: int) -> Ints:
     while extent // unit > _SIZES:
         unit *= 2
     return np.array([*range(unit, extent, unit), extent], dtype=np.int64)
-
-
-def _signature(graph: Graph, group: FusedOp, form: Divisible) -> object:
-    """What the costs of an operator's pieces follow from, names left out."""
-    names: dict[str, str] = {}
-
-    def alias(name: str) -> str:
-        return names.setdefault(name, str(len(names)))
-
-    nests = tuple(replace(n, input=alias(n.input), weight=alias(n.weight), output=alias(n.output)) for n in group.nests)
-    reads = tuple(
-        (
-            alias(storage),
-            graph.tensors[storage].bytes,
-            tuple((graph.tensors[name].shape, windows) for name, windows in uses),
-        )
-        for storage, uses in form.uses.items()
-    )
-    writes = tuple((alias(access.tensor), graph.tensors[access.tensor].bytes) for access in group.writes)
-    return form.shape, form.step, group.elements, group.main.bits, nests, reads, writes
 
 
 def piece_axes(form: Divisible, group: FusedOp) -> list[int]:

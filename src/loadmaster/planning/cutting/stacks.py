@@ -15,6 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
+from loadmaster.planning.cutting.alike import Runs
 from loadmaster.planning.cutting.band_lives import LONGEST, Banded, BandLives, Kept, Setting
 from loadmaster.planning.cutting.banding import Stack
 from loadmaster.planning.cutting.seen_network import BANDS, CHANNELS, SeenNetwork
@@ -149,6 +150,7 @@ class StackModel:
         start_up = sum(core.start_up for core in target.cores) / len(target.cores) ** 2
         alignment = target.fast.alignment if target.fast is not None else 1
         self.settings = [Setting(capacity, alignment, start_up * target.main.read_bandwidth, way.skewed, way.abreast) for way in ways]
+        self.runs, self.cut_alike = Runs(self.network), dict[object, tuple[tuple[str, ...], Banded | None]]()
         self._keepable = self._what_may_be_kept()
         self._least_reads = [self.network.least_read(number) for number in range(len(self.network.fused))]
 
@@ -369,7 +371,16 @@ class StackCosts:
         return Banded(network, np.zeros(1), streams, made, weights, tiles * self._setting.bytes_of_piece, work)
 
     def _cut(self, bands: int) -> Banded | None:
-        if bands not in self._lives:
-            self._lives[bands] = BandLives(self._setting, self._seen, self.last, bands, self.stripes)
-        lives = self._lives[bands]
-        return lives.banded(self.first)
+        """The stack in so many bands, as another that is like it if there was one."""
+        known, like = self._model.cut_alike, (self._setting, self.columns, self.stripes, bands)
+        number, names = self._model.runs.of(self.first, self.last)
+        if (number, *like) not in known:
+            if bands not in self._lives:
+                self._lives[bands] = BandLives(self._setting, self._seen, self.last, bands, self.stripes)
+            lives = self._lives[bands]
+            # What lies inside longer stacks is worked out from shorter ones, and not the other way round: these may be asked for later.
+            for first in range(lives.first - 1, self.first - 1, -1):
+                run, own = self._model.runs.of(first, self.last)
+                known[run, *like] = own, lives.banded(first)
+        theirs, banded = known[number, *like]
+        return banded if banded is None or theirs == names else banded.renamed(dict(zip(theirs, names, strict=True)))
