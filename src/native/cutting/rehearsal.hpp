@@ -4,6 +4,7 @@
 #include "cutting/network.hpp"
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -14,6 +15,22 @@ struct Outcome {
     double end, work;  // seconds until all pieces have ended, and those that cores spend on them
 
     bool operator<(const Outcome &other) const { return end != other.end ? end < other.end : work < other.work; }
+};
+
+// Some of the pieces 0, 1, ... of a run.
+class PieceSet {
+  public:
+    static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
+
+    void clear(std::size_t pieces);
+    void insert(std::size_t piece);
+    void erase(std::size_t piece) { words_[piece / 64] &= ~(std::uint64_t{1} << piece % 64); }
+    // The first from a piece on, or none.
+    std::size_t from(std::size_t piece);
+
+  private:
+    std::vector<std::uint64_t> words_;
+    std::size_t lowest_ = 0;  // no word before it has any
 };
 
 // Runs a network for one choice of options after another. Of the pieces that could start, those of earlier operators go first, each to the core
@@ -47,7 +64,7 @@ class Rehearsal {
     void find_gates();
     void set_up(std::span<const std::int64_t> option);
     void set_up(std::size_t op);
-    const Edge &edge(std::size_t op, std::int64_t at);
+    void find_edge(std::size_t op, std::int64_t at);
     Edge made_edge(std::size_t op, std::int64_t at) const;
     bool overlap(std::size_t need, std::size_t made) const;
     std::size_t tiles(std::size_t op) const;
@@ -65,14 +82,16 @@ class Rehearsal {
     std::vector<std::vector<std::int64_t>> uses_;    // of each operator's result: indices into `source`
     std::vector<std::size_t> reader_;                // the operator that each such index belongs to
     std::unordered_map<std::uint64_t, Edge> edges_;
+    std::vector<const Edge *> edge_;                 // by index into `source`: as in the last run
+    std::vector<std::uint64_t> edge_key_;            // of each of these in `edges_`
 
     // Of the run.
     std::vector<std::int64_t> option_;               // of every operator, counted over all
     std::vector<std::size_t> first_, left_;          // of every operator: its first piece, and how many still have to run
     std::vector<Place> place_;                       // of every piece
-    std::vector<const Edge *> edge_;                 // by index into `source`
     std::vector<std::int32_t> waiting_, core_;
-    std::vector<std::size_t> fetches_, ready_, held_;  // pieces of first mini-batches that something is fetched for; heaps
+    std::vector<std::size_t> fetches_;               // pieces of first mini-batches that something is fetched for
+    PieceSet ready_;
     std::vector<double> expected_;
     std::vector<char> busy_;
     std::vector<Running> running_;
