@@ -1,7 +1,6 @@
 #include "cutting/rehearsal.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 
 namespace loadmaster::cutting {
@@ -11,26 +10,6 @@ namespace {
 constexpr double rounding = 1e-9;  // share of a step by which what ends at once may seem to end later
 
 }  // namespace
-
-void PieceSet::clear(std::size_t pieces) {
-    words_.assign(pieces / 64 + 1, 0);
-    lowest_ = words_.size();
-}
-
-void PieceSet::insert(std::size_t piece) {
-    words_[piece / 64] |= std::uint64_t{1} << piece % 64;
-    lowest_ = std::min(lowest_, piece / 64);
-}
-
-std::size_t PieceSet::from(std::size_t piece) {
-    std::size_t word = std::max(piece / 64, lowest_);
-    if (word >= words_.size()) return none;
-    std::uint64_t bits = words_[word];
-    if (word == piece / 64) bits &= ~std::uint64_t{0} << piece % 64;
-    while (bits == 0 && ++word < words_.size()) bits = words_[word];
-    if (piece == 0) lowest_ = word;
-    return bits == 0 ? none : 64 * word + static_cast<std::size_t>(std::countr_zero(bits));
-}
 
 Rehearsal::Rehearsal(const Network &network)
     : network_(network), uses_(network.operators), reader_(network.source.size()), edge_(network.source.size(), nullptr), edge_key_(network.source.size(), 0) {
@@ -79,8 +58,9 @@ void Rehearsal::advance() {
     now_ += step;
     ended_.clear();
     std::size_t kept = 0;
+    double work = work_;
     for (const Running &run : running_) {
-        if (run.piece >= 0) work_ += step;
+        if (run.piece >= 0) work += step;
         const double left = run.left - step / run.slowness;
         if (left <= rounding * step) {
             ended_.push_back(run.piece);
@@ -89,6 +69,7 @@ void Rehearsal::advance() {
             running_[kept++].left = left;
         }
     }
+    work_ = work;
     running_.resize(kept);
 }
 
@@ -188,12 +169,16 @@ void Rehearsal::dispatch() {
         if (run.piece >= 0) expected_[core_[run.piece]] += run.left * run.slowness;
     // As in simulation/dispatch.cpp: looking at a few pieces a core bounds the work of an event.
     std::size_t piece = ready_.from(0);
-    for (std::size_t looks = 4 * network_.cores; looks > 0 && idle_ > 0 && piece != PieceSet::none; --looks, piece = ready_.from(piece + 1)) {
+    for (std::size_t looks = 4 * network_.cores; looks > 0 && idle_ > 0 && piece != IndexSet::none; --looks, piece = ready_.from(piece + 1)) {
         const double *alone = &network_.alone[place_[piece].number * network_.cores];
         std::size_t core = 0;
-        for (std::size_t c = 1; c < network_.cores; ++c)
-            if (expected_[c] + alone[c] < expected_[core] + alone[core]) core = c;
-        expected_[core] += alone[core];
+        double end = expected_[0] + alone[0];
+        for (std::size_t c = 1; c < network_.cores; ++c) {
+            const double other = expected_[c] + alone[c];
+            core = other < end ? c : core;
+            end = std::min(end, other);
+        }
+        expected_[core] = end;
         if (busy_[core]) continue;
         ready_.erase(piece);
         start(piece, core);

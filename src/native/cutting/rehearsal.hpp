@@ -1,10 +1,10 @@
 // How the pieces of all operators run, in a simple model of the machine.
 #pragma once
 
+#include "common/index_set.hpp"
 #include "cutting/network.hpp"
 
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -15,22 +15,6 @@ struct Outcome {
     double end, work;  // seconds until all pieces have ended, and those that cores spend on them
 
     bool operator<(const Outcome &other) const { return end != other.end ? end < other.end : work < other.work; }
-};
-
-// Some of the pieces 0, 1, ... of a run.
-class PieceSet {
-  public:
-    static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
-
-    void clear(std::size_t pieces);
-    void insert(std::size_t piece);
-    void erase(std::size_t piece) { words_[piece / 64] &= ~(std::uint64_t{1} << piece % 64); }
-    // The first from a piece on, or none.
-    std::size_t from(std::size_t piece);
-
-  private:
-    std::vector<std::uint64_t> words_;
-    std::size_t lowest_ = 0;  // no word before it has any
 };
 
 // Runs a network for one choice of options after another. Of the pieces that could start, those of earlier operators go first, each to the core
@@ -91,7 +75,7 @@ class Rehearsal {
     std::vector<Place> place_;                       // of every piece
     std::vector<std::int32_t> waiting_, core_;
     std::vector<std::size_t> fetches_;               // pieces of first mini-batches that something is fetched for
-    PieceSet ready_;
+    IndexSet ready_;
     std::vector<double> expected_;
     std::vector<char> busy_;
     std::vector<Running> running_;
