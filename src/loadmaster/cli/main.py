@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import signal
 import sys
 from contextlib import suppress
@@ -77,6 +79,8 @@ def main() -> NoReturn:
     signal's number.
     """
     code = 0
+    # Of what is there when the process ends, nothing is worth looking through for cycles.
+    atexit.register(gc.freeze)
     try:
         _end_properly_at(signal.SIGTERM, signal.SIGHUP)
         check_streams()

@@ -164,11 +164,12 @@ void Rehearsal::fetched() {
 }
 
 void Rehearsal::dispatch() {
+    std::size_t piece = ready_.from(0);
+    if (idle_ == 0 || piece == IndexSet::none) return;
     expected_.assign(network_.cores, now_);
     for (const Running &run : running_)
         if (run.piece >= 0) expected_[core_[run.piece]] += run.left * run.slowness;
     // As in simulation/dispatch.cpp: looking at a few pieces a core bounds the work of an event.
-    std::size_t piece = ready_.from(0);
     for (std::size_t looks = 4 * network_.cores; looks > 0 && idle_ > 0 && piece != IndexSet::none; --looks, piece = ready_.from(piece + 1)) {
         const double *alone = &network_.alone[place_[piece].number * network_.cores];
         std::size_t core = 0;
