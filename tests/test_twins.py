@@ -71,7 +71,7 @@ def test_a_prefetch_takes_as_long_in_the_joint_search_as_in_a_replay(engine: flo
     schedule, placement, _ = problem.decisions(found)
     assert placement.copies
     times = job_times(table, machine, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
-    timeline = replay(work.jobs, work.tensors, times, machine, schedule, placement)
+    timeline = replay(work, times, machine, schedule, placement)
     first = len(work.jobs)
     # The first job waits for the first prefetch, which has the links to itself.
     assert found.run.start[first] == timeline.start[first] == 0

@@ -104,7 +104,7 @@ def evaluated(machine: Target, options: JointOptions):
     found = problem.evaluate(np.arange(len(work.jobs)), options)
     schedule, placement, timeline = problem.decisions(found)
     times = job_times(table, machine, placement.read_fast, placement.write_fast, placement.write_main, placement.streamed)
-    replayed = replay(work.jobs, work.tensors, times, machine, schedule, placement)
+    replayed = replay(work, times, machine, schedule, placement)
     return work, placement, timeline, replayed, times, schedule
 
 

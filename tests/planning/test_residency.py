@@ -21,19 +21,19 @@ from loadmaster.workloads.lowering.instantiate import lower
 def mapped(machine, graph=None):
     jobs = lower([graph or residual_chain(4)], machine)
     table = job_table(jobs, machine)
-    nowhere = resident(jobs.jobs, jobs.tensors, np.zeros(len(jobs.tensors), dtype=bool))
+    nowhere = resident(jobs, np.zeros(len(jobs.tensors), dtype=bool))
     times = job_times(table, machine, nowhere.read_fast, nowhere.write_fast, nowhere.write_main)
     schedule = map_jobs(jobs.jobs, times, samples=1, seed=0)
-    return jobs, table, schedule, replay(jobs.jobs, jobs.tensors, times, machine, schedule, nowhere)
+    return jobs, table, schedule, replay(jobs, times, machine, schedule, nowhere)
 
 
 def test_with_room_every_activation_stays_and_only_the_output_is_written_back() -> None:
     machine = npu(scratchpad=10**6)
     jobs, table, schedule, timeline = mapped(machine)
-    chosen = keep_resident(jobs.jobs, jobs.tensors, table, machine, schedule, timeline)
+    chosen = keep_resident(jobs, table, machine, schedule, timeline)
     inner = np.array([t.kind == "activation" and not t.is_output for t in jobs.tensors])
     assert (chosen == inner).all()
-    placement = resident(jobs.jobs, jobs.tensors, chosen)
+    placement = resident(jobs, chosen)
     assert (placement.write_main == ~inner).all()
 
 
@@ -41,8 +41,8 @@ def test_with_room_every_activation_stays_and_only_the_output_is_written_back() 
 def test_residents_never_exceed_the_scratchpad_at_any_instant(capacity: int) -> None:
     machine = npu(scratchpad=capacity)
     jobs, table, schedule, timeline = mapped(machine)
-    chosen = keep_resident(jobs.jobs, jobs.tensors, table, machine, schedule, timeline)
-    stays = [r for r in resident(jobs.jobs, jobs.tensors, chosen).residences if r.memory == 1]
+    chosen = keep_resident(jobs, table, machine, schedule, timeline)
+    stays = [r for r in resident(jobs, chosen).residences if r.memory == 1]
     for instant in timeline.start:
         alive = sum(
             jobs.tensors[r.tensor].bytes
@@ -82,9 +82,9 @@ def test_staged_operands_are_there_when_needed_and_fit(jobs, lines: int) -> None
     needed = max(64 * (len(job.reads) + 1) for job in jobs.jobs)
     if needed > 64 * lines:
         with pytest.raises(CapacityError, match=r"required.*available.*in excess"):
-            stage_copies(jobs.jobs, jobs.tensors, order, machine.fast)
+            stage_copies(jobs, order, machine.fast)
         return
-    placement = stage_copies(jobs.jobs, jobs.tensors, order, machine.fast)
+    placement = stage_copies(jobs, order, machine.fast)
     assert max(slots(placement, order, jobs.jobs, jobs.tensors)) <= 64 * lines
     for index, job in enumerate(jobs.jobs):
         for operand in job.reads:
@@ -92,13 +92,13 @@ def test_staged_operands_are_there_when_needed_and_fit(jobs, lines: int) -> None
             assert any(r.tensor == tensor and r.memory == 1 and index in r.users for r in placement.residences)
     times = job_times(job_table(jobs, machine), machine, placement.read_fast, placement.write_fast, placement.write_main)
     schedule = map_jobs(jobs.jobs, times, samples=1, seed=0)
-    replay(jobs.jobs, jobs.tensors, times, machine, type(schedule)(schedule.core, np.array(order), 0.0, 1), placement)
+    replay(jobs, times, machine, type(schedule)(schedule.core, np.array(order), 0.0, 1), placement)
 
 
 def test_each_weight_is_copied_in_once_where_all_fit() -> None:
     machine = staged_machine(10**7)
     jobs = lower([residual_chain(3)], machine)
-    placement = stage_copies(jobs.jobs, jobs.tensors, range(len(jobs.jobs)), machine.fast)
+    placement = stage_copies(jobs, range(len(jobs.jobs)), machine.fast)
     inward = [copy.tensor for copy in placement.copies if copy.to_fast]
     assert sorted(inward) == [i for i, t in enumerate(jobs.tensors) if t.producer < 0]
     assert all(copy.after == () for copy in placement.copies if copy.to_fast)

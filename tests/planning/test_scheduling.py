@@ -23,7 +23,7 @@ from loadmaster.workloads.lowering.instantiate import lower
 
 def times_of(jobs, machine: Target, in_fast=None) -> JobTimes:
     chosen = np.zeros(len(jobs.tensors), dtype=bool) if in_fast is None else in_fast
-    placement = resident(jobs.jobs, jobs.tensors, chosen)
+    placement = resident(jobs, chosen)
     return job_times(job_table(jobs, machine), machine, placement.read_fast, placement.write_fast, placement.write_main)
 
 
@@ -49,8 +49,8 @@ def test_the_mappers_estimate_is_what_the_simulator_finds(jobs, cores: int) -> N
     machine = npu(cores)
     times = times_of(jobs, machine)
     schedule = map_jobs(jobs.jobs, times, samples=3, seed=0)
-    placement = resident(jobs.jobs, jobs.tensors, np.zeros(len(jobs.tensors), dtype=bool))
-    timeline = replay(jobs.jobs, jobs.tensors, times, machine, schedule, placement)
+    placement = resident(jobs, np.zeros(len(jobs.tensors), dtype=bool))
+    timeline = replay(jobs, times, machine, schedule, placement)
     assert timeline.makespan == schedule.makespan
 
 
@@ -65,8 +65,8 @@ def test_no_assignment_order_or_placement_beats_the_bound(blocks: int, cores: in
         schedule = Schedule(np.array(assignment, dtype=np.int32), order, 0, 1)
         for everywhere in (False, True) if scratchpad else (False,):
             in_fast = np.array([everywhere and t.kind == "activation" for t in jobs.tensors])
-            placement = resident(jobs.jobs, jobs.tensors, in_fast)
-            timeline = replay(jobs.jobs, jobs.tensors, times_of(jobs, machine, in_fast), machine, schedule, placement)
+            placement = resident(jobs, in_fast)
+            timeline = replay(jobs, times_of(jobs, machine, in_fast), machine, schedule, placement)
             assert bound.picoseconds <= timeline.makespan
 
 

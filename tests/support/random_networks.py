@@ -140,6 +140,14 @@ def folded(build: Builder, x: str) -> str:
     return build.add("Reshape", back, build.ints(n, c, h, w))
 
 
+def shuffled(build: Builder, x: str) -> str:
+    """A channel shuffle before a convolution."""
+    n, c, h, w = build.shape(x)
+    groups = build.choose(*[g for g in (1, 2, 3, c) if c % g == 0])
+    turned = build.add("Transpose", build.add("Reshape", x, build.ints(n, groups, c // groups, h, w)), perm=[0, 2, 1, 3, 4])
+    return convolution(build, build.add("Reshape", turned, build.ints(n, c, h, w)))
+
+
 def attention(build: Builder, x: str) -> str:
     """Heads from channels, MatMul - Softmax - MatMul, and back to the layout of the operand."""
     n, c, h, w = build.shape(x)

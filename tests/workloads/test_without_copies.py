@@ -78,17 +78,21 @@ def test_what_is_no_product_reads_what_a_transposition_makes() -> None:
     assert "turn" in kinds(decoder(twice=True))
 
 
-@pytest.mark.parametrize(("reader", "left_out"), [("Relu", True), ("Softmax", True), ("Flatten", False), ("TopK", False)])
+@pytest.mark.parametrize(
+    ("reader", "left_out"), [("Relu", True), ("Softmax", True), ("Flatten", True), ("Reshape", False), ("TopK", False)]
+)
 def test_a_concatenation_is_made_for_readers_that_cannot_say_what_they_need(reader: str, left_out: bool) -> None:
     nodes = [
         helper.make_node("Relu", ["a"], ["b"], "first"),
         helper.make_node("Concat", ["b", "c"], ["both"], "join", axis=1),
-        helper.make_node(reader, ["both", *(["k"] if reader == "TopK" else [])], ["d", *(["e"] if reader == "TopK" else [])], "read"),
+        helper.make_node(
+            reader, ["both", *(["k"] if reader in ("Reshape", "TopK") else [])], ["d", *(["e"] if reader == "TopK" else [])], "read"
+        ),
         helper.make_node("Neg", ["d"], ["y"], "last"),
     ]
     given = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (2, n)) for name, n in (("a", 3), ("c", 5))]
     results = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
-    constants = [numpy_helper.from_array(np.array([2], np.int64), "k")]
+    constants = [numpy_helper.from_array(np.array([4, 4] if reader == "Reshape" else [2], np.int64), "k")]
     model = helper.make_model(helper.make_graph(nodes, "net", given, results, constants), opset_imports=[helper.make_opsetid("", 17)])
     graph = build_graph(model, name="net", source="test", batch=None, dims={}, precision=None)
     assert ("join" not in kinds(graph)) == left_out

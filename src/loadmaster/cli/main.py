@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import signal
 import sys
 from contextlib import suppress
@@ -25,6 +27,7 @@ from loadmaster.cli.commands.size import size_command
 from loadmaster.cli.commands.targets import targets_command
 from loadmaster.cli.commands.verify import verify_command
 from loadmaster.cli.streams import ClosedPipe, check_streams
+from loadmaster.core.collector import rare_collection
 from loadmaster.core.errors import LoadmasterError, OutputError
 from loadmaster.core.packages import missing
 
@@ -76,10 +79,13 @@ def main() -> NoReturn:
     signal's number.
     """
     code = 0
+    # Of what is there when the process ends, nothing is worth looking through for cycles.
+    atexit.register(gc.freeze)
     try:
         _end_properly_at(signal.SIGTERM, signal.SIGHUP)
         check_streams()
-        answer = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        with rare_collection():
+            answer = app(sys.argv[1:] or ["--help"], standalone_mode=False)
         code = answer if isinstance(answer, int) else 0
         sys.stdout.flush()
     except ClosedPipe:

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_MANY = 100_000
+_MANY = 1_000_000
 """Records more than are freed, between two looks: few of them are ever part of a cycle."""
 
 

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from loadmaster import _native
+from loadmaster.core.arrays import Ints
 
 
-def task_graph(edges: Sequence[tuple[int, int]], tasks: int) -> _native.TaskGraph:
+def task_graph(edges: Ints | Sequence[tuple[int, int]], tasks: int) -> _native.TaskGraph:
     """The graph of so many tasks in which each edge is (a task, one that waits for it). O(edges log edges)."""
-    pairs = np.array(edges, dtype=np.int64).reshape(-1, 2)
+    pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
     pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
     first = np.zeros(tasks + 1, dtype=np.int64)
     np.cumsum(np.bincount(pairs[:, 0], minlength=tasks), out=first[1:])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Int32s, Mask
+from loadmaster.core.grouped_sums import grouped_sums
 from loadmaster.core.units import FEMTOJOULES, PICOSECONDS
 from loadmaster.cost.job_table import JobTable
 
@@ -38,9 +39,9 @@ class EnergyModel:
     def of_jobs(self, uses_main: Mask, uses_fast: Mask) -> Floats:
         """Femtojoules of every job on every core, shape (jobs, cores). O(operands x cores)."""
         per_byte = self._per_byte(np.array(self.rates.buffers, dtype=np.float64)[None, :], uses_main[:, None], uses_fast[:, None])
-        result = self.table.energy * FEMTOJOULES
-        np.add.at(result, self.table.operand_job, self.table.moved * per_byte)
-        return np.asarray(result)
+        inside = self.table.energy * FEMTOJOULES
+        job = np.concatenate([np.arange(len(inside)), self.table.operand_job])
+        return grouped_sums(job, np.concatenate([inside, self.table.moved * per_byte]), len(inside))
 
     def of_plan(self, core: Int32s, uses_main: Mask, uses_fast: Mask, copied: int, makespan: int) -> int:
         """Femtojoules of jobs on their cores, of ``copied`` bytes between the memories, and of a time in picoseconds. O(operands)."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.errors import PlanError
+from loadmaster.core.grouped_sums import grouped_sums
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.job_table import JobTable
 from loadmaster.targets.hardware import Memory, Target
@@ -48,11 +49,8 @@ def job_times(
     uses_main, uses_fast = memories_used(table, read_fast, write_fast, write_main, streamed)
     seconds, volumes = [], []
     for memory, used in zip(target.memories, (uses_main, uses_fast), strict=False):
-        link, volume = np.zeros_like(table.compute), np.zeros_like(table.compute)
-        np.add.at(link, table.operand_job, link_seconds(table, memory) * used[:, None])
-        np.add.at(volume, table.operand_job, np.where(used[:, None], table.moved, 0))
-        seconds.append(link)
-        volumes.append(volume)
+        seconds.append(grouped_sums(table.operand_job, link_seconds(table, memory) * used[:, None], len(table.compute)))
+        volumes.append(grouped_sums(table.operand_job, np.where(used[:, None], table.moved, 0), len(table.compute)))
     links = np.stack(seconds, axis=2)
     duration = whole_picoseconds(np.maximum(table.compute, links.max(axis=2)))
     seconds_each = duration[:, :, None] / PICOSECONDS

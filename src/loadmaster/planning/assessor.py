@@ -70,7 +70,7 @@ class Assessor:
         release = np.concatenate(
             [self.goal.job_release, self._input_release[np.array([copy.tensor for copy in placement.copies], dtype=np.int64)]]
         )
-        return replay(self.workload.jobs, self.workload.tensors, self.times(placement), self.target, schedule, placement, after, release)
+        return replay(self.workload, self.times(placement), self.target, schedule, placement, after, release)
 
     def score(self, schedule: Schedule, placement: Placement, timeline: Timeline) -> Score:
         """What decisions and the timeline that came of them are compared by: first, bytes of main memory that are wanting."""

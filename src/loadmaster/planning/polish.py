@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from loadmaster.planning.decisions import Copy, Placement, Residence, Schedule, Solution
-from loadmaster.planning.residency.uses import readers
 from loadmaster.workloads.job import Workload
 
 MOST_JOBS = 8
@@ -44,8 +43,7 @@ class Decided:
 
     def placement(self, workload: Workload) -> Placement:
         """Every tensor's stays."""
-        jobs, tensors = workload.jobs, workload.tensors
-        users = readers(jobs, tensors)
+        jobs, tensors, users = workload.jobs, workload.tensors, workload.readers
         task = {t: len(jobs) + number for number, t in enumerate(self.fetched)}
         inside = np.zeros(len(tensors), dtype=np.bool_)
         inside[[*self.kept, *self.fetched]] = True

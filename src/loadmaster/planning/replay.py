@@ -7,18 +7,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
+from loadmaster.core.edges import edges_of
 from loadmaster.core.errors import PlanError
 from loadmaster.core.task_graph import task_graph
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.job_times import JobTimes, whole_picoseconds
 from loadmaster.planning.decisions import Placement, Schedule, Timeline
 from loadmaster.targets.hardware import Target
-from loadmaster.workloads.job import Job, TensorInstance
+from loadmaster.workloads.job import TensorInstance, Workload
 
 
 def replay(
-    jobs: Sequence[Job],
-    tensors: Sequence[TensorInstance],
+    workload: Workload,
     times: JobTimes,
     target: Target,
     schedule: Schedule,
@@ -32,33 +32,34 @@ def replay(
     run together share each link as :mod:`loadmaster.mapping` describes. Copies run one at a time, in the order given.
     O(tasks x cores x links) time.
     """
-    chosen = np.arange(len(jobs)), schedule.core
+    jobs = len(workload.jobs)
+    chosen = np.arange(jobs), schedule.core
     links = len(target.memories)
     duration = times.duration[chosen]
     demand = np.concatenate([times.demand[chosen], times.rate[chosen]], axis=1)
     resource = schedule.core
     order = schedule.order
-    edges = [(before, job) for job, record in enumerate(jobs) for before in record.after]
-    edges += [(before, task) for task, befores in enumerate(after) for before in befores]
+    edges = [workload.edges, edges_of(after)]
     if placement.copies:
-        copy_duration, copy_demand = _copy_times(tensors, target, placement)
-        copy_index = len(jobs) + np.arange(len(placement.copies))
+        copy_duration, copy_demand = _copy_times(workload.tensors, target, placement)
+        copy_index = jobs + np.arange(len(placement.copies))
         duration, demand = np.append(duration, copy_duration), np.concatenate([demand, copy_demand])
         resource = np.append(resource, np.full(len(copy_index), len(target.cores), dtype=np.int32))
         order = np.append(order, copy_index)
-        for index, copy in zip(copy_index.tolist(), placement.copies, strict=True):
-            edges += [(task, index) for task in copy.after] + [(index, task) for task in copy.before]
+        nothing: list[tuple[int, ...]] = [()] * jobs
+        edges.append(edges_of([*nothing, *(copy.after for copy in placement.copies)]))
+        edges.append(edges_of([*nothing, *(copy.before for copy in placement.copies)])[:, ::-1])
     tasks = len(duration)
     if release is not None and release.any():
         # A clock: a task for every time at which something is released, one after the other.
         ticks = np.unique(release[release > 0])
         held = np.flatnonzero(release)
-        edges += zip((tasks + np.searchsorted(ticks, release[held])).tolist(), held.tolist(), strict=True)
+        edges.append(np.stack([tasks + np.searchsorted(ticks, release[held]), held], axis=1))
         duration = np.append(duration, np.diff(ticks, prepend=0))
         demand = np.concatenate([demand, np.zeros((len(ticks), demand.shape[1]))])
         resource = np.append(resource, np.full(len(ticks), len(target.cores) + 1, dtype=np.int32))
         order = np.append(order, tasks + np.arange(len(ticks)))
-    found = task_graph(edges, len(duration)).replay(
+    found = task_graph(np.concatenate(edges), len(duration)).replay(
         duration=duration,
         demand=np.ascontiguousarray(demand),
         links=links,

@@ -53,7 +53,7 @@ class SeparatePipeline:
         hoped = optimistic(self.assess.workload.tensors, self.assess.target.fast.capacity)
         for number in range(_ROUNDS):
             schedule = self._map(hoped, f"mapping, round {number + 1} of {_ROUNDS}")
-            timeline = self.assess.replay(schedule, resident(self.assess.workload.jobs, self.assess.workload.tensors, hoped))
+            timeline = self.assess.replay(schedule, resident(self.assess.workload, hoped))
             # Residents chosen for hoped-for times are chosen again for the times that came of it.
             for _ in range(2):
                 draft = self._draft(schedule, self._choose(schedule, timeline), limit)
@@ -80,9 +80,10 @@ class SeparatePipeline:
     def staged(self, margin: float = 1.0, wait: bool = False) -> Draft:
         """Bring every operand to the fast memory, for jobs that run in turn on one core: of several, the one that is soonest done."""
         assert self.assess.target.fast is not None
-        jobs, tensors = self.assess.workload.jobs, self.assess.workload.tensors
         schedule = self._in_turn
-        placement = stage_copies(jobs, tensors, schedule.order.tolist(), self.assess.target.fast, margin=margin, wait_for_copies_back=wait)
+        placement = stage_copies(
+            self.assess.workload, schedule.order.tolist(), self.assess.target.fast, margin=margin, wait_for_copies_back=wait
+        )
         timeline = self.assess.replay(schedule, placement)
         return Draft(schedule, placement, timeline, None, self.assess.score(schedule, placement, timeline))
 
@@ -92,7 +93,7 @@ class SeparatePipeline:
         if len(self.assess.target.cores) == 1:
             return self._map(everywhere, "mapping")
         order = np.arange(len(self.assess.workload.jobs), dtype=np.int64)
-        duration = self.assess.times(resident(self.assess.workload.jobs, self.assess.workload.tensors, everywhere)).duration.sum(axis=0)
+        duration = self.assess.times(resident(self.assess.workload, everywhere)).duration.sum(axis=0)
         fastest = int(duration.argmin())
         return Schedule(np.full(len(order), fastest, dtype=np.int32), order, int(duration[fastest]), 1)
 
@@ -104,7 +105,7 @@ class SeparatePipeline:
         self.report("allocating", 0.0)
         value = saved_seconds(self.assess.workload.tensors, self.assess.table, self.assess.target, schedule)
         while True:
-            placement = resident(self.assess.workload.jobs, self.assess.workload.tensors, in_fast)
+            placement = resident(self.assess.workload, in_fast)
             timeline = self.assess.replay(schedule, placement)
             score = self.assess.score(schedule, placement, timeline)
             if limit is not None and score > limit:
@@ -121,12 +122,10 @@ class SeparatePipeline:
             in_fast[homeless] = False
 
     def _choose(self, schedule: Schedule, timeline: Timeline) -> Mask:
-        return keep_resident(
-            self.assess.workload.jobs, self.assess.workload.tensors, self.assess.table, self.assess.target, schedule, timeline
-        )
+        return keep_resident(self.assess.workload, self.assess.table, self.assess.target, schedule, timeline)
 
     def _map(self, in_fast: Mask, stage: str) -> Schedule:
-        placement = resident(self.assess.workload.jobs, self.assess.workload.tensors, in_fast)
+        placement = resident(self.assess.workload, in_fast)
 
         def progress(_: str, share: float) -> None:
             self.report(stage, share)

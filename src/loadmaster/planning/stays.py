@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,11 +26,7 @@ class Stays:
     def of(workload: Workload, placement: Placement, timeline: Timeline, memory_index: int) -> Stays:
         """Those of a placement in one memory, with the times that a timeline gives them."""
         residences = tuple(r for r in placement.residences if r.memory == memory_index)
-        columns = (
-            [_start_of(r, timeline) for r in residences],
-            [_end_of(r, timeline) for r in residences],
-            [workload.tensors[r.tensor].bytes for r in residences],
-        )
+        columns = (*_lifetimes(residences, timeline), [workload.tensors[r.tensor].bytes for r in residences])
         return Stays(residences, *(np.array(column, dtype=np.int64) for column in columns))
 
     def packed(self, result: Packing) -> Packed:
@@ -39,21 +36,19 @@ class Stays:
 
 def retimed(packed: Packed, timeline: Timeline) -> Packed:
     """The same addresses over the lifetimes of another timeline."""
-    start = [_start_of(residence, timeline) for residence in packed.residences]
-    end = [_end_of(residence, timeline) for residence in packed.residences]
+    start, end = _lifetimes(packed.residences, timeline)
     return replace(
         packed, start=start, end=end, load=most_alive(*(np.array(column, dtype=np.int64) for column in (start, end, packed.sizes)))
     )
 
 
-def _start_of(residence: Residence, timeline: Timeline) -> int:
-    """Picosecond at which a stay begins."""
-    return int(timeline.start[residence.writer]) if residence.writer >= 0 else 0
-
-
-def _end_of(residence: Residence, timeline: Timeline) -> int:
-    """Picosecond at which a stay ends; a tensor that nobody reads is there while it is written."""
-    if residence.to_the_end:
-        return timeline.makespan
-    tasks = [task for task in (residence.writer, *residence.users) if task >= 0]
-    return max((int(timeline.end[task]) for task in tasks), default=0)
+def _lifetimes(residences: Sequence[Residence], timeline: Timeline) -> tuple[list[int], list[int]]:
+    """Picoseconds at which stays begin and end; a tensor that nobody reads is there while it is written."""
+    starts, ends, makespan = timeline.start.tolist(), timeline.end.tolist(), timeline.makespan
+    begin = [starts[residence.writer] if residence.writer >= 0 else 0 for residence in residences]
+    over = []
+    for residence in residences:
+        written = ends[residence.writer] if residence.writer >= 0 else 0
+        last = makespan if residence.to_the_end else max((ends[task] for task in residence.users), default=0)
+        over.append(max(written, last))
+    return begin, over

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
+from loadmaster.core.arrays import Ints
+from loadmaster.core.edges import edges_of
 from loadmaster.workloads.graph import LoopNest
 
 
@@ -162,3 +164,19 @@ class Workload:
     def tensor_index(self) -> dict[str, int]:
         """Index of every tensor instance by name."""
         return {tensor.name: i for i, tensor in enumerate(self.tensors)}
+
+    @cached_property
+    def edges(self) -> Ints:
+        """What waits for what: a job and one that needs its results, by their numbers, shape (dependencies, 2)."""
+        return edges_of([job.after for job in self.jobs])
+
+    @cached_property
+    def readers(self) -> list[tuple[int, ...]]:
+        """For every tensor, the jobs that read it, in workload order."""
+        lists: list[list[int]] = [[] for _ in self.tensors]
+        for number, job in enumerate(self.jobs):
+            for operand in job.reads:
+                own = lists[self.tensor_index[operand.tensor]]
+                if not own or own[-1] != number:
+                    own.append(number)
+        return [tuple(users) for users in lists]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -130,6 +130,29 @@ def reshaped(box: Box, shape: Sequence[int], target: Sequence[int]) -> Box:
         first, last = _flat(sizes, ranges)
         result += _unflat([target[i] for i in right], first, last)
     return tuple(result)
+
+
+def through_reshape(windows: Sequence[Window], shape: Sequence[int], target: Sequence[int]) -> tuple[Window, ...]:
+    """Windows of an array of shape ``target``, from those of an array of another shape with the same elements in the same order.
+
+    Of a dimension that several stand for, the first of these has a window, of whole rounds of the others, and the others are needed as a
+    whole; so are dimensions that together stand for others.
+    """
+    found = [ALL] * len(target)
+    for left, right in _groups(tuple(shape), tuple(target)):
+        split, parts = [i for i in left if shape[i] > 1], [i for i in right if target[i] > 1]
+        if len(split) == 1:
+            found[parts[0]] = _of_rounds(windows[split[0]], math.prod(target[i] for i in parts[1:]))
+    return tuple(found)
+
+
+def _of_rounds(window: Window, size: int) -> Window:
+    """The window of rounds of so many elements each that an operand's dimension consists of; all of them where that cannot be said."""
+    if window.unit % size == 0:
+        return replace(window, unit=window.unit // size)
+    if window.axis >= 0 and size % window.unit == 0:
+        return replace(window, denominator=window.denominator * (size // window.unit), unit=1)
+    return ALL
 
 
 @lru_cache(maxsize=1024)

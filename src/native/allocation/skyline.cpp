@@ -108,7 +108,7 @@ void Skyline::sort_conflict() {
     conflict_.levels.erase(std::unique(conflict_.levels.begin(), conflict_.levels.end()), conflict_.levels.end());
 }
 
-Skyline::Int Skyline::release(const Cell &cell) const {
+Skyline::Int Skyline::release_of(const Cell &cell) const {
     return level_[cell.buffer] >= 0 ? kNeverReleased : lowest_[cell.buffer] + cell.low;
 }
 
@@ -116,16 +116,17 @@ Skyline::Int Skyline::release(const Cell &cell) const {
 bool Skyline::slot_feasible(std::int32_t slot) {
     Cell *const first = cells_.data() + first_cell_[slot], *const last = cells_.data() + first_cell_[slot + 1];
     for (Cell *at = first; at < last; ++at) {
+        at->release = release_of(*at);
+        if (at == first || at[-1].release <= at->release) continue;
         const Cell moving = *at;
-        const Int mine = release(moving);
         Cell *to = at;
-        for (; to > first && release(to[-1]) > mine; --to) *to = to[-1];
+        for (; to > first && to[-1].release > moving.release; --to) *to = to[-1];
         *to = moving;
     }
     Int now = std::numeric_limits<Int>::min();
     const Cell *since = first;
     for (const Cell *at = first; at < last; ++at) {
-        const Int from = release(*at);
+        const Int from = at->release;
         if (from == kNeverReleased) break;
         if (from > now) since = at, now = from;
         now += at->bytes;

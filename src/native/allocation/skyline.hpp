@@ -66,6 +66,7 @@ class Skyline {
     struct Cell {
         std::int32_t buffer;
         Int low, bytes;
+        Int release = 0;  // as the slot was last looked at
     };
     struct Pin {
         std::int32_t begin, end;
@@ -79,7 +80,7 @@ class Skyline {
     bool slot_feasible(std::int32_t slot);
     void explain_raise(std::int32_t buffer, Int threshold);
     void sort_conflict();
-    Int release(const Cell &cell) const;
+    Int release_of(const Cell &cell) const;
 
     const Buffers buffers_;
     const Timeline &timeline_;

@@ -74,6 +74,7 @@ class JointProblem {
                     energy_penalty.shape(0) == jobs && energy_penalty.shape(1) == cores && width.size() == jobs && urgent.size() == jobs,
                 "joint: arrays of different lengths");
         require_index(view(row_job), 0, jobs, "row_job: names no job");
+        require(std::is_sorted(row_job.data(), row_job.data() + rows), "row_job: must be sorted");
         require_index(view(row_tensor), 0, tensors, "row_tensor: names no tensor");
         require_index(view(producer), -1, jobs, "producer: names no job");
         require_below(view(bytes), kMostBytes, "bytes: must not be negative");
@@ -99,15 +100,12 @@ class JointProblem {
         require_index(chosen.streamed_tensors, 0, work_.tensors, "streamed_tensors: names no tensor");
         require(chosen.core_prices.empty() || chosen.core_prices.size() == work_.cores, "core_prices: needs one for every core");
         const Options options = options_of(view(order), chosen);
-        // Of the jobs that are ready, the first in order goes first.
-        std::vector<double> priority(work_.jobs);
-        for (std::size_t at = 0; at < work_.jobs; ++at) priority[order.data()[at]] = -static_cast<double>(at);
         Stays stays;
         Admission admission;
         {
             nb::gil_scoped_release release;
             stays = choose_stays(work_, machine_, view(order), view(width_), options);
-            admission = admit(work_, machine_, view(order), priority, stays, options);
+            admission = admit(work_, machine_, view(order), stays, options);
         }
         std::vector<std::int64_t> tensor;
         for (const Stay &stay : stays.stays) tensor.push_back(stay.tensor);

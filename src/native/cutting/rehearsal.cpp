@@ -1,7 +1,6 @@
 #include "cutting/rehearsal.hpp"
 
 #include <algorithm>
-#include <functional>
 #include <limits>
 
 namespace loadmaster::cutting {
@@ -10,23 +9,10 @@ namespace {
 
 constexpr double rounding = 1e-9;  // share of a step by which what ends at once may seem to end later
 
-template <typename T>
-void push(std::vector<T> &heap, T item) {
-    heap.push_back(item);
-    std::push_heap(heap.begin(), heap.end(), std::greater<>{});
-}
-
-template <typename T>
-T pop(std::vector<T> &heap) {
-    std::pop_heap(heap.begin(), heap.end(), std::greater<>{});
-    const T item = heap.back();
-    heap.pop_back();
-    return item;
-}
-
 }  // namespace
 
-Rehearsal::Rehearsal(const Network &network) : network_(network), uses_(network.operators), reader_(network.source.size()) {
+Rehearsal::Rehearsal(const Network &network)
+    : network_(network), uses_(network.operators), reader_(network.source.size()), edge_(network.source.size(), nullptr), edge_key_(network.source.size(), 0) {
     find_gates();
     for (std::size_t op = 0; op < network.operators; ++op)
         for (std::int64_t at = network.source_first[op]; at < network.source_first[op + 1]; ++at) {
@@ -72,8 +58,9 @@ void Rehearsal::advance() {
     now_ += step;
     ended_.clear();
     std::size_t kept = 0;
+    double work = work_;
     for (const Running &run : running_) {
-        if (run.piece >= 0) work_ += step;
+        if (run.piece >= 0) work += step;
         const double left = run.left - step / run.slowness;
         if (left <= rounding * step) {
             ended_.push_back(run.piece);
@@ -82,13 +69,14 @@ void Rehearsal::advance() {
             running_[kept++].left = left;
         }
     }
+    work_ = work;
     running_.resize(kept);
 }
 
 void Rehearsal::set_up(std::span<const std::int64_t> option) {
     const std::size_t operators = network_.operators;
-    option_.resize(operators), first_.resize(operators), left_.resize(operators), edge_.resize(network_.source.size());
-    place_.clear(), waiting_.clear(), fetches_.clear(), ready_.clear(), running_.clear();
+    option_.resize(operators), first_.resize(operators), left_.resize(operators);
+    place_.clear(), waiting_.clear(), fetches_.clear(), running_.clear();
     fetched_ = 0, idle_ = network_.cores, fetching_ = false;
     now_ = work_ = 0.0;
     busy_.assign(network_.cores, 0);
@@ -97,6 +85,7 @@ void Rehearsal::set_up(std::span<const std::int64_t> option) {
         set_up(op);
     }
     core_.assign(place_.size(), -1);
+    ready_.clear(place_.size());
     for (std::size_t piece = 0; piece < place_.size(); ++piece) enable(piece);
 }
 
@@ -104,7 +93,7 @@ void Rehearsal::set_up(std::size_t op) {
     const std::size_t count = tiles(op), number = static_cast<std::size_t>(network_.piece_first[option_[op]]);
     first_[op] = place_.size();
     left_[op] = count * network_.mini_batches;
-    for (std::int64_t at = network_.source_first[op]; at < network_.source_first[op + 1]; ++at) edge_[at] = &edge(op, at);
+    for (std::int64_t at = network_.source_first[op]; at < network_.source_first[op + 1]; ++at) find_edge(op, at);
     for (std::size_t batch = 0; batch < network_.mini_batches; ++batch) {
         bool waits = false;
         for (std::size_t tile = 0; tile < count; ++tile) {
@@ -121,12 +110,14 @@ void Rehearsal::set_up(std::size_t op) {
 
 std::size_t Rehearsal::tiles(std::size_t op) const { return static_cast<std::size_t>(network_.piece_first[option_[op] + 1] - network_.piece_first[option_[op]]); }
 
-const Rehearsal::Edge &Rehearsal::edge(std::size_t op, std::int64_t at) {
+// Most operators have the options of the run before.
+void Rehearsal::find_edge(std::size_t op, std::int64_t at) {
     const std::uint64_t options = network_.piece_first.size();
     const std::uint64_t key = (static_cast<std::uint64_t>(at) * options + option_[op]) * options + option_[network_.source[at]];
+    if (edge_[at] != nullptr && edge_key_[at] == key) return;
     const auto [found, is_new] = edges_.try_emplace(key);
     if (is_new) found->second = made_edge(op, at);
-    return found->second;
+    edge_[at] = &found->second, edge_key_[at] = key;
 }
 
 Rehearsal::Edge Rehearsal::made_edge(std::size_t op, std::int64_t at) const {
@@ -173,22 +164,26 @@ void Rehearsal::fetched() {
 }
 
 void Rehearsal::dispatch() {
+    std::size_t piece = ready_.from(0);
+    if (idle_ == 0 || piece == IndexSet::none) return;
     expected_.assign(network_.cores, now_);
     for (const Running &run : running_)
         if (run.piece >= 0) expected_[core_[run.piece]] += run.left * run.slowness;
-    held_.clear();
     // As in simulation/dispatch.cpp: looking at a few pieces a core bounds the work of an event.
-    for (std::size_t looks = 4 * network_.cores; looks > 0 && idle_ > 0 && !ready_.empty(); --looks) {
-        const std::size_t piece = pop(ready_);
+    for (std::size_t looks = 4 * network_.cores; looks > 0 && idle_ > 0 && piece != IndexSet::none; --looks, piece = ready_.from(piece + 1)) {
         const double *alone = &network_.alone[place_[piece].number * network_.cores];
         std::size_t core = 0;
-        for (std::size_t c = 1; c < network_.cores; ++c)
-            if (expected_[c] + alone[c] < expected_[core] + alone[core]) core = c;
-        expected_[core] += alone[core];
-        if (busy_[core]) held_.push_back(piece);
-        else start(piece, core);
+        double end = expected_[0] + alone[0];
+        for (std::size_t c = 1; c < network_.cores; ++c) {
+            const double other = expected_[c] + alone[c];
+            core = other < end ? c : core;
+            end = std::min(end, other);
+        }
+        expected_[core] = end;
+        if (busy_[core]) continue;
+        ready_.erase(piece);
+        start(piece, core);
     }
-    for (const std::size_t piece : held_) push(ready_, piece);
 }
 
 void Rehearsal::start(std::size_t piece, std::size_t core) {
@@ -210,7 +205,7 @@ void Rehearsal::finish(std::size_t piece) {
 }
 
 void Rehearsal::enable(std::size_t piece) {
-    if (--waiting_[piece] == 0) push(ready_, piece);
+    if (--waiting_[piece] == 0) ready_.insert(piece);
 }
 
 }  // namespace loadmaster::cutting

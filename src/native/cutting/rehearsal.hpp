@@ -1,6 +1,7 @@
 // How the pieces of all operators run, in a simple model of the machine.
 #pragma once
 
+#include "common/index_set.hpp"
 #include "cutting/network.hpp"
 
 #include <cstdint>
@@ -47,7 +48,7 @@ class Rehearsal {
     void find_gates();
     void set_up(std::span<const std::int64_t> option);
     void set_up(std::size_t op);
-    const Edge &edge(std::size_t op, std::int64_t at);
+    void find_edge(std::size_t op, std::int64_t at);
     Edge made_edge(std::size_t op, std::int64_t at) const;
     bool overlap(std::size_t need, std::size_t made) const;
     std::size_t tiles(std::size_t op) const;
@@ -65,14 +66,16 @@ class Rehearsal {
     std::vector<std::vector<std::int64_t>> uses_;    // of each operator's result: indices into `source`
     std::vector<std::size_t> reader_;                // the operator that each such index belongs to
     std::unordered_map<std::uint64_t, Edge> edges_;
+    std::vector<const Edge *> edge_;                 // by index into `source`: as in the last run
+    std::vector<std::uint64_t> edge_key_;            // of each of these in `edges_`
 
     // Of the run.
     std::vector<std::int64_t> option_;               // of every operator, counted over all
     std::vector<std::size_t> first_, left_;          // of every operator: its first piece, and how many still have to run
     std::vector<Place> place_;                       // of every piece
-    std::vector<const Edge *> edge_;                 // by index into `source`
     std::vector<std::int32_t> waiting_, core_;
-    std::vector<std::size_t> fetches_, ready_, held_;  // pieces of first mini-batches that something is fetched for; heaps
+    std::vector<std::size_t> fetches_;               // pieces of first mini-batches that something is fetched for
+    IndexSet ready_;
     std::vector<double> expected_;
     std::vector<char> busy_;
     std::vector<Running> running_;

@@ -1,5 +1,6 @@
-#include "simulation/fluid.hpp"
+#include "common/index_set.hpp"
 #include "joint/joint.hpp"
+#include "simulation/fluid.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +10,6 @@
 #include <list>
 #include <numeric>
 #include <queue>
-#include <set>
 #include <unordered_map>
 
 namespace loadmaster::joint {
@@ -74,10 +74,9 @@ Times job_times(const Work &work, const Machine &machine, const Stays &stays) {
 
 class Simulation {
   public:
-    Simulation(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> priority, const Stays &stays,
-               const Options &options)
-        : work_(work), machine_(machine), order_(order), priority_(priority), stays_(stays), options_(options), profile_(stays.used), times_(job_times(work, machine, stays)),
-          fluid_(kLinks, kLinks), limit_(options.filled_bytes) {
+    Simulation(const Work &work, const Machine &machine, std::span<const std::int64_t> order, const Stays &stays, const Options &options)
+        : work_(work), machine_(machine), order_(order), stays_(stays), options_(options), profile_(stays.used), times_(job_times(work, machine, stays)),
+          fluid_(kLinks, kLinks), ready_(work.jobs), early_(work.jobs), limit_(options.filled_bytes) {
         // Operands that jobs have to have there may take more than is to be filled.
         if (!machine.in_place) limit_ = std::max(limit_, *std::max_element(profile_.begin(), profile_.end()));
         number_copies();
@@ -85,7 +84,7 @@ class Simulation {
         position_.resize(work.jobs);
         for (std::size_t at = 0; at < order.size(); ++at) position_[order[at]] = static_cast<std::int64_t>(at);
         for (std::size_t job = 0; job < work.jobs; ++job)
-            if (waiting_[job] == 0) early_.emplace(position_[job], job);
+            if (waiting_[job] == 0) early_.insert(position_[job]);
     }
 
     Admission run() {
@@ -97,7 +96,7 @@ class Simulation {
         std::size_t done = 0;
         for (;;) {
             while (!arrivals_.empty() && arrivals_.back() <= now_) arrivals_.pop_back();
-            for (; !later_.empty() && later_.top().first <= now_; later_.pop()) ready_.emplace(priority_[later_.top().second], -later_.top().second);
+            for (; !later_.empty() && later_.top().first <= now_; later_.pop()) ready_.insert(position_[later_.top().second]);
             admit_in_turn();
             start_copy();
             start_jobs();
@@ -176,27 +175,50 @@ class Simulation {
     void list_users() {
         const std::size_t stays = stays_.stays.size();
         users_.assign(stays, 0);
-        used_.resize(work_.jobs);
         waiting_ = work_.successors.predecessor_counts();
-        readers_.resize(stays);
         for (std::size_t copy = fetches_; copy < copies_.size(); ++copy) {
             ++users_[copies_[copy]];
             way_out_.emplace(copies_[copy], copy);
         }
         left_.assign(work_.tensors, 0);
-        for (std::size_t r = 0; r < work_.row_job.size(); ++r) {
-            const std::int64_t s = stays_.row_stay[r], job = work_.row_job[r];
-            if (s < 0 || std::find(used_[job].begin(), used_[job].end(), s) != used_[job].end()) continue;
-            used_[job].push_back(s);
-            ++users_[s];
-            if (stays_.stays[s].fetched) {
-                readers_[s].push_back(job);
-                ++waiting_[job];
+        list_used();
+        for (std::size_t job = 0; job < work_.jobs; ++job)
+            for (std::int64_t s : used(job)) {
+                ++users_[s];
+                waiting_[job] += stays_.stays[s].fetched;
             }
-        }
+        list_readers();
         admitted_.assign(work_.jobs, 0);
         busy_.assign(work_.cores + 1, 0);
         free_at_.resize(work_.cores);
+    }
+
+    // The stays that each job uses, each once.
+    void list_used() {
+        used_first_.reserve(work_.jobs + 1);
+        for (std::size_t job = 0, r = 0; job < work_.jobs; ++job) {
+            const auto first = static_cast<std::ptrdiff_t>(used_.size());
+            used_first_.push_back(used_.size());
+            for (; r < work_.row_job.size() && work_.row_job[r] == static_cast<std::int64_t>(job); ++r) {
+                const std::int64_t s = stays_.row_stay[r];
+                if (s >= 0 && std::find(used_.begin() + first, used_.end(), s) == used_.end()) used_.push_back(s);
+            }
+        }
+        used_first_.push_back(used_.size());
+    }
+
+    std::span<const std::int64_t> used(std::size_t job) const { return {used_.data() + used_first_[job], used_.data() + used_first_[job + 1]}; }
+
+    // The jobs that read what is fetched.
+    void list_readers() {
+        readers_first_.assign(stays_.stays.size() + 1, 0);
+        for (std::int64_t s : used_) readers_first_[s + 1] += stays_.stays[s].fetched;
+        std::partial_sum(readers_first_.begin(), readers_first_.end(), readers_first_.begin());
+        readers_.resize(readers_first_.back());
+        std::vector<std::size_t> next = readers_first_;
+        for (std::size_t job = 0; job < work_.jobs; ++job)
+            for (std::int64_t s : used(job))
+                if (stays_.stays[s].fetched) readers_[next[s]++] = static_cast<std::int64_t>(job);
     }
 
     // Jobs and fetches take their room in turn: the fetches of a position before its job.
@@ -224,7 +246,7 @@ class Simulation {
 
     std::int64_t room_of_results(std::int64_t job) const {
         std::int64_t room = 0;
-        for (std::int64_t s : used_[job])
+        for (std::int64_t s : used(job))
             if (!stays_.stays[s].fetched && work_.producer[stays_.stays[s].tensor] == job) room += work_.room[stays_.stays[s].tensor];
         return room;
     }
@@ -234,7 +256,7 @@ class Simulation {
         admitted_[job] = 1;
         if (waiting_[job] == 0) {
             make_ready(job);
-            early_.erase({position_[job], job});
+            early_.erase(position_[job]);
         }
     }
 
@@ -243,8 +265,8 @@ class Simulation {
         std::size_t idle = static_cast<std::size_t>(std::count(busy_.begin(), busy_.begin() + static_cast<std::ptrdiff_t>(work_.cores), 0));
         bool any = false;
         std::size_t looks = kEarlyLooks;
-        for (auto it = early_.begin(); idle > 0 && looks > 0 && it != early_.end(); --looks) {
-            const auto [position, job] = *it++;
+        for (std::size_t at = early_.from(0); idle > 0 && looks > 0 && at != IndexSet::none; --looks, at = early_.from(at + 1)) {
+            const std::int64_t position = static_cast<std::int64_t>(at), job = order_[at];
             if (work_.release[job] > now_ || held_back(position)) continue;
             const std::int64_t room = room_of_results(job);
             if (reserved_ + room > limit_) continue;
@@ -302,12 +324,10 @@ class Simulation {
             }
         }
         // As in `dispatch` (simulation/dispatch.cpp; tests/test_twins.py holds the two together): a job that would rather wait for a busy core books it.
-        held_.clear();
         bool started = idle < work_.cores;
-        for (std::size_t looks = 4 * work_.cores; (looks > 0 || !started) && idle > 0 && !ready_.empty(); looks -= looks > 0) {
-            const auto item = ready_.top();
-            ready_.pop();
-            const std::size_t job = static_cast<std::size_t>(-item.second);
+        std::size_t at = ready_.from(0);
+        for (std::size_t looks = 4 * work_.cores; (looks > 0 || !started) && idle > 0 && at != IndexSet::none; looks -= looks > 0, at = ready_.from(at + 1)) {
+            const std::size_t job = static_cast<std::size_t>(order_[at]);
             const std::int64_t *duration = &times_.duration[job * work_.cores];
             const double *penalty = &work_.energy_penalty[job * work_.cores];
             std::size_t core = 0;
@@ -319,15 +339,10 @@ class Simulation {
                 if (value < least) least = value, core = c;
             }
             const double *demand = &times_.demand[(job * work_.cores + core) * kLinks];
-            if (!busy_[core] && crowded(demand)) {
-                held_.push_back(item);
-                continue;
-            }
+            if (!busy_[core] && crowded(demand)) continue;
             free_at_[core] += static_cast<double>(duration[core]);
-            if (busy_[core]) {
-                held_.push_back(item);
-                continue;
-            }
+            if (busy_[core]) continue;
+            ready_.erase(at);
             busy_[core] = 1;
             --idle;
             started = true;
@@ -336,7 +351,6 @@ class Simulation {
             for (std::size_t link = 0; link < kLinks; ++link) load_[link] += demand[link];
             fluid_.add(static_cast<std::int64_t>(job), static_cast<std::int32_t>(core), duration[core], demand);
         }
-        for (const auto &item : held_) ready_.push(item);
     }
 
     // Whether a job would mostly wait for a link that others fill already.
@@ -349,12 +363,12 @@ class Simulation {
     void enable(std::int64_t job) {
         if (--waiting_[job] > 0) return;
         if (admitted_[job]) make_ready(job);
-        else early_.emplace(position_[job], job);
+        else early_.insert(position_[job]);
     }
 
     // What a job waits for is there; it may still have to wait for its own time.
     void make_ready(std::int64_t job) {
-        if (work_.release[job] <= now_) ready_.emplace(priority_[job], -job);
+        if (work_.release[job] <= now_) ready_.insert(position_[job]);
         else later_.emplace(work_.release[job], job);
     }
 
@@ -364,7 +378,7 @@ class Simulation {
         if (task >= work_.jobs) {
             const std::int64_t s = copies_[task - work_.jobs];
             if (task - work_.jobs < fetches_) {
-                for (std::int64_t job : readers_[s]) enable(job);
+                for (std::size_t i = readers_first_[s]; i < readers_first_[s + 1]; ++i) enable(readers_[i]);
                 return;
             }
             left_[stays_.stays[s].tensor] = 1;
@@ -373,7 +387,7 @@ class Simulation {
         }
         ++jobs_done_;
         for (std::int64_t i = work_.successors.first[task]; i < work_.successors.first[task + 1]; ++i) enable(work_.successors.next[i]);
-        for (std::int64_t s : used_[task]) {
+        for (std::int64_t s : used(task)) {
             if (const auto out = way_out_.find(s); out != way_out_.end() && work_.producer[stays_.stays[s].tensor] == static_cast<std::int64_t>(task))
                 leaving_.push_back(out->second);
             release(s);
@@ -388,7 +402,6 @@ class Simulation {
     const Work &work_;
     const Machine &machine_;
     std::span<const std::int64_t> order_;
-    std::span<const double> priority_;
     const Stays &stays_;
     const Options &options_;
     std::vector<std::int64_t> profile_;  // bytes taken at every position, those of jobs that went before their turn included
@@ -397,15 +410,13 @@ class Simulation {
     Admission result_;
     std::vector<std::int64_t> copy_duration_, users_, waiting_;
     std::vector<double> copy_demand_, free_at_, load_ = std::vector<double>(kLinks);
-    std::vector<std::vector<std::int64_t>> used_, readers_;
+    std::vector<std::size_t> used_first_, readers_first_;  // of every job and stay: its first of
+    std::vector<std::int64_t> used_, readers_;
     std::vector<char> admitted_, busy_;
-    // Highest priority first, ties by index.
-    std::priority_queue<std::pair<double, std::int64_t>> ready_;
-    std::vector<std::pair<double, std::int64_t>> held_;
+    IndexSet ready_, early_;  // positions of jobs that could start, and of such whose turn has not come
     // Jobs whose time has not come, the next one first.
     using Instant = std::pair<std::int64_t, std::int64_t>;
     std::priority_queue<Instant, std::vector<Instant>, std::greater<Instant>> later_;
-    std::set<std::pair<std::int64_t, std::int64_t>> early_;  // ready before their turn, by position
     std::vector<std::int64_t> position_;
     std::vector<std::int64_t> copies_;                         // stays that are fetched, `fetches_` of them, then those that are copied to main memory
     std::size_t fetches_ = 0, next_ = 0, next_copy_ = 0;
@@ -420,10 +431,9 @@ class Simulation {
 
 }  // namespace
 
-Admission admit(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> priority, const Stays &stays,
-                const Options &options) {
+Admission admit(const Work &work, const Machine &machine, std::span<const std::int64_t> order, const Stays &stays, const Options &options) {
     if (!stays.fit) return {std::vector<std::int32_t>(work.jobs, -1), std::vector<std::int64_t>(work.jobs, -1), std::vector<std::int64_t>(work.jobs, -1), {}, {}, -1};
-    return Simulation(work, machine, order, priority, stays, options).run();
+    return Simulation(work, machine, order, stays, options).run();
 }
 
 }  // namespace loadmaster::joint

@@ -83,7 +83,6 @@ struct Admission {
 // and what is then in use fits by construction, nothing waits for ever. A job that is ready before its turn may go where a core would be
 // idle, if what it writes fits at every position up to its own too. Of the jobs admitted, the first in turn that is ready goes to the core
 // where it ends first, `core_wait_ratio` and `energy_weight` considered.
-Admission admit(const Work &work, const Machine &machine, std::span<const std::int64_t> order, std::span<const double> priority, const Stays &stays,
-                const Options &options);
+Admission admit(const Work &work, const Machine &machine, std::span<const std::int64_t> order, const Stays &stays, const Options &options);
 
 }  // namespace loadmaster::joint

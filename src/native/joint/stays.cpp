@@ -1,3 +1,4 @@
+#include "common/radix_sort.hpp"
 #include "joint/joint.hpp"
 
 #include <algorithm>
@@ -131,6 +132,7 @@ class Chooser {
     // Up to each reader in turn; only the last saves the write.
     void offer_from_producer(std::vector<Item> &items, std::size_t t) const {
         const auto uses = this->uses(t);
+        const auto begun = static_cast<std::ptrdiff_t>(items.size());
         const double price = options_.fast_link_price;
         double value = -price * write_[t] / machine_.fast_write;
         for (std::size_t to = 1; to < uses.size(); ++to) {
@@ -138,6 +140,7 @@ class Chooser {
             const bool all = to + 1 == uses.size() && !work_.output[t];
             offer(items, t, 0, to, value + (all ? write_[t] / machine_.main_write : 0.0));
         }
+        std::reverse(items.begin() + begun, items.end());
     }
 
     // Fetched for one use, or for two that follow one another.
@@ -145,20 +148,22 @@ class Chooser {
         const auto uses = this->uses(t);
         const double price = options_.fast_link_price, fetch = fetch_seconds(t) + price * fetch_fast(t);
         const std::size_t first = produced(t) ? 1 : 0;
-        for (std::size_t i = first; i + 1 < uses.size(); ++i)
-            offer(items, t, i, i + 1, uses[i].main + uses[i + 1].main - price * (uses[i].fast + uses[i + 1].fast) - fetch);
-        for (std::size_t i = first; i < uses.size(); ++i) offer(items, t, i, i, uses[i].main - price * uses[i].fast - fetch);
+        for (std::size_t i = first; i < uses.size(); ++i) {
+            if (i + 1 < uses.size()) offer(items, t, i, i + 1, uses[i].main + uses[i + 1].main - price * (uses[i].fast + uses[i + 1].fast) - fetch);
+            offer(items, t, i, i, uses[i].main - price * uses[i].fast - fetch);
+        }
     }
 
     // Where all operands are fetched: from one use to the next a stay saves a fetch, and one that covers all uses of a result its way out too.
     void offer_gaps(std::vector<Item> &items, std::size_t t) const {
         const std::size_t last = uses(t).size() - 1;
         const double fetch = fetch_seconds(t) + options_.fast_link_price * fetch_fast(t);
-        for (std::size_t i = 0; i < last; ++i) offer(items, t, i, i + 1, fetch);
         if (produced(t) && !work_.output[t] && last > 0)
             offer(items, t, 0, last, static_cast<double>(last) * fetch + leave_seconds(t));
+        for (std::size_t i = 0; i < last; ++i) offer(items, t, i, i + 1, fetch);
     }
 
+    // The best first; of equals those of earlier tensors, then from earlier uses, then to later ones, which is the order in which they are offered.
     std::vector<Item> items() const {
         std::vector<Item> result;
         for (std::size_t t = 0; t < work_.tensors; ++t) {
@@ -171,10 +176,7 @@ class Chooser {
             if (produced(t)) offer_from_producer(result, t);
             if (machine_.engine > 0.0 && (!produced(t) || options_.fetched_back)) offer_fetched(result, t);
         }
-        std::sort(result.begin(), result.end(), [](const Item &a, const Item &b) {
-            if (a.density != b.density) return a.density > b.density;
-            return a.tensor != b.tensor ? a.tensor < b.tensor : a.from != b.from ? a.from < b.from : a.to > b.to;
-        });
+        sort_descending(result, [](const Item &item) { return item.density; });
         return result;
     }
 

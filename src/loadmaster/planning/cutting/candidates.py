@@ -148,7 +148,7 @@ def _over_cores(networks: Sequence[Choosable], target: Target, mini_batches: int
     """Pieces for the cores: such with which all networks and mini-batches end early, and such with which one of each network alone does."""
     choice = CutChoice(networks, target, mini_batches)
     ends: list[Chosen] = []
-    for start in _starts(choice, networks, target, mini_batches):
+    for start in _starts(choice, target):
         if late():
             return
         ends.append(choice.improved(start))
@@ -165,13 +165,12 @@ def _over_cores(networks: Sequence[Choosable], target: Target, mini_batches: int
         yield Candidate.of("over the cores for an early end of each network alone", choice, chosen)
 
 
-def _starts(choice: CutChoice, networks: Sequence[Choosable], target: Target, mini_batches: int) -> Iterator[Chosen]:
+def _starts(choice: CutChoice, target: Target) -> Iterator[Chosen]:
     """Where the search begins: whole operators, pieces that end first alone, and such as suit a machine with less fast memory."""
     yield choice.whole
     yield choice.quickest
     if target.fast is not None:
-        less = replace(target, fast=replace(target.fast, capacity=int(target.fast.capacity * _SMALLER)))
-        smaller = CutChoice(networks, less, mini_batches)
+        smaller = choice.with_memory(int(target.fast.capacity * _SMALLER))
         yield smaller.improved(smaller.quickest)
 
 

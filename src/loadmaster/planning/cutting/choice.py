@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -50,9 +52,18 @@ class CutChoice:
     """Chooses one option for every operator of some networks by a model of how their pieces run, all networks and mini-batches together."""
 
     def __init__(self, networks: Sequence[Choosable], target: Target, mini_batches: int = 1) -> None:
-        self._networks = networks
+        self._networks, self._mini_batches = networks, min(mini_batches, _MOST_REHEARSED)
         self._order = _side_by_side(networks)
-        self._native = _native_problem(networks, self._order, target, min(mini_batches, _MOST_REHEARSED))
+        self._arguments = _arguments(networks, self._order, target, self._mini_batches)
+        self._native = _native.CutProblem(**self._arguments)
+
+    def with_memory(self, capacity: int) -> CutChoice:
+        """The same choice on a machine with another fast memory."""
+        other = copy(self)
+        room = _room(self._networks, self._order, capacity, self._mini_batches)
+        other._arguments = self._arguments | {"room": room}
+        other._native = _native.CutProblem(**other._arguments)
+        return other
 
     @property
     def whole(self) -> Chosen:
@@ -183,9 +194,8 @@ def _boxes(form: Divisible | None, options: Sequence[Option]) -> tuple[Mask, Int
     return np.array(known, dtype=np.bool_), np.array(boxes, dtype=np.int64).reshape(len(boxes), rank, 2)
 
 
-def _native_problem(
-    networks: Sequence[Choosable], order: Sequence[tuple[int, int]], target: Target, mini_batches: int
-) -> _native.CutProblem:
+def _arguments(networks: Sequence[Choosable], order: Sequence[tuple[int, int]], target: Target, mini_batches: int) -> dict[str, Any]:
+    """What native code is told of the options."""
     rank = max((len(n.graph.tensors[access.tensor].shape) for n in networks for group in n.fused for access in group.writes), default=0)
     boxes, at = [_Boxes(network, rank) for network in networks], {pair: position for position, pair in enumerate(order)}
     options = [networks[n].options[number] for n, number in order]
@@ -193,23 +203,23 @@ def _native_problem(
     sources = [[at[n, home] for _, home in boxes[n].sources(number)] for n, number in order]
     per_piece = [len(own) for own, mine in zip(sources, options, strict=True) for option in mine for _ in range(option.cut.tiles)]
     fast = target.fast
-    return _native.CutProblem(
-        option_first=_until([len(own) for own in options]),
-        piece_first=_until([option.cut.tiles for option in every]),
-        need_first=_until(per_piece),
-        alone=np.concatenate([option.costs.alone for option in every]),
-        link=np.concatenate([option.costs.link for option in every]),
-        made=np.concatenate([boxes[n].made(number) for n, number in order]),
-        needed=np.concatenate([boxes[n].needed(number) for n, number in order]),
-        source_first=_until([len(own) for own in sources]),
-        source=np.array([home for own in sources for home in own], dtype=np.int64),
-        fetch=np.concatenate([boxes[n].fetched(number) for n, number in order]) / target.main.read_bandwidth,
-        stream=np.concatenate([option.costs.stream for option in every]),
-        copied=target.main.read_bandwidth / fast.write_bandwidth if fast else 0.0,
-        given=np.array([sum(boxes[n].given(number).values()) for n, number in order], dtype=np.int64),
-        room=_room(networks, order, fast.capacity, mini_batches) if fast else np.full(len(order), 2**60),
-        mini_batches=mini_batches,
-    )
+    return {
+        "option_first": _until([len(own) for own in options]),
+        "piece_first": _until([option.cut.tiles for option in every]),
+        "need_first": _until(per_piece),
+        "alone": np.concatenate([option.costs.alone for option in every]),
+        "link": np.concatenate([option.costs.link for option in every]),
+        "made": np.concatenate([boxes[n].made(number) for n, number in order]),
+        "needed": np.concatenate([boxes[n].needed(number) for n, number in order]),
+        "source_first": _until([len(own) for own in sources]),
+        "source": np.array([home for own in sources for home in own], dtype=np.int64),
+        "fetch": np.concatenate([boxes[n].fetched(number) for n, number in order]) / target.main.read_bandwidth,
+        "stream": np.concatenate([option.costs.stream for option in every]),
+        "copied": target.main.read_bandwidth / fast.write_bandwidth if fast else 0.0,
+        "given": np.array([sum(boxes[n].given(number).values()) for n, number in order], dtype=np.int64),
+        "room": _room(networks, order, fast.capacity, mini_batches) if fast else np.full(len(order), 2**60),
+        "mini_batches": mini_batches,
+    }
 
 
 def _room(networks: Sequence[Choosable], order: Sequence[tuple[int, int]], capacity: int, mini_batches: int) -> Ints:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints
+from loadmaster.core.grouped_sums import grouped_sums
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.cost.job_table import JobTable
 from loadmaster.cost.job_times import link_seconds
@@ -48,16 +49,14 @@ class PieceCosts:
     @staticmethod
     def of(table: JobTable, target: Target) -> PieceCosts:
         """Those of the jobs of a table."""
-        least = np.zeros(len(table.compute))
-        np.add.at(least, table.operand_job, table.moved.min(axis=1))
+        job, jobs = table.operand_job, len(table.compute)
+        least = grouped_sums(job, table.moved.min(axis=1), jobs)
         near = target.fast or target.main
-        streams = (least > near.capacity)[table.operand_job]
+        streams = (least > near.capacity)[job]
         seconds = np.where(streams[:, None], link_seconds(table, target.main), link_seconds(table, near))
-        busy, link, stream = np.zeros_like(table.compute), *np.zeros((2, len(table.compute)))
-        np.add.at(busy, table.operand_job, seconds)
-        np.add.at(link, table.operand_job, np.where(streams, 0.0, seconds.min(axis=1)))
-        np.add.at(stream, table.operand_job, np.where(streams, seconds.min(axis=1), 0.0))
-        return PieceCosts(np.maximum(table.compute, busy), link, stream)
+        link = grouped_sums(job, np.where(streams, 0.0, seconds.min(axis=1)), jobs)
+        stream = grouped_sums(job, np.where(streams, seconds.min(axis=1), 0.0), jobs)
+        return PieceCosts(np.maximum(table.compute, grouped_sums(job, seconds, jobs)), link, stream)
 
 
 @dataclass(frozen=True)

@@ -282,7 +282,7 @@ def _native_problem(
         padded_bytes=np.where(late, fast.capacity + 1, np.array([fast.padded(tensor.bytes) for tensor in tensors], dtype=np.int64)),
         producer=np.array([tensor.producer for tensor in tensors], dtype=np.int64),
         output=np.array([tensor.is_output for tensor in tensors], dtype=np.uint8),
-        graph=task_graph([(before, job) for job, record in enumerate(workload.jobs) for before in record.after], len(workload.jobs)),
+        graph=task_graph(workload.edges, len(workload.jobs)),
         release=goal.job_release,
         available=available,
         energy_penalty=_energy_penalty(table, energy),

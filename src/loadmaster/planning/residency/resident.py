@@ -11,9 +11,8 @@ from loadmaster.cost.job_table import JobTable
 from loadmaster.cost.job_times import link_seconds
 from loadmaster.planning.decisions import Placement, Residence, Schedule, Timeline
 from loadmaster.planning.residency.occupancy import Occupancy
-from loadmaster.planning.residency.uses import readers
 from loadmaster.targets.hardware import Target
-from loadmaster.workloads.job import Job, TensorInstance
+from loadmaster.workloads.job import TensorInstance, Workload
 
 
 def optimistic(tensors: Sequence[TensorInstance], capacity: int) -> Mask:
@@ -21,9 +20,7 @@ def optimistic(tensors: Sequence[TensorInstance], capacity: int) -> Mask:
     return np.array([tensor.kind == "activation" and tensor.bytes <= capacity for tensor in tensors], dtype=np.bool_)
 
 
-def keep_resident(
-    jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, target: Target, schedule: Schedule, timeline: Timeline
-) -> Mask:
+def keep_resident(workload: Workload, table: JobTable, target: Target, schedule: Schedule, timeline: Timeline) -> Mask:
     """Choose the tensors that stay in the fast memory, greedily by link time saved per byte and second of occupancy.
 
     A tensor occupies it from the start of its producer to the end of its last reader in ``timeline``; one with no
@@ -31,11 +28,12 @@ def keep_resident(
     + slots)).
     """
     assert target.fast is not None
+    tensors, users = workload.tensors, workload.readers
     saved = saved_seconds(tensors, table, target, schedule)
-    users = readers(jobs, tensors)
+    starts, ends = timeline.start.tolist(), timeline.end.tolist()
     candidates = [t for t, tensor in enumerate(tensors) if tensor.producer >= 0 and users[t] and saved[t] > 0]
-    begin = {t: int(timeline.start[tensors[t].producer]) for t in candidates}
-    finish = {t: max(int(timeline.end[reader]) for reader in users[t]) for t in candidates}
+    begin = {t: starts[tensors[t].producer] for t in candidates}
+    finish = {t: max(ends[reader] for reader in users[t]) for t in candidates}
     instants = np.unique(np.array([*begin.values(), *finish.values()], dtype=np.int64))
     occupancy = Occupancy(len(instants), target.fast.capacity)
     room = {t: target.fast.padded(tensors[t].bytes) for t in candidates}
@@ -57,12 +55,13 @@ def saved_seconds(tensors: Sequence[TensorInstance], table: JobTable, target: Ta
     return np.bincount(t, weights=seconds, minlength=len(tensors)).astype(np.float64)
 
 
-def resident(jobs: Sequence[Job], tensors: Sequence[TensorInstance], in_fast: Mask) -> Placement:
+def resident(workload: Workload, in_fast: Mask) -> Placement:
     """The placement that keeps ``in_fast`` activations in the fast memory and everything else in main memory."""
+    tensors = workload.tensors
     output = np.array([tensor.is_output for tensor in tensors], dtype=np.bool_)
     in_main = ~in_fast | output
     residences = []
-    for t, users in enumerate(readers(jobs, tensors)):
+    for t, users in enumerate(workload.readers):
         writer = tensors[t].producer
         if in_fast[t]:
             residences.append(Residence(t, 1, writer, users))

@@ -12,9 +12,8 @@ from loadmaster.core.errors import CapacityError
 from loadmaster.core.units import format_bytes
 from loadmaster.planning.decisions import Copy, Placement, Residence
 from loadmaster.planning.residency.occupancy import Occupancy
-from loadmaster.planning.residency.uses import readers
 from loadmaster.targets.hardware import Memory
-from loadmaster.workloads.job import Job, TensorInstance
+from loadmaster.workloads.job import Job, TensorInstance, Workload
 
 
 @dataclass
@@ -40,8 +39,7 @@ class _Stay:
 
 
 def stage_copies(
-    jobs: Sequence[Job],
-    tensors: Sequence[TensorInstance],
+    workload: Workload,
     order: Sequence[int],
     fast: Memory,
     *,
@@ -60,8 +58,9 @@ def stage_copies(
     CapacityError
         If one job's operands exceed the fast memory: with the bytes required, available and in excess.
     """
+    jobs, tensors = workload.jobs, workload.tensors
     position = {job: at for at, job in enumerate(order)}
-    uses = [sorted(position[j] for j in users) for users in readers(jobs, tensors)]
+    uses = [sorted(position[j] for j in users) for users in workload.readers]
     occupancy = Occupancy(len(order), int(fast.capacity * margin))
     _require_operands(jobs, tensors, position, uses, occupancy, fast)
     stays = _keep_between_uses(tensors, position, uses, occupancy, fast)

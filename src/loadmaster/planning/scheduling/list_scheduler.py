@@ -10,6 +10,7 @@ import numpy as np
 
 from loadmaster.core.arrays import Floats, Int32s, Ints, Mask
 from loadmaster.core.deadline import NO_DEADLINE, Deadline
+from loadmaster.core.edges import edges_of
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.core.task_graph import task_graph
 from loadmaster.cost.job_times import JobTimes
@@ -58,7 +59,7 @@ def map_jobs(
     jobs may run, shape (jobs, cores), and is tried beside freedom.
     """
     after = [job.after for job in jobs]
-    graph = task_graph([(before, job) for job, befores in enumerate(after) for before in befores], len(jobs))
+    graph = task_graph(edges_of(after), len(jobs))
     earliest = np.zeros(len(jobs), dtype=np.int64) if release is None else release
     # Longer than all jobs one after another: nobody goes there.
     never = int(times.duration.max(axis=1).sum()) + 1

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, TensorKind
-from loadmaster.workloads.window import ALL, Box, Window, shared, volume
+from loadmaster.workloads.window import ALL, Box, Window, shared, through_reshape, volume
 
 _READ_ANY_ORDER = (OpClass.PRODUCT,)
 """Operators that load operands with dimensions in another order at no cost: a matrix product takes either operand transposed."""
@@ -17,7 +17,8 @@ _READ_ANY_ORDER = (OpClass.PRODUCT,)
 def without_copies(graph: Graph) -> Graph:
     """Let operators read the parts of a concatenation, and what a transposition moved, where they lie.
 
-    A concatenation goes if all that read it say which part of it they need, a transposition if all of these are products. A result of the
+    A concatenation goes if all that read it say which part of it they need, a transposition if all of these are products. They may read it
+    under another shape, along which they can be cut as well: so the channels of a convolution's operand are not shuffled. A result of the
     network must be made, but for a cache that grows: where the first part is an input of the network, the new parts are written behind it,
     and are results instead of the whole. O(operators + operands x parts).
     """
@@ -49,7 +50,9 @@ class _Rewriting:
         """Leave an operator out, if those that read its result can do without it."""
         result = op.writes[0].tensor
         parts = self.reads[op.name]
-        readers = [reader for reader in self.readers[result] if reader.name not in self.gone]
+        every = [reader for reader in self.readers[result] if reader.name not in self.gone]
+        views = [reader.name for reader in every if reader.op_class is OpClass.VIEW]
+        readers = [reader for reader in every if reader.op_class is not OpClass.VIEW]
         turned = any(window.axis != axis for part in parts for axis, window in enumerate(part.windows))
         if not self._only_moves(op) or not (self._is_free(result) or self._grows(result, parts)):
             return
@@ -58,7 +61,7 @@ class _Rewriting:
         for reader in readers:
             rewritten = []
             for read in self.reads[reader.name]:
-                rewritten += [_through(read, part) for part in parts] if read.tensor == result else [read]
+                rewritten += [self._through(read, part, result) for part in parts] if self._is_of(read, result) else [read]
             self.reads[reader.name] = rewritten
             for part in parts:
                 owner = self.source.tensors[part.tensor].storage
@@ -66,7 +69,7 @@ class _Rewriting:
                     self.readers[owner].append(reader)
         if result in self.source.outputs:
             self.outputs[result] = tuple(part.tensor for part in parts[1:])
-        self.gone.add(op.name)
+        self.gone |= {op.name, *views}
 
     def graph(self) -> Graph:
         """The graph of what is left."""
@@ -115,15 +118,35 @@ class _Rewriting:
         """Whether an operator says which part of a result it needs, reads all of it, and can take it as it lies."""
         if turned and reader.op_class not in _READ_ANY_ORDER and not reader.copies:
             return False
-        tensor = self.source.tensors[result]
-        used = [read for read in self.reads[reader.name] if self.source.tensors[read.tensor].storage == result]
-        return all(read.tensor == result and read.bytes == tensor.bytes and len(read.windows) == len(tensor.shape) for read in used)
+        tensors = self.source.tensors
+        used = [read for read in self.reads[reader.name] if self._is_of(read, result)]
+        return all(
+            read.bytes == tensors[result].bytes
+            and len(read.windows) == len(tensors[read.tensor].shape)
+            and math.prod(tensors[read.tensor].shape) == math.prod(tensors[result].shape)
+            and not read.of_storage
+            and _axes(read.windows, tensors[read.tensor].shape) == _axes(self._seen(read, result), tensors[result].shape)
+            for read in used
+        )
+
+    def _is_of(self, read: Access, storage: str) -> bool:
+        return self.source.tensors[read.tensor].storage == storage
+
+    def _seen(self, read: Access, result: str) -> tuple[Window, ...]:
+        """Which part of a result is needed by what reads it, maybe under another shape."""
+        shape, whole = self.source.tensors[read.tensor].shape, self.source.tensors[result].shape
+        return read.windows if shape == whole else through_reshape(read.windows, shape, whole)
+
+    def _through(self, read: Access, part: Access, result: str) -> Access:
+        """What a reader of the whole needs of a part; ``part`` says which element of the whole each of its own is."""
+        needed = self._seen(read, result)
+        windows = tuple(_shifted(needed[window.axis], -window.low) for window in part.windows)
+        return Access(part.tensor, part.bytes, windows, read.part_of or (read.tensor,))
 
 
-def _through(read: Access, part: Access) -> Access:
-    """What a reader of the whole needs of a part; ``part`` says which element of the whole each of its own is."""
-    windows = tuple(_shifted(read.windows[window.axis], -window.low) for window in part.windows)
-    return Access(part.tensor, part.bytes, windows, read.part_of or (read.tensor,))
+def _axes(windows: Sequence[Window], shape: Sequence[int]) -> set[int]:
+    """Dimensions of a result along which its parts need parts of an operand."""
+    return {window.axis for window, extent in zip(windows, shape, strict=True) if window.axis >= 0 and extent > 1}
 
 
 def _shifted(window: Window, start: int) -> Window:
