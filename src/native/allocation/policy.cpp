@@ -30,19 +30,20 @@ void add(Counters &sum, const Counters &more) {
 class Trial {
   public:
     Trial(const Merged &merged, std::span<const AddressRange> ranges, Int capacity, const Effort &effort)
-        : merged_(merged), reduced_(without_empty(merged, ranges, capacity < 0 ? kNoLimit : capacity)), bound_(lower_bound(reduced_.buffers.view())),
+        : merged_(merged), reduced_(without_empty(merged, ranges, capacity < 0 ? kNoLimit : capacity)), bound_(lower_bound(reduced_.buffers())),
           capacity_(capacity), effort_(effort) {}
 
     void run() {
-        const Buffers buffers = reduced_.buffers.view();
+        const Buffers &buffers = reduced_.buffers();
         if (buffers.count() == 0) {
             offset_.emplace();
             return;
         }
         if (capacity_ >= 0 && bound_.bytes > capacity_) return;
         if (pins_clash(buffers)) throw std::invalid_argument("offset: a pinned buffer overlaps another one, or a reserved range");
-        const bool hinted = std::any_of(reduced_.buffers.hint.begin(), reduced_.buffers.hint.end(), [](Int at) { return at >= 0; });
-        Portfolio portfolio(buffers, hinted ? std::span<const Int>(reduced_.buffers.hint) : std::span<const Int>(), bound_, capacity_, effort_);
+        const std::span<const Int> hint = reduced_.rewritten.hint();
+        const bool hinted = std::any_of(hint.begin(), hint.end(), [](Int at) { return at >= 0; });
+        Portfolio portfolio(buffers, hinted ? hint : std::span<const Int>(), bound_, capacity_, effort_);
         portfolio.run();
         floor_ = portfolio.floor();
         interrupted = portfolio.interrupted();
@@ -74,12 +75,12 @@ class Trial {
     }
     // The original buffers in what the bound speaks of.
     std::vector<Int> witnesses() const {
-        std::vector<char> named(merged_.buffers.size.size(), 0);
-        for (Int b : allocation::witnesses(reduced_.buffers.view(), bound_))
-            if (b < reduced_.own()) named[reduced_.kept[b]] = 1;
+        std::vector<char> named(merged_.buffers().count(), 0);
+        for (Int b : allocation::witnesses(reduced_.buffers(), bound_))
+            if (b < reduced_.own) named[reduced_.merged(b)] = 1;
         std::vector<Int> found;
-        for (std::size_t b = 0; b < merged_.place.size(); ++b)
-            if (named[merged_.place[b]]) found.push_back(static_cast<Int>(b));
+        for (Int b = 0; b < merged_.original(); ++b)
+            if (named[merged_.place(b)]) found.push_back(b);
         return found;
     }
 
@@ -158,8 +159,8 @@ class Driver {
         Effort effort = effort_;
         effort.work /= kDescentShare;
         Int highest = ranges_.back().high;
-        for (Int pin : merged_.buffers.pin) highest = std::max(highest, pin);
-        for (Int b = 0; b < merged_.buffers.count(); ++b) highest += merged_.buffers.size[b] + merged_.buffers.alignment[b];
+        for (Int pin : merged_.buffers().pin) highest = std::max(highest, pin);
+        for (Int b = 0; b < merged_.buffers().count(); ++b) highest += merged_.buffers().size[b] + merged_.buffers().alignment[b];
         Allocation best = within(highest, effort);
         if (best.offset.empty()) return best;
         Int low = best.bound, proven = best.bound;
