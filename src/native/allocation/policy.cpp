@@ -26,11 +26,13 @@ void add(Counters &sum, const Counters &more) {
     sum.minor_backtracks += more.minor_backtracks, sum.major_backtracks += more.major_backtracks, sum.attempts += more.attempts;
 }
 
+Proof by(const Bound &bound) { return bound.pairwise.empty() ? Proof::load : Proof::pairs; }
+
 // One search, with some of the ranges, for the lowest peak or within a capacity.
 class Trial {
   public:
     Trial(const Merged &merged, std::span<const AddressRange> ranges, Int capacity, const Effort &effort)
-        : merged_(merged), reduced_(without_empty(merged, ranges, capacity < 0 ? kNoLimit : capacity)), bound_(lower_bound(reduced_.buffers())),
+        : merged_(merged), reduced_(without_empty(merged, ranges, capacity < 0 ? kNoLimit : capacity)), bound_(lower_bound(reduced_.buffers(), capacity < 0 ? kNoLimit : capacity)),
           capacity_(capacity), effort_(effort) {}
 
     void run() {
@@ -63,7 +65,7 @@ class Trial {
         answer.offset = reduced_.offsets(merged_, *offset_);
         answer.peak = reduced_.peak(*offset_);
         answer.status = answer.peak == lower ? Status::optimal : Status::feasible;
-        if (answer.status == Status::optimal) answer.proof = answer.peak == bound.bytes ? Proof::load : Proof::exhausted;
+        if (answer.status == Status::optimal) answer.proof = answer.peak == bound.bytes ? by(bound) : Proof::exhausted;
         return answer;
     }
     Allocation without_packing(Int lower) const {
@@ -109,7 +111,7 @@ class Driver {
   private:
     static Allocation with_load(Allocation answer, const Trial &trial) {
         answer.load = trial.bound();
-        if (answer.proof == Proof::load) answer.witnesses = trial.witnesses();
+        if (answer.proof == Proof::load || answer.proof == Proof::pairs) answer.witnesses = trial.witnesses();
         return answer;
     }
 
@@ -128,7 +130,7 @@ class Driver {
     static Allocation infeasible(const Trial &trial, Int capacity) {
         Allocation answer = trial.without_packing(std::max(trial.lower(), capacity + 1));
         answer.status = Status::infeasible;
-        answer.proof = trial.bound().bytes > capacity ? Proof::load : Proof::exhausted;
+        answer.proof = trial.bound().bytes > capacity ? by(trial.bound()) : Proof::exhausted;
         return with_load(answer, trial);
     }
 
@@ -178,10 +180,10 @@ class Driver {
             low = capacity + 1;
             if (trial.status == Status::infeasible) proven = low;
         }
-        const bool by_load = best.proof == Proof::load;
         best.bound = std::min(proven, best.peak);
         best.status = best.peak == best.bound ? Status::optimal : Status::feasible;
-        best.proof = best.status == Status::feasible ? Proof::none : by_load ? Proof::load : Proof::exhausted;
+        if (best.status == Status::feasible) best.proof = Proof::none;
+        else if (best.proof == Proof::none) best.proof = Proof::exhausted;
         best.interrupted = interrupted;
         return best;
     }

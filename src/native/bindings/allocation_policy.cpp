@@ -65,7 +65,7 @@ Packed py_allocate(const Ints &size, const Ints &alignment, const Ints &pin, con
         answer = allocate(demands, capacity, limits);
     }
     const bool packed = answer.status == Status::optimal || answer.status == Status::feasible;
-    const char *proof = answer.proof == Proof::load ? "load" : answer.proof == Proof::exhausted ? "exhausted" : "";
+    const char *proof = answer.proof == Proof::load ? "load" : answer.proof == Proof::pairs ? "pairs" : answer.proof == Proof::exhausted ? "exhausted" : "";
     return {name_of(answer.status), packed ? column(std::move(answer.offset)) : nb::none(), answer.peak, answer.bound, proof, answer.load.instant,
             column(std::move(answer.witnesses)),            counted(answer.counters), answer.interrupted};
 }

@@ -127,9 +127,18 @@ loadmaster_status status_of(Status status) {
     }
 }
 
+loadmaster_proof proof_of(Proof proof) {
+    switch (proof) {
+        case Proof::load: return LOADMASTER_LOAD;
+        case Proof::pairs: return LOADMASTER_PAIRS;
+        case Proof::exhausted: return LOADMASTER_EXHAUSTED;
+        default: return LOADMASTER_NO_PROOF;
+    }
+}
+
 void fill(const Allocation &answer, std::int64_t *offsets, unsigned char *witnesses, loadmaster_result &result) {
     result.status = status_of(answer.status);
-    result.proof = answer.proof == Proof::load ? LOADMASTER_LOAD : answer.proof == Proof::exhausted ? LOADMASTER_EXHAUSTED : LOADMASTER_NO_PROOF;
+    result.proof = proof_of(answer.proof);
     result.peak = answer.peak;
     result.bound = answer.bound;
     result.instant = answer.load.instant;
