@@ -1,5 +1,6 @@
 """Many buffers: packings hold, come out the same every time, are close to the load bound, and take little memory."""
 
+import os
 import subprocess
 import sys
 
@@ -81,6 +82,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / 200
 """
 
 
+@pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="the address sanitizer keeps memory of its own")
 def test_a_buffer_of_arrays_takes_few_bytes() -> None:
     """Its three columns are with the caller; offsets, problem, packing and check come to about three hundred bytes."""
     said = subprocess.run([sys.executable, "-c", _BYTES_PER_BUFFER], capture_output=True, text=True, check=True)
