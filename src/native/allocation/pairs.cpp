@@ -12,11 +12,13 @@ using Int = std::int64_t;
 
 // So many instants are looked at, and lifetimes at one of them at most.
 constexpr int kInstants = 6;
-constexpr std::size_t kMostAtOnce = 2'000;
+constexpr std::size_t kMostAtOnce = 1'500;
 // An instant is looked at if those that were not seen at one before have at least this share of its bytes.
 constexpr Int kNewShare = 4;
-// Steps of a search for each lifetime; a buffer that was dropped stays out for so many steps at least, and for up to so many more.
-constexpr std::size_t kStepsEach = 16, kOutFor = 7, kOutForMore = 10;
+// Steps of a search for each lifetime, and steps times lifetimes at most.
+constexpr std::size_t kStepsEach = 16, kMostLooks = 5'000'000;
+// A buffer that was dropped stays out for so many steps at least, and for up to so many more.
+constexpr std::size_t kOutFor = 7, kOutForMore = 10;
 
 // A buffer from its first section that occupies it whole to its last.
 struct Life {
@@ -96,7 +98,8 @@ class Gathering {
     }
     Together run() {
         Together best;
-        for (std::size_t step = 1; step <= kStepsEach * count_; ++step) {
+        const std::size_t steps = std::min(kStepsEach * count_, kMostLooks / count_);
+        for (std::size_t step = 1; step <= steps; ++step) {
             std::size_t next = count_;
             for (std::size_t a = 0; a < count_; ++a)
                 if (!in_[a] && out_until_[a] <= step && (next == count_ || gain_[a] > gain_[next])) next = a;
