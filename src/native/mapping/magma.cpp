@@ -82,7 +82,7 @@ std::vector<double> evolve(const Group &group, Population &population, const Rat
             copy_to(rank[i], i);
             next.score[i] = population.score[rank[i]];
         }
-        const auto make = [&](std::size_t i) {
+        for (std::size_t i = elites; i < size; ++i) {
             Random random(seed, static_cast<std::uint64_t>(generation) * size + i);
             copy_to(rank[random.below(rates.parents)], i);
             const Genome other = genome(rank[random.below(rates.parents)]);
@@ -91,13 +91,8 @@ std::vector<double> evolve(const Group &group, Population &population, const Rat
             if (random.uniform() < rates.crossover_rg) crossover_rg(group, child, other, random);
             if (random.uniform() < rates.crossover_accel) crossover_accel(group, child, other, random);
             mutate(group, child, rates.mutation, random);
-        };
-        // Every child has random numbers of its own, so that it does not matter which thread makes it.
-        in_parallel(children, threads, [&](std::size_t begin, std::size_t end) {
-            for (std::size_t i = elites + begin; i < elites + end; ++i) make(i);
-            const std::size_t first = (elites + begin) * jobs;
-            scores(group, &next.core[first], &next.priority[first], end - begin, objective, 1, &next.score[elites + begin]);
-        });
+        }
+        scores(group, &next.core[elites * jobs], &next.priority[elites * jobs], children, objective, threads, &next.score[elites]);
         std::swap(population, next);
         history.push_back(*std::min_element(population.score.begin(), population.score.end()));
     }
