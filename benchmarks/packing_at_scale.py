@@ -1,4 +1,4 @@
-"""How tight and fast packing is for many buffers: ``python -m benchmarks.packing_at_scale [--count N] [--rivals] [FILE.csv ...]``.
+"""How tight and fast packing is for many buffers: ``python -m benchmarks.packing_at_scale [--count N] [--only FAMILY] [FILE.csv ...]``.
 
 For every family, and every file in MiniMalloc's CSV: peak / load bound, CPU seconds of `loadmaster.allocate`, its check included, and
 peak memory of the process. Every case runs in a process of its own. With ``--rivals``
@@ -120,8 +120,9 @@ def read(path: Path) -> Plain:
     return lower, upper, size
 
 
-def measure(name: str, case: Plain | lm.Problem, rivals: bool) -> None:
+def measure(name: str, make: Callable[[], Plain | lm.Problem], rivals: bool) -> None:
     """One line of the table."""
+    case = make()
     started = time.process_time()
     answer = lm.allocate(case)
     took = time.process_time() - started
@@ -152,13 +153,15 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rivals", action="store_true")
+    parser.add_argument("--only", action="append", choices=FAMILIES, help="these families only; may be repeated; all by default")
     arguments = parser.parse_args()
-    cases: list[tuple[str, Plain | lm.Problem]] = [(path.stem, read(path)) for path in arguments.files]
-    cases += [(name, family(arguments.count, arguments.seed)) for name, family in FAMILIES.items()]
+    wanted = arguments.only or list(FAMILIES)
+    cases: list[tuple[str, Callable[[], Plain | lm.Problem]]] = [(path.stem, partial(read, path)) for path in arguments.files]
+    cases += [(name, partial(family, arguments.count, arguments.seed)) for name, family in FAMILIES.items() if name in wanted]
     print(f"{'':22} {'buffers':>8} {'/ bound':>8} {'CPU s':>8} {'memory':>8}")
-    for name, case in cases:
-        # A process each, so that peak memory is its own.
-        process = multiprocessing.get_context("fork").Process(target=measure, args=(name, case, arguments.rivals))
+    for name, make in cases:
+        # A process each, which makes its own buffers, so that peak memory is its own.
+        process = multiprocessing.get_context("fork").Process(target=measure, args=(name, make, arguments.rivals))
         process.start()
         process.join()
 

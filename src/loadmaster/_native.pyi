@@ -156,6 +156,9 @@ class PackingProblem:
     def load_bound(self) -> Load:
         """The most bytes in use at once. O(m log m)."""
 
+    def alive_in_pairs(self, enough: int) -> tuple[int, Ints]:
+        """Buffers of which each two are whole and alive together at some instant, and their bytes in all; 0 and none up to ``enough``."""
+
     def place_in_order(self, order: Ints, best_fit: bool = False) -> PlacedInOrder:
         """Place each buffer in turn at its lowest gap (or its tightest), pinned ones first whatever the order."""
 
@@ -238,7 +241,7 @@ class Searched:
     interrupted: bool
 
 class Packed:
-    """A checked answer. ``proof``: ``"load"``, of the ``witnesses`` at an instant, ``"exhausted"`` or nothing."""
+    """A checked answer. ``proof``: ``"load"``, of the ``witnesses`` at an instant, ``"pairs"`` of them, ``"exhausted"`` or nothing."""
 
     status: Literal["optimal", "feasible", "infeasible", "unknown"]
     offsets: Ints | None

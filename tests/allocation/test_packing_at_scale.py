@@ -1,4 +1,8 @@
-"""Many buffers: packings hold, come out the same every time, and are close to the load bound."""
+"""Many buffers: packings hold, come out the same every time, are close to the load bound, and take little memory."""
+
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -56,6 +60,33 @@ def test_aligned_ones_hold(alignment: int) -> None:
 def test_sliding_windows_come_within_a_hundredth_of_the_bound(length: int) -> None:
     search = packed(problem_of(windows(25_000, length, 1)))
     assert search.peak <= 1.01 * search.bound.bytes
+
+
+def test_layers_come_within_seven_thousandths_of_the_bound() -> None:
+    random, count = np.random.default_rng(0), 40_000
+    lower, brief = np.arange(count), random.random(count) < 0.9
+    length = np.where(brief, random.integers(1, 6, count), random.integers(6, 2000, count))
+    search = packed(problem_of((lower, lower + length, (2 ** random.uniform(8, 22, count)).astype(np.int64))))
+    assert search.peak <= 1.007 * search.bound.bytes
+
+
+_BYTES_PER_BUFFER = """
+import resource
+import numpy as np
+import loadmaster as lm
+columns = np.arange(200_000), np.arange(200_000) + 64, np.random.default_rng(0).integers(1, 1 << 16, 200_000)
+lm.allocate(tuple(column[:10] for column in columns))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+lm.allocate(columns)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / 200_000)
+"""
+
+
+@pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="the address sanitizer keeps memory of its own")
+def test_a_buffer_of_arrays_takes_few_bytes() -> None:
+    """Its three columns are with the caller; offsets, problem, packing and check come to about three hundred bytes."""
+    said = subprocess.run([sys.executable, "-c", _BYTES_PER_BUFFER], capture_output=True, text=True, check=True)
+    assert float(said.stdout) < 400
 
 
 def test_best_fit_by_birth_is_best_fit() -> None:

@@ -66,6 +66,18 @@ TEST("a plain set gets the packing and the proof that it should") {
     CHECK(none.status == LOADMASTER_INFEASIBLE && !none && none.bound == 1100 && none.witnesses.size() == 2);
 }
 
+TEST("what is alive two by two is a proof of its own") {
+    PackingProblem problem;
+    problem.buffers = {{5, 1, 0, 2}, {6, 1, 0, 3}, {7, 1, 1, 3}};
+    problem.gaps = {{1, 1, 2, 0, 0}};
+    const Packing packing = loadmaster::allocate(problem);
+    CHECK(packing.optimal() && packing.peak == 18 && packing.proof == LOADMASTER_PAIRS && packing.witnesses.size() == 3);
+    problem.capacity = 17;
+    CHECK(loadmaster::allocate(problem).proof == LOADMASTER_PAIRS);
+    problem.capacity = 12;
+    CHECK(loadmaster::allocate(problem).proof == LOADMASTER_LOAD);
+}
+
 TEST("an empty problem is packed") {
     CHECK(loadmaster::allocate({}).optimal());
     PackingProblem problem;

@@ -12,7 +12,7 @@ import numpy as np
 
 from loadmaster.allocation import native
 from loadmaster.allocation.answer import EXHAUSTED, Allocation, Certificate, Infeasibility, Load, Status
-from loadmaster.allocation.bounds import load_bound
+from loadmaster.allocation.bounds import packing_bound
 from loadmaster.allocation.explain import explain
 from loadmaster.allocation.fast_path import allocate_at_once
 from loadmaster.allocation.problem import Buffer, Problem
@@ -130,7 +130,9 @@ class _Effort:
     budget_divisor: int
 
     def search(self, reduced: Reduced, capacity: int | None) -> Search:
-        return Search(reduced.problem, load_bound(reduced.problem), capacity, self.seed, self.threads, self.deadline, self.budget_divisor)
+        return Search(
+            reduced.problem, packing_bound(reduced.problem), capacity, self.seed, self.threads, self.deadline, self.budget_divisor
+        )
 
 
 def _natively(problem: Problem, capacity: int | None, effort: _Effort) -> Allocation:
@@ -146,10 +148,11 @@ def _natively(problem: Problem, capacity: int | None, effort: _Effort) -> Alloca
     if found.status == "infeasible":
         assert capacity is not None
         reduced = reduce(problem, capacity)
-        proof = explain(reduced, load_bound(reduced.problem), capacity)
+        proof = explain(reduced, capacity)
     elif found.status == "optimal":
         names = tuple(problem.name(buffer) for buffer in found.witnesses.tolist())
-        proof = EXHAUSTED if found.proof == "exhausted" else Load(found.bound, found.instant, names)
+        instant = None if found.proof == "pairs" else found.instant
+        proof = EXHAUSTED if found.proof == "exhausted" else Load(found.bound, instant, names)
     lower = max(found.bound, proof.required) if isinstance(proof, Infeasibility) else found.bound
     peak, counts = None if found.offsets is None else found.peak, dict(found.counters)
     status: Status = found.status
@@ -170,7 +173,7 @@ def _within(problem: Problem, capacity: int | None, effort: _Effort) -> Allocati
 
 def _whatever_is_reserved(problem: Problem, search: Search) -> Load:
     """What any packing needs: the search takes ranges within the capacity for granted, but a packing may end below them."""
-    return load_bound(reduce(replace(problem, reserved=())).problem) if problem.reserved else search.bound
+    return packing_bound(reduce(replace(problem, reserved=())).problem) if problem.reserved else search.bound
 
 
 def _below_or_above(problem: Problem, ranges: Ranges, effort: _Effort) -> Allocation:
@@ -281,7 +284,7 @@ def _nothing(problem: Problem, reduced: Reduced, search: Search, effort: _Effort
     if search.capacity is None or lower <= search.capacity:
         lower = _whatever_is_reserved(problem, search).bytes if problem.reserved else lower
         return _allocation(problem, search, effort, "unknown", None, None, lower, None)
-    reason = explain(reduced, search.bound, search.capacity)
+    reason = explain(reduced, search.capacity)
     return _allocation(problem, search, effort, "infeasible", None, None, max(lower, reason.required), reason)
 
 

@@ -22,10 +22,13 @@ EXHAUSTED = "exhausted search"
 
 @dataclass(frozen=True)
 class Load:
-    """What bounds every packing from below: ``bytes`` that the ``buffers`` (by id) need together at ``instant``."""
+    """What bounds every packing from below: ``bytes`` that the ``buffers`` (by id) need together at ``instant``.
+
+    Without an instant, each two of them are alive together at one, though all of them never are; so no two may share an address.
+    """
 
     bytes: int
-    instant: int
+    instant: int | None
     buffers: tuple[str, ...]
 
 

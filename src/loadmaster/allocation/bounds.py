@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from loadmaster.allocation import native
 from loadmaster.allocation.answer import Load
 from loadmaster.allocation.problem import Parts, Problem
 from loadmaster.allocation.reduction.cliques import neighbours_in
@@ -33,6 +34,15 @@ def load_bound(problem: Problem) -> Load:
         rounded = -(-bytes_ // step) * step
         best = max(best, _at(problem, parts, rounded, rounded - bytes_), key=lambda load: load.bytes)
     return max(best, _highest_end(problem), key=lambda load: load.bytes)
+
+
+def packing_bound(problem: Problem) -> Load:
+    """`load_bound`, or the bytes of buffers that are alive together two by two where a limited search finds more of them."""
+    load = load_bound(problem)
+    if not len(problem.gaps.owner) or problem.conflicts is not None or len(problem.in_place):
+        return load
+    bytes_, members = native.packing_problem(problem).alive_in_pairs(load.bytes)
+    return Load(bytes_, None, tuple(problem.name(i) for i in members.tolist())) if len(members) else load
 
 
 def _at(problem: Problem, parts: Parts, bytes_: Ints, slack: Ints) -> Load:

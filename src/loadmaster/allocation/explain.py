@@ -9,7 +9,7 @@ import numpy as np
 
 from loadmaster.allocation import native
 from loadmaster.allocation.answer import FRAGMENTATION, LOAD, Infeasibility, Load
-from loadmaster.allocation.bounds import load_bound
+from loadmaster.allocation.bounds import load_bound, packing_bound
 from loadmaster.allocation.problem import FREE, Problem
 from loadmaster.allocation.reduction.reduce import Reduced
 from loadmaster.allocation.strategies.in_place import cases
@@ -23,11 +23,15 @@ _CASES = 8
 """Cases of a test, by which in-place pairs share."""
 
 
-def explain(reduced: Reduced, bound: Load, capacity: int) -> Infeasibility:
+def explain(reduced: Reduced, capacity: int) -> Infeasibility:
     """Explain a problem that has been proven not to fit; reserved ranges are buffers of it, which names tell."""
     problem, own = reduced.problem, reduced.own
-    if bound.bytes > capacity:
-        return _by_load(problem, own, bound, capacity)
+    load = load_bound(problem)
+    if load.bytes > capacity:
+        return _by_load(problem, own, load, capacity)
+    pairs = packing_bound(problem)
+    if pairs.bytes > capacity:
+        return _by_pairs(problem, own, pairs, capacity)
     keep, irreducible = _irreducible(problem, capacity)
     required = native.lowest_peak(problem.only(keep), _NODES) if irreducible else None
     return _of(problem, own, keep, max(required or 0, capacity + 1), capacity, irreducible)
@@ -44,6 +48,7 @@ def _by_load(problem: Problem, own: int, bound: Load, capacity: int) -> Infeasib
     """The largest of the buffers that are alive together, as many as it takes; reserved ranges only if it takes them."""
     named = set(bound.buffers)
     members = np.array([i for i in range(len(problem)) if problem.name(i) in named], dtype=np.int64)
+    assert bound.instant is not None
     bytes_ = _bytes_at(problem, bound.instant)
     if len(members) == 1 and int(problem.size[members[0]]) > capacity:
         # Not all of it needs to be occupied at one time.
@@ -64,6 +69,16 @@ def _by_load(problem: Problem, own: int, bound: Load, capacity: int) -> Infeasib
     instant = None if problem.conflicts is not None else bound.instant
     names = tuple(problem.name(i) for i in members.tolist())
     return Infeasibility(bound.bytes, capacity, bound.bytes - capacity, instant, kind, names, irreducible)
+
+
+def _by_pairs(problem: Problem, own: int, bound: Load, capacity: int) -> Infeasibility:
+    """The largest of the buffers that are alive together two by two, as many as it takes; reserved ranges only if it takes them."""
+    named = set(bound.buffers)
+    members = np.array([i for i in range(len(problem)) if problem.name(i) in named], dtype=np.int64)
+    order = members[np.lexsort((members, -problem.size[members], members >= own))]
+    members = np.sort(order[: int(np.argmax(np.cumsum(problem.size[order]) > capacity)) + 1])
+    rest_fits = int(problem.size[members].sum()) - int(problem.size[members].min()) <= capacity
+    return _of(problem, own, members, bound.bytes, capacity, rest_fits and not problem.features - {"gaps"})
 
 
 def _by_shared_load(problem: Problem, own: int, bound: Load, order: Ints, capacity: int) -> Infeasibility:

@@ -187,6 +187,10 @@ class Problem:
     @cached_property
     def sections(self) -> tuple[Ints, Ints, Ints, Ints, Ints]:
         """Parts sorted by owner, without the owner but with where each one's parts begin: first, lower, upper, low, high."""
+        if not len(self.gaps.owner) and self.solid.all():
+            count = len(self)
+            lower, upper, size = (np.ascontiguousarray(column) for column in (self.lower, self.upper, self.size))
+            return np.arange(count + 1, dtype=np.int64), lower, upper, np.zeros(count, dtype=np.int64), size
         parts = self.parts
         order = np.argsort(parts.owner, kind="stable")
         first = np.searchsorted(parts.owner[order], np.arange(len(self) + 1)).astype(np.int64)

@@ -316,6 +316,8 @@ def check_pins(problem: Problem, where: Where | None = None) -> None:
         at, step = int(problem.pin[off[0]]), int(problem.alignment[off[0]])
         what = f"is {at}, not a multiple of its alignment ({step}): move the pin or relax the alignment"
         raise AllocationError(f"{place(int(off[0]), 'offset')} {what}")
+    if not (problem.pin >= 0).any():
+        return
     owner, _, _, low, high = problem.parts
     pin = problem.pin[owner]
     for begin, end in problem.reserved:
@@ -324,7 +326,7 @@ def check_pins(problem: Problem, where: Where | None = None) -> None:
             buffer = int(owner[inside].min())
             at = int(problem.pin[buffer])
             raise AllocationError(f"{place(buffer, 'offset')} is {at}, which touches the reserved range {begin}-{end}: move one")
-    if problem.homes is not None or not (problem.pin >= 0).any():
+    if problem.homes is not None:
         # Pins to different memories do not meet: each memory is looked at when it is known who lives there.
         return
     group = {member: number for number, members in enumerate(problem.aliases) for member, _ in members}

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,9 +18,19 @@ from loadmaster.allocation.problem import Problem
 from loadmaster.core.arrays import Ints
 from loadmaster.core.violation import Violation, first_violations
 
-Piece = tuple[int, int, int, int, int]
-"""Owner, first instant, instant after the last, first byte, byte after the last: absolute addresses."""
 
+class Pieces(NamedTuple):
+    """What is occupied: by ``owner``, over [begin, end), the addresses [first, last)."""
+
+    owner: Ints
+    begin: Ints
+    end: Ints
+    first: Ints
+    last: Ints
+
+
+_AT_ONCE = 65_536
+"""So many rows of arrays are lists at a time, which take five times the memory."""
 
 _REBUILD_FROM = 64
 """If so many buffers end at one instant, rebuild the live list instead of deleting one by one."""
@@ -34,9 +46,9 @@ def broken_rules(problem: Problem, offsets: Ints, capacity: int | None = None) -
     if len(offsets) != len(problem):
         yield "complete", f"{len(offsets)} offsets for {len(problem)} buffers"
         return
-    pieces = list(_pieces(problem, offsets.tolist()))
+    pieces = _pieces(problem, offsets)
     yield from _each_buffer(problem, offsets)
-    yield from _fitting(problem, offsets, {piece[0] for piece in pieces}, capacity)
+    yield from _fitting(problem, offsets, np.unique(pieces.owner), capacity)
     yield from _shared(problem, offsets)
     yield from _reserved(problem, pieces)
     loose = bool(problem.aliases) or len(problem.in_place) > 0
@@ -46,8 +58,9 @@ def broken_rules(problem: Problem, offsets: Ints, capacity: int | None = None) -
 
 
 def _each_buffer(problem: Problem, offsets: Ints) -> Iterator[tuple[str, str]]:
-    columns = (problem.alignment, problem.pin, offsets)
-    for i, (alignment, pin, at) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+    wrong = (offsets < 0) | (offsets % problem.alignment != 0) | ((problem.pin >= 0) & (problem.pin != offsets))
+    for i in np.flatnonzero(wrong).tolist():
+        alignment, pin, at = (int(column[i]) for column in (problem.alignment, problem.pin, offsets))
         if at < 0:
             yield "complete", f"buffer {problem.name(i)!r} has no offset"
         elif at % alignment:
@@ -56,13 +69,13 @@ def _each_buffer(problem: Problem, offsets: Ints) -> Iterator[tuple[str, str]]:
             yield "pin", f"buffer {problem.name(i)!r} is at {at}, not where it is pinned ({pin})"
 
 
-def _fitting(problem: Problem, offsets: Ints, occupying: set[int], capacity: int | None) -> Iterator[tuple[str, str]]:
+def _fitting(problem: Problem, offsets: Ints, occupying: Ints, capacity: int | None) -> Iterator[tuple[str, str]]:
     """Whoever occupies anything ends within the capacity, with all bytes."""
     if capacity is None:
         return
-    for i in sorted(occupying):
-        if (end := int(offsets[i]) + int(problem.size[i])) > capacity:
-            yield "capacity", f"buffer {problem.name(i)!r} ends at {end}, past the capacity of {capacity}"
+    end = offsets[occupying] + problem.size[occupying]
+    for row in np.flatnonzero(end > capacity):
+        yield "capacity", f"buffer {problem.name(occupying[row])!r} ends at {end[row]}, past the capacity of {capacity}"
 
 
 def _shared(problem: Problem, offsets: Ints) -> Iterator[tuple[str, str]]:
@@ -72,62 +85,66 @@ def _shared(problem: Problem, offsets: Ints) -> Iterator[tuple[str, str]]:
             yield "alias", f"buffers {wanted} must share their offset"
 
 
-def _reserved(problem: Problem, pieces: list[Piece]) -> Iterator[tuple[str, str]]:
+def _reserved(problem: Problem, pieces: Pieces) -> Iterator[tuple[str, str]]:
     for low, high in problem.reserved:
-        for owner, _, _, first, last in pieces:
-            if low < high and first < high and low < last:
-                yield "reserved", f"buffer {problem.name(owner)!r} at {first}-{last} touches the reserved range {low}-{high}"
+        for row in np.flatnonzero((low < high) & (pieces.first < high) & (low < pieces.last)):
+            name, first, last = problem.name(pieces.owner[row]), pieces.first[row], pieces.last[row]
+            yield "reserved", f"buffer {name!r} at {first}-{last} touches the reserved range {low}-{high}"
 
 
-def _pieces(problem: Problem, offsets: list[int]) -> Iterator[Piece]:
+def _pieces(problem: Problem, offsets: Ints) -> Pieces:
     """Cut every lifetime at its gaps, which mean nothing without a clock."""
     gaps: dict[int, list[tuple[int, int, int, int]]] = {}
     for owner, *gap in zip(*(column.tolist() for column in problem.gaps), strict=True) if problem.conflicts is None else ():
         gaps.setdefault(owner, []).append((gap[0], gap[1], gap[2], gap[3]))
-    columns = (problem.lower.tolist(), problem.upper.tolist(), problem.size.tolist(), offsets)
-    for owner, (lower, upper, size, offset) in enumerate(zip(*columns, strict=True)):
-        if size <= 0 or upper <= lower or offset < 0:
-            continue
-        if owner not in gaps:
-            yield owner, lower, upper, offset, offset + size
-            continue
-        cuts = sorted({lower, upper, *(instant for gap in gaps[owner] for instant in gap[:2])})
-        for begin, end in pairwise(cuts):
-            first, last = next(((low, high) for a, b, low, high in gaps[owner] if a <= begin and end <= b), (0, size))
-            if first < last:
-                yield owner, begin, end, offset + first, offset + last
+    there = (problem.size > 0) & (problem.upper > problem.lower) & (offsets >= 0)
+    rows = [(owner, *piece) for owner in gaps if there[owner] for piece in _between_gaps(problem, owner, int(offsets[owner]), gaps[owner])]
+    there[list(gaps)] = False
+    whole = np.flatnonzero(there)
+    at = offsets[whole]
+    plain = Pieces(whole, problem.lower[whole], problem.upper[whole], at, at + problem.size[whole])
+    return Pieces(*(np.concatenate(pair) for pair in zip(plain, np.array(rows, dtype=np.int64).reshape(-1, 5).T, strict=True)))
 
 
-def _sweep(pieces: list[Piece]) -> Iterator[tuple[int, int, int]]:
+def _between_gaps(problem: Problem, owner: int, offset: int, gaps: list[tuple[int, int, int, int]]) -> Iterator[tuple[int, int, int, int]]:
+    """When a buffer with gaps is there, and at which addresses."""
+    lower, upper, size = int(problem.lower[owner]), int(problem.upper[owner]), int(problem.size[owner])
+    for begin, end in pairwise(sorted({lower, upper, *(instant for gap in gaps for instant in gap[:2])})):
+        first, last = next(((low, high) for a, b, low, high in gaps if a <= begin and end <= b), (0, size))
+        if first < last:
+            yield begin, end, offset + first, offset + last
+
+
+def _sweep(pieces: Pieces) -> Iterator[tuple[int, int, int]]:
     """Overlapping pairs, at most one for each piece: live address ranges are kept sorted, so neighbours are enough."""
-    births: dict[int, list[int]] = {}
-    deaths: dict[int, list[int]] = {}
-    for number, piece in enumerate(pieces):
-        births.setdefault(piece[1], []).append(number)
-        deaths.setdefault(piece[2], []).append(number)
-    live: list[tuple[int, int]] = []
-    for instant in sorted(births.keys() | deaths.keys()):
-        _remove(live, [(pieces[number][3], number) for number in deaths.get(instant, ())])
-        for number in sorted(births.get(instant, ()), key=lambda number: pieces[number][3]):
-            owner, _, _, first, last = pieces[number]
-            at = bisect_left(live, (first, number))
-            below = at > 0 and pieces[live[at - 1][1]][4] > first
-            if below or (at < len(live) and live[at][0] < last):
-                yield pieces[live[at - 1 if below else at][1]][0], owner, instant
+    order = np.lexsort((pieces.first, pieces.begin))
+    live: list[tuple[int, int, int]] = []
+    deaths: list[tuple[int, tuple[int, int, int]]] = []
+    for chunk in np.split(order, range(_AT_ONCE, len(order), _AT_ONCE)):
+        for owner, begin, end, first, last in zip(*(column[chunk].tolist() for column in pieces), strict=True):
+            dead = []
+            while deaths and deaths[0][0] <= begin:
+                dead.append(heappop(deaths)[1])
+            _remove(live, dead)
+            mine = (first, last, owner)
+            at = bisect_left(live, mine)
+            if at > 0 and live[at - 1][1] > first:
+                yield live[at - 1][2], owner, begin
+            elif at < len(live) and live[at][0] < last:
+                yield live[at][2], owner, begin
             else:
-                live.insert(at, (first, number))
+                live.insert(at, mine)
+                heappush(deaths, (end, mine))
 
 
-def _remove(live: list[tuple[int, int]], dead: list[tuple[int, int]]) -> None:
-    """Take out ranges, of which those that overlapped were never in."""
+def _remove(live: list[tuple[int, int, int]], dead: list[tuple[int, int, int]]) -> None:
+    """Take out ranges."""
     if len(dead) > _REBUILD_FROM:
         gone = set(dead)
         live[:] = [item for item in live if item not in gone]
         return
     for item in dead:
-        at = bisect_left(live, item)
-        if at < len(live) and live[at] == item:
-            del live[at]
+        del live[bisect_left(live, item)]
 
 
 def _listed(problem: Problem, offsets: Ints) -> Iterator[tuple[int, int, int]]:
@@ -143,10 +160,11 @@ def _listed(problem: Problem, offsets: Ints) -> Iterator[tuple[int, int, int]]:
             yield a, b, int(max(problem.lower[a], problem.lower[b]))
 
 
-def _pairs(problem: Problem, offsets: Ints, pieces: list[Piece]) -> Iterator[tuple[int, int, int]]:
+def _pairs(problem: Problem, offsets: Ints, pieces: Pieces) -> Iterator[tuple[int, int, int]]:
     """Overlapping pairs that may not: every piece is compared with those that are born while it lives."""
     together = _together(problem, offsets)
-    owner, begin, end, first, last = np.array(sorted(pieces, key=lambda piece: piece[1]), dtype=np.int64).reshape(-1, 5).T
+    order = np.argsort(pieces.begin, kind="stable")
+    owner, begin, end, first, last = (column[order] for column in pieces)
     for row, stop in enumerate(np.searchsorted(begin, end).tolist()):
         later = slice(row + 1, stop)
         meets = (first[later] < last[row]) & (first[row] < last[later]) & (owner[later] != owner[row])

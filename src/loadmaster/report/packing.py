@@ -63,7 +63,8 @@ def _rows(problem: Problem, answer: Allocation) -> list[tuple[str, str]]:
     if answer.capacity is not None:
         rows.append(("Capacity", f"{answer.capacity} ({format_bytes(answer.capacity)})"))
     if isinstance(answer.certificate, Load):
-        where = f"{len(answer.certificate.buffers)} buffers at instant {answer.certificate.instant}"
+        when = ", two by two" if answer.certificate.instant is None else f" at instant {answer.certificate.instant}"
+        where = f"{len(answer.certificate.buffers)} buffers{when}"
         rows.append(("Proof", f"{answer.certificate.bytes} bytes needed by {where}"))
     elif answer.certificate is not None:
         rows.append(("Proof" if isinstance(answer.certificate, str) else "Reason", str(answer.certificate)))

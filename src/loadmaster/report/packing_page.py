@@ -78,7 +78,8 @@ def _proof(answer: Allocation | BankAllocation) -> Html:
     proof = answer.certificate
     if not isinstance(proof, Load):
         return Html("")
-    return Html(f"<p>{plural(len(proof.buffers), 'buffer')} need {proof.bytes:,} bytes together at instant {proof.instant}.</p>")
+    when = "two by two" if proof.instant is None else f"at instant {proof.instant}"
+    return Html(f"<p>{plural(len(proof.buffers), 'buffer')} need {proof.bytes:,} bytes together {when}.</p>")
 
 
 def _draw(problem: Problem, offsets: Ints, memory: _Map, x_range: Range1d, line: Span) -> tuple[figure, str]:

@@ -14,14 +14,14 @@ namespace {
 
 // All sweeps together examine at most this many gaps, and so does the sweep before the repair.
 constexpr std::int64_t kGapBudget = 70'000'000;
-// Placing what the sweeps left out examines at most this many neighbours, and so does the repair.
-constexpr std::int64_t kNeighbourBudget = 10'000'000;
+// Placing what the sweeps left out examines at most this many neighbours, and so does each repair, or more where there are very many buffers.
+constexpr std::int64_t kNeighbourBudget = 10'000'000, kRepairNeighboursPerBuffer = 40;
 // Buffers that a sweep left out may be placed up to this far above its ceiling, as a fraction of the bound.
 constexpr double kOverflowStrip = 0.0035;
 // If the peak is still this far above the bound after two sweeps, as a fraction of it, no more sweeps are made.
 constexpr double kAbandonExcess = 0.03;
-// The ceiling of the repair lies this far above the bound, as a fraction of it.
-constexpr double kRepairExcess = 0.0095;
+// The ceilings of the repairs lie this far above the bound, as fractions of it; where one fails, those below it are not tried.
+constexpr std::array kRepairExcesses{0.0095, 0.0065, 0.0048};
 constexpr double kWeightGrowth = 1.5;
 
 struct Attempt {
@@ -75,11 +75,14 @@ void pack_at_scale(const Buffers &buffers, std::int64_t bound, Budget &budget, c
         if (!offer("sweep", offset)) return;
         if (++swept == 2 && lowest > above(bound, kAbandonExcess)) break;
     }
-    const std::int64_t ceiling = above(bound, kRepairExcess);
-    if (lowest <= ceiling) return;
-    gaps = kGapBudget, neighbours = kNeighbourBudget;
-    std::vector<std::int64_t> offset = sweep(plain, above(bound, kRepairExcess / 2), 1, gaps, budget);
-    if (!offset.empty() && repair(near, offset, ceiling, kWeightGrowth, neighbours, budget)) offer("sweep and repair", offset);
+    for (const double excess : kRepairExcesses) {
+        const std::int64_t ceiling = above(bound, excess);
+        if (lowest <= ceiling) continue;
+        gaps = kGapBudget, neighbours = std::max(kNeighbourBudget, kRepairNeighboursPerBuffer * buffers.count());
+        std::vector<std::int64_t> offset = sweep(plain, above(bound, excess / 2), 1, gaps, budget);
+        if (offset.empty() || !repair(near, offset, ceiling, kWeightGrowth, neighbours, budget)) return;
+        if (!offer("sweep and repair", offset)) return;
+    }
 }
 
 }  // namespace loadmaster::allocation

@@ -1,7 +1,10 @@
 #include "allocation/bounds.hpp"
 
+#include "allocation/pairs.hpp"
+
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace loadmaster::allocation {
 
@@ -23,14 +26,12 @@ Bound load_in_steps(const Buffers &buffers, std::int64_t step) {
     for (std::size_t s = 0; s < high.size(); ++s)
         if (buffers.occupies(static_cast<std::int64_t>(s)) && buffers.begin[s] <= load.instant && load.instant < buffers.end[s])
             slack = std::max(slack, high[s] - buffers.high[s]);
-    return {load.bytes - slack, load.instant};
+    return {load.bytes - slack, load.instant, -1, {}};
 }
 
-}  // namespace
-
-Bound lower_bound(const Buffers &buffers) {
+Bound load_and_ends(const Buffers &buffers) {
     const Load load = load_bound(buffers);
-    Bound best{load.bytes, load.instant};
+    Bound best{load.bytes, load.instant, -1, {}};
     std::int64_t step = 0;
     for (std::int64_t alignment : buffers.alignment) step = std::gcd(step, alignment);
     if (step > 1 && !has_windows(buffers)) {
@@ -41,13 +42,23 @@ Bound lower_bound(const Buffers &buffers) {
         const std::int64_t top = std::max<std::int64_t>(buffers.pin[b], 0) + buffers.size[b];
         if (top <= best.bytes) continue;
         for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s)
-            if (buffers.occupies(s) && (best.buffer != b || buffers.begin[s] < best.instant)) best = {top, buffers.begin[s], b};
+            if (buffers.occupies(s) && (best.buffer != b || buffers.begin[s] < best.instant)) best = {top, buffers.begin[s], b, {}};
     }
     return best;
 }
 
+}  // namespace
+
+Bound lower_bound(const Buffers &buffers, std::int64_t enough) {
+    const Bound best = load_and_ends(buffers);
+    if (best.bytes > enough) return best;
+    Together pairwise = alive_in_pairs(buffers, best.bytes);
+    return pairwise.bytes > best.bytes ? Bound{pairwise.bytes, 0, -1, std::move(pairwise.buffers)} : best;
+}
+
 std::vector<std::int64_t> witnesses(const Buffers &buffers, const Bound &bound) {
     if (bound.buffer >= 0) return {bound.buffer};
+    if (!bound.pairwise.empty()) return bound.pairwise;
     std::vector<std::int64_t> found;
     for (std::int64_t b = 0; b < buffers.count(); ++b)
         for (std::int64_t s = buffers.first[b]; s < buffers.first[b + 1]; ++s)

@@ -100,7 +100,7 @@ void check(const Buffers &buffers) {
 }
 
 void check(const Demands &demands) {
-    const Buffers buffers = demands.buffers.view();
+    const Buffers &buffers = demands.buffers;
     std::int64_t sum = check_columns(buffers);
     check_sections(buffers);
     check_overlaps(buffers);

@@ -1,9 +1,10 @@
-// What a caller asks for, before it is made simpler: buffers with their demands, in arrays that it owns.
+// What a caller asks for, before it is made simpler: buffers with their demands.
 #pragma once
 
 #include "allocation/buffers.hpp"
 
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -36,7 +37,8 @@ struct Member {
 };
 
 struct Demands {
-    OwnedBuffers buffers;
+    Buffers buffers;                           // in the caller's arrays
+    std::span<const std::int64_t> hint;        // an offset for each, or -1
     std::vector<std::vector<Member>> aliases;  // no buffer is in two groups; no group is empty
     std::vector<AddressRange> reserved;        // where nothing is ever occupied
 };

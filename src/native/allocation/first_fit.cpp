@@ -385,7 +385,7 @@ Greedy best_first_fit(const Buffers &buffers, std::span<const std::int64_t> hint
         std::vector<std::int64_t> order = sorted(buffers, time, kOrders[1]), offset = best_fit_by_birth(buffers, order);
         if (!offset.empty()) found(kOrders[1].name, std::move(offset));
     }
-    if (buffers.count() > kPlainListLimit && !done()) attempt(kOrders.back().name, sorted(buffers, time, kOrders.back()), false);
+    if (buffers.count() > kPlainListLimit && !huge && !done()) attempt(kOrders.back().name, sorted(buffers, time, kOrders.back()), false);
     if (buffers.count() > kPlainListLimit && !done()) pack_at_scale(buffers, simple_bound(buffers), budget, found);
     for (const Order &order : kOrders) {
         if (done() || (best.packed && near_bound(100))) break;

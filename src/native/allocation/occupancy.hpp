@@ -39,12 +39,15 @@ class Occupancy {
   public:
     explicit Occupancy(std::int32_t slots) {
         while (leaves_ < slots) leaves_ *= 2;
-        full_.resize(2 * leaves_);
+        full_.resize(leaves_);
         some_.resize(2 * leaves_);
     }
 
     void take(std::int32_t begin, std::int32_t end, std::int64_t low, std::int64_t high) {
-        walk(begin, end, [&](std::int32_t node) { full_[node].add(low, high), some_[node].add(low, high); });
+        walk(begin, end, [&](std::int32_t node) {
+            if (node < leaves_) full_[node].add(low, high);
+            some_[node].add(low, high);
+        });
         above(begin, end, [&](std::int32_t node) { some_[node].add(low, high); });
     }
     // Calls `visit` with sets of ranges whose union is what is taken at some time in [begin, end).
@@ -81,7 +84,7 @@ class Occupancy {
     }
 
     std::int32_t leaves_ = 1;
-    std::vector<RangeSet> full_, some_;
+    std::vector<RangeSet> full_, some_;  // `full_` without leaves, of which none reaches beyond what is asked for
 };
 
 }  // namespace loadmaster::allocation

@@ -26,23 +26,26 @@ void add(Counters &sum, const Counters &more) {
     sum.minor_backtracks += more.minor_backtracks, sum.major_backtracks += more.major_backtracks, sum.attempts += more.attempts;
 }
 
+Proof by(const Bound &bound) { return bound.pairwise.empty() ? Proof::load : Proof::pairs; }
+
 // One search, with some of the ranges, for the lowest peak or within a capacity.
 class Trial {
   public:
     Trial(const Merged &merged, std::span<const AddressRange> ranges, Int capacity, const Effort &effort)
-        : merged_(merged), reduced_(without_empty(merged, ranges, capacity < 0 ? kNoLimit : capacity)), bound_(lower_bound(reduced_.buffers.view())),
+        : merged_(merged), reduced_(without_empty(merged, ranges, capacity < 0 ? kNoLimit : capacity)), bound_(lower_bound(reduced_.buffers(), capacity < 0 ? kNoLimit : capacity)),
           capacity_(capacity), effort_(effort) {}
 
     void run() {
-        const Buffers buffers = reduced_.buffers.view();
+        const Buffers &buffers = reduced_.buffers();
         if (buffers.count() == 0) {
             offset_.emplace();
             return;
         }
         if (capacity_ >= 0 && bound_.bytes > capacity_) return;
         if (pins_clash(buffers)) throw std::invalid_argument("offset: a pinned buffer overlaps another one, or a reserved range");
-        const bool hinted = std::any_of(reduced_.buffers.hint.begin(), reduced_.buffers.hint.end(), [](Int at) { return at >= 0; });
-        Portfolio portfolio(buffers, hinted ? std::span<const Int>(reduced_.buffers.hint) : std::span<const Int>(), bound_, capacity_, effort_);
+        const std::span<const Int> hint = reduced_.rewritten.hint();
+        const bool hinted = std::any_of(hint.begin(), hint.end(), [](Int at) { return at >= 0; });
+        Portfolio portfolio(buffers, hinted ? hint : std::span<const Int>(), bound_, capacity_, effort_);
         portfolio.run();
         floor_ = portfolio.floor();
         interrupted = portfolio.interrupted();
@@ -62,7 +65,7 @@ class Trial {
         answer.offset = reduced_.offsets(merged_, *offset_);
         answer.peak = reduced_.peak(*offset_);
         answer.status = answer.peak == lower ? Status::optimal : Status::feasible;
-        if (answer.status == Status::optimal) answer.proof = answer.peak == bound.bytes ? Proof::load : Proof::exhausted;
+        if (answer.status == Status::optimal) answer.proof = answer.peak == bound.bytes ? by(bound) : Proof::exhausted;
         return answer;
     }
     Allocation without_packing(Int lower) const {
@@ -74,12 +77,12 @@ class Trial {
     }
     // The original buffers in what the bound speaks of.
     std::vector<Int> witnesses() const {
-        std::vector<char> named(merged_.buffers.size.size(), 0);
-        for (Int b : allocation::witnesses(reduced_.buffers.view(), bound_))
-            if (b < reduced_.own()) named[reduced_.kept[b]] = 1;
+        std::vector<char> named(merged_.buffers().count(), 0);
+        for (Int b : allocation::witnesses(reduced_.buffers(), bound_))
+            if (b < reduced_.own) named[reduced_.merged(b)] = 1;
         std::vector<Int> found;
-        for (std::size_t b = 0; b < merged_.place.size(); ++b)
-            if (named[merged_.place[b]]) found.push_back(static_cast<Int>(b));
+        for (Int b = 0; b < merged_.original(); ++b)
+            if (named[merged_.place(b)]) found.push_back(b);
         return found;
     }
 
@@ -108,7 +111,7 @@ class Driver {
   private:
     static Allocation with_load(Allocation answer, const Trial &trial) {
         answer.load = trial.bound();
-        if (answer.proof == Proof::load) answer.witnesses = trial.witnesses();
+        if (answer.proof == Proof::load || answer.proof == Proof::pairs) answer.witnesses = trial.witnesses();
         return answer;
     }
 
@@ -127,7 +130,7 @@ class Driver {
     static Allocation infeasible(const Trial &trial, Int capacity) {
         Allocation answer = trial.without_packing(std::max(trial.lower(), capacity + 1));
         answer.status = Status::infeasible;
-        answer.proof = trial.bound().bytes > capacity ? Proof::load : Proof::exhausted;
+        answer.proof = trial.bound().bytes > capacity ? by(trial.bound()) : Proof::exhausted;
         return with_load(answer, trial);
     }
 
@@ -158,8 +161,8 @@ class Driver {
         Effort effort = effort_;
         effort.work /= kDescentShare;
         Int highest = ranges_.back().high;
-        for (Int pin : merged_.buffers.pin) highest = std::max(highest, pin);
-        for (Int b = 0; b < merged_.buffers.count(); ++b) highest += merged_.buffers.size[b] + merged_.buffers.alignment[b];
+        for (Int pin : merged_.buffers().pin) highest = std::max(highest, pin);
+        for (Int b = 0; b < merged_.buffers().count(); ++b) highest += merged_.buffers().size[b] + merged_.buffers().alignment[b];
         Allocation best = within(highest, effort);
         if (best.offset.empty()) return best;
         Int low = best.bound, proven = best.bound;
@@ -177,10 +180,10 @@ class Driver {
             low = capacity + 1;
             if (trial.status == Status::infeasible) proven = low;
         }
-        const bool by_load = best.proof == Proof::load;
         best.bound = std::min(proven, best.peak);
         best.status = best.peak == best.bound ? Status::optimal : Status::feasible;
-        best.proof = best.status == Status::feasible ? Proof::none : by_load ? Proof::load : Proof::exhausted;
+        if (best.status == Status::feasible) best.proof = Proof::none;
+        else if (best.proof == Proof::none) best.proof = Proof::exhausted;
         best.interrupted = interrupted;
         return best;
     }

@@ -12,7 +12,7 @@
 
 namespace loadmaster::allocation {
 
-enum class Proof { none, load, exhausted };
+enum class Proof { none, load, pairs, exhausted };
 
 struct Allocation {
     Status status = Status::unknown;
@@ -21,7 +21,7 @@ struct Allocation {
     std::int64_t bound = 0;            // bytes that any packing needs, proven
     Proof proof = Proof::none;         // what shows `optimal` or `infeasible`
     Bound load;                        // its instant; `buffer` means nothing
-    std::vector<std::int64_t> witnesses;  // the original buffers that the load is made of
+    std::vector<std::int64_t> witnesses;  // the original buffers that the load or the pairs are made of
     bool interrupted = false;
     Counters counters;
 };

@@ -60,24 +60,39 @@ void copy_sections(const Buffers &from, Int buffer, OwnedBuffers &to) {
         if (from.occupies(s)) to.add_section(from.begin[s], from.end[s], from.low[s], from.high[s]);
 }
 
-void merge_group(const Demands &demands, const std::vector<Member> &group, Merged &merged) {
-    const Buffers buffers = demands.buffers.view();
+// What groups become, and where each original buffer went.
+struct Merger {
+    OwnedBuffers buffers;
+    std::vector<Int> places, lifts;
+};
+
+void merge_group(const Demands &demands, const std::vector<Member> &group, Merger &merged) {
+    const Buffers &buffers = demands.buffers;
     const Int residue = common_residue(buffers, group).value(), place = merged.buffers.count();
     Int lowest = std::numeric_limits<Int>::max(), size = 0, step = 1, pin = -1, hint = -1;
     for (const Member &member : group) lowest = std::min(lowest, member.shift);
     std::vector<Part> parts;
     for (const auto &[b, shift] : group) {
         const Int lift = residue + shift - lowest;
-        merged.place[b] = place, merged.lift[b] = lift;
+        merged.places[b] = place, merged.lifts[b] = lift;
         step = std::lcm(step, buffers.alignment[b]);
         if (buffers.pin[b] >= 0) pin = std::max(pin, buffers.pin[b] - lift);
-        if (demands.buffers.hint[b] >= 0) hint = std::max({hint, demands.buffers.hint[b] - lift, Int{0}});
+        if (demands.hint[b] >= 0) hint = std::max({hint, demands.hint[b] - lift, Int{0}});
         if (buffers.matters(b)) size = std::max(size, lift + buffers.size[b]);
         for (Int s = buffers.first[b]; s < buffers.first[b + 1]; ++s)
             if (buffers.occupies(s)) parts.push_back({buffers.begin[s], buffers.end[s], buffers.low[s] + lift, buffers.high[s] + lift});
     }
     merged.buffers.add(size, step, pin, hint);
     for (const Part &part : united(parts)) merged.buffers.add_section(part.begin, part.end, part.low, part.high);
+}
+
+// Whether every buffer takes space, and each of its sections does.
+bool all_occupy(const Buffers &buffers) {
+    for (Int b = 0; b < buffers.count(); ++b)
+        if (buffers.first[b] == buffers.first[b + 1]) return false;
+    for (Int s = 0; s < static_cast<Int>(buffers.begin.size()); ++s)
+        if (!buffers.occupies(s)) return false;
+    return true;
 }
 
 }  // namespace
@@ -99,7 +114,7 @@ std::optional<Int> common_residue(const Buffers &buffers, const std::vector<Memb
 }
 
 bool Merged::hollow() const {
-    const Buffers view = buffers.view();
+    const Buffers &view = buffers();
     for (Int b = 0; b < view.count(); ++b) {
         std::vector<AddressRange> taken;
         for (Int s = view.first[b]; s < view.first[b + 1]; ++s)
@@ -112,55 +127,59 @@ bool Merged::hollow() const {
 }
 
 Merged merge(const Demands &demands) {
-    const Buffers buffers = demands.buffers.view();
-    Merged merged;
-    merged.place.assign(buffers.size.size(), -1);
-    merged.lift.assign(buffers.size.size(), 0);
+    const Buffers &buffers = demands.buffers;
+    if (demands.aliases.empty()) return {{buffers, demands.hint}, {}, {}};
+    Merger merged;
+    merged.places.assign(buffers.size.size(), -1);
+    merged.lifts.assign(buffers.size.size(), 0);
     for (const std::vector<Member> &group : demands.aliases)
-        for (const Member &member : group) merged.place[member.buffer] = -2;
+        for (const Member &member : group) merged.places[member.buffer] = -2;
     for (Int b = 0; b < buffers.count(); ++b) {
-        if (merged.place[b] == -2) continue;
-        merged.place[b] = merged.buffers.count();
-        merged.buffers.add(buffers.size[b], buffers.alignment[b], buffers.pin[b], demands.buffers.hint[b]);
+        if (merged.places[b] == -2) continue;
+        merged.places[b] = merged.buffers.count();
+        merged.buffers.add(buffers.size[b], buffers.alignment[b], buffers.pin[b], demands.hint[b]);
         copy_sections(buffers, b, merged.buffers);
     }
     for (const std::vector<Member> &group : demands.aliases) merge_group(demands, group, merged);
-    return merged;
+    return {Rewritten(std::move(merged.buffers)), std::move(merged.places), std::move(merged.lifts)};
 }
 
 Reduced without_empty(const Merged &merged, std::span<const AddressRange> ranges, Int limit) {
-    const Buffers buffers = merged.buffers.view();
-    Reduced reduced;
+    const Buffers &buffers = merged.buffers();
+    if (ranges.empty() && all_occupy(buffers)) return {{buffers, merged.rewritten.hint()}, buffers.count(), {}};
+    OwnedBuffers made;
+    std::vector<Int> kept;
     Int begin = std::numeric_limits<Int>::max(), end = 1;
     for (Int b = 0; b < buffers.count(); ++b) {
         if (!buffers.matters(b)) continue;
-        reduced.kept.push_back(b);
-        reduced.buffers.add(buffers.size[b], buffers.alignment[b], buffers.pin[b], merged.buffers.hint[b]);
-        copy_sections(buffers, b, reduced.buffers);
+        kept.push_back(b);
+        made.add(buffers.size[b], buffers.alignment[b], buffers.pin[b], merged.rewritten.hint()[b]);
+        copy_sections(buffers, b, made);
     }
-    for (Int instant : reduced.buffers.begin) begin = std::min(begin, instant);
-    for (Int instant : reduced.buffers.end) end = std::max(end, instant);
+    for (Int instant : made.begin) begin = std::min(begin, instant);
+    for (Int instant : made.end) end = std::max(end, instant);
     for (const auto &[low, high] : ranges) {
         if (low >= limit) continue;
         const Int bytes = std::min(high, limit) - low;
-        reduced.buffers.add(bytes, 1, low, -1);
-        reduced.buffers.add_section(std::min(begin, Int{0}), end, 0, bytes);
+        made.add(bytes, 1, low, -1);
+        made.add_section(std::min(begin, Int{0}), end, 0, bytes);
     }
-    return reduced;
+    const auto own = static_cast<Int>(kept.size());
+    return {Rewritten(std::move(made)), own, std::move(kept)};
 }
 
 std::vector<Int> Reduced::offsets(const Merged &merged, std::span<const Int> solved) const {
-    std::vector<Int> of_merged(merged.buffers.size.size());
-    for (std::size_t b = 0; b < of_merged.size(); ++b) of_merged[b] = std::max<Int>(merged.buffers.pin[b], 0);
-    for (std::size_t i = 0; i < kept.size(); ++i) of_merged[kept[i]] = solved[i];
-    std::vector<Int> offsets(merged.place.size());
-    for (std::size_t b = 0; b < offsets.size(); ++b) offsets[b] = of_merged[merged.place[b]] + merged.lift[b];
+    std::vector<Int> of_merged(merged.buffers().pin.begin(), merged.buffers().pin.end());
+    for (Int &at : of_merged) at = std::max<Int>(at, 0);
+    for (Int b = 0; b < own; ++b) of_merged[this->merged(b)] = solved[b];
+    std::vector<Int> offsets(merged.original());
+    for (Int b = 0; b < merged.original(); ++b) offsets[b] = of_merged[merged.place(b)] + merged.lift(b);
     return offsets;
 }
 
 Int Reduced::peak(std::span<const Int> solved) const {
     Int peak = 0;
-    for (Int b = 0; b < own(); ++b) peak = std::max(peak, solved[b] + buffers.size[b]);
+    for (Int b = 0; b < own; ++b) peak = std::max(peak, solved[b] + buffers().size[b]);
     return peak;
 }
 

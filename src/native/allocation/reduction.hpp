@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace loadmaster::allocation {
@@ -13,11 +14,30 @@ namespace loadmaster::allocation {
 // The least address that, with each shift added, is a multiple of each member's alignment; none if there is none.
 std::optional<std::int64_t> common_residue(const Buffers &buffers, const std::vector<Member> &group);
 
+// Buffers in the caller's arrays where nothing had to be changed, else in arrays of their own.
+class Rewritten {
+  public:
+    Rewritten(const Buffers &buffers, std::span<const std::int64_t> hint) : buffers_(buffers), hint_(hint) {}
+    explicit Rewritten(OwnedBuffers &&made) : made_(std::move(made)), buffers_(made_.view()), hint_(made_.hint) {}
+    Rewritten(Rewritten &&) = default;  // the views stay: vectors that move keep their elements where they are
+    const Buffers &buffers() const { return buffers_; }
+    std::span<const std::int64_t> hint() const { return hint_; }
+
+  private:
+    OwnedBuffers made_;
+    Buffers buffers_;
+    std::span<const std::int64_t> hint_;
+};
+
 // Groups as one buffer each, after those that are in none, and where each original buffer went: `lift` bytes above the buffer in its `place`.
 struct Merged {
-    OwnedBuffers buffers;
-    std::vector<std::int64_t> place, lift;
+    Rewritten rewritten;
+    std::vector<std::int64_t> places, lifts;  // empty without groups: every buffer is its own place
 
+    const Buffers &buffers() const { return rewritten.buffers(); }
+    std::int64_t original() const { return places.empty() ? buffers().count() : static_cast<std::int64_t>(places.size()); }
+    std::int64_t place(std::int64_t b) const { return places.empty() ? b : places[b]; }
+    std::int64_t lift(std::int64_t b) const { return lifts.empty() ? 0 : lifts[b]; }
     // Whether some buffer never occupies some of its bytes, so that it may lie across a reserved range.
     bool hollow() const;
 };
@@ -26,10 +46,12 @@ Merged merge(const Demands &demands);
 
 // The merged buffers that take space, then one pinned buffer for each reserved range.
 struct Reduced {
-    OwnedBuffers buffers;
-    std::vector<std::int64_t> kept;  // indices among the merged ones
+    Rewritten rewritten;
+    std::int64_t own;                // buffers among them that are no range
+    std::vector<std::int64_t> kept;  // indices of these among the merged ones; empty where they are all of them
 
-    std::int64_t own() const { return static_cast<std::int64_t>(kept.size()); }
+    const Buffers &buffers() const { return rewritten.buffers(); }
+    std::int64_t merged(std::int64_t b) const { return kept.empty() ? b : kept[b]; }
     // Offsets of the original buffers; what takes no space goes where it is pinned, or to 0.
     std::vector<std::int64_t> offsets(const Merged &merged, std::span<const std::int64_t> solved) const;
     // Highest address of a buffer, reserved ranges left out.

@@ -36,9 +36,9 @@ bool improve(Answer &answer, const Buffers &buffers, std::vector<std::int64_t> &
     return true;
 }
 
-Answer start(const Buffers &buffers, std::span<const std::int64_t> hint, std::int64_t enough, Budget &budget) {
+Answer start(const Buffers &buffers, std::span<const std::int64_t> hint, std::int64_t enough, std::int64_t bound, Budget &budget) {
     Answer answer;
-    answer.bound = simple_bound(buffers);
+    answer.bound = std::max(bound, simple_bound(buffers));
     const Greedy greedy = best_first_fit(buffers, hint, std::max(enough, answer.bound), budget);
     answer.offset.assign(buffers.count(), -1);
     if (greedy.packed) improve(answer, buffers, std::vector<std::int64_t>(greedy.offset));
@@ -56,13 +56,13 @@ std::int64_t peak_of(const Buffers &buffers, std::span<const std::int64_t> offse
 
 Answer fit(const Buffers &buffers, std::span<const std::int64_t> hint, std::int64_t capacity, const Settings &settings, Budget &budget) {
     Answer answer;
-    answer.bound = simple_bound(buffers);
+    answer.bound = std::max(settings.bound, simple_bound(buffers));
     answer.offset.assign(buffers.count(), -1);
     if (answer.bound > capacity) {
         answer.status = Status::infeasible;
         return answer;
     }
-    answer = start(buffers, hint, capacity, budget);
+    answer = start(buffers, hint, capacity, settings.bound, budget);
     if (answer.status == Status::feasible && answer.peak <= capacity) return answer;
     answer.status = Status::unknown;
     answer.peak = 0;
@@ -136,7 +136,7 @@ class Descent {
 }  // namespace
 
 Answer minimise(const Buffers &buffers, std::span<const std::int64_t> hint, const Settings &settings, Budget &budget) {
-    Answer answer = start(buffers, hint, 0, budget);
+    Answer answer = start(buffers, hint, 0, settings.bound, budget);
     const auto settled = [&] { return answer.status == Status::feasible && answer.peak == answer.bound; };
     if (!settled()) {
         const Model model = model_for(buffers, settings);

@@ -23,6 +23,7 @@ struct Settings {
     std::uint64_t seed = 0;
     SearchRules rules;
     std::int64_t threads = 1;
+    std::int64_t bound = 0;  // bytes that any packing is known to need
 };
 
 // `hint` is empty or an offset per buffer, -1 for none.

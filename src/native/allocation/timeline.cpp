@@ -6,26 +6,26 @@ namespace loadmaster::allocation {
 
 namespace {
 
-// Maxima of all stretches whose length is a power of two.
+// Maxima of stretches of values, from a tree of twice as many.
 class Maxima {
   public:
-    explicit Maxima(std::vector<std::int64_t> values) {
-        levels_.push_back(std::move(values));
-        for (std::size_t width = 1; 2 * width <= levels_[0].size(); width *= 2) {
-            const auto &below = levels_.back();
-            std::vector<std::int64_t> level(below.size() - width);
-            for (std::size_t i = 0; i < level.size(); ++i) level[i] = std::max(below[i], below[i + width]);
-            levels_.push_back(std::move(level));
-        }
+    explicit Maxima(std::span<const std::int64_t> values) : count_(values.size()), tree_(2 * values.size()) {
+        std::copy(values.begin(), values.end(), tree_.begin() + static_cast<std::ptrdiff_t>(count_));
+        for (std::size_t node = count_ - 1; node > 0; --node) tree_[node] = std::max(tree_[2 * node], tree_[2 * node + 1]);
     }
+    // Of values of at least 0; [begin, end) is not empty.
     std::int64_t over(std::size_t begin, std::size_t end) const {
-        std::size_t level = 0;
-        while ((std::size_t{2} << level) <= end - begin) ++level;
-        return std::max(levels_[level][begin], levels_[level][end - (std::size_t{1} << level)]);
+        std::int64_t found = 0;
+        for (begin += count_, end += count_; begin < end; begin /= 2, end /= 2) {
+            if (begin % 2) found = std::max(found, tree_[begin++]);
+            if (end % 2) found = std::max(found, tree_[--end]);
+        }
+        return found;
     }
 
   private:
-    std::vector<std::vector<std::int64_t>> levels_;
+    std::size_t count_;
+    std::vector<std::int64_t> tree_;
 };
 
 }  // namespace
@@ -60,7 +60,7 @@ Timeline::Timeline(const Buffers &buffers) {
     if (slots_ == 0) return;
     load.pop_back();
     load_ = *std::max_element(load.begin(), load.end());
-    const Maxima maxima(std::move(load));
+    const Maxima maxima(load);
     for (std::int64_t b = 0; b < count; ++b)
         for (const Section &section : sections(b)) contention_[b] = std::max(contention_[b], maxima.over(section.begin, section.end));
 }

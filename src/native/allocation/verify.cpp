@@ -12,7 +12,7 @@ using Int = std::int64_t;
 
 std::string number(const char *before, Int value, const char *after) { return before + std::to_string(value) + after; }
 
-std::optional<std::string> each_buffer(const OwnedBuffers &b, std::span<const Int> offset, Int capacity) {
+std::optional<std::string> each_buffer(const Buffers &b, std::span<const Int> offset, Int capacity) {
     for (Int i = 0; i < b.count(); ++i) {
         if (offset[i] < 0) return number("buffer ", i, " has no offset");
         if (offset[i] % b.alignment[i] != 0) return number("buffer ", i, " is not aligned");
@@ -88,7 +88,7 @@ std::optional<std::string> apart(const std::vector<Piece> &pieces) {
 }  // namespace
 
 std::optional<std::string> broken_rule(const Demands &demands, std::span<const Int> offset, Int capacity) {
-    const OwnedBuffers &b = demands.buffers;
+    const Buffers &b = demands.buffers;
     if (static_cast<Int>(offset.size()) != b.count()) return "not as many offsets as buffers";
     if (auto broken = each_buffer(b, offset, capacity)) return broken;
     if (auto broken = together(demands, offset)) return broken;

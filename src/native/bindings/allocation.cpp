@@ -1,6 +1,7 @@
 // Python bindings of the allocation kernels. Arguments are checked here, so that no kernel reads out of bounds or overflows.
 #include "allocation/first_fit.hpp"
 #include "allocation/demands.hpp"
+#include "allocation/pairs.hpp"
 #include "allocation/portfolio.hpp"
 #include "allocation/skyline.hpp"
 #include "allocation/solver.hpp"
@@ -102,6 +103,15 @@ class PackingProblem {
 
     Load load_bound() const { return allocation::load_bound(buffers_); }
 
+    nb::object alive_in_pairs(std::int64_t enough) const {
+        Together found;
+        {
+            nb::gil_scoped_release release;
+            found = allocation::alive_in_pairs(buffers_, enough);
+        }
+        return nb::make_tuple(found.bytes, column(std::move(found.buffers)));
+    }
+
     PlacedInOrder place_in_order(const Ints &order, bool best_fit) const {
         require_order(order, buffers_);
         Greedy greedy;
@@ -142,14 +152,14 @@ class PackingProblem {
     ExactPacking fit(std::int64_t capacity, const std::optional<Ints> &hint, std::int64_t nodes, double seconds, std::uint64_t seed, const SearchRules *rules,
                      std::int64_t threads) const {
         require(capacity >= 0, "capacity: must not be negative");
-        return exact(hint, nodes, seconds, {seed, rules ? *rules : SearchRules{}, threads}, [&](auto hints, const Settings &settings, Budget &budget) {
+        return exact(hint, nodes, seconds, {seed, rules ? *rules : SearchRules{}, threads, 0}, [&](auto hints, const Settings &settings, Budget &budget) {
             return allocation::fit(buffers_, hints, std::min(capacity, kLargestTotal), settings, budget);
         });
     }
 
     ExactPacking minimise(const std::optional<Ints> &hint, std::int64_t nodes, double seconds, std::uint64_t seed, const SearchRules *rules,
                           std::int64_t threads) const {
-        return exact(hint, nodes, seconds, {seed, rules ? *rules : SearchRules{}, threads}, [&](auto hints, const Settings &settings, Budget &budget) {
+        return exact(hint, nodes, seconds, {seed, rules ? *rules : SearchRules{}, threads, 0}, [&](auto hints, const Settings &settings, Budget &budget) {
             return allocation::minimise(buffers_, hints, settings, budget);
         });
     }
@@ -309,6 +319,7 @@ void bind_allocation(nb::module_ &module) {
         .def(nb::init<Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints>(), nb::arg("size"), nb::arg("alignment"), nb::arg("pin"), nb::arg("first"),
              nb::arg("begin"), nb::arg("end"), nb::arg("low"), nb::arg("high"))
         .def("load_bound", &PackingProblem::load_bound)
+        .def("alive_in_pairs", &PackingProblem::alive_in_pairs, nb::arg("enough"))
         .def("place_in_order", &PackingProblem::place_in_order, nb::arg("order"), nb::arg("best_fit") = false)
         .def("place_what_fits", &PackingProblem::place_what_fits, nb::arg("order"), nb::arg("capacity"))
         .def("greedy", &PackingProblem::greedy, nb::arg("hint") = nb::none(), nb::kw_only(), nb::arg("seconds") = kForever, nb::arg("enough") = 0)

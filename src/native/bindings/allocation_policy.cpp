@@ -34,8 +34,6 @@ Effort PythonEffort::native() const {
 
 namespace {
 
-std::vector<std::int64_t> copy(const Ints &array) { return {array.data(), array.data() + array.size()}; }
-
 struct Packed {
     const char *status;
     nb::object offsets;  // or None
@@ -51,7 +49,7 @@ struct Packed {
 Packed py_allocate(const Ints &size, const Ints &alignment, const Ints &pin, const Ints &hint, const Ints &first, const Ints &begin, const Ints &end,
                    const Ints &low, const Ints &high, const Ints &group_first, const Ints &member, const Ints &shift, const Ints &reserved_low,
                    const Ints &reserved_high, std::int64_t capacity, const PythonEffort &effort) {
-    Demands demands{{copy(size), copy(alignment), copy(pin), copy(hint), copy(first), copy(begin), copy(end), copy(low), copy(high)}, {}, {}};
+    Demands demands{{view(size), view(alignment), view(pin), view(first), view(begin), view(end), view(low), view(high)}, view(hint), {}, {}};
     require(hint.size() == size.size() && member.size() == shift.size() && reserved_low.size() == reserved_high.size(), "arrays of different lengths");
     for (std::size_t g = 0; g + 1 < group_first.size(); ++g) {
         const std::int64_t from = group_first.data()[g], to = group_first.data()[g + 1];
@@ -67,7 +65,7 @@ Packed py_allocate(const Ints &size, const Ints &alignment, const Ints &pin, con
         answer = allocate(demands, capacity, limits);
     }
     const bool packed = answer.status == Status::optimal || answer.status == Status::feasible;
-    const char *proof = answer.proof == Proof::load ? "load" : answer.proof == Proof::exhausted ? "exhausted" : "";
+    const char *proof = answer.proof == Proof::load ? "load" : answer.proof == Proof::pairs ? "pairs" : answer.proof == Proof::exhausted ? "exhausted" : "";
     return {name_of(answer.status), packed ? column(std::move(answer.offset)) : nb::none(), answer.peak, answer.bound, proof, answer.load.instant,
             column(std::move(answer.witnesses)),            counted(answer.counters), answer.interrupted};
 }

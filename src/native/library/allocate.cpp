@@ -64,7 +64,8 @@ void add_sections(const loadmaster_buffer &buffer, const loadmaster_gap *gap, co
     if (now < buffer.end) to.add_section(now, buffer.end, 0, buffer.size);
 }
 
-Demands demands_of(const loadmaster_problem &problem) {
+// `owned` is where the arrays go that the demands view.
+Demands demands_of(const loadmaster_problem &problem, OwnedBuffers &owned) {
     require_arrays(problem);
     const std::vector<loadmaster_gap> gaps = sorted_gaps(problem);
     const std::int64_t common = std::max<std::int64_t>(problem.alignment, 1);
@@ -90,11 +91,12 @@ Demands demands_of(const loadmaster_problem &problem) {
         const bool within = buffer.group != 0 && buffer.shift > lowest[number[buffer.group]];
         const std::int64_t own = std::max<std::int64_t>(buffer.alignment, 1), factor = within ? 1 : common / std::gcd(own, common);
         require(own < kFarthest / factor, b, "alignment: no common multiple with that of all buffers below 2^62");
-        demands.buffers.add(buffer.size, own * factor, buffer.pinned ? buffer.offset : -1, -1);
+        owned.add(buffer.size, own * factor, buffer.pinned ? buffer.offset : -1, -1);
         const auto first = gap;
         while (gap != end && gap->buffer == b) ++gap;
-        add_sections(buffer, first, gap, demands.buffers);
+        add_sections(buffer, first, gap, owned);
     }
+    demands.buffers = owned.view(), demands.hint = owned.hint;
     for (std::size_t g = 0; g < demands.aliases.size(); ++g)
         for (Member &member : demands.aliases[g]) member.shift -= lowest[g];
     for (std::size_t r = 0; r < problem.reserved_count; ++r) demands.reserved.push_back({problem.reserved[r].low, problem.reserved[r].high});
@@ -125,9 +127,18 @@ loadmaster_status status_of(Status status) {
     }
 }
 
+loadmaster_proof proof_of(Proof proof) {
+    switch (proof) {
+        case Proof::load: return LOADMASTER_LOAD;
+        case Proof::pairs: return LOADMASTER_PAIRS;
+        case Proof::exhausted: return LOADMASTER_EXHAUSTED;
+        default: return LOADMASTER_NO_PROOF;
+    }
+}
+
 void fill(const Allocation &answer, std::int64_t *offsets, unsigned char *witnesses, loadmaster_result &result) {
     result.status = status_of(answer.status);
-    result.proof = answer.proof == Proof::load ? LOADMASTER_LOAD : answer.proof == Proof::exhausted ? LOADMASTER_EXHAUSTED : LOADMASTER_NO_PROOF;
+    result.proof = proof_of(answer.proof);
     result.peak = answer.peak;
     result.bound = answer.bound;
     result.instant = answer.load.instant;
@@ -169,7 +180,8 @@ loadmaster_status loadmaster_allocate(const loadmaster_problem *problem, const l
     result->status = guarded(result->message, [&] {
         require(problem, "problem: is null");
         require(offsets || problem->buffer_count == 0, "offsets: is null");
-        const Demands demands = demands_of(*problem);
+        OwnedBuffers owned;
+        const Demands demands = demands_of(*problem, owned);
         std::fill_n(offsets, problem->buffer_count, -1);
         if (witnesses) std::fill_n(witnesses, problem->buffer_count, static_cast<unsigned char>(0));
         fill(allocate(demands, problem->capacity > 0 ? problem->capacity : -1, effort_of(limits)), offsets, witnesses, *result);
@@ -183,7 +195,8 @@ int loadmaster_verify(const loadmaster_problem *problem, const int64_t *offsets,
     return guarded(message, [&] {
                require(problem, "problem: is null");
                require(offsets || problem->buffer_count == 0, "offsets: is null");
-               const Demands demands = demands_of(*problem);
+               OwnedBuffers owned;
+               const Demands demands = demands_of(*problem, owned);
                check(demands);
                const auto broken = broken_rule(demands, {offsets, problem->buffer_count}, problem->capacity > 0 ? problem->capacity : -1);
                if (broken) throw std::invalid_argument(*broken);

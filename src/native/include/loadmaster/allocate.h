@@ -83,8 +83,9 @@ typedef enum loadmaster_status {
 
 typedef enum loadmaster_proof {
     LOADMASTER_NO_PROOF = 0,
-    LOADMASTER_LOAD = 1,     /* at `instant` the witnesses need `bound` bytes; with reserved ranges below them, and rounded to alignments */
-    LOADMASTER_EXHAUSTED = 2 /* the search has looked everywhere */
+    LOADMASTER_LOAD = 1,      /* at `instant` the witnesses need `bound` bytes; with reserved ranges below them, and rounded to alignments */
+    LOADMASTER_EXHAUSTED = 2, /* the search has looked everywhere */
+    LOADMASTER_PAIRS = 3      /* each two of the witnesses are alive together at some instant, and all of them have `bound` bytes */
 } loadmaster_proof;
 
 typedef struct loadmaster_result {
@@ -99,7 +100,7 @@ typedef struct loadmaster_result {
 } loadmaster_result;
 
 /* Packs. `offsets` has room for an offset of each buffer; without a packing they are -1. `witnesses`, if not null, has room for a byte for
- * each buffer: 1 for those that LOADMASTER_LOAD speaks of, else 0. `limits` may be null. Returns `result->status`. */
+ * each buffer: 1 for those that LOADMASTER_LOAD or LOADMASTER_PAIRS speaks of, else 0. `limits` may be null. Returns `result->status`. */
 LOADMASTER_API loadmaster_status loadmaster_allocate(const loadmaster_problem *problem, const loadmaster_limits *limits, int64_t *offsets,
                                                      unsigned char *witnesses, loadmaster_result *result);
 

@@ -55,7 +55,7 @@ struct Packing {
     std::vector<std::int64_t> offsets;    // one for each buffer; empty without a packing
     std::int64_t peak = 0, bound = 0;     // bytes
     std::int64_t instant = 0;             // of a proof by load,
-    std::vector<std::size_t> witnesses;   // and the buffers that it speaks of
+    std::vector<std::size_t> witnesses;   // and the buffers that it, or one by pairs, speaks of
     bool interrupted = false;
 
     explicit operator bool() const { return !offsets.empty() || status == LOADMASTER_OPTIMAL; }
