@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tests.support.networks import npu
 
@@ -41,22 +42,27 @@ def machine() -> Target:
     return replace(target, cores=cores, fast=fast)
 
 
-def test_pieces_on_any_cores_at_any_prices_take_no_less_than_full_turns_and_a_last_one() -> None:
-    generator, target, met, sharper = np.random.default_rng(7), machine(), 0, 0
+@pytest.mark.parametrize("sums", [False, True], ids=["", "sums"])
+def test_pieces_on_any_cores_at_any_prices_take_no_less_than_full_turns_and_a_last_one(sums: bool) -> None:
+    generator, target, met, sharper, free = np.random.default_rng(7), machine(), 0, 0, np.array([sums])
     for _ in range(60):
         graph = convolution(generator)
         (group,) = fuse(graph)
-        form = divisible(graph, group)
+        form = divisible(graph, group, sums=sums)
         assert form is not None
         whole = lower([graph], target).jobs
-        seconds, _ = divisible_costs(whole, target)
-        share, extra = last_turns(whole, target, seconds)
+        seconds, joules = divisible_costs(whole, target, free)
+        share, extra = last_turns(whole, target, seconds, free)
         plain = job_table(lower([graph], target), target).compute
         assert (seconds + extra <= plain * (1 + 1e-12)).all(), "an operator in one piece is a piece"
         met += bool((plain <= (seconds + extra) * (1 + 1e-3)).any())
         for _ in range(6):
             parts = {axis: int(generator.choice([1, 1, 2, 3, form.shape[axis]])) for axis in form.axes}
-            pieces = job_table(lower([graph], target, cuts=[Cuts([form.grid(parts)])]), target).compute
+            links = int(generator.choice([1, 2, 3, form.summed])) if form.summed else 1
+            table = job_table(lower([graph], target, cuts=[Cuts([form.chains(parts, min(links, max(1, form.summed)))])]), target)
+            pieces = table.compute
+            # Energies of pieces are whole numbers of femtojoules.
+            assert table.energy.min(axis=1).sum() >= joules.min() - 1e-15 * len(pieces)
             for _ in range(10):
                 prices, core = generator.choice([0.0, 0.2, 1.0, 3.0], 4), generator.integers(0, 4, len(pieces))
                 full, last = share[:, None] * seconds * prices, ((1 - share[:, None]) * seconds + extra) * prices

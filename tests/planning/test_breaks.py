@@ -33,6 +33,7 @@ from tests.support.edits import (
     without_result,
 )
 from tests.support.hand_plan import finished, place, tensor, us
+from tests.support.summed_networks import summed_plan
 
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_records import PlannedOperand, PlannedTransfer
@@ -50,6 +51,32 @@ CUT = cut_plan()
 AGAIN = recomputing_plan()
 OWNER = next(job for job in AGAIN.jobs if job.owns and job.tile == 1)
 PIECE = next(job for job in CUT.jobs if job.ranges)
+SUMMED = summed_plan()
+SUMS = {tensor.name: tensor for tensor in SUMMED.tensors if tensor.summed}
+LAST = next(job for job in SUMMED.jobs if job.summed and job.summed[0] and not any(operand.tensor in SUMS for operand in job.writes))
+BEFORE = next(tensor for tensor in SUMS.values() if any(tensor.name == operand.tensor for operand in LAST.reads))
+STRANGER = next(job for job in SUMMED.jobs if job.operators != LAST.operators)
+
+
+def summing(first: int, last: int) -> Plan:
+    """The last piece of a chain sums from so many terms after its first until so many after its last."""
+    return edit(SUMMED, "jobs", named(LAST.name), summed=(LAST.summed[0] + first, LAST.summed[1] + last))
+
+
+def with_sums_for(name: str) -> Plan:
+    """A job reads the sums that the last piece of a chain reads, as that does."""
+    mine = next(operand for operand in LAST.reads if operand.tensor == BEFORE.name)
+    return edit(SUMMED, "jobs", named(name), reads=(*STRANGER.reads, mine))
+
+
+def without_summed_windows() -> Plan:
+    """The operators of a chain do not say over what they sum."""
+    info = SUMMED.networks[0]
+    operators = tuple(
+        replace(o, operands=tuple(replace(n, windows=tuple(replace(w, summed=False) for w in n.windows)) for n in o.operands))
+        for o in info.operators
+    )
+    return replace(SUMMED, networks=(replace(info, operators=operators),))
 
 
 def owning(first: int, last: int) -> Plan:
@@ -570,6 +597,44 @@ BREAKS: dict[str, tuple[Plan, set[str], str]] = {
         replace(SHARED, target=replace(SHARED.target, static_power=2e-3)),
         {"energy"},
         "the energy is said to be",
+    ),
+    # Sums in parts.
+    "terms that there are not": (summing(0, 10**6), {"sum"}, f"job '{LAST.name}' takes the part"),
+    "no term": (summing(LAST.summed[1] - LAST.summed[0], 0), {"sum"}, f"job '{LAST.name}' takes the part"),
+    "sums of an operator that has none": (without_summed_windows(), {"sum"}, "its operator does not say over what it sums"),
+    "sums that do not begin": (edit(SUMMED, "tensors", named(BEFORE.name), summed=(1, 2)), {"sum"}, f"tensor '{BEFORE.name}': [1, 2]"),
+    "term left out": (summing(1, 0), {"chain"}, f"job '{LAST.name}' sums from {LAST.summed[0] + 1} on"),
+    "term taken twice": (summing(-1, 0), {"chain", "window"}, f"job '{LAST.name}' sums from {LAST.summed[0] - 1} on"),
+    "last term left out": (summing(0, -1), {"chain", "piece"}, f"sum up to {LAST.summed[1] - 1} of {LAST.summed[1]}"),
+    "sums of other terms": (
+        edit(SUMMED, "tensors", named(BEFORE.name), summed=(0, BEFORE.summed[1] + 1)),
+        {"chain"},
+        f"job '{BEFORE.producer}' writes '{BEFORE.name}', which holds other sums than those that it makes",
+    ),
+    "sums narrower than accumulators": (
+        edit(SUMMED, "tensors", named(BEFORE.name), bytes=BEFORE.bytes // 2),
+        {"chain", "size"},
+        f"tensor '{BEFORE.name}' has {BEFORE.bytes // 2} bytes",
+    ),
+    "sums that nobody adds to": (
+        edit(SUMMED, "jobs", named(LAST.name), reads=tuple(operand for operand in LAST.reads if operand.tensor not in SUMS)),
+        {"chain", "stream", "tile"},
+        f"job '{LAST.name}' reads no partial sums to which it could add",
+    ),
+    "sums that a stranger reads": (
+        with_sums_for(STRANGER.name),
+        {"chain", "dataflow", "residence", "stream", "tile"},
+        f"job '{STRANGER.name}' reads the partial sums '{BEFORE.name}', which are not of the piece before it in its chain",
+    ),
+    "sums that are awaited by nobody": (
+        edit(SUMMED, "jobs", named(LAST.name), after=()),
+        {"dependency"},
+        f"job '{LAST.name}'",
+    ),
+    "sums as a result": (
+        edit(SUMMED, "tensors", named(BEFORE.name), summed=()),
+        {"chain", "dataflow", "part"},
+        f"job '{BEFORE.producer}' writes 0 tensors of partial sums",
     ),
     "unknown objective": (replace(SHARED, objective=replace(SHARED.objective, name="beauty")), {"objective"}, "'beauty' of network ''"),
     "objective of another value": (

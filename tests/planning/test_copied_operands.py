@@ -1,13 +1,12 @@
 """Machines whose cores cannot use main memory: several cores, and jobs that only fit into the fast memory in pieces."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.cut_networks import convolutions
 from tests.support.networks import npu, residual_chain
+from tests.support.summed_networks import copying, product
 
 import loadmaster as lm
 from loadmaster.core.errors import CapacityError
@@ -24,12 +23,6 @@ from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
 from loadmaster.workloads.lowering.grid import Grid
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
-
-
-def copying(cores: int = 2, scratchpad: int = 64 * 1024) -> Target:
-    """Cores that need all operands in a scratchpad."""
-    machine = npu(cores, scratchpad)
-    return replace(machine, main=replace(machine.main, in_place=False))
 
 
 @settings(max_examples=6, deadline=None)
@@ -139,3 +132,25 @@ def test_where_nothing_is_used_in_main_memory_what_leaves_is_copied_once_and_fet
             assert out[copy.tensor] in copy.after
     assert not placement.write_main.any()
     assert replayed.makespan <= timeline.makespan
+
+
+@pytest.mark.parametrize("cut", ["auto", "none"])
+def test_sums_of_which_one_takes_more_than_the_fast_memory_are_added_up_in_parts(cut: str) -> None:
+    """Both factors of a single element are 12,000 bytes: chains of pieces keep their sums on chip, and bring in each factor once."""
+    machine, graph = copying(2, 4096), product(1, 6000, 2)
+    plan = lm.plan([graph], machine, rounds=1, samples=4, cut=cut)
+    assert lm.verify_against(plan, [graph], machine) == ()
+    sums = {tensor.name for tensor in plan.tensors if tensor.summed}
+    assert sums
+    assert not any(place.memory == "dram" for place in plan.allocations if place.tensor in sums)
+    assert plan.metrics.traffic["dram"].value == sum(
+        tensor.bytes for tensor in plan.tensors if tensor.kind != "activation" or tensor.is_output
+    )
+
+
+def test_sums_stay_whole_where_other_cuts_make_operators_fit() -> None:
+    """Columns of the weights, though there are hundreds of them; two of these pieces fit."""
+    plan = lm.plan([product(1, 700, 300)], copying(2, 4096), rounds=1, samples=4)
+    assert lm.verify(plan) == ()
+    assert len(plan.jobs) > 60
+    assert not any(job.summed for job in plan.jobs)

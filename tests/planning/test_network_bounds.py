@@ -17,7 +17,7 @@ from loadmaster.planning.goal import goal_of
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.fuse import fuse
-from loadmaster.workloads.lowering.grid import divisible
+from loadmaster.workloads.lowering.grid import Chains, divisible
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cut, Cuts
 from loadmaster.workloads.lowering.single_assignment import without_updates
@@ -44,6 +44,23 @@ def test_no_plan_of_any_cut_of_a_tiny_network_is_faster_than_its_bound(seed: int
     assert met > 5, "some bounds are met by a plan, else plans are not tried"
 
 
+def test_no_plan_with_sums_in_parts_is_faster_than_the_bound_of_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if they were offered on machines that use main memory in place, of which every plan can be tried."""
+    monkeypatch.setattr("loadmaster.planning.cutting.network_bounds.divides_sums", lambda _: True)
+    generator, met, near = np.random.default_rng(100), 0, 0
+    for _ in range(80):
+        graph, target = tiny_network(generator, int(generator.integers(1, 4))), tiny_machine(generator)
+        bound, every = bound_of(graph, target), list(every_cut(graph, 4, sums=True))
+        best = min(best_makespan(graph, target, cuts, below=bound.picoseconds + 1) for cuts in every)
+        assert best >= bound.picoseconds, bound
+        met += best == bound.picoseconds
+        summed = [cuts for cuts in every if any(isinstance(cut, Chains) for cut in cuts.cuts)]
+        limit = 1.02 * bound.picoseconds
+        near += any(best_makespan(graph, target, cuts, below=limit) < limit for cuts in summed)
+    assert met > 5, "some bounds are met by a plan, else plans are not tried"
+    assert near > 5, "and nearly by plans with sums in parts"
+
+
 @pytest.mark.parametrize("mini_batches", [2, 3])
 def test_no_plan_of_several_mini_batches_is_faster_than_the_bound(mini_batches: int) -> None:
     """Mini-batches read the same weights, each over one link or the other."""
@@ -58,38 +75,45 @@ def test_no_plan_of_several_mini_batches_is_faster_than_the_bound(mini_batches: 
     assert shared > 10, "in some, reading weights again is what takes longest"
 
 
-def random_grids(graph: Graph, generator: np.random.Generator) -> Cuts:
-    """Operators whole, or in parts along any of their dimensions, down to single elements."""
+def random_cuts(graph: Graph, generator: np.random.Generator, *, sums: bool) -> Cuts:
+    """Operators whole, or in parts along any of their dimensions and of what they sum over, down to single elements."""
     cuts: list[Cut] = []
     single = without_updates(graph)
     for group in fuse(single):
-        form = divisible(single, group)
+        form = divisible(single, group, sums=sums)
         parts = {} if form is None else {axis: int(generator.choice([1, 2, 3, form.shape[axis]])) for axis in form.axes}
-        cuts.append(WHOLE if form is None else form.grid(parts))
+        links = 1 if form is None or not form.summed else min(form.summed, int(generator.choice([1, 2, 3])))
+        cuts.append(WHOLE if form is None else form.chains(parts, links))
     return Cuts(cuts)
 
 
-def test_what_is_said_of_precedence_holds_for_the_jobs_of_any_cut() -> None:
+@pytest.mark.parametrize("sums", [False, True], ids=["", "sums"])
+def test_what_is_said_of_precedence_holds_for_the_jobs_of_any_cut(sums: bool) -> None:
     generator, said = np.random.default_rng(0), {"some": 0, "all_parts": 0, "whole": 0, "nothing": 0}
     for _ in range(60):
         graph = tiny_network(generator, 4)
         single = without_updates(graph)
         fused = fuse(single)
-        precedence = Precedence.of(single, fused, [divisible(single, group) for group in fused])
+        precedence = Precedence.of(single, fused, [divisible(single, group, sums=sums) for group in fused])
         for _ in range(8):
-            cuts = random_grids(graph, generator)
-            jobs = lower([graph], npu(2, 10**6), cuts=[cuts]).jobs
-            number = [group for group, _ in cuts.steps]
+            cuts = random_cuts(graph, generator, sums=sums)
+            work = lower([graph], npu(2, 10**6), cuts=[cuts])
+            jobs, number = work.jobs, [group for group, _ in cuts.steps]
+            # Those that leave sums to others have ended when the last of their chain has.
+            makers = {tensor.producer for tensor in work.tensors if not tensor.summed}
             pieces = [{j for j, group in enumerate(number) if group == own} for own in range(len(fused))]
+            results = [own & makers for own in pieces]
             for v, own in enumerate(precedence.needs):
                 for u, need in own.items():
-                    awaited = [pieces[u] & set(jobs[j].after) for j in pieces[v]]
+                    awaited = [results[u] & set(jobs[j].after) for j in pieces[v]]
                     assert all(awaited) or not need.some
-                    assert set().union(*awaited) == pieces[u] or not need.all_parts
-                    assert all(parts == pieces[u] for parts in awaited) or not need.whole
+                    assert set().union(*awaited) == results[u] or not need.all_parts
+                    assert all(parts == results[u] for parts in awaited) or not need.whole
                     for name in ("some", "all_parts", "whole"):
                         said[name] += getattr(need, name)
                     said["nothing"] += not need.whole
+    if sums:
+        assert said.pop("whole") == 0, "of a sum in parts no piece needs everything"
     assert min(said.values()) > 100, "each is claimed, and withheld, often"
 
 

@@ -54,7 +54,7 @@ def test_equal_plans_give_equal_bytes_whatever_kinds_of_number_they_hold() -> No
 
 def test_records_have_lines_of_their_own() -> None:
     lines = TEXT.splitlines()
-    assert lines[1] == ' "version": 5,'
+    assert lines[1] == ' "version": 6,'
     assert '  {"tensor": "net/w", "memory": "dram", "offset": 4096, "bytes": 1024, "start": 0.0, "end": 4e-05},' in lines
     assert sum('"from": ' in line and '"to": ' in line for line in lines) == len(PLANS["shared"].transfers)
     assert sum(line.startswith('  {"name": "net/conv@') for line in lines) == 2
@@ -102,10 +102,10 @@ BAD_TEXTS = {
     "truncated": (TEXT[:3000], r"not JSON from line \d+, column \d+ on"),
     "not an object": ("[1, 2]", r"must hold one JSON object"),
     "null": ("null", r"must hold one JSON object"),
-    "other version": (_edited('"version": 5', '"version": 2'), r"version: the file has version 2, this program reads version 5"),
-    "version of the wrong type": (_edited('"version": 5', '"version": "1"'), r"version: input should be a valid integer"),
-    "version is true": (_edited('"version": 5', '"version": true'), r"version: input should be a valid integer"),
-    "missing version": (_edited(' "version": 5,\n', ""), r"version: field required"),
+    "other version": (_edited('"version": 6', '"version": 2'), r"version: the file has version 2, this program reads version 6"),
+    "version of the wrong type": (_edited('"version": 6', '"version": "1"'), r"version: input should be a valid integer"),
+    "version is true": (_edited('"version": 6', '"version": true'), r"version: input should be a valid integer"),
+    "missing version": (_edited(' "version": 6,\n', ""), r"version: field required"),
     "unknown field": (_edited('"seed": 7', '"seed": 7, "sead": 8'), r"sead: unexpected keyword argument"),
     "unknown field of a record": (_edited('"is_output": false', '"is_output": false, "x": 0'), r"tensors\.0\.x: unexpected"),
     "missing field": (_edited('"compute": 2e-06, ', ""), r"jobs\.0\.compute: field required"),
@@ -127,7 +127,7 @@ BAD_TEXTS = {
     "very huge": (_edited('"bytes": 2048', '"bytes": 1' + "0" * 400), r"tensors\.0\.bytes: "),
     "too many digits": (_edited('"bytes": 2048', '"bytes": 1' + "0" * 9000), r"a number has too many digits"),
     "deep": ("[" * 100_000, r"nested too deeply"),
-    "deep record": ('{"version": 5, "a": ' + '{"a":' * 100_000 + "1" + "}" * 100_001, r"nested too deeply"),
+    "deep record": ('{"version": 6, "a": ' + '{"a":' * 100_000 + "1" + "}" * 100_001, r"nested too deeply"),
     "repeated key": (_edited('"core": "a"', '"core": "a", "core": "b"'), r"jobs\.0\.core: the key occurs more than once"),
     "repeated key at the top": (_edited('"seed": 7', '"seed": 7, "seed": 8'), r"seed: the key occurs more than once"),
     "repeated link": (_edited('"links": {', '"links": {"dram": [], '), r"links\.dram: the key occurs more than once"),

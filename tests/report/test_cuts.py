@@ -12,9 +12,11 @@ from tests.planning.test_mutations import planned
 from tests.support.cut_networks import convolutions, cut_plan, recomputing_plan
 from tests.support.networks import npu
 from tests.support.report_pages import charts, models
+from tests.support.summed_networks import summed_plan
 
 import loadmaster as lm
 from loadmaster.planning.plan import Plan
+from loadmaster.planning.plan_records import PlannedJob
 from loadmaster.report.charts import canvas
 from loadmaster.report.colours import PALETTE, shade
 from loadmaster.report.cuts import cuts_of, family, piece
@@ -51,6 +53,30 @@ def test_every_operator_in_pieces_is_listed_once_with_its_pieces() -> None:
         assert row["at_once"] == max(sum(start <= t < end for start, end in spans) for t, _ in spans)
         assert row["bytes"] == sum(t.bytes for t in plan.tensors if t.producer in {job.name for job in operator.jobs})
         assert row["most_alive"] <= row["bytes"]
+
+
+def test_sums_in_parts_are_told_of_their_operator_and_of_each_piece() -> None:
+    plan = summed_plan()
+    sums = {tensor.name: tensor.bytes for tensor in plan.tensors if tensor.summed}
+    rows = {row["operator"]: row for row in cuts_of(plan).to_json()}
+    for job in plan.jobs:
+        assert (", terms " in piece(job)) == bool(job.summed)
+        if job.summed:
+            row = rows[job.operators[0]]
+            (terms,) = (each for each in row["along"] if each["dimension"] == "terms of the sum")
+            assert terms["least"] <= job.summed[1] - job.summed[0] <= terms["most"]
+            assert "each piece adds to up to" in row["why"]
+            assert row["bytes"] == sum(t.bytes for t in plan.tensors if t.storage in row_results(plan, job) and t.name not in sums)
+    assert {row["operator"] for row in rows.values() if len(row["along"]) and row["along"][-1]["dimension"] == "terms of the sum"} == {
+        job.operators[0] for job in plan.jobs if job.summed
+    }
+
+
+def row_results(plan: Plan, job: PlannedJob) -> set[str]:
+    """Storages that the pieces of a job's operators write."""
+    storages = {tensor.name: tensor.storage for tensor in plan.tensors if not tensor.summed}
+    written = (o.tensor for other in plan.jobs if other.operators == job.operators for o in other.writes)
+    return {storages[name] for name in written if name in storages}
 
 
 def test_rows_that_are_made_twice_are_told_of_their_operator_and_of_each_piece() -> None:

@@ -19,7 +19,7 @@ from loadmaster.workloads.job import Workload
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import divisible
 from loadmaster.workloads.lowering.instantiate import lower
-from loadmaster.workloads.lowering.pieces import Cuts
+from loadmaster.workloads.lowering.pieces import Cut, Cuts
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE
 
@@ -77,13 +77,16 @@ def tiny_machine(generator: np.random.Generator, cores: int | None = None) -> Ta
     return target
 
 
-def every_cut(graph: Graph, most: int) -> Iterator[Cuts]:
-    """Operators whole or in two parts along any one of their dimensions, up to so many pieces in all."""
+def every_cut(graph: Graph, most: int, *, sums: bool = False) -> Iterator[Cuts]:
+    """Operators whole or in two parts along any one of their dimensions, or of what they sum over, up to so many pieces in all."""
     single = without_updates(graph)
-    options = []
+    options: list[list[Cut]] = []
     for group in fuse(single):
-        form = divisible(single, group)
-        options.append([WHOLE] if form is None else [WHOLE, *(form.grid({axis: 2}) for axis in form.axes)])
+        form = divisible(single, group, sums=sums)
+        options.append([WHOLE])
+        if form is not None:
+            options[-1] += [form.grid({axis: 2}) for axis in form.axes]
+            options[-1] += [form.chains({}, 2)] * (form.summed > 0)
     for cuts in itertools.product(*options):
         if sum(cut.tiles for cut in cuts) <= most:
             yield Cuts(cuts)

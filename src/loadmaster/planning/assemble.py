@@ -143,7 +143,7 @@ class _Writer:
         for tensor in self._workload.tensors:
             producer = self._workload.jobs[tensor.producer].name if tensor.producer >= 0 else ""
             own = (tensor.name, tensor.network, tensor.storage, tensor.mini_batch, tensor.bytes, tensor.kind, tensor.is_output)
-            yield PlannedTensor(*own, producer, tensor.shape, tensor.ranges, tensor.channels)
+            yield PlannedTensor(*own, producer, tensor.shape, tensor.ranges, tensor.channels, tensor.summed)
 
     def jobs(self) -> Iterator[PlannedJob]:
         for index in self._by_time:
@@ -173,6 +173,7 @@ class _Writer:
                 writes=tuple(self._operands(index, write=True)),
                 ranges=job.ranges,
                 owns=job.owns,
+                summed=job.summed,
                 tiling=_TILINGS[self._tilings[index]],
             )
 

@@ -15,7 +15,7 @@ from loadmaster.targets.hardware import Target
 from loadmaster.workloads.job import NetworkInfo, Ranges
 from loadmaster.workloads.network_timing import MiniBatch, NetworkTiming
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 ROUNDS = 4
 """Rounds of the joint search, unless told otherwise."""
 
@@ -53,6 +53,9 @@ class PlannedTensor:
     that writes it, empty if it exists from the start. A tile holds the elements ``ranges`` of the storage's ``shape``; both are empty for
     what is whole, and for tiles over output channels of operators whose ranges are not known. Such a tile says in ``channels`` (outer,
     channels, inner, first, last): of the storage as an array of outer x channels x inner elements it holds the channels [first, last).
+
+    What has ``summed`` is no tile of the storage: it holds partial sums for the elements ``ranges``, over the range [first, last) of what
+    its operator sums over, each as wide as an accumulator.
     """
 
     name: str
@@ -66,6 +69,7 @@ class PlannedTensor:
     shape: tuple[int, ...] = ()
     ranges: Ranges = ()
     channels: tuple[int, ...] = ()
+    summed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,8 @@ class PlannedJob:
 
     ``ranges`` is the part of its operators' result that a tile makes, for every dimension the first element and the one after the last;
     empty where that is all, or not known. Of that it ``owns`` a part, and recomputes the rest, which other tiles own; empty where it owns
-    all that it makes.
+    all that it makes. ``summed`` is the range of what its first operator sums over that it adds to the sums of the tile before it in its
+    chain; the last of a chain makes the result. It is empty where a job sums over all.
 
     ``tiling`` says where its operands were expected when its loops were tiled for the private buffer and the array: of several good tilings
     the cost model names each by that.
@@ -117,6 +122,7 @@ class PlannedJob:
     writes: tuple[PlannedOperand, ...]
     ranges: Ranges = ()
     owns: Ranges = ()
+    summed: tuple[int, ...] = ()
     tiling: str = "all streamed"
 
 

@@ -16,7 +16,7 @@ from loadmaster.planning.plan_records import PlannedJob, PlannedTensor, PlanReco
 from loadmaster.report.text import comma, plural, printable
 from loadmaster.workloads.job import Ranges
 
-_ROWS, _COLUMNS = "rows", "columns"
+_ROWS, _COLUMNS, _TERMS = "rows", "columns", "terms of the sum"
 _IMAGES = ("Conv", "Pool", "Resize", "Upsample", "Normalization", "LRN")
 """Parts of the kinds of operators whose results have channels before rows and columns."""
 
@@ -70,7 +70,12 @@ class CutOperator:
     @property
     def bytes(self) -> int:
         """Bytes of its results."""
-        return sum(band.tensor.bytes for band in self.bands)
+        return sum(band.tensor.bytes for band in self.bands if not band.tensor.summed)
+
+    @property
+    def sums(self) -> int:
+        """Bytes of the largest partial sums that a piece leaves to the next of its chain; 0 if it sums over all."""
+        return max((band.tensor.bytes for band in self.bands if band.tensor.summed), default=0)
 
     @property
     def elapsed(self) -> float:
@@ -131,6 +136,9 @@ class Cuts:
             reasons.append(f"through memory, in a stack of {len(self.stacks[operator.stack].operators)}: {waiting}")
         if operator.recomputed:
             reasons.append(f"{operator.recomputed:.1%} recomputed, so that bands wait for no others")
+        if operator.sums:
+            kept = f"each piece adds to up to {format_bytes(operator.sums)} of sums"
+            reasons.append(f"otherwise the operands of its pieces would exceed the fast memory, or be too many: {kept}")
         if not operator.along:
             reasons.append("whole, its operands would exceed the fast memory")
         return "; ".join(reasons) or "piece after piece, as its neighbours are cut"
@@ -180,7 +188,8 @@ def piece(job: PlannedJob) -> str:
         return ""
     made = f", [{_ranges(job.ranges)}] of the result" if job.ranges else ""
     again = f", of which it owns [{_ranges(job.owns)}] and recomputes the rest" if job.owns else ""
-    return f"{job.tile + 1} of {job.tiles}{made}{again}"
+    terms = f", terms {job.summed[0]}:{job.summed[1]} of its sum" if job.summed else ""
+    return f"{job.tile + 1} of {job.tiles}{made}{terms}{again}"
 
 
 def _ranges(box: Ranges) -> str:
@@ -210,7 +219,7 @@ def cuts_of(plan: PlanRecord) -> Cuts:
         jobs.sort(key=lambda job: job.tile)
         bands = tuple(_band(job, tensors[name], readers[name]) for job in jobs for name in sorted({x.tensor for x in job.writes}))
         at_once = _most((job.start, job.end, 1) for job in jobs)
-        alive = _most((band.start, band.end, band.tensor.bytes) for band in bands)
+        alive = _most((band.start, band.end, band.tensor.bytes) for band in bands if not band.tensor.summed)
         found.append(CutOperator(tuple(jobs), bands, _along(jobs, shapes[jobs[0].network, jobs[0].operators[0]]), at_once, alive))
     return _with_stacks(found, readers)
 
@@ -220,13 +229,14 @@ def _band(job: PlannedJob, tensor: PlannedTensor, readers: Sequence[PlannedJob])
 
 
 def _along(jobs: Sequence[PlannedJob], shape: Sequence[int]) -> tuple[tuple[str, int, int], ...]:
-    """Dimensions that pieces cut, with the least and the most elements of a piece along each."""
+    """Dimensions that pieces cut, or sums, with the least and the most elements of a piece along each."""
     names, found = _dimensions(jobs[0].kind, len(shape)), []
     for axis, extent in enumerate(shape if jobs[0].ranges else ()):
         sizes = [job.ranges[axis][1] - job.ranges[axis][0] for job in jobs]
         if min(sizes) < extent:
             found.append((names[axis], min(sizes), max(sizes)))
-    return tuple(found)
+    terms = [job.summed[1] - job.summed[0] for job in jobs if job.summed]
+    return (*found, (_TERMS, min(terms), max(terms))) if terms else tuple(found)
 
 
 def _dimensions(kind: str, rank: int) -> list[str]:

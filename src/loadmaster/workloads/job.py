@@ -42,7 +42,8 @@ class TensorInstance:
     ``storage`` is its name in the network, and ``producer`` the index of the job that writes it, -1 for none. A part of a storage holds
     the elements ``ranges`` of its ``shape``; of what is whole, or cut over channels, both are empty. A part over ``channels`` says
     (outer, channels, inner, first, last): of the storage as an array of outer x channels x inner elements it holds the channels
-    [first, last).
+    [first, last). Of what is summed up in parts, ``summed`` says that a tensor is no part of the storage, but holds its sums over the
+    range [first, last) of what is summed.
     """
 
     name: str
@@ -56,6 +57,7 @@ class TensorInstance:
     shape: tuple[int, ...] = ()
     ranges: Ranges = ()
     channels: tuple[int, ...] = ()
+    summed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,8 @@ class Job:
 
     ``after`` holds indices of the jobs whose results it reads; they are all smaller than its own index. ``ranges`` is the part of the
     operators' result that it makes; empty if that is all of it, or not known. Of that it ``owns`` a part, and recomputes the rest, which
-    other pieces own; empty if it owns all that it makes.
+    other pieces own; empty if it owns all that it makes. ``summed`` is the range of what is summed that it adds to the sums of the piece
+    before it in its chain, of which the last makes the result; empty if it sums over all.
     """
 
     name: str
@@ -82,6 +85,7 @@ class Job:
     tiles: int = 1
     ranges: Ranges = ()
     owns: Ranges = ()
+    summed: tuple[int, ...] = ()
 
     @property
     def macs(self) -> int:
@@ -94,7 +98,8 @@ class OperandWindow:
     """Elements along one dimension of an operand that elements [first, last) along dimension ``axis`` of the result need; None: all.
 
     They are ``unit`` times [floor((first x stride + ahead - behind) / divide), floor(((last - 1) x stride + ahead - behind + reach) /
-    divide) + 1), clipped to the dimension.
+    divide) + 1), clipped to the dimension. If the operator sums over the dimension (``summed``), a piece of a chain needs the range that it
+    sums.
     """
 
     axis: int | None
@@ -104,6 +109,7 @@ class OperandWindow:
     behind: int = 0
     reach: int = 0
     unit: int = 1
+    summed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

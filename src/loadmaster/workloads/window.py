@@ -24,7 +24,8 @@ class Window:
     """The range of an operand's dimension that the range [first, last) of the result's dimension ``axis`` needs.
 
     It is ``unit`` times [floor((first x numerator + low) / denominator), floor(((last - 1) x numerator + high) / denominator) + 1), clipped
-    to the dimension. An ``axis`` of -1 needs all of the dimension, whatever the range.
+    to the dimension. An ``axis`` below 0 needs all of the dimension, whatever the range: -1 (:data:`ALL`), or -2 (:data:`SUMMED`) where the
+    operator sums over the dimension, so that a part of the sum needs as much of it.
 
     A convolution of stride s, padding p and r taps of dilation d has numerator s, low -p and high (r - 1) d - p. A grouped one has, along
     its channels, the denominator K / groups and the unit C / groups.
@@ -50,6 +51,8 @@ class Window:
 
 ALL = Window()
 """Needs all of a dimension."""
+SUMMED = Window(-2)
+"""Needs all of a dimension, and sums over it: a part of the sum needs its range."""
 
 
 def identity(rank: int) -> tuple[Window, ...]:

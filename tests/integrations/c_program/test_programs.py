@@ -12,6 +12,7 @@ from tests.support.plan_of_jobs import planned
 from tests.support.program_networks import LAYERS, activation, random_network
 from tests.support.random_networks import Builder, attention, concatenated, convolution, residual
 from tests.support.recomputed import in_independent_bands
+from tests.support.summed_networks import copying, in_chains, network
 from tests.workloads.test_pieces import grid_of
 
 import loadmaster as lm
@@ -144,3 +145,14 @@ def test_a_machine_that_copies_every_operand_first(case) -> None:
     program = one.program(plan)
     assert program.copies
     assert one.faults(plan, program, THREAD, DELAYS) == []
+
+
+@pytest.mark.parametrize("sanitizer", [PLAIN, pytest.param(THREAD, marks=pytest.mark.slow)], ids=["plain", "thread"])
+def test_sums_that_chains_of_pieces_add_up(case, sanitizer: str) -> None:
+    """Each piece sees its terms alone, adds them to what the one before has left, and the last does what follows the sum."""
+    one, machine = case(builds=[network(seed)[0] for seed in range(3)]), copying(2)
+    cuts = [in_chains(graph, np.random.default_rng(seed)) for seed, graph in enumerate(one.graphs)]
+    plan = planned(lower(one.graphs, machine, cuts=cuts, mini_batches=2), machine)
+    assert sum(bool(tensor.summed) for tensor in plan.tensors) > 20
+    assert lm.verify(plan) == ()
+    assert one.faults(plan, one.program(plan), sanitizer, DELAYS) == []

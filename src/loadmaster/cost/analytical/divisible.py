@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats
+from loadmaster.core.arrays import Floats, Mask
 from loadmaster.cost.analytical.deliveries import least_delivered
 from loadmaster.cost.analytical.efficiency import efficiencies
 from loadmaster.cost.analytical.job_energy import Amounts, inside_energy
@@ -16,29 +16,32 @@ from loadmaster.targets.hardware import Core, Style, Target
 from loadmaster.workloads.job import Job
 
 
-def divisible_costs(jobs: Sequence[Job], target: Target) -> tuple[Floats, Floats]:
+def divisible_costs(jobs: Sequence[Job], target: Target, sums: Mask | None = None) -> tuple[Floats, Floats]:
     """Seconds and joules of every job on every core, shape (jobs, cores), at the rate of the piece that suits the core best.
 
     A share ``f`` of a job takes at least ``f`` times as long, whatever piece it is: where an extent of the job fills a core's array, some
     piece of it does so exactly, and where it does not, no piece fills more (:func:`last_turns` says what is left over). What a piece does
-    not cut (input channels, taps) is as it is. A share pays all of what starting a job takes, and filling and draining the array, which
-    count once. The time of the on-chip network is left out; flexible arrays take any shape, and no time to fill. Energy counts what goes
-    over the network at least (:func:`~loadmaster.cost.analytical.deliveries.least_delivered`). O(jobs x kinds of core).
+    not cut (taps, and input channels but of jobs that are in ``sums``, shape (jobs,)) is as it is. A share pays all of what starting a job
+    takes, and filling and draining the array, which count once. The time of the on-chip network is left out; flexible arrays take any
+    shape, and no time to fill. Energy counts what goes over the network at least
+    (:func:`~loadmaster.cost.analytical.deliveries.least_delivered`). Pieces that divide input channels have as many passes of sums between
+    them, but for those between two pieces, where the sums go out and come in as operands that are no narrower. O(jobs x kinds of core).
     """
     nests, amounts = nest_table(jobs), Amounts(jobs)
+    free = _summed_freely(nests, sums)
     lanes = np.array([job.elements for job in jobs], dtype=np.float64)
     cores, position = kinds_of(target)
     seconds, joules = [], []
     for core in cores:
         fill = 0 if _style(core) is Style.ROOFLINE else core.rows + core.columns - 2
-        cycles = (_cycles(nests, core) + fill) * nests.repeats
+        cycles = (_cycles(nests, core, free) + fill) * nests.repeats
         rate = core.clock * efficiencies(jobs, core)
         seconds.append(np.maximum(nests.per_job(cycles), lanes / core.lanes) / rate + core.start_up)
         joules.append(inside_energy(core, amounts, nests.per_job(least_delivered(nests, core))))
     return np.stack(seconds, axis=1)[:, position], np.stack(joules, axis=1)[:, position]
 
 
-def last_turns(jobs: Sequence[Job], target: Target, seconds: Floats) -> tuple[Floats, Floats]:
+def last_turns(jobs: Sequence[Job], target: Target, seconds: Floats, sums: Mask | None = None) -> tuple[Floats, Floats]:
     """What jobs take beyond ``seconds``, shape (jobs, cores), as the last turn of an array takes as long as a full one.
 
     Let ``E`` channels, rows or positions of a result be taken by an array ``r`` at a time, in turns of ``u`` seconds, and ``E = n r + e``
@@ -46,7 +49,8 @@ def last_turns(jobs: Sequence[Job], target: Target, seconds: Floats) -> tuple[Fl
     take ``ceil(x / r)`` turns of it at least, as sums of roundings up are no less than the rounded sum; cores of other kinds take at
     least ``E - x`` at the rate of ``seconds``. At no prices of the cores is this cheaper than two parts by themselves: a share ``n r / E``
     of the job at the rate of ``seconds`` on any core, and the rest so too, but on cores of this kind in one whole turn. For where ``x <=
-    n r`` the part pays ``x / r`` turns and other cores the remainder, and beyond that ``n`` turns and one.
+    n r`` the part pays ``x / r`` turns and other cores the remainder, and beyond that ``n`` turns and one. All of this holds for each
+    part of the input channels of jobs that are in ``sums`` (see :func:`divisible_costs`), and so for them together.
 
     Returns
     -------
@@ -55,12 +59,13 @@ def last_turns(jobs: Sequence[Job], target: Target, seconds: Floats) -> tuple[Fl
         a core of the kind that is fastest for the job, shape (jobs, cores); 1 and 0 where all turns are full or the lanes take longer.
     """
     nests, (cores, position) = nest_table(jobs), kinds_of(target)
+    free = _summed_freely(nests, sums)
     alone = (nests.row_of >= 0).sum(axis=1) == 1
     row = nests.row_of[:, 0] if nests.row_of.size else np.full(len(jobs), -1, dtype=np.int64)
     share, extra, fastest = np.ones(len(jobs)), np.zeros_like(seconds), position[seconds.argmin(axis=1)]
     lanes = np.array([job.elements for job in jobs], dtype=np.float64)
     for kind, core in enumerate(cores):
-        cycles = _cycles(nests, core) * nests.repeats
+        cycles = _cycles(nests, core, free) * nests.repeats
         turns = _turns(_style(core), nests, float(core.rows), float(core.columns))
         chosen = np.flatnonzero(alone & (fastest == kind))
         mine = row[chosen]
@@ -77,10 +82,18 @@ def _style(core: Core) -> Style:
     return Style.ROOFLINE if core.flexible else core.style
 
 
-def _cycles(nests: NestTable, core: Core) -> Floats:
+def _summed_freely(nests: NestTable, sums: Mask | None) -> Mask:
+    """Nests of jobs that may be cut along what they sum over, shape (rows,)."""
+    free = np.zeros(len(nests.k), dtype=np.bool_)
+    rows = nests.row_of[sums] if sums is not None else nests.row_of[:0]
+    free[rows[rows >= 0]] = True
+    return free
+
+
+def _cycles(nests: NestTable, core: Core, free: Mask) -> Floats:
     """Cycles of every nest once, in pieces that suit the core best, without filling and draining its array."""
     per_cycle = np.array([core.macs_per_cycle[int(bits)] for bits in nests.bits])
-    return np.asarray(_CYCLES[_style(core)](nests, float(core.rows), float(core.columns)) / per_cycle)
+    return np.asarray(_CYCLES[_style(core)](nests, float(core.rows), float(core.columns), free) / per_cycle)
 
 
 def _turns(style: Style, n: NestTable, rows: float, columns: float) -> Floats:
@@ -97,28 +110,30 @@ def _turns(style: Style, n: NestTable, rows: float, columns: float) -> Floats:
     return np.asarray(turns[lost.argmax(axis=0), np.arange(len(n.k))])
 
 
-def _weight_stationary(n: NestTable, rows: float, columns: float) -> Floats:
+def _weight_stationary(n: NestTable, rows: float, columns: float, free: Mask) -> Floats:
+    # Pieces of as many input channels as there are columns leave a turn that is not full to one piece: a share of it takes more.
+    deep = np.where(free, np.maximum(1.0, n.c / columns), np.ceil(n.c / columns))
     side_by_side = columns // np.minimum(n.c, columns)
     filled = np.maximum(np.maximum(n.groups * n.k / rows, n.groups / side_by_side), 1.0)
-    return np.asarray(n.positions * n.taps * np.ceil(n.c / columns) * filled)
+    return np.asarray(n.positions * n.taps * deep * filled)
 
 
-def _output_stationary(n: NestTable, rows: float, columns: float) -> Floats:
+def _output_stationary(n: NestTable, rows: float, columns: float, _: Mask) -> Floats:
     return np.asarray(np.maximum(n.groups * n.k / columns, 1.0) * np.maximum(n.positions / rows, 1.0) * n.c * n.taps)
 
 
-def _row_stationary(n: NestTable, rows: float, columns: float) -> Floats:
+def _row_stationary(n: NestTable, rows: float, columns: float, _: Mask) -> Floats:
     # Output channels whose filter rows stand below each other in the array.
     channels = np.maximum(1.0, rows // np.minimum(n.r, rows))
     filled = np.maximum(n.y / columns, 1.0) * np.maximum(n.groups * n.k / channels, 1.0)
     return np.asarray(n.batch * n.x * n.s * n.c * filled * np.ceil(n.r / rows))
 
 
-def _roofline(n: NestTable, rows: float, columns: float) -> Floats:
+def _roofline(n: NestTable, rows: float, columns: float, _: Mask) -> Floats:
     return n.macs / (rows * columns * n.repeats)
 
 
-_CYCLES: dict[Style, Callable[[NestTable, float, float], Floats]] = {
+_CYCLES: dict[Style, Callable[[NestTable, float, float, Mask], Floats]] = {
     Style.WEIGHT_STATIONARY: _weight_stationary,
     Style.OUTPUT_STATIONARY: _output_stationary,
     Style.ROW_STATIONARY: _row_stationary,

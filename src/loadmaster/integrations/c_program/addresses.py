@@ -33,9 +33,9 @@ class Addresses:
 
     @cached_property
     def storages(self) -> dict[tuple[str, str, int], list[PlannedTensor]]:
-        """Tensors by network, storage and mini-batch; all share weights, whose mini-batch is 0."""
+        """Tensors by network, storage and mini-batch, but for partial sums; all share weights, whose mini-batch is 0."""
         found = defaultdict(list)
-        for tensor in self.plan.tensors:
+        for tensor in (each for each in self.plan.tensors if not each.summed):
             found[tensor.network, tensor.storage, tensor.mini_batch].append(tensor)
         return dict(found)
 

@@ -48,7 +48,7 @@ class KernelStep:
 class Operators:
     """Arrays by number; which of them hold what is read and written, by storage; what is known; and the steps, in their order.
 
-    ``shape`` is that of the result of the first operator, of which pieces make parts.
+    ``shape`` is that of the result of the first operator, of which pieces make parts; ``main`` is the number of its step.
     """
 
     shape: Shape
@@ -58,6 +58,7 @@ class Operators:
     constants: dict[int, NDArray[Any]] = field(default_factory=dict)
     steps: list[KernelStep] = field(default_factory=list)
     workspace: int = 0
+    main: int = -1
 
 
 def operators_of(model: SourceModel, network: NetworkInfo, names: Sequence[str], in_parts: frozenset[str]) -> Operators:
@@ -100,6 +101,8 @@ class _Collector:
             for index, value in enumerate(step.node.outputs):
                 if value is not None:
                     self._run(step, index, value, planned=True)
+                    if self._result.main < 0:
+                        self._result.main = len(self._result.steps) - 1
         return self._result
 
     def _run(self, step: Step, index: int, value: Value, *, planned: bool) -> None:

@@ -31,12 +31,22 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Terms:
+    """The terms [first, last) of its sum that a job adds, or all if ``last`` is -1, and whether it leaves the sum to another job."""
+
+    first: int = 0
+    last: int = -1
+    leaves: bool = False
+
+
+@dataclass(frozen=True)
 class ProgramJob:
     """A job: its operators by their number, the part of their result that it makes, its operands, and the tasks that it waits for."""
 
     name: str
     operators: int
     part: Part
+    terms: Terms
     reads: tuple[Place, ...]
     writes: tuple[Place, ...]
     after: tuple[int, ...]
@@ -127,9 +137,18 @@ class _Builder:
         number = self._operators(job.network, job.operators)
         own = self.operators[number]
         # What only tells a shape or a type is read by no kernel.
-        reads = tuple(self._place(job, each, own.reads) for each in job.reads if self._storage(each) in own.reads)
+        # Sums lie in the array of the result that they become.
+        reads = tuple(
+            self._place(job, each, own.writes if self._is_sum(each) else own.reads)
+            for each in job.reads
+            if self._is_sum(each) or self._storage(each) in own.reads
+        )
         writes = tuple(self._place(job, each, own.writes) for each in job.writes)
-        return ProgramJob(job.name, number, self._made(job, own), reads, writes, self._waits(job.after))
+        terms = Terms(job.summed[0], job.summed[1], any(map(self._is_sum, job.writes))) if job.summed else Terms()
+        return ProgramJob(job.name, number, self._made(job, own), terms, reads, writes, self._waits(job.after))
+
+    def _is_sum(self, operand: PlannedOperand) -> bool:
+        return bool(self.addresses.tensors[operand.tensor].summed)
 
     def _operators(self, network: str, names: tuple[str, ...]) -> int:
         key = network, names

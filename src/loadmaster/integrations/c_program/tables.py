@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from loadmaster.integrations.c_program.addresses import Part
 from loadmaster.integrations.c_program.model import C_TYPES
 from loadmaster.integrations.c_program.operators import KernelStep, Operators
-from loadmaster.integrations.c_program.program import Place, Port, Program, ProgramCopy, ProgramJob
+from loadmaster.integrations.c_program.program import Place, Port, Program, ProgramCopy, ProgramJob, Terms
 
 _HEAD = """/* Made by `loadmaster export c`: the tables of one plan. */
 #include <math.h>
@@ -70,7 +70,7 @@ def _operators_tables(number: int, operators: Operators) -> Iterator[str]:
 def _operators(number: int, operators: Operators) -> str:
     arrays = f"{len(operators.arrays)}, arrays_{number}, addresses_{number}"
     constants = f"{len(operators.constants)}, {f'constants_{number}' if operators.constants else _NONE}"
-    return f"{{{operators.workspace}, {arrays}, {constants}, {len(operators.steps)}, steps_{number}}}"
+    return f"{{{operators.workspace}, {arrays}, {constants}, {len(operators.steps)}, steps_{number}, {operators.main}}}"
 
 
 def _step(step: KernelStep) -> str:
@@ -86,7 +86,12 @@ def _core(name: str, jobs: Sequence[int]) -> str:
 def _job(job: ProgramJob, memories: Mapping[str, int]) -> str:
     waits = f"{{{len(job.after)}, {_numbers('int', job.after)}}}"
     reads, writes = (f"{len(places)}, {_places(places, memories)}" for places in (job.reads, job.writes))
-    return f"{{{_text(job.name)}, &operators[{job.operators}], {_part(job.part)},\n     {reads},\n     {writes},\n     {waits}}}"
+    own = f"{_text(job.name)}, &operators[{job.operators}], {_part(job.part)}, {_terms(job.terms)}"
+    return f"{{{own},\n     {reads},\n     {writes},\n     {waits}}}"
+
+
+def _terms(terms: Terms) -> str:
+    return f"{{{terms.first}, {terms.last}, {int(terms.leaves)}}}"
 
 
 def _copy(copy: ProgramCopy, memories: Mapping[str, int]) -> str:

@@ -11,7 +11,7 @@ from loadmaster.core.names import unique_names
 from loadmaster.workloads.graph import Access, Graph, Op, OpClass, Tensor, TensorKind
 from loadmaster.workloads.job import OperandNeeds, OperandWindow
 from loadmaster.workloads.lowering.single_assignment import without_updates
-from loadmaster.workloads.window import Window
+from loadmaster.workloads.window import SUMMED, Window
 
 _FREE = (OpClass.VIEW, OpClass.SHAPE)
 
@@ -111,6 +111,6 @@ def models_of(graphs: Sequence[Graph]) -> tuple[Model, ...]:
 
 def _plain(window: Window) -> OperandWindow:
     if window.axis < 0:
-        return OperandWindow(None)
+        return OperandWindow(None, summed=window == SUMMED)
     ahead, behind = max(0, window.low), max(0, -window.low)
     return OperandWindow(window.axis, window.numerator, window.denominator, ahead, behind, window.high - window.low, window.unit)

@@ -65,7 +65,8 @@ def tensors(plan: PlanRecord, models: Sequence[Model]) -> Iterator[str]:
         if known is None or known.alias_of is not None:
             yield f"tensor {quoted(tensor.name)}: the network has no {quoted(tensor.storage)} that owns bytes"
             continue
-        sizes[tensor.network, tensor.storage, tensor.mini_batch] += owned_bytes(tensor, owned)
+        if not tensor.summed:
+            sizes[tensor.network, tensor.storage, tensor.mini_batch] += owned_bytes(tensor, owned)
         if tensor.kind == "weight" and tensor.mini_batch:
             yield f"tensor {quoted(tensor.name)} is a weight of mini-batch {tensor.mini_batch}, where all share weights"
         if tensor.kind != str(known.kind):

@@ -10,116 +10,21 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import accumulate, pairwise
 
+from loadmaster.planning.against.group import Group
 from loadmaster.planning.against.model import Model
 from loadmaster.planning.plan_records import PlannedJob, PlannedTensor, PlanRecord
 from loadmaster.planning.verify.facts import quoted
-from loadmaster.planning.verify.pieces import common_elements, needed_part, owned_bytes, owned_parts, renamed, volume
+from loadmaster.planning.verify.pieces import adds_only, common_elements, needed_part, owned_bytes, owned_parts, renamed, sum_extent, volume
 from loadmaster.workloads.graph import LoopNest, Op, OpClass
-from loadmaster.workloads.job import Job, Operand, OperandNeeds, OperandWindow, Ranges, Role, TensorInstance, Workload
+from loadmaster.workloads.job import Job, Operand, Ranges, Role, TensorInstance, Workload
 
 _CHANNELS, _GROUPS = "channels", "groups"
 Span = tuple[int, int]
 """First channel of something, and the first of the next."""
 _HOSTS = (OpClass.PRODUCT, OpClass.ELEMENTWISE, OpClass.REDUCTION, OpClass.MOVEMENT)
 """Operators into which others may be fused: each result is there as soon as its place has been computed."""
-
-
-@dataclass(frozen=True)
-class Group:
-    """Operators that run as one job, whole or in pieces: ``needs`` of what comes from outside, by storage."""
-
-    model: Model
-    names: tuple[str, ...]
-
-    @cached_property
-    def ops(self) -> list[Op]:
-        """The operators; the others are fused into the first."""
-        return [self.model.operators[name] for name in self.names]
-
-    @property
-    def main(self) -> Op:
-        """The operator that the job is of."""
-        return self.ops[0]
-
-    @cached_property
-    def made(self) -> dict[str, int]:
-        """Storages that the operators write, with their elements."""
-        return {self.model.storage(w.tensor): self.model.elements(w.tensor) for op in self.ops for w in op.writes}
-
-    @cached_property
-    def reads(self) -> dict[str, int]:
-        """Storages from outside, and the bytes that whole operators touch of each."""
-        all_of = self.model.storages([access for op in self.ops for access in op.reads])
-        return {storage: size for storage, size in all_of.items() if storage not in self.made}
-
-    @cached_property
-    def needs(self) -> dict[str, list[OperandNeeds]]:
-        """What parts of the result need of each storage from outside."""
-        found: dict[str, list[OperandNeeds]] = defaultdict(list)
-        for op in self.ops:
-            for operand in self.model.needs(op):
-                if operand.tensor not in self.made:
-                    found[operand.tensor].append(operand)
-        return found
-
-    def operands_with(self, storage: str) -> set[str]:
-        """Operands of loop nests that a storage is a part of."""
-        return {
-            self.model.storage(operand)
-            for op in self.ops
-            for read in op.reads
-            for operand in read.part_of
-            if self.model.storage(read.tensor) == storage
-        }
-
-    @cached_property
-    def makes_one(self) -> bool:
-        """Whether of the first operator's results only the first is needed."""
-        return bool(self.main.writes) and not any(write.tensor in self.model.needed for write in self.main.writes[1:])
-
-    @cached_property
-    def elements(self) -> int:
-        """Scalar operations outside loop nests."""
-        return sum(op.elements for op in self.ops)
-
-    @cached_property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the first operator's first result."""
-        return self.model.tensor(self.main.writes[0].tensor).shape
-
-    @cached_property
-    def result_channels(self) -> tuple[int, ...]:
-        """Elements outside, along and inside the output channels: second in a convolution's result, last in a matrix product's."""
-        return _around(self.shape, self._channel_axis)
-
-    @cached_property
-    def _channel_axis(self) -> int:
-        return 1 if "Conv" in self.main.kind else len(self.shape) - 1
-
-    def operand_channels(self, storage: str) -> set[tuple[int, ...]]:
-        """The same of an operand, for every way in which it is read and each dimension that goes with the output channels."""
-        channels = OperandWindow(self._channel_axis)
-        return {
-            _around(needs.shape, d) for needs in self.needs.get(storage, ()) for d, window in enumerate(needs.windows) if window == channels
-        }
-
-    @cached_property
-    def divided(self) -> frozenset[str]:
-        """Storages of which every output channel of the only loop nest needs its own part, where windows are not known."""
-        nest = self.main.nests[0]
-        result = self.model.tensor(nest.output).shape if nest.output else ()
-        axis = 1 - len(result) if "Conv" in self.main.kind else -1
-        apart, together = {self.model.storage(nest.weight)}, {self.model.storage(nest.input)}
-        for op in self.ops:
-            for read in op.reads:
-                shape = self.model.tensor(read.tensor).shape
-                along = len(shape) >= -axis and shape[axis] == nest.k and self.model.tensor(op.writes[0].tensor).shape == result
-                own = along or (op is self.main and shape == (nest.k,)) or read.tensor == nest.weight
-                (apart if own else together).add(self.model.storage(read.tensor))
-        return frozenset(apart - together)
 
 
 @dataclass(frozen=True)
@@ -141,8 +46,9 @@ class Work:
         self._known_spans: dict[tuple[tuple[str, str, int], int], dict[str, Span | None]] = {}
         self._tensors = {tensor.name: tensor for tensor in plan.tensors}
         self._owns = owned_parts(plan)
+        self._operators = {(network.name, operator.name): operator for network in plan.networks for operator in network.operators}
         self._stored: dict[tuple[str, str, int], list[PlannedTensor]] = defaultdict(list)
-        for tensor in plan.tensors:
+        for tensor in (each for each in plan.tensors if not each.summed):
             self._stored[tensor.network, tensor.storage, 0 if tensor.kind == "weight" else tensor.mini_batch].append(tensor)
 
     def group(self, job: PlannedJob) -> Group:
@@ -183,6 +89,10 @@ class Work:
                 if len(nests) != 1 or nests[0].groups != 1 or self._channels(job, group) is None:
                     yield f"{label} is no number of whole output channels of {quoted(job.operators[0])}"
             else:
+                if job.summed and (
+                    self.plan.target.main.in_place or group.summed != sum_extent(self._operators[job.network, job.operators[0]])
+                ):
+                    yield f"{label} takes a part of the sum of {quoted(job.operators[0])}, which cannot be cut on this machine"
                 for axis, (first, last) in enumerate(job.ranges):
                     if last - first < group.shape[axis] and not _whole_steps(group, axis, first, last):
                         yield f"{label} is cut along dimension {axis} of {quoted(job.operators[0])}, where that cannot be cut so"
@@ -235,9 +145,14 @@ class Work:
             reads, writes = tuple(self._reads(job, group)), tuple(self._writes(job, group, nests))
             after = tuple(sorted({producer[operand.tensor] for operand in reads} - {-1}))
             own = (job.name, job.network, job.mini_batch, group.main.kind, job.operators, nests, job.elements, group.main.bits)
-            jobs.append(Job(*own, reads, writes, after, job.tile, job.tiles, job.ranges, job.owns))
+            jobs.append(Job(*own, reads, writes, after, job.tile, job.tiles, job.ranges, job.owns, job.summed))
         tensors = tuple(
-            TensorInstance(t.name, t.network, t.storage, t.mini_batch, t.bytes, t.kind, t.is_output, producer[t.name], t.shape, t.ranges)
+            replace(
+                TensorInstance(t.name, t.network, t.storage, t.mini_batch, t.bytes, t.kind, t.is_output, producer[t.name]),
+                shape=t.shape,
+                ranges=t.ranges,
+                summed=t.summed,
+            )
             for t in self.plan.tensors
         )
         return Rebuilt(Workload(self.plan.networks, tuple(jobs), tensors), tuple(order))
@@ -248,6 +163,8 @@ class Work:
     def _share(self, job: PlannedJob) -> tuple[int, int]:
         """A job's part of its operators' result, and all of it, in elements or channels."""
         group = self.group(job)
+        if self._adds_only(job):
+            return 0, math.prod(group.shape)
         if job.ranges:
             return volume(job.ranges), math.prod(group.shape)
         if job.tiles == 1:
@@ -283,7 +200,8 @@ class Work:
         if job.tiles == 1:
             return nests
         if job.ranges:
-            return tuple(_piece(nest, group.shape, job.ranges) for nest in nests)
+            pieces = tuple(_piece(nest, group.shape, job.ranges) for nest in nests)
+            return tuple(replace(nest, c=job.summed[1] - job.summed[0]) for nest in pieces) if job.summed else pieces
         first, last = self._channels(job, group) or (0, 0)
         return tuple(replace(nest, k=last - first) for nest in nests)
 
@@ -300,7 +218,8 @@ class Work:
     def _writes(self, job: PlannedJob, group: Group, nests: Sequence[LoopNest]) -> Iterator[Operand]:
         for name in dict.fromkeys(operand.tensor for operand in job.writes):
             tensor = self._tensors[name]
-            nest = next((i for i, nest in enumerate(nests) if nest.output == tensor.storage), -1)
+            own = (i for i, nest in enumerate(nests) if nest.output == tensor.storage and not tensor.summed)
+            nest = next(own, -1)
             yield Operand(name, tensor.bytes, Role.OUTPUT if nest >= 0 else Role.ONCE, nest)
 
     def _reads(self, job: PlannedJob, group: Group) -> Iterator[Operand]:
@@ -314,13 +233,21 @@ class Work:
             roles += [(Role.WEIGHT, i) for i, nest in enumerate(nests) if nest.weight in names]
             for role, nest in roles or [(Role.ONCE, -1)]:
                 yield from (Operand(part.name, size, role, nest) for part, size in zip(parts, shares, strict=True) if size)
+        for name in dict.fromkeys(operand.tensor for operand in job.reads):
+            if self._tensors[name].summed:
+                yield Operand(name, self._tensors[name].bytes)
+
+    def _adds_only(self, job: PlannedJob) -> bool:
+        return adds_only(job, self._operators)
 
     def _boxed(self, job: PlannedJob, group: Group, storage: str, parts: Sequence[PlannedTensor]) -> list[int]:
         """Bytes of every part of a storage that a piece needs."""
         shape = group.model.tensor(storage).shape
         box: list[tuple[int, int]] = []
         for needs in group.needs[storage]:
-            own = needed_part(needs, job.ranges)
+            if self._adds_only(job) and not any(window.summed for window in needs.windows):
+                continue
+            own = needed_part(needs, job.ranges, job.summed)
             if volume(own):
                 own = own if needs.shape == shape else renamed(own, needs.shape, shape)
                 box = [(min(a, c), max(b, d)) for (a, b), (c, d) in zip(box, own, strict=True)] if box else own
@@ -354,10 +281,6 @@ class Work:
                 return [each * max(0, min(own[1], span[1]) - max(own[0], span[0])) for span in spans if span]
         total = max(1, sum(sizes))
         return [-(-touched * size // total) for size in sizes]
-
-
-def _around(shape: Sequence[int], axis: int) -> tuple[int, ...]:
-    return (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])) if 0 <= axis < len(shape) else ()
 
 
 def _whole_steps(group: Group, axis: int, first: int, last: int) -> bool:

@@ -14,7 +14,8 @@ from loadmaster.planning.cutting.fitting import fitted
 from loadmaster.planning.cutting.options import operator_options
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
-from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork
+from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork, divides_sums
+from loadmaster.workloads.lowering.grid import Chains
 from loadmaster.workloads.lowering.pieces import Cut, Cuts
 from loadmaster.workloads.lowering.split import WHOLE
 
@@ -69,7 +70,8 @@ def candidates(
     few = sum(len(graph.ops) for graph in graphs) <= MOST_OPERATORS
     copied = not target.main.in_place
     if copied and few:
-        networks = [_whole_where_fitting(DivisibleNetwork.of(graph, target), target) for graph in graphs]
+        sums = divides_sums(target)
+        networks = [_whole_where_fitting(DivisibleNetwork.of(graph, target, sums=sums), target) for graph in graphs]
         yield Candidate("none", [Cuts(network.plain) for network in networks])
     else:
         yield Candidate("none")
@@ -105,13 +107,18 @@ def _whole_where_fitting(network: DivisibleNetwork, target: Target) -> Divisible
 
 
 def _in_small_pieces(networks: Sequence[DivisibleNetwork], target: Target, late: Callable[[], bool]) -> Iterator[Candidate]:
-    """Pieces of which several fit into the fast memory: one or two for each core, or at least two."""
+    """Pieces of which several fit into the fast memory: one or two for each core, or at least two.
+
+    Sums are in parts only where operators would not fit otherwise, or no two of their pieces. Beside a piece of a sum there need only be
+    room for what the next adds, so that larger pieces are offered, too.
+    """
     assert target.fast is not None
-    for share in dict.fromkeys((2, max(2, len(target.cores)), 2 * len(target.cores))):
+    sums = [any(isinstance(cut, Chains) for cut in network.plain) for network in networks]
+    for share in dict.fromkeys((*((4 / 3,) if any(sums) else ()), 2, max(2, len(target.cores)), 2 * len(target.cores))):
         if late():
             return
-        room = target.fast.capacity // share
-        cuts = [fitted(network.graph, network.fused, network.forms, target, room) for network in networks]
+        room = int(target.fast.capacity / share)
+        cuts = [fitted(n.graph, n.fused, n.forms, target, room, sums=own or share <= 2) for n, own in zip(networks, sums, strict=True)]
         if all(own is not None for own in cuts):
             yield Candidate(f"into pieces of at most {format_bytes(room)}", [Cuts(own) for own in cuts if own is not None])
 

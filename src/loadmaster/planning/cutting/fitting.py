@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.fuse import FusedOp
-from loadmaster.workloads.lowering.grid import Divisible, Grid
+from loadmaster.workloads.lowering.grid import Divisible
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cut, Cuts
 from loadmaster.workloads.lowering.split import WHOLE, Split, can_split
@@ -24,6 +24,8 @@ _SMALL = 0.5
 """Share of the room up to which what a piece needs is small, so that the parts in which it lies are what is too large."""
 _MOST_BOXES = 64
 """Pieces of an operator that are looked at to tell what one needs."""
+_SUM = -1
+"""Stands for what an operator sums over, beside the dimensions of its result."""
 
 
 @dataclass(frozen=True)
@@ -34,18 +36,24 @@ class _Demand:
     reads: dict[str, int]
 
 
-def fitted(graph: Graph, fused: Sequence[FusedOp], forms: Sequence[Divisible | None], target: Target, room: int) -> list[Cut] | None:
+def fitted(
+    graph: Graph, fused: Sequence[FusedOp], forms: Sequence[Divisible | None], target: Target, room: int, *, sums: bool = True
+) -> list[Cut] | None:
     """Cuts with which the operands of every piece fit into ``room`` bytes, whole where they fit as they are; None if none are found.
 
     A tensor that lies in parts is copied part by part. So an operator is cut where what its pieces need is too much, and the one that makes
-    what it reads where that lies in parts that are too large; each time in two, along the dimension that leaves least. O(rounds x pieces).
+    what it reads where that lies in parts that are too large; each time in two, along the dimension that leaves least. Only where that does
+    not do, operators are cut along what they sum over, too, if ``sums`` may be in parts. O(rounds x pieces).
     """
-    fitting = _Fitting(graph, fused, forms, target, room)
-    try:
-        fits = fitting.can_fit() and any(fitting.cut_once() for _ in range(_MOST_ROUNDS))
-    except _DoesNotFit:
-        return None
-    return fitting.cuts if fits else None
+    divides_sums = sums and any(form is not None and form.summed for form in forms)
+    for in_parts in (False, True) if divides_sums else (False,):
+        fitting = _Fitting(graph, fused, forms, target, room, sums=in_parts)
+        try:
+            if fitting.can_fit() and any(fitting.cut_once() for _ in range(_MOST_ROUNDS)):
+                return fitting.cuts
+        except _DoesNotFit:
+            continue
+    return None
 
 
 class _DoesNotFit(Exception):
@@ -55,8 +63,12 @@ class _DoesNotFit(Exception):
 class _Fitting:
     """Cuts of a network's operators, and which of them do not fit."""
 
-    def __init__(self, graph: Graph, fused: Sequence[FusedOp], forms: Sequence[Divisible | None], target: Target, room: int) -> None:
+    def __init__(
+        self, graph: Graph, fused: Sequence[FusedOp], forms: Sequence[Divisible | None], target: Target, room: int, *, sums: bool
+    ) -> None:
         assert target.fast is not None
+        self._sums = sums
+        self._accumulator = max((core.accumulator for core in target.cores), default=0)
         self._graph, self._fused, self._forms, self._target, self._room = graph, fused, forms, target, room
         self._padded = target.fast.padded
         self._parts: list[dict[int, int]] = [{} for _ in fused]
@@ -92,9 +104,12 @@ class _Fitting:
             sizes = {access.tensor: -(-access.bytes // channels) for access in group.writes}
             sizes |= {access.tensor: access.bytes // (channels if access.tensor in group.by_channel else 1) for access in group.reads}
         else:
-            box = form.grid({axis: form.shape[axis] for axis in form.axes}).boxes[0]
+            parts = {axis: form.shape[axis] for axis in form.axes}
+            box = form.grid(parts).boxes[0]
             sizes = {access.tensor: 1 for access in group.writes}
-            sizes |= {storage: self._bytes(storage, form.needed(self._graph, storage, box)) for storage in form.uses}
+            summed = (form.summed - 1, form.summed) if self._sums and form.summed else None
+            sizes |= {storage: self._bytes(storage, form.needed(self._graph, storage, box, summed)) for storage in form.uses}
+            sizes |= {"": self._width(number)} if summed else {}
         return sum(map(self._padded, sizes.values()))
 
     def _demands(self) -> Iterator[_Demand]:
@@ -110,8 +125,9 @@ class _Fitting:
                 total = sum(sizes.values())
                 if total > most.bytes:
                     reads: dict[str, int] = defaultdict(int)
-                    for name in dict.fromkeys(operand.tensor for operand in job.reads):
-                        reads[work.tensors[index[name]].storage] += sizes[name]
+                    for tensor in (work.tensors[index[name]] for name in dict.fromkeys(operand.tensor for operand in job.reads)):
+                        if not tensor.summed:
+                            reads[tensor.storage] += sizes[tensor.name]
                     most = _Demand(total, reads)
             yield most
 
@@ -123,11 +139,24 @@ class _Fitting:
             return {**made, **{access.tensor: tensors[access.tensor].bytes for access in group.reads}}
         boxes = form.grid(parts).boxes
         boxes = boxes[:: -(-len(boxes) // _MOST_BOXES)]
-        share = max(map(volume, boxes)) / max(1, math.prod(form.shape))
+        largest = max(map(volume, boxes))
+        share = largest / max(1, math.prod(form.shape))
         found = {storage: math.ceil(size * share) for storage, size in made.items()}
+        result = sum(found.values())
+        # The last piece of a chain needs all that the others need, and what follows the sum.
+        links = parts.get(_SUM, 1)
+        summed = (form.summed * (links - 1) // links, form.summed) if links > 1 else None
         for storage in form.uses:
-            found[storage] = max(self._bytes(storage, form.needed(self._graph, storage, box)) for box in boxes)
+            found[storage] = max(self._bytes(storage, form.needed(self._graph, storage, box, summed)) for box in boxes)
+        if links > 1:
+            # In the middle of a chain a piece reads sums and writes others, at its end it writes the result.
+            sums = largest * self._width(number)
+            found[""] = max(sums, 2 * sums - result)
         return found
+
+    def _width(self, number: int) -> int:
+        """Bytes of a partial sum of an operator."""
+        return max(self._accumulator, -(-self._fused[number].main.bits // 8))
 
     def _bytes(self, storage: str, box: Box) -> int:
         tensor = self._graph.tensors[storage]
@@ -155,7 +184,7 @@ class _Fitting:
         if form is None or len(box) != len(form.shape):
             return None
         now = sum(self._needed(maker, self._parts[maker]).values())
-        able = [axis for axis in self._open(maker) if self._halved(maker, axis) <= now]
+        able = [axis for axis in self._open(maker) if axis != _SUM and self._halved(maker, axis) <= now]
         return max(able, key=lambda axis: form.shape[axis] / self._count(maker, axis) / max(1, box[axis][1] - box[axis][0]), default=None)
 
     def _halved(self, number: int, axis: int) -> int:
@@ -168,7 +197,10 @@ class _Fitting:
     def _open(self, number: int) -> list[int]:
         """Dimensions along which an operator can be cut further."""
         form = self._forms[number]
-        return [] if form is None else [a for a in form.axes if self._count(number, a) < form.shape[a] // form.step[a]]
+        if form is None:
+            return []
+        further = self._sums and self._count(number, _SUM) < form.summed
+        return [a for a in form.axes if self._count(number, a) < form.shape[a] // form.step[a]] + [_SUM] * further
 
     def _halve_own(self, number: int, _: _Demand, changed: set[int]) -> bool:
         """Cut an operator along the dimension that leaves its pieces the least; whether one leaves less."""
@@ -185,9 +217,9 @@ class _Fitting:
         form, before = self._forms[number], self.cuts[number]
         assert form is not None
         self._parts[number][axis] = 2 * self._count(number, axis)
-        cut = form.grid(self._parts[number])
+        cut = form.chains(self._parts[number], min(form.summed, self._count(number, _SUM)))
         self.cuts[number] = cut
-        return cut.tiles > before.tiles or not isinstance(before, Grid)
+        return cut.tiles > before.tiles or isinstance(before, Split)
 
     def _split(self, number: int) -> bool:
         """Split an operator into twice as many tiles of its output channels, if that can be done."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats, Ints
+from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.analytical.divisible import divisible_costs, last_turns
 from loadmaster.cost.analytical.tiling_front import least_table
@@ -30,6 +30,7 @@ from loadmaster.planning.scheduling.makespan_bound import (
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.job import Job, TensorInstance, Workload
+from loadmaster.workloads.lowering.divisible_network import divides_sums
 from loadmaster.workloads.lowering.fuse import FusedOp, fuse
 from loadmaster.workloads.lowering.grid import Divisible, divisible, least_share, piece_of
 from loadmaster.workloads.lowering.instantiate import lower
@@ -46,6 +47,11 @@ class _Group:
     splits: bool
     shares: dict[str, float]
     cut: Cut
+
+    @property
+    def divides_sums(self) -> bool:
+        """Whether it can be cut along what it sums over."""
+        return self.form is not None and self.form.summed > 0
 
     @property
     def divides(self) -> bool:
@@ -115,7 +121,7 @@ class _Turns:
     @staticmethod
     def of(workload: Workload, target: Target, groups: Sequence[_Group], table: JobTable) -> _Turns:
         """Those of jobs that can be cut: the others are as they are."""
-        share, extra = last_turns(workload.jobs, target, table.compute)
+        share, extra = last_turns(workload.jobs, target, table.compute, _divide_sums(groups))
         divides = np.array([group.divides for group in groups], dtype=np.bool_)
         number = {job.name: j for j, job in enumerate(workload.jobs)}
         return _Turns(number, np.where(divides, share, 1.0), np.where(divides[:, None], extra, 0.0))
@@ -179,6 +185,11 @@ class _Chains:
         return by_reader / main.read_bandwidth * PICOSECONDS, by_writer / main.write_bandwidth * PICOSECONDS
 
 
+def _divide_sums(groups: Sequence[_Group]) -> Mask:
+    """Which of some operators can be cut along what they sum over."""
+    return np.array([group.divides_sums for group in groups], dtype=np.bool_)
+
+
 def _fitting(tensor: TensorInstance, room: int) -> TensorInstance:
     fits = tensor.bytes <= room or tensor.kind != "activation" or tensor.is_output
     return tensor if fits else replace(tensor, bytes=room)
@@ -188,7 +199,7 @@ def _groups(single: Graph, fused: Sequence[FusedOp], target: Target) -> list[_Gr
     room = target.fast.capacity if target.fast else None
     found = []
     for group in fused:
-        form = divisible(single, group)
+        form = divisible(single, group, sums=divides_sums(target))
         # A machine without fast memory has no smaller one that would split anything.
         splits = form is None and target.fast is not None and can_split(group)
         cut = choose_split(group, room, sizes_for(target)) if room and form is None and not splits else WHOLE
@@ -204,7 +215,9 @@ def _least_pieces(
     for info in workload.networks:
         mine = [j for j, job in enumerate(workload.jobs) if job.network == info.name and job.mini_batch == 0]
         divides = np.array([groups[j].divides for j in mine], dtype=np.bool_)
-        seconds, _ = divisible_costs([_smallest(workload.jobs[j], groups[j]) for j in mine], target)
+        own = [groups[j] for j in mine]
+        smallest = [_smallest(workload.jobs[j], group) for j, group in zip(mine, own, strict=True)]
+        seconds, _ = divisible_costs(smallest, target, _divide_sums(own))
         least = np.where(divides[:, None], np.minimum(seconds, table.compute[mine]), table.compute[mine]).min(axis=1)
         found[info.name] = np.full(1 + max(number[j] for j in mine), np.inf)
         np.minimum.at(found[info.name], [number[j] for j in mine], least)
@@ -212,12 +225,15 @@ def _least_pieces(
 
 
 def _smallest(job: Job, group: _Group) -> Job:
-    """A job no larger than any piece of another: one element of its result, or one channel."""
+    """A job no larger than any piece of another: one element of its result, of what that sums over too, or one channel."""
     form = group.form
     if form is not None:
         box = tuple((0, 1) if axis in form.axes else (0, extent) for axis, extent in enumerate(form.shape))
-        total = max(1, math.prod(form.shape))
-        return replace(job, nests=tuple(piece_of(nest, form.shape, box) for nest in job.nests), elements=job.elements // total)
+        nests = tuple(piece_of(nest, form.shape, box) for nest in job.nests)
+        if form.summed:
+            # What follows the sum is the last piece's of a chain.
+            return replace(job, nests=tuple(replace(nest, c=1) for nest in nests), elements=0)
+        return replace(job, nests=nests, elements=job.elements // max(1, math.prod(form.shape)))
     if group.splits:
         return replace(job, nests=tuple(replace(nest, k=1) for nest in job.nests), elements=job.elements // job.nests[0].k)
     return job
@@ -236,7 +252,7 @@ def _least_table(workload: Workload, target: Target, groups: Sequence[_Group]) -
     """What jobs cost at least: whole for those that cannot be cut, else in the pieces that suit each core best."""
     table = least_table(workload, target)
     divides = np.array([group.divides for group in groups], dtype=np.bool_)
-    seconds, joules = divisible_costs(workload.jobs, target)
+    seconds, joules = divisible_costs(workload.jobs, target, _divide_sums(groups))
     compute = np.where(divides[:, None], np.minimum(seconds, table.compute), table.compute)
     energy = np.where(divides[:, None], np.minimum(joules, table.energy), table.energy)
     least = [

@@ -12,7 +12,7 @@ from loadmaster.core.arrays import Mask
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import Divisible
-from loadmaster.workloads.window import Window
+from loadmaster.workloads.window import SUMMED, Window
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Precedence:
 
     ``needs[v]`` lists the operators that ``v`` reads from, with what its pieces need of them. ``after[u, v]``: every piece of ``v`` is one
     of ``u`` or starts after some piece of ``u`` has ended. ``before[u, v]``: when all of ``v`` has ended, so has all of ``u``. Both have
-    the shape (operators, operators).
+    the shape (operators, operators). Where sums may be in parts, some pieces need nothing but a part of each factor.
     """
 
     needs: list[dict[int, Need]]
@@ -77,7 +77,11 @@ def _need(graph: Graph, group: FusedOp, form: Divisible | None, storage: str, co
         return Need(True, complete, False) if by_channel else _EVERYTHING
     found = Need()
     for name, windows in form.uses.get(storage, ()):
-        found |= _use(form, windows, graph.tensors[name].shape)
+        use = _use(form, windows, graph.tensors[name].shape)
+        if form.summed and SUMMED not in windows:
+            # Only the last piece of a chain needs what follows the sum.
+            use = Need(False, use.all_parts, False)
+        found |= use
     return Need(found.some, found.all_parts, found.whole and not by_channel)
 
 
@@ -94,7 +98,7 @@ def _use(form: Divisible, windows: Sequence[Window], shape: Sequence[int]) -> Ne
 def _along(form: Divisible, window: Window, extent: int) -> Need:
     """The same of one dimension, for pieces as short as one element where the result can be cut along it."""
     if window.axis < 0:
-        return _EVERYTHING
+        return Need(True, True, False) if form.summed and window == SUMMED else _EVERYTHING
     length = form.shape[window.axis]
     if window.axis not in form.axes:
         begin, end = window.of(tuple((0, size) for size in form.shape), extent)

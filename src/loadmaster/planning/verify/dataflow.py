@@ -73,7 +73,7 @@ class _Instances:
         self._own: dict[Key, list[str]] = defaultdict(list)
         self._shared: dict[tuple[str, str], list[str]] = defaultdict(list)
         self._read: dict[tuple[tuple[str, ...], Key], list[tuple[PlannedJob, set[str]]]] = defaultdict(list)
-        for tensor in facts.plan.tensors:
+        for tensor in (each for each in facts.plan.tensors if not each.summed):
             if tensor.kind == "weight":
                 self._shared[tensor.network, tensor.storage].append(tensor.name)
             else:
@@ -147,7 +147,7 @@ def _origins(facts: Facts, flows: dict[str, _Flow]) -> Iterator[str]:
             yield f"tensor {quoted(tensor.name)} is said to be there from the start, but an operator writes it"
         if given and (tensor.kind == "input") != (tensor.storage in flow.inputs):
             yield f"tensor {quoted(tensor.name)} is said to be {'an' if tensor.kind == 'input' else 'no'} input, its network says otherwise"
-        if tensor.is_output != (tensor.storage in flow.outputs):
+        if tensor.is_output != (tensor.storage in flow.outputs and not tensor.summed):
             yield f"tensor {quoted(tensor.name)} is said to be {'an' if tensor.is_output else 'no'} output, its network says otherwise"
 
 
@@ -190,7 +190,9 @@ def _job(facts: Facts, job: PlannedJob, part: _Part, instances: _Instances) -> I
             instances.read(job, key, names)
     written, strays = _by_storage(facts, job, job.writes, part.made)
     yield from (f"{label} writes {quoted(name)}, which none of its operators writes" for name in strays)
-    for storage in sorted(part.wanted - set(written)):
+    # A piece that leaves partial sums to the next of its chain makes no result.
+    leaves = any(facts.tensors[operand.tensor].summed for operand in job.writes)
+    for storage in sorted(part.wanted - set(written)) if not leaves else ():
         yield f"{label} does not write {quoted(storage)}, which others need"
     for storage, names in written.items():
         if len(names) > 1:
@@ -205,6 +207,9 @@ def _by_storage(
     strays = []
     for name in dict.fromkeys(operand.tensor for operand in operands):
         tensor = facts.tensors[name]
+        if tensor.summed and tensor.network == job.network and tensor.mini_batch == job.mini_batch and job.summed:
+            # Whose sums these may be is told by the chain.
+            continue
         own = tensor.network == job.network and (tensor.kind == "weight" or tensor.mini_batch == job.mini_batch)
         if own and tensor.storage in allowed:
             found[tensor.storage].add(name)

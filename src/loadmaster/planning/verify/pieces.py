@@ -54,13 +54,15 @@ def pieces(facts: Facts) -> Iterator[str]:
     for (network, batch, names), jobs in groups.items():
         shape = operators[network, names[0]].shape
         what = f"network {quoted(network)}, mini-batch {batch}: the pieces of operator {quoted(names[0])}"
-        yield from _once(what, [owned_part(job) for job in jobs], shape)
+        yield from _once(what, [owned_part(job) for job in jobs if not adds_only(job, operators)], shape)
         for job in jobs:
             if not is_within(owned_part(job), job.ranges):
                 yield f"job {quoted(job.name)} is said to own {text(job.owns)}, of which it does not make all"
             for name in {operand.tensor for operand in job.writes}:
                 tensor = facts.tensors[name]
-                if (tensor.shape, tensor.ranges) != (shape, job.ranges):
+                # The only chain of an operator makes all of its result.
+                whole = job.summed and not tensor.ranges and volume(job.ranges) == math.prod(shape)
+                if (tensor.shape, tensor.ranges) != (shape, job.ranges) and not whole:
                     yield f"job {quoted(job.name)} writes {quoted(name)}, which holds another part than the one that it makes"
     for job in facts.plan.jobs:
         if len({facts.tensors[operand.tensor].channels for operand in job.writes}) > 1:
@@ -123,6 +125,9 @@ def reads(facts: Facts) -> Iterator[str]:
             for storage in sorted(set(operator.reads) - {needs.tensor for needs in operator.operands}):
                 yield f"operator {quoted(operator.name)} is in pieces, and does not say what they need of {quoted(storage)}"
             for needs in operator.operands:
+                if adds_only(job, operators) and not any(window.summed for window in needs.windows):
+                    # The last piece of a chain reads what follows the sum.
+                    continue
                 if needs.tensor in made:
                     yield from _own(job, operator, needs)
                 else:
@@ -132,7 +137,7 @@ def reads(facts: Facts) -> Iterator[str]:
 
 def _own(job: PlannedJob, operator: OperatorInfo, needs: OperandNeeds) -> Iterator[str]:
     """What a piece needs of its own results is what it makes."""
-    needed = needed_part(needs, job.ranges)
+    needed = needed_part(needs, job.ranges, job.summed)
     inside = needs.shape == operator.shape and all(a >= c and b <= d for (a, b), (c, d) in zip(needed, job.ranges, strict=True))
     if not inside and volume(needed):
         yield f"job {quoted(job.name)} needs more of {quoted(needs.tensor)} than the part of it that it makes"
@@ -142,7 +147,7 @@ def _covered(
     job: PlannedJob, needs: OperandNeeds, tensors: Sequence[PlannedTensor], read: dict[str, int], owned: dict[str, Box]
 ) -> Iterator[str]:
     """A piece's reads of one storage against what it needs of it."""
-    needed = needed_part(needs, job.ranges)
+    needed = needed_part(needs, job.ranges, job.summed)
     if not volume(needed):
         return
     if not all(tensor.ranges for tensor in tensors) or not tensors:
@@ -167,6 +172,17 @@ def _taken(box: Box, tensors: Sequence[PlannedTensor], owned: dict[str, Box]) ->
     """Elements of a box that are taken from each of some tensors: from a single one what it holds, from several what each owns."""
     for tensor in tensors:
         yield tensor, common_elements(box, tensor.ranges if len(tensors) == 1 else owned.get(tensor.name, tensor.ranges))
+
+
+def sum_extent(operator: OperatorInfo) -> int:
+    """Elements of the dimension that an operator sums over; 0 if that cannot be cut."""
+    found = {extent for needs in operator.operands for extent, window in zip(needs.shape, needs.windows, strict=False) if window.summed}
+    return found.pop() if len(found) == 1 else 0
+
+
+def adds_only(job: PlannedJob, operators: Mapping[tuple[str, str], OperatorInfo]) -> bool:
+    """Whether a piece adds to sums that a later one of its chain makes a result of."""
+    return bool(job.summed) and job.summed[-1] < sum_extent(operators[job.network, job.operators[0]])
 
 
 def owned_part(job: PlannedJob) -> Box:
@@ -196,9 +212,9 @@ def operators_of(facts: Facts) -> dict[tuple[str, str], OperatorInfo]:
 
 
 def _stored(facts: Facts) -> dict[tuple[str, str, int], list[PlannedTensor]]:
-    """Tensors by network, storage and mini-batch; weights have mini-batch -1."""
+    """Tensors by network, storage and mini-batch, but for partial sums; weights have mini-batch -1."""
     found: dict[tuple[str, str, int], list[PlannedTensor]] = defaultdict(list)
-    for tensor in facts.plan.tensors:
+    for tensor in (each for each in facts.plan.tensors if not each.summed):
         found[tensor.network, tensor.storage, -1 if tensor.kind == "weight" else tensor.mini_batch].append(tensor)
     return found
 
@@ -222,7 +238,8 @@ def _sound(what: str, operator: OperatorInfo) -> Iterator[str]:
 
 def _sound_window(window: OperandWindow, rank: int) -> bool:
     numbers = (window.stride, window.ahead, window.behind, window.reach, window.unit, window.divide)
-    return all(0 <= n < _LARGEST for n in numbers) and window.divide > 0 and (window.axis is None or 0 <= window.axis < rank)
+    free = window.axis is None or (0 <= window.axis < rank and not window.summed)
+    return all(0 <= n < _LARGEST for n in numbers) and window.divide > 0 and free
 
 
 def _share_touched(needs: OperandNeeds, box: Box) -> Fraction:
@@ -236,11 +253,12 @@ def _share_touched(needs: OperandNeeds, box: Box) -> Fraction:
     return share
 
 
-def needed_part(needs: OperandNeeds, box: Box) -> list[tuple[int, int]]:
-    """Ranges of an operand that a part of the result needs."""
+def needed_part(needs: OperandNeeds, box: Box, summed: Sequence[int] = ()) -> list[tuple[int, int]]:
+    """Ranges of an operand that a part of the result needs, of which a piece may sum a range alone."""
     if not needs.windows:
         return [(0, extent) for extent in needs.shape]
-    return [_range(window, box, extent) for window, extent in zip(needs.windows, needs.shape, strict=True)]
+    ranges = (_range(window, box, extent) for window, extent in zip(needs.windows, needs.shape, strict=True))
+    return [(summed[0], summed[1]) if summed and window.summed else each for window, each in zip(needs.windows, ranges, strict=True)]
 
 
 def _range(window: OperandWindow, box: Box, extent: int) -> tuple[int, int]:

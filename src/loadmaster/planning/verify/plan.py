@@ -14,7 +14,20 @@ from loadmaster.core.collector import rare_collection
 from loadmaster.core.errors import PlanError
 from loadmaster.core.violation import SHOWN, Violation
 from loadmaster.planning.plan_records import PlanRecord
-from loadmaster.planning.verify import curves, dataflow, energy, figures, goals, memory, movement, order, pieces, recomputed, records
+from loadmaster.planning.verify import (
+    chains,
+    curves,
+    dataflow,
+    energy,
+    figures,
+    goals,
+    memory,
+    movement,
+    order,
+    pieces,
+    recomputed,
+    records,
+)
 from loadmaster.planning.verify.facts import Facts
 
 _COUNTED = 10_000
@@ -29,7 +42,7 @@ RULES: tuple[dict[str, Check], ...] = (
     {"name": records.names},
     {"reference": records.references},
     {"time": records.times},
-    {"range": pieces.ranges},
+    {"range": pieces.ranges, "sum": chains.sound},
     {
         "complete": records.completeness,
         "producer": records.producers,
@@ -40,6 +53,7 @@ RULES: tuple[dict[str, Check], ...] = (
         "dataflow": dataflow.dataflow,
         "piece": pieces.pieces,
         "part": pieces.parts,
+        "chain": chains.chains,
         "window": pieces.reads,
         "recomputed": recomputed.recomputed,
         "size": memory.sizes,

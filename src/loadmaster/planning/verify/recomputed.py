@@ -36,7 +36,7 @@ def recomputed(facts: Facts) -> Iterator[str]:
 
 def _needed(job: PlannedJob, needs: OperandNeeds, shape: tuple[int, ...]) -> Box:
     """What a piece needs of a storage of a shape; nothing where that cannot be said, which other checks report."""
-    box = needed_part(needs, job.ranges)
+    box = needed_part(needs, job.ranges, job.summed)
     if not volume(box) or math.prod(shape) != math.prod(needs.shape):
         return ()
     return box if shape == needs.shape else renamed(box, needs.shape, shape)

@@ -14,7 +14,21 @@ import numpy as np
 from loadmaster.core.arrays import Ints
 from loadmaster.workloads.graph import Access, Graph, LoopNest, Op
 from loadmaster.workloads.lowering.fuse import FusedOp
-from loadmaster.workloads.window import ALL, Box, Window, hull, hulls, operand_box, operand_boxes, reshaped, shared, volume, whole
+from loadmaster.workloads.window import (
+    ALL,
+    SUMMED,
+    Box,
+    Range,
+    Window,
+    hull,
+    hulls,
+    operand_box,
+    operand_boxes,
+    reshaped,
+    shared,
+    volume,
+    whole,
+)
 
 CHANNELS = "channels"
 
@@ -87,16 +101,52 @@ class Grid:
 
 
 @dataclass(frozen=True)
+class Chains:
+    """The pieces of a result that is summed up in parts: a chain of pieces for each part of the result in ``grid``.
+
+    Each piece of a chain adds a range of what is summed to the sums of the one before it, and the last makes the part of the result.
+    ``ends`` are where these ranges end, the last at the extent. Pieces are counted chain by chain.
+    """
+
+    grid: Grid
+    ends: tuple[int, ...]
+
+    @property
+    def tiles(self) -> int:
+        """Number of pieces."""
+        return self.grid.tiles * len(self.ends)
+
+    def part(self, tile: int) -> int:
+        """The part of the result that a piece works on."""
+        return tile // len(self.ends)
+
+    def summed(self, tile: int) -> Range:
+        """The range of the sum that a piece takes."""
+        link = tile % len(self.ends)
+        return (self.ends[link - 1] if link else 0), self.ends[link]
+
+    def is_last(self, tile: int) -> bool:
+        """Whether a piece is the last of its chain, which makes the result."""
+        return (tile + 1) % len(self.ends) == 0
+
+    def amount_of_tile(self, amount: int, tile: int) -> int:
+        """What falls to one piece of an amount that all share by the size of their results, which the last of a chain makes."""
+        return self.grid.amount_of_tile(amount, self.part(tile)) if self.is_last(tile) else 0
+
+
+@dataclass(frozen=True)
 class Divisible:
     """A fused operator that can be cut: the shape of its result, and the dimensions that can be cut.
 
-    ``uses`` lists, by storage, every way in which an operator of the group reads it from outside: the tensor and its windows.
+    ``uses`` lists, by storage, every way in which an operator of the group reads it from outside: the tensor and its windows. ``summed``
+    is the extent of what its loop nest sums over, if that can be cut too, else 0.
     """
 
     shape: tuple[int, ...]
     axes: tuple[int, ...]
     step: tuple[int, ...]
     uses: dict[str, list[tuple[str, tuple[Window, ...]]]] = field(default_factory=dict)
+    summed: int = 0
 
     def grid(self, parts: dict[int, int]) -> Grid:
         """The grid of so many parts along some dimensions, as equal as whole steps of the dimension allow."""
@@ -107,14 +157,27 @@ class Divisible:
             ends.append(tuple(extent if part == count else steps * part // count * step for part in range(1, count + 1)))
         return Grid(self.shape, tuple(ends))
 
-    def needed(self, graph: Graph, storage: str, box: Box) -> Box:
-        """The part of a storage that a part of the result needs."""
+    def chains(self, parts: dict[int, int], links: int) -> Grid | Chains:
+        """The grid of so many parts along some dimensions, each summed up by a chain of so many pieces, as equal as can be."""
+        grid = self.grid(parts)
+        ends = tuple(self.summed * link // links for link in range(1, links + 1))
+        return Chains(grid, ends) if links > 1 else grid
+
+    def needed(self, graph: Graph, storage: str, box: Box, summed: Range | None = None) -> Box:
+        """The part of a storage that a part of the result needs; or the piece of its chain that takes the range ``summed``.
+
+        A piece that is not the last needs nothing but what is summed.
+        """
         tensors = graph.tensors
         shape = tensors[storage].shape
         result: Box = tuple((0, 0) for _ in shape)
         for name, windows in self.uses[storage]:
             own = tensors[name].shape
             part = operand_box(windows, box, own) if windows else whole(own)
+            if summed is not None and SUMMED in windows:
+                part = tuple(summed if window == SUMMED else each for window, each in zip(windows, part, strict=True))
+            elif summed is not None and summed[1] < self.summed:
+                continue
             result = hull(result, part if own == shape else reshaped(part, own, shape))
         return result
 
@@ -134,11 +197,12 @@ def needed_boxes(form: Divisible, graph: Graph, storage: str, boxes: Ints) -> In
     return result
 
 
-def divisible(graph: Graph, group: FusedOp) -> Divisible | None:
+def divisible(graph: Graph, group: FusedOp, *, sums: bool = False) -> Divisible | None:
     """How a group can be cut; None if it cannot.
 
     All operators of a group must make results of one shape, and along what is cut element by element from one another, so that a piece of
-    the last needs just that piece of the others. Of several results only the first may be needed.
+    the last needs just that piece of the others. Of several results only the first may be needed. With ``sums`` it may be cut along what
+    it sums over, too.
     """
     main = group.main
     if not main.axes or not _only_first(group) or any(nest.repeats != 1 or not nest.loops for nest in main.nests):
@@ -161,7 +225,22 @@ def divisible(graph: Graph, group: FusedOp) -> Divisible | None:
             made.add(write.tensor)
     if any(math.prod(graph.tensors[name].shape) != math.prod(graph.tensors[s].shape) for s, names in uses.items() for name, _ in names):
         return None
-    return Divisible(shape, tuple(sorted(axes)), _steps(main, len(shape)), uses) if axes else None
+    summed = _summed(graph, group, uses) if sums else 0
+    return Divisible(shape, tuple(sorted(axes)), _steps(main, len(shape)), uses, summed) if axes or summed else None
+
+
+def _summed(graph: Graph, group: FusedOp, uses: Mapping[str, Sequence[tuple[str, tuple[Window, ...]]]]) -> int:
+    """The extent of what an operator sums over, if both of the factors of its only loop nest say where they have it; else 0."""
+    if len(group.nests) != 1 or group.nests[0].groups != 1 or group.nests[0].c < 2:
+        return 0
+    nest = group.nests[0]
+    found = {
+        tuple(graph.tensors[name].shape[axis] for axis, window in enumerate(windows) if window == SUMMED)
+        for storage in (nest.input, nest.weight)
+        for name, windows in uses.get(storage, [("", ())])
+        if name
+    }
+    return nest.c if nest.input in uses and nest.weight in uses and found == {(nest.c,)} else 0
 
 
 def _only_first(group: FusedOp) -> bool:

@@ -16,16 +16,17 @@ from loadmaster.workloads.job import (
     OperandNeeds,
     OperandWindow,
     OperatorInfo,
+    Ranges,
     Role,
     TensorInstance,
     Workload,
 )
 from loadmaster.workloads.lowering.fuse import fuse
-from loadmaster.workloads.lowering.grid import Grid
-from loadmaster.workloads.lowering.pieces import Cuts, Pieces, Read, label_of
+from loadmaster.workloads.lowering.grid import Chains
+from loadmaster.workloads.lowering.pieces import Cuts, Pieces, Read, label_of, result_cut
 from loadmaster.workloads.lowering.single_assignment import without_updates
-from loadmaster.workloads.lowering.split import WHOLE, choose_split, sizes_for
-from loadmaster.workloads.window import Window
+from loadmaster.workloads.lowering.split import WHOLE, Split, choose_split, sizes_for
+from loadmaster.workloads.window import SUMMED, Window, volume
 
 
 def lower(graphs: Sequence[Graph], target: Target, *, mini_batches: int = 1, cuts: Sequence[Cuts | None] = ()) -> Workload:
@@ -63,6 +64,7 @@ class _Builder:
     def __init__(self, target: Target, chosen: Sequence[Cuts | None]) -> None:
         self._capacity = target.fast.capacity if target.fast else None
         self._sizes = sizes_for(target)
+        self.accumulator = max((core.accumulator for core in target.cores), default=0)
         self._chosen = chosen
         self.networks: list[NetworkInfo] = []
         self.jobs: list[Job] = []
@@ -80,7 +82,7 @@ class _Builder:
         for mini_batch in range(mini_batches):
             _MiniBatch(self, pieces, name, mini_batch, mini_batches).add()
         operators = tuple(
-            _operator_info(graph, op, isinstance(cut, Grid) and cut.tiles > 1)
+            _operator_info(graph, op, not isinstance(cut, Split) and cut.tiles > 1)
             for f, cut in zip(fused, chosen.cuts, strict=True)
             for op in f.ops
         )
@@ -133,7 +135,7 @@ def _needs(graph: Graph, access: Access) -> OperandNeeds:
 
 def _operand_window(window: Window) -> OperandWindow:
     if window.axis < 0:
-        return OperandWindow(None)
+        return OperandWindow(None, summed=window == SUMMED)
     low, reach = window.low, window.high - window.low
     return OperandWindow(window.axis, window.numerator, window.denominator, max(0, low), max(0, -low), reach, window.unit)
 
@@ -152,7 +154,9 @@ class _MiniBatch:
         for group, tile in self._pieces.steps:
             number = len(self._builder.jobs)
             reads = [self._operand(read) for read in self._pieces.reads(group, tile)]
-            writes = self._writes(group, tile, number)
+            reads += self._sums_before(group, tile)
+            part = self._pieces.made(group, tile)
+            writes = [self._sums(group, tile, number)] if part is None else self._writes(group, part, number)
             self._builder.jobs.append(self._job(group, tile, reads, writes))
 
     def _operand(self, read: Read) -> Operand:
@@ -168,7 +172,31 @@ class _MiniBatch:
             self._builder.tensors[name] = TensorInstance(*own, *part.place(tensor.shape))
         return Operand(name, read.bytes, read.role, read.nest)
 
+    def _sums_name(self, number: int, tile: int) -> str:
+        label = label_of(tile, self._pieces.cuts[number].tiles)
+        return f"{self._prefix}/{self._pieces.fused[number].main.writes[0].tensor} sums{label}"
+
+    def _sums_before(self, number: int, tile: int) -> list[Operand]:
+        """The sums that a piece adds to; none for the first of a chain."""
+        cut = self._pieces.cuts[number]
+        if not isinstance(cut, Chains) or cut.summed(tile)[0] == 0:
+            return []
+        name = self._sums_name(number, tile - 1)
+        return [Operand(name, self._builder.tensors[name].bytes)]
+
+    def _sums(self, number: int, tile: int, job: int) -> Operand:
+        """The sums that a piece leaves to the next of its chain."""
+        cut, storage = self._pieces.cuts[number], self._pieces.fused[number].main.writes[0].tensor
+        assert isinstance(cut, Chains)
+        box, shape = cut.grid.boxes[cut.part(tile)], cut.grid.shape
+        width = max(self._builder.accumulator, -(-self._pieces.fused[number].main.bits // 8))
+        name, size = self._sums_name(number, tile), volume(box) * width
+        own = (name, self._network, storage, self._mini_batch, size, str(TensorKind.ACTIVATION))
+        self._builder.tensors[name] = TensorInstance(*own, producer=job, shape=shape, ranges=box, summed=(0, cut.summed(tile)[1]))
+        return Operand(name, size)
+
     def _writes(self, number: int, tile: int, job: int) -> list[Operand]:
+        """What a piece writes of the results of its operators, of which it makes the part ``tile``."""
         operands = []
         group = self._pieces.fused[number]
         for access in group.writes:
@@ -193,7 +221,12 @@ class _MiniBatch:
     def _job(self, number: int, tile: int, reads: list[Operand], writes: list[Operand]) -> Job:
         group, cut = self._pieces.fused[number], self._pieces.cuts[number]
         producers = {self._builder.tensors[operand.tensor].producer for operand in reads}
-        made, owned = (cut.boxes[tile], cut.owned[tile]) if isinstance(cut, Grid) and cut.tiles > 1 else ((), ())
+        results = result_cut(cut)
+        made: Ranges = ()
+        owned: Ranges = ()
+        if not isinstance(results, Split) and cut.tiles > 1:
+            part = cut.part(tile) if isinstance(cut, Chains) else tile
+            made, owned = results.boxes[part], results.owned[part]
         return Job(
             name=f"{self._prefix}/{group.main.name}{label_of(tile, cut.tiles)}",
             network=self._network,
@@ -210,4 +243,5 @@ class _MiniBatch:
             tiles=cut.tiles,
             ranges=made,
             owns=owned if owned != made else (),
+            summed=cut.summed(tile) if isinstance(cut, Chains) else (),
         )

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from loadmaster.workloads.graph import Access, Graph, LoopNest, TensorKind
 from loadmaster.workloads.job import Ranges, Role
 from loadmaster.workloads.lowering.fuse import FusedOp
-from loadmaster.workloads.lowering.grid import Grid, divisible, piece_of
+from loadmaster.workloads.lowering.grid import Chains, Grid, divisible, piece_of
 from loadmaster.workloads.lowering.split import Split, operand_channels, result_channels
 from loadmaster.workloads.window import Box, shared, volume, whole
 
-Cut = Grid | Split
+Cut = Grid | Chains | Split
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,10 @@ class Pieces:
     def __init__(self, graph: Graph, fused: Sequence[FusedOp], chosen: Cuts) -> None:
         self.graph, self.fused, self.cuts, self.steps = graph, fused, chosen.cuts, chosen.steps
         self.outputs = {graph.tensors[name].storage for name in graph.outputs}
-        self._divisible = [divisible(graph, f) if isinstance(cut, Grid) else None for f, cut in zip(fused, self.cuts, strict=True)]
+        self._divisible = [
+            None if isinstance(cut, Split) else divisible(graph, f, sums=isinstance(cut, Chains))
+            for f, cut in zip(fused, self.cuts, strict=True)
+        ]
         self._splits: dict[str, Split] = {}
         self._grids: dict[str, Grid] = {}
         self.parts: dict[str, list[Part]] = {}
@@ -87,6 +90,7 @@ class Pieces:
         for group, cut in zip(self.fused, self.cuts, strict=True):
             for access in group.writes:
                 size, shape = self.graph.tensors[access.tensor].bytes, self.graph.tensors[access.tensor].shape
+                cut = result_cut(cut)
                 boxes: Sequence[Box | None] = [None] * cut.tiles
                 owned = boxes
                 if cut.tiles == 1:
@@ -111,7 +115,7 @@ class Pieces:
                 tensor = self.graph.tensors[access.tensor]
                 if access.tensor in self.parts or access.tensor in self.outputs or access.bytes != tensor.bytes:
                     continue
-                if isinstance(cut, Grid):
+                if not isinstance(cut, Split):
                     self._cut_given(number, access.tensor)
                 elif tensor.kind is TensorKind.WEIGHT and access.tensor in group.by_channel and access.bytes % cut.channels == 0:
                     self._cut_channels(access.tensor, cut, tensor.bytes, operand_channels(self.graph, group, access.tensor))
@@ -125,11 +129,9 @@ class Pieces:
         ]
 
     def _cut_given(self, number: int, storage: str) -> None:
-        form, cut = self._divisible[number], self.cuts[number]
-        assert form is not None
-        assert isinstance(cut, Grid)
         tensor = self.graph.tensors[storage]
-        boxes = list(dict.fromkeys(form.needed(self.graph, storage, box) for box in cut.boxes))
+        needed = (self._needed(number, storage, tile) for tile in range(self.cuts[number].tiles))
+        boxes = list(dict.fromkeys(box for box in needed if volume(box) or not isinstance(self.cuts[number], Chains)))
         if tensor.kind is TensorKind.INPUT:
             grid = self._grids[storage] = _where_first_needed(boxes, tensor.shape)
             boxes = list(grid.boxes)
@@ -141,6 +143,22 @@ class Pieces:
         until = [0, *itertools.accumulate(volumes)]
         sizes = [tensor.bytes * last // total - tensor.bytes * first // total for first, last in itertools.pairwise(until)]
         self.parts[storage] = [Part(label_of(i, len(boxes)), box, size) for i, (box, size) in enumerate(zip(boxes, sizes, strict=True))]
+
+    def _needed(self, number: int, storage: str, tile: int) -> Box:
+        """The part of a storage that a piece needs."""
+        form, cut = self._divisible[number], self.cuts[number]
+        assert form is not None
+        assert not isinstance(cut, Split)
+        if isinstance(cut, Grid):
+            return form.needed(self.graph, storage, cut.boxes[tile])
+        return form.needed(self.graph, storage, cut.grid.boxes[cut.part(tile)], cut.summed(tile))
+
+    def made(self, group: int, tile: int) -> int | None:
+        """The part of its operators' results that a piece makes; None if it only adds to sums."""
+        cut = self.cuts[group]
+        if not isinstance(cut, Chains):
+            return tile
+        return cut.part(tile) if cut.is_last(tile) else None
 
     def parts_of(self, storage: str) -> list[Part]:
         """Parts of a storage; one that nothing cuts is one part."""
@@ -159,17 +177,14 @@ class Pieces:
         group, cut = self.fused[number], self.cuts[number]
         result: list[Read] = []
         for access in group.reads:
-            shares = self._boxed(number, access, tile) if isinstance(cut, Grid) else self._channelled(group, cut, access, tile)
+            shares = self._channelled(group, cut, access, tile) if isinstance(cut, Split) else self._boxed(number, access, tile)
             for role, nest in operand_roles(group.nests, access):
                 result += [Read(access.tensor, part, size, role, nest) for part, size in shares if size]
         return result
 
     def _boxed(self, number: int, access: Access, tile: int) -> list[tuple[int, int]]:
         """Parts of an operand that hold something of the box that a piece needs, and the bytes of it."""
-        form, cut = self._divisible[number], self.cuts[number]
-        assert form is not None
-        assert isinstance(cut, Grid)
-        needed = form.needed(self.graph, access.tensor, cut.boxes[tile])
+        needed = self._needed(number, access.tensor, tile)
         found = []
         parts, grid = self.parts_of(access.tensor), self._grids.get(access.tensor)
         if grid is not None and (one := grid.holder(needed, tile)) is not None:
@@ -201,9 +216,18 @@ class Pieces:
         cut, nests = self.cuts[group], self.fused[group].nests
         if cut.tiles == 1:
             return nests
+        if isinstance(cut, Chains):
+            first, last = cut.summed(tile)
+            own = (piece_of(nest, cut.grid.shape, cut.grid.boxes[cut.part(tile)]) for nest in nests)
+            return tuple(replace(nest, c=last - first) for nest in own)
         if isinstance(cut, Grid):
             return tuple(piece_of(nest, cut.shape, cut.boxes[tile]) for nest in nests)
         return tuple(replace(nest, k=cut.part(tile)) for nest in nests)
+
+
+def result_cut(cut: Cut) -> Grid | Split:
+    """How the result of an operator is cut: the sums of a chain are those of a part of it."""
+    return cut.grid if isinstance(cut, Chains) else cut
 
 
 def label_of(tile: int, tiles: int) -> str:

@@ -17,12 +17,15 @@ struct array {
     void *data;
 };
 
-/* One use of a kernel: operands (null: absent), the result, the part [first, last) of the result to make, and attributes. */
+/* One use of a kernel: operands (null: absent), the result, the part [first, last) of the result to make, and attributes.
+   A product adds the terms [first_term, last_term) to the sums that are in the result, if these are not the first terms; what follows the
+   sum is done with the last term of all. A last_term below 0 stands for all terms. */
 struct call {
     int count;
     const struct array *const *operands;
     const struct array *result;
     const int64_t *first, *last;
+    int64_t first_term, last_term;
     const int64_t *integers;
     const double *reals;
 };

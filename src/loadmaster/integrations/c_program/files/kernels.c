@@ -238,6 +238,7 @@ void convolution(const struct call *call)
     const struct array *y = call->result;
     const int64_t groups = call->integers[0], *space = call->integers + 1;
     const int64_t channels = w->shape[1], kernels = w->shape[0] / groups;
+    const int64_t last_term = call->last_term < 0 ? channels : call->last_term;
     const int rank = y->rank, inner = rank - 1;
     const int64_t *along = space + 3 * (inner - 2);
     int64_t place[MOST_DIMENSIONS], one[MOST_DIMENSIONS], tap[MOST_DIMENSIONS], zero[MOST_DIMENSIONS] = {0};
@@ -251,9 +252,10 @@ void convolution(const struct call *call)
     do {
         float *row = (float *)y->data + position(place, ys, inner);
         int64_t m = place[1], from = m / kernels * channels;
+        /* The bias comes with the last terms. */
         for (int64_t i = call->first[inner]; i < call->last[inner]; i++)
-            row[i] = bias ? ((const float *)bias->data)[m] : 0;
-        for (int64_t c = 0; c < channels; c++) {
+            row[i] = (call->first_term ? row[i] : 0) + (bias && last_term == channels ? ((const float *)bias->data)[m] : 0);
+        for (int64_t c = call->first_term; c < last_term; c++) {
             memset(tap, 0, sizeof tap);
             do {
                 int64_t at = place[0] * xs[0] + (from + c) * xs[1];
@@ -280,6 +282,7 @@ void matrix_product(const struct call *call)
     const struct array *a = call->operands[0], *b = call->operands[1], *c = call->count > 2 ? call->operands[2] : NULL, *y = call->result;
     const int turn_a = call->integers[0] != 0, turn_b = call->integers[1] != 0, rank = y->rank, rows = rank - 2, columns = rank - 1;
     const int64_t inner = a->shape[turn_a ? a->rank - 2 : a->rank - 1];
+    const int64_t first_term = call->first_term, last_term = call->last_term < 0 ? inner : call->last_term;
     const float scale = (float)call->reals[0], scale_c = (float)call->reals[1];
     int64_t as[MOST_DIMENSIONS], bs[MOST_DIMENSIONS], cs[MOST_DIMENSIONS], ys[MOST_DIMENSIONS];
     int64_t place[MOST_DIMENSIONS], one[MOST_DIMENSIONS];
@@ -299,17 +302,17 @@ void matrix_product(const struct call *call)
         const float *right = (const float *)b->data + position(place, bs, rows);
         float *row = (float *)y->data + position(place, ys, columns);
         const int64_t first = call->first[columns], last = call->last[columns];
-        for (int64_t j = first; j < last; j++)
+        for (int64_t j = first; j < last && !first_term; j++)
             row[j] = 0;
         if (b_column == 1) {
-            for (int64_t k = 0; k < inner; k++)
+            for (int64_t k = first_term; k < last_term; k++)
                 add_shifted(row, first, last, left[k * a_inner], right + k * b_inner, last, 1, 0);
         } else {
             for (int64_t j = first; j < last; j++)
-                for (int64_t k = 0; k < inner; k++)
+                for (int64_t k = first_term; k < last_term; k++)
                     row[j] += left[k * a_inner] * right[j * b_column + k * b_inner];
         }
-        for (int64_t j = first; j < last; j++) {
+        for (int64_t j = first; j < last && last_term == inner; j++) {
             row[j] *= scale;
             if (c)
                 row[j] += scale_c * (float)get(c, position(place, cs, columns) + j * cs[columns]);

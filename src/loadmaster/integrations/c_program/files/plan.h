@@ -41,7 +41,8 @@ struct constant {
     const void *data;
 };
 
-/* What the operators of a job do. Arrays have addresses in the core's workspace; the address of a constant is not used. */
+/* What the operators of a job do. Arrays have addresses in the core's workspace; the address of a constant is not used. The step `main` is
+   that of the first operator, whose sum may be in parts: pieces that leave sums to others run no step behind it. */
 struct operators {
     size_t workspace;
     int arrays;
@@ -51,6 +52,7 @@ struct operators {
     const struct constant *constant;
     int steps;
     const struct step *step;
+    int main;
 };
 
 /* Numbers of events: those of jobs, then those of copies. */
@@ -59,10 +61,17 @@ struct waits {
     const int *events;
 };
 
+/* The terms of its sum that a job adds: [first, last), or all if last is below 0. It may leave the sum to another job. */
+struct terms {
+    int64_t first, last;
+    int leaves;
+};
+
 struct job {
     const char *name;
     const struct operators *operators;
     struct part part;
+    struct terms terms;
     int reads;
     const struct place *read;
     int writes;

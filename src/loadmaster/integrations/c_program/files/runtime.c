@@ -163,8 +163,9 @@ static void run_step(const struct step *step, const struct job *job, const struc
         operands[i] = step->operands[i] < 0 ? NULL : &arrays[step->operands[i]];
     const struct array *result = &arrays[step->result];
     const int divided = step->divided && job->part.rank;
+    const int sums = step == &job->operators->step[job->operators->main];
     const struct call call = {step->count, operands, result, divided ? job->part.first : zero, divided ? job->part.last : result->shape,
-                              step->integers, step->reals};
+                              sums ? job->terms.first : 0, sums ? job->terms.last : -1, step->integers, step->reals};
     step->run(&call);
 }
 
@@ -182,7 +183,7 @@ static void run_job(struct machine *machine, const struct job *job, unsigned cha
                (size_t)elements(&arrays[own->constant[i].array]) * type_bytes(arrays[own->constant[i].array].type));
     for (int i = 0; i < job->reads; i++)
         load(machine, &job->read[i], &arrays[job->read[i].array]);
-    for (int i = 0; i < own->steps; i++)
+    for (int i = 0; i < (job->terms.leaves ? own->main + 1 : own->steps); i++)
         run_step(&own->step[i], job, arrays);
     for (int i = 0; i < job->writes; i++)
         store(machine, &job->write[i], &arrays[job->write[i].array]);

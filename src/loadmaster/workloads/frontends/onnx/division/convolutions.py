@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loadmaster.workloads.frontends.onnx.division.table import WHOLE, Division, Windows, aligned, division_rule
 from loadmaster.workloads.frontends.onnx.types import Node, Shape
-from loadmaster.workloads.window import ALL, Window
+from loadmaster.workloads.window import ALL, SUMMED, Window
 
 
 def _spatial(node: Node, taps: Shape, data: Shape, positions: Shape) -> list[Window] | None:
@@ -32,16 +32,17 @@ def _begin_pads(node: Node, taps: Shape, data: Shape, positions: Shape, strides:
     return [total // 2 if mode == "SAME_UPPER" else total - total // 2 for total in totals]
 
 
-def _convolution(node: Node, data: int, weight: int, bias: int) -> Division:
+def _convolution(node: Node, data: int, weight: int, bias: int, channels: Window = ALL) -> Division:
+    """``channels`` is the window of the input channels of one that is not grouped."""
     filters, result = node.shape(weight), node.result.shape
     groups = node.attrs.get("group", 1)
     spatial = _spatial(node, filters[2:], node.shape(data), result[2:])
     if spatial is None or len(result) != len(filters):
         return WHOLE
-    channels = Window(1, 1, filters[0] // groups, unit=filters[1]) if groups > 1 else ALL
+    inputs = Window(1, 1, filters[0] // groups, unit=filters[1]) if groups > 1 else channels
     operands: dict[int, Windows] = {
-        data: (Window(0), channels, *spatial),
-        weight: (Window(1), *(ALL for _ in filters[1:])),
+        data: (Window(0), inputs, *spatial),
+        weight: (Window(1), ALL if groups > 1 else channels, *(ALL for _ in filters[2:])),
     }
     if node.optional(bias):
         operands[bias] = (Window(1),)
@@ -49,8 +50,13 @@ def _convolution(node: Node, data: int, weight: int, bias: int) -> Division:
     return Division(tuple(range(len(result))), operands, loops)
 
 
-@division_rule("Conv", "ConvInteger")
+@division_rule("Conv")
 def _plain_convolution(node: Node) -> Division:
+    return _convolution(node, 0, 1, 2, SUMMED)
+
+
+@division_rule("ConvInteger")
+def _integer_convolution(node: Node) -> Division:
     return _convolution(node, 0, 1, 2)
 
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 from loadmaster.workloads.frontends.onnx.division.table import WHOLE, Division, Windows, aligned, division_rule
 from loadmaster.workloads.frontends.onnx.einsum import parse_equation
 from loadmaster.workloads.frontends.onnx.types import Node
-from loadmaster.workloads.window import ALL, Window, identity
+from loadmaster.workloads.window import ALL, SUMMED, Window, identity
 
 
-def _matrix_product(node: Node, a: int, b: int) -> Division:
-    """Rows and columns, and every dimension before them; see ``matrix_nest`` for the loops that they are."""
+def _matrix_product(node: Node, a: int, b: int, inner: Window = ALL) -> Division:
+    """Rows and columns, and every dimension before them; see ``matrix_nest`` for the loops that they are.
+
+    ``inner`` is the window of the dimension that both operands share: nothing but its products may be in the sum for it to be in parts.
+    """
     left, right, result = node.shape(a), node.shape(b), node.result.shape
     if not left or not right or not result:
         return WHOLE
     rank = len(result)
     lead = result[: rank - (len(left) > 1) - (len(right) > 1)]
-    columns = () if len(right) == 1 else (ALL, Window(rank - 1))
-    rows = () if len(left) == 1 else (Window(len(lead)), ALL)
-    windows_a = (*aligned(left[:-2], lead), *rows) or (ALL,)
-    windows_b = (*aligned(right[:-2], lead), *columns) or (ALL,)
+    columns = () if len(right) == 1 else (Window(rank - 1),)
+    rows = () if len(left) == 1 else (Window(len(lead)),)
+    windows_a = (*aligned(left[:-2], lead), *rows, inner)
+    windows_b = (*aligned(right[:-2], lead), inner, *columns)
     shared = (1,) * (len(lead) - len(right[:-2])) + right[:-2]
     one_product = all(other == 1 for other in shared)
     names = tuple("y" if one_product else "batch" if other == 1 else "groups" for other in shared)
@@ -27,8 +30,13 @@ def _matrix_product(node: Node, a: int, b: int) -> Division:
     )
 
 
-@division_rule("MatMul", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul")
+@division_rule("MatMul")
 def _plain_matrix_product(node: Node) -> Division:
+    return _matrix_product(node, 0, 1, SUMMED)
+
+
+@division_rule("MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul")
+def _integer_matrix_product(node: Node) -> Division:
     return _matrix_product(node, 0, 1)
 
 
@@ -39,8 +47,8 @@ def _quantised_matrix_product(node: Node) -> Division:
 
 @division_rule("Gemm", "FusedGemm")
 def _general_matrix_product(node: Node) -> Division:
-    a = (ALL, Window(0)) if node.attrs.get("transA") else (Window(0), ALL)
-    b = (Window(1), ALL) if node.attrs.get("transB") else (ALL, Window(1))
+    a = (SUMMED, Window(0)) if node.attrs.get("transA") else (Window(0), SUMMED)
+    b = (Window(1), SUMMED) if node.attrs.get("transB") else (SUMMED, Window(1))
     operands: dict[int, Windows] = {0: a, 1: b}
     if node.optional(2):
         operands[2] = aligned(node.shape(2), node.result.shape)

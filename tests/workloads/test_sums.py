@@ -1,0 +1,71 @@
+"""Operators in chains of pieces, each of which adds a part of what the operator sums over."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.support.networks import npu
+from tests.support.plan_of_jobs import planned
+from tests.support.summed_networks import copying, in_chains, network
+
+import loadmaster as lm
+from loadmaster.workloads.lowering.fuse import fuse
+from loadmaster.workloads.lowering.grid import Chains, divisible
+from loadmaster.workloads.lowering.instantiate import lower
+from loadmaster.workloads.lowering.single_assignment import without_updates
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_plans_of_random_networks_in_chains_hold(seed: int) -> None:
+    """What the verifiers work out by themselves agrees with what pieces read, add and leave, and with what that costs."""
+    build, graph = network(seed)
+    target, cuts = copying(), in_chains(graph, build.generator)
+    workload = lower([graph], target, cuts=[cuts])
+    assert sum(job.macs for job in workload.jobs) == graph.macs
+    plan = planned(workload, target)
+    assert lm.verify(plan) == ()
+    # The bounds are those of these pieces, and may be higher than those of the network.
+    assert {violation.rule for violation in lm.verify_against(plan, [graph], target)} <= {"bound"}
+
+
+def test_a_machine_on_which_sums_need_not_be_in_parts_has_no_such_plans() -> None:
+    """The plan holds, but is none that may be made of the network on it, for bounds would not hold for it."""
+    build, graph = network(4)
+    plan = planned(lower([graph], npu(), cuts=[in_chains(graph, build.generator)]), npu())
+    assert lm.verify(plan) == ()
+    assert {violation.rule for violation in lm.verify_against(plan, [graph], npu())} == {"cut"}
+
+
+def test_every_term_of_every_element_is_added_once() -> None:
+    """Counted one by one."""
+    chained = 0
+    for seed in range(12):
+        build, graph = network(20 + seed, 2)
+        single, cuts = without_updates(graph), in_chains(graph, build.generator)
+        jobs = lower([graph], copying(), cuts=[cuts]).jobs
+        for group, cut in zip(fuse(single), cuts.cuts, strict=True):
+            form = divisible(single, group, sums=True)
+            if not isinstance(cut, Chains) or form is None:
+                continue
+            chained += 1
+            terms = np.zeros((*form.shape, form.summed), int)
+            for job in (job for job in jobs if job.operators[0] == group.main.name):
+                terms[(*(slice(*each) for each in job.ranges), slice(*job.summed))] += 1
+                assert bool(job.elements) <= (job.summed[1] == form.summed), "what follows the sum is the last piece's"
+            assert (terms == 1).all()
+    assert chained > 8
+
+
+def test_only_products_of_one_group_divide_their_sums_and_only_where_that_is_asked_for() -> None:
+    """Those whose input is a concatenation that is not made read parts of it, which do not."""
+    single = without_updates(lm.load("onnx:squeezenet", precision="int8"))
+    for group in fuse(single):
+        form, plain = divisible(single, group, sums=True), divisible(single, group)
+        assert plain is None or plain.summed == 0
+        if form is None:
+            continue
+        whole = bool(group.nests) and group.nests[0].input in form.uses
+        assert form.summed == (group.nests[0].c if whole else 0), group.main.name
+    single = without_updates(lm.load("onnx:shufflenet", precision="int8"))
+    found = [(group.nests[0].groups, divisible(single, group, sums=True)) for group in fuse(single) if group.nests]
+    assert {groups > 1: form.summed > 0 for groups, form in found if form is not None} == {True: False, False: True}
