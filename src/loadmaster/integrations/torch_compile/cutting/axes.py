@@ -66,13 +66,23 @@ def _reduction(call: Call) -> Iterator[Cut]:
 
 
 def _picked(call: Call) -> Iterator[Cut]:
-    """Cut along the dimensions before the first that is indexed."""
-    first = next((i for i, index in enumerate(call.arguments[1]) if index is not None), 0)
-    values = call.target in (aten._unsafe_index_put.default, aten.index_put.default)
-    indices = [WHOLE] * len(list(views(call.arguments[1])))
-    for dim in range(first):
-        if not values or len(call.arguments[2].size) == len(call.results[0].size):  # type: ignore[union-attr]
-            yield Cut((dim, *indices, *((dim,) if values else ())), (dim,))
+    """Cut along the dimensions before those that are indexed, which stay the first if the indexed ones are side by side."""
+    indexed = [i for i, index in enumerate(call.arguments[1]) if index is not None]
+    if not indexed or indexed[-1] - indexed[0] >= len(indexed):
+        return
+    puts = call.target in (aten._unsafe_index_put.default, aten.index_put.default)
+    given = (call.arguments[0], *((call.arguments[2],) if puts else ()), call.results[0])
+    indices = [WHOLE] * len(indexed)
+    for dim in range(indexed[0]):
+        if len({len(view.size) > dim and view.size[dim] for view in given}) == 1 and (not puts or _as_indexed(call)):
+            yield Cut((dim, *indices, *((dim,) if puts else ())), (dim,))
+
+
+def _as_indexed(call: Call) -> bool:
+    """Whether the values that are put have all dimensions of what they are put into."""
+    table, indices, values = call.arguments[:3]
+    ranks = [len(index.size) for index in indices if index is not None]
+    return len(values.size) == len(table.size) - len(ranks) + max(ranks)
 
 
 def _filled(sizes: int) -> _Rule:

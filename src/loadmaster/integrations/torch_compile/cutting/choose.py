@@ -33,6 +33,8 @@ _LEAST_BLOCK = 64 << 10
 """A transfer of less takes a disk as long as one of this."""
 _BLOCKS = 4
 """A cut kernel's blocks take a fourth of that."""
+_SUMMED = 4
+"""Bytes of the shortest numbers that add up block by block: shorter ones would be rounded at every block."""
 _STRETCH = 2
 """Blocks of one element of the dimension that is cut may take this times that."""
 _LEAST = 16
@@ -113,7 +115,7 @@ def _slices(call: Call, cut: Cut, streamed: frozenset[int], room: int, most: int
     held = sum(_bytes(view) for view, dim, there in (*tensors, *results) if there and dim == WHOLE)
     held += sum(2 * _bytes(view) for view, dim, _ in results if dim == SUM)
     cutting = sum(_bytes(view) for view, dim, there in (*tensors, *results) if there and dim >= 0)
-    if held >= room:
+    if held >= room or any(dim == SUM and view.dtype.itemsize < _SUMMED for view, dim, _ in results):
         return None
     pieces = min(max(math.ceil(cutting / (room - held)), 1), cut.length(call))
     return Slices(cut, pieces) if pieces <= _MOST and held + cutting / pieces <= most else None
