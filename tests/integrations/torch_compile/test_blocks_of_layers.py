@@ -7,7 +7,6 @@ from tests.support.blocks import in_blocks, whole  # noqa: E402
 from torch import nn, randn  # noqa: E402
 
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
-from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
 from loadmaster.integrations.torch_compile.cutting.block_call import BlockCall  # noqa: E402
 from loadmaster.integrations.torch_compile.owners import model_of  # noqa: E402
 
@@ -174,8 +173,7 @@ class Images(nn.Module):
 
 def _trained(budget, images, steps=3):
     module = Images()
-    options = None if budget is None else {"fast_memory": budget, "refine_after": 2}
-    call = torch.compile(module, backend=unmoved_backend() if budget is None else loadmaster, options=options)
+    call = module if budget is None else torch.compile(module, backend=loadmaster, options={"fast_memory": budget, "refine_after": 2})
     for _ in range(steps):
         module.zero_grad()
         loss = call(images)
