@@ -77,6 +77,16 @@ def llama_300m(batch: int = 1) -> Made:
     return llama(batch, layers=14, width=1024, inner=4096)
 
 
+def llama_1b(batch: int = 1) -> Made:
+    """A decoder with the proportions of Llama 3.2 1B and a smaller vocabulary, 1.04 billion parameters, in bfloat16 2.1 GB."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        return llama(batch)
+    finally:
+        torch.set_default_dtype(before)
+
+
 def llama_tiny(batch: int = 1) -> Made:
     """A decoder for tests."""
     return llama(batch, small=True)

@@ -7,65 +7,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", exc_type=ImportError)
+from tests.support.blocks import in_blocks, whole  # noqa: E402
 from tests.support.compiled import same  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
-from loadmaster.integrations.torch_compile.captured import View, capture, on_storage  # noqa: E402
+from loadmaster.integrations.torch_compile.captured import View, capture  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
 from loadmaster.integrations.torch_compile.cutting.block_call import BlockCall  # noqa: E402
-from loadmaster.integrations.torch_compile.cutting.choose import rests  # noqa: E402
 from loadmaster.integrations.torch_compile.cutting.products import Product, product_within  # noqa: E402
 from loadmaster.integrations.torch_compile.devices.slow_file import PAGE, SlowFile, pages  # noqa: E402
 from loadmaster.integrations.torch_compile.owners import model_of  # noqa: E402
 from loadmaster.integrations.torch_compile.slow_tensor import SlowTensor, blocks, parts  # noqa: E402
-from loadmaster.placement.sequence import CopyLink  # noqa: E402
 
 aten = torch.ops.aten
-LINK = CopyLink(1e9, 1e9, 1e9, 1e9)
 CLOSE = 1e-5
 """The stated tolerance, relative to the norm of the result."""
-
-
-class OnDisk:
-    """Storages of a captured graph, all of them in a file."""
-
-    def __init__(self, captured, folder):
-        self.file = SlowFile(folder)
-        self.starts = {s: self.file.reserve(pages(max(storage.bytes, 1))) for s, storage in enumerate(captured.storages)}
-
-    def tensor(self, view):
-        return SlowTensor(view, self.file, self.starts[view.storage])
-
-
-def in_blocks(function, inputs, room, folder, keep=()):
-    """Run a function of one operator on tensors in a file, but for those of its operands in ``keep``; its results, and the target."""
-    captured = capture([make_fx(function)(*inputs)], inputs)
-    disk, given_views = OnDisk(captured, folder), captured.parts[0].given
-    memory = {view.storage: tensor.untyped_storage() for view, tensor in zip(given_views, inputs, strict=True)}
-    away = {view.storage for i, view in enumerate(given_views) if i not in keep}
-    made = {s for call in captured.calls for s in call.writes if captured.storages[s].bytes > 64}
-    cut = rests(captured, frozenset(away), away | made, room, LINK)
-    (call,) = cut.calls
-    assert isinstance(call.target, BlockCall), call.kind
-    for view, tensor in zip(given_views, inputs, strict=True):
-        if view.storage in cut.streamed:
-            disk.tensor(view).write(tensor)
-
-    def real(leaf):
-        if not isinstance(leaf, View):
-            return leaf
-        return disk.tensor(leaf) if leaf.storage in cut.streamed else on_storage(memory[leaf.storage], leaf)
-
-    slow, *arguments = (list(map(real, a)) if isinstance(a, list) and i == 0 else real(a) for i, a in enumerate(call.arguments))
-    out = call.target(slow, *arguments, **call.keywords)
-    return [there.read() if there is not None else value for there, value in zip(slow, out, strict=True)], call.target
-
-
-def whole(function, inputs):
-    out = function(*inputs)
-    return list(out) if isinstance(out, tuple) else [out]
 
 
 ROWS, CLASSES = 24, 640

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from loadmaster.core.errors import LoadmasterError
 from loadmaster.integrations.torch_compile.captured import NotPlannable
@@ -140,7 +141,8 @@ def _boxed(plan: CompiledGraph, run: Callable[[Sequence[Any]], list[Any]], part:
         if plan.planned:
             given = list(arguments)
             try:
-                planned = run(given)
+                with _disable_current_modes():  # AOTAutograd's, in the first run: under it numbers are made tensors twice
+                    planned = run(given)
             except NotPlannable as reason:
                 plan.fall_back(str(reason), given)
             else:

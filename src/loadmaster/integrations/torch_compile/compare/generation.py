@@ -27,6 +27,7 @@ from torch import nn
 from loadmaster.core.errors import ModelError, RuntimeUnavailable
 from loadmaster.core.packages import package
 from loadmaster.integrations.torch_compile.compare.measurement import return_freed_memory, status_bytes
+from loadmaster.integrations.torch_compile.devices.arena import large_pages
 from loadmaster.integrations.torch_compile.devices.cpu_memory import return_freed_blocks
 from loadmaster.integrations.torch_compile.devices.slow_file import PAGE
 
@@ -339,11 +340,9 @@ def _leave(group: Path) -> None:
 
 
 def _bandwidth(path: Path) -> float:
-    """Bytes per second at which a file is read as a whole with O_DIRECT: the best of a few times."""
-    import mmap
-
+    """Bytes per second at which a file is read as a whole with O_DIRECT into large pages: the best of a few times."""
     size, best = path.stat().st_size // PAGE * PAGE, 0.0
-    block = mmap.mmap(-1, min(size, 64 << 20))
+    block = large_pages(min(size, 64 << 20))
     file = os.open(path, os.O_RDONLY | os.O_DIRECT)
     try:
         for _ in range(3):

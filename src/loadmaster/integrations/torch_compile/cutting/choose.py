@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from loadmaster.integrations.torch_compile.captured import Call, Captured, Owner, View, views
-from loadmaster.integrations.torch_compile.cutting.axes import WHOLE, cut_of, length_of
+from loadmaster.integrations.torch_compile.cutting.axes import cuts_of
 from loadmaster.integrations.torch_compile.cutting.block_call import BlockCall, Blocks
 from loadmaster.integrations.torch_compile.cutting.block_update import BlockUpdate, UpdatedRows, can_update_rows
+from loadmaster.integrations.torch_compile.cutting.cut import SUM, WHOLE, Cut
 from loadmaster.integrations.torch_compile.cutting.gathers import AddedRows, InZeros, PickedRows, PickedScores
 from loadmaster.integrations.torch_compile.cutting.products import product_within
 from loadmaster.integrations.torch_compile.cutting.slices import Slices
+from loadmaster.integrations.torch_compile.slow_tensor import narrowed, parts
 from loadmaster.integrations.torch_compile.updates import Update
 from loadmaster.placement.sequence import CopyLink
 
@@ -31,6 +33,10 @@ _LEAST_BLOCK = 64 << 10
 """A transfer of less takes a disk as long as one of this."""
 _BLOCKS = 4
 """A cut kernel's blocks take a fourth of that."""
+_SUMMED = 4
+"""Bytes of the shortest numbers that add up block by block: shorter ones would be rounded at every block."""
+_STRETCH = 2
+"""Blocks of one element of the dimension that is cut may take this times that."""
 _LEAST = 16
 """Operands of at least a sixteenth of that rest in the slow memory."""
 _MOST = 256
@@ -87,20 +93,45 @@ def _in_blocks(call: Call, streamed: frozenset[int], room: int, link: CopyLink) 
     run = _blocks_of(call, streamed, room)
     if run is None or set(call.writes).intersection(call.reads) or getattr(run, "pieces", 1) > _MOST:
         return None
-    return BlockCall(call, streamed, run, link, getattr(run, "terms", 1) > 1).call()
+    sums = run.cut.sums if isinstance(run, Slices) else getattr(run, "terms", 1) > 1
+    return BlockCall(call, streamed, run, link, sums).call()
 
 
 def _blocks_of(call: Call, streamed: frozenset[int], room: int) -> Blocks | None:
     special = _SPECIAL.get(call.target)
     if special is not None:
         return special(call, streamed, room)  # type: ignore[no-any-return]
-    operands = list(views((call.arguments, call.keywords)))
-    there = [view for view in operands if view.storage in streamed]
-    pieces = math.ceil(sum(map(_bytes, [*there, *(view for view in call.results if isinstance(view, View))])) / room)
-    cut = cut_of(call, pieces)
-    if cut is None or any(dim == WHOLE and view.storage in streamed for view, dim in zip(operands, cut.operands, strict=True)):
+    for most in (room, _STRETCH * room):
+        found = [way for cut in cuts_of(call) if (way := _slices(call, cut, streamed, room, most)) is not None]
+        if found:
+            return min(found, key=lambda way: _reads(call, way, streamed))
+    return None
+
+
+def _slices(call: Call, cut: Cut, streamed: frozenset[int], room: int, most: int) -> Slices | None:
+    """Blocks along a cut that take ``room``, with what all of them need, or ``most``; None if that is not possible."""
+    tensors = [(view, dim, view.storage in streamed) for view, dim in _with_dims(call, cut)]
+    results = [(view, dim, True) for view, dim in zip(call.results, cut.results, strict=True) if isinstance(view, View)]
+    held = sum(_bytes(view) for view, dim, there in (*tensors, *results) if there and dim == WHOLE)
+    held += sum(2 * _bytes(view) for view, dim, _ in results if dim == SUM)
+    cutting = sum(_bytes(view) for view, dim, there in (*tensors, *results) if there and dim >= 0)
+    if held >= room or any(dim == SUM and view.dtype.itemsize < _SUMMED for view, dim, _ in results):
         return None
-    return Slices(cut, pieces) if pieces <= length_of(call, cut) else None
+    pieces = min(max(math.ceil(cutting / (room - held)), 1), cut.length(call))
+    return Slices(cut, pieces) if pieces <= _MOST and held + cutting / pieces <= most else None
+
+
+def _reads(call: Call, way: Slices, streamed: frozenset[int]) -> int:
+    """Separate reads that all blocks take."""
+    length = way.cut.length(call)
+    there = [(view, dim) for view, dim in _with_dims(call, way.cut) if view.storage in streamed and dim >= 0]
+    return way.pieces * sum(parts(narrowed(view, dim, 0, -(-length // way.pieces)), True) for view, dim in there)
+
+
+def _with_dims(call: Call, cut: Cut) -> Iterator[tuple[View, int]]:
+    """Operands that are read, each with its dimension of the cut."""
+    operands = enumerate(zip(views((call.arguments, call.keywords)), cut.operands, strict=True))
+    return (one for i, one in operands if i not in cut.unread)
 
 
 def _bytes(view: View) -> int:

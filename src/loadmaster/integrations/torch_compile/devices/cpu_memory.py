@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
-import mmap
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from loadmaster import _native
 from loadmaster.integrations.torch_compile.devices import allocator_hook
-from loadmaster.integrations.torch_compile.devices.arena import Arena
+from loadmaster.integrations.torch_compile.devices.arena import Arena, large_pages
 from loadmaster.integrations.torch_compile.devices.device_memory import Copy, FastArena
 from loadmaster.integrations.torch_compile.devices.slow_file import PAGE, SlowFile
 from loadmaster.placement.sequence import CopyLink
@@ -45,7 +44,7 @@ class CpuMemory:
         """Bandwidths both ways, of a few copies."""
         probe = _PROBE if self.file.limit is None else max(min(_PROBE, self.file.limit // PAGE * PAGE), PAGE)
         slot = self.file.reserve(probe)
-        block = mmap.mmap(-1, probe)
+        block = large_pages(probe)
         block.write(b"\1" * probe)
         seconds = {}
         with memoryview(block) as memory:
