@@ -12,7 +12,7 @@ from loadmaster.planning.cutting.stacks import StackCosts
 def test_runs_are_alike_if_nothing_but_names_differs() -> None:
     network, _ = network_of(convolutions(strides=(1, 1, 1, 2), skip=False), machine(4000))
     runs = Runs(network)
-    assert first_alike(network.graph, network.fused, network.forms)== [0, 0, 0, 3]
+    assert first_alike(network.graph, network.fused, network.forms) == [0, 0, 0, 3]
     (first, names), (second, other) = runs.of(0, 1), runs.of(1, 2)
     # One reads the network's input, the other what the first makes.
     assert first != second
