@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +26,6 @@ from loadmaster.workloads.graph import Graph, OpClass
 
 _FILL = 0.5
 """The value of floating-point operands; integers are 0, which is a valid index everywhere."""
-
-_COPIES = 12
-"""How many sizes of copies are measured."""
 
 
 @dataclass
@@ -174,42 +170,6 @@ def measure(case: Case, slow: Sequence[int], folder: Path, repeats: int) -> floa
         call = _writing(run, args, kwargs, fresh, made, room) if any(fresh) else lambda: run(*args, **kwargs)
         room.timed(call)
         return statistics.median(room.timed(call) for _ in range(repeats))
-
-
-@dataclass(frozen=True)
-class CopyTime:
-    """The median seconds of copying bytes from a mapped file to memory (``to_fast``), or back (``to_main``)."""
-
-    name: str
-    bytes: int
-    seconds: float
-
-
-def measure_copies(graph: Graph, folder: Path, *, threads: int, repeats: int) -> Iterator[CopyTime]:
-    """Measure copies between a mapped file of the folder and memory, both ways, of bytes as many as the graph's tensors have.
-
-    A copy of few bytes takes longer for each than one of many. So there are several, of tensors evenly spaced by size: all their
-    bytes over all their seconds is the bandwidth at which tensors of this graph are copied, one with another.
-    """
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        for size in _copied(graph):
-            with tempfile.TemporaryDirectory(dir=folder) as place, _Room(Path(place)) as room, torch.no_grad():
-                slow, fast = (room.tensor("uint8", (size,), (1,), in_file=in_file) for in_file in (True, False))
-                for name, source, destination in (("to_fast", slow, fast), ("to_main", fast, slow)):
-                    seconds = [room.timed(partial(destination.copy_, source)) for _ in range(repeats + 1)]
-                    yield CopyTime(name, size, statistics.median(seconds[1:]))
-    finally:
-        torch.set_num_threads(before)
-
-
-def _copied(graph: Graph) -> list[int]:
-    """Bytes of some of the graph's tensors, from the smallest to the largest."""
-    sizes = sorted(tensor.bytes for tensor in graph.tensors.values() if tensor.alias_of is None and tensor.bytes)
-    return [sizes[(2 * rank + 1) * len(sizes) // (2 * _COPIES)] for rank in range(_COPIES)] if len(sizes) > _COPIES else sizes
 
 
 def _writing(run: Any, args: Any, kwargs: Any, fresh: list[bool], made: list[Any], room: _Room) -> Callable[[], Any]:
