@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from tests.support.needs import SANITIZER
 
 import loadmaster as lm
 from loadmaster.allocation import native
@@ -82,7 +83,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / 200
 """
 
 
-@pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="the address sanitizer keeps memory of its own")
+@pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason=SANITIZER)
 def test_a_buffer_of_arrays_takes_few_bytes() -> None:
     """Its three columns are with the caller; offsets, problem, packing and check come to about three hundred bytes."""
     said = subprocess.run([sys.executable, "-c", _BYTES_PER_BUFFER], capture_output=True, text=True, check=True)
