@@ -44,10 +44,15 @@ def _of(problem: Problem, own: int, keep: Ints, required: int, capacity: int, ir
     return Infeasibility(required, capacity, required - capacity, _instant(core), kind, names, irreducible)
 
 
+def _members(problem: Problem, bound: Load) -> Ints:
+    """The buffers that a bound names."""
+    named = set(bound.buffers)
+    return np.array([i for i in range(len(problem)) if problem.name(i) in named], dtype=np.int64)
+
+
 def _by_load(problem: Problem, own: int, bound: Load, capacity: int) -> Infeasibility:
     """The largest of the buffers that are alive together, as many as it takes; reserved ranges only if it takes them."""
-    named = set(bound.buffers)
-    members = np.array([i for i in range(len(problem)) if problem.name(i) in named], dtype=np.int64)
+    members = _members(problem, bound)
     assert bound.instant is not None
     bytes_ = _bytes_at(problem, bound.instant)
     if len(members) == 1 and int(problem.size[members[0]]) > capacity:
@@ -73,8 +78,7 @@ def _by_load(problem: Problem, own: int, bound: Load, capacity: int) -> Infeasib
 
 def _by_pairs(problem: Problem, own: int, bound: Load, capacity: int) -> Infeasibility:
     """The largest of the buffers that are alive together two by two, as many as it takes; reserved ranges only if it takes them."""
-    named = set(bound.buffers)
-    members = np.array([i for i in range(len(problem)) if problem.name(i) in named], dtype=np.int64)
+    members = _members(problem, bound)
     order = members[np.lexsort((members, -problem.size[members], members >= own))]
     members = np.sort(order[: int(np.argmax(np.cumsum(problem.size[order]) > capacity)) + 1])
     rest_fits = int(problem.size[members].sum()) - int(problem.size[members].min()) <= capacity

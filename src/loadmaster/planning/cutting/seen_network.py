@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
+from loadmaster.planning.cutting.alike import Runs
 from loadmaster.planning.cutting.band_work import BandWork
 from loadmaster.planning.cutting.banding import Network, ends_of
 from loadmaster.planning.cutting.refills import Refills
@@ -29,6 +31,11 @@ class SeenNetwork:
     across: Network
     refills: Refills
     work: BandWork
+
+    @cached_property
+    def runs(self) -> Runs:
+        """The runs of the network's operators that are alike, whatever stacks are chosen from them."""
+        return Runs(self.network)
 
     def overlap(self, number: int, storage: str, bands: int) -> float:
         """Times that an operator's bands together read a storage: rows that two of them need count twice."""

@@ -15,7 +15,6 @@ from functools import cached_property
 
 import numpy as np
 
-from loadmaster.planning.cutting.alike import Runs
 from loadmaster.planning.cutting.band_lives import LONGEST, Banded, BandLives, Kept, Setting
 from loadmaster.planning.cutting.banding import Stack
 from loadmaster.planning.cutting.seen_network import BANDS, CHANNELS, SeenNetwork
@@ -150,7 +149,7 @@ class StackModel:
         start_up = sum(core.start_up for core in target.cores) / len(target.cores) ** 2
         alignment = target.fast.alignment if target.fast is not None else 1
         self.settings = [Setting(capacity, alignment, start_up * target.main.read_bandwidth, way.skewed, way.abreast) for way in ways]
-        self.runs, self.cut_alike = Runs(self.network), dict[object, tuple[tuple[str, ...], Banded | None]]()
+        self.runs, self.cut_alike = seen[0].runs, dict[object, tuple[tuple[str, ...], Banded | None]]()
         self._keepable = self._what_may_be_kept()
         self._least_reads = [self.network.least_read(number) for number in range(len(self.network.fused))]
 

@@ -33,24 +33,31 @@ def measure_copies(graph: Graph, folder: Path, repeats: int) -> Iterator[CopyTim
 
     Raises :class:`~loadmaster.core.errors.SlowMemoryError` where steps could not have their slow memory either.
     """
-    sizes = _sizes([tensor.bytes for tensor in graph.tensors.values() if tensor.alias_of is None and tensor.bytes])
-    most = pages(max(sizes, default=1))
     file = SlowFile(folder)
     try:
-        slot = file.reserve(most)
-        block = large_pages(most)
-        block.write(b"\1" * most)
-        with memoryview(block) as memory:
-            for size in sizes:
-                for copy in (file.write, file.read):
-                    seconds = []
-                    for _ in range(repeats + 1):
-                        started = time.perf_counter()
-                        copy(memory[: pages(size)], slot)
-                        seconds.append(time.perf_counter() - started)
-                    yield CopyTime(copy == file.read, size, statistics.median(seconds[1:]))
+        for size in _sizes([tensor.bytes for tensor in graph.tensors.values() if tensor.alias_of is None and tensor.bytes]):
+            for to_fast, seconds in copy_seconds(file, size, repeats).items():
+                yield CopyTime(to_fast, size, seconds)
     finally:
         file.close()
+
+
+def copy_seconds(file: SlowFile, size: int, repeats: int) -> dict[bool, float]:
+    """Median seconds of copying so many bytes, in whole pages, to the file (False) and from it (True); the first copy does not count."""
+    count = pages(size)
+    slot, block = file.reserve(count), large_pages(count)
+    block.write(b"\1" * count)
+    found = {}
+    with memoryview(block) as memory:
+        for to_fast, copy in ((False, file.write), (True, file.read)):
+            seconds = []
+            for _ in range(repeats + 1):
+                started = time.perf_counter()
+                copy(memory, slot)
+                seconds.append(time.perf_counter() - started)
+            found[to_fast] = statistics.median(seconds[1:])
+    file.release(slot, count)
+    return found
 
 
 def _sizes(bytes_: Sequence[int]) -> list[int]:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from loadmaster import _native
 from loadmaster.integrations.torch_compile.devices import allocator_hook
-from loadmaster.integrations.torch_compile.devices.arena import Arena, large_pages
+from loadmaster.integrations.torch_compile.devices.arena import Arena
+from loadmaster.integrations.torch_compile.devices.copy_times import copy_seconds
 from loadmaster.integrations.torch_compile.devices.device_memory import Copy, FastArena
 from loadmaster.integrations.torch_compile.devices.slow_file import PAGE, SlowFile
 from loadmaster.placement.sequence import CopyLink
@@ -43,18 +44,7 @@ class CpuMemory:
     def _measured(self) -> CopyLink:
         """Bandwidths both ways, of a few copies."""
         probe = _PROBE if self.file.limit is None else max(min(_PROBE, self.file.limit // PAGE * PAGE), PAGE)
-        slot = self.file.reserve(probe)
-        block = large_pages(probe)
-        block.write(b"\1" * probe)
-        seconds = {}
-        with memoryview(block) as memory:
-            for what in (self.file.write, self.file.read):
-                what(memory, slot)
-                start = time.perf_counter()
-                what(memory, slot)
-                seconds[what] = time.perf_counter() - start
-        self.file.release(slot, probe)
-        to_slow, to_fast = (probe / taken for taken in seconds.values())
+        to_slow, to_fast = (probe / seconds for seconds in copy_seconds(self.file, probe, repeats=1).values())
         return CopyLink(to_fast, to_slow, to_fast, to_slow)
 
     def arena(self, bytes: int) -> Arena:
