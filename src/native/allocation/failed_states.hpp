@@ -53,7 +53,7 @@ class FailedStates {
     };
     // Numbers in all states at most, which are 16 bytes each.
     static constexpr std::size_t kMostNumbers = std::size_t{1} << 21;
-    static constexpr std::size_t kFirstSlots = 256, kFewestSlots = 8192, kMostSlots = std::size_t{1} << 18;
+    static constexpr std::size_t kFirstSlots = 256, kFewestSlots = 256, kMostSlots = std::size_t{1} << 18;
 
     void grow() {
         std::vector<Slot> before = std::exchange(slots_, std::vector<Slot>(std::max(kFirstSlots, 2 * slots_.size())));

@@ -55,6 +55,7 @@ SectionNeighbours::SectionNeighbours(const Buffers &buffers) : sections_(Plain::
         }
         if (buffers.pin[b] >= 0) weight[b] = std::numeric_limits<double>::infinity();
         first_[b + 1] = static_cast<std::int32_t>(owner_.size());
+        several_sections_ |= first_[b + 1] - first_[b] > 1;
     }
 }
 
@@ -65,7 +66,7 @@ void SectionNeighbours::list(std::int32_t buffer, const std::vector<std::int64_t
             const std::int32_t other = owner_[theirs];
             if (other != buffer && offset[other] >= 0) forbidden.push_back({offset[other] + low_[theirs] - high_[mine], offset[other] + high_[theirs] - low_[mine], other});
         });
-    join_by_buffer(forbidden);
+    if (several_sections_) join_by_buffer(forbidden);
     sort_by_address(forbidden);
 }
 

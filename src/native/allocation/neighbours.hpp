@@ -49,6 +49,7 @@ class SectionNeighbours : public Neighbours {
     std::vector<std::int32_t> first_;  // sections of buffer b: first_[b] .. first_[b + 1] - 1
     std::vector<std::int32_t> owner_;
     std::vector<std::int64_t> low_, high_;  // bytes of its owner that a section occupies
+    bool several_sections_ = false;
 };
 
 }  // namespace loadmaster::allocation

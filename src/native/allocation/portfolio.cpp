@@ -25,12 +25,17 @@ constexpr std::int64_t kLarge = 2'000;
 constexpr std::int64_t kHuge = 10'000;
 // Up to so many buffers all greedy orders are tried.
 constexpr std::int64_t kOrdersBelow = 20'000;
-// Nodes of the exact search. A node of a set beyond the second figure takes longer, and such sets are rarely searched through.
-constexpr std::int64_t kNodes = 4'000'000, kFullBudgetBuffers = 450;
+// Nodes of the exact search.
+constexpr std::int64_t kNodes = 4'000'000;
+// A node or step of a set beyond this takes longer, and such sets are rarely searched through.
+constexpr std::int64_t kFullBudgetBuffers = 450;
 // Nodes where low bytes are free, so that the search cannot complete a proof, and of the short search, some ten milliseconds.
 constexpr std::int64_t kNodesWithoutProof = 20'000, kShortNodes = 10'000;
-// Neighbours that are looked at, for each buffer and in all, to lower the peak of a large set.
+// Neighbours that are looked at, for each buffer and in all, to lower the peak of a large set; sets with gaps, windows or pins gain little from more.
 constexpr std::int64_t kNeighboursPerBuffer = 4'000, kNeighbours = 40'000'000;
+constexpr std::int64_t kPlainNeighboursPerBuffer = 16'000, kPlainNeighbours = 100'000'000;
+// Plain sets so near to their bound, as a fraction of it, are left as packing at scale made them; the second is for sets beyond `kOrdersBelow`.
+constexpr double kNearBound = 0.005, kNearBoundHuge = 0.02;
 // TelaMalloc: steps for each capacity, and attempts at ever higher capacities that may fail.
 constexpr std::int64_t kSteps = 20'000, kCapacities = 8;
 // Local search: buffers placed over all samples, and samples for every pair of buffers, because small sets have few orders.
@@ -45,7 +50,7 @@ Budget Effort::budget(std::int64_t nodes) const {
 }
 
 Portfolio::Portfolio(const Buffers &buffers, std::span<const std::int64_t> hint, const Bound &bound, std::int64_t capacity, const Effort &effort)
-    : buffers_(buffers), hint_(hint.begin(), hint.end()), bound_(bound), capacity_(capacity), effort_(effort), orderly_(orderly(buffers)) {}
+    : buffers_(buffers), hint_(hint.begin(), hint.end()), bound_(bound), capacity_(capacity), effort_(effort), orderly_(orderly(buffers)), plain_(Plain::possible(buffers)) {}
 
 bool Portfolio::done() const {
     if (capacity_ >= 0 && floor_ > capacity_) return true;
@@ -80,10 +85,11 @@ void Portfolio::run() {
     if (small && !effort_.in_passing && !over()) search(kShortNodes);
     if (!effort_.in_passing && !over()) best_fit();
     if (!effort_.in_passing && small && !over()) greedy_orders();
-    if (!effort_.in_passing && !small && !over()) lower_ceilings();
+    if (!effort_.in_passing && !small && !over() && far_from_bound()) lower_ceilings();
     if (buffers_.count() <= kHuge && !over()) exact();
     if (effort_.in_passing || effort_.work < 100 || !small) return;
-    if (!over()) telamalloc();
+    if (buffers_.count() > kFullBudgetBuffers && !over()) lower_ceilings();
+    if (!over()) telamalloc(fewer_where_slow(kSteps * kCapacities));
     if (!over()) local_search();
 }
 
@@ -91,7 +97,7 @@ void Portfolio::run() {
 void Portfolio::at_once() {
     const bool aligned = std::any_of(buffers_.alignment.begin(), buffers_.alignment.end(), [](std::int64_t step) { return step != 1; });
     if (!hint_.empty() || aligned || buffers_.count() > kQuickBuffers || buffers_.count() != static_cast<std::int64_t>(buffers_.begin.size())) return;
-    if (Plain::possible(buffers_)) offer(allocate_small(buffers_).offset);
+    if (plain_) offer(allocate_small(buffers_).offset);
 }
 
 void Portfolio::first_fits() {
@@ -106,14 +112,18 @@ void Portfolio::run(std::string_view strategy) {
     else if (strategy == "best-fit") best_fit();
     else if (strategy == "greedy") greedy_orders();
     else if (strategy == "exact") exact();
-    else if (strategy == "telamalloc") best_fit(), telamalloc();
+    else if (strategy == "telamalloc") best_fit(), telamalloc(kSteps * kCapacities);
     else if (strategy == "local-search") local_search();
     else throw std::invalid_argument("strategy: none of this name");
 }
 
-void Portfolio::exact() {
+std::int64_t Portfolio::fewer_where_slow(std::int64_t steps) const {
     const double share = std::min(1.0, static_cast<double>(kFullBudgetBuffers) / static_cast<double>(std::max<std::int64_t>(1, buffers_.count())));
-    const auto nodes = static_cast<std::int64_t>(static_cast<double>(orderly_ ? kNodes : kNodesWithoutProof) * std::pow(share, 1.5));
+    return static_cast<std::int64_t>(static_cast<double>(steps) * std::pow(share, 1.5));
+}
+
+void Portfolio::exact() {
+    const std::int64_t nodes = fewer_where_slow(orderly_ ? kNodes : kNodesWithoutProof);
     search(effort_.timed() ? -1 : scaled(nodes));
 }
 
@@ -131,9 +141,16 @@ void Portfolio::search(std::int64_t nodes) {
     note(budget);
 }
 
+// Packing at scale brings only plain sets near to their bound.
+bool Portfolio::far_from_bound() const {
+    const double near = buffers_.count() > kOrdersBelow ? kNearBoundHuge : kNearBound;
+    return !plain_ || static_cast<double>(peak_) > (1 + near) * static_cast<double>(std::max(bound_.bytes, capacity_));
+}
+
 void Portfolio::lower_ceilings() {
-    if (!found() || Plain::possible(buffers_)) return;  // packing at scale does better for plain ones
-    const std::int64_t work = scaled(std::min(kNeighbours, kNeighboursPerBuffer * buffers_.count()));
+    if (!found()) return;
+    const std::int64_t most = plain_ ? kPlainNeighbours : kNeighbours, each = plain_ ? kPlainNeighboursPerBuffer : kNeighboursPerBuffer;
+    const std::int64_t work = scaled(std::min(most, each * buffers_.count()));
     Budget budget = effort_.budget(-1);
     offer(allocation::lower_ceilings(buffers_, offset_, std::max(bound_.bytes, capacity_), work, budget));
     note(budget);
@@ -154,18 +171,19 @@ void Portfolio::greedy_orders() {
 }
 
 // Asks for the bound first, then for ever more, up to just below the best so far.
-void Portfolio::telamalloc() {
+void Portfolio::telamalloc(std::int64_t steps) {
     if (!found()) best_fit();
     const std::int64_t low = capacity_ < 0 ? bound_.bytes : capacity_;
-    for (std::int64_t failures = 0; failures < kCapacities && !over();) {
+    for (std::int64_t failures = 0; failures < kCapacities && steps > 0 && !over();) {
         Budget budget = effort_.budget(-1);
         TelamallocOptions options;
-        options.steps = kSteps;
+        options.steps = std::min(kSteps, steps);
         const double share = static_cast<double>(failures) / kCapacities;
         const std::int64_t capacity = low + static_cast<std::int64_t>(static_cast<double>(peak_ - 1 - low) * share);
         Telamalloc search(buffers_, capacity, options, budget);
         const bool packed = search.run();
         counters_.steps += search.counts().steps;
+        steps -= search.counts().steps;
         counters_.minor_backtracks += search.counts().minor_backtracks;
         counters_.major_backtracks += search.counts().major_backtracks;
         counters_.attempts += search.counts().attempts;

@@ -45,7 +45,7 @@ class Portfolio {
     void best_fit();
     void greedy_orders();
     void local_search();
-    void telamalloc();
+    void telamalloc(std::int64_t steps);
 
     bool found() const { return peak_ >= 0; }
     const std::vector<std::int64_t> &offset() const { return offset_; }
@@ -58,6 +58,8 @@ class Portfolio {
   private:
     bool done() const;
     bool over();
+    bool far_from_bound() const;
+    std::int64_t fewer_where_slow(std::int64_t steps) const;
     bool offer(std::vector<std::int64_t> &&offset);
     void at_once();
     void first_fits();
@@ -73,6 +75,7 @@ class Portfolio {
     const std::int64_t capacity_;
     const Effort &effort_;
     const bool orderly_;
+    const bool plain_;
     std::vector<std::int64_t> offset_;
     std::int64_t peak_ = -1, floor_ = 0;
     bool interrupted_ = false;
