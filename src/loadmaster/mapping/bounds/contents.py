@@ -12,6 +12,10 @@ cores with a content:
 Contents are whole, so that the program knows that four jobs that take 0.3 of the clock each fit on no core. Both kinds of columns are
 generated: configurations by a knapsack over the bus, contents by one over the clock. Whatever the solver answers, its prices are only
 evaluated: scaled until no configuration is worth more than it costs, less the most that cores can hold at them.
+
+That most comes from branch and bound over jobs of one kind after another, in real time and not in parts of the clock: rounded down, jobs
+shorter than a part would take none of it. A branch that is not looked at holds at most what it would if the rest were in shares (Dantzig,
+1957); the greatest of these and of the contents found is a limit, so that the bound holds however early the search ends.
 """
 
 from __future__ import annotations
