@@ -134,10 +134,11 @@ class BestConfigurations:
     within_jobs: Indices
     beyond_jobs: Indices
 
-def best_content(parts: Indices, worth: Floats, count: Indices, grid: int) -> tuple[float, Indices]:
-    """The most that a core can hold in ``grid`` parts of its time, and how many jobs of each kind that is: a bounded knapsack.
+def best_content(latency: Floats, worth: Floats, count: Indices, room: float, nodes: int) -> tuple[float, float, Indices]:
+    """What a core can hold in ``room`` (a bounded knapsack): its worth, what no content exceeds, and how many jobs of each kind.
 
-    One job of a kind takes ``parts``, is worth ``worth`` (left out where that is not positive), and there are ``count``.
+    One job of a kind takes ``latency``, is worth ``worth`` (left out where that is not positive), and there are ``count``. What is found is
+    best up to a ten-millionth, unless the search ends after so many ``nodes``: what no content exceeds may be more then.
     """
 
 # Packing of buffers. ``status`` is "optimal", "feasible", "infeasible" or "unknown"; the first and the third are exhausted searches or a

@@ -128,14 +128,32 @@ def test_the_bound_over_contents_is_the_best_mapping_where_jobs_are_few(seed: in
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(-2, 9), st.integers(0, 3)), min_size=1, max_size=4), st.integers(1, 12))
 @settings(max_examples=80, deadline=None)
-def test_the_best_content_is_that_of_all_contents(wares: list[tuple[int, int, int]], grid: int) -> None:
-    parts, worth, count = (np.array(column) for column in zip(*wares, strict=True))
-    best, jobs = _native.best_content(parts.astype(np.int32), worth.astype(np.float64), count.astype(np.int32), grid)
-    contents = (np.array(some) for some in itertools.product(*(range(each + 1) for each in count)))
-    assert best == max(some @ worth for some in contents if some @ parts <= grid)
+def test_the_best_content_is_that_of_all_contents(wares: list[tuple[int, int, int]], room: int) -> None:
+    latency, worth, count = (np.array(column) for column in zip(*wares, strict=True))
+    arguments = latency.astype(np.float64), worth.astype(np.float64), count.astype(np.int32), float(room)
+    contents = [np.array(some) for some in itertools.product(*(range(each + 1) for each in count))]
+    greatest = max(some @ worth for some in contents if some @ latency <= room)
+    best, at_most, jobs = _native.best_content(*arguments, nodes=10_000)
+    assert best == greatest
+    assert greatest <= at_most <= greatest * (1 + 1e-6)
     assert (jobs <= count).all()
-    assert jobs @ parts <= grid
+    assert jobs @ latency <= room
     assert jobs @ worth == best
+    # A search that ends early says what it may have missed.
+    for nodes in range(6):
+        best, at_most, jobs = _native.best_content(*arguments, nodes=nodes)
+        assert best <= greatest <= at_most
+        assert jobs @ worth == best
+        assert jobs @ latency <= room
+
+
+def test_jobs_of_any_length_count_in_what_a_core_can_hold() -> None:
+    # 20 jobs of a ten-thousandth of the core's time each: parts of a clock that are rounded down would let 100 of them in for nothing.
+    latency, count = np.array([0.998, 1e-4]), np.array([1, 100], dtype=np.int32)
+    best, at_most, jobs = _native.best_content(latency, np.array([1.0, 0.01]), count, 1.0, nodes=1_000)
+    assert jobs.tolist() == [1, 20]
+    assert best == pytest.approx(1.2)
+    assert at_most == pytest.approx(1.2)
 
 
 @given(groups(jobs=4, cores=3, demands=ANY_DEMAND))

@@ -214,20 +214,20 @@ class ConfigurationPricing {
     std::int32_t grid_;
 };
 
-// What a core can hold at best: its worth, and how many jobs of each kind.
-nb::tuple best_content_of(const Array<std::int32_t, 1> &parts, const Floats &worth, const Array<std::int32_t, 1> &count, std::int32_t grid) {
-    require(worth.size() == parts.size() && count.size() == parts.size(), "worth, count: must have an element per kind of job");
-    require(grid >= 1 && grid <= 1 << 20, "grid: needs from 1 to 2^20 parts");
-    for (std::int32_t each : view(parts)) require(each >= 0, "parts: must not be negative");
+// What a core can hold at best: its worth, what nothing exceeds, and how many jobs of each kind.
+nb::tuple best_content_of(const Floats &latency, const Floats &worth, const Array<std::int32_t, 1> &count, double room, std::int64_t nodes) {
+    require(worth.size() == latency.size() && count.size() == latency.size(), "worth, count: must have an element per kind of job");
+    require(std::isfinite(room) && room >= 0.0, "room: must be finite and not negative");
+    for (double each : view(latency)) require(std::isfinite(each) && each >= 0.0, "latency: must be finite and not negative");
     for (std::int32_t each : view(count)) require(each >= 0 && each < kMostJobs, "count: out of range");
     for (double each : view(worth)) require(std::isfinite(each), "worth: must be finite");
     Content found;
     {
         nb::gil_scoped_release release;
-        found = best_content({view(parts), view(worth), view(count)}, grid);
+        found = best_content({view(latency), view(worth), view(count)}, room, nodes);
     }
     const std::size_t kinds = found.jobs.size();
-    return nb::make_tuple(found.worth, to_numpy(std::move(found.jobs), {kinds}));
+    return nb::make_tuple(found.worth, found.at_most, to_numpy(std::move(found.jobs), {kinds}));
 }
 
 }  // namespace
@@ -263,5 +263,5 @@ void bind_mapping(nb::module_ &module) {
     nb::class_<ConfigurationPricing>(module, "ConfigurationPricing")
         .def(nb::init<Table, Array<std::int32_t, 1>, std::int32_t>(), nb::arg("demand"), nb::arg("cores"), nb::arg("grid"))
         .def("best", &ConfigurationPricing::best, nb::arg("worth"));
-    module.def("best_content", &best_content_of, nb::arg("parts"), nb::arg("worth"), nb::arg("count"), nb::arg("grid"));
+    module.def("best_content", &best_content_of, nb::arg("latency"), nb::arg("worth"), nb::arg("count"), nb::arg("room"), nb::arg("nodes"));
 }

@@ -7,20 +7,21 @@
 
 namespace loadmaster::mapping {
 
-// Kinds of jobs: the parts of a core's time that one takes, what one is worth, and how many there are.
+// Kinds of jobs: the time that one takes on a core, what one is worth, and how many there are.
 struct Wares {
-    std::span<const std::int32_t> parts;
+    std::span<const double> latency;
     std::span<const double> worth;
     std::span<const std::int32_t> count;
 };
 
 struct Content {
-    double worth;
+    double worth = 0.0;              // of `jobs`
+    double at_most = 0.0;            // no content is worth more
     std::vector<std::int32_t> jobs;  // of each kind
 };
 
-// The content of the greatest worth that takes no more than `grid` parts (bounded knapsack); what is worth nothing is left out.
-// O(grid x kinds of jobs x log count).
-Content best_content(const Wares &wares, std::int32_t grid);
+// The content of the greatest worth that takes no more than `room` (bounded knapsack); what is worth nothing is left out.
+// Branch and bound: exact up to a ten-millionth, unless `nodes` do not suffice; then `at_most` says what may have been missed.
+Content best_content(const Wares &wares, double room, std::int64_t nodes);
 
 }  // namespace loadmaster::mapping

@@ -12,6 +12,10 @@ cores with a content:
 Contents are whole, so that the program knows that four jobs that take 0.3 of the clock each fit on no core. Both kinds of columns are
 generated: configurations by a knapsack over the bus, contents by one over the clock. Whatever the solver answers, its prices are only
 evaluated: scaled until no configuration is worth more than it costs, less the most that cores can hold at them.
+
+That most comes from branch and bound over jobs of one kind after another, in real time and not in parts of the clock: rounded down, jobs
+shorter than a part would take none of it. A branch that is not looked at holds at most what it would if the rest were in shares (Dantzig,
+1957); the greatest of these and of the contents found is a limit, so that the bound holds however early the search ends.
 """
 
 from __future__ import annotations
@@ -27,8 +31,8 @@ from loadmaster.core.packages import package
 from loadmaster.mapping.bounds.job_kinds import JobKinds
 from loadmaster.mapping.group import Queues
 
-_PARTS = 2**12
-"""Parts of the virtual clock."""
+_NODES = 4_000
+"""Nodes of the search for the best content, about a millisecond at most."""
 _CLOSE = 3e-4
 """Relative difference between program and bound at which more columns are not worth it."""
 _ROUNDS, _PATIENCE = 50, 8
@@ -115,13 +119,12 @@ class Contents:
         for cell in within.limits:
             if cell not in self.split:
                 self._split(cell)
-        # A kind of core holds at most this many jobs of a kind, in this many parts of the clock each, rounded down.
+        # A kind of core holds at most this many jobs of a kind.
         self.most = np.where(self.possible, self.kinds.count[:, None], 0)
         for cell, row in self.split.items():
             low, high = within.limits.get(cell, (0, self.infinity))
             self.solver.changeRowBounds(row, float(low), float(high))
             self.most[cell] = min(self.most[cell], high)
-        self.parts = np.floor(self.latency / within.high * _PARTS * (1 - _ROUNDED)).clip(0, 2 * _PARTS).astype(np.int32)
         self.solver.changeRowBounds(self.clock, within.low, within.high)
         columns = np.array(list(self.contents.values()), dtype=np.int32)
         limits = [self.infinity if self._fits(core, np.array(jobs)) else 0.0 for core, jobs in self.contents]
@@ -151,9 +154,10 @@ class Contents:
         worth = cover[:, None] - run + split
         worth += _ROUNDED * (cover[:, None] + run + np.abs(split))
         for core, size in enumerate(self.sizes.tolist()):
-            parts, most = self.parts[:, core].copy(), self.most[:, core].astype(np.int32)
-            value_held, jobs = _native.best_content(parts, worth[:, core].copy(), most, _PARTS)
-            losses += size * value_held
+            latency, most = self.latency[:, core].copy(), self.most[:, core].astype(np.int32)
+            room = self.within.high * (1 + _ROUNDED)
+            _, at_most, jobs = _native.best_content(latency, worth[:, core].copy(), most, room, _NODES)
+            losses += size * at_most
             found |= self._add_content(core, self._trimmed(core, jobs.astype(np.int64)))
         return value, gains * (1 - _ROUNDED) - losses * (1 + _ROUNDED), found
 
@@ -173,7 +177,7 @@ class Contents:
         return self.kinds.slack / max(excess, _ROUNDED), found
 
     def _trimmed(self, core: int, jobs: Ints) -> Ints:
-        """A content that really fits: parts were rounded down, so that the shortest jobs may have to go."""
+        """A content that really fits: a little more room was given than there is, so that the shortest jobs may have to go."""
         latency = self.latency[:, core]
         while jobs @ latency > self.within.high:
             there = np.flatnonzero(jobs)
