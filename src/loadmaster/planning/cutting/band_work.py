@@ -44,7 +44,7 @@ class BandWork:
         for (number, way), beside, link, count, own in zip(keys, shared, links.tolist(), counts.tolist(), each, strict=True):
             if way[1] == 1:
                 self._beside.setdefault(number, []).append((way[0], beside))
-            self._alone[number, way] = max(link, _until_all_end(own, count))
+            self._alone[number, way] = max(link, until_all_end(own, count))
 
     def beside(self, number: int, bands: int) -> float:
         """Seconds for an operator in so many bands, or in as many as it has rows, if cores have other pieces to work on meanwhile."""
@@ -59,10 +59,9 @@ class BandWork:
         return self._alone.get((self._like[number], (bands, channels)), 0.0)
 
 
-def _until_all_end(each: Floats, count: int) -> float:
+def until_all_end(each: Floats, count: int) -> float:
     """When the last of so many equal pieces ends at the earliest, if a piece takes ``each[c]`` seconds on core ``c``."""
-    most = np.arange(1, count + 1)
     if count > 64:
         return float(count / (1.0 / each).sum() + each.min() / 2)
-    ends = np.sort((most[:, None] * each).ravel())
+    ends = np.sort((np.arange(1, count + 1)[:, None] * each).ravel())
     return float(ends[count - 1])
