@@ -26,9 +26,10 @@ class BandWork:
             if form is None or self._like[number] != number:
                 continue
             finest = [network.extent(number)] if network.rows(number) is not None else []
-            for way in dict.fromkeys(network.ways(number, sorted({*bands, *finest}), channels)):
-                keys.append((number, way))
-                pieces.append(Pieces(network.fused[number], form, np.array([network.middle(number, *way)], dtype=np.int64)))
+            ways = list(dict.fromkeys(network.ways(number, sorted({*bands, *finest}), channels)))
+            keys += [(number, way) for way in ways]
+            middles = np.array([network.middle(number, *way) for way in ways], dtype=np.int64)
+            pieces.append(Pieces(network.fused[number], form, middles))
         self._beside: dict[int, list[tuple[int, float]]] = {}
         self._alone: dict[tuple[int, tuple[int, int]], float] = {}
         if not pieces:
@@ -36,7 +37,7 @@ class BandWork:
         table = piece_table(network.graph, pieces, target)
         start_up = np.array([core.start_up for core in target.cores])
         each = np.maximum(table.compute - start_up, 1e-12)
-        moved = np.bincount(table.operand_job, weights=table.moved.min(axis=1), minlength=len(pieces))
+        moved = np.bincount(table.operand_job, weights=table.moved.min(axis=1), minlength=len(keys))
         near = target.fast or target.main
         counts = np.array([count * parts for _, (count, parts) in keys])
         links = counts * moved / near.read_bandwidth

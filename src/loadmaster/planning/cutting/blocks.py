@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 
 import numpy as np
 
@@ -135,10 +136,10 @@ def _seconds(network: DivisibleNetwork, options: Sequence[tuple[int, Grid]], tar
     """Seconds that operators take in grids, by the first piece of each: those of all cores' arithmetic, or of the slower link."""
     assert target.fast is not None
     firsts = []
-    for number, grid in options:
-        form = network.forms[number]
+    for number, own in itertools.groupby(options, key=itemgetter(0)):
+        form, boxes = network.forms[number], [[(0, ends[0]) for ends in grid.ends] for _, grid in own]
         assert form is not None
-        firsts.append(Pieces(network.fused[number], form, np.array([[(0, ends[0]) for ends in grid.ends]], dtype=np.int64)))
+        firsts.append(Pieces(network.fused[number], form, np.array(boxes, dtype=np.int64)))
     work = piece_workload(network.graph, firsts)
     (table,) = job_tables(work, target, [WEIGHTS_STREAMED])
     storages = [work.tensors[tensor].name for tensor in table.operand_tensor.tolist()]
