@@ -31,6 +31,9 @@ _WORTH_OF_A_PIECE = 1e-5
 _ROOM = 0.9
 """Share of the fast memory that what pieces touch at once may fill: the rest holds what the next ones need."""
 
+_STAYS = 0.25
+"""Share of the fast memory that weights of an operator may take and stay there meanwhile: others are streamed."""
+
 
 def streams_weights(network: DivisibleNetwork, target: Target) -> bool:
     """Whether some operator's weights exceed the fast memory, and it does so much with each that reading it more than once costs little."""
@@ -38,7 +41,7 @@ def streams_weights(network: DivisibleNetwork, target: Target) -> bool:
         return False
     capacity, balance = target.fast.capacity, sizes_for(target).balance
     return any(
-        _streams(network, access.tensor, capacity) and sum(nest.macs for nest in group.nests) >= access.bytes * balance
+        _is_weight_above(network, access.tensor, capacity) and sum(nest.macs for nest in group.nests) >= access.bytes * balance
         for group, form in zip(network.fused, network.forms, strict=True)
         if form is not None
         for access in group.reads
@@ -143,7 +146,7 @@ def _seconds(network: DivisibleNetwork, options: Sequence[tuple[int, Grid]], tar
     work = piece_workload(network.graph, firsts)
     (table,) = job_tables(work, target, [WEIGHTS_STREAMED])
     storages = [work.tensors[tensor].name for tensor in table.operand_tensor.tolist()]
-    streamed = np.array([_streams(network, storage, target.fast.capacity) for storage in storages], dtype=np.bool_)
+    streamed = np.array([_is_weight_above(network, storage, _STAYS * target.fast.capacity) for storage in storages], dtype=np.bool_)
     sizes = np.array([operand.bytes for job in work.jobs for operand in (*job.reads, *job.writes)], dtype=np.int64)
     job, count = table.operand_job, len(options)
     owners = [options[row] for row in job.tolist()]
@@ -158,9 +161,9 @@ def _seconds(network: DivisibleNetwork, options: Sequence[tuple[int, Grid]], tar
     return np.maximum(np.maximum(main, near), work_ends)
 
 
-def _streams(network: DivisibleNetwork, storage: str, capacity: int) -> bool:
+def _is_weight_above(network: DivisibleNetwork, storage: str, size: float) -> bool:
     tensor = network.graph.tensors[storage]
-    return tensor.kind is TensorKind.WEIGHT and tensor.bytes > capacity
+    return tensor.kind is TensorKind.WEIGHT and tensor.bytes > size
 
 
 def _held_at_once(network: DivisibleNetwork, owner: tuple[int, Grid], storage: str, cores: int) -> int:
