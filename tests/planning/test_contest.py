@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -33,6 +33,7 @@ class Planner:
     tilings: int = 0
     """What a choice of tilings takes off the end."""
     tiled: bool = False
+    large: bool = False
     goal: Any = field(default_factory=lambda: SimpleNamespace(objective="throughput", latency_network=None))
 
     @property
@@ -63,7 +64,7 @@ class Planner:
 
 def contest_of(planners: Sequence[Planner]) -> Contest:
     offered = {f"way {number}": planner for number, planner in enumerate(planners)}
-    candidates = (Candidate(name, pieces=planner.jobs, tiled=planner.tiled) for name, planner in offered.items())
+    candidates = (Candidate(name, pieces=planner.jobs, tiled=planner.tiled, large=planner.large) for name, planner in offered.items())
     interrupts = Interrupts()
     return Contest(candidates, lambda candidate: cast("Any", offered[candidate.name]), interrupts, NO_DEADLINE, no_progress)
 
@@ -110,16 +111,28 @@ def test_ways_of_too_many_pieces_are_left_out_with_a_note_and_smaller_ones_are_t
     assert any("one way to cut operators was not tried" in note for note in found.notes(stopped=False))
 
 
-def test_ways_of_which_none_can_be_tried_are_not_worked_out() -> None:
-    """Where whole operators leave room for no other way, asking for one would be in vain."""
-    whole = Planner(500, 500, 500, contest.MOST_JUDGED)
+def test_large_pieces_are_tried_whatever_whole_operators_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole operators of very many jobs that a glance thinks worse are not planned in full; else they are."""
+    monkeypatch.setattr(Planner, "best", lambda planner: planned.append(planner) or planner.ends)
+    for jobs, seems, expected in ((contest.MOST_JUDGED, 500, 1), (100, 500, 2), (contest.MOST_JUDGED, 50, 1)):
+        planned: list[Planner] = []
+        whole, large = Planner(seems, seems, seems, jobs), Planner(60, 60, 60, contest.MOST_JUDGED, large=True)
+        found = contest_of([whole, large])
+        assert found.best()[0] is cast("Any", large if seems > 60 else whole)
+        assert (found.full, len(planned)) == (True, expected)
 
-    def offered() -> Iterator[Candidate]:
-        yield Candidate("whole")
-        raise AssertionError("worked out in vain")
 
-    found = Contest(offered(), lambda _: cast("Any", whole), Interrupts(), NO_DEADLINE, no_progress)
-    assert found.best()[0] is cast("Any", whole)
+def test_large_pieces_are_bounded_too() -> None:
+    whole, large = Planner(500, 500, 500), Planner(60, 60, 60, 100_000, large=True)
+    assert contest_of([whole, large]).best()[0] is cast("Any", whole)
+
+
+def test_a_contest_that_whole_operators_fill_says_so() -> None:
+    """Where they leave room for no other way, working one out would be in vain."""
+    for jobs in (1, contest.MOST_JUDGED):
+        found = contest_of([Planner(500, 500, 500, jobs)])
+        found.best()
+        assert found.full is (jobs > 1)
 
 
 @pytest.mark.parametrize(("ends", "chosen"), [(70, True), (90, False)])

@@ -7,11 +7,14 @@ are not negative and fit 64 bits.
 from __future__ import annotations
 
 import json
+import math
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import EnumType
 from functools import cache
+from json.encoder import encode_basestring
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from loadmaster.core.errors import LoadmasterError
@@ -32,8 +35,11 @@ def record_to_text(record: object, kind: type, levels: Mapping[str, int]) -> str
 
     ``levels`` says how many levels below a top-level key get lines of their own; one if it is not listed.
     """
-    data = _writer(kind)(record)
-    lines = [f" {_compact(key)}: {_layout(value, levels.get(key, 1), ' ')}" for key, value in data.items()]
+    hints = get_type_hints(kind)
+    lines = []
+    for name, key in _keys(kind).items():
+        text = _layout(getattr(record, name), hints[name], levels.get(key, 1), " ")
+        lines.append(f" {_quoted(key)}: {text}")
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
@@ -122,36 +128,69 @@ def _summary(errors: list[ErrorDetails], what: str) -> str:
     return "; ".join(shown) + (f"; and {more} more" if more > 0 else "")
 
 
-def _layout(value: Any, levels: int, margin: str) -> str:
-    """JSON text in which every item of the first ``levels`` levels has a line of its own."""
-    if levels == 0 or not value or not isinstance(value, dict | list):
-        return _compact(value)
+def _layout(value: Any, kind: Any, levels: int, margin: str) -> str:
+    """JSON text of a value of a type in which every item of the first ``levels`` levels has a line of its own."""
+    if isinstance(kind, types.UnionType) and value is not None:
+        kind = next(argument for argument in get_args(kind) if argument is not type(None))
+    nested = is_dataclass(kind) or get_origin(kind) in (tuple, Mapping)
+    if not nested or levels == 0 or not (is_dataclass(kind) or value):
+        return _writer(kind)(value)
     inner = margin + " "
-    if isinstance(value, dict):
-        lines = [f"{inner}{_compact(key)}: {_layout(item, levels - 1, inner)}" for key, item in value.items()]
-        return "{\n" + ",\n".join(lines) + f"\n{margin}}}"
-    return "[\n" + ",\n".join(inner + _layout(item, levels - 1, inner) for item in value) + f"\n{margin}]"
+    if get_origin(kind) is tuple:
+        (item, *_) = get_args(kind)
+        lines = map(_writer(item), value) if levels == 1 else (_layout(each, item, levels - 1, inner) for each in value)
+        return f"[\n{inner}" + f",\n{inner}".join(lines) + f"\n{margin}]"
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        items = [(key, getattr(value, name), hints[name]) for name, key in _keys(kind).items()]
+    else:
+        items = [(str(key), each, get_args(kind)[1]) for key, each in value.items()]
+    lines = (f"{_quoted(key)}: {_layout(each, hint, levels - 1, inner)}" for key, each, hint in items)
+    return f"{{\n{inner}" + f",\n{inner}".join(lines) + f"\n{margin}}}"
 
 
-_compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+def _quoted(text: str) -> str:
+    return encode_basestring(str(text))
+
+
+def _number(value: float) -> str:
+    """As :mod:`json` writes a float, which has no words for what is not finite."""
+    if not math.isfinite(value):
+        raise ValueError(f"{value!r} is no number that JSON knows")
+    return float.__repr__(float(value))
+
+
+def _keys(kind: Any) -> dict[str, str]:
+    """The key of each field of a record, by its name."""
+    return {field.name: field.metadata.get("key", field.name) for field in fields(kind)}
 
 
 @cache
-def _writer(kind: Any) -> Callable[[Any], Any]:
-    """Function that turns values of a type into JSON data; numbers become plain ints and floats, so that equal values are written alike."""
+def _writer(kind: Any) -> Callable[[Any], str]:
+    """Function that turns values of a type into JSON text on one line; equal values are written alike, whatever their class."""
+    simple: dict[Any, Callable[[Any], str]] = {
+        int: lambda value: int.__repr__(int(value)),
+        float: _number,
+        bool: lambda value: "true" if value else "false",
+        str: encode_basestring,
+    }
+    if kind in simple:
+        return simple[kind]
     if is_dataclass(kind):
-        keys = {field.name: field.metadata.get("key", field.name) for field in fields(kind)}
-        columns = [(keys[name], name, _writer(hint)) for name, hint in get_type_hints(kind).items()]
-        return lambda record: {key: write(getattr(record, name)) for key, name, write in columns}
+        hints, keys = get_type_hints(kind), _keys(kind)
+        template = "{" + ", ".join(f"{_quoted(key)}: ".replace("%", "%%") + "%s" for key in keys.values()) + "}"
+        # Of one name alone the value comes without a tuple around it.
+        values, writers = attrgetter(*keys, *list(keys)[:1]), [_writer(hints[name]) for name in keys]
+        return lambda record: template % tuple([write(value) for write, value in zip(writers, values(record), strict=False)])
+    if isinstance(kind, EnumType):
+        return _quoted
     inner = [_writer(argument) for argument in get_args(kind) if argument not in (type(None), Ellipsis)]
     if get_origin(kind) is tuple:
-        return lambda values: [inner[0](value) for value in values]
+        return lambda values: "[" + ", ".join(map(inner[0], values)) + "]"
     if get_origin(kind) is Mapping:
-        return lambda mapping: {str(key): inner[1](value) for key, value in mapping.items()}
-    if isinstance(kind, types.UnionType):
-        return lambda value: None if value is None else inner[0](value)
-    plain: type = str if isinstance(kind, EnumType) else kind
-    return plain
+        return lambda mapping: "{" + ", ".join([f"{_quoted(key)}: {inner[1](value)}" for key, value in mapping.items()]) + "}"
+    assert isinstance(kind, types.UnionType)
+    return lambda value: "null" if value is None else inner[0](value)
 
 
 @cache

@@ -23,6 +23,8 @@ MOST_JUDGED = 10_000
 
 Tiles of rows and columns may be as many again: where memory is so small that they are offered, bands fill this number by themselves.
 """
+_MOST_LARGE = 20_000
+"""Pieces of a way to cut into large ones that is judged whatever the others take: it makes few for the size of its networks."""
 _MOST_REFINED = 300
 """Pieces in all the changes of the best way to cut that are judged."""
 _RIVALS = 3
@@ -39,7 +41,7 @@ _STOPPED = (
 
 
 def fills_contest(workload: Workload) -> bool:
-    """Whether no other way to cut is judged beside jobs: any makes a piece of every fused operator at least."""
+    """Whether no other way to cut is judged beside jobs, but for large pieces: any makes a piece of every fused operator at least."""
     return len(workload.jobs) + len({(job.network, job.mini_batch, job.operators) for job in workload.jobs}) > MOST_JUDGED
 
 
@@ -70,6 +72,8 @@ class Contest:
         self._offered, self._planner, self._interrupts, self._report = offered, planner, interrupts, report
         self._until = until
         self._notes: list[str] = []
+        self.full = False
+        """Whether the ways that are judged have so many pieces that there is no room for another."""
 
     def best(self) -> tuple[WorkloadPlanner, Solution]:
         """The best plan and its planner: of the way to cut that seems best, or of whole operators."""
@@ -78,7 +82,8 @@ class Contest:
         best: tuple[Score, _Entry, WorkloadPlanner, Solution] | None = None
         error: CapacityError | None = None
         for entry in self._ranking(whole):
-            if best is not None and (entry.planner.is_late() or self._cannot_win(entry, best[0])):
+            if best is not None and (entry.planner.is_late() or self._cannot_win(entry, best[0]) or fills_contest(whole.planner.workload)):
+                # Whole operators of very many jobs that a glance thinks worse take longest to plan.
                 continue
             try:
                 # Tilings are chosen for each: a plan that is behind without them may be ahead with them.
@@ -137,10 +142,8 @@ class Contest:
 
     def _judged(self, whole: _Entry) -> Iterator[_Entry]:
         """Entries with what a glance says of them; whole operators are judged too once there is anything to compare them with."""
-        if fills_contest(whole.planner.workload):
-            # Working out what is offered would be in vain.
-            return
         pieces = {False: len(whole.planner.workload.jobs), True: 0}
+        self.full = fills_contest(whole.planner.workload)
         refused = 0
         for number, candidate in enumerate(self._offered):
             if self._until.passed():
@@ -149,12 +152,13 @@ class Contest:
             if number == 0:
                 with suppress(CapacityError):
                     yield replace(whole, glance=whole.planner.glance())
-            if pieces[candidate.tiled] + candidate.pieces > MOST_JUDGED:
+            if candidate.pieces > _MOST_LARGE if candidate.large else pieces[candidate.tiled] + candidate.pieces > MOST_JUDGED:
                 refused += 1
                 continue
             entry = self._glanced_at(candidate)
             if entry is not None:
                 pieces[candidate.tiled] += len(entry.planner.workload.jobs)
+                self.full |= candidate.large and pieces[False] > MOST_JUDGED
                 yield entry
         if refused:
             ways = "one way to cut operators was" if refused == 1 else f"{refused} ways to cut operators were"

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
+
 from loadmaster.core.arguments import require_known, takes
 from loadmaster.core.collector import rare_collection
 from loadmaster.core.deadline import Deadline
@@ -17,10 +19,11 @@ from loadmaster.core.interrupts import Interrupts, deferred_interrupts
 from loadmaster.core.progress import Progress
 from loadmaster.core.units import format_bytes, format_seconds, seconds_of
 from loadmaster.cost.analytical.energy import energy_rates
-from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.cost.analytical.job_costs import job_tables
+from loadmaster.cost.analytical.tiling import EXPECTED
 from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.planning.assemble import assemble
-from loadmaster.planning.contest import MOST_JUDGED, Contest, fills_contest
+from loadmaster.planning.contest import MOST_JUDGED, Contest
 from loadmaster.planning.cutting.candidates import Candidate, candidates, uncut
 from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.goal import Goal, goal_of
@@ -148,7 +151,6 @@ def plan(
         planners = _Planners(graphs, mini_batches, goal_for, seed, samples, rounds, deadline, report, interrupts)
         contest = planners.contest(target, cut)
         chosen, best = contest.best()
-        large = cut == "auto" and fills_contest(chosen.workload)
         with suppress(CapacityError):
             if smaller is not None:
                 chosen, best = contest.compared(chosen, best, *inherited(*planners.contest(smaller, cut).best(), target))
@@ -161,8 +163,8 @@ def plan(
             *contest.notes(stopped=chosen.interrupted),
             *(uncut(graphs) if cut == "auto" else ()),
         ]
-        if large:
-            notes.append(f"no other way to cut operators was tried, as all that are tried may be {MOST_JUDGED} pieces together")
+        if cut == "auto" and contest.full:
+            notes.append(f"no further way to cut operators was tried, as all that are tried may be {MOST_JUDGED} pieces together")
         if bounds is not None and of_jobs is not None:
             notes.append(
                 "the lower bound holds however operators are cut; the jobs as they were cut take at least "
@@ -192,18 +194,20 @@ class _Planners:
         workload = lower(self.graphs, machine, mini_batches=self.mini_batches, cuts=candidate.cuts)
         goal = self.goal_for(workload)
         self.report("costing", 0.0)
-        table = job_table(workload, machine)
+        (table,) = job_tables(workload, machine, [candidate.tiling])
+        tilings = np.full(len(workload.jobs), list(EXPECTED).index(candidate.tiling), dtype=np.int64)
         energy = EnergyModel(table, energy_rates(machine))
         # Bounds and the records of the plan take about as long again, several times.
         search = self.deadline.before(_AFTER_SEARCH * (time.monotonic() - begun))
         budget = (self.seed, self.samples, self.rounds, search)
-        return WorkloadPlanner(workload, table, machine, goal, energy, *budget, self.report, self.interrupts)
+        return WorkloadPlanner(workload, table, machine, goal, energy, *budget, self.report, self.interrupts, tilings=tilings)
 
     def contest(self, machine: Target, cut: str) -> Contest:
         """The contest of all ways to cut that are offered."""
         judging = self.deadline.part(_TIME_TO_JUDGE)
-        offered = candidates(self.graphs, machine, self.mini_batches, cut, judging.passed)
-        return Contest(offered, lambda candidate: self.planner(candidate, machine), self.interrupts, judging, self.report)
+        offered = candidates(self.graphs, machine, self.mini_batches, cut, judging.passed, lambda: contest.full)
+        contest = Contest(offered, lambda candidate: self.planner(candidate, machine), self.interrupts, judging, self.report)
+        return contest
 
 
 def _reporting(progress: Progress | None, interrupts: Interrupts) -> Progress:

@@ -18,7 +18,7 @@ from loadmaster.planning.workload_planner import WorkloadPlanner
 
 _PRICES = (0.0, 0.25, 1.0, 4.0)
 """What a second of the links counts beside one of a job, when its tiling is chosen."""
-_MOST_JOBS = 10_000
+_MOST_JOBS = 20_000
 """Jobs of which each is tiled by itself: of more, the tables alone take long."""
 
 

@@ -25,7 +25,7 @@ def to_html(value: object) -> Html:
 
 def printable(name: str) -> str:
     """Remove control and direction characters from ``name``, which could change the text around it."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name)
+    return name if name.isprintable() else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name)
 
 
 def chart_text(name: str) -> str:

@@ -21,10 +21,12 @@ _NEST = (
 
 STREAMED = "all streamed"
 """All operands cross the main memory's link: what a job's tiling is chosen for where nothing is known of it."""
+WEIGHTS_STREAMED = "weights streamed"
+"""Weights alone cross it."""
 EXPECTED = {
     STREAMED: (True, True, 1.0),
     "all near": (False, False, 1.0),
-    "weights streamed": (False, True, 1.0),
+    WEIGHTS_STREAMED: (False, True, 1.0),
     "activations streamed": (True, False, 1.0),
     "crowded link": (True, True, 4.0),
 }

@@ -26,9 +26,10 @@ class BandWork:
             if form is None or self._like[number] != number:
                 continue
             finest = [network.extent(number)] if network.rows(number) is not None else []
-            for way in dict.fromkeys(network.ways(number, sorted({*bands, *finest}), channels)):
-                keys.append((number, way))
-                pieces.append(Pieces(network.fused[number], form, np.array([network.middle(number, *way)], dtype=np.int64)))
+            ways = list(dict.fromkeys(network.ways(number, sorted({*bands, *finest}), channels)))
+            keys += [(number, way) for way in ways]
+            middles = np.array([network.middle(number, *way) for way in ways], dtype=np.int64)
+            pieces.append(Pieces(network.fused[number], form, middles))
         self._beside: dict[int, list[tuple[int, float]]] = {}
         self._alone: dict[tuple[int, tuple[int, int]], float] = {}
         if not pieces:
@@ -36,7 +37,7 @@ class BandWork:
         table = piece_table(network.graph, pieces, target)
         start_up = np.array([core.start_up for core in target.cores])
         each = np.maximum(table.compute - start_up, 1e-12)
-        moved = np.bincount(table.operand_job, weights=table.moved.min(axis=1), minlength=len(pieces))
+        moved = np.bincount(table.operand_job, weights=table.moved.min(axis=1), minlength=len(keys))
         near = target.fast or target.main
         counts = np.array([count * parts for _, (count, parts) in keys])
         links = counts * moved / near.read_bandwidth
@@ -44,7 +45,7 @@ class BandWork:
         for (number, way), beside, link, count, own in zip(keys, shared, links.tolist(), counts.tolist(), each, strict=True):
             if way[1] == 1:
                 self._beside.setdefault(number, []).append((way[0], beside))
-            self._alone[number, way] = max(link, _until_all_end(own, count))
+            self._alone[number, way] = max(link, until_all_end(own, count))
 
     def beside(self, number: int, bands: int) -> float:
         """Seconds for an operator in so many bands, or in as many as it has rows, if cores have other pieces to work on meanwhile."""
@@ -59,10 +60,9 @@ class BandWork:
         return self._alone.get((self._like[number], (bands, channels)), 0.0)
 
 
-def _until_all_end(each: Floats, count: int) -> float:
+def until_all_end(each: Floats, count: int) -> float:
     """When the last of so many equal pieces ends at the earliest, if a piece takes ``each[c]`` seconds on core ``c``."""
-    most = np.arange(1, count + 1)
     if count > 64:
         return float(count / (1.0 / each).sum() + each.min() / 2)
-    ends = np.sort((most[:, None] * each).ravel())
+    ends = np.sort((np.arange(1, count + 1)[:, None] * each).ravel())
     return float(ends[count - 1])

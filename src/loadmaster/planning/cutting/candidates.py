@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from loadmaster.core.units import format_bytes
+from loadmaster.cost.analytical.tiling import STREAMED, WEIGHTS_STREAMED
 from loadmaster.planning.cutting.band_cuts import stacks_of_bands
+from loadmaster.planning.cutting.blocks import in_blocks, streams_weights
 from loadmaster.planning.cutting.choice import Choosable, Chosen, CutChoice
 from loadmaster.planning.cutting.fitting import fitted
 from loadmaster.planning.cutting.options import operator_options
@@ -35,7 +37,8 @@ class Candidate:
     """A way to cut networks: what it is called, and the cuts of each network; without any, operators stay as whole as they fit.
 
     One that was ``chosen`` from the options of a ``choice`` can be changed. ``pieces`` are those of all mini-batches. In ``independent``
-    ones bands may recompute what they share, so as to wait for no other; ``tiled`` are stacks of rows and columns together.
+    ones bands may recompute what they share, so as to wait for no other; ``tiled`` are stacks of rows and columns together. ``large``
+    pieces are as few as suit the machine. Jobs are planned with the ``tiling`` before it is chosen for each.
     """
 
     name: str
@@ -45,6 +48,8 @@ class Candidate:
     pieces: int = 0
     independent: bool = False
     tiled: bool = False
+    large: bool = False
+    tiling: str = STREAMED
 
     @staticmethod
     def of(name: str, choice: CutChoice, chosen: Chosen) -> Candidate:
@@ -59,11 +64,17 @@ class Candidate:
 
 
 def candidates(
-    graphs: Sequence[Graph], target: Target, mini_batches: int, cut: str = "auto", late: Callable[[], bool] = lambda: False
+    graphs: Sequence[Graph],
+    target: Target,
+    mini_batches: int,
+    cut: str = "auto",
+    late: Callable[[], bool] = lambda: False,
+    full: Callable[[], bool] = lambda: False,
 ) -> Iterator[Candidate]:
     """Ways to cut networks, whole operators first; each is worked out when it is asked for, until it is late.
 
-    Pieces for the cores, stacks of bands for the fast memory and for shares of it, and both together. A machine
+    Large pieces for networks whose weights exceed the fast memory; then, unless what is tried is ``full``, pieces for the cores, stacks of
+    bands for the fast memory and for shares of it, and both together. A machine
     that must copy operands is offered operators as whole as they fit, and in smaller pieces, of which several fit. Networks of more than
     3,000 operators are offered whole operators only.
     """
@@ -79,6 +90,9 @@ def candidates(
         return
     if not copied:
         networks = [DivisibleNetwork.of(graph, target) for graph in graphs]
+        yield from _in_blocks(networks, target, mini_batches)
+        if late() or full():
+            return
     small = _in_small_pieces(networks, target, late) if copied else ()
     offered: list[Sequence[Cuts | None]] = [[Cuts(network.plain) for network in networks]]
     independent: list[Candidate] = []
@@ -88,6 +102,14 @@ def candidates(
         if candidate.cuts not in offered:
             offered.append(candidate.cuts)
             yield replace(candidate, pieces=mini_batches * sum(len(cuts.steps) for cuts in candidate.cuts if cuts))
+
+
+def _in_blocks(networks: Sequence[DivisibleNetwork], target: Target, mini_batches: int) -> Iterator[Candidate]:
+    """Blocks that stream weights, for the networks that these suit."""
+    if any(streams_weights(network, target) for network in networks):
+        cuts = [in_blocks(network, target) if streams_weights(network, target) else Cuts(network.plain) for network in networks]
+        pieces = mini_batches * sum(len(own.steps) for own in cuts)
+        yield Candidate("into blocks that stream weights", cuts, pieces=pieces, large=True, tiling=WEIGHTS_STREAMED)
 
 
 def _dependent(every: Iterable[Candidate], independent: list[Candidate]) -> Iterator[Candidate]:

@@ -75,10 +75,15 @@ def piece_costs(graph: Graph, pieces: Sequence[Pieces], target: Target) -> Piece
 
 def piece_table(graph: Graph, pieces: Sequence[Pieces], target: Target) -> JobTable:
     """The job table of pieces of a network's operators, a row each. Linear in their operands."""
+    return job_table(piece_workload(graph, pieces), target)
+
+
+def piece_workload(graph: Graph, pieces: Sequence[Pieces]) -> Workload:
+    """Pieces of a network's operators as jobs, which read and write tensors as large as all of each. Linear in their operands."""
     jobs = tuple(job for several in pieces for job in _jobs(graph, several))
     names = dict.fromkeys(operand.tensor for job in jobs for operand in (*job.reads, *job.writes))
     tensors = tuple(TensorInstance(name, "", name, 0, graph.tensors[name].bytes, "activation") for name in names)
-    return job_table(Workload((), jobs, tensors), target)
+    return Workload((), jobs, tensors)
 
 
 def _jobs(graph: Graph, pieces: Pieces) -> Iterator[Job]:
