@@ -33,12 +33,33 @@ def divisible_costs(jobs: Sequence[Job], target: Target, sums: Mask | None = Non
     cores, position = kinds_of(target)
     seconds, joules = [], []
     for core in cores:
-        fill = 0 if _style(core) is Style.ROOFLINE else core.rows + core.columns - 2
-        cycles = (_cycles(nests, core, free) + fill) * nests.repeats
+        cycles = (_cycles(nests, core, free) + _fill(core)) * nests.repeats
         rate = core.clock * efficiencies(jobs, core)
         seconds.append(np.maximum(nests.per_job(cycles), lanes / core.lanes) / rate + core.start_up)
         joules.append(inside_energy(core, amounts, nests.per_job(least_delivered(nests, core))))
     return np.stack(seconds, axis=1)[:, position], np.stack(joules, axis=1)[:, position]
+
+
+def piece_overheads(jobs: Sequence[Job], target: Target, sums: Mask | None = None) -> Floats:
+    """Seconds that each piece of a job pays on every core beside its share of the work, shape (jobs, cores).
+
+    A piece with a share ``f`` of a job whose :func:`divisible_costs` are ``S``, this being ``t``, takes ``f (S - t) + t`` at least: it
+    starts, and fills and drains the array. The latter is counted where arithmetic takes longer than the lanes, so that all of it
+    comes on top, and where no nest is repeated, as a piece may have fewer of the repeats. So pieces whose shares of the work on one core
+    are ``x`` altogether and which are ``n`` take ``x S + (n - x) t`` there, and at prices ``w`` of the cores all pieces of a job, ``p``,
+    take the least ``w S`` and ``p - 1`` times the least ``w t`` besides. O(jobs x kinds of core).
+    """
+    nests = nest_table(jobs)
+    free = _summed_freely(nests, sums)
+    lanes = np.array([job.elements for job in jobs], dtype=np.float64)
+    cores, position = kinds_of(target)
+    once = nests.per_job(np.where(nests.repeats == 1, 0.0, 1.0)) == 0
+    found = []
+    for core in cores:
+        cycles = nests.per_job(_cycles(nests, core, free) * nests.repeats)
+        fills = once & (cycles > 0) & (cycles >= lanes / core.lanes)
+        found.append(core.start_up + np.where(fills, _fill(core), 0) / (core.clock * efficiencies(jobs, core)))
+    return np.stack(found, axis=1)[:, position]
 
 
 def last_turns(jobs: Sequence[Job], target: Target, seconds: Floats, sums: Mask | None = None) -> tuple[Floats, Floats]:
@@ -80,6 +101,11 @@ def last_turns(jobs: Sequence[Job], target: Target, seconds: Floats, sums: Mask 
 
 def _style(core: Core) -> Style:
     return Style.ROOFLINE if core.flexible else core.style
+
+
+def _fill(core: Core) -> int:
+    """Cycles in which an array is filled and drained."""
+    return 0 if _style(core) is Style.ROOFLINE else core.rows + core.columns - 2
 
 
 def _summed_freely(nests: NestTable, sums: Mask | None) -> Mask:

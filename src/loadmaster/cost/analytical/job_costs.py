@@ -23,6 +23,11 @@ _PASSING = 16
 """Share of a core's buffer, as its divisor, that all operands outside loop nests take beside a nest."""
 
 
+def beside_nests(buffer: int) -> int:
+    """Bytes of a private buffer that all operands outside loop nests of a job take at most, if it has a nest."""
+    return buffer // _PASSING
+
+
 @dataclass(frozen=True)
 class KindCosts:
     """Costs of every job and of every operand on one kind of core.
@@ -159,7 +164,7 @@ def _stream_chunks(jobs: int, rows: OperandRows, core: Core) -> Ints:
     outside = rows.nest < 0
     count = np.bincount(rows.job[outside], minlength=jobs)
     beside = np.bincount(rows.job[~outside], minlength=jobs) > 0
-    room = np.where(beside, core.buffer // _PASSING, core.buffer)
+    room = np.where(beside, beside_nests(core.buffer), core.buffer)
     share = room // np.maximum(1, count)
     if np.any((share == 0) & (count > 0)):
         raise TargetError(f"core {core.name}: a private buffer of {core.buffer} bytes cannot hold one byte of each operand of a job")

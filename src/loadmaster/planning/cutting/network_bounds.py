@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.units import PICOSECONDS
-from loadmaster.cost.analytical.divisible import divisible_costs, last_turns
+from loadmaster.cost.analytical.divisible import divisible_costs, last_turns, piece_overheads
 from loadmaster.cost.analytical.tiling_front import least_table
 from loadmaster.cost.energy_model import EnergyRates
 from loadmaster.cost.job_table import JobTable
 from loadmaster.planning.cutting.chain_bound import MOST_OPERATORS, Demands, chain_bound, sums_by_operator
+from loadmaster.planning.cutting.pairing import Pairing, pairings
+from loadmaster.planning.cutting.piece_bound import Pieces, piece_bound
 from loadmaster.planning.cutting.precedence import Precedence
 from loadmaster.planning.decisions import Bounds, MakespanBound
 from loadmaster.planning.goal import Goal
@@ -24,6 +26,7 @@ from loadmaster.planning.scheduling.makespan_bound import (
     best_multipliers,
     divisible_bound,
     divisible_needs,
+    evaluate,
     inbound_bytes,
     main_only,
 )
@@ -73,7 +76,9 @@ def network_bounds(
     - a linear program over both, in which activations are written once and read once by every operator over the link that takes less, and
       weights and inputs read over either beyond what comes in;
     - the longest chain of operators of one mini-batch, each of them shared by all cores, and run side by side with those that it can
-      overlap (:func:`~loadmaster.planning.cutting.chain_bound.chain_bound`).
+      overlap (:func:`~loadmaster.planning.cutting.chain_bound.chain_bound`);
+    - what pieces take to start, and to be waited for, however many there are
+      (:func:`~loadmaster.planning.cutting.piece_bound.piece_bound`).
 
     O(operators x cores), and the chain O(operators^3) in a matrix product of up to 1,000 operators; none of larger networks.
     """
@@ -89,20 +94,28 @@ def network_bounds(
     turns = _Turns.of(workload, target, order, table)
     operator = {job.name: n for job, n in zip(workload.jobs, number, strict=True)}
     least = _least_pieces(workload, target, order, number, table)
+    overheads = _Overheads.of(workload, target, order)
     precedence = {
         info.name: Precedence.of(single, own, [group.form for group in described])
         for info, single, own, described in zip(workload.networks, singles, fused, groups, strict=True)
         if len(own) <= MOST_OPERATORS
+    }
+    paired = {
+        info.name: pairings(single, own, [group.form for group in described])
+        for info, single, own, described in zip(workload.networks, singles, fused, groups, strict=True)
     }
 
     def bound_of(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table: JobTable, target: Target) -> MakespanBound:
         needs = turns.split(divisible_needs(tensors, table, target), jobs)
         bound = divisible_bound(needs, target.main.name)
         every = turns.split(divisible_needs(tensors, table, target, every_read=True), jobs)
-        chains = _Chains(jobs, tensors, table, target, needs, every, operator, least)
+        chains = _Chains(jobs, tensors, table, target, needs, every, operator, least, overheads)
         chain = max((chains.longest(name, own) for name, own in precedence.items()), default=0)
-        terms = (*bound.terms, ("longest chain of operators, each shared by all cores", chain))
-        return replace(bound, terms=terms) if chain <= bound.picoseconds else MakespanBound(chain, terms[-1][0], bound.main_bytes, terms)
+        pieces = max((chains.in_pieces(name, own) for name, own in paired.items()), default=0)
+        more = (("longest chain of operators, each shared by all cores", chain), ("pieces that start and are waited for", pieces))
+        terms = (*bound.terms, *more)
+        limit, value = max(more, key=lambda term: term[1])
+        return replace(bound, terms=terms) if value <= bound.picoseconds else MakespanBound(value, limit, bound.main_bytes, terms)
 
     room = 0 if target.fast is None else target.fast.capacity
     # A piece of what is larger than the fast memory may fit there.
@@ -133,6 +146,27 @@ class _Turns:
 
 
 @dataclass(frozen=True)
+class _Overheads:
+    """What every piece of a job pays beside its share (:func:`~loadmaster.cost.analytical.divisible.piece_overheads`), and how it is cut.
+
+    ``splits``: only into tiles of its channels; ``single``: not at all.
+    """
+
+    number: dict[str, int]
+    seconds: Floats
+    splits: Mask
+    single: Mask
+
+    @staticmethod
+    def of(workload: Workload, target: Target, groups: Sequence[_Group]) -> _Overheads:
+        """Those of all jobs."""
+        number = {job.name: j for j, job in enumerate(workload.jobs)}
+        splits = np.array([group.splits for group in groups], dtype=np.bool_)
+        single = np.array([not group.divides for group in groups], dtype=np.bool_)
+        return _Overheads(number, piece_overheads(workload.jobs, target, _divide_sums(groups)), splits, single)
+
+
+@dataclass(frozen=True)
 class _Chains:
     """Chains of the networks of some jobs, which may be all, or one network's, or one mini-batch's; ``needs`` in two parts each."""
 
@@ -144,17 +178,49 @@ class _Chains:
     every: Needs
     operator: dict[str, int]
     least: dict[str, Floats]
+    overheads: _Overheads
+
+    def _rows(self, network: str) -> Ints:
+        """Jobs of the first mini-batch of a network, if it has any."""
+        mine = [number for number, job in enumerate(self.jobs) if job.network == network]
+        batch = self.jobs[mine[0]].mini_batch if mine else 0
+        return np.array([number for number in mine if self.jobs[number].mini_batch == batch], dtype=np.int64)
+
+    def in_pieces(self, network: str, paired: Sequence[Mapping[int, Pairing]]) -> int:
+        """Picoseconds that pieces of the first mini-batch of a network take to start and to be waited for; 0 if it has no jobs."""
+        rows = self._rows(network)
+        if not len(rows):
+            return 0
+        operator, count = [self.operator[self.jobs[number].name] for number in rows], len(paired)
+        known = [self.overheads.number[self.jobs[number].name] for number in rows]
+        cores, overhead, single = len(self.target.cores), self.overheads.seconds[known], self.overheads.single[known]
+        # Of what is always in several pieces, or of which it is not known what each of them makes, only what starting takes is counted.
+        alone = np.bincount(operator, minlength=count)[operator] == 1
+        known_work = alone & ~self.overheads.splits[known]
+        work = np.where(known_work, (self.table.compute[rows] - overhead).min(axis=1), 0.0)
+
+        def by_operator(seconds: Floats) -> Floats:
+            return sums_by_operator(np.where(alone, seconds, 0.0) * PICOSECONDS, operator, count)
+
+        whole = sums_by_operator(single & alone, operator, count) > 0
+        found = 0
+        for weights in (best_multipliers(self.needs.without_links()), best_multipliers(self.needs)):
+            prices = np.array(weights[:cores], dtype=np.float64) / max(1, sum(weights))
+            extra = np.where(single, 0.0, (overhead * prices).min(axis=1))
+            pieces = Pieces(by_operator(work), by_operator(overhead.min(axis=1)), by_operator(extra), whole)
+            found = max(found, piece_bound(paired, pieces, evaluate(self.needs, weights) - 1))
+        return found
 
     def longest(self, network: str, precedence: Precedence) -> int:
         """Picoseconds of the longest chain of the first mini-batch of a network; 0 if it has no jobs."""
-        mine = [number for number, job in enumerate(self.jobs) if job.network == network]
-        if not mine:
+        rows = self._rows(network)
+        if not len(rows):
             return 0
-        batch = self.jobs[mine[0]].mini_batch
-        rows = np.array([number for number in mine if self.jobs[number].mini_batch == batch], dtype=np.int64)
         operator, count = [self.operator[self.jobs[number].name] for number in rows], len(precedence.needs)
         target, needs = self.target, self.needs
-        weights = (main_only(needs), best_multipliers(needs.without_links()), best_multipliers(needs))
+        # What is last may need nothing but links, whatever limits all else: a byte counts the same on each of them.
+        links = [0] * len(target.cores) + [round(memory.read_bandwidth) for memory in target.memories]
+        weights = (main_only(needs), links, best_multipliers(needs.without_links()), best_multipliers(needs))
         means = [self.every.means(each).reshape(2, -1).sum(axis=0)[rows] for each in weights]
         busy = np.stack([sums_by_operator(mean, operator, count) for mean in means])
         prices = [[price / max(1, sum(each)) for price in each[len(target.cores) :]] for each in weights]

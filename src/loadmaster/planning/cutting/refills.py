@@ -8,6 +8,7 @@ from dataclasses import fields
 import numpy as np
 
 from loadmaster.core.arrays import Floats
+from loadmaster.cost.analytical.job_costs import beside_nests
 from loadmaster.cost.analytical.nests import WIDTHS, NestTable
 from loadmaster.cost.analytical.tiling import best_tilings
 from loadmaster.planning.cutting.banding import Network
@@ -17,9 +18,6 @@ from loadmaster.workloads.lowering.fuse import FusedOp
 from loadmaster.workloads.lowering.grid import piece_of
 from loadmaster.workloads.lowering.pieces import operand_roles
 from loadmaster.workloads.window import volume, whole
-
-_BESIDE = 0.75
-"""Share of the private buffer that is left for a loop nest with operands outside it."""
 
 
 class Refills:
@@ -36,12 +34,12 @@ class Refills:
             for way in network.ways(number, bands, channels):
                 keys.append((number, way))
                 columns.append(_piece(network, number, *way))
-                rooms.append(core.buffer * (_BESIDE if outside else 1.0))
+                rooms.append(core.buffer - (beside_nests(core.buffer) if outside else 0))
         self._times: dict[tuple[int, tuple[int, int]], tuple[float, float]] = {}
         if core is not None and keys:
             names = [field.name for field in fields(NestTable) if field.name != "row_of"]
             table = dict(zip(names, np.array(columns, dtype=np.float64).T, strict=True))
-            tiling = best_tilings(NestTable(**table, row_of=np.arange(len(keys))[:, None]), np.array(rooms), core, target)
+            tiling = best_tilings(NestTable(**table, row_of=np.arange(len(keys))[:, None]), np.array(rooms, dtype=np.float64), core, target)
             times: list[Floats] = [np.maximum(1.0, tiling.input_times), np.maximum(1.0, tiling.weight_times)]
             self._times = dict(zip(keys, zip(*(column.tolist() for column in times), strict=True), strict=True))
 

@@ -1,0 +1,119 @@
+"""What many pieces take to start, or few to be waited for: elements are paired as is said, and no number of pieces is below the bound."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from tests.planning.test_network_bounds import bound_of, random_cuts
+from tests.support.networks import npu
+from tests.support.tiny_plans import tiny_network
+
+import loadmaster as lm
+from loadmaster.cost.analytical.divisible import divisible_costs, piece_overheads
+from loadmaster.cost.analytical.job_costs import job_table
+from loadmaster.planning.cutting.pairing import NOWHERE, Pairing, pairings
+from loadmaster.planning.cutting.piece_bound import Pieces, piece_bound
+from loadmaster.workloads.lowering.fuse import fuse
+from loadmaster.workloads.lowering.grid import Grid, divisible
+from loadmaster.workloads.lowering.instantiate import lower
+from loadmaster.workloads.lowering.pieces import Cut
+from loadmaster.workloads.lowering.single_assignment import without_updates
+
+PAIRED = Pairing(1.0, NOWHERE, frozenset())
+
+
+def shares(cut: Cut) -> list[Fraction]:
+    """What share of the result each piece makes."""
+    if not isinstance(cut, Grid):
+        return [Fraction(1)]
+    return [Fraction(math.prod(end - begin for begin, end in box), math.prod(cut.shape)) for box in cut.boxes]
+
+
+def can_be_paired(readers: list[Fraction], writers: list[Fraction], waits: list[set[int]]) -> bool:
+    """Whether shares of readers can be handed to writers that they wait for, each getting its own (Hall, 1935)."""
+    some = itertools.chain.from_iterable(itertools.combinations(range(len(readers)), n) for n in range(1, len(readers) + 1))
+    return all(
+        sum((readers[r] for r in chosen), Fraction(0)) <= sum((writers[w] for w in set().union(*(waits[r] for r in chosen))), Fraction(0))
+        for chosen in some
+    )
+
+
+def test_pieces_wait_for_those_of_the_elements_that_theirs_are_paired_with() -> None:
+    generator, checked = np.random.default_rng(0), 0
+    for _ in range(60):
+        graph = tiny_network(generator, 4)
+        single = without_updates(graph)
+        fused = fuse(single)
+        paired = pairings(single, fused, [divisible(single, group) for group in fused])
+        for _ in range(6):
+            cuts = random_cuts(graph, generator, sums=False)
+            jobs, number = lower([graph], npu(2, 10**6), cuts=[cuts]).jobs, [group for group, _ in cuts.steps]
+            pieces = [[j for j, group in enumerate(number) if group == own] for own in range(len(fused))]
+            for v, writers in enumerate(paired):
+                for u, pairing in writers.items():
+                    if len(pieces[v]) > 10 or pairing.share < 1:
+                        continue
+                    waits = [{pieces[u].index(j) for j in jobs[piece].after if j in pieces[u]} for piece in pieces[v]]
+                    assert can_be_paired(shares(cuts.cuts[v]), shares(cuts.cuts[u]), waits)
+                    checked += len(pieces[v]) > 1 and len(pieces[u]) > 1
+    assert checked > 100
+
+
+def test_a_part_of_what_is_joined_is_paired_with_each_of_those_that_make_it() -> None:
+    """The pools of SqueezeNet read two results as one: half of their channels are paired with each, and all of a convolution with those."""
+    graph = without_updates(lm.load("onnx:squeezenet", precision="int8"))
+    fused = fuse(graph)
+    paired = pairings(graph, fused, [divisible(graph, group) for group in fused])
+    joins = [v for v, writers in enumerate(paired) if len(writers) == 2 and all(each.share == 0.5 for each in writers.values())]
+    assert len(joins) == 2
+    for v in joins:
+        assert {pairing.axis for pairing in paired[v].values()} == {1}
+        reader = paired[v + 1][v]
+        assert reader.share == 1
+        assert 1 in reader.free
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_numbers_of_pieces_are_below_the_bound(seed: int) -> None:
+    """A chain of operators on cores that share all work evenly, with equal pieces, which are the best: all numbers of them are tried."""
+    generator = np.random.default_rng(seed)
+    cores, work, overhead = int(generator.integers(2, 5)), generator.uniform(1e4, 1e5, 3), generator.uniform(1e2, 2e4, 3)
+    pieces = Pieces(work, overhead, overhead / cores, np.zeros(3, dtype=np.bool_))
+    least = (work + overhead).sum() / cores
+    bound = piece_bound([{}, {0: PAIRED}, {1: PAIRED}], pieces, least)
+
+    def taken(counts: tuple[int, ...]) -> float:
+        path = sum(o + w / p for w, o, p in zip(work, overhead, counts, strict=True))
+        return max(path, sum(w + p * o for w, o, p in zip(work, overhead, counts, strict=True)) / cores)
+
+    best = min(taken(counts) for counts in itertools.product(range(1, 17), repeat=3))
+    assert least < 0.97 * best, "pieces matter here"
+    assert max(least, 0.8 * best) < bound <= best
+
+
+def test_pieces_pay_for_their_share_and_for_being_pieces() -> None:
+    generator, target = np.random.default_rng(1), lm.target("edge-npu")
+    paid = 0
+    for _ in range(30):
+        graph = tiny_network(generator, 3)
+        whole = lower([graph], target).jobs
+        seconds, _ = divisible_costs(whole, target)
+        overheads = piece_overheads(whole, target)
+        cuts = random_cuts(graph, generator, sums=False)
+        work = lower([graph], target, cuts=[cuts])
+        table = job_table(work, target)
+        of_piece = [(group, tile) for group, tile in cuts.steps]
+        for row, (group, tile) in zip(table.compute, of_piece, strict=True):
+            share = float(shares(cuts.cuts[group])[tile])
+            least = share * (seconds[group] - overheads[group]) + overheads[group]
+            assert (row >= least * (1 - 1e-9)).all()
+            paid += bool((overheads[group] > 1.1 * 200e-9).any()) and share < 1
+    assert paid > 20, "arrays are filled"
+
+
+def test_starting_pieces_is_what_bounds_networks_of_many_small_operators() -> None:
+    bound = bound_of(lm.load("onnx:squeezenet", precision="int8"), lm.target("edge-npu"))
+    assert bound.limit == "pieces that start and are waited for"
+    assert bound.picoseconds > 1.03 * max(value for name, value in bound.terms if name != bound.limit)
