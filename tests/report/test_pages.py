@@ -63,6 +63,7 @@ def result() -> tuple[dict[str, Any], list[dict[str, Any]]]:
         "unmoved_measured_peak": 2**21,
         "step_seconds": 0.012,
         "predicted_step_seconds": 0.011,
+        "measured_over_predicted": {"ratio": 1.09, "low": 1.0, "high": 1.2},
         "unmoved_step_seconds": 0.01,
         "waiting_seconds": 1e-3,
         "moved_bytes": 4096,

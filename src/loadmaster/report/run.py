@@ -27,10 +27,18 @@ def run_summary(result: Mapping[str, Any]) -> RenderableType:
     elif result["results_close"]:
         equal = f"within {result['error']:.1e} of the unmoved graphs' ({sum(result['kernels_in_blocks'].values())} kernels in blocks)"
     stopped = f"; stopped after {result['steps']} timed steps" if result["interrupted"] else ""
-    table.caption = (
-        f"{format_bytes(result['moved_bytes'])} moved in a step; results {equal}; steps and peaks are {result['label']}{stopped}"
-    )
+    moved, closeness = format_bytes(result["moved_bytes"]), _closeness(result)
+    table.caption = f"{moved} moved in a step; results {equal}; steps and peaks are {result['label']}{closeness}{stopped}"
     return table
+
+
+def _closeness(result: Mapping[str, Any]) -> str:
+    """Say how long steps took relative to what was predicted before each."""
+    found = result["measured_over_predicted"]
+    if found is None:
+        return ""
+    interval = "" if found["low"] is None else f" ({found['low']:.2f} to {found['high']:.2f})"
+    return f"; they took {found['ratio']:.2f}{interval} of what was predicted before each"
 
 
 def run_rows(result: Mapping[str, Any]) -> list[tuple[str, ...]]:

@@ -58,14 +58,15 @@ def test_the_budget_holds_and_the_figures_are_there(tmp_path):
 
 
 def test_the_budget_of_generated_tokens_is_what_was_asked_for(monkeypatch, tmp_path):
+    times = {"moved_bytes": 1, "tokens_per_second": 1.0, "waiting_seconds": 0.0, "copy_seconds": 0.0}
     way = SimpleNamespace(name="loadmaster", failed="", rows=[{"token": 1}], next=lambda: None, watch=lambda: None)
-    way.figures = lambda: {"moved_bytes": 1, "tokens_per_second": 1.0, "measured_peak": 1000 + STATED}
+    way.figures = lambda: times | {"measured_peak": 1000 + STATED}
     monkeypatch.setattr(generation, "_write_weights", lambda spot, path: 2000)
     monkeypatch.setattr(generation, "_started", lambda *_: way)
     monkeypatch.setattr(generation, "_bandwidth", lambda path: 1.0)
     result = generated("made:up", 2, "50%", tmp_path, with_rivals=False)
     assert (result["budget"], result["budget_kept"]) == (1000, True)
-    way.figures = lambda: {"moved_bytes": 1, "tokens_per_second": 1.0, "measured_peak": 1001 + STATED}
+    way.figures = lambda: times | {"measured_peak": 1001 + STATED}
     assert not generated("made:up", 2, "50%", tmp_path, with_rivals=False)["budget_kept"]
 
 

@@ -155,6 +155,8 @@ def _generation_table(result: dict[str, Any]) -> RenderableType:
         table.add_row(name, f"{way['tokens_per_second']:.3g}", first, peak, against)
     table.caption = (
         f"{format_bytes(result['moved_bytes'])} read for each token; the disk allows {result['disk_tokens_per_second']:.3g} tokens per "
-        f"second ({result['share_of_disk_bandwidth']:.0%} of its bandwidth used)"
+        f"second ({result['share_of_disk_bandwidth']:.0%} of its bandwidth used). Of a token, kernels take "
+        f"{format_seconds(result['kernel_seconds'])}, waiting for copies {format_seconds(result['waiting_seconds'])}: limited by the "
+        f"{result['limited_by']}"
     )
     return table

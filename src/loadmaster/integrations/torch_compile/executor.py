@@ -156,7 +156,7 @@ def _release(memory: DeviceMemory, held: list[tuple[int, int]], pending: dict[in
 
 
 class Times:
-    """Times of a run, in seconds: every kernel and copy, and ``waiting`` in total for copies.
+    """Times of a run, in seconds: every kernel and copy, ``waiting`` in total for copies, of that ``starting`` them, and all ``inside``.
 
     ``copied_results`` counts results that were not written to their planned address, ``unforeseen`` allocations outside of the plan.
     """
@@ -164,7 +164,7 @@ class Times:
     def __init__(self, kernels: int, copies: int) -> None:
         self.kernels = np.zeros(kernels)
         self.copies = np.zeros(copies)
-        self.waiting = 0.0
+        self.waiting = self.starting = self.inside = 0.0
         self.copied_results = 0
         self.unforeseen = 0
 
@@ -263,8 +263,11 @@ def _copy_around(session: Session, k: int, times: Times) -> None:
         _wait(session, i, times)
     if step.ceiling is not None:
         session.program.arena.drop(step.ceiling)
-    for i in step.starts:
-        session.pending[i] = _start(session, i)
+    if step.starts:
+        begun = time.perf_counter()
+        for i in step.starts:
+            session.pending[i] = _start(session, i)
+        times.starting += time.perf_counter() - begun
 
 
 def _wait(session: Session, i: int, times: Times) -> None:

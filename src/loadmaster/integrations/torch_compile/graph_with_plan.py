@@ -24,14 +24,14 @@ from loadmaster.integrations.torch_compile.devices.cpu_memory import return_free
 from loadmaster.integrations.torch_compile.devices.device_memory import DeviceMemory
 from loadmaster.integrations.torch_compile.executor import Times
 from loadmaster.integrations.torch_compile.graph_objects import object_bytes
+from loadmaster.integrations.torch_compile.history import History
 from loadmaster.integrations.torch_compile.persistent import SMALLEST, PersistentTensor
 from loadmaster.integrations.torch_compile.placing import Placed, Problem, Search, TooSmall, problem_of
 from loadmaster.integrations.torch_compile.planned import Surroundings
 from loadmaster.integrations.torch_compile.program import Program, prepare
 from loadmaster.integrations.torch_compile.step_peak import footprint, gradients_left, live_bytes
-from loadmaster.integrations.torch_compile.traced import History, Traced
+from loadmaster.integrations.torch_compile.traced import Traced
 from loadmaster.integrations.torch_compile.updates import Update, Updated, with_updates
-from loadmaster.placement.timing import time_moves
 
 
 @dataclass(frozen=True)
@@ -264,9 +264,11 @@ class GraphWithPlan:
 
     @property
     def predicted_seconds(self) -> float:
-        """Seconds that a step should take, by the times of kernels and copies that the plan was made with."""
+        """Seconds that a step should take, by the times of kernels and copies in the steps that are known."""
         assert self.plan is not None
-        return time_moves(self.plan.problem.sequence, self.plan.program.placed.placement).total
+        assert self.traced is not None
+        assert self.history is not None
+        return self.history.predicted_seconds(self.traced, self.plan.problem.sequence, self.plan.program.placed.placement)
 
     @property
     def costs(self) -> tuple[Provenance, ...]:
@@ -320,6 +322,11 @@ class GraphWithPlan:
         """Predict the time of a step again, from the steps measured so far; the plan stays."""
         assert self.history is not None
         assert self.plan is not None
-        self.history.adopt_recent_times(self.plan.program)
         assert self.traced is not None
+        self.history.adopt_recent_times(self.traced, self.plan.program)
         self.plan = replace(self.plan, problem=self._problem(self.traced, self.plan.moving, self.plan.surroundings))
+
+    def forget_times(self) -> None:
+        """Predict from the steps that follow: those so far ran under other conditions."""
+        if self.history is not None:
+            self.history.forget()

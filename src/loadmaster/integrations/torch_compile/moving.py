@@ -3,20 +3,61 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
 from loadmaster.core.arrays import Ints
+from loadmaster.core.errors import CapacityError
 from loadmaster.placement.autotm.between_kernels import place_between_kernels
 from loadmaster.placement.decisions import Mode, Move, Stay, TensorPlacement
 from loadmaster.placement.sequence import Algorithm, Kernel, KernelSequence, Operand, StoredKind
+
+_SMALL, _SMALL_SHARE = 64 << 10, 0.02
+"""Bytes up to which a tensor that the graph makes stays where it is, and the share of the fast memory that all such may take. Starting a
+copy and waiting for its thread takes 0.2 ms and more, in which a disk moves 400 KiB; a network has two statistics of each normalisation."""
 
 
 def place_for_runtime(
     sequence: KernelSequence, limits: Ints, mode: Mode, keep_between_steps: bool = False, gap: float = 0.01
 ) -> TensorPlacement:
     """Find stays and moves that keep ``limits`` (bytes of tensors and workspace while each kernel runs). Raises `CapacityError`.
+
+    Small tensors stay for as long as they live, unless the rest has no placement then.
+    """
+    small, lives = _small(sequence, limits), sequence.lifetimes.tolist()
+    stays = tuple(Stay(t, *lives[t]) for t in sorted(small))
+    left = limits.astype(np.int64)
+    for stay in stays:
+        left[stay.start : stay.end] -= sequence.sizes[stay.tensor]
+    if small and left.min() >= 0:
+        with suppress(CapacityError):
+            found = _placed(_without(sequence, small), left, mode, keep_between_steps, gap)
+            return replace(found, stays=(*found.stays, *stays))
+    return _placed(sequence, limits, mode, keep_between_steps, gap)
+
+
+def _small(sequence: KernelSequence, limits: Ints) -> frozenset[int]:
+    """Choose the small tensors that the sequence makes, smallest first, as long as all together are small."""
+    sizes, left, chosen = sequence.sizes, _SMALL_SHARE * int(limits.max(initial=0)), set()
+    for t in np.argsort(sizes, kind="stable").tolist():
+        left -= sizes[t]
+        if sizes[t] > _SMALL or left < 0:
+            break
+        if sequence.tensors[t].kind is StoredKind.INTERMEDIATE and sequence.uses[t]:
+            chosen.add(t)
+    return frozenset(chosen)
+
+
+def _without(sequence: KernelSequence, tensors: frozenset[int]) -> KernelSequence:
+    """Return the sequence with kernels that do not use these tensors; numbers of tensors are as before."""
+    kernels = (replace(kernel, operands=tuple(o for o in kernel.operands if o.tensor not in tensors)) for kernel in sequence.kernels)
+    return replace(sequence, kernels=tuple(kernels))
+
+
+def _placed(sequence: KernelSequence, limits: Ints, mode: Mode, keep_between_steps: bool, gap: float) -> TensorPlacement:
+    """Find stays and moves, of any tensor. Raises `CapacityError`.
 
     Weights are in the slow memory when a step begins, and weights and outputs when it ends, unless ``keep_between_steps`` lets them stay
     in the fast one. Choosing what moves ends within the share ``gap`` of its bound, copies not overlapped.

@@ -80,5 +80,8 @@ class Planned(Protocol):
     def refresh_prediction(self) -> None:
         """Predict the time of a step again, from the steps measured so far; the plan stays."""
 
+    def forget_times(self) -> None:
+        """Predict from the steps that follow: those so far ran under other conditions."""
+
     def rows(self) -> list[dict[str, Any]]:
         """A row for each kernel with its predicted and measured seconds."""

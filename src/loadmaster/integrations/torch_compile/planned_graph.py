@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -86,11 +87,12 @@ class PlannedGraph(GraphWithPlan):
                 self._last.drain()
                 self._last.end()
             assert self.plan is not None
-            program = self.plan.program
+            program, begun = self.plan.program, time.perf_counter()
             self.model.make_room(program)
             session = self._begin(arguments)
             returned = self._run(session, 0, arguments)
             self.model.steps.note_results(self, returned[: self.kept])
+            self.times.inside = time.perf_counter() - begun
             if len(program.captured.parts) == 1:
                 self._over(session)
             else:
@@ -103,6 +105,7 @@ class PlannedGraph(GraphWithPlan):
         """Run the second part of ``session``; its results. None stands for a run whose first part has saved nothing."""
         with self.model.lock, torch.no_grad():
             assert self.plan is not None
+            begun = time.perf_counter()
             session = session or self._last_session()
             self._check_sizes(session)
             self.model.steps.note_results_beside(self, 1, arguments)
@@ -117,6 +120,7 @@ class PlannedGraph(GraphWithPlan):
             for i, update in self.updates.items():
                 if update.held:
                     returned[i] = update.kept_gradient()
+            self.times.inside += time.perf_counter() - begun
             self._over(session)
             return returned
 
@@ -251,6 +255,7 @@ class PlannedGraph(GraphWithPlan):
             return
         if self.plan.program.captured.device.type == "cuda":  # kernels run beside the host: what it saw is not their time
             return
-        self.history.adopt_recent_times(self.plan.program)
+        assert self.traced is not None
+        self.history.adopt_recent_times(self.traced, self.plan.program)
         self.model.make_room(self.plan.program)
         self._make_plan(given)

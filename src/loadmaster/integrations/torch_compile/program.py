@@ -18,6 +18,9 @@ from loadmaster.integrations.torch_compile.kernel_profile import LATER, Allocate
 from loadmaster.integrations.torch_compile.placing import Placed, Problem
 from loadmaster.placement.sequence import CopyLink
 
+_ENOUGH = 1 << 20
+"""Bytes that copies of a kind must have moved for their bandwidth to be known: one of a page takes as long as one of 100 pages."""
+
 
 @dataclass(slots=True)
 class Result:
@@ -86,7 +89,7 @@ class Program:
 
 
 def link_with_measured_bandwidths(link: CopyLink, copies: Sequence[Copy], blocking: frozenset[int], seconds: Floats) -> CopyLink:
-    """Return the link with the bandwidths that copies had; a kind of copy without a measurement keeps its bandwidth."""
+    """Return the link with the bandwidths that copies had; a kind of copy that moved little or nothing keeps its bandwidth."""
     found: dict[str, Any] = {}
     for name, to_fast, blocks in (
         ("to_fast", True, True),
@@ -95,8 +98,9 @@ def link_with_measured_bandwidths(link: CopyLink, copies: Sequence[Copy], blocki
         ("asynchronous_to_slow", False, False),
     ):
         kind = [i for i, copy in enumerate(copies) if copy.to_fast == to_fast and (i in blocking) == blocks and seconds[i] > 0]
-        if kind:
-            found[name] = sum(copies[i].bytes for i in kind) / float(seconds[kind].sum())
+        moved = sum(copies[i].bytes for i in kind)
+        if moved >= _ENOUGH:
+            found[name] = moved / float(seconds[kind].sum())
     return replace(link, **found)
 
 

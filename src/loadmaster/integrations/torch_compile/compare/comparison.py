@@ -29,7 +29,7 @@ _WARM_UP_STEPS = 2
 _TOLERANCE, _UPDATED = 1e-4, 10
 """Error that results may have where kernels run in blocks, and how many times that where an optimizer has updated parameters."""
 _PREDICTION_STEPS = 3
-"""Steps measured before the times of the following ones are predicted."""
+"""Steps in turns before the first whose time is predicted."""
 
 
 @dataclass
@@ -180,7 +180,7 @@ def _under_budget(variant: Variant) -> dict[str, Any]:
     return variant.figures() | {
         "budget": max((plan.budget or 0 for plan in plans), default=None),
         "planned_peak": max((plan.placed_peak for plan in plans), default=None),
-        "predicted_step_seconds": sum(plan.predicted_seconds for plan in plans if plan.program is not None),
+        **variant.prediction(),
         "moved_bytes": sum(plan.moved_bytes for plan in plans),
     }
 
@@ -322,14 +322,21 @@ def _timed(
         try:
             progress(f"4 of 4: timing, beginning with {variant.name}", number / len(working))
             _restore_parameters(variant, variants)
-            for _ in range(_PREDICTION_STEPS if variant in planned else 1):
-                work.step(variant)
+            work.step(variant)
         except KeyboardInterrupt:
             return 0
     for variant in planned:
         assert variant.model is not None
         for plan in variant.model.plans:
-            plan.refresh_prediction()  # from steps under the conditions of those that follow
+            plan.forget_times()  # steps that give memory back, and those before, were slower
+    try:
+        for _ in range(_PREDICTION_STEPS):
+            for variant in planned:
+                _restore_parameters(variant, variants)
+                if not variant.failed:
+                    work.step(variant)
+    except KeyboardInterrupt:
+        return 0
     return _interleave(work, working, steps, progress)
 
 
@@ -346,7 +353,7 @@ def _interleave(work: Workload, variants: list[Variant], steps: int, progress: P
     except KeyboardInterrupt:
         known = min(len(variant.cpu_seconds) for variant in variants)
         for variant in variants:
-            del variant.seconds[known:], variant.cpu_seconds[known:]
+            del variant.seconds[known:], variant.cpu_seconds[known:], variant.predicted[known:]
         return known
     return steps
 
@@ -354,6 +361,7 @@ def _interleave(work: Workload, variants: list[Variant], steps: int, progress: P
 def _time_step(work: Workload, variant: Variant, variants: Sequence[Variant]) -> None:
     _restore_parameters(variant, variants)
     work.forget()
+    variant.predict()
     start, busy = time.perf_counter(), time.process_time()
     work.step(variant)
     if work.device.type == "cuda":
@@ -377,7 +385,7 @@ def _summary(work: Workload, ours: Variant, unmoved: Variant, equal: bool, diffe
         "unmoved_step_seconds": unmoved.step_seconds,
         "step_cpu_seconds": ours.step_cpu_seconds,
         "unmoved_step_cpu_seconds": unmoved.step_cpu_seconds,
-        "predicted_step_seconds": sum(plan.predicted_seconds for plan in plans),
+        **ours.prediction(),
         "costs": costs_json(merged(costs for plan in plans for costs in plan.costs)),
         "label": str(Label.MEASURED),
         "waiting_seconds": sum(plan.times.waiting for plan in plans),

@@ -38,6 +38,10 @@ _WEIGHTS = "weights.safetensors"
 _GROUPS = Path("/sys/fs/cgroup/memory")
 _BESIDE = 64 << 20
 """Bytes that Python and the libraries may take of the limit of a control group, beside weights."""
+_PARTS = ("token_cpu_seconds", "kernel_seconds", "copy_seconds", "waiting_seconds")
+"""Seconds of a token of which medians are shown."""
+_FULL_SPEED = 0.8
+"""Share of its bandwidth from which on a disk is busy."""
 _WARM_UP = 3
 """Tokens after the first that do not count: plans are refined, caches are filled."""
 
@@ -127,6 +131,9 @@ def worker(spot: str, way: str, tokens: str, fast: str, folder: str) -> None:
             row |= {
                 "planned_peak": max((plan.placed_peak for plan in plans), default=0),
                 "moved_bytes": plans[-1].moved_bytes if plans else 0,
+                "kernel_seconds": float(plans[-1].times.kernels.sum()) if plans else 0.0,
+                "copy_seconds": float(plans[-1].times.copies.sum()) if plans else 0.0,
+                "waiting_seconds": plans[-1].times.waiting if plans else 0.0,
                 "fallbacks": [f"{f.graph}: {f.reason}" for f in model.fallbacks],
             }
         _answer(**row)
@@ -222,17 +229,26 @@ class Way:
             return None
         return now["VmHWM"] - max(one["RssFile"] + one["RssShmem"] for one in (now, self.before)) - self.empty
 
+    def _later(self) -> list[dict[str, Any]]:
+        """Rows of the tokens that count."""
+        return self.rows[1 + _WARM_UP :] or self.rows[1:] or self.rows
+
     def figures(self) -> dict[str, Any]:
-        """Seconds to the first token, tokens per second by the median of the later ones, and the last row."""
+        """Seconds to the first token, tokens per second by the median of the later ones, medians of `_PARTS`, and the last row."""
         if self.failed:
             return {"failed": self.failed}
-        later = [row["seconds"] for row in self.rows[1 + _WARM_UP :]] or [row["seconds"] for row in self.rows[1:]]
+        later = [row["seconds"] for row in self._later()]
         last = {name: value for name, value in self.rows[-1].items() if name not in ("token", "seconds")}
-        return last | {
-            "first_token_seconds": self.rows[0]["seconds"],
-            "tokens_per_second": 1 / statistics.median(later) if later else None,
-            "measured_peak": self.peak(),
-        }
+        typical = {name: statistics.median(row[name] for row in self._later()) for name in _PARTS if name in last}
+        return (
+            last
+            | typical
+            | {
+                "first_token_seconds": self.rows[0]["seconds"],
+                "tokens_per_second": 1 / statistics.median(later) if len(self.rows) > 1 else None,
+                "measured_peak": self.peak(),
+            }
+        )
 
 
 def generate(
@@ -270,9 +286,22 @@ def generate(
         "disk_bytes_per_second": read,
         "disk_tokens_per_second": read / must,
         "share_of_disk_bandwidth": ours["tokens_per_second"] * ours["moved_bytes"] / read,
+        "limited_by": limited_by(ours, read),
         "tokens_equal": all(tokens == same["loadmaster"] for tokens in same.values()),
         "rivals": figures,
     }
+
+
+def limited_by(figures: dict[str, Any], bandwidth: float) -> str:
+    """What takes most of a token's time: ``processor`` (kernels, and Python beside them), or waiting for copies.
+
+    These wait for the ``disk`` if it is busy, by its ``bandwidth`` in bytes/s, while copies are made; else they are late for another
+    reason (``copies``): threads that are not woken up in time, or no room to read ahead.
+    """
+    waiting = figures["waiting_seconds"]
+    if waiting <= 1 / figures["tokens_per_second"] - waiting:
+        return "processor"
+    return "disk" if figures["moved_bytes"] >= _FULL_SPEED * bandwidth * figures["copy_seconds"] else "copies"
 
 
 def _write_weights(spot: str, path: Path) -> int:
