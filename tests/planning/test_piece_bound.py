@@ -2,12 +2,15 @@
 
 import itertools
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from tests.planning.test_network_bounds import bound_of, random_cuts
 from tests.support.networks import npu
+from tests.support.program_networks import activation, pooling
+from tests.support.random_networks import Builder, convolution, sliced
 from tests.support.tiny_plans import tiny_network
 
 import loadmaster as lm
@@ -15,6 +18,8 @@ from loadmaster.cost.analytical.divisible import divisible_costs, piece_overhead
 from loadmaster.cost.analytical.job_costs import job_table
 from loadmaster.planning.cutting.pairing import NOWHERE, Pairing, pairings
 from loadmaster.planning.cutting.piece_bound import Pieces, piece_bound
+from loadmaster.workloads.graph import Graph
+from loadmaster.workloads.job import Job
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import Grid, divisible
 from loadmaster.workloads.lowering.instantiate import lower
@@ -24,11 +29,41 @@ from loadmaster.workloads.lowering.single_assignment import without_updates
 PAIRED = Pairing(1.0, NOWHERE, frozenset())
 
 
-def shares(cut: Cut) -> list[Fraction]:
-    """What share of the result each piece makes."""
+def shares(cut: Cut, axis: int = NOWHERE, of: tuple[int, int] = (0, 0)) -> list[Fraction]:
+    """What share of the result, or of a range along one of its dimensions, each piece makes."""
     if not isinstance(cut, Grid):
         return [Fraction(1)]
-    return [Fraction(math.prod(end - begin for begin, end in box), math.prod(cut.shape)) for box in cut.boxes]
+    found = []
+    for box in cut.boxes:
+        ranges = [(0, size) if d != axis else of for d, size in enumerate(cut.shape)]
+        common = [max(0, min(end, last) - max(begin, first)) for (begin, end), (first, last) in zip(box, ranges, strict=True)]
+        found.append(Fraction(math.prod(common), math.prod(last - first for first, last in ranges)))
+    return found
+
+
+def joined(build: Builder, x: str) -> str:
+    """Results side by side, one of which others may read as well."""
+    one, other = (build.add("Conv", x, build.weight(build.choose(1, 2), build.shape(x)[1], 1, 1)) for _ in range(2))
+    both = build.add("Concat", *build.choose((one, other), (other, one), (one, x), (one, other, x)), axis=1)
+    return build.choose(
+        lambda: build.add("Relu", both),
+        lambda: pooling(build, both),
+        lambda: sliced(build, both),
+        lambda: build.add("Add", build.add("Conv", both, build.weight(build.shape(one)[1], build.shape(both)[1], 1, 1)), one),
+    )()
+
+
+def joining_network(seed: int) -> Graph:
+    build = Builder(seed)
+    last = build.input(1, 3, build.choose(3, 4), build.choose(2, 4))
+    for _ in range(4):
+        last = build.choose(joined, joined, convolution, activation)(build, last)
+    return lm.load(build.model(build.add("Relu", last)), precision="int8")
+
+
+def awaited(jobs: Sequence[Job], readers: list[int], writers: list[int]) -> list[set[int]]:
+    """Of each reader those writers that it waits for."""
+    return [{writers.index(j) for j in jobs[reader].after if j in writers} for reader in readers]
 
 
 def can_be_paired(readers: list[Fraction], writers: list[Fraction], waits: list[set[int]]) -> bool:
@@ -55,10 +90,42 @@ def test_pieces_wait_for_those_of_the_elements_that_theirs_are_paired_with() -> 
                 for u, pairing in writers.items():
                     if len(pieces[v]) > 10 or pairing.share < 1:
                         continue
-                    waits = [{pieces[u].index(j) for j in jobs[piece].after if j in pieces[u]} for piece in pieces[v]]
-                    assert can_be_paired(shares(cuts.cuts[v]), shares(cuts.cuts[u]), waits)
+                    assert can_be_paired(shares(cuts.cuts[v]), shares(cuts.cuts[u]), awaited(jobs, pieces[v], pieces[u]))
                     checked += len(pieces[v]) > 1 and len(pieces[u]) > 1
     assert checked > 100
+
+
+def test_pieces_of_what_reads_joined_results_wait_for_their_partners_whichever_way_these_are_cut() -> None:
+    """Of a reader with pairs in a range of its result there is one range in which each of its pieces gets its own, for all cuts."""
+    whole = parts = 0
+    for seed in range(24):
+        generator, graph = np.random.default_rng(seed), joining_network(seed)
+        single = without_updates(graph)
+        fused = fuse(single)
+        forms = [divisible(single, group) for group in fused]
+        cuts = [random_cuts(graph, generator, sums=False) for _ in range(4)]
+        lowered = [(own, lower([graph], npu(2, 10**6), cuts=[own]).jobs) for own in cuts]
+        for v, writers in enumerate(pairings(single, fused, forms)):
+            for u, pairing in writers.items():
+                form = forms[v]
+                extent = 1 if form is None or pairing.axis == NOWHERE else form.shape[pairing.axis]
+                length, able = round(pairing.share * extent), []
+                for own, jobs in lowered:
+                    readers, makers = ([j for j, (group, _) in enumerate(own.steps) if group == number] for number in (v, u))
+                    if len(readers) > 9:
+                        continue
+                    waits = awaited(jobs, readers, makers)
+                    able.append(
+                        [
+                            can_be_paired(shares(own.cuts[v], pairing.axis, (at, at + length)), shares(own.cuts[u]), waits)
+                            for at in range(extent - length + 1)
+                        ]
+                    )
+                    whole += pairing.share == 1 and len(readers) > 1 and len(makers) > 1
+                    parts += pairing.share < 1 and len(readers) > 1
+                assert not able or np.all(able, axis=0).any()
+    assert whole > 100
+    assert parts > 30
 
 
 def test_a_part_of_what_is_joined_is_paired_with_each_of_those_that_make_it() -> None:
