@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import itertools
 import os
 import signal
 import subprocess
@@ -238,7 +239,12 @@ def test_steps_grow_nothing():
     trained = Trained(rows=128)
     assert all(trained.step() for _ in range(50))
     before, file = _standing(), trained.file.bytes
-    assert all(trained.step() for _ in range(600))
+    standing = [before[0]]
+    for _ in range(4):
+        assert all(trained.step() for _ in range(150))
+        standing.append(_standing()[0])
+    # What leaks grows all the time; what earlier tests of this process have left may move once.
+    assert min(after - before for before, after in itertools.pairwise(standing)) < 1 << 19
     abandoned = [trained.call(trained.x) for _ in range(3)]  # forward passes whose backward passes never come
     parked = trained.file.used
     del abandoned
@@ -251,7 +257,6 @@ def test_steps_grow_nothing():
     assert trained.step()
     assert trained.file.used == 0
     after = _standing()
-    assert after[0] - before[0] < 2 << 20
     assert after[1:] == before[1:]
     assert trained.file.bytes - file <= 4 * parked
     assert trained.file.bytes % PAGE == 0
