@@ -42,7 +42,7 @@ def test_a_sequence_comes_back_as_it_was(tmp_path: Path, name: str) -> None:
     file = write_sequence(STEPS, tmp_path / name)
     assert read_sequence_file(file) == STEPS
     again = file.read_bytes()
-    assert write_sequence(STEPS, file).read_bytes() == again
+    assert write_sequence(STEPS, str(file)).read_bytes() == again
 
 
 def edited(**changes: Any) -> str:

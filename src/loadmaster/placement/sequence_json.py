@@ -35,12 +35,12 @@ _ACCESS = {(True, False): "r", (False, True): "w", (True, True): "rw"}
 _ERRORS_SHOWN = 3
 
 
-def write_sequence(sequence: KernelSequence, path: Path) -> Path:
+def write_sequence(sequence: KernelSequence, path: str | Path) -> Path:
     """Write a sequence; gzipped if the name ends in ``.gz``. The same sequence gives the same bytes.
 
     Raises :class:`~loadmaster.core.errors.OutputError` if the file cannot be written.
     """
-    return write_text(sequence_to_text(sequence), path, "the sequence")
+    return write_text(sequence_to_text(sequence), Path(path), "the sequence")
 
 
 def write_text(text: str, path: Path, what: str) -> Path:
