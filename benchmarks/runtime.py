@@ -160,12 +160,17 @@ def _plan_cells(plan: dict[str, Any], base: float, eager: dict[str, Any], asked:
         yield from ("-", "-", "-", plan["failed"])
         return
     yield from (_mib(plan["measured_peak"]), _seconds(plan["step_seconds"], base), _mib(plan["moved_bytes"]))
-    slower, busy = (plan[name] / eager[name] for name in ("step_seconds", "step_cpu_seconds"))
-    reached = "" if asked is None else f" (asked {asked}x: {'reached' if slower <= asked else 'missed'})"
+    times = "" if "failed" in eager else f"{_times_of_eager(plan, eager, asked)}; "
     yield (
-        f"planned {_mib(plan['planned_peak'])} MiB; {slower:.2f}x eager's time{reached}, {busy:.2f}x its processor time; "
+        f"planned {_mib(plan['planned_peak'])} MiB; {times}"
         f"predicted {plan['predicted_step_seconds']:.2f} s, steps took {_ratio(plan['measured_over_predicted'])} of it"
     )
+
+
+def _times_of_eager(plan: dict[str, Any], eager: dict[str, Any], asked: float | None) -> str:
+    slower, busy = (plan[name] / eager[name] for name in ("step_seconds", "step_cpu_seconds"))
+    reached = "" if asked is None else f" (asked {asked}x: {'reached' if slower <= asked else 'missed'})"
+    return f"{slower:.2f}x eager's time{reached}, {busy:.2f}x its processor time"
 
 
 def _ratio(found: dict[str, Any] | None) -> str:
