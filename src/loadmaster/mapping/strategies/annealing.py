@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from loadmaster.mapping.group import Group, Queues
+from loadmaster.core.arrays import Floats
+from loadmaster.mapping.group import Group, Queues, core_and_position
 from loadmaster.mapping.group_search import Search, Strategy
 from loadmaster.mapping.strategies import ai_mt, herald
+from loadmaster.mapping.strategies.paced import paced
 
 _HOT, _WARM, _COLD = 3e-2, 5e-4, 1e-5
 """Temperatures: relative differences in score that are accepted about one time in three. Walks start between the first two, which
@@ -18,7 +20,7 @@ _STEPS = 100
 _WALKS, _WALK = 8, 20_000
 """Walks at most, and samples that each should have."""
 _TOGETHER = 0.5
-"""Share of the way after which all walks go on from the best of them."""
+"""Share of the way after which all walks go on from the best of them, in paced order if that is better."""
 _NEAR, _FAR, _FROZEN = 0.3, 0.03, 1e-8
 """There, temperatures begin between these shares of what is left to gain, and end at the last: nothing is left to chance."""
 
@@ -32,23 +34,24 @@ def run(search: Search) -> None:
 
 
 def anneal(search: Search, starts: Sequence[Queues]) -> None:
-    """Cool down several walks, in turn from each of the starts, over what is left of the budget.
+    """Cool down several walks over what is left of the budget: in turn from each of the starts, the coolest from the best mapping so far.
 
     Walks end up in different places, which no single walk leaves once it is cool: the best of several short ones beats a long one.
     """
     if not starts:
         return
     walks = int(np.clip(search.expected // _WALK, 1, _WALKS))
-    queues = best = np.concatenate([starts[i % len(starts)] for i in range(walks)])
+    coolest = starts[0] if search.queues is None else search.queues
+    queues = best = np.concatenate([*(starts[i % len(starts)] for i in range(walks - 1)), coolest])
     score = least = np.array([search.value(row[None, :]) for row in queues])
     hot, near = (np.geomspace(first, last, walks) for first, last in ((_HOT, _WARM), (_NEAR, _FAR)))
     begun, stream, budget, apart = search.budget_spent, 0, search.left, True
     while not search.done and search.left >= walks:
         passed = (search.budget_spent - begun) / max(1e-9, 1 - begun)
         if apart and passed >= _TOGETHER:
-            at, apart = int(least.argmin()), False
-            queues = best = np.repeat(best[at : at + 1], walks, axis=0)
-            score = least = np.full(walks, least[at])
+            apart = False
+            queues = best = np.repeat(_best_of(search, best, least), walks, axis=0)
+            score = least = np.full(walks, search.value(best[:1]))
         if apart:
             temperature = hot * (_COLD / hot) ** (passed / _TOGETHER)
         else:
@@ -74,6 +77,17 @@ def anneal(search: Search, starts: Sequence[Queues]) -> None:
             search.queues = best[at : at + 1]
         search.spent(walked.tried, float(least[at]))
         stream += 1
+
+
+def _best_of(search: Search, walks: Queues, scores: Floats) -> Queues:
+    """The best mapping of the walks, in its own order or in a paced one; a row."""
+    best: Queues = walks[int(scores.argmin())][None, :]
+    least = float(scores.min())
+    for walk in walks[: search.left]:
+        queues = paced(search.group, core_and_position(walk, search.group.cores)[0])
+        if (score := search.offer(queues)) < least:
+            best, least = queues, score
+    return best
 
 
 def default_samples(group: Group) -> int:

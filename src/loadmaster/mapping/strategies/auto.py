@@ -8,6 +8,7 @@ from loadmaster.core.arrays import Ints
 from loadmaster.mapping.group import Group, Queues, queues_of
 from loadmaster.mapping.group_search import Search, Strategy
 from loadmaster.mapping.strategies import ai_mt, annealing, herald, magma
+from loadmaster.mapping.strategies.paced import paced
 
 _EVOLVED = 0.15
 """Share of the samples that MAGMA takes."""
@@ -15,6 +16,8 @@ _STARTS = 3
 """How many of the mappings found so far annealing starts from."""
 _ROOM = 1.01
 """Time that rounding gives a core, relative to the bound."""
+_SHORTER, _ROOMS = 0.7, 10
+"""The first factor by which that time is made less, and how many times are tried."""
 _TIE = 1e-3
 """Difference in price that an idle core makes up for."""
 
@@ -49,12 +52,33 @@ def run(search: Search) -> None:
     if not search.done:
         evolved = magma.evolve(search, magma.DEFAULTS, int(_EVOLVED * search.expected))
         scored.append((search.value(evolved), len(scored), evolved))
+    if group.weights[0]:
+        level_demand(search)
     if not search.done:
         annealing.anneal(search, [queues for _, _, queues in sorted(scored)[:_STARTS]])
 
 
-def rounded(search: Search) -> Ints:
-    """Every job on the core that the linear program finds cheapest and that still has time for it; those first that have most to lose."""
+def level_demand(search: Search) -> None:
+    """Offer rounded mappings in paced orders, which leave the cores less and less time, as long as that is no worse.
+
+    Where bandwidth limits, the program's cores are done before it, some long before others, and what runs last leaves bandwidth idle.
+    """
+    least, room, shorter = np.inf, _ROOM, 1.0
+    for _ in range(_ROOMS):
+        if search.done:
+            return
+        score = search.offer(paced(search.group, rounded(search, room * shorter)))
+        if score <= least:
+            least, room, shorter = score, room * shorter, min(shorter, _SHORTER)
+        else:
+            shorter **= 0.5
+
+
+def rounded(search: Search, room: float = _ROOM) -> Ints:
+    """Every job on the core that the linear program finds cheapest and that still has time for it; those first that have most to lose.
+
+    ``room`` is the time that a core has, relative to the bound.
+    """
     group = search.group
     price = np.where(group.allowed, search.bound.preference, np.inf)
     latency = np.where(group.allowed, group.latency, np.inf)
@@ -62,7 +86,7 @@ def rounded(search: Search) -> Ints:
     loss = np.where(np.isfinite(second), second, price.max(initial=0.0, where=np.isfinite(price)) * group.jobs) - price.min(axis=1)
     # Equal losses: longest first.
     order = np.lexsort((-latency.min(axis=1), -loss))
-    room = search.bound.makespan * _ROOM
+    room *= search.bound.makespan
     load = np.zeros(group.cores)
     core = np.empty(group.jobs, dtype=np.int64)
     for job in order.tolist():

@@ -1,0 +1,69 @@
+"""Orders that keep the demand for bandwidth level: a core that becomes free takes the job that suits what the others are asking for.
+
+On the virtual clock, on which a job takes its latency whatever runs beside it, cores on which jobs were put end when they end, and a
+mapping takes the integral of max(1, S), S being what running jobs ask for together. All orders ask for the same in total, so that the
+best is the one that leaves the least bandwidth idle (S < 1): S has to be level.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmaster.mapping.group import Group, Queues
+
+_MOST = 1.1
+"""Level that is never exceeded on purpose, relative to the bandwidth: beyond it nothing is idle, and what asks for much is kept for the
+end, when few cores are left."""
+
+
+def paced(group: Group, core: NDArray[np.integer]) -> Queues:
+    """One row: job ``j`` on ``core[j]``, in the order in which cores would take them.
+
+    A core takes the job that brings what all ask for closest to what is left to ask for over the time left, by the virtual clock, or to a
+    little more than the bandwidth if that is less.
+    O(jobs log jobs), and a queue's length to take a job out of it.
+    """
+    jobs = np.arange(group.jobs)
+    latency, demand = group.latency[jobs, core], group.demand[jobs, core]
+    lengths = latency.tolist()
+    left = [_Queue(demand, np.flatnonzero(core == c)) for c in range(group.cores)]
+    span = float(np.bincount(core, latency, minlength=group.cores).max())
+    work = float((latency * demand).sum())
+    asking, order = [0.0] * group.cores, np.full((group.cores, group.jobs + 1), -1, dtype=np.int32)
+    taken = [0] * group.cores
+    free = [(0.0, c) for c in range(group.cores)]
+    now = total = 0.0
+    while free:
+        start, c = heapq.heappop(free)
+        work -= (start - now) * total
+        now, total, asking[c] = start, total - asking[c], 0.0
+        if not left[c].jobs:
+            order[c, taken[c]] = group.jobs
+            continue
+        level = min(_MOST, max(0.0, work) / (span - now)) if span > now else _MOST
+        job, asking[c] = left[c].take(level - total)
+        total += asking[c]
+        order[c, taken[c]] = job
+        taken[c] += 1
+        heapq.heappush(free, (start + lengths[job], c))
+    return order[order >= 0][None, :]
+
+
+class _Queue:
+    """Jobs of a core that wait, by their demand."""
+
+    def __init__(self, demand: NDArray[np.float64], jobs: NDArray[np.integer]) -> None:
+        order = jobs[np.argsort(demand[jobs], kind="stable")]
+        self.jobs: list[int] = order.tolist()
+        self._demand: list[float] = demand[order].tolist()
+
+    def take(self, wanted: float) -> tuple[int, float]:
+        """Take out the job whose demand is closest to what is wanted, and return its demand as well."""
+        at = bisect_left(self._demand, wanted)
+        if at == len(self.jobs) or (at and wanted - self._demand[at - 1] <= self._demand[at] - wanted):
+            at -= 1
+        return self.jobs.pop(at), self._demand.pop(at)
