@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <cstdlib>
 
 namespace loadmaster::placement {
 
@@ -24,9 +25,30 @@ Schedule::Schedule(const Tensors &tensors, const Kernels &kernels, const Links &
 }
 
 double Schedule::run(const PathsView &paths) {
-    const std::int64_t kernels = k_.count();
-    if (!occupy(paths)) return kNever;
+    if (!list(paths)) return kNever;
+    addressed_ = false;
+    copies_ = listed_;
+    file_copies();
+    return run();
+}
+
+double Schedule::run_at(std::span<const std::int64_t> offset) {
+    addressed_ = true;
+    copies_ = listed_;
+    follow_addresses(offset);
+    file_copies();
+    return run();
+}
+
+bool Schedule::list(const PathsView &paths) {
+    if (!occupy(paths)) return false;
     list_copies(paths);
+    return true;
+}
+
+double Schedule::run() {
+    static const bool by_need = getenv("BYNEED") != nullptr;
+    const std::int64_t kernels = k_.count();
     now_ = blocked_ = lag_ = free_[0] = free_[1] = 0;
     next_ = arrivals_ = 0;
     held_ = retry_ = 0;
@@ -35,11 +57,11 @@ double Schedule::run(const PathsView &paths) {
         arrive(p);
         depart(p);
         if (p == kernels) break;
-        make_room(p);
+        if (!addressed_) make_room(p);
         opened_[p] = now_;
         for (std::int64_t c : ready_at_[p])
             if (pending(c)) {
-                queue_.emplace_back(-copies_[c].due, -c);
+                queue_.emplace_back(addressed_ && by_need ? -copies_[c].needed : -copies_[c].due, -c);
                 std::push_heap(queue_.begin(), queue_.end());
             }
         const double end = now_ + seconds_[p];
@@ -100,6 +122,15 @@ void Schedule::time_kernel(std::int64_t k) {
 
 void Schedule::list_copies(const PathsView &paths) {
     copies_.clear();
+    blocks_.clear();
+    for (std::int64_t t = 0; t < t_.count(); ++t) list_copies_of(paths, t);
+    for (std::int64_t k = 0; k < k_.count(); ++k) blocks_.push_back({k, k + 1, workspace_[k]});
+    listed_ = copies_;
+    addresses_.list(blocks_);
+}
+
+// Sorts copies by the positions at which they matter.
+void Schedule::file_copies() {
     order_.clear();
     fetches_.clear();
     queue_.clear();
@@ -107,7 +138,6 @@ void Schedule::list_copies(const PathsView &paths) {
     for (auto &list : ready_at_) list.clear();
     for (auto &list : needed_at_) list.clear();
     for (auto &list : leaving_at_) list.clear();
-    for (std::int64_t t = 0; t < t_.count(); ++t) list_copies_of(paths, t);
     for (std::int64_t c = 0; c < static_cast<std::int64_t>(copies_.size()); ++c) {
         const ScheduledCopy &copy = copies_[c];
         if (copy.to_fast) {
@@ -129,7 +159,7 @@ void Schedule::list_copies_of(const PathsView &paths, std::int64_t t) {
     const LiveRange range = static_cast<LiveRange>(t_.live_range[t]);
     const auto out = [&](std::int64_t ready, std::int64_t leaves, std::int64_t needed) {
         copies_.push_back({.tensor = t, .to_fast = false, .ready = ready, .due = leaves, .needed = needed});
-        return static_cast<std::int64_t>(copies_.size()) - 1;
+        return blocks_.back().evict = static_cast<std::int64_t>(copies_.size()) - 1;
     };
     // A weight that stays round the end of time is dirty at the start if it is written anywhere and not copied out since.
     bool dirty = range == LiveRange::input && paths.stays[begin];
@@ -145,9 +175,17 @@ void Schedule::list_copies_of(const PathsView &paths, std::int64_t t) {
         const std::int64_t k = t_.kernel[u];
         if (!paths.stays[u]) {
             if (dirty && t_.reads[u] && u > begin) copied = out(written, t_.kernel[u - 1] + 1, k);
-            if (paths.fast[u] && t_.reads[u])
-                copies_.push_back({.tensor = t, .to_fast = true, .ready = good, .due = k, .needed = k, .after = copied});
             dirty = false;
+        }
+        if (paths.fast[u] && paths.stays[u] && u > begin) {
+            blocks_.back().end = k + 1;
+        } else if (paths.fast[u]) {
+            const bool from_start = paths.stays[u] && (range == LiveRange::cyclic || range == LiveRange::input);
+            blocks_.push_back({from_start ? 0 : k, k + 1, t_.size[t]});
+            if (!paths.stays[u] && t_.reads[u]) {
+                blocks_.back().fetch = static_cast<std::int64_t>(copies_.size());
+                copies_.push_back({.tensor = t, .to_fast = true, .ready = good, .due = k, .needed = k, .after = copied});
+            }
         }
         if (t_.writes[u]) {
             written = k + 1;
@@ -158,6 +196,21 @@ void Schedule::list_copies_of(const PathsView &paths, std::int64_t t) {
     }
     const bool leaves = (range == LiveRange::cyclic && !paths.stays[begin]) || (range == LiveRange::output && !paths.tail[t]);
     if (dirty && leaves) out(written, t_.kernel[end - 1] + 1, kernels);
+    if (paths.tail[t]) blocks_.back().end = kernels;
+}
+
+// Copies in begin after the blocks that were at their addresses before, and copies out end before those that come after.
+void Schedule::follow_addresses(std::span<const std::int64_t> offset) {
+    awaits_.resize(copies_.size());
+    for (std::int64_t b = 0; b < static_cast<std::int64_t>(blocks_.size()); ++b) {
+        const Block &block = blocks_[b];
+        if (block.size == 0) continue;
+        if (block.evict >= 0) copies_[block.evict].needed = addresses_.free_until(offset, b, copies_[block.evict].needed);
+        if (block.fetch < 0) continue;
+        copies_[block.fetch].ready = std::max(copies_[block.fetch].ready, addresses_.free_from(offset, b));
+        awaits_[block.fetch].clear();
+        addresses_.evicted_before(offset, b, [&](std::int64_t copy) { awaits_[block.fetch].push_back(copy); });
+    }
 }
 
 // --- time -----------------------------------------------------------------------------------------------------------------------------
@@ -287,25 +340,36 @@ void Schedule::drain(std::int64_t p, double until) {
 
 // Starts copies back while kernel p runs, until `until`, as early as there is room: in the order of their deadlines.
 void Schedule::fetch(std::int64_t p, double until) {
-    for (; next_ < fetches_.size(); ++next_, retry_ = 0) {
-        const std::int64_t c = fetches_[next_];
+    static const long ahead_ = getenv("AHEAD") ? atol(getenv("AHEAD")) : 0;
+    long skipped = 0;
+    while (addressed_ && next_ < fetches_.size() && (copies_[fetches_[next_]].due <= p || !pending(fetches_[next_]))) ++next_;
+    for (std::size_t i = next_; i < fetches_.size(); ++i, retry_ = 0) {
+        if (!addressed_) next_ = i;
+        const std::int64_t c = fetches_[i];
         const ScheduledCopy &copy = copies_[c];
         if (copy.due <= p || !pending(c)) continue;
         const bool last = copy.due == p + 1;
         if (!last && (engine(true) >= until || p < retry_)) return;
         const double late = std::max(engine(true), opened_[p]) + seconds(copy) - std::max(opened_[p] - clock_[p], lag_) - clock_[copy.due];
         if (quicker(copy) && late > blocking(copy)) continue;
-        if (valid(copy, p) && fits(copy, p)) {
+        if (valid(copy, p) && room(copy, p)) {
             start(c, p);
             lag_ = std::max(lag_, copy.done - clock_[copy.due]);
         } else if (!last) {
-            return;
+            if (!addressed_ || ++skipped > ahead_) return;
         }
     }
 }
 
 bool Schedule::valid(const ScheduledCopy &copy, std::int64_t p) const {
     return copy.ready <= p && (copy.after < 0 || (copies_[copy.after].end >= 0 && copies_[copy.after].end <= p));
+}
+
+// Whether there is room for a copy back that begins at kernel p.
+bool Schedule::room(const ScheduledCopy &copy, std::int64_t p) {
+    if (!addressed_) return fits(copy, p);
+    const auto &outs = awaits_[static_cast<std::size_t>(&copy - copies_.data())];
+    return std::all_of(outs.begin(), outs.end(), [&](std::int64_t out) { return copies_[out].end >= 0 && copies_[out].end <= p; });
 }
 
 // Whether there is room from kernel p until the copy is used, as far as can be seen: what has left goes as fast as the engine allows.
