@@ -9,14 +9,15 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
-from loadmaster.allocation.allocate import allocate
+from loadmaster.allocation.allocate import aligned, allocate, solve
+from loadmaster.allocation.rules import problem_of
 from loadmaster.core.arguments import require_known, takes
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.deadline import Deadline
@@ -24,6 +25,7 @@ from loadmaster.core.errors import CapacityError, LoadmasterError, PackingError,
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.core.units import parse_bytes_of
 from loadmaster.placement.answer import MemoryPlan, Rival
+from loadmaster.placement.autotm.at_addresses import place_at_addresses
 from loadmaster.placement.autotm.between_kernels import place_between_kernels
 from loadmaster.placement.autotm.in_pieces import place_in_pieces, place_pieces_overlapping
 from loadmaster.placement.autotm.overlapping import place_overlapping
@@ -39,6 +41,8 @@ _ROUNDS = 16
 """The most placements of which packing is tried."""
 _EVERYWHERE, _MOST_EVERYWHERE = 0.002, 0.05
 """Share by which all limits are lowered in the first round, and at most; it doubles from round to round."""
+_SHORT = 32
+"""Divides the budget of packings that need not succeed, because copies can give way."""
 _AS_GOOD = 0.008
 """How much the gap of later rounds may exceed the gap that the first one reached."""
 
@@ -173,11 +177,10 @@ class _Placer:
         # What the engine could not prove of the limits that were asked for it need not try again with others.
         reached = first.seconds / first.lower_bound - 1 if first.lower_bound > 0 else 0.0
         goal = max(self.gap, reached + _AS_GOOD)
-        best = (
-            self._packed(self._placed(first), lambda limits: self._placed(self._solve(limits, goal)))
-            if strategy in (AUTO, PROGRAM)
-            else None
-        )
+        best = None
+        if strategy in (AUTO, PROGRAM):
+            enough = first.lower_bound * (1 + self.gap) if self.mode is Mode.ASYNC else None
+            best = self._packed(self._placed(first), lambda limits: self._placed(self._solve(limits, goal)), enough)
         used = PROGRAM
         for rival in sorted(rivals, key=lambda rival: math.inf if rival.seconds is None else rival.seconds):
             if strategy not in (AUTO, rival.name) or rival.placement is None or rival.seconds is None:
@@ -257,16 +260,21 @@ class _Placer:
         if interrupted:
             self.interrupted, self.deadline = True, Deadline.within(0.0)
 
-    def _packed(self, placed: _Placed, again: Callable[[Ints], _Placed]) -> _Packed | None:
-        """Pack a placement; where that fails, lower the limits there and place again, until it succeeds."""
+    def _packed(self, placed: _Placed, again: Callable[[Ints], _Placed], enough: float | None = None) -> _Packed | None:
+        """Pack a placement; where that fails, lower the limits there and place again, until it succeeds.
+
+        With ``enough`` seconds its copies may run at other times, as addresses demand.
+        """
         limits = self._limits()
         for number in range(_ROUNDS):
             self.report("packing", number / _ROUNDS)
-            packed, tops = self._pack(placed)
+            packed = self._pack(placed, 1 if enough is None else _SHORT)
+            if packed is None and enough is not None:
+                packed = self._pack_with_copies(placed, limits, enough)
             if packed is not None:
                 return packed
             try:
-                limits = self._lowered(limits, tops, number)
+                limits = self._lowered(limits, _tops(placed), number)
                 placed = again(limits)
             except (CapacityError, PlacementError):
                 return None
@@ -279,18 +287,37 @@ class _Placer:
         lowered: Ints = (limits * (1 - min(_MOST_EVERYWHERE, _EVERYWHERE * 2**number))).astype(np.int64) - local
         return np.maximum(lowered, 0)
 
-    def _pack(self, placed: _Placed) -> tuple[_Packed | None, Ints]:
-        """Find addresses within the limit, else the highest address in use at every kernel of the lowest packing that was found."""
+    def _pack(self, placed: _Placed, divisor: int) -> _Packed | None:
+        """Find addresses within the limit, with the usual budget divided by ``divisor``."""
         self.rounds += 1
-        lower, upper, size = np.array(list(_blocks(placed)), dtype=np.int64).reshape(-1, 3).T.copy()
-        answer = allocate((lower, upper, size), self.fast, alignment=self.sequence.alignment, seed=self.seed, time_limit=self._left())
-        if answer.offsets is None:
-            self._note_interruption(answer.interrupted)
-            lowest = allocate((lower, upper, size), alignment=self.sequence.alignment, seed=self.seed, strategy="best-fit")
-            assert lowest.offsets is not None
-            return None, _tops(lower, upper, lowest.offsets + size, len(self.sequence.kernels))
-        timeline = time_moves(placed.sequence, placed.placement)
-        return _Packed(placed, tuple(answer.offsets.tolist()), timeline, answer.peak or 0), np.zeros(0, dtype=np.int64)
+        offsets = self._addresses(*_blocks(placed), divisor)
+        return None if offsets is None else _at(placed, offsets)
+
+    def _pack_with_copies(self, placed: _Placed, limits: Ints, enough: float) -> _Packed | None:
+        """Find addresses together with the times of copies."""
+        self.report("packing", 0.5)
+        found = place_at_addresses(
+            placed.sequence,
+            placed.placement,
+            limits,
+            self.fast,
+            lambda lower, upper, size: self._addresses(lower, upper, size, _SHORT),
+            goal=enough,
+            deadline=self.deadline,
+            seed=self.seed,
+        )
+        if found is None:
+            return None
+        self._note_interruption(found.stopped)
+        return _at(replace(placed, placement=found.placement), found.offsets)
+
+    def _addresses(self, lower: Ints, upper: Ints, size: Ints, divisor: int) -> Ints | None:
+        """Addresses of blocks, None if none were found."""
+        deadline = Deadline.within(self._left())
+        problem = aligned(problem_of((lower, upper, size)), self.sequence.alignment)
+        answer = solve(problem, self.fast, AUTO, self.seed, 1, deadline, divisor)
+        self._note_interruption(answer.interrupted and answer.offsets is None)
+        return answer.offsets
 
     def _left(self) -> float | None:
         """Seconds for packing: at least a few, because a placement without addresses is worth nothing."""
@@ -352,18 +379,29 @@ class _Placer:
         )
 
 
-def _blocks(placed: _Placed) -> Iterator[tuple[int, int, int]]:
-    """First kernel, end and bytes of every stay, then of every kernel's workspace."""
+def _blocks(placed: _Placed) -> tuple[Ints, Ints, Ints]:
+    """First kernels, ends and bytes of all stays, then of all kernels' workspaces."""
     sequence, placement = placed.sequence, placed.placement
-    for stay in placement.stays:
-        yield stay.start, stay.end, sequence.tensors[stay.tensor].bytes
+    rows = [(stay.start, stay.end, sequence.tensors[stay.tensor].bytes) for stay in placement.stays]
     for k, (kernel, chosen) in enumerate(zip(sequence.kernels, placement.algorithms, strict=True)):
-        yield k, k + 1, kernel.algorithms[chosen].workspace
+        rows.append((k, k + 1, kernel.algorithms[chosen].workspace))
+    lower, upper, size = np.array(rows, dtype=np.int64).reshape(-1, 3).T.copy()
+    return lower, upper, size
 
 
-def _tops(lower: Ints, upper: Ints, top: Ints, kernels: int) -> Ints:
-    """Highest address in use while each kernel runs."""
-    tops = np.zeros(kernels, dtype=np.int64)
-    for start, end, high in zip(lower.tolist(), upper.tolist(), top.tolist(), strict=True):
+def _at(placed: _Placed, offsets: Ints) -> _Packed:
+    """Time a placement that has addresses."""
+    *_, size = _blocks(placed)
+    peak = int(np.where(size > 0, offsets + size, 0).max(initial=0))
+    return _Packed(placed, tuple(offsets.tolist()), time_moves(placed.sequence, placed.placement), peak)
+
+
+def _tops(placed: _Placed) -> Ints:
+    """Highest address in use while each kernel runs, in a packing that is as low as can be found quickly."""
+    lower, upper, size = _blocks(placed)
+    lowest = allocate((lower, upper, size), alignment=placed.sequence.alignment, strategy="best-fit")
+    assert lowest.offsets is not None
+    tops = np.zeros(len(placed.sequence.kernels), dtype=np.int64)
+    for start, end, high in zip(lower.tolist(), upper.tolist(), (lowest.offsets + size).tolist(), strict=True):
         np.maximum(tops[start:end], high, out=tops[start:end])
     return tops

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <random>
-#include <cstdlib>
-#include <cstdio>
 
 namespace loadmaster::placement {
 
@@ -15,65 +13,55 @@ class AddressSearch {
                   allocation::Budget &budget)
         : schedule_(schedule), blocks_(schedule.blocks()), capacity_(capacity), alignment_(alignment), random_(seed), budget_(budget) {
         found_.offset.assign(offset.begin(), offset.end());
-        for (std::size_t b = 0; b < blocks_.size(); ++b)
-            if (blocks_[b].size > 0) {
-                movable_.push_back(static_cast<std::int64_t>(b));
-                weight_.push_back((weight_.empty() ? 0.0 : weight_.back()) + static_cast<double>(blocks_[b].size));
-            }
+        for (std::size_t b = 0; b < blocks_.size(); ++b) {
+            if (blocks_[b].size == 0) continue;
+            movable_.push_back(static_cast<std::int64_t>(b));
+            weight_.push_back((weight_.empty() ? 0.0 : weight_.back()) + static_cast<double>(blocks_[b].size));
+        }
     }
 
     FoundOffsets run(double goal) {
-        found_.seconds = now_ = schedule_.run_at(found_.offset);
-        best_ = found_.offset;
-        const double t0 = getenv("T0") ? atof(getenv("T0")) : 0.0;
+        found_.seconds = schedule_.run_at(found_.offset);
         while (movable_.size() > 1 && found_.seconds > goal && budget_.look() && !budget_.spent()) {
-            slack_ = 1 + t0 * (1 - static_cast<double>(budget_.nodes()) / static_cast<double>(nodes_));
             attempt();
-            if (now_ < found_.seconds) found_.seconds = now_, best_ = found_.offset;
             ++found_.rounds;
         }
-        fprintf(stderr, "evaluated %ld of %ld\n", (long)evaluated_, (long)found_.rounds);
-        found_.offset = best_;
         return std::move(found_);
     }
 
   private:
     std::int64_t below(std::size_t count) { return static_cast<std::int64_t>(random_() % count); }
 
-    // A block at random, more often a large one.
+    // A block at random, a large one more often.
     std::int64_t any() {
         const double at = static_cast<double>(random_() >> 11) * 0x1p-53 * weight_.back();
-        return movable_[std::min<std::size_t>(std::upper_bound(weight_.begin(), weight_.end(), at) - weight_.begin(), movable_.size() - 1)];
+        return movable_[std::min<std::size_t>(std::ranges::upper_bound(weight_, at) - weight_.begin(), movable_.size() - 1)];
     }
 
-    bool meet(std::int64_t a, std::int64_t b) const { return blocks_[a].start < blocks_[b].end && blocks_[b].start < blocks_[a].end; }
+    bool alive_together(std::int64_t a, std::int64_t b) const { return blocks_[a].start < blocks_[b].end && blocks_[b].start < blocks_[a].end; }
 
-    // Takes a block to an address; what is in its way goes to another gap that takes it, if there is one.
+    std::int64_t top(std::int64_t b) const { return found_.offset[b] + blocks_[b].size; }
+
+    // Takes a block to another address; what is in its way goes to gaps that take it, if there are any.
     void attempt() {
         moved_.clear();
-        const std::int64_t b = any();
-        const std::int64_t to = target(b);
-        budget_.add(static_cast<std::int64_t>(blocks_.size()));
+        const std::int64_t b = any(), to = target(b);
+        budget_.add(static_cast<std::int64_t>(movable_.size()));
         if (to < 0 || to == found_.offset[b]) return;
         move(b, to);
-        bool placed = true;
-        evicted_.clear();
+        homeless_.clear();
         for (std::int64_t other : movable_)
-            if (other != b && meet(b, other) && found_.offset[other] < to + blocks_[b].size && to < found_.offset[other] + blocks_[other].size) evicted_.push_back(other);
-        placed = evicted_.size() <= kMost;
-        std::sort(evicted_.begin(), evicted_.end(), [&](std::int64_t x, std::int64_t y) { return std::pair(-blocks_[x].size, x) < std::pair(-blocks_[y].size, y); });
-        away_ = evicted_;
-        for (std::size_t i = 0; placed && i < evicted_.size(); ++i) placed = settle(evicted_[i]);
-        if (placed) {
-            budget_.add(static_cast<std::int64_t>(blocks_.size()));
-            const double seconds = schedule_.run_at(found_.offset);
-            ++evaluated_;
-            if (seconds <= now_ * slack_) {
-                now_ = seconds;
-                return;
-            }
-        }
-        for (auto it = moved_.rbegin(); it != moved_.rend(); ++it) found_.offset[it->first] = it->second;
+            if (other != b && alive_together(b, other) && found_.offset[other] < top(b) && to < top(other)) homeless_.push_back(other);
+        if (settle_all() && improves()) return;
+        for (const auto &[block, offset] : moved_) found_.offset[block] = offset;
+    }
+
+    bool improves() {
+        budget_.add(static_cast<std::int64_t>(movable_.size()) + kLooks * static_cast<std::int64_t>(schedule_.copies().size()));
+        const double seconds = schedule_.run_at(found_.offset);
+        if (seconds > found_.seconds) return false;
+        found_.seconds = seconds;
+        return true;
     }
 
     void move(std::int64_t b, std::int64_t to) {
@@ -81,38 +69,40 @@ class AddressSearch {
         found_.offset[b] = to;
     }
 
-    // An address for a block: where another one begins or ends that was or will be there, or an end of the memory.
+    // An address at either end of another block's, or at an end of the memory; -1 if there is no room.
     std::int64_t target(std::int64_t b) {
-        const std::int64_t size = blocks_[b].size, other = any();
-        std::int64_t to = 0;
-        switch (below(5)) {
-            case 0: to = found_.offset[other]; break;
-            case 1: to = found_.offset[other] + blocks_[other].size; break;
-            case 2: to = found_.offset[other] - size; break;
-            case 3: to = found_.offset[other] + blocks_[other].size - size; break;
-            default: to = below(2) ? 0 : capacity_ - size;
+        const std::int64_t other = any(), size = blocks_[b].size;
+        const std::int64_t options[] = {found_.offset[other], top(other), found_.offset[other] - size, top(other) - size, below(2) ? 0 : capacity_ - size};
+        const std::int64_t to = options[below(std::size(options))];
+        return to >= 0 && to + size <= capacity_ ? to - to % alignment_ : -1;
+    }
+
+    // Finds addresses for the homeless, the largest first.
+    bool settle_all() {
+        if (homeless_.size() > kMost) return false;
+        std::ranges::sort(homeless_, std::greater{}, [&](std::int64_t b) { return std::pair(blocks_[b].size, -b); });
+        std::ranges::reverse(homeless_);
+        while (!homeless_.empty()) {
+            const std::int64_t b = homeless_.back();
+            homeless_.pop_back();
+            if (!settle(b)) return false;
         }
-        if (to < 0) return -1;
-        to -= to % alignment_;
-        return to + size <= capacity_ ? to : -1;
+        return true;
     }
 
     // Puts a block into one of the gaps that take it, at random, at its lower or upper end.
     bool settle(std::int64_t b) {
-        budget_.add(static_cast<std::int64_t>(blocks_.size()));
-        away_.erase(std::find(away_.begin(), away_.end(), b));
+        budget_.add(static_cast<std::int64_t>(movable_.size()));
         taken_.clear();
         for (std::int64_t other : movable_)
-            if (other != b && meet(b, other) && std::find(away_.begin(), away_.end(), other) == away_.end())
-                taken_.emplace_back(found_.offset[other], found_.offset[other] + blocks_[other].size);
-        std::sort(taken_.begin(), taken_.end());
+            if (other != b && alive_together(b, other) && std::ranges::find(homeless_, other) == homeless_.end()) taken_.emplace_back(found_.offset[other], top(other));
+        std::ranges::sort(taken_);
         taken_.emplace_back(capacity_, capacity_);
         gaps_.clear();
         std::int64_t low = 0;
         for (const auto &[begin, end] : taken_) {
-            if (begin - low >= blocks_[b].size) {
+            if (const std::int64_t high = begin - blocks_[b].size; high >= low) {
                 gaps_.push_back(low);
-                const std::int64_t high = begin - blocks_[b].size;
                 gaps_.push_back(high - high % alignment_);
             }
             low = std::max(low, (end + alignment_ - 1) / alignment_ * alignment_);
@@ -122,7 +112,8 @@ class AddressSearch {
         return true;
     }
 
-    static constexpr std::size_t kMost = 6;  // blocks that may be in the way
+    static constexpr std::size_t kMost = 6;   // blocks that may be in the way
+    static constexpr std::int64_t kLooks = 16;  // how often a schedule looks at each copy, about
 
     Schedule &schedule_;
     const std::vector<Block> &blocks_;
@@ -131,20 +122,15 @@ class AddressSearch {
     allocation::Budget &budget_;
     FoundOffsets found_;
     std::vector<double> weight_;
-    double now_ = 0, slack_ = 1;
-    std::vector<std::int64_t> best_;
-  public: std::int64_t nodes_ = 1, evaluated_ = 0; private:
-    std::vector<std::int64_t> movable_, evicted_, away_, gaps_;
-    std::vector<std::pair<std::int64_t, std::int64_t>> moved_, taken_;
+    std::vector<std::int64_t> movable_, homeless_, gaps_;
+    std::vector<std::pair<std::int64_t, std::int64_t>> moved_, taken_;  // block and its offset before; begin and end
 };
 
 }  // namespace
 
 FoundOffsets search_addresses(Schedule &schedule, std::span<const std::int64_t> offset, std::int64_t capacity, std::int64_t alignment, double goal,
                               std::uint64_t seed, allocation::Budget &budget) {
-    AddressSearch search(schedule, offset, capacity, alignment, seed, budget);
-    search.nodes_ = getenv("NODES") ? atol(getenv("NODES")) : 100000000;
-    return search.run(goal);
+    return AddressSearch(schedule, offset, capacity, alignment, seed, budget).run(goal);
 }
 
 }  // namespace loadmaster::placement

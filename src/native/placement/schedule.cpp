@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <limits>
-#include <cstdlib>
 
 namespace loadmaster::placement {
 
 namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr std::int64_t kPassed = 16;  // copies back, at most, that others pass
 }
 
 Schedule::Schedule(const Tensors &tensors, const Kernels &kernels, const Links &links) : t_(tensors), k_(kernels), l_(links) {
@@ -25,9 +25,9 @@ Schedule::Schedule(const Tensors &tensors, const Kernels &kernels, const Links &
 }
 
 double Schedule::run(const PathsView &paths) {
-    if (!list(paths)) return kNever;
+    if (!occupy(paths)) return kNever;
     addressed_ = false;
-    copies_ = listed_;
+    list_copies(paths);
     file_copies();
     return run();
 }
@@ -43,11 +43,12 @@ double Schedule::run_at(std::span<const std::int64_t> offset) {
 bool Schedule::list(const PathsView &paths) {
     if (!occupy(paths)) return false;
     list_copies(paths);
+    listed_ = copies_;
+    addresses_.list(blocks_);
     return true;
 }
 
 double Schedule::run() {
-    static const bool by_need = getenv("BYNEED") != nullptr;
     const std::int64_t kernels = k_.count();
     now_ = blocked_ = lag_ = free_[0] = free_[1] = 0;
     next_ = arrivals_ = 0;
@@ -61,7 +62,7 @@ double Schedule::run() {
         opened_[p] = now_;
         for (std::int64_t c : ready_at_[p])
             if (pending(c)) {
-                queue_.emplace_back(addressed_ && by_need ? -copies_[c].needed : -copies_[c].due, -c);
+                queue_.emplace_back(addressed_ ? -copies_[c].needed : -copies_[c].due, -c);
                 std::push_heap(queue_.begin(), queue_.end());
             }
         const double end = now_ + seconds_[p];
@@ -125,8 +126,6 @@ void Schedule::list_copies(const PathsView &paths) {
     blocks_.clear();
     for (std::int64_t t = 0; t < t_.count(); ++t) list_copies_of(paths, t);
     for (std::int64_t k = 0; k < k_.count(); ++k) blocks_.push_back({k, k + 1, workspace_[k]});
-    listed_ = copies_;
-    addresses_.list(blocks_);
 }
 
 // Sorts copies by the positions at which they matter.
@@ -338,15 +337,15 @@ void Schedule::drain(std::int64_t p, double until) {
     }
 }
 
-// Starts copies back while kernel p runs, until `until`, as early as there is room: in the order of their deadlines.
+// Starts copies back while kernel p runs, until `until`, as early as there is room: in the order of their deadlines. Where they have
+// addresses, one that cannot start yet takes no room from a few that come after it.
 void Schedule::fetch(std::int64_t p, double until) {
-    static const long ahead_ = getenv("AHEAD") ? atol(getenv("AHEAD")) : 0;
-    long skipped = 0;
-    while (addressed_ && next_ < fetches_.size() && (copies_[fetches_[next_]].due <= p || !pending(fetches_[next_]))) ++next_;
+    std::int64_t passed = 0;
+    bool first = true;
     for (std::size_t i = next_; i < fetches_.size(); ++i, retry_ = 0) {
-        if (!addressed_) next_ = i;
         const std::int64_t c = fetches_[i];
         const ScheduledCopy &copy = copies_[c];
+        if (first) next_ = i;
         if (copy.due <= p || !pending(c)) continue;
         const bool last = copy.due == p + 1;
         if (!last && (engine(true) >= until || p < retry_)) return;
@@ -355,10 +354,13 @@ void Schedule::fetch(std::int64_t p, double until) {
         if (valid(copy, p) && room(copy, p)) {
             start(c, p);
             lag_ = std::max(lag_, copy.done - clock_[copy.due]);
-        } else if (!last) {
-            if (!addressed_ || ++skipped > ahead_) return;
+        } else if (!last && (!addressed_ || ++passed > kPassed)) {
+            return;
+        } else {
+            first = false;
         }
     }
+    if (first) next_ = fetches_.size();
 }
 
 bool Schedule::valid(const ScheduledCopy &copy, std::int64_t p) const {
