@@ -416,7 +416,7 @@ class PlacementProblem:
         self, engines: CopyEngines, paths: TensorPaths, offsets: Ints, *, capacity: int, alignment: int, goal: float, seed: int, nodes: int,
         seconds: float
     ) -> FoundAddresses:
-        """Improve the ``offsets`` of `schedule_at` until the ``goal`` in seconds is reached; ``nodes`` count blocks and copies looked at."""
+        """Improve the ``offsets`` of `schedule_at` until the ``goal`` in seconds is reached; ``nodes`` count blocks and copies."""
 
     def search(
         self, prices: UsePrices, *, guess: TensorPaths, base: TensorPaths, sure: Flags, order: Ints, moves: bool, goal: float, seed: int,

@@ -14,7 +14,8 @@ from loadmaster.core.errors import CapacityError
 from loadmaster.placement.autotm.at_addresses import place_at_addresses
 from loadmaster.placement.autotm.overlapping import place_overlapping
 from loadmaster.placement.decisions import Mode
-from loadmaster.placement.verify import broken_placement_rules
+from loadmaster.placement.place import place
+from loadmaster.placement.verify import broken_placement_rules, verify_placement
 
 
 @settings(max_examples=150, deadline=None)
@@ -44,7 +45,9 @@ def test_placements_at_addresses_hold(seed: int, tensors: int, kernels: int, in_
     for _ in range(2):
         calls = iter(range(10))
         answers.append(
-            place_at_addresses(sequence, counted.placement, limits, fast, pack, goal=counted.seconds, deadline=NO_DEADLINE, seed=seed, work=20_000)
+            place_at_addresses(
+                sequence, counted.placement, limits, fast, pack, goal=counted.seconds, deadline=NO_DEADLINE, seed=seed, work=20_000
+            )
         )
     found, again = answers
     assert (found is None) == (again is None)
@@ -52,4 +55,14 @@ def test_placements_at_addresses_hold(seed: int, tensors: int, kernels: int, in_
         return
     assert list(broken_placement_rules(sequence, found.placement, fast, Mode.ASYNC, found.offsets.tolist())) == []
     assert replay_moves(sequence, found.placement).total == pytest.approx(found.seconds, rel=1e-9)
-    assert found.placement == again.placement and found.offsets.tolist() == again.offsets.tolist()
+    assert found.placement == again.placement
+    assert found.offsets.tolist() == again.offsets.tolist()
+
+
+def test_copies_give_way_to_addresses_instead_of_limits() -> None:
+    """Packed as it was counted, the first placement does not fit; with limits lowered until one does, the answer took 40.2 s."""
+    sequence = random_sequence(5, kernels=30, tensors=24, in_place=False, choices=False)
+    plan = place(sequence, "40%", mode="async", strategy="program")
+    assert plan.rounds == 1
+    assert plan.seconds < 40
+    assert verify_placement(plan) == ()

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from loadmaster.allocation.allocate import aligned, allocate, solve
+from loadmaster.allocation.allocate import aligned, solve
 from loadmaster.allocation.rules import problem_of
 from loadmaster.core.arguments import require_known, takes
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
@@ -29,10 +29,11 @@ from loadmaster.placement.autotm.at_addresses import place_at_addresses
 from loadmaster.placement.autotm.between_kernels import place_between_kernels
 from loadmaster.placement.autotm.in_pieces import place_in_pieces, place_pieces_overlapping
 from loadmaster.placement.autotm.overlapping import place_overlapping
-from loadmaster.placement.decisions import Division, Mode, PlacementSolution, TensorPlacement, all_fast, fast_bytes
+from loadmaster.placement.decisions import Mode, PlacementSolution, TensorPlacement, all_fast, fast_bytes
+from loadmaster.placement.packed import Packed, Placed, blocks_of, packed_at, tops
 from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.strategies.registry import AUTO, ENGINES, IN_HARDWARE, PLACING, PROGRAM, baseline, baseline_names
-from loadmaster.placement.timing import MovementTimeline, kernel_seconds, time_moves
+from loadmaster.placement.timing import kernel_seconds
 from loadmaster.placement.verify import broken_division_rules, broken_placement_rules
 
 GAPS = {Mode.STATIC: 0.01, Mode.SYNC: 0.01, Mode.ASYNC: 0.02}
@@ -133,30 +134,6 @@ def _check_arguments(fast: int, strategy: str, gap: float | None, time_limit: fl
         raise PlacementError(f"seed is {seed}: give a whole number from 0 to 2^63")
 
 
-@dataclass(frozen=True)
-class _Placed:
-    """A placement of a sequence, or of its pieces."""
-
-    sequence: KernelSequence
-    placement: TensorPlacement
-    division: Division | None = None
-
-
-@dataclass(frozen=True)
-class _Packed:
-    """A placement whose stays and workspaces have addresses within the limit."""
-
-    placed: _Placed
-    offsets: tuple[int, ...]
-    timeline: MovementTimeline
-    peak: int
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of the sequence."""
-        return self.timeline.total
-
-
 @dataclass
 class _Placer:
     sequence: KernelSequence
@@ -199,19 +176,19 @@ class _Placer:
         rules = broken_placement_rules(self.sequence, placement, self.fast, self.mode)
         return next(rules, None) is None and bool((fast_bytes(self.sequence, placement) <= limits).all())
 
-    def _packed_baseline(self, name: str, placement: TensorPlacement) -> _Packed | None:
+    def _packed_baseline(self, name: str, placement: TensorPlacement) -> Packed | None:
         """Pack a baseline's placement, with lower limits if necessary; after an interrupt, only with the limits as they are."""
 
-        def again(limits: Ints) -> _Placed:
+        def again(limits: Ints) -> Placed:
             other = baseline(name, self.sequence, limits).placement
             if self.interrupted or other is None or not self._allows(other, limits):
                 raise PlacementError(f"{name} cannot be packed")
-            return _Placed(self.sequence, other)
+            return Placed(self.sequence, other)
 
-        return self._packed(_Placed(self.sequence, placement), again) if self._allows(placement, self._limits()) else None
+        return self._packed(Placed(self.sequence, placement), again) if self._allows(placement, self._limits()) else None
 
-    def _placed(self, found: PlacementSolution) -> _Placed:
-        return _Placed(found.division.sequence if found.division else self.sequence, found.placement, found.division)
+    def _placed(self, found: PlacementSolution) -> Placed:
+        return Placed(found.division.sequence if found.division else self.sequence, found.placement, found.division)
 
     def _limits(self) -> Ints:
         return np.full(len(self.sequence.kernels), self.fast, dtype=np.int64)
@@ -260,7 +237,7 @@ class _Placer:
         if interrupted:
             self.interrupted, self.deadline = True, Deadline.within(0.0)
 
-    def _packed(self, placed: _Placed, again: Callable[[Ints], _Placed], enough: float | None = None) -> _Packed | None:
+    def _packed(self, placed: Placed, again: Callable[[Ints], Placed], enough: float | None = None) -> Packed | None:
         """Pack a placement; where that fails, lower the limits there and place again, until it succeeds.
 
         With ``enough`` seconds its copies may run at other times, as addresses demand.
@@ -274,7 +251,7 @@ class _Placer:
             if packed is not None:
                 return packed
             try:
-                limits = self._lowered(limits, _tops(placed), number)
+                limits = self._lowered(limits, tops(placed), number)
                 placed = again(limits)
             except (CapacityError, PlacementError):
                 return None
@@ -287,13 +264,13 @@ class _Placer:
         lowered: Ints = (limits * (1 - min(_MOST_EVERYWHERE, _EVERYWHERE * 2**number))).astype(np.int64) - local
         return np.maximum(lowered, 0)
 
-    def _pack(self, placed: _Placed, divisor: int) -> _Packed | None:
+    def _pack(self, placed: Placed, divisor: int) -> Packed | None:
         """Find addresses within the limit, with the usual budget divided by ``divisor``."""
         self.rounds += 1
-        offsets = self._addresses(*_blocks(placed), divisor)
-        return None if offsets is None else _at(placed, offsets)
+        offsets = self._addresses(*blocks_of(placed), divisor)
+        return None if offsets is None else packed_at(placed, offsets)
 
-    def _pack_with_copies(self, placed: _Placed, limits: Ints, enough: float) -> _Packed | None:
+    def _pack_with_copies(self, placed: Placed, limits: Ints, enough: float) -> Packed | None:
         """Find addresses together with the times of copies."""
         self.report("packing", 0.5)
         found = place_at_addresses(
@@ -309,7 +286,7 @@ class _Placer:
         if found is None:
             return None
         self._note_interruption(found.stopped)
-        return _at(replace(placed, placement=found.placement), found.offsets)
+        return packed_at(replace(placed, placement=found.placement), found.offsets)
 
     def _addresses(self, lower: Ints, upper: Ints, size: Ints, divisor: int) -> Ints | None:
         """Addresses of blocks, None if none were found."""
@@ -349,7 +326,7 @@ class _Placer:
             f"allow more fast memory, or choose another strategy or mode{f' ({reasons})' if reasons else ''}"
         )
 
-    def _answer(self, best: _Packed, first: PlacementSolution, strategy: str, rivals: list[Rival]) -> MemoryPlan:
+    def _answer(self, best: Packed, first: PlacementSolution, strategy: str, rivals: list[Rival]) -> MemoryPlan:
         placed = best.placed
         broken = broken_placement_rules(placed.sequence, placed.placement, self.fast, self.mode, best.offsets)
         for rule, message in itertools.chain(broken_division_rules(placed.division), broken):
@@ -377,31 +354,3 @@ class _Placer:
             counters=first.counters,
             division=placed.division,
         )
-
-
-def _blocks(placed: _Placed) -> tuple[Ints, Ints, Ints]:
-    """First kernels, ends and bytes of all stays, then of all kernels' workspaces."""
-    sequence, placement = placed.sequence, placed.placement
-    rows = [(stay.start, stay.end, sequence.tensors[stay.tensor].bytes) for stay in placement.stays]
-    for k, (kernel, chosen) in enumerate(zip(sequence.kernels, placement.algorithms, strict=True)):
-        rows.append((k, k + 1, kernel.algorithms[chosen].workspace))
-    lower, upper, size = np.array(rows, dtype=np.int64).reshape(-1, 3).T.copy()
-    return lower, upper, size
-
-
-def _at(placed: _Placed, offsets: Ints) -> _Packed:
-    """Time a placement that has addresses."""
-    *_, size = _blocks(placed)
-    peak = int(np.where(size > 0, offsets + size, 0).max(initial=0))
-    return _Packed(placed, tuple(offsets.tolist()), time_moves(placed.sequence, placed.placement), peak)
-
-
-def _tops(placed: _Placed) -> Ints:
-    """Highest address in use while each kernel runs, in a packing that is as low as can be found quickly."""
-    lower, upper, size = _blocks(placed)
-    lowest = allocate((lower, upper, size), alignment=placed.sequence.alignment, strategy="best-fit")
-    assert lowest.offsets is not None
-    tops = np.zeros(len(placed.sequence.kernels), dtype=np.int64)
-    for start, end, high in zip(lower.tolist(), upper.tolist(), (lowest.offsets + size).tolist(), strict=True):
-        np.maximum(tops[start:end], high, out=tops[start:end])
-    return tops

@@ -22,6 +22,7 @@ class AddressSearch {
 
     FoundOffsets run(double goal) {
         found_.seconds = schedule_.run_at(found_.offset);
+        late_ = schedule_.held_up();
         while (movable_.size() > 1 && found_.seconds > goal && budget_.look() && !budget_.spent()) {
             attempt();
             ++found_.rounds;
@@ -45,7 +46,7 @@ class AddressSearch {
     // Takes a block to another address; what is in its way goes to gaps that take it, if there are any.
     void attempt() {
         moved_.clear();
-        const std::int64_t b = any(), to = target(b);
+        const std::int64_t b = !late_.empty() && below(4) ? late_[below(late_.size())] : any(), to = target(b);
         budget_.add(static_cast<std::int64_t>(movable_.size()));
         if (to < 0 || to == found_.offset[b]) return;
         move(b, to);
@@ -61,6 +62,7 @@ class AddressSearch {
         const double seconds = schedule_.run_at(found_.offset);
         if (seconds > found_.seconds) return false;
         found_.seconds = seconds;
+        late_ = schedule_.held_up();
         return true;
     }
 
@@ -122,6 +124,7 @@ class AddressSearch {
     allocation::Budget &budget_;
     FoundOffsets found_;
     std::vector<double> weight_;
+    std::vector<std::int64_t> late_;  // blocks that hold copies up, or whose copies are held up
     std::vector<std::int64_t> movable_, homeless_, gaps_;
     std::vector<std::pair<std::int64_t, std::int64_t>> moved_, taken_;  // block and its offset before; begin and end
 };

@@ -24,10 +24,10 @@ void Addresses::list(std::span<const Block> blocks) {
     }
 }
 
-std::int64_t Addresses::free_from(std::span<const std::int64_t> offset, std::int64_t b) const {
+std::int64_t Addresses::last_before(std::span<const std::int64_t> offset, std::int64_t b) const {
     for (std::int64_t i = ended_before_[b]; i-- > 0;)
-        if (touch(offset, by_end_[i], b)) return blocks_[by_end_[i]].end;
-    return 0;
+        if (touch(offset, by_end_[i], b)) return by_end_[i];
+    return -1;
 }
 
 std::int64_t Addresses::free_until(std::span<const std::int64_t> offset, std::int64_t b, std::int64_t otherwise) const {

@@ -18,8 +18,8 @@ class Addresses {
   public:
     void list(std::span<const Block> blocks);
 
-    // The end of the last block before block b that lies at some of its addresses, 0 if there is none.
-    std::int64_t free_from(std::span<const std::int64_t> offset, std::int64_t b) const;
+    // The last block before block b that lies at some of its addresses, -1 if there is none.
+    std::int64_t last_before(std::span<const std::int64_t> offset, std::int64_t b) const;
     // The start of the first such block after it, `otherwise` if there is none.
     std::int64_t free_until(std::span<const std::int64_t> offset, std::int64_t b, std::int64_t otherwise) const;
     // Calls visit(copy) for the copies out of the blocks before it at some of its addresses, the last one first.

@@ -32,22 +32,6 @@ double Schedule::run(const PathsView &paths) {
     return run();
 }
 
-double Schedule::run_at(std::span<const std::int64_t> offset) {
-    addressed_ = true;
-    copies_ = listed_;
-    follow_addresses(offset);
-    file_copies();
-    return run();
-}
-
-bool Schedule::list(const PathsView &paths) {
-    if (!occupy(paths)) return false;
-    list_copies(paths);
-    listed_ = copies_;
-    addresses_.list(blocks_);
-    return true;
-}
-
 double Schedule::run() {
     const std::int64_t kernels = k_.count();
     now_ = blocked_ = lag_ = free_[0] = free_[1] = 0;
@@ -198,20 +182,6 @@ void Schedule::list_copies_of(const PathsView &paths, std::int64_t t) {
     if (paths.tail[t]) blocks_.back().end = kernels;
 }
 
-// Copies in begin after the blocks that were at their addresses before, and copies out end before those that come after.
-void Schedule::follow_addresses(std::span<const std::int64_t> offset) {
-    awaits_.resize(copies_.size());
-    for (std::int64_t b = 0; b < static_cast<std::int64_t>(blocks_.size()); ++b) {
-        const Block &block = blocks_[b];
-        if (block.size == 0) continue;
-        if (block.evict >= 0) copies_[block.evict].needed = addresses_.free_until(offset, b, copies_[block.evict].needed);
-        if (block.fetch < 0) continue;
-        copies_[block.fetch].ready = std::max(copies_[block.fetch].ready, addresses_.free_from(offset, b));
-        awaits_[block.fetch].clear();
-        addresses_.evicted_before(offset, b, [&](std::int64_t copy) { awaits_[block.fetch].push_back(copy); });
-    }
-}
-
 // --- time -----------------------------------------------------------------------------------------------------------------------------
 
 // Copies out that have ended by now have made room for kernel p.
@@ -351,7 +321,7 @@ void Schedule::fetch(std::int64_t p, double until) {
         if (!last && (engine(true) >= until || p < retry_)) return;
         const double late = std::max(engine(true), opened_[p]) + seconds(copy) - std::max(opened_[p] - clock_[p], lag_) - clock_[copy.due];
         if (quicker(copy) && late > blocking(copy)) continue;
-        if (valid(copy, p) && room(copy, p)) {
+        if (valid(copy, p) && (addressed_ ? vacated(copy, p) : fits(copy, p))) {
             start(c, p);
             lag_ = std::max(lag_, copy.done - clock_[copy.due]);
         } else if (!last && (!addressed_ || ++passed > kPassed)) {
@@ -365,13 +335,6 @@ void Schedule::fetch(std::int64_t p, double until) {
 
 bool Schedule::valid(const ScheduledCopy &copy, std::int64_t p) const {
     return copy.ready <= p && (copy.after < 0 || (copies_[copy.after].end >= 0 && copies_[copy.after].end <= p));
-}
-
-// Whether there is room for a copy back that begins at kernel p.
-bool Schedule::room(const ScheduledCopy &copy, std::int64_t p) {
-    if (!addressed_) return fits(copy, p);
-    const auto &outs = awaits_[static_cast<std::size_t>(&copy - copies_.data())];
-    return std::all_of(outs.begin(), outs.end(), [&](std::int64_t out) { return copies_[out].end >= 0 && copies_[out].end <= p; });
 }
 
 // Whether there is room from kernel p until the copy is used, as far as can be seen: what has left goes as fast as the engine allows.

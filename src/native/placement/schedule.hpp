@@ -48,6 +48,8 @@ class Schedule {
     // Stays, tensor by tensor and in order of time, then the workspace of every kernel.
     const std::vector<Block> &blocks() const { return blocks_; }
     const std::vector<ScheduledCopy> &copies() const { return copies_; }
+    // Blocks whose copies began no earlier because of their addresses, each followed by the one that was in the way.
+    std::vector<std::int64_t> held_up() const;
     // Copies in the order in which they were started.
     const std::vector<std::int64_t> &order() const { return order_; }
     const std::vector<std::int64_t> &algorithms() const { return algorithm_; }
@@ -58,7 +60,7 @@ class Schedule {
     void file_copies();
     void follow_addresses(std::span<const std::int64_t> offset);
     double run();
-    bool room(const ScheduledCopy &copy, std::int64_t p);
+    bool vacated(const ScheduledCopy &copy, std::int64_t p) const;
     bool occupy(const PathsView &paths);
     void time_kernel(std::int64_t k);
     void arrive(std::int64_t p);
@@ -88,6 +90,7 @@ class Schedule {
     std::vector<Block> blocks_;
     std::vector<ScheduledCopy> listed_;  // `copies_` before their addresses are known
     Addresses addresses_;
+    std::vector<std::pair<std::int64_t, std::int64_t>> before_;  // blocks with a copy back, and those that were there before them
     std::vector<std::vector<std::int64_t>> awaits_;  // copies out that each copy back waits for, because of its addresses
     std::vector<std::int64_t> used_, workspace_, algorithm_;
     std::vector<double> seconds_, opened_, clock_;

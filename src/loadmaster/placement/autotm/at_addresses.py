@@ -23,8 +23,12 @@ from loadmaster.placement.sequence import KernelSequence
 
 _TRIMS = (0.25, 0.5, 1.0)
 """Shares of the time between core and copy that a packing may leave out, tried in turn."""
-WORK = 3 * 10**8
+WORK = 4 * 10**8
 """The most blocks and copies that the search over addresses looks at."""
+_ATTEMPTS = 3000
+"""Attempts of the search for every stay and kernel, unless they become too much work."""
+_STARTS = 4
+"""Searches from the first packing."""
 
 Pack = Callable[[Ints, Ints, Ints], Ints | None]
 """Addresses for blocks of [lower, upper) and size, None if none were found."""
@@ -53,7 +57,8 @@ def place_at_addresses(
 ) -> Addressed | None:
     """Find addresses below ``capacity`` for the live ranges of ``placement``, which keeps ``limits``, and new times for its copies.
 
-    The search ends at ``goal`` seconds, or once it has looked at as many blocks and copies as ``work`` says. None if even cores were not packed.
+    The search ends at ``goal`` seconds, or once it has looked at as many blocks and copies as ``work`` says. None if even cores were not
+    packed.
     O(copies x stays) for each of its attempts, and much less where stays are packed closely.
     """
     arrays, engines = sequence_arrays(sequence, np.minimum(limits, WHOLE_LIMIT)), copy_engines(sequence)
@@ -66,19 +71,28 @@ def place_at_addresses(
     offsets = _packed(sequence, arrays, paths, scheduled(arrays, paths, counted), pack)
     if offsets is None:
         return None
-    found = arrays.problem.search_addresses(
-        engines,
-        paths,
-        offsets,
-        capacity=capacity,
-        alignment=sequence.alignment,
-        goal=goal,
-        seed=seed,
-        nodes=work,
-        seconds=deadline.left(),
-    )
-    timed = arrays.problem.schedule_at(engines, paths, found.offsets)
-    return Addressed(scheduled(arrays, paths, timed), found.offsets, timed.seconds, found.stopped)
+    work = min(work, _ATTEMPTS * len(offsets) * (len(offsets) + len(counted.tensor)))
+    found: list[tuple[float, int, Ints]] = []
+    for number in range(_STARTS + 1):
+        # Short searches end far apart from one another: the last one goes on where the best of them ended.
+        last = number == _STARTS
+        searched = arrays.problem.search_addresses(
+            engines,
+            paths,
+            min(found)[2] if last else offsets,
+            capacity=capacity,
+            alignment=sequence.alignment,
+            goal=goal,
+            seed=seed + number,
+            nodes=work // 2 if last else work // (2 * _STARTS),
+            seconds=deadline.left(),
+        )
+        found.append((searched.seconds, number, searched.offsets))
+        if searched.stopped or searched.seconds <= goal:
+            break
+    offsets = min(found)[2]
+    timed = arrays.problem.schedule_at(engines, paths, offsets)
+    return Addressed(scheduled(arrays, paths, timed), offsets, timed.seconds, searched.stopped)
 
 
 def _packed(sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths, wanted: TensorPlacement, pack: Pack) -> Ints | None:

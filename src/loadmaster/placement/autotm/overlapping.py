@@ -272,7 +272,7 @@ def _candidate(
 
 
 def scheduled(arrays: SequenceArrays, paths: TensorPaths, found: _native.ScheduledCopies) -> TensorPlacement:
-    """Make the stays and copies of a schedule of ``paths``: a stay begins when the copy back does, and lasts until the copy out is complete."""
+    """Make stays and copies of scheduled ``paths``: a stay begins when the copy back does, and lasts until the copy out is complete."""
     columns = (found.tensor, found.to_fast > 0, found.start, found.end, found.due)
     copies = list(zip(*(column.tolist() for column in columns), strict=True))
     begins = {(tensor, due): begin for tensor, to_fast, begin, _, due in copies if to_fast}
