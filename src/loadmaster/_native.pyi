@@ -405,6 +405,19 @@ class PlacementProblem:
     def schedule_copies(self, engines: CopyEngines, paths: TensorPaths) -> ScheduledCopies:
         """When the copies of given paths run, overlapping kernels where they can."""
 
+    def schedule_at(self, engines: CopyEngines, paths: TensorPaths, offsets: Ints) -> ScheduledCopies:
+        """When the copies of given paths run if stays and workspaces have these addresses: when what was there before has left.
+
+        ``offsets``, in bytes, has an element for each stay, tensor by tensor and in order of time, then one for each kernel; without
+        their copies no two of them may meet.
+        """
+
+    def search_addresses(
+        self, engines: CopyEngines, paths: TensorPaths, offsets: Ints, *, capacity: int, alignment: int, goal: float, seed: int, nodes: int,
+        seconds: float
+    ) -> FoundAddresses:
+        """Improve the ``offsets`` of `schedule_at` until the ``goal`` in seconds is reached; ``nodes`` count blocks and copies."""
+
     def search(
         self, prices: UsePrices, *, guess: TensorPaths, base: TensorPaths, sure: Flags, order: Ints, moves: bool, goal: float, seed: int,
         nodes: int, seconds: float
@@ -421,6 +434,14 @@ class PlacementProblem:
 
         The problem has what copies cost at the prices. The budget's ``nodes`` count uses and kernels scheduled.
         """
+
+class FoundAddresses:
+    """Addresses of stays and workspaces, and the seconds of the schedule; how many others were tried."""
+
+    offsets: Ints
+    seconds: float
+    rounds: int
+    stopped: bool
 
 class TensorPaths:
     """A path for every tensor: whether it is in the fast memory at each use, in the gap before each use, and after its last use."""

@@ -115,12 +115,12 @@ def test_auto_is_no_worse_than_what_is_simpler_where_packing_takes_several_round
     tried = []
     attempt = _Placer._pack
 
-    def first_fails(self, placement):
+    def first_fails(self, placement, divisor):
         tried.append(placement)
-        packed, tops = attempt(self, placement)
-        return (packed, tops) if len(tried) != 2 else (None, np.full(20, limit + 2))
+        return attempt(self, placement, divisor) if len(tried) != 2 else None
 
     monkeypatch.setattr(_Placer, "_pack", first_fails)
+    monkeypatch.setattr("loadmaster.placement.place.tops", lambda _: np.full(20, limit + 2))
     plan = place(sequence, limit, mode="sync")
     best = next(rival for rival in plan.rivals if rival.placement == tried[1].placement)
     assert plan.strategy == f"auto ({best.name})"

@@ -9,14 +9,15 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
-from loadmaster.allocation.allocate import allocate
+from loadmaster.allocation.allocate import aligned, solve
+from loadmaster.allocation.rules import problem_of
 from loadmaster.core.arguments import require_known, takes
 from loadmaster.core.arrays import WHOLE_LIMIT, Ints
 from loadmaster.core.deadline import Deadline
@@ -24,13 +25,15 @@ from loadmaster.core.errors import CapacityError, LoadmasterError, PackingError,
 from loadmaster.core.progress import Progress, no_progress
 from loadmaster.core.units import parse_bytes_of
 from loadmaster.placement.answer import MemoryPlan, Rival
+from loadmaster.placement.autotm.at_addresses import place_at_addresses
 from loadmaster.placement.autotm.between_kernels import place_between_kernels
 from loadmaster.placement.autotm.in_pieces import place_in_pieces, place_pieces_overlapping
 from loadmaster.placement.autotm.overlapping import place_overlapping
-from loadmaster.placement.decisions import Division, Mode, PlacementSolution, TensorPlacement, all_fast, fast_bytes
+from loadmaster.placement.decisions import Mode, PlacementSolution, TensorPlacement, all_fast, fast_bytes
+from loadmaster.placement.packed import Packed, Placed, blocks_of, packed_at, tops
 from loadmaster.placement.sequence import KernelSequence
 from loadmaster.placement.strategies.registry import AUTO, ENGINES, IN_HARDWARE, PLACING, PROGRAM, baseline, baseline_names
-from loadmaster.placement.timing import MovementTimeline, kernel_seconds, time_moves
+from loadmaster.placement.timing import kernel_seconds
 from loadmaster.placement.verify import broken_division_rules, broken_placement_rules
 
 GAPS = {Mode.STATIC: 0.01, Mode.SYNC: 0.01, Mode.ASYNC: 0.02}
@@ -39,6 +42,8 @@ _ROUNDS = 16
 """The most placements of which packing is tried."""
 _EVERYWHERE, _MOST_EVERYWHERE = 0.002, 0.05
 """Share by which all limits are lowered in the first round, and at most; it doubles from round to round."""
+_SHORT = 32
+"""Divides the budget of packings that need not succeed, because copies can give way."""
 _AS_GOOD = 0.008
 """How much the gap of later rounds may exceed the gap that the first one reached."""
 
@@ -129,30 +134,6 @@ def _check_arguments(fast: int, strategy: str, gap: float | None, time_limit: fl
         raise PlacementError(f"seed is {seed}: give a whole number from 0 to 2^63")
 
 
-@dataclass(frozen=True)
-class _Placed:
-    """A placement of a sequence, or of its pieces."""
-
-    sequence: KernelSequence
-    placement: TensorPlacement
-    division: Division | None = None
-
-
-@dataclass(frozen=True)
-class _Packed:
-    """A placement whose stays and workspaces have addresses within the limit."""
-
-    placed: _Placed
-    offsets: tuple[int, ...]
-    timeline: MovementTimeline
-    peak: int
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of the sequence."""
-        return self.timeline.total
-
-
 @dataclass
 class _Placer:
     sequence: KernelSequence
@@ -173,11 +154,10 @@ class _Placer:
         # What the engine could not prove of the limits that were asked for it need not try again with others.
         reached = first.seconds / first.lower_bound - 1 if first.lower_bound > 0 else 0.0
         goal = max(self.gap, reached + _AS_GOOD)
-        best = (
-            self._packed(self._placed(first), lambda limits: self._placed(self._solve(limits, goal)))
-            if strategy in (AUTO, PROGRAM)
-            else None
-        )
+        best = None
+        if strategy in (AUTO, PROGRAM):
+            enough = first.lower_bound * (1 + self.gap) if self.mode is Mode.ASYNC else None
+            best = self._packed(self._placed(first), lambda limits: self._placed(self._solve(limits, goal)), enough)
         used = PROGRAM
         for rival in sorted(rivals, key=lambda rival: math.inf if rival.seconds is None else rival.seconds):
             if strategy not in (AUTO, rival.name) or rival.placement is None or rival.seconds is None:
@@ -196,19 +176,19 @@ class _Placer:
         rules = broken_placement_rules(self.sequence, placement, self.fast, self.mode)
         return next(rules, None) is None and bool((fast_bytes(self.sequence, placement) <= limits).all())
 
-    def _packed_baseline(self, name: str, placement: TensorPlacement) -> _Packed | None:
+    def _packed_baseline(self, name: str, placement: TensorPlacement) -> Packed | None:
         """Pack a baseline's placement, with lower limits if necessary; after an interrupt, only with the limits as they are."""
 
-        def again(limits: Ints) -> _Placed:
+        def again(limits: Ints) -> Placed:
             other = baseline(name, self.sequence, limits).placement
             if self.interrupted or other is None or not self._allows(other, limits):
                 raise PlacementError(f"{name} cannot be packed")
-            return _Placed(self.sequence, other)
+            return Placed(self.sequence, other)
 
-        return self._packed(_Placed(self.sequence, placement), again) if self._allows(placement, self._limits()) else None
+        return self._packed(Placed(self.sequence, placement), again) if self._allows(placement, self._limits()) else None
 
-    def _placed(self, found: PlacementSolution) -> _Placed:
-        return _Placed(found.division.sequence if found.division else self.sequence, found.placement, found.division)
+    def _placed(self, found: PlacementSolution) -> Placed:
+        return Placed(found.division.sequence if found.division else self.sequence, found.placement, found.division)
 
     def _limits(self) -> Ints:
         return np.full(len(self.sequence.kernels), self.fast, dtype=np.int64)
@@ -257,16 +237,21 @@ class _Placer:
         if interrupted:
             self.interrupted, self.deadline = True, Deadline.within(0.0)
 
-    def _packed(self, placed: _Placed, again: Callable[[Ints], _Placed]) -> _Packed | None:
-        """Pack a placement; where that fails, lower the limits there and place again, until it succeeds."""
+    def _packed(self, placed: Placed, again: Callable[[Ints], Placed], enough: float | None = None) -> Packed | None:
+        """Pack a placement; where that fails, lower the limits there and place again, until it succeeds.
+
+        With ``enough`` seconds its copies may run at other times, as addresses demand.
+        """
         limits = self._limits()
         for number in range(_ROUNDS):
             self.report("packing", number / _ROUNDS)
-            packed, tops = self._pack(placed)
+            packed = self._pack(placed, 1 if enough is None else _SHORT)
+            if packed is None and enough is not None:
+                packed = self._pack_with_copies(placed, limits, enough)
             if packed is not None:
                 return packed
             try:
-                limits = self._lowered(limits, tops, number)
+                limits = self._lowered(limits, tops(placed), number)
                 placed = again(limits)
             except (CapacityError, PlacementError):
                 return None
@@ -279,18 +264,37 @@ class _Placer:
         lowered: Ints = (limits * (1 - min(_MOST_EVERYWHERE, _EVERYWHERE * 2**number))).astype(np.int64) - local
         return np.maximum(lowered, 0)
 
-    def _pack(self, placed: _Placed) -> tuple[_Packed | None, Ints]:
-        """Find addresses within the limit, else the highest address in use at every kernel of the lowest packing that was found."""
+    def _pack(self, placed: Placed, divisor: int) -> Packed | None:
+        """Find addresses within the limit, with the usual budget divided by ``divisor``."""
         self.rounds += 1
-        lower, upper, size = np.array(list(_blocks(placed)), dtype=np.int64).reshape(-1, 3).T.copy()
-        answer = allocate((lower, upper, size), self.fast, alignment=self.sequence.alignment, seed=self.seed, time_limit=self._left())
-        if answer.offsets is None:
-            self._note_interruption(answer.interrupted)
-            lowest = allocate((lower, upper, size), alignment=self.sequence.alignment, seed=self.seed, strategy="best-fit")
-            assert lowest.offsets is not None
-            return None, _tops(lower, upper, lowest.offsets + size, len(self.sequence.kernels))
-        timeline = time_moves(placed.sequence, placed.placement)
-        return _Packed(placed, tuple(answer.offsets.tolist()), timeline, answer.peak or 0), np.zeros(0, dtype=np.int64)
+        offsets = self._addresses(*blocks_of(placed), divisor)
+        return None if offsets is None else packed_at(placed, offsets)
+
+    def _pack_with_copies(self, placed: Placed, limits: Ints, enough: float) -> Packed | None:
+        """Find addresses together with the times of copies."""
+        self.report("packing", 0.5)
+        found = place_at_addresses(
+            placed.sequence,
+            placed.placement,
+            limits,
+            self.fast,
+            lambda lower, upper, size: self._addresses(lower, upper, size, _SHORT),
+            goal=enough,
+            deadline=self.deadline,
+            seed=self.seed,
+        )
+        if found is None:
+            return None
+        self._note_interruption(found.stopped)
+        return packed_at(replace(placed, placement=found.placement), found.offsets)
+
+    def _addresses(self, lower: Ints, upper: Ints, size: Ints, divisor: int) -> Ints | None:
+        """Addresses of blocks, None if none were found."""
+        deadline = Deadline.within(self._left())
+        problem = aligned(problem_of((lower, upper, size)), self.sequence.alignment)
+        answer = solve(problem, self.fast, AUTO, self.seed, 1, deadline, divisor)
+        self._note_interruption(answer.interrupted and answer.offsets is None)
+        return answer.offsets
 
     def _left(self) -> float | None:
         """Seconds for packing: at least a few, because a placement without addresses is worth nothing."""
@@ -322,7 +326,7 @@ class _Placer:
             f"allow more fast memory, or choose another strategy or mode{f' ({reasons})' if reasons else ''}"
         )
 
-    def _answer(self, best: _Packed, first: PlacementSolution, strategy: str, rivals: list[Rival]) -> MemoryPlan:
+    def _answer(self, best: Packed, first: PlacementSolution, strategy: str, rivals: list[Rival]) -> MemoryPlan:
         placed = best.placed
         broken = broken_placement_rules(placed.sequence, placed.placement, self.fast, self.mode, best.offsets)
         for rule, message in itertools.chain(broken_division_rules(placed.division), broken):
@@ -350,20 +354,3 @@ class _Placer:
             counters=first.counters,
             division=placed.division,
         )
-
-
-def _blocks(placed: _Placed) -> Iterator[tuple[int, int, int]]:
-    """First kernel, end and bytes of every stay, then of every kernel's workspace."""
-    sequence, placement = placed.sequence, placed.placement
-    for stay in placement.stays:
-        yield stay.start, stay.end, sequence.tensors[stay.tensor].bytes
-    for k, (kernel, chosen) in enumerate(zip(sequence.kernels, placement.algorithms, strict=True)):
-        yield k, k + 1, kernel.algorithms[chosen].workspace
-
-
-def _tops(lower: Ints, upper: Ints, top: Ints, kernels: int) -> Ints:
-    """Highest address in use while each kernel runs."""
-    tops = np.zeros(kernels, dtype=np.int64)
-    for start, end, high in zip(lower.tolist(), upper.tolist(), top.tolist(), strict=True):
-        np.maximum(tops[start:end], high, out=tops[start:end])
-    return tops

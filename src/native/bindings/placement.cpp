@@ -1,6 +1,7 @@
 // Python bindings of the placement kernels. Arguments are checked here, so that no kernel reads out of bounds.
 #include "bindings/arguments.hpp"
 #include "bindings/search_budget.hpp"
+#include "placement/address_search.hpp"
 #include "placement/bound.hpp"
 #include "placement/overlap_search.hpp"
 #include "placement/schedule.hpp"
@@ -76,6 +77,13 @@ struct ScheduledCopies {
     nb::object tensor, to_fast, start, end, due, algorithms;
 };
 
+struct FoundAddresses {
+    nb::object offsets;
+    double seconds;
+    std::int64_t rounds;
+    bool stopped;
+};
+
 struct FoundPaths {
     TensorPaths paths;
     double seconds;
@@ -110,20 +118,34 @@ class PlacementProblem {
         check(engines);
         check(paths);
         Schedule schedule(t_, k_, engines.links);
-        const double seconds = schedule.run(paths.views());
-        std::vector<std::int64_t> tensor, start, end, due;
-        std::vector<std::uint8_t> to_fast;
-        for (std::int64_t c : schedule.order()) {
-            const ScheduledCopy &copy = schedule.copies()[c];
-            tensor.push_back(copy.tensor);
-            to_fast.push_back(copy.to_fast);
-            start.push_back(copy.start);
-            end.push_back(copy.end);
-            due.push_back(copy.due);
+        return scheduled(schedule, schedule.run(paths.views()));
+    }
+
+    ScheduledCopies schedule_at(const CopyEngines &engines, const TensorPaths &paths, const Ints &offsets) const {
+        check(engines);
+        check(paths);
+        Schedule schedule(t_, k_, engines.links);
+        const bool possible = schedule.list(paths.views());
+        check(schedule, offsets);
+        return scheduled(schedule, possible ? schedule.run_at(view(offsets)) : std::numeric_limits<double>::infinity());
+    }
+
+    FoundAddresses search_addresses(const CopyEngines &engines, const TensorPaths &paths, const Ints &offsets, std::int64_t capacity, std::int64_t alignment,
+                                    double goal, std::uint64_t seed, std::int64_t nodes, double seconds) const {
+        check(engines);
+        check(paths);
+        Schedule schedule(t_, k_, engines.links);
+        require(schedule.list(paths.views()), "paths: exceed a limit");
+        check(schedule, offsets);
+        require(alignment >= 1 && capacity >= 0 && capacity <= kLargest, "capacity, alignment: out of range");
+        allocation::Budget budget = budget_of(nodes, seconds);
+        FoundOffsets found;
+        {
+            nb::gil_scoped_release release;
+            found = placement::search_addresses(schedule, view(offsets), capacity, alignment, goal, seed, budget);
         }
-        const std::size_t count = tensor.size();
-        return {seconds, to_numpy(std::move(tensor), {count}), to_numpy(std::move(to_fast), {count}), to_numpy(std::move(start), {count}),
-                to_numpy(std::move(end), {count}), to_numpy(std::move(due), {count}), to_numpy(std::vector(schedule.algorithms()), {kernels()})};
+        const std::size_t count = found.offset.size();
+        return {to_numpy(std::move(found.offset), {count}), found.seconds, found.rounds, budget.stopped()};
     }
 
     FoundPaths search(const UsePrices &prices, const TensorPaths &guess, const TensorPaths &base, const Bits &sure, const Ints &order, bool moves, double goal,
@@ -164,6 +186,28 @@ class PlacementProblem {
 
   private:
     std::size_t tensors() const { return t_.size.size(); }
+
+    ScheduledCopies scheduled(const Schedule &schedule, double seconds) const {
+        std::vector<std::int64_t> tensor, start, end, due;
+        std::vector<std::uint8_t> to_fast;
+        for (std::int64_t c : schedule.order()) {
+            const ScheduledCopy &copy = schedule.copies()[c];
+            tensor.push_back(copy.tensor);
+            to_fast.push_back(copy.to_fast);
+            start.push_back(copy.start);
+            end.push_back(copy.end);
+            due.push_back(copy.due);
+        }
+        const std::size_t count = tensor.size();
+        return {seconds, to_numpy(std::move(tensor), {count}), to_numpy(std::move(to_fast), {count}), to_numpy(std::move(start), {count}),
+                to_numpy(std::move(end), {count}), to_numpy(std::move(due), {count}), to_numpy(std::vector(schedule.algorithms()), {kernels()})};
+    }
+
+    void check(const Schedule &schedule, const Ints &offsets) const {
+        require(offsets.size() == schedule.blocks().size(), "offsets: must have an element per stay and kernel");
+        for (std::int64_t offset : view(offsets)) require(offset >= 0 && offset <= kLargest, "offsets: out of range");
+    }
+
     std::size_t uses() const { return t_.kernel.size(); }
     std::size_t kernels() const { return k_.limit.size(); }
 
@@ -291,6 +335,11 @@ void bind_placement(nb::module_ &module) {
         .def_ro("end", &ScheduledCopies::end)
         .def_ro("due", &ScheduledCopies::due)
         .def_ro("algorithms", &ScheduledCopies::algorithms);
+    nb::class_<FoundAddresses>(module, "FoundAddresses")
+        .def_ro("offsets", &FoundAddresses::offsets)
+        .def_ro("seconds", &FoundAddresses::seconds)
+        .def_ro("rounds", &FoundAddresses::rounds)
+        .def_ro("stopped", &FoundAddresses::stopped);
     nb::class_<FoundPaths>(module, "FoundPaths")
         .def_ro("paths", &FoundPaths::paths)
         .def_ro("seconds", &FoundPaths::seconds)
@@ -305,6 +354,9 @@ void bind_placement(nb::module_ &module) {
         .def("bound", &PlacementProblem::bound, nb::kw_only(), nb::arg("memory"), nb::arg("shares"), nb::arg("surcharge"), nb::arg("noted"),
              nb::arg("shift"), nb::arg("moves"))
         .def("schedule_copies", &PlacementProblem::schedule_copies, nb::arg("engines"), nb::arg("paths"))
+        .def("schedule_at", &PlacementProblem::schedule_at, nb::arg("engines"), nb::arg("paths"), nb::arg("offsets"))
+        .def("search_addresses", &PlacementProblem::search_addresses, nb::arg("engines"), nb::arg("paths"), nb::arg("offsets"), nb::kw_only(),
+             nb::arg("capacity"), nb::arg("alignment"), nb::arg("goal"), nb::arg("seed"), nb::arg("nodes"), nb::arg("seconds"))
         .def("search", &PlacementProblem::search, nb::arg("prices"), nb::kw_only(), nb::arg("guess"), nb::arg("base"), nb::arg("sure"), nb::arg("order"),
              nb::arg("moves"), nb::arg("goal"), nb::arg("seed"), nb::arg("nodes"), nb::arg("seconds"))
         .def("search_overlapping", &PlacementProblem::search_overlapping, nb::arg("prices"), nb::arg("engines"), nb::arg("start"), nb::kw_only(),

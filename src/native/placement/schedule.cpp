@@ -7,6 +7,7 @@ namespace loadmaster::placement {
 
 namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr std::int64_t kPassed = 16;  // copies back, at most, that others pass
 }
 
 Schedule::Schedule(const Tensors &tensors, const Kernels &kernels, const Links &links) : t_(tensors), k_(kernels), l_(links) {
@@ -24,9 +25,15 @@ Schedule::Schedule(const Tensors &tensors, const Kernels &kernels, const Links &
 }
 
 double Schedule::run(const PathsView &paths) {
-    const std::int64_t kernels = k_.count();
     if (!occupy(paths)) return kNever;
+    addressed_ = false;
     list_copies(paths);
+    file_copies();
+    return run();
+}
+
+double Schedule::run() {
+    const std::int64_t kernels = k_.count();
     now_ = blocked_ = lag_ = free_[0] = free_[1] = 0;
     next_ = arrivals_ = 0;
     held_ = retry_ = 0;
@@ -35,11 +42,11 @@ double Schedule::run(const PathsView &paths) {
         arrive(p);
         depart(p);
         if (p == kernels) break;
-        make_room(p);
+        if (!addressed_) make_room(p);
         opened_[p] = now_;
         for (std::int64_t c : ready_at_[p])
             if (pending(c)) {
-                queue_.emplace_back(-copies_[c].due, -c);
+                queue_.emplace_back(addressed_ ? -copies_[c].needed : -copies_[c].due, -c);
                 std::push_heap(queue_.begin(), queue_.end());
             }
         const double end = now_ + seconds_[p];
@@ -100,6 +107,13 @@ void Schedule::time_kernel(std::int64_t k) {
 
 void Schedule::list_copies(const PathsView &paths) {
     copies_.clear();
+    blocks_.clear();
+    for (std::int64_t t = 0; t < t_.count(); ++t) list_copies_of(paths, t);
+    for (std::int64_t k = 0; k < k_.count(); ++k) blocks_.push_back({k, k + 1, workspace_[k]});
+}
+
+// Sorts copies by the positions at which they matter.
+void Schedule::file_copies() {
     order_.clear();
     fetches_.clear();
     queue_.clear();
@@ -107,7 +121,6 @@ void Schedule::list_copies(const PathsView &paths) {
     for (auto &list : ready_at_) list.clear();
     for (auto &list : needed_at_) list.clear();
     for (auto &list : leaving_at_) list.clear();
-    for (std::int64_t t = 0; t < t_.count(); ++t) list_copies_of(paths, t);
     for (std::int64_t c = 0; c < static_cast<std::int64_t>(copies_.size()); ++c) {
         const ScheduledCopy &copy = copies_[c];
         if (copy.to_fast) {
@@ -129,7 +142,7 @@ void Schedule::list_copies_of(const PathsView &paths, std::int64_t t) {
     const LiveRange range = static_cast<LiveRange>(t_.live_range[t]);
     const auto out = [&](std::int64_t ready, std::int64_t leaves, std::int64_t needed) {
         copies_.push_back({.tensor = t, .to_fast = false, .ready = ready, .due = leaves, .needed = needed});
-        return static_cast<std::int64_t>(copies_.size()) - 1;
+        return blocks_.back().evict = static_cast<std::int64_t>(copies_.size()) - 1;
     };
     // A weight that stays round the end of time is dirty at the start if it is written anywhere and not copied out since.
     bool dirty = range == LiveRange::input && paths.stays[begin];
@@ -145,9 +158,17 @@ void Schedule::list_copies_of(const PathsView &paths, std::int64_t t) {
         const std::int64_t k = t_.kernel[u];
         if (!paths.stays[u]) {
             if (dirty && t_.reads[u] && u > begin) copied = out(written, t_.kernel[u - 1] + 1, k);
-            if (paths.fast[u] && t_.reads[u])
-                copies_.push_back({.tensor = t, .to_fast = true, .ready = good, .due = k, .needed = k, .after = copied});
             dirty = false;
+        }
+        if (paths.fast[u] && paths.stays[u] && u > begin) {
+            blocks_.back().end = k + 1;
+        } else if (paths.fast[u]) {
+            const bool from_start = paths.stays[u] && (range == LiveRange::cyclic || range == LiveRange::input);
+            blocks_.push_back({from_start ? 0 : k, k + 1, t_.size[t]});
+            if (!paths.stays[u] && t_.reads[u]) {
+                blocks_.back().fetch = static_cast<std::int64_t>(copies_.size());
+                copies_.push_back({.tensor = t, .to_fast = true, .ready = good, .due = k, .needed = k, .after = copied});
+            }
         }
         if (t_.writes[u]) {
             written = k + 1;
@@ -158,6 +179,7 @@ void Schedule::list_copies_of(const PathsView &paths, std::int64_t t) {
     }
     const bool leaves = (range == LiveRange::cyclic && !paths.stays[begin]) || (range == LiveRange::output && !paths.tail[t]);
     if (dirty && leaves) out(written, t_.kernel[end - 1] + 1, kernels);
+    if (paths.tail[t]) blocks_.back().end = kernels;
 }
 
 // --- time -----------------------------------------------------------------------------------------------------------------------------
@@ -285,23 +307,30 @@ void Schedule::drain(std::int64_t p, double until) {
     }
 }
 
-// Starts copies back while kernel p runs, until `until`, as early as there is room: in the order of their deadlines.
+// Starts copies back while kernel p runs, until `until`, as early as there is room: in the order of their deadlines. Where they have
+// addresses, one that cannot start yet takes no room from a few that come after it.
 void Schedule::fetch(std::int64_t p, double until) {
-    for (; next_ < fetches_.size(); ++next_, retry_ = 0) {
-        const std::int64_t c = fetches_[next_];
+    std::int64_t passed = 0;
+    bool first = true;
+    for (std::size_t i = next_; i < fetches_.size(); ++i, retry_ = 0) {
+        const std::int64_t c = fetches_[i];
         const ScheduledCopy &copy = copies_[c];
+        if (first) next_ = i;
         if (copy.due <= p || !pending(c)) continue;
         const bool last = copy.due == p + 1;
         if (!last && (engine(true) >= until || p < retry_)) return;
         const double late = std::max(engine(true), opened_[p]) + seconds(copy) - std::max(opened_[p] - clock_[p], lag_) - clock_[copy.due];
         if (quicker(copy) && late > blocking(copy)) continue;
-        if (valid(copy, p) && fits(copy, p)) {
+        if (valid(copy, p) && (addressed_ ? vacated(copy, p) : fits(copy, p))) {
             start(c, p);
             lag_ = std::max(lag_, copy.done - clock_[copy.due]);
-        } else if (!last) {
+        } else if (!last && (!addressed_ || ++passed > kPassed)) {
             return;
+        } else {
+            first = false;
         }
     }
+    if (first) next_ = fetches_.size();
 }
 
 bool Schedule::valid(const ScheduledCopy &copy, std::int64_t p) const {

@@ -1,6 +1,7 @@
 // When copies run that overlap computation, for given paths of all tensors: list scheduling on the copy engines, kernel by kernel.
 #pragma once
 
+#include "placement/addresses.hpp"
 #include "placement/tensors.hpp"
 
 #include <cstdint>
@@ -39,8 +40,16 @@ class Schedule {
 
     // Seconds of all kernels and copies; infinite if the paths themselves, with copies that take no time, exceed a limit.
     double run(const PathsView &paths);
+    // Likewise, where blocks have addresses: copies begin once what was there before has left, and bytes are not counted.
+    // `list` first. No two blocks may meet.
+    bool list(const PathsView &paths);
+    double run_at(std::span<const std::int64_t> offset);
 
+    // Stays, tensor by tensor and in order of time, then the workspace of every kernel.
+    const std::vector<Block> &blocks() const { return blocks_; }
     const std::vector<ScheduledCopy> &copies() const { return copies_; }
+    // Blocks whose copies began no earlier because of their addresses, each followed by the one that was in the way.
+    std::vector<std::int64_t> held_up() const;
     // Copies in the order in which they were started.
     const std::vector<std::int64_t> &order() const { return order_; }
     const std::vector<std::int64_t> &algorithms() const { return algorithm_; }
@@ -48,6 +57,10 @@ class Schedule {
   private:
     void list_copies(const PathsView &paths);
     void list_copies_of(const PathsView &paths, std::int64_t t);
+    void file_copies();
+    void follow_addresses(std::span<const std::int64_t> offset);
+    double run();
+    bool vacated(const ScheduledCopy &copy, std::int64_t p) const;
     bool occupy(const PathsView &paths);
     void time_kernel(std::int64_t k);
     void arrive(std::int64_t p);
@@ -73,6 +86,12 @@ class Schedule {
     const Tensors &t_;
     const Kernels &k_;
     const Links &l_;
+    bool addressed_ = false;
+    std::vector<Block> blocks_;
+    std::vector<ScheduledCopy> listed_;  // `copies_` before their addresses are known
+    Addresses addresses_;
+    std::vector<std::pair<std::int64_t, std::int64_t>> before_;  // blocks with a copy back, and those that were there before them
+    std::vector<std::vector<std::int64_t>> awaits_;  // copies out that each copy back waits for, because of its addresses
     std::vector<std::int64_t> used_, workspace_, algorithm_;
     std::vector<double> seconds_, opened_, clock_;
     std::vector<std::uint8_t> in_slow_;

@@ -1,6 +1,6 @@
 """Asynchronous placement (copies overlap computation): a linear program with queues, paths from its prices, a search.
 
-Native code schedules the copies out and in of given paths (``PlacementProblem.schedule_copies``, list scheduling); `_scheduled` turns
+Native code schedules the copies out and in of given paths (``PlacementProblem.schedule_copies``, list scheduling); `scheduled` turns
 its answer into stays and copies.
 """
 
@@ -158,21 +158,26 @@ def paths_of(sequence: KernelSequence, arrays: SequenceArrays, placement: Tensor
     return TensorPaths(mine, stays, tail)
 
 
+def copy_engines(sequence: KernelSequence) -> _native.CopyEngines:
+    """Seconds of every tensor's copies."""
+    link = sequence.link
+    bytes_ = np.array([tensor.bytes for tensor in sequence.tensors], dtype=np.float64)
+    return _native.CopyEngines(
+        block_in=bytes_ / link.to_fast,
+        block_out=bytes_ / link.to_slow,
+        overlap_in=bytes_ / link.asynchronous_to_fast,
+        overlap_out=bytes_ / link.asynchronous_to_slow,
+        drain=link.asynchronous_to_slow,
+        shared=link.shared,
+    )
+
+
 class _Best:
     """The best placement so far."""
 
     def __init__(self, sequence: KernelSequence, arrays: SequenceArrays, start: TensorPlacement | None) -> None:
         self.sequence, self.arrays = sequence, arrays
-        link = sequence.link
-        bytes_ = np.array([tensor.bytes for tensor in sequence.tensors], dtype=np.float64)
-        self.engines = _native.CopyEngines(
-            block_in=bytes_ / link.to_fast,
-            block_out=bytes_ / link.to_slow,
-            overlap_in=bytes_ / link.asynchronous_to_fast,
-            overlap_out=bytes_ / link.asynchronous_to_slow,
-            drain=link.asynchronous_to_slow,
-            shared=link.shared,
-        )
+        self.engines = copy_engines(sequence)
         self.seconds: float = np.inf
         self.placement = TensorPlacement((), (), ())
         if start is not None:
@@ -183,7 +188,7 @@ class _Best:
         found = self.arrays.problem.schedule_copies(self.engines, paths)
         if not np.isfinite(found.seconds):
             return np.inf
-        placement = _scheduled(self.arrays, paths, found)
+        placement = scheduled(self.arrays, paths, found)
         seconds = time_moves(self.sequence, placement).total
         if seconds < self.seconds and (fast_bytes(self.sequence, placement) <= self.arrays.limit).all():
             self.placement, self.seconds = placement, seconds
@@ -266,8 +271,8 @@ def _candidate(
     return found.paths, found.stopped
 
 
-def _scheduled(arrays: SequenceArrays, paths: TensorPaths, found: _native.ScheduledCopies) -> TensorPlacement:
-    """Stays and copies: a stay begins when the copy back does, and lasts until the copy out is complete."""
+def scheduled(arrays: SequenceArrays, paths: TensorPaths, found: _native.ScheduledCopies) -> TensorPlacement:
+    """Make stays and copies of scheduled ``paths``: a stay begins when the copy back does, and lasts until the copy out is complete."""
     columns = (found.tensor, found.to_fast > 0, found.start, found.end, found.due)
     copies = list(zip(*(column.tolist() for column in columns), strict=True))
     begins = {(tensor, due): begin for tensor, to_fast, begin, _, due in copies if to_fast}

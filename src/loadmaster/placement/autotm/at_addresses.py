@@ -1,0 +1,112 @@
+"""Addresses for placements whose copies overlap computation, found together with the time of the copies.
+
+Copies that begin early and end late fill the fast memory to the last byte, so that there is often no packing of their stays. But only
+the *core* of a stay has to be where it is, from its first use to its last: a copy in may begin later, and one out end earlier. So the
+stays are packed without some of the time of their copies, and copies run when their addresses are free: once the copy out of what was
+there before is complete. A local search then takes stays to other addresses, for a shorter schedule
+(``src/native/placement/address_search.cpp``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from loadmaster.core.arrays import WHOLE_LIMIT, Ints
+from loadmaster.core.deadline import Deadline
+from loadmaster.placement.autotm.overlapping import copy_engines, paths_of, scheduled
+from loadmaster.placement.autotm.sequence_arrays import SequenceArrays, TensorPaths, sequence_arrays, spans
+from loadmaster.placement.decisions import TensorPlacement
+from loadmaster.placement.sequence import KernelSequence
+
+_TRIMS = (0.25, 0.5, 1.0)
+"""Shares of the time between core and copy that a packing may leave out, tried in turn."""
+WORK = 4 * 10**8
+"""The most blocks and copies that the search over addresses looks at."""
+_ATTEMPTS = 3000
+"""Attempts of the search for every stay and kernel, unless they become too much work."""
+_STARTS = 4
+"""Searches from the first packing."""
+
+Pack = Callable[[Ints, Ints, Ints], Ints | None]
+"""Addresses for blocks of [lower, upper) and size, None if none were found."""
+
+
+class Addressed(NamedTuple):
+    """A placement, the address of every stay, then of every kernel's workspace, and the seconds; ``stopped`` if time was up."""
+
+    placement: TensorPlacement
+    offsets: Ints
+    seconds: float
+    stopped: bool
+
+
+def place_at_addresses(
+    sequence: KernelSequence,
+    placement: TensorPlacement,
+    limits: Ints,
+    capacity: int,
+    pack: Pack,
+    *,
+    goal: float,
+    deadline: Deadline,
+    seed: int,
+    work: int = WORK,
+) -> Addressed | None:
+    """Find addresses below ``capacity`` for the live ranges of ``placement``, which keeps ``limits``, and new times for its copies.
+
+    The search ends at ``goal`` seconds, or once it has looked at as many blocks and copies as ``work`` says. None if even cores were not
+    packed.
+    O(copies x stays) for each of its attempts, and much less where stays are packed closely.
+    """
+    arrays, engines = sequence_arrays(sequence, np.minimum(limits, WHOLE_LIMIT)), copy_engines(sequence)
+    if not arrays.kernel_count:
+        return None
+    paths = paths_of(sequence, arrays, placement)
+    counted = arrays.problem.schedule_copies(engines, paths)
+    if not np.isfinite(counted.seconds):
+        return None
+    offsets = _packed(sequence, arrays, paths, scheduled(arrays, paths, counted), pack)
+    if offsets is None:
+        return None
+    work = min(work, _ATTEMPTS * len(offsets) * (len(offsets) + len(counted.tensor)))
+    found: list[tuple[float, int, Ints]] = []
+    for number in range(_STARTS + 1):
+        # Short searches end far apart from one another: the last one goes on where the best of them ended.
+        last = number == _STARTS
+        searched = arrays.problem.search_addresses(
+            engines,
+            paths,
+            min(found)[2] if last else offsets,
+            capacity=capacity,
+            alignment=sequence.alignment,
+            goal=goal,
+            seed=seed + number,
+            nodes=work // 2 if last else work // (2 * _STARTS),
+            seconds=deadline.left(),
+        )
+        found.append((searched.seconds, number, searched.offsets))
+        if searched.stopped or searched.seconds <= goal:
+            break
+    offsets = min(found)[2]
+    timed = arrays.problem.schedule_at(engines, paths, offsets)
+    return Addressed(scheduled(arrays, paths, timed), offsets, timed.seconds, searched.stopped)
+
+
+def _packed(sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths, wanted: TensorPlacement, pack: Pack) -> Ints | None:
+    """Addresses of stays and workspaces, with as much of the time of copies as was packed."""
+    cores = np.array([span for t in range(arrays.tensor_count) for span in spans(arrays, paths, t)], dtype=np.int64).reshape(-1, 2)
+    stays = np.array([(stay.start, stay.end) for stay in wanted.stays], dtype=np.int64).reshape(-1, 2)
+    chosen = zip(sequence.kernels, wanted.algorithms, strict=True)
+    workspace = [kernel.algorithms[algorithm].workspace for kernel, algorithm in chosen]
+    size = np.array([sequence.sizes[stay.tensor] for stay in wanted.stays] + workspace, dtype=np.int64)
+    kernel = np.arange(arrays.kernel_count)
+    for trim in _TRIMS:
+        start = stays[:, 0] + np.ceil(trim * (cores[:, 0] - stays[:, 0])).astype(np.int64)
+        end = stays[:, 1] - np.ceil(trim * (stays[:, 1] - cores[:, 1])).astype(np.int64)
+        offsets = pack(np.concatenate([start, kernel]), np.concatenate([end, kernel + 1]), size)
+        if offsets is not None:
+            return np.ascontiguousarray(offsets)
+    return None
