@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from loadmaster.cli.checking import checking
 from loadmaster.cli.commands.sweep import sweep_plans
 from loadmaster.cli.options import (
     GOAL,
@@ -181,7 +182,6 @@ def _planned(
     from loadmaster.core.files import directory_if_asked
     from loadmaster.core.interrupts import deferred_interrupts
     from loadmaster.planning.planner import plan
-    from loadmaster.planning.verify.plan import verify
     from loadmaster.targets.load import target as read_target
 
     machine = read_target(target, overrides)
@@ -193,12 +193,12 @@ def _planned(
             result = plan(graphs, machine, progress=progress, **options)
             seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - started_cpu
             progress("verifying", 0.0)
-            violations = verify(result)
+            violations = checking(result)
             if place is None:
-                return _Done(result, violations, seconds, cpu_seconds, [])
+                return _Done(result, violations(), seconds, cpu_seconds, [])
             progress("writing", 0.0)
             write_plan(result, place, report=report)
-            return _Done(result, violations, seconds, cpu_seconds, place.publish())
+            return _Done(result, violations(), seconds, cpu_seconds, place.publish())
 
 
 def _summary_json(done: _Done) -> dict[str, Any]:
