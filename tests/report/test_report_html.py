@@ -101,10 +101,10 @@ def test_too_many_shapes_are_merged_and_the_page_says_so(large_plan: Plan) -> No
     page = render_page(large_plan)
     assert max(rectangles(page)) == MAX_SHAPES
     text = without_library(page)
-    assert "More than 10,000 rectangles would make this chart unusable" in text
+    assert "More than 3,000 rectangles would make this chart unusable" in text
     assert re.search(r"the [\d,]+ shortest jobs and copies are drawn as [\d,]+ grey rectangles", text)
-    assert re.search(r"dram holds more than 10,000 buffers over time: the [\d,]+ smallest buffers", text)
-    assert "the shortest are averaged to 10,000" in text
+    assert re.search(r"dram holds more than 3,000 buffers over time: the [\d,]+ smallest buffers", text)
+    assert "the shortest are averaged to 3,000" in text
     assert len(page) < 3e6
 
 

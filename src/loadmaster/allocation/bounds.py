@@ -36,9 +36,9 @@ def load_bound(problem: Problem) -> Load:
     return max(best, _highest_end(problem), key=lambda load: load.bytes)
 
 
-def packing_bound(problem: Problem) -> Load:
-    """`load_bound`, or the bytes of buffers that are alive together two by two where a limited search finds more of them."""
-    load = load_bound(problem)
+def packing_bound(problem: Problem, load: Load | None = None) -> Load:
+    """`load_bound`, which may be given, or the bytes of buffers that are alive together two by two where a limited search finds more."""
+    load = load or load_bound(problem)
     if not len(problem.gaps.owner) or problem.conflicts is not None or len(problem.in_place):
         return load
     bytes_, members = native.packing_problem(problem).alive_in_pairs(load.bytes)

@@ -29,7 +29,7 @@ def explain(reduced: Reduced, capacity: int) -> Infeasibility:
     load = load_bound(problem)
     if load.bytes > capacity:
         return _by_load(problem, own, load, capacity)
-    pairs = packing_bound(problem)
+    pairs = packing_bound(problem, load)
     if pairs.bytes > capacity:
         return _by_pairs(problem, own, pairs, capacity)
     keep, irreducible = _irreducible(problem, capacity)

@@ -45,7 +45,7 @@ def job_times(
     Arithmetic and transfers overlap: a job lasts as long as the slowest of them, in whole picoseconds and
     at least one. O(operands x cores).
     """
-    # As `job_times` in src/native/joint/admission.cpp, to the last bit: tests/test_twins.py holds the two together.
+    # As `job_times` in src/native/joint/times.cpp, to the last bit: tests/test_twins.py holds the two together.
     uses_main, uses_fast = memories_used(table, read_fast, write_fast, write_main, streamed)
     seconds, volumes = [], []
     for memory, used in zip(target.memories, (uses_main, uses_fast), strict=False):
@@ -83,7 +83,7 @@ def whole_picoseconds(seconds: Floats) -> Ints:
 
     Raises :class:`~loadmaster.core.errors.PlanError` where the sum of the longest of every row leaves what double precision counts exactly.
     """
-    # As `whole` in src/native/joint/admission.cpp; tests/test_twins.py holds the two together.
+    # As `whole` in src/native/joint/times.cpp; tests/test_twins.py holds the two together.
     if not float(seconds.max(axis=-1).sum()) * PICOSECONDS < _EXACT_PICOSECONDS:
         raise PlanError(
             "this work takes longer than 2.5 hours one job after another, the most that is planned: check bandwidths and clocks"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -85,14 +86,17 @@ def _network_notes(workload: Workload) -> Iterator[str]:
         yield from (f"{network.name}: {note}" for note in network.notes)
 
 
-@dataclass(frozen=True)
-class _Access:
-    """All use that a job makes of one tensor in one direction: bytes over the core's port, bytes of the private buffer."""
+class _Access(NamedTuple):
+    """All use that a job makes of one tensor in one direction: bytes over the core's port, bytes of the private buffer.
 
-    tensor: int
+    ``memories`` are those that it reads the tensor from, or writes it to.
+    """
+
+    tensor: str
     write: bool
     moved: int
     tile: int
+    memories: tuple[str, ...]
 
 
 class _Writer:
@@ -109,7 +113,9 @@ class _Writer:
         self._after = solution.after
         # In order of time, so that a reader finds things where they happen.
         start, end, core = self._timeline.start, self._timeline.end, self._schedule.core
-        self._by_time = sorted(range(len(workload.jobs)), key=lambda j: (start[j], end[j], core[j], j))
+        self._by_time = np.lexsort((core, end[: len(core)], start[: len(core)])).tolist()
+        self._start, self._end = (list(map(seconds_of, times.tolist())) for times in (start, end))
+        self._core = [target.cores[number] for number in core.tolist()]
 
     def _collect_accesses(self) -> list[list[_Access]]:
         sums: list[dict[tuple[int, bool], tuple[int, int]]] = [{} for _ in self._workload.jobs]
@@ -120,7 +126,11 @@ class _Writer:
         for job, tensor, write, bytes_moved, bytes_tile in zip(*columns, moved, tile, strict=True):
             before = sums[job].get((tensor, write), (0, 0))
             sums[job][tensor, write] = (before[0] + bytes_moved, before[1] + bytes_tile)
-        return [[_Access(tensor, write, *both) for (tensor, write), both in own.items()] for own in sums]
+        names = [tensor.name for tensor in self._workload.tensors]
+        return [
+            [_Access(names[tensor], write, *both, self._memories(job, tensor, write)) for (tensor, write), both in own.items()]
+            for job, own in enumerate(sums)
+        ]
 
     def _task_name(self, task: int) -> str:
         jobs = self._workload.jobs
@@ -130,14 +140,14 @@ class _Writer:
         copy = self._placement.copies[number]
         return f"copy {number}: {self._workload.tensors[copy.tensor].name}"
 
-    def _memory(self, job: int, access: _Access) -> list[str]:
+    def _memories(self, job: int, tensor: int, write: bool) -> tuple[str, ...]:
         """Memories that a job reads an operand from, or writes it to."""
         target, placement = self._target, self._placement
-        if not access.write:
-            in_fast = placement.read_fast[access.tensor] and (job, access.tensor) not in self._streamed
-            return [target.fast.name if in_fast and target.fast else target.main.name]
-        to_main = [target.main.name] if placement.write_main[access.tensor] else []
-        return to_main + ([target.fast.name] if target.fast and placement.write_fast[access.tensor] else [])
+        if not write:
+            in_fast = placement.read_fast[tensor] and (job, tensor) not in self._streamed
+            return (target.fast.name if in_fast and target.fast else target.main.name,)
+        to_main = (target.main.name,) if placement.write_main[tensor] else ()
+        return to_main + ((target.fast.name,) if target.fast and placement.write_fast[tensor] else ())
 
     def tensors(self) -> Iterator[PlannedTensor]:
         for tensor in self._workload.tensors:
@@ -163,9 +173,9 @@ class _Writer:
                 macs=job.macs,
                 elements=job.elements,
                 bits=job.bits,
-                core=self._target.cores[core].name,
-                start=seconds_of(start),
-                end=seconds_of(end),
+                core=self._core[index].name,
+                start=self._start[index],
+                end=self._end[index],
                 compute=seconds_of(compute),
                 energy=float(self._table.energy[index, core]),
                 after=tuple(self._task_name(task) for task in self._after[index]),
@@ -180,20 +190,17 @@ class _Writer:
     def _operands(self, job: int, *, write: bool) -> Iterator[PlannedOperand]:
         for access in self._accesses[job]:
             if access.write == write:
-                name = self._workload.tensors[access.tensor].name
-                yield from (PlannedOperand(name, memory, access.moved) for memory in self._memory(job, access))
+                yield from (PlannedOperand(access.tensor, memory, access.moved) for memory in access.memories)
 
     def streams(self) -> Iterator[PlannedTransfer]:
         """Transfers between memories and cores while jobs run."""
         for index in self._by_time:
-            job = self._workload.jobs[index].name
-            core = self._target.cores[int(self._schedule.core[index])].name
-            start, end = seconds_of(int(self._timeline.start[index])), seconds_of(int(self._timeline.end[index]))
+            job, core = self._workload.jobs[index].name, self._core[index].name
+            start, end = self._start[index], self._end[index]
             for access in self._accesses[index]:
-                name = self._workload.tensors[access.tensor].name
-                for memory in self._memory(index, access):
+                for memory in access.memories:
                     source, destination = (core, memory) if access.write else (memory, core)
-                    yield PlannedTransfer(name, source, destination, access.moved, start, end, job=job)
+                    yield PlannedTransfer(access.tensor, source, destination, access.moved, start, end, job=job)
 
     def copies(self) -> Iterator[PlannedTransfer]:
         """Transfers of the copy engine."""
@@ -202,7 +209,7 @@ class _Writer:
             task = len(self._workload.jobs) + number
             tensor = self._workload.tensors[copy.tensor]
             source, destination = (main, fast) if copy.to_fast else (fast, main)
-            start, end = seconds_of(int(self._timeline.start[task])), seconds_of(int(self._timeline.end[task]))
+            start, end = self._start[task], self._end[task]
             after = tuple(self._task_name(before) for before in self._after[task])
             yield PlannedTransfer(tensor.name, source, destination, tensor.bytes, start, end, name=self._copy_name(number), after=after)
 
@@ -216,14 +223,12 @@ class _Writer:
     def private_allocations(self) -> Iterator[PlannedAllocation]:
         """Tiles in private buffers, one above the other: a core runs one job at a time."""
         for index in self._by_time:
-            core = self._target.cores[int(self._schedule.core[index])]
+            core = self._core[index]
             if core.buffer == 0:
                 continue
-            start, end = seconds_of(int(self._timeline.start[index])), seconds_of(int(self._timeline.end[index]))
             offset = 0
             for access in self._accesses[index]:
-                name = self._workload.tensors[access.tensor].name
-                yield PlannedAllocation(name, core.name, offset, access.tile, start, end)
+                yield PlannedAllocation(access.tensor, core.name, offset, access.tile, self._start[index], self._end[index])
                 offset += access.tile
 
     def links(self) -> dict[str, tuple[LinkSegment, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
-MAX_SHAPES = 10_000
+MAX_SHAPES = 3_000
 """The most rectangles in one chart; a screen has only a few thousand columns."""
 
 

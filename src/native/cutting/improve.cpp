@@ -23,13 +23,12 @@ class Improvement {
 
     void allow(std::int64_t most) { left_ = most; }
 
-    // Changes one operator after the other as long as that helps.
+    // Changes one operator after the other, round and round, until none has helped since the last that did.
     void descend() {
-        for (bool improves = true; improves && left_ > 0;) {
-            improves = false;
-            for (std::size_t op = 0; op < network_.operators; ++op)
-                for (std::int64_t other = 0; other < options(op) && left_ > 0; ++other) improves |= other != option_[op] && change(op, other);
-        }
+        std::size_t settled = 0;
+        for (std::size_t op = 0; settled < network_.operators && left_ > 0; op = (op + 1) % network_.operators, ++settled)
+            for (std::int64_t other = 0; other < options(op) && left_ > 0; ++other)
+                if (other != option_[op] && change(op, other)) settled = 0;
     }
 
     // Simulated annealing: changes operators at random, a few that read from one another at once, and goes on from what ends hardly later, less and less

@@ -1,5 +1,6 @@
 #include "common/index_set.hpp"
 #include "joint/joint.hpp"
+#include "joint/times.hpp"
 #include "simulation/fluid.hpp"
 
 #include <algorithm>
@@ -16,61 +17,9 @@ namespace loadmaster::joint {
 
 namespace {
 
-constexpr double kPicoseconds = 1e12;
-constexpr std::size_t kLinks = 2;
 // Jobs ready before their turn that are looked at when a core is idle.
 constexpr std::size_t kEarlyLooks = 16;
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-
-// As `whole_picoseconds` in loadmaster/cost/job_times.py; tests/test_twins.py holds the two together.
-std::int64_t whole(double seconds) { return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(seconds * kPicoseconds - 1e-6))); }
-
-// Picoseconds that every job takes alone on every core, and its share of each link meanwhile.
-struct Times {
-    std::vector<std::int64_t> duration;  // jobs x cores
-    std::vector<double> demand;          // jobs x cores x links
-};
-
-// Whether what a job writes goes to main memory: it is an output, or somebody reads or fetches it there, or nobody reads it at all. As `_in_main` in
-// loadmaster/planning/joint/problem.py; the same test.
-std::vector<char> written_to_main(const Work &work, const Stays &stays) {
-    std::vector<char> to_main(work.tensors), kept(work.tensors, 0);
-    for (std::size_t t = 0; t < work.tensors; ++t) to_main[t] = work.output[t] != 0;
-    for (const Stay &stay : stays.stays)
-        if (stay.fetched) to_main[stay.tensor] = 1;
-    for (std::size_t r = 0; r < work.row_job.size(); ++r) {
-        const std::int64_t t = work.row_tensor[r];
-        if (stays.row_stay[r] < 0) to_main[t] = 1;
-        else kept[t] = 1;
-    }
-    for (std::size_t t = 0; t < work.tensors; ++t) to_main[t] = to_main[t] || !kept[t];
-    return to_main;
-}
-
-// As `job_times` in loadmaster/cost/job_times.py, to the last bit; the same test.
-Times job_times(const Work &work, const Machine &machine, const Stays &stays) {
-    const std::size_t cells = work.jobs * work.cores;
-    Times times{std::vector<std::int64_t>(cells), std::vector<double>(cells * kLinks, 0.0)};
-    const std::vector<char> to_main = machine.in_place ? written_to_main(work, stays) : std::vector<char>(work.tensors, 0);
-    for (std::size_t r = 0; r < work.row_job.size(); ++r) {
-        const bool write = work.row_write[r], fast = stays.row_stay[r] >= 0, main = write ? to_main[work.row_tensor[r]] : !fast;
-        const double per_main = main ? 1.0 / (write ? machine.main_write : machine.main_read) : 0.0;
-        const double per_fast = fast ? 1.0 / (write ? machine.fast_write : machine.fast_read) : 0.0;
-        double *demand = &times.demand[work.row_job[r] * work.cores * kLinks];
-        for (std::size_t c = 0; c < work.cores; ++c) {
-            const double bytes = static_cast<double>(work.moved[r * work.cores + c]);
-            demand[c * kLinks] += bytes * per_main;
-            demand[c * kLinks + 1] += bytes * per_fast;
-        }
-    }
-    for (std::size_t cell = 0; cell < cells; ++cell) {
-        double *demand = &times.demand[cell * kLinks];
-        times.duration[cell] = whole(std::max({work.compute[cell], demand[0], demand[1]}));
-        const double seconds = static_cast<double>(times.duration[cell]) / kPicoseconds;
-        for (std::size_t link = 0; link < kLinks; ++link) demand[link] /= seconds;
-    }
-    return times;
-}
 
 class Simulation {
   public:

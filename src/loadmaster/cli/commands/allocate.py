@@ -39,52 +39,61 @@ if TYPE_CHECKING:
 DUMP = "Another planner's dump"
 
 
+Buffers = Annotated[
+    Path,
+    typer.Argument(
+        metavar="BUFFERS.csv",
+        help="Columns id, lower, upper (or end, inclusive), size, and more; or a `.tflite` file, for its arena; or, with "
+        "--from, another planner's dump.",
+    ),
+]
+Planner = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="PLANNER",
+        rich_help_panel=DUMP,
+        help="Read another planner's dump; say what it takes, what Loadmaster takes and what anything must. Default: a file "
+        f"of buffers. {one_of(READERS.names)}",
+    ),
+]
+OneArena = Annotated[
+    str | None, typer.Option(metavar="NAME", rich_help_panel=DUMP, help="With --from: only this arena of the dump. Default: all.")
+]
+Capacity = Annotated[
+    str | None,
+    typer.Option(
+        metavar="BYTES",
+        rich_help_panel=MACHINE,
+        help="Find any packing that fits, such as `1MiB`. Default: the packing with the lowest peak.",
+    ),
+]
+Alignment = Annotated[
+    str | None,
+    typer.Option(metavar="BYTES", rich_help_panel=MACHINE, help="Every offset is a multiple of it. Default: as the file says, or 1."),
+]
+Strategy = Annotated[str, strategy_of(STRATEGIES.names)]
+Out = Annotated[
+    Path | None,
+    out_to(
+        "Where the buffers go with their offsets: a file, or a directory for packed.csv and report.html. Default: nowhere.",
+        "OUT.csv|DIR",
+    ),
+]
+
+
 def allocate_command(
-    buffers: Annotated[
-        Path,
-        typer.Argument(
-            metavar="BUFFERS.csv",
-            help="Columns id, lower, upper (or end, inclusive), size, and more; or a `.tflite` file, for its arena; or, with "
-            "--from, another planner's dump.",
-        ),
-    ],
-    planner: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="PLANNER",
-            rich_help_panel=DUMP,
-            help="Read another planner's dump; say what it takes, what Loadmaster takes and what anything must. Default: a file "
-            f"of buffers. {one_of(READERS.names)}",
-        ),
-    ] = None,
-    arena: Annotated[
-        str | None, typer.Option(metavar="NAME", rich_help_panel=DUMP, help="With --from: only this arena of the dump. Default: all.")
-    ] = None,
-    capacity: Annotated[
-        str | None,
-        typer.Option(
-            metavar="BYTES",
-            rich_help_panel=MACHINE,
-            help="Find any packing that fits, such as `1MiB`. Default: the packing with the lowest peak.",
-        ),
-    ] = None,
+    buffers: Buffers,
+    planner: Planner = None,
+    arena: OneArena = None,
+    capacity: Capacity = None,
     memory: Memory = None,
-    alignment: Annotated[
-        str | None,
-        typer.Option(metavar="BYTES", rich_help_panel=MACHINE, help="Every offset is a multiple of it. Default: as the file says, or 1."),
-    ] = None,
-    strategy: Annotated[str, strategy_of(STRATEGIES.names)] = "auto",
+    alignment: Alignment = None,
+    strategy: Strategy = "auto",
     time_limit: TimeLimit = None,
     seed: Seed = 0,
     threads: Threads = 1,
-    out: Annotated[
-        Path | None,
-        out_to(
-            "Where the buffers go with their offsets: a file, or a directory for packed.csv and report.html. Default: nowhere.",
-            "OUT.csv|DIR",
-        ),
-    ] = None,
+    out: Out = None,
     no_report: NoReport = False,
     as_json: Json = False,
     quiet: Quiet = False,

@@ -53,78 +53,84 @@ _FREE_ONLY = "--group-size, --warm-start"
 _WAITING = "--dependencies, --period, --deadline and --priority"
 
 
+Jobs = Annotated[list[str], typer.Argument(metavar="JOBS...", help=f"{NETWORKS} Or job lists and job analysis tables (`.csv`).")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        rich_help_panel=MACHINE,
+        help="Override a field of the target, or `magma.mutation=0.1`. May be repeated.",
+    ),
+]
+Bandwidth = Annotated[
+    str | None,
+    typer.Option(
+        metavar="BYTES_PER_S",
+        rich_help_panel=MACHINE,
+        help="That all cores share, such as `16 GB/s`. Default: the target's main memory.",
+    ),
+]
+Allocator = Annotated[str, typer.Option(metavar="demand|even", rich_help_panel=MACHINE, help="How cores share the bandwidth.")]
+Cost = Annotated[str, typer.Option(metavar="|".join([*COST_MODELS.names, "FILE.csv"]), rich_help_panel=MACHINE, help="What jobs cost.")]
+Dependencies = Annotated[
+    bool,
+    typer.Option("--dependencies", rich_help_panel=NETWORK, help="A job starts when its inputs exist. Default: jobs wait for nothing."),
+]
+Cut = Annotated[
+    bool,
+    typer.Option("--cut", rich_help_panel=NETWORK, help="Divide long operators into pieces that several cores share. Default: whole."),
+]
+Objective = Annotated[
+    str,
+    typer.Option(metavar="NAME[,NAME]", rich_help_panel=GOAL, help="makespan, throughput, energy or edp; two of them for a Pareto front."),
+]
+Priority = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=X", rich_help_panel=GOAL, help="How much a second of a network's lateness counts. Default: 1."),
+]
+Strategy = Annotated[str, strategy_of(STRATEGIES.names)]
+Samples = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", rich_help_panel=SEARCH, help="Evaluate at most so many mappings of a group. Default: the strategy's."),
+]
+GroupSize = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", rich_help_panel=SEARCH, help="Map so many jobs at a time, group after group. Default: all at once."),
+]
+WarmStart = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", rich_help_panel=SEARCH, help="Start from an earlier mapping's JSON. Default: from nothing."),
+]
+Out = Annotated[Path | None, out_to("Where mapping.json and report.html go. Default: nowhere.")]
+
+
 def map_command(
-    jobs: Annotated[list[str], typer.Argument(metavar="JOBS...", help=f"{NETWORKS} Or job lists and job analysis tables (`.csv`).")],
+    jobs: Jobs,
     target: OptionalTarget = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            rich_help_panel=MACHINE,
-            help="Override a field of the target, or `magma.mutation=0.1`. May be repeated.",
-        ),
-    ] = None,
-    bandwidth: Annotated[
-        str | None,
-        typer.Option(
-            metavar="BYTES_PER_S",
-            rich_help_panel=MACHINE,
-            help="That all cores share, such as `16 GB/s`. Default: the target's main memory.",
-        ),
-    ] = None,
-    allocator: Annotated[
-        str, typer.Option(metavar="demand|even", rich_help_panel=MACHINE, help="How cores share the bandwidth.")
-    ] = "demand",
-    cost: Annotated[
-        str, typer.Option(metavar="|".join([*COST_MODELS.names, "FILE.csv"]), rich_help_panel=MACHINE, help="What jobs cost.")
-    ] = DEFAULT,
+    overrides: Overrides = None,
+    bandwidth: Bandwidth = None,
+    allocator: Allocator = "demand",
+    cost: Cost = DEFAULT,
     batch: Batch = None,
     dim: Dim = None,
     precision: Precision = None,
     training: Training = False,
     mini_batches: MiniBatches = 1,
-    dependencies: Annotated[
-        bool,
-        typer.Option("--dependencies", rich_help_panel=NETWORK, help="A job starts when its inputs exist. Default: jobs wait for nothing."),
-    ] = False,
-    cut: Annotated[
-        bool,
-        typer.Option("--cut", rich_help_panel=NETWORK, help="Divide long operators into pieces that several cores share. Default: whole."),
-    ] = False,
-    objective: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME[,NAME]", rich_help_panel=GOAL, help="makespan, throughput, energy or edp; two of them for a Pareto front."
-        ),
-    ] = "makespan",
+    dependencies: Dependencies = False,
+    cut: Cut = False,
+    objective: Objective = "makespan",
     deadline: Deadline = None,
     period: Period = None,
-    priority: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=X", rich_help_panel=GOAL, help="How much a second of a network's lateness counts. Default: 1."),
-    ] = None,
-    strategy: Annotated[str, strategy_of(STRATEGIES.names)] = "auto",
-    samples: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", rich_help_panel=SEARCH, help="Evaluate at most so many mappings of a group. Default: the strategy's."
-        ),
-    ] = None,
-    group_size: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", rich_help_panel=SEARCH, help="Map so many jobs at a time, group after group. Default: all at once."
-        ),
-    ] = None,
-    warm_start: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", rich_help_panel=SEARCH, help="Start from an earlier mapping's JSON. Default: from nothing."),
-    ] = None,
+    priority: Priority = None,
+    strategy: Strategy = "auto",
+    samples: Samples = None,
+    group_size: GroupSize = None,
+    warm_start: WarmStart = None,
     time_limit: TimeLimit = None,
     seed: Seed = 0,
     threads: Threads = 1,
-    out: Annotated[Path | None, out_to("Where mapping.json and report.html go. Default: nowhere.")] = None,
+    out: Out = None,
     no_report: NoReport = False,
     as_json: Json = False,
     quiet: Quiet = False,

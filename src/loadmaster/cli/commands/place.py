@@ -39,65 +39,77 @@ _CURVE = 10
 """Distance of the limits on the slowdown curve, in percent of the peak with everything fast."""
 
 
+Graph = Annotated[
+    str,
+    typer.Argument(metavar="GRAPH", help=f"{NETWORKS} Or a kernel sequence (`.json`, `.json.gz`)."),
+]
+Fast = Annotated[
+    str | None,
+    typer.Option(
+        metavar="BYTES|PERCENT",
+        rich_help_panel=MACHINE,
+        help="Fast memory, such as `2GiB`, or a share of what everything fast takes, such as `50%`. Default: the target's.",
+    ),
+]
+Cost = Annotated[
+    str,
+    typer.Option(
+        metavar="roofline|profile|FILE",
+        rich_help_panel=MACHINE,
+        help="Where kernel times come from; FILE is a table of measured times.",
+    ),
+]
+Mode = Annotated[
+    str,
+    typer.Option(
+        metavar="static|sync|async", rich_help_panel=GOAL, help="What tensors may do: nothing, move between kernels, or while they run."
+    ),
+]
+MaxSlowdown = Annotated[
+    float | None,
+    typer.Option(
+        metavar="X",
+        rich_help_panel=GOAL,
+        help="Find the smallest fast memory with which time is at most X times all fast. Default: place in `--fast`.",
+    ),
+]
+Curve = Annotated[
+    bool,
+    typer.Option("--curve", rich_help_panel=GOAL, help="Show slowdown over fast memory, from none to all that is asked for."),
+]
+Explain = Annotated[
+    list[str] | None,
+    typer.Option(metavar="TENSOR", rich_help_panel=GOAL, help="Say why a tensor is where it is. May be repeated."),
+]
+Strategy = Annotated[str, strategy_of([*ENGINES, *PLACING.names])]
+Gap = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE",
+        rich_help_panel=SEARCH,
+        help="Distance to the lower bound at which the search may end. Default: 0.01, or 0.02 for async.",
+    ),
+]
+Out = Annotated[Path | None, out_to("Where placement.json and report.html go. Default: nowhere.")]
+
+
 def place_command(
-    graph: Annotated[
-        str,
-        typer.Argument(metavar="GRAPH", help=f"{NETWORKS} Or a kernel sequence (`.json`, `.json.gz`)."),
-    ],
+    graph: Graph,
     target: OptionalTarget = None,
     overrides: Overrides = None,
-    fast: Annotated[
-        str | None,
-        typer.Option(
-            metavar="BYTES|PERCENT",
-            rich_help_panel=MACHINE,
-            help="Fast memory, such as `2GiB`, or a share of what everything fast takes, such as `50%`. Default: the target's.",
-        ),
-    ] = None,
-    cost: Annotated[
-        str,
-        typer.Option(
-            metavar="roofline|profile|FILE",
-            rich_help_panel=MACHINE,
-            help="Where kernel times come from; FILE is a table of measured times.",
-        ),
-    ] = "roofline",
+    fast: Fast = None,
+    cost: Cost = "roofline",
     batch: Batch = None,
     training: Training = False,
-    mode: Annotated[
-        str,
-        typer.Option(
-            metavar="static|sync|async", rich_help_panel=GOAL, help="What tensors may do: nothing, move between kernels, or while they run."
-        ),
-    ] = "sync",
-    max_slowdown: Annotated[
-        float | None,
-        typer.Option(
-            metavar="X",
-            rich_help_panel=GOAL,
-            help="Find the smallest fast memory with which time is at most X times all fast. Default: place in `--fast`.",
-        ),
-    ] = None,
-    curve: Annotated[
-        bool,
-        typer.Option("--curve", rich_help_panel=GOAL, help="Show slowdown over fast memory, from none to all that is asked for."),
-    ] = False,
-    explain: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TENSOR", rich_help_panel=GOAL, help="Say why a tensor is where it is. May be repeated."),
-    ] = None,
-    strategy: Annotated[str, strategy_of([*ENGINES, *PLACING.names])] = "auto",
-    gap: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE",
-            rich_help_panel=SEARCH,
-            help="Distance to the lower bound at which the search may end. Default: 0.01, or 0.02 for async.",
-        ),
-    ] = None,
+    mode: Mode = "sync",
+    max_slowdown: MaxSlowdown = None,
+    curve: Curve = False,
+    explain: Explain = None,
+    strategy: Strategy = "auto",
+    gap: Gap = None,
     time_limit: TimeLimit = None,
     seed: Seed = 0,
-    out: Annotated[Path | None, out_to("Where placement.json and report.html go. Default: nowhere.")] = None,
+    out: Out = None,
     no_report: NoReport = False,
     as_json: Json = False,
     quiet: Quiet = False,

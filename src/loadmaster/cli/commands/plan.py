@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from loadmaster.cli.checking import checking
 from loadmaster.cli.commands.sweep import sweep_plans
 from loadmaster.cli.options import (
     GOAL,
@@ -51,6 +52,48 @@ if TYPE_CHECKING:
     from loadmaster.planning.plan import Plan
 
 
+Objective = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        rich_help_panel=GOAL,
+        autocompletion=lambda: ["throughput", "latency", "energy", "edp"],
+        help="What is minimised: throughput (the makespan), latency, energy, or edp (energy x makespan).",
+    ),
+]
+Network = Annotated[
+    str | None, typer.Option(metavar="NAME", rich_help_panel=GOAL, help="Whose latency counts. Default: the first network's.")
+]
+Cut = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|none",
+        rich_help_panel=SEARCH,
+        help="Cut operators into pieces for several cores and small memories, or leave them whole.",
+    ),
+]
+Sweep = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="AXIS=LOW:HIGH",
+        rich_help_panel=SWEEP,
+        help="What-if: `scratchpad=1MiB:32MiB` (doubling), `bandwidth=4GB/s,10GB/s`, any field of the target (`cores.ws.count=1:4`), "
+        "`batch=1:8`, `mini-batches=1:4`, `networks=a,b,a+b`. May be repeated.",
+    ),
+]
+Workers = Annotated[
+    int | None, typer.Option(min=1, metavar="N", rich_help_panel=SWEEP, help="Processes of a sweep. Default: all processors.")
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(metavar="dask://HOST:PORT", rich_help_panel=SWEEP, help="Sweep on the workers of a Dask scheduler. Default: here."),
+]
+Out = Annotated[
+    Path | None,
+    out_to("Where plan.json, report.html and trace.pftrace go. Default: loadmaster-plan, or with `--json` nowhere."),
+]
+
+
 def plan_command(
     models: Models,
     target: MachineTarget,
@@ -60,54 +103,21 @@ def plan_command(
     precision: Precision = None,
     training: Training = False,
     mini_batches: MiniBatches = 1,
-    objective: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            rich_help_panel=GOAL,
-            autocompletion=lambda: ["throughput", "latency", "energy", "edp"],
-            help="What is minimised: throughput (the makespan), latency, energy, or edp (energy x makespan).",
-        ),
-    ] = "throughput",
-    network: Annotated[
-        str | None, typer.Option(metavar="NAME", rich_help_panel=GOAL, help="Whose latency counts. Default: the first network's.")
-    ] = None,
+    objective: Objective = "throughput",
+    network: Network = None,
     deadline: Deadline = None,
     period: Period = None,
     rounds: Rounds = None,
-    cut: Annotated[
-        str,
-        typer.Option(
-            metavar="auto|none",
-            rich_help_panel=SEARCH,
-            help="Cut operators into pieces for several cores and small memories, or leave them whole.",
-        ),
-    ] = "auto",
+    cut: Cut = "auto",
     time_limit: TimeLimit = None,
     seed: Seed = 0,
-    sweep: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="AXIS=LOW:HIGH",
-            rich_help_panel=SWEEP,
-            help="What-if: `scratchpad=1MiB:32MiB` (doubling), `bandwidth=4GB/s,10GB/s`, any field of the target (`cores.ws.count=1:4`), "
-            "`batch=1:8`, `mini-batches=1:4`, `networks=a,b,a+b`. May be repeated.",
-        ),
-    ] = None,
+    sweep: Sweep = None,
     fps: Fps = None,
     makespan: MakespanLimit = None,
     energy: EnergyLimit = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, metavar="N", rich_help_panel=SWEEP, help="Processes of a sweep. Default: all processors.")
-    ] = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(metavar="dask://HOST:PORT", rich_help_panel=SWEEP, help="Sweep on the workers of a Dask scheduler. Default: here."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        out_to("Where plan.json, report.html and trace.pftrace go. Default: loadmaster-plan, or with `--json` nowhere."),
-    ] = None,
+    workers: Workers = None,
+    cluster: Cluster = None,
+    out: Out = None,
     no_report: NoReport = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -181,7 +191,6 @@ def _planned(
     from loadmaster.core.files import directory_if_asked
     from loadmaster.core.interrupts import deferred_interrupts
     from loadmaster.planning.planner import plan
-    from loadmaster.planning.verify.plan import verify
     from loadmaster.targets.load import target as read_target
 
     machine = read_target(target, overrides)
@@ -193,12 +202,12 @@ def _planned(
             result = plan(graphs, machine, progress=progress, **options)
             seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - started_cpu
             progress("verifying", 0.0)
-            violations = verify(result)
+            violations = checking(result)
             if place is None:
-                return _Done(result, violations, seconds, cpu_seconds, [])
+                return _Done(result, violations(), seconds, cpu_seconds, [])
             progress("writing", 0.0)
             write_plan(result, place, report=report)
-            return _Done(result, violations, seconds, cpu_seconds, place.publish())
+            return _Done(result, violations(), seconds, cpu_seconds, place.publish())
 
 
 def _summary_json(done: _Done) -> dict[str, Any]:

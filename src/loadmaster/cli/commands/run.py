@@ -19,54 +19,66 @@ if TYPE_CHECKING:
     from loadmaster.core.files import OutputDirectory
 
 
+Model = Annotated[str, typer.Argument(metavar="torch:MODULE.PATH:FACTORY", help="A function that makes a module and its inputs.")]
+Fast = Annotated[
+    str,
+    typer.Option(
+        metavar="BYTES|PERCENT", rich_help_panel=MACHINE, help="Fast memory of a step, such as `2 GiB`, or `50%` of what it takes."
+    ),
+]
+Batch = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", rich_help_panel=NETWORK, help="The factory's argument `batch`. Default: the factory's own."),
+]
+Training = Annotated[
+    bool,
+    typer.Option("--training", rich_help_panel=NETWORK, help="Run training steps: forward, loss, backward. Default: inference."),
+]
+Optimizer = Annotated[
+    str | None,
+    typer.Option(
+        metavar="sgd|adamw",
+        rich_help_panel=NETWORK,
+        help="Update parameters in the backward pass, as part of the plan. Default: no update.",
+    ),
+]
+Mode = Annotated[str, typer.Option(metavar="sync|async", rich_help_panel=MACHINE, help="Whether copies overlap kernels.")]
+Device = Annotated[str, typer.Option(metavar="cpu|cuda", rich_help_panel=MACHINE, help="Where the module runs.")]
+SlowMemory = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        rich_help_panel=MACHINE,
+        help="Folder on a local disk for what does not fit (CPU). Default: the system's for temporary files.",
+    ),
+]
+Steps = Annotated[int, typer.Option(min=1, metavar="N", rich_help_panel=SEARCH, help="Steps that are timed.")]
+Generate = Annotated[
+    int | None,
+    typer.Option(
+        min=2,
+        metavar="TOKENS",
+        rich_help_panel=SEARCH,
+        help="Generate text with a language model; `50%` is then of its weights on disk. Default: steps.",
+    ),
+]
+Compare = Annotated[bool, typer.Option("--compare", rich_help_panel=SEARCH, help="Run the same steps in other ways that save memory, too.")]
+Out = Annotated[Path | None, out_to("Where run.json, kernels.json and report.html go. Default: nowhere.")]
+
+
 def run_command(
-    model: Annotated[str, typer.Argument(metavar="torch:MODULE.PATH:FACTORY", help="A function that makes a module and its inputs.")],
-    fast: Annotated[
-        str,
-        typer.Option(
-            metavar="BYTES|PERCENT", rich_help_panel=MACHINE, help="Fast memory of a step, such as `2 GiB`, or `50%` of what it takes."
-        ),
-    ],
-    batch: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", rich_help_panel=NETWORK, help="The factory's argument `batch`. Default: the factory's own."),
-    ] = None,
-    training: Annotated[
-        bool,
-        typer.Option("--training", rich_help_panel=NETWORK, help="Run training steps: forward, loss, backward. Default: inference."),
-    ] = False,
-    optimizer: Annotated[
-        str | None,
-        typer.Option(
-            metavar="sgd|adamw",
-            rich_help_panel=NETWORK,
-            help="Update parameters in the backward pass, as part of the plan. Default: no update.",
-        ),
-    ] = None,
-    mode: Annotated[str, typer.Option(metavar="sync|async", rich_help_panel=MACHINE, help="Whether copies overlap kernels.")] = "async",
-    device: Annotated[str, typer.Option(metavar="cpu|cuda", rich_help_panel=MACHINE, help="Where the module runs.")] = "cpu",
-    slow_memory: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            rich_help_panel=MACHINE,
-            help="Folder on a local disk for what does not fit (CPU). Default: the system's for temporary files.",
-        ),
-    ] = None,
-    steps: Annotated[int, typer.Option(min=1, metavar="N", rich_help_panel=SEARCH, help="Steps that are timed.")] = 5,
-    generate: Annotated[
-        int | None,
-        typer.Option(
-            min=2,
-            metavar="TOKENS",
-            rich_help_panel=SEARCH,
-            help="Generate text with a language model; `50%` is then of its weights on disk. Default: steps.",
-        ),
-    ] = None,
-    compare: Annotated[
-        bool, typer.Option("--compare", rich_help_panel=SEARCH, help="Run the same steps in other ways that save memory, too.")
-    ] = False,
-    out: Annotated[Path | None, out_to("Where run.json, kernels.json and report.html go. Default: nowhere.")] = None,
+    model: Model,
+    fast: Fast,
+    batch: Batch = None,
+    training: Training = False,
+    optimizer: Optimizer = None,
+    mode: Mode = "async",
+    device: Device = "cpu",
+    slow_memory: SlowMemory = None,
+    steps: Steps = 5,
+    generate: Generate = None,
+    compare: Compare = False,
+    out: Out = None,
     no_report: NoReport = False,
     as_json: Json = False,
     quiet: Quiet = False,

@@ -188,7 +188,7 @@ class JointProblem:
 
     def _in_main(self, run: _native.JointEvaluation) -> Mask:
         """Tensors that jobs write to main memory as outputs, because they are used or fetched there or nowhere else, or that are copied."""
-        # As `written_to_main` in src/native/joint/admission.cpp; tests/test_twins.py holds the two together.
+        # As `written_to_main` in src/native/joint/times.cpp; tests/test_twins.py holds the two together.
         tensor, in_fast = self.table.operand_tensor, run.row_stay >= 0
         copied = np.zeros(len(self._output), dtype=np.bool_)
         copied[run.stay_tensor[run.copies]] = True

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, pairwise
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from loadmaster.core.units import PICOSECONDS, format_seconds
 from loadmaster.planning.plan_records import PlannedJob, PlannedTensor, PlannedTransfer, PlanRecord
@@ -44,6 +47,12 @@ class Access(NamedTuple):
 def ps(seconds: float) -> int:
     """Picoseconds, in which times compare exactly."""
     return round(seconds * PICOSECONDS)
+
+
+def spans_of(records: Sequence[Any]) -> list[tuple[int, int]]:
+    """Start and end of every record in picoseconds, as :func:`ps` of each; times must be sound numbers."""
+    seconds = (np.fromiter(map(attrgetter(side), records), np.float64, len(records)) for side in ("start", "end"))
+    return list(zip(*(np.rint(each * PICOSECONDS).astype(np.int64).tolist() for each in seconds), strict=True))
 
 
 def when(picoseconds: float) -> str:
@@ -105,13 +114,20 @@ class Facts:
     @cached_property
     def makespan(self) -> int:
         """When the last job or transfer ends, in picoseconds."""
-        return max((ps(record.end) for record in chain[PlannedJob | PlannedTransfer](self.plan.jobs, self.plan.transfers)), default=0)
+        return max((end for spans in (spans_of(self.plan.jobs), self.moves) for _, end in spans), default=0)
+
+    @cached_property
+    def moves(self) -> list[tuple[int, int]]:
+        """Start and end of every transfer, copies among them, in picoseconds."""
+        return spans_of(self.plan.transfers)
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """All jobs, in the plan's order, then all copies."""
-        jobs = [Step(f"job {quoted(job.name)}", ps(job.start), ps(job.end), job.after) for job in self.plan.jobs]
-        return (*jobs, *(Step(f"copy {quoted(copy.name)}", ps(copy.start), ps(copy.end), copy.after) for copy in self.copies))
+        jobs = [(f"job {quoted(job.name)}", job.after) for job in self.plan.jobs]
+        copies = [(f"copy {quoted(copy.name)}", copy.after) for copy in self.copies]
+        spans = chain(spans_of(self.plan.jobs), spans_of(self.copies))
+        return tuple(Step(label, *span, after) for (label, after), span in zip(jobs + copies, spans, strict=True))
 
     @cached_property
     def step_of(self) -> dict[str, int]:
@@ -127,9 +143,13 @@ class Facts:
         return {core: sorted(order, key=lambda i: (self.steps[i].start, self.steps[i].end, i)) for core, order in orders.items()}
 
     @cached_property
-    def core_places(self) -> dict[int, int]:
-        """For every job, how many run before it on its core."""
-        return {step: place for order in self.core_orders.values() for place, step in enumerate(order)}
+    def turns(self) -> list[tuple[str | int, int]]:
+        """For every job its core and how many run before it there; every copy counts as a core of its own."""
+        turns: list[tuple[str | int, int]] = [(step, 0) for step in range(len(self.steps))]
+        for core, order in self.core_orders.items():
+            for place, step in enumerate(order):
+                turns[step] = core, place
+        return turns
 
     @cached_property
     def predecessors(self) -> list[list[int]]:
@@ -166,7 +186,15 @@ class Facts:
     @cached_property
     def spans(self) -> list[tuple[int, int]]:
         """Lifetime of every allocation in picoseconds."""
-        return [(ps(allocation.start), ps(allocation.end)) for allocation in self.plan.allocations]
+        return spans_of(self.plan.allocations)
+
+    @cached_property
+    def groups(self) -> dict[str, list[int]]:
+        """Allocations of every memory that has any."""
+        groups = defaultdict(list)
+        for i, allocation in enumerate(self.plan.allocations):
+            groups[allocation.memory].append(i)
+        return groups
 
     @cached_property
     def places(self) -> dict[tuple[str, str], list[int]]:
@@ -176,11 +204,18 @@ class Facts:
             places[self.plan.allocations[i].tensor, self.plan.allocations[i].memory].append(i)
         return places
 
+    @cached_property
+    def place_starts(self) -> dict[tuple[str, str], list[int]]:
+        """When those allocations start."""
+        return {key: [self.spans[i][0] for i in group] for key, group in self.places.items()}
+
     def place(self, tensor: str, memory: str, start: int, end: int) -> int:
         """Allocation that holds a tensor in a memory over all of [start, end), or ``NOWHERE``."""
-        candidates = self.places.get((tensor, memory), [])
-        latest = bisect_right(candidates, start, key=lambda i: self.spans[i][0]) - 1
-        return candidates[latest] if latest >= 0 and self.spans[candidates[latest]][1] >= end else NOWHERE
+        latest = bisect_right(self.place_starts.get((tensor, memory), ()), start) - 1
+        if latest < 0:
+            return NOWHERE
+        candidate = self.places[tensor, memory][latest]
+        return candidate if self.spans[candidate][1] >= end else NOWHERE
 
     @cached_property
     def accesses(self) -> list[Access]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
+from itertools import accumulate
 
 from loadmaster.core.units import PICOSECONDS, format_rate
 from loadmaster.planning.plan_records import PlannedJob, Rate
@@ -89,7 +90,7 @@ def traffic(facts: Facts) -> Iterator[str]:
 def memory_use(facts: Facts) -> Iterator[str]:
     """Peaks and lower bounds of memories follow from the allocations, and the capacity from the target."""
     for name, stated in facts.plan.metrics.memory.items():
-        group = [i for i, allocation in enumerate(facts.plan.allocations) if allocation.memory == name]
+        group = facts.groups.get(name, [])
         peak = max((facts.plan.allocations[i].offset + facts.plan.allocations[i].bytes for i in group), default=0)
         found = {"peak": peak, "lower_bound": _most_alive(facts, group), "capacity": facts.capacities[name]}
         for figure, value in found.items():
@@ -123,10 +124,7 @@ def _bound(what: str, stated: Rate, due: float | None) -> Iterator[str]:
 
 def _most_alive(facts: Facts, group: list[int]) -> int:
     """Most bytes of the given allocations that are alive at one time; those that end go before those that start."""
-    events = [(facts.spans[i][0], facts.plan.allocations[i].bytes) for i in group if facts.spans[i][0] < facts.spans[i][1]]
-    events += [(facts.spans[i][1], -facts.plan.allocations[i].bytes) for i in group if facts.spans[i][0] < facts.spans[i][1]]
-    alive = most = 0
-    for _, change in sorted(events):
-        alive += change
-        most = max(most, alive)
-    return most
+    lasting = [i for i in group if facts.spans[i][0] < facts.spans[i][1]]
+    events = [(facts.spans[i][0], facts.plan.allocations[i].bytes) for i in lasting]
+    events += [(facts.spans[i][1], -facts.plan.allocations[i].bytes) for i in lasting]
+    return max(accumulate(change for _, change in sorted(events)), default=0)

@@ -46,12 +46,9 @@ def overlaps(facts: Facts) -> Iterator[str]:
     Sweeps each memory by time over the live allocations, sorted by address: as long as they are disjoint, a new one can only collide
     with its neighbours. One that collides is reported and left out. O(n log n).
     """
-    by_memory = defaultdict(list)
-    for i, allocation in enumerate(facts.plan.allocations):
-        if allocation.bytes and facts.spans[i][0] < facts.spans[i][1]:
-            by_memory[allocation.memory].append(i)
-    for group in by_memory.values():
-        yield from _collisions(facts, sorted(group, key=facts.spans.__getitem__))
+    for group in facts.groups.values():
+        lasting = (i for i in group if facts.plan.allocations[i].bytes and facts.spans[i][0] < facts.spans[i][1])
+        yield from _collisions(facts, sorted(lasting, key=facts.spans.__getitem__))
 
 
 def doubles(facts: Facts) -> Iterator[str]:
@@ -71,14 +68,17 @@ def tiles(facts: Facts) -> Iterator[str]:
 
 def _idle_tiles(facts: Facts) -> Iterator[str]:
     """Tiles that no job needs."""
-    uses: dict[tuple[str, str], list[int]] = defaultdict(list)
+    uses: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
     for core, order in facts.core_orders.items():
         for i in order:
+            _, start, end, _ = facts.steps[i]
             for operand in (*facts.plan.jobs[i].reads, *facts.plan.jobs[i].writes):
-                uses[core, operand.tensor].append(i)
-    for i, allocation in enumerate(facts.plan.allocations):
-        if allocation.memory not in facts.memories and not _used(facts, uses[allocation.memory, allocation.tensor], *facts.spans[i]):
-            yield f"{_label(allocation)} is of no use: no job on that core has the tensor as an operand at that time"
+                uses[core, operand.tensor].append((start, end))
+    for memory in sorted(facts.groups.keys() - facts.memories.keys()):
+        for i in facts.groups[memory]:
+            allocation = facts.plan.allocations[i]
+            if not _used(uses[memory, allocation.tensor], *facts.spans[i]):
+                yield f"{_label(allocation)} is of no use: no job on that core has the tensor as an operand at that time"
 
 
 def _missing_tiles(facts: Facts) -> Iterator[str]:
@@ -89,13 +89,12 @@ def _missing_tiles(facts: Facts) -> Iterator[str]:
         for key, group in facts.places.items()
         if key[1] not in facts.memories
     }
-    starts = {key: [facts.spans[i][0] for i in facts.places[key]] for key in ends}
     for core in facts.plan.target.cores:
         for i in facts.core_orders.get(core.name, ()) if core.buffer else ():
             job, step = facts.plan.jobs[i], facts.steps[i]
             for tensor in dict.fromkeys(operand.tensor for operand in (*job.reads, *job.writes)):
                 key = (tensor, core.name)
-                at = bisect_right(starts.get(key, []), step.start) - 1
+                at = bisect_right(facts.place_starts.get(key, ()), step.start) - 1
                 if at < 0 or ends[key][at] < step.end:
                     yield f"{step.label} has no tile of {quoted(tensor)} in {core.name} over {span(job.start, job.end)}"
 
@@ -189,7 +188,7 @@ def _share_addresses(one: PlannedAllocation, two: PlannedAllocation) -> bool:
     return one.offset < two.offset + two.bytes and two.offset < one.offset + one.bytes
 
 
-def _used(facts: Facts, jobs: list[int], start: int, end: int) -> bool:
-    """Whether one of a core's jobs, given in their order, runs at some time of [start, end)."""
-    latest = bisect_right(jobs, max(start, end - 1), key=lambda i: facts.steps[i].start) - 1
-    return latest >= 0 and (facts.steps[jobs[latest]].end > start or facts.steps[jobs[latest]].start == start)
+def _used(runs: list[tuple[int, int]], start: int, end: int) -> bool:
+    """Whether a core runs something at some time of [start, end), of starts and ends of jobs in their order."""
+    latest = bisect_left(runs, (max(start, end - 1) + 1,)) - 1
+    return latest >= 0 and (runs[latest][1] > start or runs[latest][0] == start)

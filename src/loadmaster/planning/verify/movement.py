@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from heapq import heappop, heappush, heapreplace
 from itertools import pairwise
@@ -31,21 +31,21 @@ def operands(facts: Facts) -> Iterator[str]:
 
 def streams(facts: Facts) -> Iterator[str]:
     """While a job runs, exactly the bytes of its operands move between their memories and its core."""
-    due: Counter[tuple[str, str, str, str]] = Counter()
+    due: dict[tuple[str, str, str, str], int] = defaultdict(int)
     for job in facts.plan.jobs:
         for operand in job.reads:
             due[job.name, operand.tensor, operand.memory, job.core] += operand.bytes
         for operand in job.writes:
             due[job.name, operand.tensor, job.core, operand.memory] += operand.bytes
-    moved: Counter[tuple[str, str, str, str]] = Counter()
-    for transfer in facts.plan.transfers:
+    moved: dict[tuple[str, str, str, str], int] = defaultdict(int)
+    for transfer, (start, end) in zip(facts.plan.transfers, facts.moves, strict=True):
         if transfer.job:
             moved[transfer.job, transfer.tensor, transfer.source, transfer.destination] += transfer.bytes
             step = facts.steps[facts.step_of[transfer.job]]
-            if ps(transfer.start) < step.start or ps(transfer.end) > step.end:
+            if start < step.start or end > step.end:
                 job = facts.jobs[transfer.job]
                 yield f"{transfer_label(transfer)} lasts over {span(transfer.start, transfer.end)}, the job over {span(job.start, job.end)}"
-    for key in dict.fromkeys((*due, *moved)):
+    for key in dict.fromkeys((*due, *moved)) if due != moved else ():
         if due[key] != moved[key]:
             name, tensor, source, destination = key
             way = f"{quoted(tensor)} from {source} to {destination}"
@@ -95,10 +95,10 @@ def _engine_seconds(facts: Facts, copy: PlannedTransfer) -> float:
 
 
 def _needs(facts: Facts, memory: Memory) -> Iterator[Need]:
-    for transfer in facts.plan.transfers:
-        for end, bandwidth in ((transfer.source, memory.read_bandwidth), (transfer.destination, memory.write_bandwidth)):
-            if end == memory.name and transfer.bytes:
-                yield ps(transfer.start), ps(transfer.end), transfer.bytes / bandwidth * PICOSECONDS, transfer
+    for transfer, (start, end) in zip(facts.plan.transfers, facts.moves, strict=True):
+        for place, bandwidth in ((transfer.source, memory.read_bandwidth), (transfer.destination, memory.write_bandwidth)):
+            if place == memory.name and transfer.bytes:
+                yield start, end, transfer.bytes / bandwidth * PICOSECONDS, transfer
 
 
 def _late(needs: list[Need], slack: float) -> Iterator[tuple[float, PlannedTransfer]]:

@@ -61,7 +61,7 @@ def races(facts: Facts) -> Iterator[str]:
             writers[access.place].add(access.step)
     pairs = []
     for memory in facts.memories:
-        used = [i for i, allocation in enumerate(facts.plan.allocations) if allocation.memory == memory and allocation.bytes and i in users]
+        used = [i for i in facts.groups.get(memory, ()) if facts.plan.allocations[i].bytes and i in users]
         pairs += [(one, two, last) for one, two in _reuses(facts, used) for last in _last_users(facts, users[one])]
     missing = _unordered(facts, ((user, writer) for _, two, user in pairs for writer in writers[two]))
     for one, two, user in pairs:
@@ -109,17 +109,13 @@ def _unordered(facts: Facts, pairs: Iterable[tuple[int, int]]) -> set[tuple[int,
 
 def _plainly_ordered(facts: Facts, before: int, after: int) -> bool:
     """Whether a step waits for another by name, or comes later on the same core; no step comes before itself."""
-    jobs, places = facts.plan.jobs, facts.core_places
-    same_core = max(before, after) < len(jobs) and jobs[before].core == jobs[after].core
-    return (same_core and places[before] < places[after]) or before in facts.direct[after]
+    (core, turn), (other, later) = facts.turns[before], facts.turns[after]
+    return (core == other and turn < later) or before in facts.direct[after]
 
 
 def _last_users(facts: Facts, users: Iterable[int]) -> list[int]:
     """The last of the users on each core, and all copies among them."""
-    last: dict[str | int, int] = {}
-    for user in sorted(users, key=lambda i: (facts.steps[i].start, facts.steps[i].end, i)):
-        last[facts.plan.jobs[user].core if user < len(facts.plan.jobs) else user] = user
-    return list(last.values())
+    return list({facts.turns[user][0]: user for user in sorted(users, key=lambda i: (facts.turns[i][1], i))}.values())
 
 
 def _reuses(facts: Facts, allocations: Iterable[int]) -> Iterator[tuple[int, int]]:

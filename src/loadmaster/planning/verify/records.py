@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import fields
 from itertools import chain, pairwise
+from operator import attrgetter
 from typing import Any
 
 from loadmaster.core.units import PICOSECONDS, format_seconds
 from loadmaster.planning.plan_records import PlannedTransfer, PlanRecord
-from loadmaster.planning.verify.facts import Facts, ps, quoted, span, transfer_label, when
+from loadmaster.planning.verify.facts import Facts, ps, quoted, span, spans_of, transfer_label, when
 from loadmaster.targets.hardware import Core
 
 _LARGEST = 2**63
@@ -20,18 +21,20 @@ _WIDTHS = {"int8": 8, "fp16": 16, "bf16": 16, "fp32": 32, "fp64": 64}
 _LARGEST_FLOAT = 1e100
 """More than any figure of a machine, and far from overflow when figures are multiplied."""
 
+Names = Callable[[Any], Iterable[str]]
+"""The names that a record mentions."""
+
 
 def numbers(facts: Facts) -> Iterator[str]:
     """No number is negative, and whole numbers and picoseconds fit 64 bits; speeds and alignments are positive; energies are finite."""
-    limits: dict[type, list[tuple[str, float]]] = {}
+    kinds: dict[type, list[Any]] = defaultdict(list)
     for record in _records(facts.plan):
-        kind = type(record)
-        if kind not in limits:
-            limits[kind] = _limits(kind)
-        for name, limit in limits[kind]:
-            value = getattr(record, name)
-            if value is not None and not 0 <= value < limit:
-                yield f"{name} of {_label(record)} is {value!s:.40}, outside [0, {limit:.2g})"
+        kinds[type(record)].append(record)
+    for kind, records in kinds.items():
+        for name, limit in _limits(kind):
+            values = map(attrgetter(name), records)
+            for i in [i for i, value in enumerate(values) if value is not None and not 0 <= value < limit]:
+                yield f"{name} of {_label(records[i])} is {getattr(records[i], name)!s:.40}, outside [0, {limit:.2g})"
     for place, joules in chain(facts.plan.byte_energy.items(), facts.plan.metrics.energy_by.items()):
         if not 0 <= joules < _LARGEST_FLOAT:
             yield f"the energy of {quoted(place)} is {joules!s:.40}, outside [0, {_LARGEST_FLOAT:.2g})"
@@ -74,40 +77,40 @@ def references(facts: Facts) -> Iterator[str]:
     plan = facts.plan
     networks = {network.name for network in plan.networks}
     cores = {core.name for core in plan.target.cores}
-    for tensor in plan.tensors:
-        yield from _unknown(tensor, "network", (tensor.network,), networks)
-        yield from _unknown(tensor, "producer", (tensor.producer,) if tensor.producer else (), facts.jobs)
-    for mini_batch in plan.mini_batches:
-        yield from _unknown(mini_batch, "network", (mini_batch.network,), networks)
-    for timing in plan.timings:
-        yield from _unknown(timing, "network", (timing.network,), networks)
-    for job in plan.jobs:
-        operands = (*job.reads, *job.writes)
-        yield from _unknown(job, "network", (job.network,), networks)
-        yield from _unknown(job, "core", (job.core,), cores)
-        yield from _unknown(job, "tensor", [operand.tensor for operand in operands], facts.tensors)
-        yield from _unknown(job, "shared memory", [operand.memory for operand in operands], facts.memories)
-        yield from _unknown(job, "job or copy", job.after, facts.step_of)
-    for allocation in plan.allocations:
-        yield from _unknown(allocation, "tensor", (allocation.tensor,), facts.tensors)
-        yield from _unknown(allocation, "memory", (allocation.memory,), facts.capacities)
-    for transfer in plan.transfers:
-        yield from _unknown(transfer, "tensor", (transfer.tensor,), facts.tensors)
-        yield from _unknown(transfer, "memory or core", (transfer.source, transfer.destination), facts.capacities)
-        yield from _unknown(transfer, "job", (transfer.job,) if transfer.job else (), facts.jobs)
-        yield from _unknown(transfer, "job or copy", transfer.after, facts.step_of)
+    mentioned: tuple[tuple[Iterable[Any], str, Names, Collection[str]], ...] = (
+        (plan.tensors, "network", lambda tensor: (tensor.network,), networks),
+        (plan.tensors, "producer", lambda tensor: (tensor.producer,) if tensor.producer else (), facts.jobs),
+        (plan.mini_batches, "network", lambda mini_batch: (mini_batch.network,), networks),
+        (plan.timings, "network", lambda timing: (timing.network,), networks),
+        (plan.jobs, "network", lambda job: (job.network,), networks),
+        (plan.jobs, "core", lambda job: (job.core,), cores),
+        (plan.jobs, "tensor", lambda job: [operand.tensor for operand in (*job.reads, *job.writes)], facts.tensors),
+        (plan.jobs, "shared memory", lambda job: [operand.memory for operand in (*job.reads, *job.writes)], facts.memories),
+        (plan.jobs, "job or copy", attrgetter("after"), facts.step_of),
+        (plan.allocations, "tensor", lambda allocation: (allocation.tensor,), facts.tensors),
+        (plan.allocations, "memory", lambda allocation: (allocation.memory,), facts.capacities),
+        (plan.transfers, "tensor", lambda transfer: (transfer.tensor,), facts.tensors),
+        (plan.transfers, "memory or core", attrgetter("source", "destination"), facts.capacities),
+        (plan.transfers, "job", lambda transfer: (transfer.job,) if transfer.job else (), facts.jobs),
+        (plan.transfers, "job or copy", attrgetter("after"), facts.step_of),
+    )
+    for records, what, names_of, known in mentioned:
+        # Almost always all are known: no record need be looked at alone.
+        if not set(chain.from_iterable(map(names_of, records))) <= set(known):
+            for record in records:
+                yield from _unknown(record, what, names_of(record), known)
     yield from _keys(facts, cores)
 
 
 def times(facts: Facts) -> Iterator[str]:
     """Nothing ends before it starts, and no job is shorter than its arithmetic."""
     plan = facts.plan
-    timed: Iterable[Any] = chain(plan.jobs, plan.allocations, plan.transfers, *plan.links.values())
-    for record in timed:
-        if ps(record.start) > ps(record.end):
+    timed: list[Any] = [*plan.jobs, *plan.allocations, *plan.transfers, *chain(*plan.links.values())]
+    for record, (start, end) in zip(timed, spans_of(timed), strict=True):
+        if start > end:
             yield f"{_label(record)} ends at {format_seconds(record.end)}, before it starts at {format_seconds(record.start)}"
-    for job in plan.jobs:
-        if ps(job.end) - ps(job.start) < ps(job.compute):
+    for job, (start, end) in zip(plan.jobs, spans_of(plan.jobs), strict=True):
+        if end - start < ps(job.compute):
             yield f"job {quoted(job.name)} runs over {span(job.start, job.end)}, less than its {format_seconds(job.compute)} of arithmetic"
 
 
@@ -252,8 +255,8 @@ def _label(record: Any) -> str:
     return f"{kind} {quoted(record.name)}" if hasattr(record, "name") else f"the {kind} record"
 
 
-def _unknown(record: Any, what: str, mentioned: Iterable[str], known: Container[str]) -> Sequence[str]:
-    """What to say of the names that a record mentions and nothing has; almost always nothing, so that no label is made in vain."""
+def _unknown(record: Any, what: str, mentioned: Iterable[str], known: Collection[str]) -> list[str]:
+    """What to say of the names that a record mentions and nothing has."""
     return [f"{_label(record)} names the {what} {quoted(name)}, which the plan does not have" for name in mentioned if name not in known]
 
 

@@ -24,9 +24,10 @@ from loadmaster.workloads.frontends.onnx.rules import rule_of
 from loadmaster.workloads.frontends.onnx.types import ELEMENT_BITS, Node, Value, Work, describe, stored_as
 from loadmaster.workloads.frontends.onnx.views import is_view
 from loadmaster.workloads.frontends.onnx.walk import Step, checked
+from loadmaster.workloads.frontends.tflite.call import Call, Meaning
 from loadmaster.workloads.frontends.tflite.layouts import in_file_order
 from loadmaster.workloads.frontends.tflite.model import OperatorEntry, TensorEntry, TfliteModel
-from loadmaster.workloads.frontends.tflite.operators import Call, Meaning, meaning_of
+from loadmaster.workloads.frontends.tflite.operators import meaning_of
 from loadmaster.workloads.frontends.tflite.recurrent import recurrent_work
 from loadmaster.workloads.graph import Graph, OpClass, TensorKind
 

@@ -12,7 +12,7 @@ from loadmaster.core.errors import ModelError
 from loadmaster.workloads.frontends.onnx.products import product
 from loadmaster.workloads.frontends.onnx.recurrent import GATE_STEPS
 from loadmaster.workloads.frontends.onnx.types import Work
-from loadmaster.workloads.frontends.tflite.operators import Call
+from loadmaster.workloads.frontends.tflite.call import Call
 from loadmaster.workloads.graph import LoopNest
 
 _BASIC_CELL = 5
