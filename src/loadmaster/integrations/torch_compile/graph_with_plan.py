@@ -145,9 +145,12 @@ class GraphWithPlan:
         """
         assert self.versions is not None
         around, mode = self.model.surroundings(self, self._mine.values()), self.model.settings.mode
+        provisional = self.history is not None and self.history.awaited(self.model.settings.refine_after)
         search, failed = None, 0
         for version in self.versions.finer(around.budget, lambda whole: self._problem(whole, movable, around)):
-            search = Search(partial(self._problem, version, around=around), movable, mode, around.offload_idle, self.model.objects)
+            search = Search(
+                partial(self._problem, version, around=around), movable, mode, around.offload_idle, self.model.objects, provisional
+            )
             found = search.attempt(around.budget)
             if not isinstance(found, int):
                 return version, *found, around, None

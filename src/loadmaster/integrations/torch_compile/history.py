@@ -92,9 +92,13 @@ class History:
         """Drop the times of recent steps: a new plan has other copies, or those that follow run under other conditions."""
         self._recent.clear()
 
+    def awaited(self, after: int) -> bool:
+        """Whether the plan will be refined when ``after`` steps were made; 0: never."""
+        return after > 0 and not self.refined
+
     def due(self, after: int) -> bool:
         """Whether to refine the plan now: true once, when ``after`` steps were made."""
-        if not after or self.refined or self.steps < after:
+        if not self.awaited(after) or self.steps < after:
             return False
         self.refined = True
         return True

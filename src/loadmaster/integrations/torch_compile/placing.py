@@ -19,7 +19,7 @@ from loadmaster.core.units import format_bytes
 from loadmaster.integrations.torch_compile.captured import Captured, Owner, views
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfile
 from loadmaster.integrations.torch_compile.moving import place_for_runtime
-from loadmaster.placement.decisions import Mode, TensorPlacement, all_fast
+from loadmaster.placement.decisions import Mode, Stay, TensorPlacement, all_fast
 from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor
 from loadmaster.placement.timing import time_moves
 
@@ -197,6 +197,7 @@ class Search:
     ``make`` gives the problem in which some of the ``movable`` storages of the caller move. Which of them do is decided first, as if
     those that move could stay in the fast memory from one step to the next; those that are there all the time keep PyTorch's own memory.
     All move with ``offload_idle``. ``objects`` are bytes that the user's budget has beyond those here, for what is no tensor.
+    ``provisional`` plans are made again with measured times: until then, no room to read ahead is tried, which takes most of planning.
     """
 
     make: Callable[[frozenset[int]], Problem]
@@ -204,6 +205,7 @@ class Search:
     mode: Mode
     offload_idle: bool
     objects: int = 0
+    provisional: bool = False
 
     def attempt(self, budget: int | None) -> tuple[Problem, Placed] | int:
         """Place and pack; where that fails, return the kernel at which it does. A budget of None has no limit."""
@@ -241,7 +243,7 @@ class Search:
         problem, best = first
         tensors = problem.sequence.tensors
         moved = [tensors[move.tensor].bytes for move in best.placement.moves if tensors[move.tensor].kind is not StoredKind.INTERMEDIATE]
-        if self.mode is not Mode.ASYNC or self.offload_idle or not moved:
+        if self.mode is not Mode.ASYNC or self.offload_idle or self.provisional or not moved:
             return first
         everything, tried, least = self.make(self.movable), {self.movable.intersection(problem.storage)}, _seconds(first)
         for number in _READS_AHEAD:
@@ -328,20 +330,22 @@ def _staying(problem: Problem, budget: int, gap: float = _GAP) -> frozenset[int]
 def _packed(problem: Problem, budget: int, mode: Mode, rounds: int) -> Placed | int:
     """Place and pack; return the kernel that fails if there is no packing.
 
-    After a packing that failed the limits are lowered where it sticks out, for ``rounds`` rounds, then at all kernels for as many.
+    After a packing that failed the limits are lowered where it sticks out, for ``rounds`` rounds, then at all kernels for as many. Until
+    they are lower by a whole tensor the placement is often the same: what is known to fail is not packed again.
     """
-    sequence = problem.sequence
-    ceilings = problem.ceilings(budget)
+    sequence, ceilings = problem.sequence, problem.ceilings(budget)
     limits, failed = np.maximum(ceilings, 0), int(problem.needed().argmax())
+    tops: dict[tuple[Stay, ...], Ints] = {}
     for number in range(2 * rounds):
         try:
             placement = place_for_runtime(sequence, limits, mode)
         except CapacityError:
             break
-        placed, tops = _pack(problem, placement, ceilings)
-        if placed is not None:
-            return placed
-        over = np.maximum(tops - ceilings, 0)
+        if placement.stays not in tops:
+            placed, tops[placement.stays] = _pack(problem, placement, ceilings)
+            if placed is not None:
+                return placed
+        over = np.maximum(tops[placement.stays] - ceilings, 0)
         failed = int(over.argmax())
         if number < rounds:
             limits = np.where(over > 0, limits - np.maximum(over // 2, sequence.alignment), limits)
@@ -353,8 +357,7 @@ def _packed(problem: Problem, budget: int, mode: Mode, rounds: int) -> Placed | 
 
 def _pack(problem: Problem, placement: TensorPlacement, ceilings: Ints | None) -> tuple[Placed | None, Ints]:
     """Find addresses below the ceiling of every kernel (None, if none were found), and the highest address in use at every kernel."""
-    sequence = problem.sequence
-    step, kernels = sequence.alignment, len(sequence.kernels)
+    sequence, step = problem.sequence, problem.sequence.alignment
     buffers = [Buffer(f"s{i}", s.start, s.end, int(sequence.sizes[s.tensor]), alignment=step) for i, s in enumerate(placement.stays)]
     buffers += [Buffer(f"w{k}", k, k + 1, kernel.algorithms[0].workspace, alignment=step) for k, kernel in enumerate(sequence.kernels)]
     above = [] if ceilings is None else _above(ceilings, int(ceilings.max(initial=0)))
@@ -362,15 +365,15 @@ def _pack(problem: Problem, placement: TensorPlacement, ceilings: Ints | None) -
     if answer.offsets is None:
         answer = _packing(buffers, None)  # to see where it sticks out
     assert answer.offsets is not None
-    offsets = [int(offset) for offset in answer.offsets[: len(buffers)]]
-    top = np.zeros(kernels, dtype=np.int64)
+    offsets = answer.offsets[: len(buffers)].tolist()
+    top = np.zeros(len(sequence.kernels), dtype=np.int64)
     for buffer, offset in zip(buffers, offsets, strict=True):
         if buffer.upper > buffer.lower and buffer.size:
             top[buffer.lower : buffer.upper] = np.maximum(top[buffer.lower : buffer.upper], offset + buffer.size)
     if ceilings is not None and (top > ceilings).any():
         return None, top
     arena = int(top.max(initial=0))
-    allowed = np.full(kernels, arena, dtype=np.int64) if ceilings is None else np.minimum(ceilings, arena)
+    allowed = np.full(len(top), arena, dtype=np.int64) if ceilings is None else np.minimum(ceilings, arena)
     peak = int((_resident(top, allowed) + problem.elsewhere).max(initial=0))
     stays = len(placement.stays)
     return Placed(placement, tuple(offsets[:stays]), tuple(offsets[stays:]), arena, peak, allowed), top

@@ -1,0 +1,67 @@
+"""Planning does not do twice, or before times are measured, what takes most of its time."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="the runtime needs torch", exc_type=ImportError)
+from torch import nn  # noqa: E402
+
+from loadmaster.integrations.torch_compile import placing  # noqa: E402
+from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
+from loadmaster.integrations.torch_compile.placing import Problem, Search  # noqa: E402
+from loadmaster.placement.decisions import Mode  # noqa: E402
+from loadmaster.placement.sequence import Algorithm, CopyLink, Kernel, KernelSequence, Operand, StoredKind, StoredTensor  # noqa: E402
+
+PAGE, LAYERS, WIDTH = 4096, 8, 256
+
+
+def test_a_placement_that_cannot_be_packed_is_packed_once(monkeypatch):
+    """Limits that are lowered by less than a tensor lead to the same placement, round after round."""
+    size, tried = 64 * PAGE, []
+    tensors = tuple(StoredTensor(f"t{i}", size, StoredKind.INTERMEDIATE) for i in range(4))
+    uses = [{0: True}, {1: True}, {2: True}, {3: True}, {0: False, 1: False}, {2: False, 3: False}]
+    kernels = tuple(
+        Kernel(
+            f"k{k}",
+            "op",
+            tuple(Operand(t, not write, write, slow_seconds=float("inf")) for t, write in use.items()),
+            (Algorithm("m", 1.0),),
+        )
+        for k, use in enumerate(uses)
+    )
+    sequence = KernelSequence("made", tensors, kernels, CopyLink(1e9, 1e9, 1e9, 1e9), PAGE)
+
+    def never(problem, placement, ceilings):
+        tried.append(placement.stays)
+        return None, ceilings + PAGE
+
+    monkeypatch.setattr(placing, "_pack", never)
+    problem = Problem(sequence, (0, 1, 2, 3), np.zeros(len(kernels), dtype=np.int64))
+    assert isinstance(placing._packed(problem, 3 * size + 16 * PAGE, Mode.SYNC, 12), int)
+    assert len(tried) == len(set(tried)) > 1  # other placements are still tried
+
+
+@pytest.mark.parametrize(("refine_after", "provisional"), [(2, [True, False]), (0, [False])])
+def test_room_to_read_ahead_is_tried_with_measured_times(monkeypatch, refine_after, provisional):
+    """Trials take most of planning: a plan that measured times replace after a few steps has none, and one that stays has them."""
+    attempt, of_search, trials = Search.attempt, [], []
+    moved = Search._moved
+
+    def seen(search, budget):
+        of_search.append(search.provisional)
+        return attempt(search, budget)
+
+    def counted(search, moving, budget, rounds):
+        trials.append((search.provisional, rounds))
+        return moved(search, moving, budget, rounds)
+
+    monkeypatch.setattr(Search, "attempt", seen)
+    monkeypatch.setattr(Search, "_moved", counted)
+    module = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)))
+    call = torch.compile(module, backend=loadmaster, options={"fast_memory": 0.6, "refine_after": refine_after})
+    with torch.no_grad():
+        for _ in range(4):
+            call(torch.randn(2, WIDTH))
+    assert of_search == provisional
+    assert {early for early, rounds in trials if rounds == placing._FEW} <= {False}
+    assert any(early for early, _ in trials) is provisional[0]
