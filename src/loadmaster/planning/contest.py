@@ -24,14 +24,13 @@ MOST_JUDGED = 30_000
 Tiles of rows and columns may be as many again: where memory is so small that they are offered, bands fill this number by themselves.
 """
 MOST_BESIDE = 10_000
-"""Jobs of whole operators, and one for each of these again, beside which pieces are judged: more take long enough to plan themselves."""
+"""Jobs of whole operators and a piece of each, or large pieces, beside which other ways to cut are judged."""
 _MOST_LARGE = 20_000
 """Pieces of a way to cut into large ones that is judged whatever the others take: it makes few for the size of its networks."""
 _MOST_REFINED = 300
 """Pieces in all the changes of the best way to cut that are judged."""
 _RIVALS = 3
-"""Ways to cut that are planned with one round of the search each, where a glance cannot tell which is best; and their pieces together."""
-_MOST_COMPARED = 20_000
+"""Ways to cut that are planned with one round of the search each, where a glance cannot tell which is best."""
 _NEAR = 1.3
 """Ways to cut rival one another if a glance gives them no more than this multiple of the least objective."""
 _TINY = 8
@@ -175,9 +174,9 @@ class Contest:
         pieces = 0
         for entry in _rivals(judged):
             pieces += len(entry.planner.workload.jobs)
-            if self._until.passed() or pieces > _MOST_COMPARED:
+            if self._until.passed() or pieces > MOST_JUDGED:
                 return
-            self._report("comparing cuts", pieces / _MOST_COMPARED)
+            self._report("comparing cuts", pieces / MOST_JUDGED)
             try:
                 score, cost = entry.planner.look()
             except CapacityError:
