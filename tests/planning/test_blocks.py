@@ -74,6 +74,7 @@ def test_pieces_come_depth_first_and_behind_what_they_read(machine: Target, deco
 def test_a_plan_in_blocks_is_near_its_bound(machine: Target, decoder: DivisibleNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks are tried whatever the number of pieces that others leave, of which none is left here."""
     monkeypatch.setattr(contest, "MOST_JUDGED", 1)
+    monkeypatch.setattr(contest, "MOST_BESIDE", 1)
     plan = lm.plan([decoder.source], machine, rounds=1, samples=4)
     whole = lm.plan([decoder.source], machine, rounds=1, samples=4, cut="none")
     assert not lm.verify(plan)

@@ -111,12 +111,20 @@ def test_ways_of_too_many_pieces_are_left_out_with_a_note_and_smaller_ones_are_t
     assert any("one way to cut operators was not tried" in note for note in found.notes(stopped=False))
 
 
+def test_three_ways_of_thousands_of_pieces_are_compared() -> None:
+    """Bands for all of a small memory leave room for those that fill less of it, and find addresses where the first find none."""
+    bands = [Planner(60, 150, 150, 7680), Planner(61, 140, 140, 7680), Planner(62, 62, 62, 7680)]
+    found = contest_of([Planner(500, 500, 500), *bands])
+    assert found.best()[0] is cast("Any", bands[2])
+    assert not any("not tried" in note for note in found.notes(stopped=False))
+
+
 def test_large_pieces_are_tried_whatever_whole_operators_take(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole operators of very many jobs that a glance thinks worse are not planned in full; else they are."""
     monkeypatch.setattr(Planner, "best", lambda planner: planned.append(planner) or planner.ends)
-    for jobs, seems, expected in ((contest.MOST_JUDGED, 500, 1), (100, 500, 2), (contest.MOST_JUDGED, 50, 1)):
+    for jobs, seems, expected in ((contest.MOST_BESIDE, 500, 1), (100, 500, 2), (contest.MOST_BESIDE, 50, 1)):
         planned: list[Planner] = []
-        whole, large = Planner(seems, seems, seems, jobs), Planner(60, 60, 60, contest.MOST_JUDGED, large=True)
+        whole, large = Planner(seems, seems, seems, jobs), Planner(60, 60, 60, contest.MOST_BESIDE, large=True)
         found = contest_of([whole, large])
         assert found.best()[0] is cast("Any", large if seems > 60 else whole)
         assert (found.full, len(planned)) == (True, expected)
@@ -129,7 +137,7 @@ def test_large_pieces_are_bounded_too() -> None:
 
 def test_a_contest_that_whole_operators_fill_says_so() -> None:
     """Where they leave room for no other way, working one out would be in vain."""
-    for jobs in (1, contest.MOST_JUDGED):
+    for jobs in (1, contest.MOST_BESIDE):
         found = contest_of([Planner(500, 500, 500, jobs)])
         found.best()
         assert found.full is (jobs > 1)

@@ -18,18 +18,19 @@ from loadmaster.planning.retile import retiled
 from loadmaster.planning.workload_planner import WorkloadPlanner
 from loadmaster.workloads.job import Workload
 
-MOST_JUDGED = 10_000
+MOST_JUDGED = 30_000
 """Pieces in all the ways to cut that are judged: what exceeds it is not tried, so that planning large workloads takes bounded work.
 
 Tiles of rows and columns may be as many again: where memory is so small that they are offered, bands fill this number by themselves.
 """
+MOST_BESIDE = 10_000
+"""Jobs of whole operators and a piece of each, or large pieces, beside which other ways to cut are judged."""
 _MOST_LARGE = 20_000
 """Pieces of a way to cut into large ones that is judged whatever the others take: it makes few for the size of its networks."""
 _MOST_REFINED = 300
 """Pieces in all the changes of the best way to cut that are judged."""
 _RIVALS = 3
-"""Ways to cut that are planned with one round of the search each, where a glance cannot tell which is best; and their pieces together."""
-_MOST_COMPARED = 10_000
+"""Ways to cut that are planned with one round of the search each, where a glance cannot tell which is best."""
 _NEAR = 1.3
 """Ways to cut rival one another if a glance gives them no more than this multiple of the least objective."""
 _TINY = 8
@@ -42,7 +43,7 @@ _STOPPED = (
 
 def fills_contest(workload: Workload) -> bool:
     """Whether no other way to cut is judged beside jobs, but for large pieces: any makes a piece of every fused operator at least."""
-    return len(workload.jobs) + len({(job.network, job.mini_batch, job.operators) for job in workload.jobs}) > MOST_JUDGED
+    return len(workload.jobs) + len({(job.network, job.mini_batch, job.operators) for job in workload.jobs}) > MOST_BESIDE
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ class Contest:
             entry = self._glanced_at(candidate)
             if entry is not None:
                 pieces[candidate.tiled] += len(entry.planner.workload.jobs)
-                self.full |= candidate.large and pieces[False] > MOST_JUDGED
+                self.full |= candidate.large and pieces[False] > MOST_BESIDE
                 yield entry
         if refused:
             ways = "one way to cut operators was" if refused == 1 else f"{refused} ways to cut operators were"
@@ -173,9 +174,9 @@ class Contest:
         pieces = 0
         for entry in _rivals(judged):
             pieces += len(entry.planner.workload.jobs)
-            if self._until.passed() or pieces > _MOST_COMPARED:
+            if self._until.passed() or pieces > MOST_JUDGED:
                 return
-            self._report("comparing cuts", pieces / _MOST_COMPARED)
+            self._report("comparing cuts", pieces / MOST_JUDGED)
             try:
                 score, cost = entry.planner.look()
             except CapacityError:

@@ -23,7 +23,7 @@ from loadmaster.cost.analytical.job_costs import job_tables
 from loadmaster.cost.analytical.tiling import EXPECTED
 from loadmaster.cost.energy_model import EnergyModel
 from loadmaster.planning.assemble import assemble
-from loadmaster.planning.contest import MOST_JUDGED, Contest
+from loadmaster.planning.contest import Contest
 from loadmaster.planning.cutting.candidates import Candidate, candidates, uncut
 from loadmaster.planning.cutting.network_bounds import network_bounds
 from loadmaster.planning.goal import Goal, goal_of
@@ -164,7 +164,7 @@ def plan(
             *(uncut(graphs) if cut == "auto" else ()),
         ]
         if cut == "auto" and contest.full:
-            notes.append(f"no further way to cut operators was tried, as all that are tried may be {MOST_JUDGED} pieces together")
+            notes.append("no further way to cut operators was tried, as there are too many jobs to plan others beside them")
         if bounds is not None and of_jobs is not None:
             notes.append(
                 "the lower bound holds however operators are cut; the jobs as they were cut take at least "

@@ -39,7 +39,7 @@ _ORDERS_A_ROUND = 128
 _ECONOMIES_A_ROUND = 32
 """Orders beside these that it evaluates at its end, in search of a plan that takes hardly longer, and less energy by more than that."""
 _GLANCE_SAMPLES = 16
-_GLANCE_ORDERS = 16
+_GLANCE_ORDERS = 64
 _LESS_ROOM = 0.97
 """If what a round found cannot be packed, the joint search goes on with this fraction of the room used until then."""
 _EXTRA_PACKING_ATTEMPTS = 8
