@@ -197,7 +197,7 @@ ALONE = {
     "cost/registry.py": {"dataflow"},
     "workloads/frontends/load.py": {"onnx"},
     "mapping/divided_jobs.py": {"herald"},
-    "placement/place.py": {"best-fit"},
+    "placement/packed.py": {"best-fit"},
     "planning/verify/plan.py": {"dataflow"},
     "integrations/dumps/readers/onnxruntime.py": {"onnx"},
     "integrations/iree/export.py": {"onnx"},
