@@ -38,7 +38,8 @@ def inferred_shapes(proto: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
         output.ClearField("type")
     try:
         return whole_shapes(onnx.shape_inference.infer_shapes(bare, data_prop=True).graph)
-    except onnx.shape_inference.InferenceError:  # one operator that it cannot read, and it says nothing about any
+    except (onnx.shape_inference.InferenceError, UnicodeDecodeError):
+        # One operator that it cannot read, or whose name is no text, and it says nothing about any.
         return {}
 
 
