@@ -13,12 +13,9 @@ which Loadmaster counts 10 bytes for each: 0.002 pJ a byte.
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 import loadmaster as lm
 from benchmarks.networks.shape_network import ShapeNetwork
-from loadmaster.targets.hardware import Target
+from benchmarks.targets import target_of
 from loadmaster.workloads.graph import Graph
 
 PUBLISHED = {"best": (18, 1.8), "worst": (1026, 47.3)}
@@ -57,14 +54,7 @@ accumulator = "2 B"
 macs_per_cycle = { int8 = 1, fp16 = 0.5, fp32 = 0.25 }
 energy = { mac_int8 = "0.04 pJ", local = "0.002 pJ/B", network = "0 pJ/B", buffer = "0.4 pJ/B" }
 """
-
-
-def machine() -> Target:
-    """The machine; a cycle is a nanosecond."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "meta-prototype.toml"
-        path.write_text(_TARGET)
-        return lm.target(path)
+"""A cycle is a nanosecond."""
 
 
 def fsrcnn() -> Graph:
@@ -83,7 +73,7 @@ def row(name: str, cycles: float, millijoules: float) -> None:
 
 def ours(objective: str, cut: str) -> None:
     """Print a plan, which holds, and its lower bounds."""
-    plan = lm.plan([fsrcnn()], machine(), objective=objective, cut=cut)
+    plan = lm.plan([fsrcnn()], target_of(_TARGET), objective=objective, cut=cut)
     if lm.verify(plan):
         raise SystemExit(f"{objective}, cut {cut}: the plan does not hold")
     made = plan.metrics

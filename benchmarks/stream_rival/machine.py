@@ -14,11 +14,8 @@ of every core.
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
-import loadmaster as lm
 from benchmarks.networks.shape_network import ShapeNetwork
+from benchmarks.targets import target_of
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 
@@ -56,10 +53,7 @@ energy = {{ mac_int8 = "0.04 pJ", local = "0.009 pJ/B", network = "0 pJ/B", buff
 
 def machine(link: str) -> Target:
     """The quad-core with the fast memory that ``link`` names."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "quad-core.toml"
-        path.write_text(_TARGET.format(bandwidth=LINKS[link]))
-        return lm.target(path)
+    return target_of(_TARGET.format(bandwidth=LINKS[link]))
 
 
 def resnet18() -> Graph:

@@ -74,15 +74,14 @@ OptionalTarget = Annotated[
         help="A bundled target (`loadmaster targets` lists them) or a file. Default: none; the input must then say what everything costs.",
     ),
 ]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        rich_help_panel=MACHINE,
-        help='Override a field of the target: `dram.bandwidth="8 GB/s"`. May be repeated.',
-    ),
-]
+
+
+def overrides_of(fields: str) -> Any:
+    """The option ``--set`` of a command; ``fields`` says what it overrides."""
+    return typer.Option("--set", metavar="KEY=VALUE", rich_help_panel=MACHINE, help=f"Override {fields}. May be repeated.")
+
+
+Overrides = Annotated[list[str] | None, overrides_of('a field of the target: `dram.bandwidth="8 GB/s"`')]
 Memory = Annotated[
     list[str] | None,
     typer.Option(

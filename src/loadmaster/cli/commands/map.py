@@ -29,6 +29,7 @@ from loadmaster.cli.options import (
     Training,
     by_network,
     out_to,
+    overrides_of,
     sizes_of,
     strategy_of,
     times_of,
@@ -54,15 +55,7 @@ _WAITING = "--dependencies, --period, --deadline and --priority"
 
 
 Jobs = Annotated[list[str], typer.Argument(metavar="JOBS...", help=f"{NETWORKS} Or job lists and job analysis tables (`.csv`).")]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        rich_help_panel=MACHINE,
-        help="Override a field of the target, or `magma.mutation=0.1`. May be repeated.",
-    ),
-]
+Overrides = Annotated[list[str] | None, overrides_of("a field of the target, or `magma.mutation=0.1`")]
 Bandwidth = Annotated[
     str | None,
     typer.Option(

@@ -38,11 +38,10 @@ def anneal(search: Search, starts: Sequence[Queues]) -> None:
 
     Walks end up in different places, which no single walk leaves once it is cool: the best of several short ones beats a long one.
     """
-    if not starts:
+    if search.queues is None:
         return
     walks = int(np.clip(search.expected // _WALK, 1, _WALKS))
-    coolest = starts[0] if search.queues is None else search.queues
-    queues = best = np.concatenate([*(starts[i % len(starts)] for i in range(walks - 1)), coolest])
+    queues = best = np.concatenate([*(starts[i % len(starts)] for i in range(walks - 1)), search.queues])
     score = least = np.array([search.value(row[None, :]) for row in queues])
     hot, near = (np.geomspace(first, last, walks) for first, last in ((_HOT, _WARM), (_NEAR, _FAR)))
     begun, stream, budget, apart = search.budget_spent, 0, search.left, True
@@ -50,8 +49,9 @@ def anneal(search: Search, starts: Sequence[Queues]) -> None:
         passed = (search.budget_spent - begun) / max(1e-9, 1 - begun)
         if apart and passed >= _TOGETHER:
             apart = False
-            queues = best = np.repeat(_best_of(search, best, least), walks, axis=0)
-            score = least = np.full(walks, search.value(best[:1]))
+            row, value = _best_of(search, best, least)
+            queues = best = np.repeat(row, walks, axis=0)
+            score = least = np.full(walks, value)
         if apart:
             temperature = hot * (_COLD / hot) ** (passed / _TOGETHER)
         else:
@@ -79,15 +79,15 @@ def anneal(search: Search, starts: Sequence[Queues]) -> None:
         stream += 1
 
 
-def _best_of(search: Search, walks: Queues, scores: Floats) -> Queues:
-    """The best mapping of the walks, in its own order or in a paced one; a row."""
+def _best_of(search: Search, walks: Queues, scores: Floats) -> tuple[Queues, float]:
+    """The best mapping of the walks, in its own order or in a paced one: a row, and its score."""
     best: Queues = walks[int(scores.argmin())][None, :]
     least = float(scores.min())
     for walk in walks[: search.left]:
         queues = paced(search.group, core_and_position(walk, search.group.cores)[0])
         if (score := search.offer(queues)) < least:
             best, least = queues, score
-    return best
+    return best, least
 
 
 def default_samples(group: Group) -> int:

@@ -19,6 +19,7 @@ from loadmaster.core.deadline import Deadline
 from loadmaster.placement.autotm.overlapping import copy_engines, paths_of, scheduled
 from loadmaster.placement.autotm.sequence_arrays import SequenceArrays, TensorPaths, sequence_arrays, spans
 from loadmaster.placement.decisions import TensorPlacement
+from loadmaster.placement.packed import Placed, blocks_of
 from loadmaster.placement.sequence import KernelSequence
 
 _TRIMS = (0.25, 0.5, 1.0)
@@ -98,15 +99,13 @@ def place_at_addresses(
 def _packed(sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths, wanted: TensorPlacement, pack: Pack) -> Ints | None:
     """Addresses of stays and workspaces, with as much of the time of copies as was packed."""
     cores = np.array([span for t in range(arrays.tensor_count) for span in spans(arrays, paths, t)], dtype=np.int64).reshape(-1, 2)
-    stays = np.array([(stay.start, stay.end) for stay in wanted.stays], dtype=np.int64).reshape(-1, 2)
-    chosen = zip(sequence.kernels, wanted.algorithms, strict=True)
-    workspace = [kernel.algorithms[algorithm].workspace for kernel, algorithm in chosen]
-    size = np.array([sequence.sizes[stay.tensor] for stay in wanted.stays] + workspace, dtype=np.int64)
-    kernel = np.arange(arrays.kernel_count)
+    lower, upper, size = blocks_of(Placed(sequence, wanted))
+    stays = slice(len(cores))
     for trim in _TRIMS:
-        start = stays[:, 0] + np.ceil(trim * (cores[:, 0] - stays[:, 0])).astype(np.int64)
-        end = stays[:, 1] - np.ceil(trim * (stays[:, 1] - cores[:, 1])).astype(np.int64)
-        offsets = pack(np.concatenate([start, kernel]), np.concatenate([end, kernel + 1]), size)
+        start, end = lower.copy(), upper.copy()
+        start[stays] += np.ceil(trim * (cores[:, 0] - lower[stays])).astype(np.int64)
+        end[stays] -= np.ceil(trim * (upper[stays] - cores[:, 1])).astype(np.int64)
+        offsets = pack(start, end, size)
         if offsets is not None:
             return np.ascontiguousarray(offsets)
     return None
