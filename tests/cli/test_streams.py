@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 JOBS = "K,C,Y,X,R,S,type\n" + "64,32,14,14,3,3,1\n" * 8
 UNLIKE_JOBS = "K,C,Y,X,R,S,type\n" + "".join(f"{40 + 7 * i},{32 + 5 * i % 41},{7 + i % 13},14,3,3,1\n" for i in range(30))
-"""No mapping of them meets the bound, so that the search of a great many samples lasts until it is ended."""
+"""No mapping's product of energy and delay meets the bound, so that the search of a great many samples lasts until it is ended."""
 MAP = ("map", "jobs.csv", "--target", "m3e-s1", "--samples", "20")
 PLACE = ("place", "onnx:squeezenet", "--target", "optane-server", "--strategy", "all-slow")
 COMMAND = (sys.executable, "-m", "loadmaster")
@@ -72,7 +72,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(arguments: tuple[str, ...], fol
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_that_ends_the_command_leaves_nothing(number: signal.Signals, folder: Path) -> None:
     (folder / "jobs.csv").write_text(UNLIKE_JOBS)
-    arguments = ("map", "jobs.csv", "--target", "m3e-s2", "--samples", "1000000000", "--out", "out")
+    arguments = ("map", "jobs.csv", "--target", "m3e-s5", "--objective", "edp", "--samples", "1000000000", "--out", "out")
     process = subprocess.Popen([*COMMAND, *arguments], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while process.poll() is None and not list(folder.glob("out/.draft-*")):
         time.sleep(0.01)
