@@ -1,8 +1,11 @@
 #include "mapping/configurations.hpp"
 
+#include "mapping/configuration_search.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace loadmaster::mapping {
 
@@ -77,12 +80,19 @@ double pack(const Prices &prices, std::int32_t grid, bool fits, Configuration &j
     return value[grid];
 }
 
+double best_of(const Prices &prices, bool fits, std::int32_t grid, std::int64_t nodes, Configuration &jobs) {
+    Searched searched = search_configurations(prices, fits, nodes);
+    if (!searched.settled) return std::min(searched.limit, pack(prices, grid, fits, jobs));
+    jobs = std::move(searched.jobs);
+    return searched.limit;
+}
+
 }  // namespace
 
-Best best_configurations(const Prices &prices, std::int32_t grid) {
+Best best_configurations(const Prices &prices, std::int32_t grid, std::int64_t nodes) {
     Best best;
-    best.within = pack(prices, grid, true, best.within_jobs);
-    best.beyond = pack(prices, grid, false, best.beyond_jobs);
+    best.within = best_of(prices, true, grid, nodes, best.within_jobs);
+    best.beyond = best_of(prices, false, grid, nodes, best.beyond_jobs);
     return best;
 }
 

@@ -84,7 +84,7 @@ class _Program:
         self.solver.run()
         price = np.maximum(0.0, np.array(self.solver.getSolution().row_dual))
         worth = np.where(np.isfinite(self.latency), price[:, None] / self.latency, 0.0)
-        best = self.kinds.pricing.best(worth)
+        best = self.kinds.best(worth)
         for jobs in (best.within_jobs, best.beyond_jobs):
             self.add(jobs[jobs >= 0].astype(np.int64), self.kinds.slot[jobs >= 0])
         # Beyond the bus, worth <= S + beyond, which is at most (1 + beyond) S only where that is not negative.

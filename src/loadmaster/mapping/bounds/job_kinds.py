@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from loadmaster import _native
-from loadmaster.core.arrays import Ints
+from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.rows import distinct_rows
 from loadmaster.mapping.group import Group, Queues
 from loadmaster.mapping.timeline import timeline
 
 _WORK = 3_000_000
 """Cores x kinds of jobs x parts of the bus that pricing looks at, about two milliseconds."""
+_NODES = 1_000_000
+"""Nodes of branch and bound in pricing, times kinds of jobs times kinds of cores: about two milliseconds."""
 _FINEST, _COARSEST = 2**12, 2**8
 """Parts of the bus."""
 _SMALL = 1e-7
@@ -41,13 +43,17 @@ class JobKinds:
         sizes = np.array([len(members) for members in self.cores], dtype=np.int32)
         self.slot = np.repeat(np.arange(len(first)), sizes)
         self.grid = min(_FINEST, 2 ** int(np.log2(max(1.0, _WORK / (group.cores * max(1, len(self.latency)))))))
-        self.pricing = _native.ConfigurationPricing(self.demand, sizes, self.grid)
+        self.pricing = _native.ConfigurationPricing(self.demand, self.count.astype(np.int32), sizes, self.grid)
         self.slack = 1.0 - (group.jobs + group.cores + 50) * 2.0**-51
 
     @property
     def usable(self) -> bool:
         """Whether there is something to look at, and few enough kinds of jobs to do so."""
         return self.grid >= _COARSEST and len(self.latency) > 0
+
+    def best(self, worth: Floats) -> _native.BestConfigurations:
+        """What cores can run at one instant at a worth of each kind of job on each kind of core, within the bus and beyond it."""
+        return self.pricing.best(worth, _NODES // self.latency.size)
 
     def running(self, queues: Queues) -> list[tuple[Ints, Ints]]:
         """Every set of jobs that a mapping runs at once: kinds of jobs, and kinds of cores."""
