@@ -60,7 +60,8 @@ def run(search: Search) -> None:
     begins = [queues for _, _, queues in sorted(scored)[:_STARTS]]
     if group.weights[0]:
         level_demand(search)
-        begins = [*_whole(search), *begins][:_STARTS]
+        whole = _whole(search)
+        begins = [each for start in begins[:2] for each in (*whole, start)] if whole else begins
     if not search.done:
         annealing.anneal(search, begins)
 
