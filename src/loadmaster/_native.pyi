@@ -126,7 +126,7 @@ class ConfigurationPricing:
         """What cores can run at one instant at a ``worth`` of each job on each core; ``nodes`` of branch and bound, twice."""
 
 class BestConfigurations:
-    """Limits that are sound for any number of nodes, and configurations that come close: a kind of job, or -1, for every core, kinds together.
+    """Limits that hold for any number of nodes, and configurations that come close: a kind of job, or -1, for every core, kinds together.
 
     No configuration whose demands the bus bears is worth more than ``within``; none that asks for more is worth more than ``beyond`` and
     its demand together (minus infinity: there is none).

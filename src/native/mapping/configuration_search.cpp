@@ -12,9 +12,7 @@ namespace {
 
 constexpr double kNone = -std::numeric_limits<double>::infinity();
 // Relative gain for which nothing more is looked at; prices make many configurations equally good.
-constexpr double kNear = 1e-6;
-// More than floating point adds or loses in any sum here, relative to its terms.
-constexpr double kRounded = 1e-12;
+constexpr double kNear = 1e-10;
 // How often the price of the bus is doubled at most, and how often halved.
 constexpr int kDoublings = 10, kHalvings = 24;
 
@@ -46,7 +44,9 @@ class Search {
                 options_.push_back({static_cast<std::int32_t>(job), kind, fits ? worth : worth - demand, demand});
                 terms_ = std::max(terms_, worth + demand);
             }
-        terms_ *= std::accumulate(cores_.begin(), cores_.end(), 1.0);
+        const double most = std::accumulate(cores_.begin(), cores_.end(), 0.0);
+        terms_ *= most;
+        rounded_ = (2.0 * most + 10.0) * std::numeric_limits<double>::epsilon();
         price_bus();
         // Where much must be asked for, jobs that ask for much come first: without them there is little left to choose from.
         std::stable_sort(options_.begin(), options_.end(), [&](const Option &a, const Option &b) {
@@ -60,7 +60,7 @@ class Search {
 
     Searched result() const {
         Searched result{std::max(enough(), open_), open_ == kNone, {}};
-        if (result.limit > kNone) result.limit += kRounded * terms_ * (1.0 + bus_.price);
+        if (result.limit > kNone) result.limit += rounded_ * terms_ * (1.0 + bus_.price);
         std::size_t slots = 0;
         for (std::size_t kind = 0; kind < prices_.cores.size(); ++kind) {
             for (const Option *option : found_)
@@ -142,8 +142,8 @@ class Search {
         const bool asked = !fits_ && demand >= 1.0;
         if (asked && filled(at, gain, demand)) return;
         for (;; ++at) {
-            while (at < options_.size() && (room(options_[at]) == 0 || (fits_ && demand + options_[at].demand > 1.0 + kRounded))) ++at;
-            if (at == options_.size() || (!fits_ && demand + most_demand(at) < 1.0 - kRounded)) return;
+            while (at < options_.size() && (room(options_[at]) == 0 || (fits_ && demand + options_[at].demand > 1.0 + rounded_))) ++at;
+            if (at == options_.size() || (!fits_ && demand + most_demand(at) < 1.0 - rounded_)) return;
             const Option &option = options_[at];
             // A job that fills the bus alone has no need of a price.
             const Ranking &ranking = asked || (!fits_ && option.demand >= 1.0) ? free_ : bus_;
@@ -156,7 +156,7 @@ class Search {
             }
             for (std::int32_t some = room(option); some > 0; --some) {
                 const double sum = demand + some * option.demand;
-                if (fits_ && sum > 1.0 + kRounded) continue;
+                if (fits_ && sum > 1.0 + rounded_) continue;
                 take(option, some);
                 keep(gain + some * option.gain, sum);
                 look(at + 1, gain + some * option.gain, sum);
@@ -189,7 +189,7 @@ class Search {
     }
 
     void keep(double gain, double demand) {
-        if (gain <= best_ || (!fits_ && demand < 1.0 - kRounded)) return;
+        if (gain <= best_ || (!fits_ && demand < 1.0 - rounded_)) return;
         best_ = gain;
         found_ = taken_;
     }
@@ -201,7 +201,8 @@ class Search {
     Ranking bus_, free_;
     std::vector<std::int32_t> left_, cores_, free_cores_;
     std::vector<const Option *> taken_, found_;
-    double terms_ = 0.0, best_ = 0.0, open_ = kNone;
+    // The sum of all terms is at most `terms_`, and floating point adds or loses no more than `rounded_` of that.
+    double terms_ = 0.0, rounded_ = 0.0, best_ = 0.0, open_ = kNone;
 };
 
 }  // namespace

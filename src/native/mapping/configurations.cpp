@@ -81,10 +81,16 @@ double pack(const Prices &prices, std::int32_t grid, bool fits, Configuration &j
 }
 
 double best_of(const Prices &prices, bool fits, std::int32_t grid, std::int64_t nodes, Configuration &jobs) {
-    Searched searched = search_configurations(prices, fits, nodes);
-    if (!searched.settled) return std::min(searched.limit, pack(prices, grid, fits, jobs));
-    jobs = std::move(searched.jobs);
-    return searched.limit;
+    double limit = std::numeric_limits<double>::infinity();
+    if (nodes > 0) {
+        Searched searched = search_configurations(prices, fits, nodes);
+        if (searched.settled) {
+            jobs = std::move(searched.jobs);
+            return searched.limit;
+        }
+        limit = searched.limit;
+    }
+    return std::min(limit, pack(prices, grid, fits, jobs));
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ struct Best {
     Configuration within_jobs, beyond_jobs;
 };
 
-// Branch and bound of so many nodes for each of the two; where it does not settle, a dynamic program as well, which lets any number of jobs
+// Branch and bound of so many nodes for each of the two; where it does not settle, or has none, a dynamic program as well, which lets any number of jobs
 // of a kind run at once and counts demands in parts of 1 / grid: rounded down where they must fit, rounded up where they must not.
 // The limits hold however early the search ends. O(cores x grid x kinds of jobs) and O(nodes x kinds of jobs x kinds of cores).
 Best best_configurations(const Prices &prices, std::int32_t grid, std::int64_t nodes);

@@ -59,7 +59,7 @@ def configuration_bound(group: Group, queues: Queues, makespan: float, deadline:
         least = min(least, value)
         if best >= makespan or value <= best * (1 + _CLOSE) or stuck == _PATIENCE:
             break
-    return ConfigurationBound(best, program.rounded()) if best else None
+    return ConfigurationBound(min(best, makespan), program.rounded()) if best else None
 
 
 class _Program:

@@ -92,7 +92,10 @@ def tightened(group: Group, bound: GroupBound, queues: Queues, deadline: Deadlin
         bound = replace(bound, core=found.core)
         if (value := min(goal, found.makespan)) > bound.makespan:
             bound = replace(bound, makespan=value, score=group.score(value, bound.energy), limit="what cores can run at once")
-    program = _Program(group)
+    program = _Program(group.within(goal))
+    value, price = program.solve((), goal)
+    if (value := min(goal, value)) > bound.makespan:
+        bound = replace(bound, makespan=value, score=group.score(value, bound.energy), limit="work and bandwidth", preference=price)
     if bound.makespan >= goal or group.jobs * (len(program.kinds) + 4) > _BRANCHED:
         return bound
     return _split(program, bound, goal, deadline)

@@ -1,4 +1,4 @@
-"""Auto: manual mappings, linear programs and their rounding, MAGMA, annealing; stopped as soon as a bound is met."""
+"""Auto: manual mappings, programs and their rounding, MAGMA, annealing; stopped as soon as a bound is met."""
 
 from __future__ import annotations
 
@@ -60,8 +60,7 @@ def run(search: Search) -> None:
     begins = [queues for _, _, queues in sorted(scored)[:_STARTS]]
     if group.weights[0]:
         level_demand(search)
-        whole = _whole(search)
-        begins = [each for start in begins[:2] for each in (*whole, start)] if whole else begins
+        begins = [*_whole(search), *begins][:_STARTS]
     if not search.done:
         annealing.anneal(search, begins)
 
