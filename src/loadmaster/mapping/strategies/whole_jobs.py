@@ -69,4 +69,5 @@ def _solved(own: Floats, others: Floats, bus: Floats, most: Ints, count: Ints, d
     solver.run()
     if solver.getInfo().primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
         return None
-    return np.rint(np.array(solver.getSolution().col_value)[cells]).astype(np.int64).reshape(kinds, cores)
+    shares: Ints = np.rint(np.array(solver.getSolution().col_value)[cells]).astype(np.int64)
+    return shares.reshape(kinds, cores)
