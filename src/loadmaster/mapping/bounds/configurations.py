@@ -7,7 +7,8 @@ max(1, sum of demands) seconds. A mapping spends so long on each configuration t
 
 Columns are generated (Gilmore and Gomory, 1961): at prices w[j, c] = price[j] / latency[j, c], a knapsack over the bus finds the best
 configuration, in which no more jobs of a kind run than there are: a job does not run beside itself. If none is
-worth more than r max(1, S), the prices divided by r are a solution of the dual, and their sum is a bound (Farley, 1990), whatever the solver of the program answers.
+worth more than r max(1, S), the prices divided by r are a solution of the dual, and their sum is a bound (Farley, 1990), whatever the
+solver of the program answers.
 """
 
 from __future__ import annotations
