@@ -116,14 +116,17 @@ class Walks:
     tried: int
 
 class ConfigurationPricing:
-    """Kinds of jobs (rows of ``demand``) on kinds of cores (columns), ``cores`` of each kind; the bus is counted in ``grid`` parts."""
+    """Kinds of jobs (rows of ``demand``, ``count`` of each) on kinds of cores (columns, ``cores`` of each).
 
-    def __init__(self, demand: Table, cores: Indices, grid: int) -> None: ...
-    def best(self, worth: Table) -> BestConfigurations:
-        """What cores can run at one instant at a ``worth`` of each job on each core. O(cores x grid x kinds of jobs)."""
+    The bus is counted in ``grid`` parts where branch and bound does not settle.
+    """
+
+    def __init__(self, demand: Table, count: Indices, cores: Indices, grid: int) -> None: ...
+    def best(self, worth: Table, nodes: int) -> BestConfigurations:
+        """What cores can run at one instant at a ``worth`` of each job on each core; ``nodes`` of branch and bound, twice."""
 
 class BestConfigurations:
-    """Limits that are sound for any grid, and configurations that come close: a kind of job, or -1, for every core, kinds together.
+    """Limits that hold for any number of nodes, and configurations that come close: a kind of job, or -1, for every core, kinds together.
 
     No configuration whose demands the bus bears is worth more than ``within``; none that asks for more is worth more than ``beyond`` and
     its demand together (minus infinity: there is none).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -24,6 +24,8 @@ Queues = Int32s
 OBJECTIVES = {"makespan": (1.0, 0.0), "throughput": (1.0, 0.0), "energy": (0.0, 1.0), "edp": (1.0, 1.0)}
 """Exponents of makespan and energy. The work is given, so that throughput is best where the makespan is least."""
 ALLOCATORS = ("demand", "even")
+_ROUNDED = 1e-9
+"""More than floating point adds or loses, relatively, in the makespan of a mapping."""
 _MOST_JOBS, _MOST_CORES = 2**22 - 1, 2**10
 
 
@@ -67,6 +69,11 @@ class Group:
     def every_job_uses_bandwidth(self) -> bool:
         """Whether every job wants some bandwidth, so that all running jobs stall together."""
         return bool((self.demand[self.allowed] > 0).all())
+
+    def within(self, makespan: float) -> Group:
+        """The group for mappings that take no longer: a core cannot run a job that takes longer there with all the bandwidth."""
+        alone = np.where(self.allowed, self.latency, 0.0) * np.maximum(1.0, self.demand)
+        return replace(self, latency=np.where(alone <= makespan * (1 + _ROUNDED), self.latency, np.inf))
 
     @cached_property
     def native(self) -> _native.MappingGroup:

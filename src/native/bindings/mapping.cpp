@@ -189,20 +189,23 @@ struct BestConfigurations {
 // Kinds of jobs on kinds of cores, checked once, whose configurations are priced many times.
 class ConfigurationPricing {
   public:
-    ConfigurationPricing(Table demand, Array<std::int32_t, 1> cores, std::int32_t grid) : demand_(demand), cores_(cores), grid_(grid) {
+    ConfigurationPricing(Table demand, Array<std::int32_t, 1> count, Array<std::int32_t, 1> cores, std::int32_t grid)
+        : demand_(demand), count_(count), cores_(cores), grid_(grid) {
         require(cores.size() == demand.shape(1) && cores.size() > 0, "cores: must have an element per column of demand");
         require(grid >= 1 && grid <= 1 << 20, "grid: needs from 1 to 2^20 parts");
-        for (std::int32_t count : view(cores)) require(count >= 1 && count <= kMostCores, "cores: needs from 1 to 1024 of a kind");
-        for (double share : view(demand)) require(share >= 0.0, "demand: must not be negative");
+        require(count.size() == demand.shape(0), "count: must have an element per row of demand");
+        for (std::int32_t jobs : view(count)) require(jobs >= 0 && jobs < kMostJobs, "count: out of range");
+        for (std::int32_t some : view(cores)) require(some >= 1 && some <= kMostCores, "cores: needs from 1 to 1024 of a kind");
+        for (double share : view(demand)) require(share >= 0.0 && std::isfinite(share), "demand: must be finite and not negative");
     }
 
-    BestConfigurations best(const Table &worth) const {
+    BestConfigurations best(const Table &worth, std::int64_t nodes) const {
         require(worth.shape(0) == demand_.shape(0) && worth.shape(1) == demand_.shape(1), "worth: must have the shape of demand");
         for (double each : view(worth)) require(std::isfinite(each), "worth: must be finite");
         Best found;
         {
             nb::gil_scoped_release release;
-            found = best_configurations({view(worth), view(demand_), view(cores_)}, grid_);
+            found = best_configurations({view(worth), view(demand_), view(count_), view(cores_)}, grid_, nodes);
         }
         const std::size_t length = found.within_jobs.size();
         return {found.within, found.beyond, to_numpy(std::move(found.within_jobs), {length}), to_numpy(std::move(found.beyond_jobs), {length})};
@@ -210,7 +213,7 @@ class ConfigurationPricing {
 
   private:
     Table demand_;
-    Array<std::int32_t, 1> cores_;
+    Array<std::int32_t, 1> count_, cores_;
     std::int32_t grid_;
 };
 
@@ -261,7 +264,8 @@ void bind_mapping(nb::module_ &module) {
         .def_ro("within_jobs", &BestConfigurations::within_jobs)
         .def_ro("beyond_jobs", &BestConfigurations::beyond_jobs);
     nb::class_<ConfigurationPricing>(module, "ConfigurationPricing")
-        .def(nb::init<Table, Array<std::int32_t, 1>, std::int32_t>(), nb::arg("demand"), nb::arg("cores"), nb::arg("grid"))
-        .def("best", &ConfigurationPricing::best, nb::arg("worth"));
+        .def(nb::init<Table, Array<std::int32_t, 1>, Array<std::int32_t, 1>, std::int32_t>(), nb::arg("demand"), nb::arg("count"), nb::arg("cores"),
+             nb::arg("grid"))
+        .def("best", &ConfigurationPricing::best, nb::arg("worth"), nb::arg("nodes"));
     module.def("best_content", &best_content_of, nb::arg("latency"), nb::arg("worth"), nb::arg("count"), nb::arg("room"), nb::arg("nodes"));
 }

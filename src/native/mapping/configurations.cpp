@@ -1,8 +1,11 @@
 #include "mapping/configurations.hpp"
 
+#include "mapping/configuration_search.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace loadmaster::mapping {
 
@@ -77,12 +80,25 @@ double pack(const Prices &prices, std::int32_t grid, bool fits, Configuration &j
     return value[grid];
 }
 
+double best_of(const Prices &prices, bool fits, std::int32_t grid, std::int64_t nodes, Configuration &jobs) {
+    double limit = std::numeric_limits<double>::infinity();
+    if (nodes > 0) {
+        Searched searched = search_configurations(prices, fits, nodes);
+        if (searched.settled) {
+            jobs = std::move(searched.jobs);
+            return searched.limit;
+        }
+        limit = searched.limit;
+    }
+    return std::min(limit, pack(prices, grid, fits, jobs));
+}
+
 }  // namespace
 
-Best best_configurations(const Prices &prices, std::int32_t grid) {
+Best best_configurations(const Prices &prices, std::int32_t grid, std::int64_t nodes) {
     Best best;
-    best.within = pack(prices, grid, true, best.within_jobs);
-    best.beyond = pack(prices, grid, false, best.beyond_jobs);
+    best.within = best_of(prices, true, grid, nodes, best.within_jobs);
+    best.beyond = best_of(prices, false, grid, nodes, best.beyond_jobs);
     return best;
 }
 

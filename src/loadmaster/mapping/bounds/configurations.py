@@ -6,8 +6,9 @@ max(1, sum of demands) seconds. A mapping spends so long on each configuration t
     min  sum_p y[p] max(1, S[p])   with   sum_p y[p] (sum of 1 / latency[j, c] over p's cores c that run j)  >=  n[j]
 
 Columns are generated (Gilmore and Gomory, 1961): at prices w[j, c] = price[j] / latency[j, c], a knapsack over the bus finds the best
-configuration. If none is worth more than r max(1, S), the prices divided by r are a solution of the dual, and their sum is a bound
-(Farley, 1990), whatever the solver of the program answers.
+configuration, in which no more jobs of a kind run than there are: a job does not run beside itself. If none is
+worth more than r max(1, S), the prices divided by r are a solution of the dual, and their sum is a bound (Farley, 1990), whatever the
+solver of the program answers.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def configuration_bound(group: Group, queues: Queues, makespan: float, deadline:
         least = min(least, value)
         if best >= makespan or value <= best * (1 + _CLOSE) or stuck == _PATIENCE:
             break
-    return ConfigurationBound(best, program.rounded()) if best else None
+    return ConfigurationBound(min(best, makespan), program.rounded()) if best else None
 
 
 class _Program:
@@ -84,7 +85,7 @@ class _Program:
         self.solver.run()
         price = np.maximum(0.0, np.array(self.solver.getSolution().row_dual))
         worth = np.where(np.isfinite(self.latency), price[:, None] / self.latency, 0.0)
-        best = self.kinds.pricing.best(worth)
+        best = self.kinds.best(worth)
         for jobs in (best.within_jobs, best.beyond_jobs):
             self.add(jobs[jobs >= 0].astype(np.int64), self.kinds.slot[jobs >= 0])
         # Beyond the bus, worth <= S + beyond, which is at most (1 + beyond) S only where that is not negative.

@@ -166,7 +166,7 @@ class Contents:
 
         Beyond the bus, worth + clock <= S + beyond + clock, which is at most (1 + beyond + clock) S only where that is not negative.
         """
-        best = self.kinds.pricing.best(worth)
+        best = self.kinds.best(worth)
         found = False
         for jobs in (best.within_jobs, best.beyond_jobs):
             found |= self._add_configuration(jobs[jobs >= 0].astype(np.int64), self.kinds.slot[jobs >= 0])

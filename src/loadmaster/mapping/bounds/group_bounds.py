@@ -92,7 +92,10 @@ def tightened(group: Group, bound: GroupBound, queues: Queues, deadline: Deadlin
         bound = replace(bound, core=found.core)
         if (value := min(goal, found.makespan)) > bound.makespan:
             bound = replace(bound, makespan=value, score=group.score(value, bound.energy), limit="what cores can run at once")
-    program = _Program(group)
+    program = _Program(group.within(goal))
+    value, price = program.solve((), goal)
+    if (value := min(goal, value)) > bound.makespan:
+        bound = replace(bound, makespan=value, score=group.score(value, bound.energy), limit="work and bandwidth", preference=price)
     if bound.makespan >= goal or group.jobs * (len(program.kinds) + 4) > _BRANCHED:
         return bound
     return _split(program, bound, goal, deadline)
@@ -134,6 +137,17 @@ def _split(program: _Program, bound: GroupBound, goal: float, deadline: Deadline
     return GroupBound(proven, bound.energy, group.score(proven, bound.energy), limit, price, bound.core)
 
 
+def loads(group: Group, *, alone: bool = False) -> tuple[Floats, Floats, Floats]:
+    """Seconds that every job on every core takes of that core, of all cores, as it makes them wait, and of the bus; 0 where it cannot run.
+
+    ``alone``: as if no job made another wait.
+    """
+    latency, demand = np.where(group.allowed, group.latency, 0.0), np.where(group.allowed, group.demand, 0.0)
+    if group.every_job_uses_bandwidth and not alone:
+        return latency, latency * np.maximum(0.0, demand - 1.0), latency * demand
+    return latency * np.maximum(1.0, demand), np.zeros_like(latency), latency * demand
+
+
 class _Program:
     """The dual program: multipliers of the cores and of the bus that sum to one; every job goes where it then costs least.
 
@@ -142,7 +156,6 @@ class _Program:
 
     def __init__(self, group: Group, *, alone: bool = False) -> None:
         self.group = group
-        waits = group.every_job_uses_bandwidth and not alone
         latency, demand = np.where(group.allowed, group.latency, 0.0), np.where(group.allowed, group.demand, 0.0)
         _, alike, _ = distinct_rows(np.vstack([np.where(group.allowed, latency, -1.0), demand]).T)
         self.kinds = [np.flatnonzero(alike == kind) for kind in range(alike.max() + 1)]
@@ -151,9 +164,7 @@ class _Program:
         by_itself = latency * np.maximum(1.0, demand)
         self.least = np.where(group.allowed, by_itself, np.inf)
         self.longest = float(self.least.min(axis=1).max()) * self.slack
-        self.own = latency if waits else by_itself
-        self.others = latency * np.maximum(0.0, demand - 1.0) if waits else np.zeros_like(latency)
-        self.bus = latency * demand
+        self.own, self.others, self.bus = loads(group, alone=alone)
         self.order: list[int] = []
 
     def counted(self) -> float:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from loadmaster import _native
-from loadmaster.core.arrays import Ints
+from loadmaster.core.arrays import Floats, Ints
 from loadmaster.core.rows import distinct_rows
 from loadmaster.mapping.group import Group, Queues
 from loadmaster.mapping.timeline import timeline
 
 _WORK = 3_000_000
 """Cores x kinds of jobs x parts of the bus that pricing looks at, about two milliseconds."""
+_NODES = 1_000_000
+"""Nodes of branch and bound in pricing, times kinds of jobs times kinds of cores: about two milliseconds."""
+_SEARCHED = 1_000
+"""Kinds of jobs times kinds of cores up to which there is branch and bound at all: finding its price of the bus takes as long."""
 _FINEST, _COARSEST = 2**12, 2**8
 """Parts of the bus."""
 _SMALL = 1e-7
@@ -21,12 +25,13 @@ _SMALL = 1e-7
 class JobKinds:
     """Kinds of jobs on kinds of cores, and what cores can run at one instant at given prices; times are relative to ``makespan``.
 
-    ``kind_of`` is the kind of every job, -1 where it is too short to matter; ``latency`` (infinite where a job cannot run) and ``demand``
-    have the shape (kinds of jobs, kinds of cores), ``count`` says how many jobs there are of a kind, ``cores`` which cores, and ``slot`` is
-    the kind of every core where those of a kind stand together.
+    ``kind_of`` is the kind of every job, -1 where it is too short to matter; ``latency`` (infinite where a job cannot run, or takes longer
+    than ``makespan``) and ``demand`` have the shape (kinds of jobs, kinds of cores), ``count`` says how many jobs there are of a kind,
+    ``cores`` which cores, and ``slot`` is the kind of every core where those of a kind stand together.
     """
 
     def __init__(self, group: Group, makespan: float) -> None:
+        group = group.within(makespan)
         rows = np.hstack([np.where(group.allowed, group.latency, np.inf), np.where(group.allowed, group.demand, 0.0)])
         _, self._core_kind, _ = distinct_rows(rows.reshape(2 * group.jobs, group.cores).T)
         self.cores = [np.flatnonzero(self._core_kind == kind) for kind in range(self._core_kind.max() + 1)]
@@ -41,13 +46,18 @@ class JobKinds:
         sizes = np.array([len(members) for members in self.cores], dtype=np.int32)
         self.slot = np.repeat(np.arange(len(first)), sizes)
         self.grid = min(_FINEST, 2 ** int(np.log2(max(1.0, _WORK / (group.cores * max(1, len(self.latency)))))))
-        self.pricing = _native.ConfigurationPricing(self.demand, sizes, self.grid)
+        self.pricing = _native.ConfigurationPricing(self.demand, self.count.astype(np.int32), sizes, self.grid)
         self.slack = 1.0 - (group.jobs + group.cores + 50) * 2.0**-51
 
     @property
     def usable(self) -> bool:
         """Whether there is something to look at, and few enough kinds of jobs to do so."""
         return self.grid >= _COARSEST and len(self.latency) > 0
+
+    def best(self, worth: Floats) -> _native.BestConfigurations:
+        """What cores can run at one instant at a worth of each kind of job on each kind of core, within the bus and beyond it."""
+        cells = self.latency.size
+        return self.pricing.best(worth, _NODES // cells if cells <= _SEARCHED else 0)
 
     def running(self, queues: Queues) -> list[tuple[Ints, Ints]]:
         """Every set of jobs that a mapping runs at once: kinds of jobs, and kinds of cores."""

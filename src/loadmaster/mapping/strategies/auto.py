@@ -1,4 +1,4 @@
-"""Auto: manual mappings, linear programs and their rounding, MAGMA, annealing; stopped as soon as a bound is met."""
+"""Auto: manual mappings, programs and their rounding, MAGMA, annealing; stopped as soon as a bound is met."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ from loadmaster.mapping.group import Group, Queues, queues_of
 from loadmaster.mapping.group_search import Search, Strategy
 from loadmaster.mapping.strategies import ai_mt, annealing, herald, magma
 from loadmaster.mapping.strategies.paced import paced
+from loadmaster.mapping.strategies.whole_jobs import whole_jobs
 
 _EVOLVED = 0.15
 """Share of the samples that MAGMA takes."""
 _STARTS = 3
 """How many of the mappings found so far annealing starts from."""
+_NEAR = 2e-3
+"""Share of the makespan that the integer program is not worth."""
+_PROGRAM = 0.2
+"""Share of the time left that the integer program may take."""
 _ROOM = 1.01
 """Time that rounding gives a core, relative to the bound."""
 _SHORTER, _ROOMS = 0.7, 10
@@ -52,10 +57,24 @@ def run(search: Search) -> None:
     if not search.done:
         evolved = magma.evolve(search, magma.DEFAULTS, int(_EVOLVED * search.expected))
         scored.append((search.value(evolved), len(scored), evolved))
+    begins = [queues for _, _, queues in sorted(scored)[:_STARTS]]
     if group.weights[0]:
         level_demand(search)
+        begins = [*_whole(search), *begins][:_STARTS]
     if not search.done:
-        annealing.anneal(search, [queues for _, _, queues in sorted(scored)[:_STARTS]])
+        annealing.anneal(search, begins)
+
+
+def _whole(search: Search) -> list[Queues]:
+    """The mapping of the integer program, if there is enough to gain: far from done, its order is made for annealing to mend."""
+    if search.done or search.score <= search.bound.score * (1 + _NEAR):
+        return []
+    core = whole_jobs(search.group, search.score, search.deadline.part(_PROGRAM))
+    if core is None:
+        return []
+    queues = paced(search.group, core)
+    search.offer(queues)
+    return [queues]
 
 
 def level_demand(search: Search) -> None:

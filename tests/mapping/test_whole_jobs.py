@@ -1,0 +1,43 @@
+"""Cores for jobs by an integer program."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from loadmaster.core.deadline import NO_DEADLINE
+from loadmaster.mapping.bounds.group_bounds import loads
+from loadmaster.mapping.group import Group
+from loadmaster.mapping.strategies.whole_jobs import whole_jobs
+
+
+def longest(group: Group, core: np.ndarray) -> float:
+    """The longest that a core or the bus is busy."""
+    own, others, bus = (table[np.arange(group.jobs), core] for table in loads(group))
+    return float(max(np.bincount(core, own, minlength=group.cores).max() + others.sum(), bus.sum()))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_other_cores_are_better_by_more_than_the_gap(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    latency = random.choice([0.5, 1.0, 2.0, 7.0, np.inf], (6, 3))
+    latency[:, 0] = random.choice([1.0, 2.0], 6)
+    group = Group(latency, random.choice([0.0 if seed % 2 else 0.01, 0.1, 0.5, 1.5], (6, 3)))
+    every = [np.array(core) for core in itertools.product(range(3), repeat=6) if group.allowed[range(6), core].all()]
+    core = whole_jobs(group, 100.0, NO_DEADLINE)
+    assert longest(group, core) <= 1.001 * min(longest(group, each) for each in every)
+
+
+def test_jobs_move_together_where_one_alone_does_not_pay() -> None:
+    """Eight jobs: the bus is free of them only on a core on which each takes as long as four of them elsewhere."""
+    group = Group(np.tile([1.0, 1.0, 4.0], (8, 1)), np.tile([2.0, 2.0, 0.1], (8, 1)))
+    core = whole_jobs(group, 16.0, NO_DEADLINE)
+    assert (core == 2).sum() == 2
+    assert longest(group, core) == pytest.approx(14.0)
+
+
+def test_what_is_no_better_or_too_large_is_left_alone() -> None:
+    group = Group(np.ones((4, 2)), np.full((4, 2), 0.1))
+    assert whole_jobs(group, 1.9, NO_DEADLINE) is None
+    random = np.random.default_rng(0)
+    assert whole_jobs(Group(random.random((600, 2)), np.full((600, 2), 0.1)), 1e9, NO_DEADLINE) is None
