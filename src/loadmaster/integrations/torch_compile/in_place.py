@@ -31,12 +31,12 @@ IN_PLACE: frozenset[Any] = frozenset(
         aten.threshold_backward: "default", aten.gelu_backward: "default", aten.silu_backward: "default",
         aten.sigmoid_backward: "default", aten.tanh_backward: "default", aten.hardtanh_backward: "default",
         aten.hardswish_backward: "default", aten.hardsigmoid_backward: "default", aten.leaky_relu_backward: "default",
-        aten._native_batch_norm_legit_no_training: "default", aten.native_batch_norm_backward: "default",
+        aten._native_batch_norm_legit_no_training: "default",
     }.items()
     for overload in (getattr(packet, name) for name in names.split())
 )  # fmt: skip
-"""Operators whose first result may take the place of any operand of its type and layout. Normalisation works channel by channel, with
-statistics that are known before it writes."""
+"""Operators whose first result may take the place of any operand of its type and layout: they pass over the elements once. The gradients of
+normalisation are not among them, as PyTorch has a way to compute those in two passes, the first of which writes."""
 
 
 def in_place(captured: Captured) -> Captured:
