@@ -283,6 +283,21 @@ def test_another_optimizer_takes_over():
     )
 
 
+def test_a_step_of_an_optimizer_that_is_not_the_option_is_no_part_of_a_share():
+    module = Network()
+    own, other = (ELEMENTWISE["adamw"](module.parameters()) for _ in range(2))
+    compiled = torch.compile(module, backend=loadmaster, options={"fast_memory": 0.5, "optimizer": own})
+    for number in range(3):
+        compiled(tokens(number)).backward()
+        own.step()
+    model = model_of(compiled)
+    before = model.unmoved_peak, model.budget
+    module(tokens(3)).backward()
+    other.step()
+    assert all(state["exp_avg"].any() for state in other.state.values())
+    assert (model.unmoved_peak, model.budget) == before
+
+
 def test_where_everything_fits_nothing_moves():
     def run(loop):
         for number in range(4):

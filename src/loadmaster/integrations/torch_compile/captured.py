@@ -60,7 +60,10 @@ def on_storage(storage: torch.UntypedStorage, view: View) -> torch.Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One operator: arguments with views for tensors, the views of its results (None for other values), and the storages it uses."""
+    """One operator: arguments with views for tensors, the views of its results (None for other values), and the storages it uses.
+
+    With ``in_place`` the first result takes the place of an operand: it is made as ever, at the operand's address.
+    """
 
     name: str
     target: Any
@@ -69,6 +72,7 @@ class Call:
     results: tuple[View | None, ...]
     reads: tuple[int, ...]
     writes: tuple[int, ...]
+    in_place: bool = False
 
     @property
     def kind(self) -> str:

@@ -46,7 +46,7 @@ def _before_step(optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any
     if torch.compiler.is_compiling() or not _MODELS:
         return
     _check_owner(optimizer)
-    for model in list(_MODELS):
+    for model in _models_of(optimizer):
         with model.lock, torch.no_grad():
             parameters = _parameters(model, optimizer)
             if not parameters:
@@ -58,6 +58,11 @@ def _before_step(optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any
             else:
                 hidden = _HIDDEN.setdefault(optimizer, [])
                 _update(model, optimizer, parameters, hidden)
+
+
+def _models_of(optimizer: torch.optim.Optimizer) -> list[Model]:
+    """Models under whose budget an optimizer steps: not those that have another one as their option, whose state alone is theirs."""
+    return [model for model in list(_MODELS) if model.settings.optimizer in (None, optimizer)]
 
 
 def _check_owner(optimizer: torch.optim.Optimizer) -> None:
@@ -81,7 +86,7 @@ def _after_step(optimizer: torch.optim.Optimizer, arguments: Any, keywords: Any)
         return
     for parameter, gradient in _HIDDEN.pop(optimizer, ()):
         parameter.grad = gradient
-    for model in list(_MODELS):
+    for model in _models_of(optimizer):
         with model.lock, torch.no_grad():
             for parameter in _parameters(model, optimizer):
                 state = optimizer.state.get(parameter, {})

@@ -221,7 +221,9 @@ class _Builder:
         arguments, keywords = tree_map(bound, (call.arguments, call.keywords), is_leaf=lambda leaf: isinstance(leaf, View))
         results = []
         for i, view in enumerate(call.results):
-            if not isinstance(view, View) or view.storage in call.reads or view.storage in self.captured.streamed:
+            if not isinstance(view, View) or view.storage in self.captured.streamed:
+                continue
+            if view.storage in call.reads and not (call.in_place and i == 0):
                 continue
             owner, size = self.captured.storages[view.storage].owner, self.captured.storages[view.storage].bytes
             if self._planned(view.storage) and size > 0:

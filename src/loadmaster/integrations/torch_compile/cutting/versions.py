@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from loadmaster.integrations.torch_compile.cutting.choose import levels, rests, too_large
+from loadmaster.integrations.torch_compile.in_place import in_place
 from loadmaster.integrations.torch_compile.kernel_profile import CallProfiles
 from loadmaster.integrations.torch_compile.persistent import SMALLEST
 from loadmaster.integrations.torch_compile.placing import Problem
@@ -43,7 +44,8 @@ class Versions:
             _, least, room = ways[0]
             wanted = [s for s in large if graph.captured.storages[s].bytes >= least]
             self._always = rests(graph.captured, movable, wanted, room, link).streamed
-        self.whole = replace(graph, profiles=profiles.of(graph.captured, self._always))
+        self._plain = graph.captured
+        self.whole = replace(graph, captured=in_place(graph.captured), profiles=profiles.of(graph.captured, self._always))
         self._known: dict[tuple[frozenset[int], int], Traced] = {}
 
     def finer(self, budget: int | None, problem: Callable[[Traced], Problem]) -> Iterator[Traced]:
@@ -56,7 +58,7 @@ class Versions:
         if budget is None:
             return
         needed = problem(self.whole).needed()
-        captured = self.whole.captured
+        captured = self._plain
         before = None
         for limit, least, room in levels(budget):
             calls = [captured.calls[k] for k in np.flatnonzero(needed > limit)]
@@ -70,7 +72,7 @@ class Versions:
         """Return the graph with those of the ``wanted`` storages at rest that can be, and its kernels profiled."""
         key = wanted, room
         if key not in self._known:
-            captured = rests(self.whole.captured, self._movable, wanted, room, self._link)
+            captured = rests(self._plain, self._movable, wanted, room, self._link)
             profiles = self._profiles.of(captured)
-            self._known[key] = replace(self.whole, captured=captured, profiles=profiles)
+            self._known[key] = replace(self.whole, captured=in_place(captured), profiles=profiles)
         return self._known[key]

@@ -1,0 +1,93 @@
+"""Results that take the place of an operand, which nobody reads afterwards: one tensor in fast memory instead of two.
+
+Eager steps keep operand and result beside each other, and so does a graph as AOTAutograd makes it, which has no updates in place. An
+operator that reads every element before it writes the result's element of the same index can do without, whatever the order of elements:
+the bits are those of the call with a result of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from loadmaster.integrations.torch_compile.captured import Call, Captured, Owner, View, is_view, views
+
+aten: Any = torch.ops.aten
+
+IN_PLACE: frozenset[Any] = frozenset(
+    overload
+    for packet, names in {
+        aten.relu: "default", aten.gelu: "default", aten.silu: "default", aten.sigmoid: "default", aten.tanh: "default",
+        aten.hardtanh: "default", aten.hardswish: "default", aten.hardsigmoid: "default", aten.leaky_relu: "default", aten.elu: "default",
+        aten.exp: "default", aten.log: "default", aten.sqrt: "default", aten.rsqrt: "default", aten.reciprocal: "default",
+        aten.neg: "default", aten.abs: "default", aten.sin: "default", aten.cos: "default", aten.erf: "default",
+        aten.pow: "Tensor_Scalar", aten.clamp: "default", aten.clamp_min: "default", aten.clamp_max: "default",
+        aten.add: "Tensor Scalar", aten.sub: "Tensor Scalar", aten.mul: "Tensor Scalar", aten.div: "Tensor Scalar",
+        aten.maximum: "default", aten.minimum: "default", aten.where: "self", aten.addcmul: "default", aten.addcdiv: "default",
+        aten.threshold_backward: "default", aten.gelu_backward: "default", aten.silu_backward: "default",
+        aten.sigmoid_backward: "default", aten.tanh_backward: "default", aten.hardtanh_backward: "default",
+        aten.hardswish_backward: "default", aten.hardsigmoid_backward: "default", aten.leaky_relu_backward: "default",
+        aten._native_batch_norm_legit_no_training: "default",
+    }.items()
+    for overload in (getattr(packet, name) for name in names.split())
+)  # fmt: skip
+"""Operators whose first result may take the place of any operand of its type and layout: they pass over the elements once. The gradients of
+normalisation are not among them, as PyTorch has a way to compute those in two passes, the first of which writes."""
+
+
+def in_place(captured: Captured) -> Captured:
+    """Let results take the place of operands, wherever a call is the last that needs the operand. O(uses of storages).
+
+    Calls and storages keep their numbers; a storage whose place was not needed is used by no call.
+    """
+    last = {s: k for k, call in enumerate(captured.calls) for s in (*call.reads, *call.writes)}
+    boundary = captured.parts[0].end
+    for view in views([part.returned for part in captured.parts]):  # what the first part saves is needed by the second
+        last[view.storage] = max(last.get(view.storage, 0), boundary)
+    place: dict[int, int] = {}
+
+    def moved(leaf: Any) -> Any:
+        return leaf._replace(storage=place[leaf.storage]) if isinstance(leaf, View) and leaf.storage in place else leaf
+
+    def renamed(values: Any) -> Any:
+        return tree_map(moved, values, is_leaf=is_view)
+
+    calls = []
+    for k, call in enumerate(captured.calls):
+        arguments, keywords, results = renamed((call.arguments, call.keywords, call.results))
+        reads, writes = (tuple(dict.fromkeys(place.get(s, s) for s in some)) for some in (call.reads, call.writes))
+        call = replace(call, arguments=arguments, keywords=keywords, results=results, reads=reads, writes=writes)
+        operand = next((s for s in _dying(captured, call) if last[s] <= k), None)
+        if operand is not None:
+            result = call.results[0].storage  # type: ignore[union-attr]
+            place[result], last[operand] = operand, last.get(result, k)
+            written = tuple(operand if s == result else s for s in call.writes)
+            call = replace(call, results=renamed(call.results), writes=written, in_place=True)
+        calls.append(call)
+    parts = tuple(replace(part, returned=renamed(part.returned), given=renamed(part.given)) for part in captured.parts)
+    return replace(captured, calls=calls, parts=parts)
+
+
+def _dying(captured: Captured, call: Call) -> Iterator[int]:
+    """Operands whose place the first result of a call can take, if nobody needs them any more."""
+    result = call.results[0] if call.target in IN_PLACE else None
+    if result is None or not _alone(captured, result):
+        return
+    operands = list(views((call.arguments, call.keywords)))
+    for operand in operands:
+        alike = operand[1:] == result[1:] and captured.storages[operand.storage].bytes == captured.storages[result.storage].bytes
+        once = all(other == operand for other in operands if other.storage == operand.storage)
+        if alike and once and _alone(captured, operand) and operand.storage not in call.writes:
+            yield operand.storage
+
+
+def _alone(captured: Captured, view: View) -> bool:
+    """Whether a tensor is all of a storage of the plan's own, in the arena."""
+    storage = captured.storages[view.storage]
+    elements = torch.Size(view.size).numel()
+    whole = storage.owner is Owner.PLAN and storage.bytes == elements * view.dtype.itemsize > 0
+    return whole and view.storage not in captured.streamed

@@ -1,0 +1,134 @@
+"""Results in the place of an operand that nobody needs any more: the same bits, in less memory."""
+
+import pytest
+
+torch = pytest.importorskip("torch", exc_type=ImportError)
+from torch import nn  # noqa: E402
+
+from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
+from loadmaster.integrations.torch_compile.compare.rivals import unmoved_backend  # noqa: E402
+from loadmaster.integrations.torch_compile.in_place import IN_PLACE  # noqa: E402
+from loadmaster.integrations.torch_compile.owners import model_of  # noqa: E402
+
+aten = torch.ops.aten
+SIZES = [(7,), (3, 5, 1031), (64, 33, 41)]
+"""Fewer elements than a vector has, ends that are no whole vectors, and enough for several threads."""
+NUMBERS = {
+    "leaky_relu": (0.1,), "hardtanh": (-0.5, 0.5), "pow.Tensor_Scalar": (3,), "clamp": (-0.5, 0.5),
+    "clamp_min": (-0.5,), "clamp_max": (0.5,),
+    "threshold_backward": (0,), "hardtanh_backward": (-0.5, 0.5), "leaky_relu_backward": (0.1, False),
+    "add.Scalar": (2,), "sub.Scalar": (2,), "mul.Scalar": (2,), "div.Scalar": (3,),
+}  # fmt: skip
+"""What operators take after their tensors."""
+
+
+def tensors(operator):
+    """Names of an operator's tensors."""
+    return [argument.name for argument in operator._schema.arguments if str(argument.type) == "Tensor"]
+
+
+def used(operator, position, size):
+    """A function that makes one operand, uses it for the last time, and makes something of the result; and what it is given."""
+    numbers = NUMBERS.get(str(operator).removeprefix("aten.").removesuffix(".default"), ())
+    kinds = tensors(operator)
+
+    def function(*given):
+        given = [one.flip(0) if i == position else one for i, one in enumerate(given)]
+        return operator(*given, *numbers).flip(0)
+
+    return function, [torch.rand(size) > 0.5 if kind == "condition" else torch.randn(size) for kind in kinds]
+
+
+ELEMENTWISE = sorted((one for one in IN_PLACE if "batch_norm" not in str(one)), key=str)
+CASES = [(one, i) for one in ELEMENTWISE for i, name in enumerate(tensors(one)) if name != "condition"]
+
+
+def calls_in_place(function):
+    """The calls of the only graph whose result took an operand's place, by operator; no result was copied to its place."""
+    (plan,) = model_of(function).plans
+    assert plan.times.copied_results == 0
+    return [call.target for call in plan.program.captured.calls if call.in_place]
+
+
+@pytest.mark.parametrize(("operator", "position"), CASES, ids=lambda one: str(one))
+def test_a_result_in_an_operands_place_has_the_same_bits(operator, position):
+    for size in SIZES:
+        torch._dynamo.reset()
+        function, given = used(operator, position, size)
+        right = function(*given)
+        compiled = torch.compile(function, backend=loadmaster, dynamic=False)
+        for _ in range(2):
+            torch.testing.assert_close(compiled(*given), right, rtol=0, atol=0, equal_nan=True)
+        assert calls_in_place(compiled) == [operator]
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_normalisation_in_place_has_the_same_bits(layout):
+    net = nn.Sequential(nn.Conv2d(3, 9, 3), nn.BatchNorm2d(9), nn.ReLU(), nn.Conv2d(9, 9, 3), nn.BatchNorm2d(9), nn.Sigmoid())
+    net = net.eval().to(memory_format=layout)
+    x = torch.randn(4, 3, 37, 29).to(memory_format=layout)
+    with torch.no_grad():
+        right = torch.compile(net, backend=unmoved_backend())(x)
+        compiled = torch.compile(net, backend=loadmaster)
+        for _ in range(2):
+            assert torch.equal(compiled(x), right)
+    normalised = aten._native_batch_norm_legit_no_training.default
+    # What the last operator makes is the caller's.
+    assert calls_in_place(compiled) == [normalised, aten.relu.default, normalised]
+
+
+def test_a_step_of_training_has_the_same_bits():
+    def gradients(module, x):
+        module.zero_grad()
+        module(x).square().mean().backward()
+        return [parameter.grad.clone() for parameter in module.parameters()]
+
+    net = nn.Sequential(nn.Conv2d(3, 9, 3), nn.BatchNorm2d(9), nn.ReLU(), nn.Conv2d(9, 9, 3), nn.SiLU(), nn.Conv2d(9, 9, 3), nn.ReLU())
+    x = torch.randn(4, 3, 37, 29)
+    right = gradients(torch.compile(net, backend=unmoved_backend()), x)
+    compiled = torch.compile(net, backend=loadmaster)
+    for _ in range(2):
+        assert all(map(torch.equal, gradients(compiled, x), right))
+    assert {aten.relu.default, aten.threshold_backward.default} <= set(calls_in_place(compiled))
+
+
+def shared_view(x):
+    x = x.flip(0)
+    return (x + x.t()).flip(0)
+
+
+def read_later(x):
+    x = x.flip(0)
+    return x.relu().flip(0) + x
+
+
+def returned(x):
+    x = x.flip(0)
+    return x, x.relu().flip(0)
+
+
+def another_type(x):
+    return x.flip(0).int().add(0.5).flip(0)
+
+
+@pytest.mark.parametrize("function", [shared_view, read_later, returned, another_type])
+def test_an_operand_that_is_needed_keeps_its_place(function):
+    x = torch.randn(33, 33)
+    right = function(x)
+    compiled = torch.compile(function, backend=loadmaster)
+    for found, expected in zip(compiled(x), right, strict=True):
+        assert torch.equal(found, expected)
+    assert not calls_in_place(compiled)
+
+
+def test_a_chain_takes_one_place():
+    def chain(x):
+        for _ in range(4):
+            x = torch.sigmoid(x.mul(1.5).relu())
+        return x.flip(0)
+
+    x = torch.randn(512, 512)
+    compiled = torch.compile(chain, backend=loadmaster)
+    assert torch.equal(compiled(x), chain(x))
+    (plan,) = model_of(compiled).plans
+    assert plan.program.placed.arena <= x.nbytes + 4096
