@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -107,10 +106,10 @@ class _Writer:
         self._tilings = tilings.tolist()
         self._schedule, self._placement = solution.schedule, solution.placement
         self._timeline, self._packed = solution.timeline, solution.packed
-        rows = self._placement.streamed
-        self._streamed = set(zip(table.operand_job[rows].tolist(), table.operand_tensor[rows].tolist(), strict=True))
         self._accesses = self._collect_accesses()
-        self._after = solution.after
+        self._copies = [f"copy {n}: {workload.tensors[copy.tensor].name}" for n, copy in enumerate(self._placement.copies)]
+        tasks = [job.name for job in workload.jobs] + self._copies
+        self._after = [tuple([tasks[task] for task in before]) for before in solution.after]
         # In order of time, so that a reader finds things where they happen.
         start, end, core = self._timeline.start, self._timeline.end, self._schedule.core
         self._by_time = np.lexsort((core, end[: len(core)], start[: len(core)])).tolist()
@@ -127,27 +126,26 @@ class _Writer:
             before = sums[job].get((tensor, write), (0, 0))
             sums[job][tensor, write] = (before[0] + bytes_moved, before[1] + bytes_tile)
         names = [tensor.name for tensor in self._workload.tensors]
+        read, written = self._memories()
+        rows = self._placement.streamed
+        streamed = set(zip(self._table.operand_job[rows].tolist(), self._table.operand_tensor[rows].tolist(), strict=True))
+        main = (self._target.main.name,)
+
+        def memories(job: int, tensor: int, write: bool) -> tuple[str, ...]:
+            return written[tensor] if write else main if (job, tensor) in streamed else read[tensor]
+
         return [
-            [_Access(names[tensor], write, *both, self._memories(job, tensor, write)) for (tensor, write), both in own.items()]
+            [_Access(names[tensor], write, *both, memories(job, tensor, write)) for (tensor, write), both in own.items()]
             for job, own in enumerate(sums)
         ]
 
-    def _task_name(self, task: int) -> str:
-        jobs = self._workload.jobs
-        return jobs[task].name if task < len(jobs) else self._copy_name(task - len(jobs))
-
-    def _copy_name(self, number: int) -> str:
-        copy = self._placement.copies[number]
-        return f"copy {number}: {self._workload.tensors[copy.tensor].name}"
-
-    def _memories(self, job: int, tensor: int, write: bool) -> tuple[str, ...]:
-        """Memories that a job reads an operand from, or writes it to."""
-        target, placement = self._target, self._placement
-        if not write:
-            in_fast = placement.read_fast[tensor] and (job, tensor) not in self._streamed
-            return (target.fast.name if in_fast and target.fast else target.main.name,)
-        to_main = (target.main.name,) if placement.write_main[tensor] else ()
-        return to_main + ((target.fast.name,) if target.fast and placement.write_fast[tensor] else ())
+    def _memories(self) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+        """Memories that jobs read each tensor from, unless they stream it, and that its producer writes it to."""
+        main, fast = (self._target.main.name,), () if self._target.fast is None else (self._target.fast.name,)
+        placement = self._placement
+        read = [fast or main if in_fast else main for in_fast in placement.read_fast.tolist()]
+        to = zip(placement.write_main.tolist(), placement.write_fast.tolist(), strict=True)
+        return read, [main * in_main + fast * in_fast for in_main, in_fast in to]
 
     def tensors(self) -> Iterator[PlannedTensor]:
         for tensor in self._workload.tensors:
@@ -156,12 +154,14 @@ class _Writer:
             yield PlannedTensor(*own, producer, tensor.shape, tensor.ranges, tensor.channels, tensor.summed)
 
     def jobs(self) -> Iterator[PlannedJob]:
+        each, core = np.arange(len(self._schedule.core)), self._schedule.core
+        computing = (self._table.compute[each, core] * PICOSECONDS).astype(np.int64)
+        # Both ends are rounded to a picosecond: the arithmetic is said to take no more than lies between them.
+        computing = np.minimum(computing, (self._timeline.end - self._timeline.start)[: len(core)])
+        compute, energy = list(map(seconds_of, computing.tolist())), self._table.energy[each, core].tolist()
         for index in self._by_time:
             job = self._workload.jobs[index]
-            core = int(self._schedule.core[index])
-            start, end = int(self._timeline.start[index]), int(self._timeline.end[index])
-            # Both ends are rounded to a picosecond: the arithmetic is said to take no more than lies between them.
-            compute = min(int(self._table.compute[index, core] * PICOSECONDS), end - start)
+            reads, writes = self._operands(index)
             yield PlannedJob(
                 name=job.name,
                 network=job.network,
@@ -176,21 +176,23 @@ class _Writer:
                 core=self._core[index].name,
                 start=self._start[index],
                 end=self._end[index],
-                compute=seconds_of(compute),
-                energy=float(self._table.energy[index, core]),
-                after=tuple(self._task_name(task) for task in self._after[index]),
-                reads=tuple(self._operands(index, write=False)),
-                writes=tuple(self._operands(index, write=True)),
+                compute=compute[index],
+                energy=energy[index],
+                after=self._after[index],
+                reads=reads,
+                writes=writes,
                 ranges=job.ranges,
                 owns=job.owns,
                 summed=job.summed,
                 tiling=_TILINGS[self._tilings[index]],
             )
 
-    def _operands(self, job: int, *, write: bool) -> Iterator[PlannedOperand]:
-        for access in self._accesses[job]:
-            if access.write == write:
-                yield from (PlannedOperand(access.tensor, memory, access.moved) for memory in access.memories)
+    def _operands(self, job: int) -> tuple[tuple[PlannedOperand, ...], tuple[PlannedOperand, ...]]:
+        """What a job reads, and what it writes."""
+        sides: tuple[list[PlannedOperand], list[PlannedOperand]] = ([], [])
+        for tensor, write, moved, _, memories in self._accesses[job]:
+            sides[write].extend([PlannedOperand(tensor, memory, moved) for memory in memories])
+        return tuple(sides[0]), tuple(sides[1])
 
     def streams(self) -> Iterator[PlannedTransfer]:
         """Transfers between memories and cores while jobs run."""
@@ -210,8 +212,8 @@ class _Writer:
             tensor = self._workload.tensors[copy.tensor]
             source, destination = (main, fast) if copy.to_fast else (fast, main)
             start, end = self._start[task], self._end[task]
-            after = tuple(self._task_name(before) for before in self._after[task])
-            yield PlannedTransfer(tensor.name, source, destination, tensor.bytes, start, end, name=self._copy_name(number), after=after)
+            name, after = self._copies[number], self._after[task]
+            yield PlannedTransfer(tensor.name, source, destination, tensor.bytes, start, end, name=name, after=after)
 
     def shared_allocations(self) -> Iterator[PlannedAllocation]:
         for memory, part in zip(self._target.memories, self._packed, strict=True):
@@ -236,17 +238,16 @@ class _Writer:
         curves = {}
         time = self._timeline.time.tolist()
         for link, memory in enumerate(self._target.memories):
-            segments: list[LinkSegment] = []
+            segments: list[tuple[float, float, float, float]] = []
             loads, rates = self._timeline.load[:, link].tolist(), self._timeline.rate[:, link].tolist()
             for start, end, load, rate in zip(time, time[1:], loads, rates, strict=False):
                 if start == end or rate == 0:
                     continue
-                last = segments[-1] if segments else None
-                if last and last.end == seconds_of(start) and (last.bytes_per_second, last.load) == (rate, min(1.0, load)):
-                    segments[-1] = replace(last, end=seconds_of(end))
-                else:
-                    segments.append(LinkSegment(seconds_of(start), seconds_of(end), rate, min(1.0, load)))
-            curves[memory.name] = tuple(segments)
+                begin, use = seconds_of(start), (rate, min(1.0, load))
+                if segments and segments[-1][1] == begin and segments[-1][2:] == use:
+                    begin = segments.pop()[0]
+                segments.append((begin, seconds_of(end), *use))
+            curves[memory.name] = tuple([LinkSegment(*segment) for segment in segments])
         return curves
 
     def metrics(
