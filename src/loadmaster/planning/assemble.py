@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate, islice, repeat
 from typing import NamedTuple
 
 import numpy as np
 
 import loadmaster
 from loadmaster.core.arrays import Ints
+from loadmaster.core.record_columns import records_of
 from loadmaster.core.units import FEMTOJOULES, PICOSECONDS, seconds_of
 from loadmaster.cost.analytical.tiling import EXPECTED
 from loadmaster.cost.energy_model import EnergyRates
@@ -115,6 +117,7 @@ class _Writer:
         self._by_time = np.lexsort((core, end[: len(core)], start[: len(core)])).tolist()
         self._start, self._end = (list(map(seconds_of, times.tolist())) for times in (start, end))
         self._core = [target.cores[number] for number in core.tolist()]
+        self._uses = [(job, access, memory) for job in self._by_time for access in self._accesses[job] for memory in access.memories]
 
     def _collect_accesses(self) -> list[list[_Access]]:
         sums: list[dict[tuple[int, bool], tuple[int, int]]] = [{} for _ in self._workload.jobs]
@@ -159,9 +162,8 @@ class _Writer:
         # Both ends are rounded to a picosecond: the arithmetic is said to take no more than lies between them.
         computing = np.minimum(computing, (self._timeline.end - self._timeline.start)[: len(core)])
         compute, energy = list(map(seconds_of, computing.tolist())), self._table.energy[each, core].tolist()
-        for index in self._by_time:
+        for index, (reads, writes) in zip(self._by_time, self._operands(), strict=True):
             job = self._workload.jobs[index]
-            reads, writes = self._operands(index)
             yield PlannedJob(
                 name=job.name,
                 network=job.network,
@@ -187,51 +189,80 @@ class _Writer:
                 tiling=_TILINGS[self._tilings[index]],
             )
 
-    def _operands(self, job: int) -> tuple[tuple[PlannedOperand, ...], tuple[PlannedOperand, ...]]:
-        """What a job reads, and what it writes."""
-        sides: tuple[list[PlannedOperand], list[PlannedOperand]] = ([], [])
-        for tensor, write, moved, _, memories in self._accesses[job]:
-            sides[write].extend([PlannedOperand(tensor, memory, moved) for memory in memories])
-        return tuple(sides[0]), tuple(sides[1])
+    def _operands(self) -> Iterator[tuple[tuple[PlannedOperand, ...], tuple[PlannedOperand, ...]]]:
+        """What each job reads, and what it writes, by time."""
+        columns = [access.tensor for _, access, _ in self._uses], [memory for *_, memory in self._uses]
+        made = iter(records_of(PlannedOperand, len(self._uses), *columns, [access.moved for _, access, _ in self._uses]))
+        for job in self._by_time:
+            # Of a job the reads come before the writes.
+            reads = sum([len(access.memories) for access in self._accesses[job] if not access.write])
+            writes = sum([len(access.memories) for access in self._accesses[job] if access.write])
+            yield tuple(islice(made, reads)), tuple(islice(made, writes))
 
-    def streams(self) -> Iterator[PlannedTransfer]:
+    def streams(self) -> list[PlannedTransfer]:
         """Transfers between memories and cores while jobs run."""
-        for index in self._by_time:
-            job, core = self._workload.jobs[index].name, self._core[index].name
-            start, end = self._start[index], self._end[index]
-            for access in self._accesses[index]:
-                for memory in access.memories:
-                    source, destination = (core, memory) if access.write else (memory, core)
-                    yield PlannedTransfer(access.tensor, source, destination, access.moved, start, end, job=job)
+        names, cores = [job.name for job in self._workload.jobs], [core.name for core in self._core]
+        return records_of(
+            PlannedTransfer,
+            len(self._uses),
+            [access.tensor for _, access, _ in self._uses],
+            [cores[job] if access.write else memory for job, access, memory in self._uses],
+            [memory if access.write else cores[job] for job, access, memory in self._uses],
+            [access.moved for _, access, _ in self._uses],
+            [self._start[job] for job, *_ in self._uses],
+            [self._end[job] for job, *_ in self._uses],
+            [names[job] for job, *_ in self._uses],
+            repeat(""),
+            repeat(()),
+        )
 
-    def copies(self) -> Iterator[PlannedTransfer]:
+    def copies(self) -> list[PlannedTransfer]:
         """Transfers of the copy engine."""
         main, fast = self._target.main.name, self._target.fast.name if self._target.fast else ""
-        for number, copy in enumerate(self._placement.copies):
-            task = len(self._workload.jobs) + number
-            tensor = self._workload.tensors[copy.tensor]
-            source, destination = (main, fast) if copy.to_fast else (fast, main)
-            start, end = self._start[task], self._end[task]
-            name, after = self._copies[number], self._after[task]
-            yield PlannedTransfer(tensor.name, source, destination, tensor.bytes, start, end, name=name, after=after)
+        copies, tasks = self._placement.copies, slice(len(self._workload.jobs), None)
+        tensors = [self._workload.tensors[copy.tensor] for copy in copies]
+        return records_of(
+            PlannedTransfer,
+            len(copies),
+            [tensor.name for tensor in tensors],
+            [main if copy.to_fast else fast for copy in copies],
+            [fast if copy.to_fast else main for copy in copies],
+            [tensor.bytes for tensor in tensors],
+            self._start[tasks],
+            self._end[tasks],
+            repeat(""),
+            self._copies,
+            self._after[tasks],
+        )
 
     def shared_allocations(self) -> Iterator[PlannedAllocation]:
         for memory, part in zip(self._target.memories, self._packed, strict=True):
-            rows = zip(part.residences, part.start, part.end, part.offsets, part.sizes, strict=True)
-            for residence, start, end, offset, size in sorted(rows, key=lambda row: (row[1], row[3], row[0].tensor)):
-                name = self._workload.tensors[residence.tensor].name
-                yield PlannedAllocation(name, memory.name, offset, size, seconds_of(start), seconds_of(end))
+            tensors = [residence.tensor for residence in part.residences]
+            order = np.lexsort((tensors, part.offsets, part.start)).tolist()
+            yield from records_of(
+                PlannedAllocation,
+                len(order),
+                [self._workload.tensors[tensors[row]].name for row in order],
+                repeat(memory.name),
+                *([column[row] for row in order] for column in (part.offsets, part.sizes)),
+                *([seconds_of(column[row]) for row in order] for column in (part.start, part.end)),
+            )
 
-    def private_allocations(self) -> Iterator[PlannedAllocation]:
+    def private_allocations(self) -> list[PlannedAllocation]:
         """Tiles in private buffers, one above the other: a core runs one job at a time."""
-        for index in self._by_time:
-            core = self._core[index]
-            if core.buffer == 0:
-                continue
-            offset = 0
-            for access in self._accesses[index]:
-                yield PlannedAllocation(access.tensor, core.name, offset, access.tile, self._start[index], self._end[index])
-                offset += access.tile
+        jobs = [job for job in self._by_time if self._core[job].buffer]
+        tiles = [(job, access) for job in jobs for access in self._accesses[job]]
+        below = [accumulate((access.tile for access in self._accesses[job]), initial=0) for job in jobs]
+        return records_of(
+            PlannedAllocation,
+            len(tiles),
+            [access.tensor for _, access in tiles],
+            [self._core[job].name for job, _ in tiles],
+            [offset for job, offsets in zip(jobs, below, strict=True) for offset in islice(offsets, len(self._accesses[job]))],
+            [access.tile for _, access in tiles],
+            [self._start[job] for job, _ in tiles],
+            [self._end[job] for job, _ in tiles],
+        )
 
     def links(self) -> dict[str, tuple[LinkSegment, ...]]:
         """Use of every link over time; neighbouring segments of equal use are one."""
@@ -247,7 +278,7 @@ class _Writer:
                 if segments and segments[-1][1] == begin and segments[-1][2:] == use:
                     begin = segments.pop()[0]
                 segments.append((begin, seconds_of(end), *use))
-            curves[memory.name] = tuple([LinkSegment(*segment) for segment in segments])
+            curves[memory.name] = tuple(records_of(LinkSegment, len(segments), *zip(*segments, strict=True))) if segments else ()
         return curves
 
     def metrics(

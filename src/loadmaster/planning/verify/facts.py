@@ -193,9 +193,7 @@ class Facts:
     def boxes(self) -> tuple[Ints, Ints, UInt64s, UInt64s]:
         """The same as arrays, start and end, and of every allocation the first byte and the one after the last."""
         start, end = np.array(self.spans, dtype=np.int64).reshape(-1, 2).T
-        low, size = (
-            np.fromiter(map(attrgetter(name), self.plan.allocations), np.uint64, len(self.spans)) for name in ("offset", "bytes")
-        )
+        low, size = (np.fromiter(map(attrgetter(name), self.plan.allocations), np.uint64, len(self.spans)) for name in ("offset", "bytes"))
         return start, end, low, low + size
 
     @cached_property

@@ -24,7 +24,7 @@ from loadmaster.workloads.job import (
 )
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import Chains
-from loadmaster.workloads.lowering.mini_batches import again, prefix_of
+from loadmaster.workloads.lowering.mini_batches import FirstMiniBatch, prefix_of
 from loadmaster.workloads.lowering.pieces import Cuts, Pieces, Read, label_of, result_cut
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE, Split, choose_split, sizes_for
@@ -82,12 +82,10 @@ class _Builder:
             chosen = Cuts([choose_split(f, self._capacity, self._sizes) if self._capacity else WHOLE for f in fused])
         begin, others = len(self.jobs), len(self.tensors)
         _MiniBatch(self, Pieces(graph, fused, chosen), name, mini_batches).add()
-        if mini_batches > 1:
-            first = self.jobs[begin:], list(islice(self.tensors.values(), others, None))
-            for mini_batch in range(1, mini_batches):
-                jobs, tensors = again(*first, name, mini_batch)
-                self.jobs += jobs
-                self.tensors.update((tensor.name, tensor) for tensor in tensors)
+        first = FirstMiniBatch(name, self.jobs[begin:], list(islice(self.tensors.values(), others, None)))
+        jobs, tensors = first.again(mini_batches)
+        self.jobs += jobs
+        self.tensors.update((tensor.name, tensor) for tensor in tensors)
         operators = tuple(
             _operator_info(graph, op, not isinstance(cut, Split) and cut.tiles > 1)
             for f, cut in zip(fused, chosen.cuts, strict=True)
