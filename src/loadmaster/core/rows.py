@@ -30,4 +30,4 @@ def distinct_rows(rows: NDArray[Number]) -> tuple[NDArray[Number], Ints, Ints]:
 def ranges(first: Ints, count: Ints) -> Ints:
     """The numbers ``first[i]`` up to ``first[i] + count[i]``, one range after another. O(numbers)."""
     ends = np.cumsum(count)
-    return np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(first - (ends - count), count)
+    return np.asarray(np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(first - (ends - count), count), dtype=np.int64)

@@ -144,7 +144,8 @@ class _Writer:
 
     def _memories(self) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
         """Memories that jobs read each tensor from, unless they stream it, and that its producer writes it to."""
-        main, fast = (self._target.main.name,), () if self._target.fast is None else (self._target.fast.name,)
+        main: tuple[str, ...] = (self._target.main.name,)
+        fast = () if self._target.fast is None else (self._target.fast.name,)
         placement = self._placement
         read = [fast or main if in_fast else main for in_fast in placement.read_fast.tolist()]
         to = zip(placement.write_main.tolist(), placement.write_fast.tolist(), strict=True)
