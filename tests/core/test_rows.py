@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadmaster.core.rows import distinct_rows
+from loadmaster.core.rows import distinct_rows, ranges
 
 
 @pytest.mark.parametrize("shape", [(0, 2), (1, 3), (40, 1), (60, 3), (5, 0)])
@@ -44,3 +44,8 @@ def test_an_interrupt_at_any_line_is_raised_as_such() -> None:
         finally:
             sys.settrace(None)
     assert at > 10, "nothing was traced"
+
+
+def test_ranges_follow_one_another() -> None:
+    assert ranges(np.array([5, 0, 9]), np.array([2, 0, 3])).tolist() == [5, 6, 9, 10, 11]
+    assert ranges(np.array([], dtype=np.int64), np.array([], dtype=np.int64)).tolist() == []

@@ -110,3 +110,20 @@ def test_a_mixed_table_has_the_rows_of_the_tilings_that_were_chosen() -> None:
         table_as_planned(work, target, ["nowhere"] * len(work.jobs))
     usual = job_table(work, target)
     assert np.array_equal(usual.moved, tables[0].moved)
+
+
+def test_jobs_of_all_mini_batches_cost_what_they_cost_one_by_one() -> None:
+    """Of jobs that share their loop nests one is costed; here each has its own."""
+    target = lm.target("edge-npu", ["scratchpad.capacity=64KiB"])
+    work = lower([lm.load("onnx:squeezenet", precision="int8"), lm.load("onnx:shufflenet", precision="int8")], target, mini_batches=3)
+    assert len(work.alike[0]) * 3 == len(work.jobs)
+    alone = replace(work, jobs=tuple(replace(job, nests=(*job.nests[:1], *job.nests[1:])) for job in work.jobs))
+    for ours, theirs in zip(front_tables(work, target), front_tables(alone, target), strict=True):
+        assert all(np.array_equal(getattr(ours, field.name), getattr(theirs, field.name)) for field in fields(ours))
+
+
+def test_jobs_with_operands_of_other_sizes_are_not_alike() -> None:
+    work = one_job(LoopNest(8, 8), 8, 64, 8)
+    (job,) = work.jobs
+    larger = replace(job, reads=(replace(job.reads[0], bytes=job.reads[0].bytes + 1), *job.reads[1:]))
+    assert replace(work, jobs=(job, job, larger)).alike[1].tolist() == [0, 0, 1]

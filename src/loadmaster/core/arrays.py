@@ -21,5 +21,7 @@ Int32s = NDArray[np.int32]
 """Whole numbers of 32 bits: the indices of mappings, of which populations hold millions."""
 UInt32s = NDArray[np.uint32]
 """Whole numbers of 32 bits without a sign: the priorities of mappings."""
+UInt64s = NDArray[np.uint64]
+"""Whole numbers of 64 bits without a sign: sums of two that fit 63 bits."""
 Array = NDArray[Any]
 """Numbers of any type, such as the constants of a network."""

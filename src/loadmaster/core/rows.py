@@ -1,4 +1,4 @@
-"""Rows of a table that are the same."""
+"""Rows of a table: those that are the same, and those of several ranges."""
 
 from __future__ import annotations
 
@@ -25,3 +25,9 @@ def distinct_rows(rows: NDArray[Number]) -> tuple[NDArray[Number], Ints, Ints]:
     which = np.empty(len(rows), dtype=np.int64)
     which[order] = number
     return ordered[begins], which, np.bincount(number).astype(np.int64)
+
+
+def ranges(first: Ints, count: Ints) -> Ints:
+    """The numbers ``first[i]`` up to ``first[i] + count[i]``, one range after another. O(numbers)."""
+    ends = np.cumsum(count)
+    return np.asarray(np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(first - (ends - count), count), dtype=np.int64)

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class _Range:
-    low: int
-    high: int
-    owner: int
+from operator import itemgetter
 
 
 def reuse_pairs(start: Sequence[int], offset: Sequence[int], size: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -20,21 +13,24 @@ def reuse_pairs(start: Sequence[int], offset: Sequence[int], size: Sequence[int]
     Buffers take their addresses in order of ``start``. Earlier owners of the same bytes are not listed again: they were
     done before the last owner came. O(n log n) but for shifting the list of ranges in use.
     """
-    ranges: list[_Range] = []
+    # Ranges of addresses by address, disjoint: first byte, the one after the last, and owner.
+    lows: list[int] = []
+    highs: list[int] = []
+    owners: list[int] = []
     for buffer in sorted(range(len(start)), key=lambda i: (start[i], i)):
         low, high = offset[buffer], offset[buffer] + size[buffer]
-        first = bisect_left(ranges, low, key=lambda r: r.high)
-        if first < len(ranges) and ranges[first].high == low:
+        first = bisect_left(highs, low)
+        if first < len(highs) and highs[first] == low:
             first += 1
         last = first
         kept = []
-        while last < len(ranges) and ranges[last].low < high:
-            old = ranges[last]
-            yield old.owner, buffer
-            if old.low < low:
-                kept.append(_Range(old.low, low, old.owner))
-            if old.high > high:
-                kept.append(_Range(high, old.high, old.owner))
+        while last < len(lows) and lows[last] < high:
+            yield owners[last], buffer
+            if lows[last] < low:
+                kept.append((lows[last], low, owners[last]))
+            if highs[last] > high:
+                kept.append((high, highs[last], owners[last]))
             last += 1
-        kept.append(_Range(low, high, buffer))
-        ranges[first:last] = sorted(kept, key=lambda r: r.low)
+        kept.append((low, high, buffer))
+        kept.sort(key=itemgetter(0))
+        lows[first:last], highs[first:last], owners[first:last] = zip(*kept, strict=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from itertools import accumulate, islice, repeat
 from typing import NamedTuple
 
 import numpy as np
 
 import loadmaster
 from loadmaster.core.arrays import Ints
+from loadmaster.core.record_columns import records_of
 from loadmaster.core.units import FEMTOJOULES, PICOSECONDS, seconds_of
 from loadmaster.cost.analytical.tiling import EXPECTED
 from loadmaster.cost.energy_model import EnergyRates
@@ -107,15 +108,16 @@ class _Writer:
         self._tilings = tilings.tolist()
         self._schedule, self._placement = solution.schedule, solution.placement
         self._timeline, self._packed = solution.timeline, solution.packed
-        rows = self._placement.streamed
-        self._streamed = set(zip(table.operand_job[rows].tolist(), table.operand_tensor[rows].tolist(), strict=True))
         self._accesses = self._collect_accesses()
-        self._after = solution.after
+        self._copies = [f"copy {n}: {workload.tensors[copy.tensor].name}" for n, copy in enumerate(self._placement.copies)]
+        tasks = [job.name for job in workload.jobs] + self._copies
+        self._after = [tuple([tasks[task] for task in before]) for before in solution.after]
         # In order of time, so that a reader finds things where they happen.
         start, end, core = self._timeline.start, self._timeline.end, self._schedule.core
         self._by_time = np.lexsort((core, end[: len(core)], start[: len(core)])).tolist()
         self._start, self._end = (list(map(seconds_of, times.tolist())) for times in (start, end))
         self._core = [target.cores[number] for number in core.tolist()]
+        self._uses = [(job, access, memory) for job in self._by_time for access in self._accesses[job] for memory in access.memories]
 
     def _collect_accesses(self) -> list[list[_Access]]:
         sums: list[dict[tuple[int, bool], tuple[int, int]]] = [{} for _ in self._workload.jobs]
@@ -127,27 +129,27 @@ class _Writer:
             before = sums[job].get((tensor, write), (0, 0))
             sums[job][tensor, write] = (before[0] + bytes_moved, before[1] + bytes_tile)
         names = [tensor.name for tensor in self._workload.tensors]
+        read, written = self._memories()
+        rows = self._placement.streamed
+        streamed = set(zip(self._table.operand_job[rows].tolist(), self._table.operand_tensor[rows].tolist(), strict=True))
+        main = (self._target.main.name,)
+
+        def memories(job: int, tensor: int, write: bool) -> tuple[str, ...]:
+            return written[tensor] if write else main if (job, tensor) in streamed else read[tensor]
+
         return [
-            [_Access(names[tensor], write, *both, self._memories(job, tensor, write)) for (tensor, write), both in own.items()]
+            [_Access(names[tensor], write, *both, memories(job, tensor, write)) for (tensor, write), both in own.items()]
             for job, own in enumerate(sums)
         ]
 
-    def _task_name(self, task: int) -> str:
-        jobs = self._workload.jobs
-        return jobs[task].name if task < len(jobs) else self._copy_name(task - len(jobs))
-
-    def _copy_name(self, number: int) -> str:
-        copy = self._placement.copies[number]
-        return f"copy {number}: {self._workload.tensors[copy.tensor].name}"
-
-    def _memories(self, job: int, tensor: int, write: bool) -> tuple[str, ...]:
-        """Memories that a job reads an operand from, or writes it to."""
-        target, placement = self._target, self._placement
-        if not write:
-            in_fast = placement.read_fast[tensor] and (job, tensor) not in self._streamed
-            return (target.fast.name if in_fast and target.fast else target.main.name,)
-        to_main = (target.main.name,) if placement.write_main[tensor] else ()
-        return to_main + ((target.fast.name,) if target.fast and placement.write_fast[tensor] else ())
+    def _memories(self) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+        """Memories that jobs read each tensor from, unless they stream it, and that its producer writes it to."""
+        main: tuple[str, ...] = (self._target.main.name,)
+        fast = () if self._target.fast is None else (self._target.fast.name,)
+        placement = self._placement
+        read = [fast or main if in_fast else main for in_fast in placement.read_fast.tolist()]
+        to = zip(placement.write_main.tolist(), placement.write_fast.tolist(), strict=True)
+        return read, [main * in_main + fast * in_fast for in_main, in_fast in to]
 
     def tensors(self) -> Iterator[PlannedTensor]:
         for tensor in self._workload.tensors:
@@ -156,12 +158,13 @@ class _Writer:
             yield PlannedTensor(*own, producer, tensor.shape, tensor.ranges, tensor.channels, tensor.summed)
 
     def jobs(self) -> Iterator[PlannedJob]:
-        for index in self._by_time:
+        each, core = np.arange(len(self._schedule.core)), self._schedule.core
+        computing = (self._table.compute[each, core] * PICOSECONDS).astype(np.int64)
+        # Both ends are rounded to a picosecond: the arithmetic is said to take no more than lies between them.
+        computing = np.minimum(computing, (self._timeline.end - self._timeline.start)[: len(core)])
+        compute, energy = list(map(seconds_of, computing.tolist())), self._table.energy[each, core].tolist()
+        for index, (reads, writes) in zip(self._by_time, self._operands(), strict=True):
             job = self._workload.jobs[index]
-            core = int(self._schedule.core[index])
-            start, end = int(self._timeline.start[index]), int(self._timeline.end[index])
-            # Both ends are rounded to a picosecond: the arithmetic is said to take no more than lies between them.
-            compute = min(int(self._table.compute[index, core] * PICOSECONDS), end - start)
             yield PlannedJob(
                 name=job.name,
                 network=job.network,
@@ -176,77 +179,107 @@ class _Writer:
                 core=self._core[index].name,
                 start=self._start[index],
                 end=self._end[index],
-                compute=seconds_of(compute),
-                energy=float(self._table.energy[index, core]),
-                after=tuple(self._task_name(task) for task in self._after[index]),
-                reads=tuple(self._operands(index, write=False)),
-                writes=tuple(self._operands(index, write=True)),
+                compute=compute[index],
+                energy=energy[index],
+                after=self._after[index],
+                reads=reads,
+                writes=writes,
                 ranges=job.ranges,
                 owns=job.owns,
                 summed=job.summed,
                 tiling=_TILINGS[self._tilings[index]],
             )
 
-    def _operands(self, job: int, *, write: bool) -> Iterator[PlannedOperand]:
-        for access in self._accesses[job]:
-            if access.write == write:
-                yield from (PlannedOperand(access.tensor, memory, access.moved) for memory in access.memories)
+    def _operands(self) -> Iterator[tuple[tuple[PlannedOperand, ...], tuple[PlannedOperand, ...]]]:
+        """What each job reads, and what it writes, by time."""
+        columns = [access.tensor for _, access, _ in self._uses], [memory for *_, memory in self._uses]
+        made = iter(records_of(PlannedOperand, len(self._uses), *columns, [access.moved for _, access, _ in self._uses]))
+        for job in self._by_time:
+            # Of a job the reads come before the writes.
+            reads = sum([len(access.memories) for access in self._accesses[job] if not access.write])
+            writes = sum([len(access.memories) for access in self._accesses[job] if access.write])
+            yield tuple(islice(made, reads)), tuple(islice(made, writes))
 
-    def streams(self) -> Iterator[PlannedTransfer]:
+    def streams(self) -> list[PlannedTransfer]:
         """Transfers between memories and cores while jobs run."""
-        for index in self._by_time:
-            job, core = self._workload.jobs[index].name, self._core[index].name
-            start, end = self._start[index], self._end[index]
-            for access in self._accesses[index]:
-                for memory in access.memories:
-                    source, destination = (core, memory) if access.write else (memory, core)
-                    yield PlannedTransfer(access.tensor, source, destination, access.moved, start, end, job=job)
+        names, cores = [job.name for job in self._workload.jobs], [core.name for core in self._core]
+        return records_of(
+            PlannedTransfer,
+            len(self._uses),
+            [access.tensor for _, access, _ in self._uses],
+            [cores[job] if access.write else memory for job, access, memory in self._uses],
+            [memory if access.write else cores[job] for job, access, memory in self._uses],
+            [access.moved for _, access, _ in self._uses],
+            [self._start[job] for job, *_ in self._uses],
+            [self._end[job] for job, *_ in self._uses],
+            [names[job] for job, *_ in self._uses],
+            repeat(""),
+            repeat(()),
+        )
 
-    def copies(self) -> Iterator[PlannedTransfer]:
+    def copies(self) -> list[PlannedTransfer]:
         """Transfers of the copy engine."""
         main, fast = self._target.main.name, self._target.fast.name if self._target.fast else ""
-        for number, copy in enumerate(self._placement.copies):
-            task = len(self._workload.jobs) + number
-            tensor = self._workload.tensors[copy.tensor]
-            source, destination = (main, fast) if copy.to_fast else (fast, main)
-            start, end = self._start[task], self._end[task]
-            after = tuple(self._task_name(before) for before in self._after[task])
-            yield PlannedTransfer(tensor.name, source, destination, tensor.bytes, start, end, name=self._copy_name(number), after=after)
+        copies, tasks = self._placement.copies, slice(len(self._workload.jobs), None)
+        tensors = [self._workload.tensors[copy.tensor] for copy in copies]
+        return records_of(
+            PlannedTransfer,
+            len(copies),
+            [tensor.name for tensor in tensors],
+            [main if copy.to_fast else fast for copy in copies],
+            [fast if copy.to_fast else main for copy in copies],
+            [tensor.bytes for tensor in tensors],
+            self._start[tasks],
+            self._end[tasks],
+            repeat(""),
+            self._copies,
+            self._after[tasks],
+        )
 
     def shared_allocations(self) -> Iterator[PlannedAllocation]:
         for memory, part in zip(self._target.memories, self._packed, strict=True):
-            rows = zip(part.residences, part.start, part.end, part.offsets, part.sizes, strict=True)
-            for residence, start, end, offset, size in sorted(rows, key=lambda row: (row[1], row[3], row[0].tensor)):
-                name = self._workload.tensors[residence.tensor].name
-                yield PlannedAllocation(name, memory.name, offset, size, seconds_of(start), seconds_of(end))
+            tensors = [residence.tensor for residence in part.residences]
+            order = np.lexsort((tensors, part.offsets, part.start)).tolist()
+            yield from records_of(
+                PlannedAllocation,
+                len(order),
+                [self._workload.tensors[tensors[row]].name for row in order],
+                repeat(memory.name),
+                *([column[row] for row in order] for column in (part.offsets, part.sizes)),
+                *([seconds_of(column[row]) for row in order] for column in (part.start, part.end)),
+            )
 
-    def private_allocations(self) -> Iterator[PlannedAllocation]:
+    def private_allocations(self) -> list[PlannedAllocation]:
         """Tiles in private buffers, one above the other: a core runs one job at a time."""
-        for index in self._by_time:
-            core = self._core[index]
-            if core.buffer == 0:
-                continue
-            offset = 0
-            for access in self._accesses[index]:
-                yield PlannedAllocation(access.tensor, core.name, offset, access.tile, self._start[index], self._end[index])
-                offset += access.tile
+        jobs = [job for job in self._by_time if self._core[job].buffer]
+        tiles = [(job, access) for job in jobs for access in self._accesses[job]]
+        below = [accumulate((access.tile for access in self._accesses[job]), initial=0) for job in jobs]
+        return records_of(
+            PlannedAllocation,
+            len(tiles),
+            [access.tensor for _, access in tiles],
+            [self._core[job].name for job, _ in tiles],
+            [offset for job, offsets in zip(jobs, below, strict=True) for offset in islice(offsets, len(self._accesses[job]))],
+            [access.tile for _, access in tiles],
+            [self._start[job] for job, _ in tiles],
+            [self._end[job] for job, _ in tiles],
+        )
 
     def links(self) -> dict[str, tuple[LinkSegment, ...]]:
         """Use of every link over time; neighbouring segments of equal use are one."""
         curves = {}
         time = self._timeline.time.tolist()
         for link, memory in enumerate(self._target.memories):
-            segments: list[LinkSegment] = []
+            segments: list[tuple[float, float, float, float]] = []
             loads, rates = self._timeline.load[:, link].tolist(), self._timeline.rate[:, link].tolist()
             for start, end, load, rate in zip(time, time[1:], loads, rates, strict=False):
                 if start == end or rate == 0:
                     continue
-                last = segments[-1] if segments else None
-                if last and last.end == seconds_of(start) and (last.bytes_per_second, last.load) == (rate, min(1.0, load)):
-                    segments[-1] = replace(last, end=seconds_of(end))
-                else:
-                    segments.append(LinkSegment(seconds_of(start), seconds_of(end), rate, min(1.0, load)))
-            curves[memory.name] = tuple(segments)
+                begin, use = seconds_of(start), (rate, min(1.0, load))
+                if segments and segments[-1][1] == begin and segments[-1][2:] == use:
+                    begin = segments.pop()[0]
+                segments.append((begin, seconds_of(end), *use))
+            curves[memory.name] = tuple(records_of(LinkSegment, len(segments), *zip(*segments, strict=True))) if segments else ()
         return curves
 
     def metrics(

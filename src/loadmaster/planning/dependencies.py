@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from loadmaster.planning.address_reuse import reuse_pairs
-from loadmaster.planning.decisions import Packed, Placement, Residence, Schedule, Timeline
+from loadmaster.planning.decisions import Packed, Placement, Schedule, Timeline
 from loadmaster.workloads.job import Job
 
 After = tuple[tuple[int, ...], ...]
@@ -21,11 +21,15 @@ def waits(jobs: Sequence[Job], schedule: Schedule, placement: Placement, packed:
     for number, copy in enumerate(placement.copies):
         for job in copy.before:
             after[job].add(len(jobs) + number)
+    # A copy runs on no core of a job.
+    core = [*schedule.core.tolist(), *range(-1, -1 - len(placement.copies), -1)]
     for part in packed:
         for earlier, later in reuse_pairs(part.start, part.offsets, part.sizes):
-            waiting = part.residences[later].writer
-            after[waiting] |= _not_implied(len(jobs), schedule, part.residences[earlier], waiting)
-    return tuple(tuple(sorted(tasks)) for tasks in after)
+            waiting, before = part.residences[later].writer, part.residences[earlier]
+            here = core[waiting]
+            # What the order on its own core puts before a task need not be waited for.
+            after[waiting].update([task for task in (before.writer, *before.users) if task >= 0 and core[task] != here])
+    return tuple([tuple(sorted(tasks)) for tasks in after])
 
 
 def as_timed(after: After, timeline: Timeline) -> After:
@@ -39,11 +43,3 @@ def as_timed(after: After, timeline: Timeline) -> After:
         tuple(sorted({*tasks, ending[start]})) if start in ending and all(ends[task] < start for task in tasks) else tasks
         for tasks, start in zip(after, timeline.start.tolist(), strict=True)
     )
-
-
-def _not_implied(jobs: int, schedule: Schedule, residence: Residence, waiting: int) -> set[int]:
-    """Users of a stay, without those that the order on the waiting job's own core puts before it."""
-    users = {task for task in (residence.writer, *residence.users) if task >= 0 and task != waiting}
-    if waiting >= jobs:
-        return users
-    return {task for task in users if task >= jobs or schedule.core[task] != schedule.core[waiting]}

@@ -29,7 +29,7 @@ def retiled(planner: WorkloadPlanner, solution: Solution) -> tuple[WorkloadPlann
     energy. The plan is timed with each of these tables, and the joint search goes on from the best for a round. That is done again as
     long as it helps, at most as often as the joint search has rounds. O(operands x cores x tilings) besides.
     """
-    if len(planner.workload.jobs) > _MOST_JOBS or not planner.target.main.in_place:
+    if len(planner.workload.jobs) > _MOST_JOBS or not planner.target.main.in_place or planner.is_late():
         return planner, solution
     tables = front_tables(planner.workload, planner.target)
     for _ in range(max(1, planner.rounds)):

@@ -88,8 +88,10 @@ def _element(index: int) -> str:
 def _charts_json(plots: Sequence[figure]) -> dict[str, Any]:
     """Return the charts as JSON for Bokeh's script."""
     document = Document()
-    for plot in plots:
-        document.add_root(plot)
+    # Bokeh looks for all models of the document once, and not once for each plot.
+    with document.models.freeze():
+        for plot in plots:
+            document.add_root(plot)
     names: dict[str, str] = {}
     models = _plain(document.to_json(deferred=False), names)
     roots = {names[plot.id]: _element(i) for i, plot in enumerate(plots)}

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
+import numpy as np
+
 from loadmaster.core.arrays import Ints
 from loadmaster.core.edges import edges_of
 from loadmaster.workloads.graph import LoopNest
@@ -92,6 +94,12 @@ class Job:
         """Multiply-accumulates of the job."""
         return sum(nest.macs for nest in self.nests)
 
+    @property
+    def size(self) -> object:
+        """What the costs of a job follow from, equal for jobs that share their loop nests and whose operands are of the same sizes."""
+        reads, writes = ([(o.bytes, o.role, o.nest) for o in side] for side in (self.reads, self.writes))
+        return id(self.nests), self.kind, self.elements, self.bits, len(reads), *reads, *writes
+
 
 @dataclass(frozen=True, slots=True)
 class OperandWindow:
@@ -170,6 +178,17 @@ class Workload:
     def tensor_index(self) -> dict[str, int]:
         """Index of every tensor instance by name."""
         return {tensor.name: i for i, tensor in enumerate(self.tensors)}
+
+    @cached_property
+    def alike(self) -> tuple[list[int], Ints]:
+        """One job of each kind, and for every job which of these it is like, shape (jobs,).
+
+        Jobs are alike if they have the very same loop nests, as those of all mini-batches have, and work and operands of the same sizes.
+        """
+        known: dict[object, int] = {}
+        like = [known.setdefault(job.size, len(known)) for job in self.jobs]
+        firsts = dict(zip(reversed(like), range(len(like) - 1, -1, -1), strict=True))
+        return [firsts[kind] for kind in range(len(known))], np.array(like, dtype=np.int64)
 
     @cached_property
     def edges(self) -> Ints:

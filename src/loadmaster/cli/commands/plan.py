@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from loadmaster.cli.checking import checking
+from loadmaster.cli.beside import beside
 from loadmaster.cli.commands.sweep import sweep_plans
 from loadmaster.cli.options import (
     GOAL,
@@ -38,7 +40,6 @@ from loadmaster.cli.options import (
     times_of,
 )
 from loadmaster.cli.printing import print_results, print_violations, versioned, violations_json
-from loadmaster.cli.writing import write_plan
 from loadmaster.core.errors import PlanError
 
 SWEEP = "Sweep"
@@ -191,6 +192,7 @@ def _planned(
     from loadmaster.core.files import directory_if_asked
     from loadmaster.core.interrupts import deferred_interrupts
     from loadmaster.planning.planner import plan
+    from loadmaster.planning.verify.plan import verify
     from loadmaster.targets.load import target as read_target
 
     machine = read_target(target, overrides)
@@ -202,12 +204,16 @@ def _planned(
             result = plan(graphs, machine, progress=progress, **options)
             seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - started_cpu
             progress("verifying", 0.0)
-            violations = checking(result)
-            if place is None:
-                return _Done(result, violations(), seconds, cpu_seconds, [])
-            progress("writing", 0.0)
-            write_plan(result, place, report=report)
-            return _Done(result, violations(), seconds, cpu_seconds, place.publish())
+            with ExitStack() as others:
+                violations = others.enter_context(beside(partial(verify, result), result))
+                if place is None:
+                    return _Done(result, violations(), seconds, cpu_seconds, [])
+                progress("writing", 0.0)
+                drawn = others.enter_context(beside(partial(result.report, place.draft), result)) if report else None
+                result.save(place.draft / "plan.json")
+                if drawn is not None:
+                    drawn()
+                return _Done(result, violations(), seconds, cpu_seconds, place.publish())
 
 
 def _summary_json(done: _Done) -> dict[str, Any]:

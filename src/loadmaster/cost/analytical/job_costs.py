@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats, Ints
+from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.errors import TargetError
+from loadmaster.core.rows import ranges
 from loadmaster.core.units import FEMTOJOULES
 from loadmaster.cost.analytical.efficiency import efficiencies
 from loadmaster.cost.analytical.job_energy import Amounts, inside_energy
@@ -59,16 +61,40 @@ def job_table(workload: Workload, target: Target) -> JobTable:
 
 
 def job_tables(workload: Workload, target: Target, expected: Sequence[str]) -> list[JobTable]:
-    """Make a table of every job on every core for each place where operands are expected."""
-    amounts = Amounts(workload.jobs)
-    return [_table(costs, amounts) for costs in _costs(workload, target, expected)]
+    """Make a table of every job on every core for each place where operands are expected.
+
+    Of jobs that are alike, as those of all mini-batches are, one is costed. O(operands x cores) besides.
+    """
+    firsts, like = workload.alike
+    one_of_each = replace(workload, jobs=tuple(workload.jobs[first] for first in firsts))
+    amounts = Amounts(one_of_each.jobs)
+    found = _costs(one_of_each, target, expected)
+    first, count = np.searchsorted(found[0].operands.job, np.arange(len(firsts))), np.bincount(found[0].operands.job, minlength=len(firsts))
+    rows = ranges(first[like], count[like])
+    index = workload.tensor_index
+    operands = OperandColumns(
+        np.repeat(np.arange(len(like)), count[like]),
+        np.array([index[o.tensor] for job in workload.jobs for side in (job.reads, job.writes) for o in side], dtype=np.int64),
+        found[0].operands.write[rows],
+    )
+    return [_table(costs, amounts, like, rows, operands) for costs in found]
 
 
-def _table(costs: Costs, amounts: Amounts) -> JobTable:
-    rows, position = costs.operands, costs.position
+class OperandColumns(NamedTuple):
+    """The job and the tensor of every operand, and whether it is written."""
+
+    job: Ints
+    tensor: Ints
+    write: Mask
+
+
+def _table(costs: Costs, amounts: Amounts, like: Ints, rows: Ints, operands: OperandColumns) -> JobTable:
+    """The table of jobs that are ``like`` those that were costed, and whose operands are like those of their ``rows``."""
+    position = costs.position
     compute, moved, tile = (np.stack([getattr(k, name) for k in costs.kinds], axis=1)[:, position] for name in ("seconds", "moved", "tile"))
     energy = np.stack([inside_energy(kind.core, amounts, kind.delivered) for kind in costs.kinds], axis=1)[:, position]
-    return JobTable(compute, rows.job, rows.tensor, rows.write, moved, tile, np.round(energy * FEMTOJOULES) / FEMTOJOULES)
+    energy = np.round(energy * FEMTOJOULES) / FEMTOJOULES
+    return JobTable(compute[like], *operands, moved[rows], tile[rows], energy[like])
 
 
 def job_costs(workload: Workload, target: Target) -> Costs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints, Mask
+from loadmaster.core.rows import ranges
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.analytical.divisible import divisible_costs, last_turns, piece_overheads
 from loadmaster.cost.analytical.tiling_front import least_table
@@ -23,7 +25,6 @@ from loadmaster.planning.goal import Goal
 from loadmaster.planning.scheduling.goal_bounds import goal_bounds
 from loadmaster.planning.scheduling.makespan_bound import (
     Needs,
-    best_multipliers,
     divisible_bound,
     divisible_needs,
     evaluate,
@@ -62,6 +63,36 @@ class _Group:
         return self.form is not None or self.splits
 
 
+@dataclass(frozen=True)
+class _Firsts:
+    """The jobs of the first mini-batch of every network, by their ``rows`` in the workload, and which of them each job is ``like``."""
+
+    jobs: Sequence[Job]
+    groups: Sequence[_Group]
+    rows: Ints
+    like: Ints
+
+    @staticmethod
+    def of(workload: Workload, groups: Sequence[Sequence[_Group]], mini_batches: int) -> _Firsts:
+        """Those of networks whose jobs are, one after another, those of all mini-batches."""
+        described = [[group for group in own for _ in range(group.cut.tiles)] for own in groups]
+        sizes = np.array([len(own) for own in described])
+        before = np.cumsum(sizes) - sizes
+        rows = ranges(before * mini_batches, sizes)
+        like = np.concatenate([np.tile(begin + np.arange(size), mini_batches) for begin, size in zip(before, sizes, strict=True)])
+        return _Firsts([workload.jobs[row] for row in rows.tolist()], list(itertools.chain.from_iterable(described)), rows, like)
+
+    @property
+    def divides(self) -> Mask:
+        """Which of them can be cut."""
+        return np.array([group.divides for group in self.groups], dtype=np.bool_)
+
+    @property
+    def divides_sums(self) -> Mask:
+        """Which of them can be cut along what they sum over."""
+        return np.array([group.divides_sums for group in self.groups], dtype=np.bool_)
+
+
 def network_bounds(
     graphs: Sequence[Graph], target: Target, mini_batches: int, goal_for: Callable[[Workload], Goal], rates: EnergyRates
 ) -> Bounds | None:
@@ -89,12 +120,12 @@ def network_bounds(
         return None
     workload = lower(graphs, target, mini_batches=mini_batches, cuts=[Cuts([group.cut for group in own]) for own in groups])
     number = [n for own in groups for _ in range(mini_batches) for n, group in enumerate(own) for _ in range(group.cut.tiles)]
-    order = [group for own in groups for _ in range(mini_batches) for group in own for _ in range(group.cut.tiles)]
-    table = _least_table(workload, target, order)
-    turns = _Turns.of(workload, target, order, table)
+    firsts = _Firsts.of(workload, groups, mini_batches)
+    table = _least_table(workload, target, firsts)
+    turns = _Turns.of(workload, target, firsts, table)
     operator = {job.name: n for job, n in zip(workload.jobs, number, strict=True)}
-    least = _least_pieces(workload, target, order, number, table)
-    overheads = _Overheads.of(workload, target, order)
+    least = _least_pieces(workload, target, firsts, number, table)
+    overheads = _Overheads.of(workload, target, firsts)
     precedence = {
         info.name: Precedence.of(single, own, [group.form for group in described])
         for info, single, own, described in zip(workload.networks, singles, fused, groups, strict=True)
@@ -132,12 +163,12 @@ class _Turns:
     extra: Floats
 
     @staticmethod
-    def of(workload: Workload, target: Target, groups: Sequence[_Group], table: JobTable) -> _Turns:
+    def of(workload: Workload, target: Target, firsts: _Firsts, table: JobTable) -> _Turns:
         """Those of jobs that can be cut: the others are as they are."""
-        share, extra = last_turns(workload.jobs, target, table.compute, _divide_sums(groups))
-        divides = np.array([group.divides for group in groups], dtype=np.bool_)
+        share, extra = last_turns(firsts.jobs, target, table.compute[firsts.rows], firsts.divides_sums)
         number = {job.name: j for j, job in enumerate(workload.jobs)}
-        return _Turns(number, np.where(divides, share, 1.0), np.where(divides[:, None], extra, 0.0))
+        divides = firsts.divides
+        return _Turns(number, np.where(divides, share, 1.0)[firsts.like], np.where(divides[:, None], extra, 0.0)[firsts.like])
 
     def split(self, needs: Needs, jobs: Sequence[Job]) -> Needs:
         """Needs of some jobs, in two parts each."""
@@ -158,12 +189,12 @@ class _Overheads:
     single: Mask
 
     @staticmethod
-    def of(workload: Workload, target: Target, groups: Sequence[_Group]) -> _Overheads:
+    def of(workload: Workload, target: Target, firsts: _Firsts) -> _Overheads:
         """Those of all jobs."""
         number = {job.name: j for j, job in enumerate(workload.jobs)}
-        splits = np.array([group.splits for group in groups], dtype=np.bool_)
-        single = np.array([not group.divides for group in groups], dtype=np.bool_)
-        return _Overheads(number, piece_overheads(workload.jobs, target, _divide_sums(groups)), splits, single)
+        splits = np.array([group.splits for group in firsts.groups], dtype=np.bool_)
+        seconds = piece_overheads(firsts.jobs, target, firsts.divides_sums)
+        return _Overheads(number, seconds[firsts.like], splits[firsts.like], ~firsts.divides[firsts.like])
 
 
 @dataclass(frozen=True)
@@ -204,7 +235,7 @@ class _Chains:
 
         whole = sums_by_operator(single & alone, operator, count) > 0
         found = 0
-        for weights in (best_multipliers(self.needs.without_links()), best_multipliers(self.needs)):
+        for weights in (self.needs.without_links.multipliers, self.needs.multipliers):
             prices = np.array(weights[:cores], dtype=np.float64) / max(1, sum(weights))
             extra = np.where(single, 0.0, (overhead * prices).min(axis=1))
             pieces = Pieces(by_operator(work), by_operator(overhead.min(axis=1)), by_operator(extra), whole)
@@ -220,7 +251,7 @@ class _Chains:
         target, needs = self.target, self.needs
         # What is last may need nothing but links, whatever limits all else: a byte counts the same on each of them.
         links = [0] * len(target.cores) + [round(memory.read_bandwidth) for memory in target.memories]
-        weights = (main_only(needs), links, best_multipliers(needs.without_links()), best_multipliers(needs))
+        weights = (main_only(needs), links, needs.without_links.multipliers, needs.multipliers)
         means = [self.every.means(each).reshape(2, -1).sum(axis=0)[rows] for each in weights]
         busy = np.stack([sums_by_operator(mean, operator, count) for mean in means])
         prices = [[price / max(1, sum(each)) for price in each[len(target.cores) :]] for each in weights]
@@ -251,11 +282,6 @@ class _Chains:
         return by_reader / main.read_bandwidth * PICOSECONDS, by_writer / main.write_bandwidth * PICOSECONDS
 
 
-def _divide_sums(groups: Sequence[_Group]) -> Mask:
-    """Which of some operators can be cut along what they sum over."""
-    return np.array([group.divides_sums for group in groups], dtype=np.bool_)
-
-
 def _fitting(tensor: TensorInstance, room: int) -> TensorInstance:
     fits = tensor.bytes <= room or tensor.kind != "activation" or tensor.is_output
     return tensor if fits else replace(tensor, bytes=room)
@@ -273,20 +299,18 @@ def _groups(single: Graph, fused: Sequence[FusedOp], target: Target) -> list[_Gr
     return found
 
 
-def _least_pieces(
-    workload: Workload, target: Target, groups: Sequence[_Group], number: Sequence[int], table: JobTable
-) -> dict[str, Floats]:
+def _least_pieces(workload: Workload, target: Target, firsts: _Firsts, number: Sequence[int], table: JobTable) -> dict[str, Floats]:
     """Seconds that the shortest piece of every operator of every network takes at least on any core: of what divides, one element."""
+    smallest = [_smallest(job, group) for job, group in zip(firsts.jobs, firsts.groups, strict=True)]
+    seconds, _ = divisible_costs(smallest, target, firsts.divides_sums)
+    whole = table.compute[firsts.rows]
+    least = np.where(firsts.divides[:, None], np.minimum(seconds, whole), whole).min(axis=1)
+    operator, network = np.array(number)[firsts.rows], np.array([job.network for job in firsts.jobs])
     found = {}
     for info in workload.networks:
-        mine = [j for j, job in enumerate(workload.jobs) if job.network == info.name and job.mini_batch == 0]
-        divides = np.array([groups[j].divides for j in mine], dtype=np.bool_)
-        own = [groups[j] for j in mine]
-        smallest = [_smallest(workload.jobs[j], group) for j, group in zip(mine, own, strict=True)]
-        seconds, _ = divisible_costs(smallest, target, _divide_sums(own))
-        least = np.where(divides[:, None], np.minimum(seconds, table.compute[mine]), table.compute[mine]).min(axis=1)
-        found[info.name] = np.full(1 + max(number[j] for j in mine), np.inf)
-        np.minimum.at(found[info.name], [number[j] for j in mine], least)
+        mine = network == info.name
+        found[info.name] = np.full(1 + operator[mine].max(), np.inf)
+        np.minimum.at(found[info.name], operator[mine], least[mine])
     return found
 
 
@@ -314,25 +338,21 @@ def _shares(graph: Graph, group: FusedOp) -> dict[str, float]:
     return shares
 
 
-def _least_table(workload: Workload, target: Target, groups: Sequence[_Group]) -> JobTable:
+def _least_table(workload: Workload, target: Target, firsts: _Firsts) -> JobTable:
     """What jobs cost at least: whole for those that cannot be cut, else in the pieces that suit each core best."""
     table = least_table(workload, target)
-    divides = np.array([group.divides for group in groups], dtype=np.bool_)
-    seconds, joules = divisible_costs(workload.jobs, target, _divide_sums(groups))
+    divides = firsts.divides[firsts.like]
+    seconds, joules = (each[firsts.like] for each in divisible_costs(firsts.jobs, target, firsts.divides_sums))
     compute = np.where(divides[:, None], np.minimum(seconds, table.compute), table.compute)
     energy = np.where(divides[:, None], np.minimum(joules, table.energy), table.energy)
     least = [
-        int(
-            operand.bytes
-            * (group.shares.get(workload.tensors[workload.tensor_index[operand.tensor]].storage, 1.0) if group.divides else 1.0)
-        )
-        for job, group in zip(workload.jobs, groups, strict=True)
-        for operand in job.reads
+        [int(o.bytes * (group.shares.get(workload.tensors[workload.tensor_index[o.tensor]].storage, 1.0))) for o in job.reads]
+        + [o.bytes for o in job.writes]
+        for job, group in zip(firsts.jobs, firsts.groups, strict=True)
     ]
-    moved = table.moved.copy()
+    count = np.array([len(own) for own in least])
+    rows = ranges((np.cumsum(count) - count)[firsts.like], count[firsts.like])
+    once = np.array(list(itertools.chain.from_iterable(least)), dtype=np.int64)[rows]
     of_divided = divides[table.operand_job]
-    once = np.zeros(len(moved), dtype=np.int64)
-    once[~table.operand_write] = least
-    once[table.operand_write] = [operand.bytes for job in workload.jobs for operand in job.writes]
-    moved[of_divided] = np.minimum(moved, once[:, None])[of_divided]
+    moved = np.where(of_divided[:, None], np.minimum(table.moved, once[:, None]), table.moved)
     return replace(table, compute=compute, energy=energy, moved=moved)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from loadmaster.core.arrays import Floats, Ints, Mask
 from loadmaster.core.packages import package
+from loadmaster.core.rows import distinct_rows
 from loadmaster.core.units import PICOSECONDS
 from loadmaster.cost.job_table import JobTable
 from loadmaster.cost.job_times import link_seconds, whole_picoseconds
@@ -42,7 +44,7 @@ def makespan_bound(jobs: Sequence[Job], tensors: Sequence[TensorInstance], table
     needs = _needs(jobs, tensors, table, target)
     path = max(upward_rank([job.after for job in jobs], [int(least) // _FINE for least in needs.core.min(axis=1)]), default=0)
     bounds = [(path, "critical path"), (evaluate(needs, main_only(needs)), f"traffic of {target.main.name}")]
-    bounds.append((evaluate(needs, best_multipliers(needs)), "work and traffic"))
+    bounds.append((evaluate(needs, needs.multipliers), "work and traffic"))
     crowded, crowded_bytes = _crowded(tensors, table, target)
     least = needs.fixed + int(needs.forced.min(axis=1).sum()) + crowded
     bounds.append((-(-least // _FINE), f"traffic of {target.main.name}, as the fast memory has room for only so much of a job"))
@@ -57,10 +59,10 @@ def divisible_bound(needs: Needs, main: str) -> MakespanBound:
     No job must follow another, none is longer than its shares, and nothing is too large for the fast memory: see
     :mod:`loadmaster.planning.cutting.network_bounds`, which makes the table. O(jobs x cores) time and memory.
     """
-    program = evaluate(needs, best_multipliers(needs))
+    program = evaluate(needs, needs.multipliers)
     terms = [
         (f"traffic of {main}", evaluate(needs, main_only(needs))),
-        ("arithmetic over all cores", evaluate(needs, best_multipliers(needs.without_links()))),
+        ("arithmetic over all cores", evaluate(needs, needs.without_links.multipliers)),
         ("work and traffic, however operators are cut", program),
     ]
     # Of equals the plainest says most.
@@ -130,6 +132,20 @@ class Needs:
     fixed: int
     main_bytes: int
 
+    @cached_property
+    def distinct(self) -> tuple[Needs, Ints]:
+        """The same with every row once, and how often it comes: mini-batches repeat them. O(rows log rows x columns)."""
+        links = [link.reshape(len(link), -1) for link in self.link]
+        rows, _, count = distinct_rows(np.concatenate([self.core, self.forced, *links], axis=1))
+        core, forced, *link = np.split(rows, np.cumsum([part.shape[1] for part in (self.core, self.forced, *links)])[:-1], axis=1)
+        return replace(self, core=core, forced=forced, link=[part.reshape(len(part), -1, 2) for part in link]), count
+
+    @cached_property
+    def multipliers(self) -> list[int]:
+        """Those of the best bound that is found."""
+        return best_multipliers(self)
+
+    @cached_property
     def without_links(self) -> Needs:
         """The same on a machine whose links take no time."""
         return replace(self, link=[np.zeros_like(link) for link in self.link], forced=np.zeros_like(self.forced), fixed=0)
@@ -276,12 +292,13 @@ def main_only(needs: Needs) -> list[int]:
 
 def evaluate(needs: Needs, weights: list[int]) -> int:
     """The bound for integer multipliers: a makespan T gives every resource T, so sum(w) T >= sum over jobs of the least weighted use."""
+    needs, count = needs.distinct
     cores = needs.core.shape[1]
     cost = needs.core.astype(object) * np.array(weights[:cores], dtype=object)
     traffic = [link.astype(object) * weight for link, weight in zip(needs.link, weights[cores:], strict=True)]
     cheapest = traffic[0] if len(traffic) == 1 else np.minimum(traffic[0], traffic[1])
     forced = needs.forced.astype(object) * weights[cores]
-    total = int((cost + forced + cheapest.sum(axis=2)).min(axis=1).sum()) + weights[cores] * needs.fixed
+    total = int(((cost + forced + cheapest.sum(axis=2)).min(axis=1) * count).sum()) + weights[cores] * needs.fixed
     # A makespan is a whole number of picoseconds: the next one is a bound too.
     return -(-total // max(1, sum(weights) * _FINE))
 
@@ -293,6 +310,7 @@ def best_multipliers(needs: Needs) -> list[int]:
     """
     highspy = package("highspy", "the bound of a plan")
 
+    needs, count = needs.distinct
     cores = needs.core.shape[1]
     kinds = [int(np.flatnonzero((needs.core == needs.core[:, [c]]).all(axis=0))[0]) for c in range(cores)]
     columns = sorted(set(kinds))
@@ -308,9 +326,9 @@ def best_multipliers(needs: Needs) -> list[int]:
     solver.addRow(1.0, 1.0, variables, np.arange(variables, dtype=np.int32), multiplicity)
     weights = np.full(variables, 1.0 / multiplicity.sum())
     best, best_value = weights, -1.0
-    scale = max(1.0, float(needs.core.sum(dtype=np.float64)), float(needs.fixed))
+    scale = max(1.0, float((needs.core * count[:, None]).sum(dtype=np.float64)), float(needs.fixed))
     for _ in range(_CUTS):
-        use = _least_use(needs, columns, weights)
+        use = _least_use(needs, count, columns, weights)
         value = float(weights @ use)
         if value > best_value:
             best, best_value = weights, value
@@ -326,7 +344,7 @@ def best_multipliers(needs: Needs) -> list[int]:
     return [*per_core, *(int(w) for w in integers[len(columns) :])]
 
 
-def _least_use(needs: Needs, columns: list[int], weights: Floats) -> Floats:
+def _least_use(needs: Needs, count: Ints, columns: list[int], weights: Floats) -> Floats:
     """Use of every resource when each job takes its cheapest core and each access its cheapest link."""
     core = needs.core[:, columns].astype(np.float64)
     links = [link[:, columns].astype(np.float64) for link in needs.link]
@@ -339,7 +357,7 @@ def _least_use(needs: Needs, columns: list[int], weights: Floats) -> Floats:
     choice = cost.argmin(axis=1)
     jobs = np.arange(len(core))
     use = np.zeros(len(weights))
-    np.add.at(use, choice, core[jobs, choice])
-    use[len(columns) :] = [link[jobs, choice].sum() for link in traffic]
+    np.add.at(use, choice, count * core[jobs, choice])
+    use[len(columns) :] = [(count * link[jobs, choice]).sum() for link in traffic]
     use[len(columns)] += needs.fixed
     return use

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from loadmaster.core.arrays import Ints, UInt64s
 from loadmaster.core.units import PICOSECONDS, format_seconds
 from loadmaster.planning.plan_records import PlannedJob, PlannedTensor, PlannedTransfer, PlanRecord
 from loadmaster.targets.hardware import Memory
@@ -187,6 +188,13 @@ class Facts:
     def spans(self) -> list[tuple[int, int]]:
         """Lifetime of every allocation in picoseconds."""
         return spans_of(self.plan.allocations)
+
+    @cached_property
+    def boxes(self) -> tuple[Ints, Ints, UInt64s, UInt64s]:
+        """The same as arrays, start and end, and of every allocation the first byte and the one after the last."""
+        start, end = np.array(self.spans, dtype=np.int64).reshape(-1, 2).T
+        low, size = (np.fromiter(map(attrgetter(name), self.plan.allocations), np.uint64, len(self.spans)) for name in ("offset", "bytes"))
+        return start, end, low, low + size
 
     @cached_property
     def groups(self) -> dict[str, list[int]]:

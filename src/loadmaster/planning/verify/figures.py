@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from itertools import accumulate
+
+import numpy as np
 
 from loadmaster.core.units import PICOSECONDS, format_rate
 from loadmaster.planning.plan_records import PlannedJob, Rate
@@ -124,7 +125,9 @@ def _bound(what: str, stated: Rate, due: float | None) -> Iterator[str]:
 
 def _most_alive(facts: Facts, group: list[int]) -> int:
     """Most bytes of the given allocations that are alive at one time; those that end go before those that start."""
-    lasting = [i for i in group if facts.spans[i][0] < facts.spans[i][1]]
-    events = [(facts.spans[i][0], facts.plan.allocations[i].bytes) for i in lasting]
-    events += [(facts.spans[i][1], -facts.plan.allocations[i].bytes) for i in lasting]
-    return max(accumulate(change for _, change in sorted(events)), default=0)
+    start, end, low, high = (column[group] for column in facts.boxes)
+    lasting = start < end
+    # As Python's whole numbers, whose sums are exact however large they are.
+    size = (high - low)[lasting].astype(object)
+    order = np.argsort(np.concatenate([end[lasting], start[lasting]]), kind="stable")
+    return int(np.cumsum(np.concatenate([-size, size])[order]).max(initial=0))

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from heapq import heappop, heappush
 from itertools import accumulate, pairwise
+
+import numpy as np
 
 from loadmaster.core.units import format_bytes
 from loadmaster.planning.plan_records import PlannedAllocation
 from loadmaster.planning.verify.facts import NOWHERE, Facts, quoted, span, when
+
+Tile = tuple[str, str, int, int]
+"""A core, a tensor, and from when to when its buffer holds a tile of it."""
 
 
 def sizes(facts: Facts) -> Iterator[str]:
@@ -47,6 +52,8 @@ def overlaps(facts: Facts) -> Iterator[str]:
     with its neighbours. One that collides is reported and left out. O(n log n).
     """
     for group in facts.groups.values():
+        if _in_turn(facts, group):
+            continue
         lasting = (i for i in group if facts.plan.allocations[i].bytes and facts.spans[i][0] < facts.spans[i][1])
         yield from _collisions(facts, sorted(lasting, key=facts.spans.__getitem__))
 
@@ -62,8 +69,30 @@ def doubles(facts: Facts) -> Iterator[str]:
 
 def tiles(facts: Facts) -> Iterator[str]:
     """While a job runs, its core's buffer holds a tile of each operand, and nothing but operands of jobs that the core runs then."""
-    yield from _idle_tiles(facts)
-    yield from _missing_tiles(facts)
+    needed, buffers = _tiles_of_jobs(facts), {core.name for core in facts.plan.target.cores if core.buffer}
+    private = (i for memory, group in facts.groups.items() if memory not in facts.memories for i in group)
+    given = {(facts.plan.allocations[i].memory, facts.plan.allocations[i].tensor, *facts.spans[i]) for i in private}
+    # Almost always both are the same, and no tile need be looked at alone.
+    if not given <= needed:
+        yield from _idle_tiles(facts)
+    if any(tile[0] in buffers for tile in needed - given):
+        yield from _missing_tiles(facts)
+
+
+def _in_turn(facts: Facts, group: list[int]) -> bool:
+    """Whether all that begin together end together, before others begin, and lie one above the other, as tiles of job after job do."""
+    start, end, low, high = (column[group] for column in facts.boxes)
+    lasting = np.flatnonzero((low < high) & (start < end))
+    order = lasting[np.lexsort((low[lasting], start[lasting]))]
+    before, after = order[:-1], order[1:]
+    above = (end[before] == end[after]) & (high[before] <= low[after])
+    return bool(np.where(start[before] == start[after], above, end[before] <= start[after]).all())
+
+
+def _tiles_of_jobs(facts: Facts) -> Set[Tile]:
+    """The tiles that are there just as long as the jobs whose operands they are."""
+    spans = zip(facts.plan.jobs, facts.steps, strict=False)
+    return {(job.core, operand.tensor, step.start, step.end) for job, step in spans for operand in (*job.reads, *job.writes)}
 
 
 def _idle_tiles(facts: Facts) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 
 from loadmaster.core.errors import PlanError
 from loadmaster.core.names import unique_names
@@ -23,6 +24,7 @@ from loadmaster.workloads.job import (
 )
 from loadmaster.workloads.lowering.fuse import fuse
 from loadmaster.workloads.lowering.grid import Chains
+from loadmaster.workloads.lowering.mini_batches import FirstMiniBatch, prefix_of
 from loadmaster.workloads.lowering.pieces import Cuts, Pieces, Read, label_of, result_cut
 from loadmaster.workloads.lowering.single_assignment import without_updates
 from loadmaster.workloads.lowering.split import WHOLE, Split, choose_split, sizes_for
@@ -78,9 +80,12 @@ class _Builder:
         chosen = self._chosen[len(self.networks)] if self._chosen else None
         if chosen is None:
             chosen = Cuts([choose_split(f, self._capacity, self._sizes) if self._capacity else WHOLE for f in fused])
-        pieces = Pieces(graph, fused, chosen)
-        for mini_batch in range(mini_batches):
-            _MiniBatch(self, pieces, name, mini_batch, mini_batches).add()
+        begin, others = len(self.jobs), len(self.tensors)
+        _MiniBatch(self, Pieces(graph, fused, chosen), name, mini_batches).add()
+        first = FirstMiniBatch(name, self.jobs[begin:], list(islice(self.tensors.values(), others, None)))
+        jobs, tensors = first.again(mini_batches)
+        self.jobs += jobs
+        self.tensors.update((tensor.name, tensor) for tensor in tensors)
         operators = tuple(
             _operator_info(graph, op, not isinstance(cut, Split) and cut.tiles > 1)
             for f, cut in zip(fused, chosen.cuts, strict=True)
@@ -141,13 +146,12 @@ def _operand_window(window: Window) -> OperandWindow:
 
 
 class _MiniBatch:
-    """The jobs and tensors of one mini-batch of one network."""
+    """The jobs and tensors of the first mini-batch of one network."""
 
-    def __init__(self, builder: _Builder, pieces: Pieces, network: str, mini_batch: int, mini_batches: int) -> None:
+    def __init__(self, builder: _Builder, pieces: Pieces, network: str, mini_batches: int) -> None:
         self._builder, self._pieces = builder, pieces
         self._network = network
-        self._mini_batch = mini_batch
-        self._prefix = network if mini_batches == 1 else f"{network}#{mini_batch}"
+        self._prefix = network if mini_batches == 1 else prefix_of(network, 0)
 
     def add(self) -> None:
         """Make the jobs in their order, and the tensors as they are first read or written."""
@@ -166,9 +170,8 @@ class _MiniBatch:
         name = f"{self._network if weight else self._prefix}/{read.storage}{part.label}"
         if name not in self._builder.tensors:
             # A weight or an input comes into being when it is first read.
-            mini_batch = 0 if weight else self._mini_batch
             is_output = read.storage in pieces.outputs
-            own = (name, self._network, read.storage, mini_batch, part.bytes, str(tensor.kind), is_output, -1)
+            own = (name, self._network, read.storage, 0, part.bytes, str(tensor.kind), is_output, -1)
             self._builder.tensors[name] = TensorInstance(*own, *part.place(tensor.shape))
         return Operand(name, read.bytes, read.role, read.nest)
 
@@ -191,7 +194,7 @@ class _MiniBatch:
         box, shape = cut.grid.boxes[cut.part(tile)], cut.grid.shape
         width = max(self._builder.accumulator, -(-self._pieces.fused[number].main.bits // 8))
         name, size = self._sums_name(number, tile), volume(box) * width
-        own = (name, self._network, storage, self._mini_batch, size, str(TensorKind.ACTIVATION))
+        own = (name, self._network, storage, 0, size, str(TensorKind.ACTIVATION))
         self._builder.tensors[name] = TensorInstance(*own, producer=job, shape=shape, ranges=box, summed=(0, cut.summed(tile)[1]))
         return Operand(name, size)
 
@@ -207,7 +210,7 @@ class _MiniBatch:
                 name,
                 self._network,
                 access.tensor,
-                self._mini_batch,
+                0,
                 part.bytes,
                 str(TensorKind.ACTIVATION),
                 is_output,
@@ -230,7 +233,7 @@ class _MiniBatch:
         return Job(
             name=f"{self._prefix}/{group.main.name}{label_of(tile, cut.tiles)}",
             network=self._network,
-            mini_batch=self._mini_batch,
+            mini_batch=0,
             kind=group.main.kind,
             operators=tuple(op.name for op in group.ops),
             nests=self._pieces.nests(number, tile),
