@@ -43,6 +43,8 @@ class LinearModel:
     _row_high: list[Floats] = field(default_factory=list)
     _entries: list[tuple[Ints, Ints, Floats]] = field(default_factory=list)
     _extra: list[tuple[Ints, Floats]] = field(default_factory=list)
+    _fixed: list[tuple[Ints, float]] = field(default_factory=list)
+    _made: tuple[tuple[int, int], tuple[Ints, Ints, Floats]] | None = None
     _columns: int = 0
     _rows: int = 0
 
@@ -76,6 +78,14 @@ class LinearModel:
         """Add to the cost of columns."""
         there = columns >= 0
         self._extra.append((columns[there], costs[there]))
+
+    def fix(self, columns: Ints, value: float) -> None:
+        """Give columns the only value that they may have from now on."""
+        self._fixed.append((columns, value))
+
+    def release(self) -> None:
+        """Take the last `fix` back."""
+        self._fixed.pop()
 
     def solve(
         self,
@@ -131,6 +141,26 @@ class LinearModel:
         )
 
     def _model(self, highspy: Any) -> Any:
+        starts, rows, sums = self._matrix()
+        cost = np.concatenate(self._cost)
+        for where, extra in self._extra:
+            np.add.at(cost, where, extra)
+        model = highspy.HighsLp()
+        model.num_col_, model.num_row_ = self._columns, self._rows
+        low, high = np.concatenate(self._low), np.concatenate(self._high)
+        for where, value in self._fixed:
+            low[where] = high[where] = value
+        model.col_cost_, model.col_lower_, model.col_upper_ = cost, low, high
+        model.row_lower_, model.row_upper_ = np.concatenate(self._row_low), np.concatenate(self._row_high)
+        model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+        model.a_matrix_.start_, model.a_matrix_.index_, model.a_matrix_.value_ = starts, rows, sums
+        return model
+
+    def _matrix(self) -> tuple[Ints, Ints, Floats]:
+        """First entry of every column, rows and values; made anew where columns or entries were added."""
+        state = len(self._entries), self._columns
+        if self._made is not None and self._made[0] == state:
+            return self._made[1]
         rows, columns, values = (np.concatenate(part) for part in zip(*self._entries, strict=True))
         order = np.lexsort((rows, columns))
         rows, columns, values = rows[order], columns[order], values[order]
@@ -138,18 +168,9 @@ class LinearModel:
         starts = np.flatnonzero(fresh)
         sums = np.add.reduceat(values, starts) if len(starts) else values
         starts, sums = starts[sums != 0], sums[sums != 0]
-        cost = np.concatenate(self._cost)
-        for where, extra in self._extra:
-            np.add.at(cost, where, extra)
-        model = highspy.HighsLp()
-        model.num_col_, model.num_row_ = self._columns, self._rows
-        model.col_cost_, model.col_lower_, model.col_upper_ = cost, np.concatenate(self._low), np.concatenate(self._high)
-        model.row_lower_, model.row_upper_ = np.concatenate(self._row_low), np.concatenate(self._row_high)
-        model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-        model.a_matrix_.start_ = np.searchsorted(columns[starts], np.arange(self._columns + 1)).astype(np.int32)
-        model.a_matrix_.index_ = rows[starts].astype(np.int32)
-        model.a_matrix_.value_ = sums
-        return model
+        first = np.searchsorted(columns[starts], np.arange(self._columns + 1)).astype(np.int32)
+        self._made = state, (first, rows[starts].astype(np.int32), sums)
+        return self._made[1]
 
 
 _ONE_AT_A_TIME = Lock()
