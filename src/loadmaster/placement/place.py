@@ -44,6 +44,8 @@ _EVERYWHERE, _MOST_EVERYWHERE = 0.002, 0.05
 """Share by which all limits are lowered in the first round, and at most; it doubles from round to round."""
 _SHORT = 32
 """Divides the budget of packings that need not succeed, because copies can give way."""
+_COUNTED = 0.5
+"""Share of the gap to which bytes are counted where addresses, found later, add to it."""
 _AS_GOOD = 0.008
 """How much the gap of later rounds may exceed the gap that the first one reached."""
 
@@ -149,14 +151,15 @@ class _Placer:
     def plan(self, strategy: str) -> MemoryPlan:
         """Find the best packed placement of a strategy, with the bound of the integer program."""
         self.report("solving", 0.0)
-        first = self._solve(self._limits(), self.gap)
+        delayed = self.mode is Mode.ASYNC and self._must_copy()
+        first = self._solve(self._limits(), self.gap * _COUNTED if delayed else self.gap)
         rivals = self._rivals(strategy)
         # What the engine could not prove of the limits that were asked for it need not try again with others.
         reached = first.seconds / first.lower_bound - 1 if first.lower_bound > 0 else 0.0
         goal = max(self.gap, reached + _AS_GOOD)
         best = None
         if strategy in (AUTO, PROGRAM):
-            enough = first.lower_bound * (1 + self.gap) if self.mode is Mode.ASYNC and self._must_copy() else None
+            enough = first.lower_bound * (1 + self.gap) if delayed else None
             best = self._packed(self._placed(first), lambda limits: self._placed(self._solve(limits, goal)), enough)
         used = PROGRAM
         for rival in sorted(rivals, key=lambda rival: math.inf if rival.seconds is None else rival.seconds):

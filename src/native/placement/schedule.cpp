@@ -7,7 +7,8 @@ namespace loadmaster::placement {
 
 namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr std::int64_t kPassed = 16;  // copies back, at most, that others pass
+// Copies back, at most, that others pass; where they have addresses, one that passes takes no room from those.
+constexpr std::int64_t kPassed = 2, kPassedAt = 16;
 }
 
 Schedule::Schedule(const Tensors &tensors, const Kernels &kernels, const Links &links) : t_(tensors), k_(kernels), l_(links) {
@@ -37,6 +38,7 @@ double Schedule::run() {
     now_ = blocked_ = lag_ = free_[0] = free_[1] = 0;
     next_ = arrivals_ = 0;
     held_ = retry_ = 0;
+    refused_ = -1;
     for (std::int64_t p = 0;; ++p) {
         complete(p);
         arrive(p);
@@ -307,24 +309,24 @@ void Schedule::drain(std::int64_t p, double until) {
     }
 }
 
-// Starts copies back while kernel p runs, until `until`, as early as there is room: in the order of their deadlines. Where they have
-// addresses, one that cannot start yet takes no room from a few that come after it.
+// Starts copies back while kernel p runs, until `until`, as early as there is room: in the order of their deadlines, but a few later ones
+// may pass those that cannot start yet.
 void Schedule::fetch(std::int64_t p, double until) {
     std::int64_t passed = 0;
     bool first = true;
-    for (std::size_t i = next_; i < fetches_.size(); ++i, retry_ = 0) {
+    for (std::size_t i = next_; i < fetches_.size(); ++i) {
         const std::int64_t c = fetches_[i];
         const ScheduledCopy &copy = copies_[c];
         if (first) next_ = i;
         if (copy.due <= p || !pending(c)) continue;
         const bool last = copy.due == p + 1;
-        if (!last && (engine(true) >= until || p < retry_)) return;
+        if (!last && engine(true) >= until) return;
         const double late = std::max(engine(true), opened_[p]) + seconds(copy) - std::max(opened_[p] - clock_[p], lag_) - clock_[copy.due];
         if (quicker(copy) && late > blocking(copy)) continue;
-        if (valid(copy, p) && (addressed_ ? vacated(copy, p) : fits(copy, p))) {
+        if (valid(copy, p) && (addressed_ ? vacated(copy, p) : fits(c, p))) {
             start(c, p);
             lag_ = std::max(lag_, copy.done - clock_[copy.due]);
-        } else if (!last && (!addressed_ || ++passed > kPassed)) {
+        } else if (!last && ++passed > (addressed_ ? kPassedAt : quicker(copy) ? 0 : kPassed)) {
             return;
         } else {
             first = false;
@@ -338,11 +340,13 @@ bool Schedule::valid(const ScheduledCopy &copy, std::int64_t p) const {
 }
 
 // Whether there is room from kernel p until the copy is used, as far as can be seen: what has left goes as fast as the engine allows.
-bool Schedule::fits(const ScheduledCopy &copy, std::int64_t p) {
+bool Schedule::fits(std::int64_t c, std::int64_t p) {
+    const ScheduledCopy &copy = copies_[c];
+    if (c == refused_ && p < retry_) return false;
     for (std::int64_t k = p; k < copy.due; ++k) {
         const std::int64_t room = k_.limit[k] - used_[k] - t_.size[copy.tensor];
         if (room < 0) {
-            retry_ = k + 1;
+            if (c == fetches_[next_]) refused_ = c, retry_ = k + 1;
             return false;
         }
         if (held_ > room && static_cast<double>(held_ - room) > l_.drain * (clock_[k] - clock_[p])) return false;

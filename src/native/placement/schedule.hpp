@@ -74,7 +74,7 @@ class Schedule {
     void block(std::int64_t c, std::int64_t p);
     void drain(std::int64_t p, double until);
     void fetch(std::int64_t p, double until);
-    bool fits(const ScheduledCopy &copy, std::int64_t p);
+    bool fits(std::int64_t c, std::int64_t p);
     bool valid(const ScheduledCopy &copy, std::int64_t p) const;
     double &engine(bool to_fast) { return free_[to_fast && !l_.shared]; }
     double seconds(const ScheduledCopy &c) const { return (c.to_fast ? l_.overlap_in : l_.overlap_out)[c.tensor]; }
@@ -103,7 +103,7 @@ class Schedule {
     std::vector<std::int64_t> flying_;                                         // copies out under way, in order
     std::size_t next_ = 0, arrivals_ = 0;
     std::int64_t held_ = 0;  // bytes that have left but are not copied yet
-    std::int64_t retry_ = 0;
+    std::int64_t refused_ = -1, retry_ = 0;  // the first copy back that waits: it has no room before kernel retry_
     double now_ = 0, blocked_ = 0, free_[2] = {0, 0};  // as the engines see time, which stands still while copies block
     double lag_ = 0;                                    // how far behind `clock_` the copies back that have begun put the kernels
 };

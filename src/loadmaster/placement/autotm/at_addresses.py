@@ -101,6 +101,8 @@ def _packed(sequence: KernelSequence, arrays: SequenceArrays, paths: TensorPaths
     cores = np.array([span for t in range(arrays.tensor_count) for span in spans(arrays, paths, t)], dtype=np.int64).reshape(-1, 2)
     lower, upper, size = blocks_of(Placed(sequence, wanted))
     stays = slice(len(cores))
+    # Limits count padded bytes, at the end of the memory too.
+    size[stays] += -size[stays] % sequence.alignment
     for trim in _TRIMS:
         start, end = lower.copy(), upper.copy()
         start[stays] += np.ceil(trim * (cores[:, 0] - lower[stays])).astype(np.int64)

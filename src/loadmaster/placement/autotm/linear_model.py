@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from loadmaster.core.arrays import Floats, Ints
+from loadmaster.core.arrays import Floats, Int32s, Ints
 from loadmaster.core.deadline import NO_DEADLINE, Deadline
 from loadmaster.core.packages import package
 
@@ -32,6 +32,14 @@ class Solved:
     """Where the solver ended, for a model that has got more rows since."""
 
 
+class _Matrix(NamedTuple):
+    """Entries column by column: where each column starts, rows, values."""
+
+    starts: Int32s
+    rows: Int32s
+    values: Floats
+
+
 @dataclass
 class LinearModel:
     """Minimise cost times columns, each within bounds, rows within bounds. Entries with row or column -1 are left out."""
@@ -43,6 +51,8 @@ class LinearModel:
     _row_high: list[Floats] = field(default_factory=list)
     _entries: list[tuple[Ints, Ints, Floats]] = field(default_factory=list)
     _extra: list[tuple[Ints, Floats]] = field(default_factory=list)
+    _fixed: list[tuple[Ints, float]] = field(default_factory=list)
+    _made: tuple[tuple[int, int], _Matrix] | None = None
     _columns: int = 0
     _rows: int = 0
 
@@ -76,6 +86,14 @@ class LinearModel:
         """Add to the cost of columns."""
         there = columns >= 0
         self._extra.append((columns[there], costs[there]))
+
+    def fix(self, columns: Ints, value: float) -> None:
+        """Give columns the only value that they may have from now on."""
+        self._fixed.append((columns, value))
+
+    def release(self) -> None:
+        """Take the last `fix` back."""
+        self._fixed.pop()
 
     def solve(
         self,
@@ -131,6 +149,26 @@ class LinearModel:
         )
 
     def _model(self, highspy: Any) -> Any:
+        matrix = self._matrix()
+        cost = np.concatenate(self._cost)
+        for where, extra in self._extra:
+            np.add.at(cost, where, extra)
+        model = highspy.HighsLp()
+        model.num_col_, model.num_row_ = self._columns, self._rows
+        low, high = np.concatenate(self._low), np.concatenate(self._high)
+        for where, value in self._fixed:
+            low[where] = high[where] = value
+        model.col_cost_, model.col_lower_, model.col_upper_ = cost, low, high
+        model.row_lower_, model.row_upper_ = np.concatenate(self._row_low), np.concatenate(self._row_high)
+        model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+        model.a_matrix_.start_, model.a_matrix_.index_, model.a_matrix_.value_ = matrix
+        return model
+
+    def _matrix(self) -> _Matrix:
+        """The entries by columns, sorted and summed; again only where columns or entries were added."""
+        state = len(self._entries), self._columns
+        if self._made is not None and self._made[0] == state:
+            return self._made[1]
         rows, columns, values = (np.concatenate(part) for part in zip(*self._entries, strict=True))
         order = np.lexsort((rows, columns))
         rows, columns, values = rows[order], columns[order], values[order]
@@ -138,18 +176,10 @@ class LinearModel:
         starts = np.flatnonzero(fresh)
         sums = np.add.reduceat(values, starts) if len(starts) else values
         starts, sums = starts[sums != 0], sums[sums != 0]
-        cost = np.concatenate(self._cost)
-        for where, extra in self._extra:
-            np.add.at(cost, where, extra)
-        model = highspy.HighsLp()
-        model.num_col_, model.num_row_ = self._columns, self._rows
-        model.col_cost_, model.col_lower_, model.col_upper_ = cost, np.concatenate(self._low), np.concatenate(self._high)
-        model.row_lower_, model.row_upper_ = np.concatenate(self._row_low), np.concatenate(self._row_high)
-        model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-        model.a_matrix_.start_ = np.searchsorted(columns[starts], np.arange(self._columns + 1)).astype(np.int32)
-        model.a_matrix_.index_ = rows[starts].astype(np.int32)
-        model.a_matrix_.value_ = sums
-        return model
+        first = np.searchsorted(columns[starts], np.arange(self._columns + 1)).astype(np.int32)
+        matrix = _Matrix(first, rows[starts].astype(np.int32), sums)
+        self._made = state, matrix
+        return matrix
 
 
 _ONE_AT_A_TIME = Lock()

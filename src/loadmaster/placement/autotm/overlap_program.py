@@ -29,6 +29,10 @@ _ROUNDS, _INTERVALS = 60, 60
 """How often rows for intervals are added, and how many at most each way."""
 _GAIN = 1e-5
 """Share of the objective that a round must gain for another to be worth it."""
+_DIVES, _AT_ONCE = 40, 4
+"""Solutions on the way to whole paths, at most, and the part of all fractions that is fixed in each: one in so many."""
+_WHOLE = 1e-6
+"""Distance from 0 or 1 up to which a value is whole."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +94,30 @@ class OverlapProgram(SparseProgram):
             solved, gained = better, better.objective - solved.objective
             if gained < _GAIN * solved.objective:
                 break
+        return solved
+
+    def dive(self, solved: Solved, deadline: Deadline = NO_DEADLINE) -> Solved:
+        """Go on from a solution to one with hardly any fractions: fix the largest of them at one, solve, and so on.
+
+        Where that has no solution, the largest alone is fixed, or at nought. `_DIVES` solutions at most, each of them a few steps of the
+        simplex method from the one before.
+        """
+        model, whole = self.model, self.integers
+        for _ in range(_DIVES):
+            value = solved.values[whole]
+            fractions = np.flatnonzero(np.abs(value - np.rint(value)) > _WHOLE)
+            if not len(fractions):
+                break
+            largest = whole[fractions[np.argsort(-value[fractions], kind="stable")]]
+            for columns, fixed in ((largest[: -(-len(largest) // _AT_ONCE)], 1.0), (largest[:1], 1.0), (largest[:1], 0.0)):
+                model.fix(columns, fixed)
+                tried = model.solve(deadline, after=solved)
+                if tried.optimal or tried.interrupted:
+                    break
+                model.release()
+            if not tried.optimal:
+                break
+            solved = tried
         return solved
 
     def _combinations(self, kernels: Ints, uses: Ints, tables: Floats) -> None:

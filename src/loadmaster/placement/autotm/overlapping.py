@@ -37,6 +37,8 @@ _ROUNDING = 1e-12
 """Share by which pieces' seconds, each rounded, may exceed those of the tensor in sum."""
 _FROM_GUESS = 4
 """Searches that begin near the linear program's solution."""
+_MOST_USES = 20_000
+"""Uses of tensors up to which the linear program is solved again until its solution is whole."""
 
 
 def place_overlapping(
@@ -121,7 +123,14 @@ def place_overlapping(
         report("scheduling copies", 0.5)
         # Rounded, the program's solution may exceed a limit; the candidate is the nearest that does not.
         near = guess if np.isfinite(best.offer(guess)) else tried[-1]
-        starts = [*[near] * _FROM_GUESS, tried[min(scored)[1]]]
+        if len(arrays.kernel) <= _MOST_USES:
+            guess, doubt = program.paths(program.dive(solved, deadline))
+            if not np.isfinite(best.offer(guess)):
+                guess, stopped = _candidate(arrays, copies, prices, (guess, doubt), least, seed, deadline)
+        whole = guess if np.isfinite(best.offer(guess)) else near
+        scored.append((best.offer(whole), len(tried)))
+        tried.append(whole)
+        starts = [*[whole, near] * (_FROM_GUESS // 2), tried[min(scored)[1]]]
         rounds, stopped = best.improve(starts, copies, prices, goal, seed, deadline)
     return PlacementSolution(best.placement, best.seconds, min(bound, best.seconds), prices.places.memory, stopped, {"rounds": rounds})
 
