@@ -14,6 +14,7 @@ from loadmaster.planning.cutting.blocks import in_blocks, streams_weights
 from loadmaster.planning.cutting.choice import Choosable, Chosen, CutChoice
 from loadmaster.planning.cutting.fitting import fitted
 from loadmaster.planning.cutting.options import operator_options
+from loadmaster.planning.cutting.refined import refined
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork, divides_sums
@@ -185,9 +186,10 @@ def _over_cores(networks: Sequence[Choosable], target: Target, mini_batches: int
     if late():
         return
     best = min(ends, key=choice.seconds)
-    explored = choice.explored(best)
-    if choice.seconds(explored) < _WORTH_A_LOOK * choice.seconds(best):
-        yield Candidate.of("over the cores for an early end", choice, explored)
+    finer = refined(choice, choice.explored(best), target)
+    changed = finer.improved(finer.whole)
+    if finer.seconds(changed) < _WORTH_A_LOOK * choice.seconds(best):
+        yield Candidate.of("over the cores for an early end", finer, changed)
     if (mini_batches > 1 or len(networks) > 1) and not late():
         alone = [CutChoice([network], target) for network in networks]
         chosen = choice.together([own.improved(own.whole, 1 / len(networks)) for own in alone])
