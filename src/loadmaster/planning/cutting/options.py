@@ -141,7 +141,12 @@ class _Samples:
 def costed_grids(
     graph: Graph, fused: Sequence[FusedOp], forms: Sequence[Divisible | None], grids: Sequence[tuple[int, Grid]], target: Target
 ) -> list[Option]:
-    """Operators by number, and grids that cut each along one dimension, as options. O(distinct operators x dimensions x sizes of pieces)."""
+    """Operators by number, and grids that cut each along one dimension, as options.
+
+    O(distinct operators x dimensions x sizes of pieces).
+    """
+    if not grids:
+        return []
     alike: dict[int, object] = {}
     wanted: dict[tuple[object, int], tuple[int, set[int]]] = {}
     keys, sizes = [], []

@@ -28,10 +28,12 @@ def refined(choice: CutChoice, chosen: Chosen, target: Target) -> CutChoice:
     cuts, chosen_options = choice.cuts(chosen), choice.options_of(chosen)
     networks = []
     for network, own, first in zip(choice.networks, cuts, chosen_options, strict=True):
-        offered = [(number, grid) for number in range(len(own)) for grid in _alike(network, own, number)]
+        offered = list(dict.fromkeys((number, grid) for number in range(len(own)) for grid in _alike(network, own, number)))
         options = [[now] for now in first]
         for (number, _), option in zip(offered, costed_grids(network.graph, network.fused, network.forms, offered, target), strict=True):
-            options[number].append(option)
+            # As elsewhere: what is streamed cannot be fetched ahead of its use.
+            if options[number][0].costs.stream.any() or not option.costs.stream.any():
+                options[number].append(option)
         known = [_distinct([*some, *before]) for some, before in zip(options, network.options, strict=True)]
         networks.append(Choosable(network.graph, network.fused, network.forms, known))
     return CutChoice(networks, target, choice.mini_batches)
@@ -80,7 +82,7 @@ def _moved(ends: Sequence[int], step: int) -> Iterator[list[int]]:
 
 
 def _following(network: Choosable, cuts: Sequence[Cut], number: int, form: Divisible) -> Iterator[tuple[int, list[int]]]:
-    """Dimensions, and ends of pieces each of which needs no more of what is made last for it than pieces up to one, or every few of them."""
+    """Dimensions, and ends of pieces that each need no more than the pieces up to one, or every few, of what is made last for them."""
     group, graph, home = network.fused[number], network.graph, network.home
     storage = max((access.tensor for access in group.reads if access.tensor in home), key=home.__getitem__, default=None)
     if storage is None:
