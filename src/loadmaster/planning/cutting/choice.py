@@ -27,6 +27,8 @@ _MOST_EXPLORED = 8_000_000
 """Pieces that are run to find a better one than that, by changing several operators at once."""
 _ROUNDS_EXPLORED = 96
 """Times the pieces of all single changes that are run for that at most: small networks need no more."""
+_LEAST_ROUNDS = 3
+"""The same, where there is no time for more: so few find next to nothing in large networks."""
 _MOST_REHEARSED = 4
 """Mini-batches that are run together, at most: more tell little else about how to cut."""
 _ROOM = 0.9
@@ -92,6 +94,8 @@ class CutChoice:
         """Options that end earlier still, found by simulated annealing over up to three operators that read from one another."""
         own = [self.networks[network].options[number] for network, number in self._order]
         single = sum(map(len, own)) * sum(options[option].cut.tiles for options, option in zip(own, chosen, strict=True))
+        if _MOST_EXPLORED < _LEAST_ROUNDS * single:
+            return chosen
         most = int(min(_MOST_EXPLORED, _ROUNDS_EXPLORED * single) * effort)
         better, _ = self._native.explore(np.array(chosen, dtype=np.int64), most)
         return tuple(better.tolist())
