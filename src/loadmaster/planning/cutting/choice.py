@@ -94,7 +94,7 @@ class CutChoice:
         """Options that end earlier still, found by simulated annealing over up to three operators that read from one another."""
         own = [self.networks[network].options[number] for network, number in self._order]
         single = sum(map(len, own)) * sum(options[option].cut.tiles for options, option in zip(own, chosen, strict=True))
-        if _MOST_EXPLORED < _LEAST_ROUNDS * single:
+        if _LEAST_ROUNDS * single > _MOST_EXPLORED:
             return chosen
         most = int(min(_MOST_EXPLORED, _ROUNDS_EXPLORED * single) * effort)
         better, _ = self._native.explore(np.array(chosen, dtype=np.int64), most)
