@@ -14,6 +14,7 @@ from loadmaster.planning.cutting.blocks import in_blocks, streams_weights
 from loadmaster.planning.cutting.choice import Choosable, Chosen, CutChoice
 from loadmaster.planning.cutting.fitting import fitted
 from loadmaster.planning.cutting.options import operator_options
+from loadmaster.planning.cutting.refined import refined
 from loadmaster.targets.hardware import Target
 from loadmaster.workloads.graph import Graph
 from loadmaster.workloads.lowering.divisible_network import DivisibleNetwork, divides_sums
@@ -25,6 +26,8 @@ MOST_OPERATORS = 3000
 """In all networks together: beyond, trying to cut them would take longer than planning them."""
 _SMALLER = 0.25
 """Share of the fast memory for which pieces for the cores are chosen too: what suits a smaller machine may suit this one."""
+_EFFORT_BESIDE = 0.5
+"""Effort of improving on what is not whole: of networks so large that effort ends it, this seldom ends first."""
 _FEW_WAYS = 32
 """Ways to cut small networks in halves that are all tried."""
 
@@ -180,14 +183,18 @@ def _over_cores(networks: Sequence[Choosable], target: Target, mini_batches: int
     for start in _starts(choice, target):
         if late():
             return
-        ends.append(choice.improved(start))
+        ends.append(choice.improved(start, 1.0 if not ends else _EFFORT_BESIDE))
         yield Candidate.of("over the cores for an early end", choice, ends[-1])
     if late():
         return
     best = min(ends, key=choice.seconds)
     explored = choice.explored(best)
-    if choice.seconds(explored) < _WORTH_A_LOOK * choice.seconds(best):
-        yield Candidate.of("over the cores for an early end", choice, explored)
+    finer = refined(choice, explored, target)
+    changed = finer.improved(finer.whole)
+    # A glance at a plan takes less time than either search, and tells more than the model by which they go.
+    for own, found in ((choice, explored), (finer, changed)):
+        if own.seconds(found) < _WORTH_A_LOOK * choice.seconds(best):
+            yield Candidate.of("over the cores for an early end", own, found)
     if (mini_batches > 1 or len(networks) > 1) and not late():
         alone = [CutChoice([network], target) for network in networks]
         chosen = choice.together([own.improved(own.whole, 1 / len(networks)) for own in alone])
@@ -200,7 +207,7 @@ def _starts(choice: CutChoice, target: Target) -> Iterator[Chosen]:
     yield choice.quickest
     if target.fast is not None:
         smaller = choice.with_memory(int(target.fast.capacity * _SMALLER))
-        yield smaller.improved(smaller.quickest)
+        yield smaller.improved(smaller.quickest, _EFFORT_BESIDE)
 
 
 def _choosable(network: DivisibleNetwork, target: Target) -> Choosable:

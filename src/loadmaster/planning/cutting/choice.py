@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ _MOST_EXPLORED = 8_000_000
 """Pieces that are run to find a better one than that, by changing several operators at once."""
 _ROUNDS_EXPLORED = 96
 """Times the pieces of all single changes that are run for that at most: small networks need no more."""
+_LEAST_ROUNDS = 3
+"""The same, where there is no time for more: so few find next to nothing in large networks."""
 _MOST_REHEARSED = 4
 """Mini-batches that are run together, at most: more tell little else about how to cut."""
 _ROOM = 0.9
@@ -47,20 +50,25 @@ class Choosable:
     forms: Sequence[Divisible | None]
     options: Sequence[Sequence[Option]]
 
+    @cached_property
+    def home(self) -> dict[str, int]:
+        """The operator that writes each storage."""
+        return {access.tensor: number for number, group in enumerate(self.fused) for access in group.writes}
+
 
 class CutChoice:
     """Chooses one option for every operator of some networks by a model of how their pieces run, all networks and mini-batches together."""
 
     def __init__(self, networks: Sequence[Choosable], target: Target, mini_batches: int = 1) -> None:
-        self._networks, self._mini_batches = networks, min(mini_batches, _MOST_REHEARSED)
+        self.networks, self.mini_batches = networks, min(mini_batches, _MOST_REHEARSED)
         self._order = _side_by_side(networks)
-        self._arguments = _arguments(networks, self._order, target, self._mini_batches)
+        self._arguments = _arguments(networks, self._order, target, self.mini_batches)
         self._native = _native.CutProblem(**self._arguments)
 
     def with_memory(self, capacity: int) -> CutChoice:
         """The same choice on a machine with another fast memory."""
         other = copy(self)
-        room = _room(self._networks, self._order, capacity, self._mini_batches)
+        room = _room(self.networks, self._order, capacity, self.mini_batches)
         other._arguments = self._arguments | {"room": room}
         other._native = _native.CutProblem(**other._arguments)
         return other
@@ -73,7 +81,7 @@ class CutChoice:
     @property
     def quickest(self) -> Chosen:
         """For every operator the option whose pieces end first if they have all cores alone."""
-        options = (self._networks[network].options[number] for network, number in self._order)
+        options = (self.networks[network].options[number] for network, number in self._order)
         alone = ([option.costs.seconds_alone() for option in own] for own in options)
         return tuple(seconds.index(min(seconds)) for seconds in alone)
 
@@ -84,8 +92,10 @@ class CutChoice:
 
     def explored(self, chosen: Chosen, effort: float = 1.0) -> Chosen:
         """Options that end earlier still, found by simulated annealing over up to three operators that read from one another."""
-        own = [self._networks[network].options[number] for network, number in self._order]
+        own = [self.networks[network].options[number] for network, number in self._order]
         single = sum(map(len, own)) * sum(options[option].cut.tiles for options, option in zip(own, chosen, strict=True))
+        if _LEAST_ROUNDS * single > _MOST_EXPLORED:
+            return chosen
         most = int(min(_MOST_EXPLORED, _ROUNDS_EXPLORED * single) * effort)
         better, _ = self._native.explore(np.array(chosen, dtype=np.int64), most)
         return tuple(better.tolist())
@@ -94,16 +104,20 @@ class CutChoice:
         """What was chosen for each network alone, as a choice for all."""
         return tuple(chosen[network][number] for network, number in self._order)
 
+    def options_of(self, chosen: Chosen) -> list[list[Option]]:
+        """The option that was chosen for each operator of every network."""
+        found: list[list[Option]] = [[] for _ in self.networks]
+        for (network, number), option in zip(self._order, chosen, strict=True):
+            found[network].append(self.networks[network].options[number][option])
+        return found
+
     def cuts(self, chosen: Chosen) -> list[list[Cut]]:
         """How the operators of every network are cut with an option for each."""
-        found: list[list[Cut]] = [[] for _ in self._networks]
-        for (network, number), option in zip(self._order, chosen, strict=True):
-            found[network].append(self._networks[network].options[number][option].cut)
-        return found
+        return [[option.cut for option in own] for own in self.options_of(chosen)]
 
     def changes(self, chosen: Chosen) -> list[tuple[float, Chosen]]:
         """All that differs in one operator, with the seconds that it takes by the model. O(options x pieces)."""
-        counts = [len(self._networks[network].options[number]) for network, number in self._order]
+        counts = [len(self.networks[network].options[number]) for network, number in self._order]
         pairs = [(at, option) for at, count in enumerate(counts) for option in range(count)]
         seconds = self._native.changes(np.array(chosen, dtype=np.int64)).tolist()
         found = [(time, (*chosen[:at], option, *chosen[at + 1 :])) for (at, option), time in zip(pairs, seconds, strict=True)]
@@ -132,7 +146,7 @@ class _Boxes:
 
     def __init__(self, network: Choosable, rank: int) -> None:
         self.graph, self.fused, self.forms, self.options = network.graph, network.fused, network.forms, network.options
-        self.home = {access.tensor: number for number, group in enumerate(self.fused) for access in group.writes}
+        self.home = network.home
         self.rank = rank
         self._boxes = [_boxes(form, own) for form, own in zip(self.forms, self.options, strict=True)]
 

@@ -124,10 +124,8 @@ class _Samples:
         for axis in piece_axes(form, group):
             self._wanted.append((number, (alike, axis)))
             if (alike, axis) not in self._pieces:
-                sizes = _sizes(form.shape[axis], form.step[axis])
-                boxes = np.tile(np.array(whole(form.shape), dtype=np.int64), (len(sizes), 1, 1))
-                boxes[:, axis, 1] = sizes
-                self._pieces[alike, axis] = (axis, sizes, Pieces(group, form, boxes))
+                sizes = sizes_of(form.shape[axis], form.step[axis], _SIZES)
+                self._pieces[alike, axis] = (axis, sizes, Pieces(group, form, first_boxes(form, axis, sizes)))
 
     def costed(self) -> Iterator[tuple[int, list[Option]]]:
         """Operators, and options to cut them along one dimension after the other."""
@@ -140,10 +138,50 @@ class _Samples:
             yield number, options[alike]
 
 
-def _sizes(extent: int, step: int) -> Ints:
-    """Sizes of a piece, whole steps each, the last all of the dimension."""
+def costed_grids(
+    graph: Graph, fused: Sequence[FusedOp], forms: Sequence[Divisible | None], grids: Sequence[tuple[int, Grid]], target: Target
+) -> list[Option]:
+    """Operators by number, and grids that cut each along one dimension, as options.
+
+    O(distinct operators x dimensions x sizes of pieces).
+    """
+    if not grids:
+        return []
+    alike: dict[int, object] = {}
+    wanted: dict[tuple[object, int], tuple[int, set[int]]] = {}
+    keys, sizes = [], []
+    for number, grid in grids:
+        form = forms[number]
+        assert form is not None
+        axis = next(axis for axis, ends in enumerate(grid.ends) if len(ends) > 1)
+        if number not in alike:
+            alike[number] = signature(graph, fused[number], form)
+        keys.append((alike[number], axis))
+        sizes.append(np.diff(grid.ends[axis], prepend=0))
+        wanted.setdefault(keys[-1], (number, set()))[1].update(sizes[-1].tolist())
+    first, pieces, at = {}, [], 0
+    for key, (number, own) in wanted.items():
+        form, known = forms[number], np.array(sorted(own), dtype=np.int64)
+        assert form is not None
+        first[key] = (at, known)
+        pieces.append(Pieces(fused[number], form, first_boxes(form, key[1], known)))
+        at += len(known)
+    costs = piece_costs(graph, pieces, target)
+    rows = [first[key][0] + np.searchsorted(first[key][1], own) for key, own in zip(keys, sizes, strict=True)]
+    return [Option(grid, costs[own.tolist()]) for (_, grid), own in zip(grids, rows, strict=True)]
+
+
+def first_boxes(form: Divisible, axis: int, sizes: Ints) -> Ints:
+    """The first pieces of a result of some sizes along a dimension, shape (sizes, dimensions, 2)."""
+    boxes = np.tile(np.array(whole(form.shape), dtype=np.int64), (len(sizes), 1, 1))
+    boxes[:, axis, 1] = sizes
+    return boxes
+
+
+def sizes_of(extent: int, step: int, most: int) -> Ints:
+    """Sizes of a piece, whole steps each, about as many as are wanted, the last all of the dimension."""
     unit = step
-    while extent // unit > _SIZES:
+    while extent // unit > most:
         unit *= 2
     return np.array([*range(unit, extent, unit), extent], dtype=np.int64)
 
