@@ -27,16 +27,15 @@ def tensors(operator):
     return [argument.name for argument in operator._schema.arguments if str(argument.type) == "Tensor"]
 
 
-def used(operator, position, size):
-    """A function that makes one operand, uses it for the last time, and makes something of the result; and what it is given."""
+def used(operator, position, given):
+    """Make one operand, use it for the last time, and make something of the result."""
     numbers = NUMBERS.get(str(operator).removeprefix("aten.").removesuffix(".default"), ())
-    kinds = tensors(operator)
+    return operator(*(one.flip(0) if i == position else one for i, one in enumerate(given)), *numbers).flip(0)
 
-    def function(*given):
-        given = [one.flip(0) if i == position else one for i, one in enumerate(given)]
-        return operator(*given, *numbers).flip(0)
 
-    return function, [torch.rand(size) > 0.5 if kind == "condition" else torch.randn(size) for kind in kinds]
+def operands(operator, size):
+    """Tensors for an operator."""
+    return [torch.rand(size) > 0.5 if kind == "condition" else torch.randn(size) for kind in tensors(operator)]
 
 
 ELEMENTWISE = sorted((one for one in IN_PLACE if "batch_norm" not in str(one)), key=str)
@@ -50,16 +49,18 @@ def calls_in_place(function):
     return [call.target for call in plan.program.captured.calls if call.in_place]
 
 
-@pytest.mark.parametrize(("operator", "position"), CASES, ids=lambda one: str(one))
-def test_a_result_in_an_operands_place_has_the_same_bits(operator, position):
-    for size in SIZES:
-        torch._dynamo.reset()
-        function, given = used(operator, position, size)
-        right = function(*given)
-        compiled = torch.compile(function, backend=loadmaster, dynamic=False)
-        for _ in range(2):
-            torch.testing.assert_close(compiled(*given), right, rtol=0, atol=0, equal_nan=True)
-        assert calls_in_place(compiled) == [operator]
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_a_result_in_an_operands_place_has_the_same_bits(size):
+    def each(given):
+        return [used(operator, position, one) for (operator, position), one in zip(CASES, given, strict=True)]
+
+    given = [operands(operator, size) for operator, _ in CASES]
+    right = each(given)
+    compiled = torch.compile(each, backend=loadmaster, dynamic=False)
+    for _ in range(2):
+        for (operator, position), found, expected in zip(CASES, compiled(given), right, strict=True):
+            torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True, msg=f"{operator}, operand {position}")
+    assert calls_in_place(compiled) == [operator for operator, _ in CASES]
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
