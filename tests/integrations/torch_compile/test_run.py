@@ -26,6 +26,22 @@ from loadmaster.integrations.torch_compile.running import generated  # noqa: E40
 from loadmaster.report.run import run_rows  # noqa: E402
 
 
+def test_a_step_is_predicted_by_its_own_graphs_and_not_by_those_of_steps_before():
+    """Models of transformers are compiled anew in their second step, and the graph of the first runs no more."""
+    call = torch.compile(nn.Linear(64, 64), backend=loadmaster, dynamic=False)
+    for rows in (4096, 1024):
+        for _ in range(2):
+            call(torch.randn(rows, 64))
+    model = model_of(call)
+    first, second = model.plans
+    assert model.of_last_step == [second]
+    variant = Variant("loadmaster", call, model=model)
+    assert variant.prediction()["predicted_step_seconds"] == second.predicted_seconds
+    call(torch.randn(4096, 64))
+    variant.predict()
+    assert variant.predicted == [first.predicted_seconds]
+
+
 def test_the_budget_holds_and_the_figures_are_there(tmp_path):
     words = [
         "run",

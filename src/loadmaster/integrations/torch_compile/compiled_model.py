@@ -105,6 +105,11 @@ class Model:
         whole = int(given * (self.unmoved_peak + self.objects)) if isinstance(given, float) else given
         return whole - self.objects
 
+    @property
+    def of_last_step(self) -> list[Planned]:
+        """Graphs of the step under way, or of the last one. Others were compiled for a step before, as the first often is, and run no more."""
+        return list(self.steps.now)
+
     def begin(self, plan: Planned) -> None:
         """Note that the forward part of a graph is about to run; a new step begins if no backward part is outstanding."""
         if all(session.finished for session in self._waiting):

@@ -176,7 +176,7 @@ def _planned(work: Workload, options: dict[str, Any]) -> Variant:
 
 def _under_budget(variant: Variant) -> dict[str, Any]:
     assert variant.model is not None
-    plans = variant.model.plans
+    plans = variant.model.of_last_step
     return variant.figures() | {
         "budget": max((plan.budget or 0 for plan in plans), default=None),
         "planned_peak": max((plan.placed_peak for plan in plans), default=None),
@@ -372,7 +372,7 @@ def _time_step(work: Workload, variant: Variant, variants: Sequence[Variant]) ->
 
 def _summary(work: Workload, ours: Variant, unmoved: Variant, equal: bool, difference: float) -> dict[str, Any]:
     assert ours.model is not None
-    plans = ours.model.plans
+    plans = ours.model.of_last_step
     budgets = [plan.budget for plan in plans if plan.budget is not None]
     return {
         "budget": max(budgets, default=None),
@@ -390,7 +390,7 @@ def _summary(work: Workload, ours: Variant, unmoved: Variant, equal: bool, diffe
         "label": str(Label.MEASURED),
         "waiting_seconds": sum(plan.times.waiting for plan in plans),
         "moved_bytes": sum(plan.moved_bytes for plan in plans),
-        "graphs": len(plans),
+        "graphs": len(ours.model.plans),
         "fallbacks": [{"graph": f.graph, "reason": f.reason} for f in ours.model.fallbacks],
         "results_copied": sum(plan.times.copied_results for plan in plans),
         "gradients_equal": equal,

@@ -36,14 +36,14 @@ class Variant:
     def predict(self) -> None:
         """Note what the next step should take, by the steps before it: on a busy machine, other load slows down both."""
         if self.model is not None:
-            for plan in self.model.plans:
+            for plan in self.model.of_last_step:
                 plan.refresh_prediction()
-            self.predicted.append(sum(plan.predicted_seconds for plan in self.model.plans))
+            self.predicted.append(sum(plan.predicted_seconds for plan in self.model.of_last_step))
 
     def prediction(self) -> dict[str, Any]:
         """The figures of predictions, by name: the median, and how long steps took relative to what each was predicted to take."""
         if not self.seconds:
-            now = 0.0 if self.model is None else sum(plan.predicted_seconds for plan in self.model.plans if plan.program is not None)
+            now = 0.0 if self.model is None else sum(plan.predicted_seconds for plan in self.model.of_last_step if plan.program is not None)
             return {"predicted_step_seconds": now, "measured_over_predicted": None}
         ratio = Difference.of(self.seconds, self.predicted)
         found = {"ratio": ratio.ratio, "low": ratio.low, "high": ratio.high}
