@@ -17,6 +17,7 @@ from torch import nn  # noqa: E402
 
 from loadmaster.cli.main import app  # noqa: E402
 from loadmaster.core.errors import ModelError  # noqa: E402
+from loadmaster.integrations.torch_compile import owners  # noqa: E402
 from loadmaster.integrations.torch_compile.backend import loadmaster  # noqa: E402
 from loadmaster.integrations.torch_compile.compare import comparison, generation, rivals, variants  # noqa: E402
 from loadmaster.integrations.torch_compile.compare.measurement import STATED  # noqa: E402
@@ -31,13 +32,13 @@ def test_a_step_is_predicted_by_its_own_graphs_and_not_by_those_of_steps_before(
     call = torch.compile(nn.Linear(64, 64), backend=loadmaster, dynamic=False)
     for rows in (4096, 1024):
         for _ in range(2):
-            call(torch.randn(rows, 64))
-    model = model_of(call)
+            call(torch.randn(rows, 64)).sum().backward()
+    model = owners.model_of(call)
     first, second = model.plans
     assert model.of_last_step == [second]
     variant = Variant("loadmaster", call, model=model)
     assert variant.prediction()["predicted_step_seconds"] == second.predicted_seconds
-    call(torch.randn(4096, 64))
+    call(torch.randn(4096, 64)).sum().backward()
     variant.predict()
     assert variant.predicted == [first.predicted_seconds]
 

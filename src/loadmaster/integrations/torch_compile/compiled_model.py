@@ -107,7 +107,7 @@ class Model:
 
     @property
     def of_last_step(self) -> list[Planned]:
-        """Graphs of the step under way, or of the last one. Others were compiled for a step before, as the first often is, and run no more."""
+        """Graphs of the step under way, or of the last one; others were compiled for steps before, as for the first, and run no more."""
         return list(self.steps.now)
 
     def begin(self, plan: Planned) -> None:
