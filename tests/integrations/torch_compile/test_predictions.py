@@ -98,7 +98,7 @@ def test_small_tensors_stay_only_as_long_as_all_together_are_small():
 
 def test_steps_are_set_against_what_was_predicted_before_them():
     plan = SimpleNamespace(refresh_prediction=lambda: None, predicted_seconds=1.0, program=object())
-    variant = Variant("", None, model=SimpleNamespace(plans=[plan, plan]))
+    variant = Variant("", None, model=SimpleNamespace(of_last_step=[plan, plan]))
     assert variant.prediction() == {"predicted_step_seconds": 2.0, "measured_over_predicted": None}
     for measured in (2.0, 2.2, 2.2, 2.2, 8.0):
         variant.predict()
