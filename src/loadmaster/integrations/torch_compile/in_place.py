@@ -79,9 +79,8 @@ def _dying(captured: Captured, call: Call) -> Iterator[int]:
         return
     operands = list(views((call.arguments, call.keywords)))
     for operand in operands:
-        alike = operand[1:] == result[1:] and captured.storages[operand.storage].bytes == captured.storages[result.storage].bytes
         once = all(other == operand for other in operands if other.storage == operand.storage)
-        if alike and once and _alone(captured, operand) and operand.storage not in call.writes:
+        if operand[1:] == result[1:] and once and _alone(captured, operand) and operand.storage not in call.writes:
             yield operand.storage
 
 

@@ -25,9 +25,9 @@ def refined(choice: CutChoice, chosen: Chosen, target: Target) -> CutChoice:
     shorter, ends earlier if its last ones are, and a piece begins earlier if it needs nothing of the piece after the one that it waits for.
     O(operators x pieces).
     """
-    cuts, chosen_options = choice.cuts(chosen), choice.options_of(chosen)
     networks = []
-    for network, own, first in zip(choice.networks, cuts, chosen_options, strict=True):
+    for network, first in zip(choice.networks, choice.options_of(chosen), strict=True):
+        own = [option.cut for option in first]
         offered = list(dict.fromkeys((number, grid) for number in range(len(own)) for grid in _alike(network, own, number)))
         options = [[now] for now in first]
         for (number, _), option in zip(offered, costed_grids(network.graph, network.fused, network.forms, offered, target), strict=True):
