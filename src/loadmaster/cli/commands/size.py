@@ -35,7 +35,6 @@ from loadmaster.cli.options import (
     times_of,
 )
 from loadmaster.cli.printing import print_results, versioned
-from loadmaster.cli.writing import write_plan
 from loadmaster.core.errors import PlanError
 
 
@@ -111,7 +110,9 @@ def size_command(
         if place is not None:
             place.write("size.json", json.dumps(shown, indent=1, allow_nan=False) + "\n")
             if found.plan is not None:
-                write_plan(found.plan, place, report=not no_report)
+                found.plan.save(place.draft / "plan.json")
+                if not no_report:
+                    found.plan.report(place.draft)
             files = place.publish()
     print_results(shown, lambda: [size_summary(found)], files, as_json=as_json, quiet=quiet)
     if found.least is None:
