@@ -19,7 +19,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -30,6 +30,9 @@ from loadmaster.integrations.torch_compile.compare.measurement import return_fre
 from loadmaster.integrations.torch_compile.devices.arena import large_pages
 from loadmaster.integrations.torch_compile.devices.cpu_memory import return_freed_blocks
 from loadmaster.integrations.torch_compile.devices.slow_file import PAGE
+
+if TYPE_CHECKING:
+    from loadmaster.integrations.torch_compile.compiled_model import Model
 
 _MAPPED, _PARTLY, _ON_DISK, _IN_MEMORY = "mmap", "accelerate, part on disk", "accelerate disk_offload", "accelerate cpu_offload"
 WAYS = ("loadmaster", "eager", _MAPPED, _PARTLY, _ON_DISK, _IN_MEMORY)
@@ -127,16 +130,21 @@ def worker(spot: str, way: str, tokens: str, fast: str, folder: str) -> None:
         row: dict[str, Any] = {"token": decoder.next()}
         row |= {"seconds": time.perf_counter() - start, "token_cpu_seconds": time.process_time() - busy}
         if model is not None:
-            plans = [plan for plan in model.plans if plan.program is not None]
-            row |= {
-                "planned_peak": max((plan.placed_peak for plan in plans), default=0),
-                "moved_bytes": plans[-1].moved_bytes if plans else 0,
-                "kernel_seconds": float(plans[-1].times.kernels.sum()) if plans else 0.0,
-                "copy_seconds": float(plans[-1].times.copies.sum()) if plans else 0.0,
-                "waiting_seconds": plans[-1].times.waiting if plans else 0.0,
-                "fallbacks": [f"{f.graph}: {f.reason}" for f in model.fallbacks],
-            }
+            row |= _taken_by_token(model)
         _answer(**row)
+
+
+def _taken_by_token(model: Model) -> dict[str, Any]:
+    """What the graphs that made the last token took; those of the prompt run no more."""
+    plans = [plan for plan in model.of_last_step if plan.program is not None]
+    return {
+        "planned_peak": max((plan.placed_peak for plan in plans), default=0),
+        "moved_bytes": sum(plan.moved_bytes for plan in plans),
+        "kernel_seconds": sum(float(plan.times.kernels.sum()) for plan in plans),
+        "copy_seconds": sum(float(plan.times.copies.sum()) for plan in plans),
+        "waiting_seconds": sum(plan.times.waiting for plan in plans),
+        "fallbacks": [f"{fallback.graph}: {fallback.reason}" for fallback in model.fallbacks],
+    }
 
 
 def _warm_up(spot: str, way: str) -> None:
