@@ -51,14 +51,15 @@ def sliding(count: int, seed: int, window: int) -> Plain:
     return lower, lower + window, np.random.default_rng(seed).integers(1, 1 << 16, count)
 
 
-def tiling(count: int, seed: int, pinwheels: bool) -> Plain:
-    """A full rectangle cut into pieces, whose lifetimes then lose a little at both ends: the optimum is all of it, and nothing lines up.
+def tiling(count: int, seed: int, pinwheels: bool, shrunk: float = 0, most: int = 500) -> Plain:
+    """A full rectangle cut into pieces, whose lifetimes then lose a little at both ends: the optimum is at most its height, and nothing lines up.
 
     Each cut splits a piece, chosen by area, in two; with ``pinwheels`` every other one splits it in five, which no straight cut undoes.
+    Ends lose up to 3 of 10,000 instants, or up to the part ``shrunk`` of the lifetime.
     """
     random, height, margin = np.random.default_rng(seed), 1 << 20, 16
     pieces = [(0, 10_000, 0, height)]
-    while len(pieces) < min(count, TILES):
+    while len(pieces) < min(count, most):
         area = np.array([(upper - lower) * (high - low) for lower, upper, low, high in pieces], dtype=np.float64)
         lower, upper, low, high = pieces.pop(int(random.choice(len(pieces), p=area / area.sum())))
         wide, tall = upper - lower > 4 * margin, high - low > 4 * margin
@@ -75,7 +76,7 @@ def tiling(count: int, seed: int, pinwheels: bool) -> Plain:
         else:
             pieces.append((lower, upper, low, high))
     begin, end, bottom, top = np.array(pieces).T
-    late, early = random.integers(0, 4, (2, len(pieces)))
+    late, early = random.integers(0, (shrunk * (end - begin)).astype(np.int64) + 1 if shrunk else 4, (2, len(pieces)))
     return begin + late, np.maximum(end - early, begin + late + 1), top - bottom
 
 
@@ -97,7 +98,6 @@ def holed(count: int, seed: int, longest: int) -> lm.Problem:
     return lm.problem_of(buffers)
 
 
-TILES = 500
 HOLED = 10_000
 WINDOWS = (64, 128, 256, 512, 1024, 2048, 4096)
 FAMILIES: dict[str, Callable[[int, int], Plain | lm.Problem]] = {
@@ -109,6 +109,8 @@ FAMILIES: dict[str, Callable[[int, int], Plain | lm.Problem]] = {
     "gaps, long": partial(holed, longest=1000),
     "tiling, straight cuts": partial(tiling, pinwheels=False),
     "tiling, pinwheels": partial(tiling, pinwheels=True),
+    "tiling, shrunk": partial(tiling, pinwheels=False, shrunk=0.05),
+    "tiling of 1,000, shrunk": partial(tiling, pinwheels=False, shrunk=0.05, most=1000),
 }
 
 

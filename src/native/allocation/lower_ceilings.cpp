@@ -1,10 +1,12 @@
 #include "allocation/lower_ceilings.hpp"
 
 #include "allocation/neighbours.hpp"
+#include "allocation/orders.hpp"
 #include "allocation/repair.hpp"
 #include "allocation/solver.hpp"
 
 #include <algorithm>
+#include <memory>
 
 namespace loadmaster::allocation {
 
@@ -16,10 +18,19 @@ constexpr double kFirstStep = 0.02, kLastStep = 0.0005;
 constexpr std::int64_t kShare = 8;
 constexpr double kWeightGrowth = 1.1;
 
+std::unique_ptr<Neighbours> neighbours_for(const Buffers &buffers, Ejections ejections) {
+    auto sections = std::make_unique<SectionNeighbours>(buffers);
+    if (ejections == Ejections::largest_first) return sections;
+    return std::make_unique<StoredNeighbours>(*sections);
+}
+
 }  // namespace
 
-std::vector<std::int64_t> lower_ceilings(const Buffers &buffers, std::vector<std::int64_t> offset, std::int64_t enough, std::int64_t work, Budget &budget) {
-    const SectionNeighbours near(buffers);
+std::vector<std::int64_t> lower_ceilings(
+    const Buffers &buffers, std::vector<std::int64_t> offset, std::int64_t enough, Ejections ejections, std::uint64_t seed, std::int64_t work,
+    Budget &budget) {
+    const std::unique_ptr<Neighbours> near = neighbours_for(buffers, ejections);
+    Random random(seed);
     for (std::int64_t b = 0; b < buffers.count(); ++b)
         if (buffers.pin[b] >= 0) enough = std::max(enough, buffers.pin[b] + buffers.size[b]);  // no ceiling moves these
     std::int64_t peak = peak_of(buffers, offset), left = work;
@@ -30,7 +41,8 @@ std::vector<std::int64_t> lower_ceilings(const Buffers &buffers, std::vector<std
             if (trial[b] + buffers.size[b] > ceiling && buffers.pin[b] < 0) trial[b] = -1;
         const std::int64_t share = std::min(left, work / kShare);
         std::int64_t unspent = share;
-        const bool lower = repair(near, trial, ceiling, kWeightGrowth, unspent, budget);
+        const bool lower = ejections == Ejections::at_random ? repair_at_random(*near, trial, ceiling, random, unspent, budget)
+                                                             : repair(*near, trial, ceiling, kWeightGrowth, unspent, budget);
         left -= share - std::max<std::int64_t>(0, unspent);
         if (!lower) {
             step /= 2;

@@ -70,4 +70,22 @@ void SectionNeighbours::list(std::int32_t buffer, const std::vector<std::int64_t
     sort_by_address(forbidden);
 }
 
+StoredNeighbours::StoredNeighbours(const SectionNeighbours &sections) : pairs_(sections.count()) {
+    size = sections.size, alignment = sections.alignment, weight = sections.weight;
+    const std::vector<std::int64_t> all_at_zero(sections.count(), 0);
+    for (std::int32_t b = 0; b < sections.count(); ++b) sections.list(b, all_at_zero, pairs_[b]);
+}
+
+void StoredNeighbours::list(std::int32_t buffer, const std::vector<std::int64_t> &offset, std::vector<Forbidden> &forbidden) const {
+    std::vector<Forbidden> &pairs = pairs_[buffer];
+    const auto before = [&](const Forbidden &a, const Forbidden &b) {
+        return std::tuple(offset[a.buffer] + a.from, a.buffer) < std::tuple(offset[b.buffer] + b.from, b.buffer);
+    };
+    for (std::size_t i = 1; i < pairs.size(); ++i)
+        for (std::size_t at = i; at > 0 && before(pairs[at], pairs[at - 1]); --at) std::swap(pairs[at], pairs[at - 1]);
+    forbidden.clear();
+    for (const Forbidden &pair : pairs)
+        if (offset[pair.buffer] >= 0) forbidden.push_back({offset[pair.buffer] + pair.from, offset[pair.buffer] + pair.to, pair.buffer});
+}
+
 }  // namespace loadmaster::allocation

@@ -52,4 +52,14 @@ class SectionNeighbours : public Neighbours {
     bool several_sections_ = false;
 };
 
+// The same, with every pair stored, in the order of address that it had last: few moves change it little. Memory grows with the pairs.
+class StoredNeighbours : public Neighbours {
+  public:
+    explicit StoredNeighbours(const SectionNeighbours &sections);
+    void list(std::int32_t buffer, const std::vector<std::int64_t> &offset, std::vector<Forbidden> &forbidden) const override;
+
+  private:
+    mutable std::vector<std::vector<Forbidden>> pairs_;  // for each buffer, relative to the offsets of the others
+};
+
 }  // namespace loadmaster::allocation

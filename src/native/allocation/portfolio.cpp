@@ -34,6 +34,8 @@ constexpr std::int64_t kNodesWithoutProof = 20'000, kShortNodes = 10'000;
 // Neighbours that are looked at, for each buffer and in all, to lower the peak of a large set; sets with gaps, windows or pins gain little from more.
 constexpr std::int64_t kNeighboursPerBuffer = 4'000, kNeighbours = 40'000'000;
 constexpr std::int64_t kPlainNeighboursPerBuffer = 16'000, kPlainNeighbours = 100'000'000;
+// The same for few buffers at random.
+constexpr std::int64_t kRandomNeighboursPerBuffer = 200'000, kRandomNeighbours = 200'000'000;
 // Plain sets so near to their bound, as a fraction of it, are left as packing at scale made them; the second is for sets beyond `kOrdersBelow`.
 constexpr double kNearBound = 0.005, kNearBoundHuge = 0.02;
 // TelaMalloc: steps for each capacity, and attempts at ever higher capacities that may fail.
@@ -86,11 +88,21 @@ void Portfolio::run() {
     if (!effort_.in_passing && !over()) best_fit();
     if (!effort_.in_passing && small && !over()) greedy_orders();
     if (!effort_.in_passing && !small && !over() && far_from_bound()) lower_ceilings();
-    if (buffers_.count() <= kHuge && !over()) exact();
-    if (effort_.in_passing || effort_.work < 100 || !small) return;
-    if (buffers_.count() > kFullBudgetBuffers && !over()) lower_ceilings();
-    if (!over()) telamalloc(fewer_where_slow(kSteps * kCapacities));
-    if (!over()) local_search();
+    const bool searchable = buffers_.count() <= kHuge, thorough = small && !effort_.in_passing && effort_.work >= 100;
+    if (searchable && !over()) exact();
+    if (thorough && buffers_.count() > kFullBudgetBuffers && !over()) lower_ceilings();
+    if (thorough && !over()) eject_at_random(1);
+    if (thorough && !over()) telamalloc(fewer_where_slow(kSteps * kCapacities));
+    if (thorough && !over()) local_search();
+    if (effort_.timed() && searchable) until_deadline(thorough);
+}
+
+// What is left of the time is shared between search for a proof and for a lower peak.
+void Portfolio::until_deadline(bool thorough) {
+    for (std::int64_t times = 2; !over(); times *= 2) {
+        if (thorough) eject_at_random(times);
+        if (!over()) search(thorough ? times * exact_nodes() : -1);
+    }
 }
 
 // Few plain buffers are mostly settled within microseconds.
@@ -111,7 +123,7 @@ void Portfolio::run(std::string_view strategy) {
     if (strategy == "auto") run();
     else if (strategy == "best-fit") best_fit();
     else if (strategy == "greedy") greedy_orders();
-    else if (strategy == "exact") exact();
+    else if (strategy == "exact") effort_.timed() ? search(-1) : exact();
     else if (strategy == "telamalloc") best_fit(), telamalloc(kSteps * kCapacities);
     else if (strategy == "local-search") local_search();
     else throw std::invalid_argument("strategy: none of this name");
@@ -122,10 +134,9 @@ std::int64_t Portfolio::fewer_where_slow(std::int64_t steps) const {
     return static_cast<std::int64_t>(static_cast<double>(steps) * std::pow(share, 1.5));
 }
 
-void Portfolio::exact() {
-    const std::int64_t nodes = fewer_where_slow(orderly_ ? kNodes : kNodesWithoutProof);
-    search(effort_.timed() ? -1 : scaled(nodes));
-}
+std::int64_t Portfolio::exact_nodes() const { return scaled(fewer_where_slow(orderly_ ? kNodes : kNodesWithoutProof)); }
+
+void Portfolio::exact() { search(exact_nodes()); }
 
 void Portfolio::search(std::int64_t nodes) {
     Budget budget = effort_.budget(nodes);
@@ -152,7 +163,15 @@ void Portfolio::lower_ceilings() {
     const std::int64_t most = plain_ ? kPlainNeighbours : kNeighbours, each = plain_ ? kPlainNeighboursPerBuffer : kNeighboursPerBuffer;
     const std::int64_t work = scaled(std::min(most, each * buffers_.count()));
     Budget budget = effort_.budget(-1);
-    offer(allocation::lower_ceilings(buffers_, offset_, std::max(bound_.bytes, capacity_), work, budget));
+    offer(allocation::lower_ceilings(buffers_, offset_, std::max(bound_.bytes, capacity_), Ejections::largest_first, effort_.seed, work, budget));
+    note(budget);
+}
+
+void Portfolio::eject_at_random(std::int64_t times) {
+    if (!found()) return;
+    const std::int64_t work = times * scaled(std::min(kRandomNeighbours, kRandomNeighboursPerBuffer * buffers_.count()));
+    Budget budget = effort_.budget(-1);
+    offer(allocation::lower_ceilings(buffers_, offset_, std::max(bound_.bytes, capacity_), Ejections::at_random, effort_.seed + static_cast<std::uint64_t>(times), work, budget));
     note(budget);
 }
 

@@ -65,6 +65,9 @@ class Portfolio {
     void first_fits();
     void search(std::int64_t nodes);
     void lower_ceilings();
+    void eject_at_random(std::int64_t times);
+    void until_deadline(bool thorough);
+    std::int64_t exact_nodes() const;
     std::int64_t scaled(std::int64_t work) const;
     void note(const Budget &budget);
     std::vector<std::int64_t> placed(std::span<const std::int64_t> order, bool best_fit) const;

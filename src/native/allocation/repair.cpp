@@ -14,7 +14,10 @@ namespace {
 constexpr std::size_t kPlacesTried = 100;
 // An ejection moves at most this many buffers out of the way.
 constexpr std::size_t kEjectionLimit = 12;
-
+// At random, a place may seem up to this much dearer than it is.
+constexpr double kNoise = 0.3;
+// Each time it is placed, a buffer weighs so much of its first weight more.
+constexpr double kGrowth = 0.3;
 
 std::vector<std::int32_t> left_out(const std::vector<std::int64_t> &offset) {
     std::vector<std::int32_t> out;
@@ -34,12 +37,21 @@ class Repair {
             const std::int32_t b = out.top();
             out.pop();
             if (!look_around(b, work) || !budget.look()) return false;
-            const std::int64_t at = cheapest(b, ceiling);
-            if (at < 0) return false;
-            for (const Forbidden &other : near_)
-                if (other.from < at && at < other.to && offset_[other.buffer] >= 0) offset_[other.buffer] = -1, out.push(other.buffer);
-            offset_[b] = at;
+            if (!eject_into(b, cheapest(b, ceiling, [] { return 1.0; }), [&](std::int32_t other) { out.push(other); })) return false;
             weight_[b] *= growth;
+        }
+        return true;
+    }
+    bool run_at_random(std::int64_t ceiling, Random &random, std::int64_t &work, Budget &budget) {
+        std::vector<std::int32_t> out = left_out(offset_);
+        const auto noise = [&] { return 1 + kNoise * random.uniform(); };
+        while (!out.empty()) {
+            std::swap(out[static_cast<std::size_t>(random.uniform() * static_cast<double>(out.size()))], out.back());
+            const std::int32_t b = out.back();
+            out.pop_back();
+            if (!look_around(b, work) || !budget.look()) return false;
+            if (!eject_into(b, cheapest(b, ceiling, noise), [&](std::int32_t other) { out.push_back(other); })) return false;
+            weight_[b] += kGrowth * set_.weight[b];
         }
         return true;
     }
@@ -68,6 +80,15 @@ class Repair {
         work -= static_cast<std::int64_t>(near_.size()) + 1;
         return work >= 0;
     }
+    // Places a buffer and hands out what was in its way; false if there is no place.
+    template <typename Out>
+    bool eject_into(std::int32_t b, std::int64_t at, Out out) {
+        if (at < 0) return false;
+        for (const Forbidden &other : near_)
+            if (other.from < at && at < other.to && offset_[other.buffer] >= 0) offset_[other.buffer] = -1, out(other.buffer);
+        offset_[b] = at;
+        return true;
+    }
     // The lowest offset that nothing listed forbids.
     std::int64_t lowest(std::int32_t b) const {
         std::int64_t at = 0;
@@ -87,7 +108,7 @@ class Repair {
             return true;
         }
         if (!may_eject || !within) return false;
-        cheapest(b, ceiling);
+        cheapest(b, ceiling, [] { return 1.0; });
         std::vector<std::pair<double, std::int64_t>> places = std::move(places_);
         std::vector<Forbidden> near = near_;
         const std::size_t tries = std::min(places.size(), kPlacesTried);
@@ -117,7 +138,8 @@ class Repair {
     }
     // The offset at which the buffers in the way weigh least: the lowest one, or next to what is listed. -1 if there is none, or none without
     // a buffer that may not move.
-    std::int64_t cheapest(std::int32_t b, std::int64_t ceiling) {
+    template <typename Factor>
+    std::int64_t cheapest(std::int32_t b, std::int64_t ceiling, Factor factor) {
         const std::int64_t alignment = set_.alignment[b], highest = ceiling - set_.size[b];
         places_.clear();
         if (highest < 0) return -1;
@@ -139,7 +161,7 @@ class Repair {
             if (under == over) cost = 0;
             if (fixed) return;
             places_.emplace_back(cost, at);
-            if (cost < least) least = cost, best = at;
+            if (const double price = cost * factor(); price < least) least = price, best = at;
         };
         consider(0);
         while (above < tops_.size() || below < near_.size()) {
@@ -165,6 +187,11 @@ class Repair {
 
 bool repair(const Neighbours &neighbours, std::vector<std::int64_t> &offset, std::int64_t ceiling, double growth, std::int64_t &work, Budget &budget) {
     return Repair(neighbours, offset).run(ceiling, growth, work, budget);
+}
+
+bool repair_at_random(const Neighbours &neighbours, std::vector<std::int64_t> &offset, std::int64_t ceiling, Random &random, std::int64_t &work,
+                      Budget &budget) {
+    return Repair(neighbours, offset).run_at_random(ceiling, random, work, budget);
 }
 
 void place_by_ejection(const Neighbours &neighbours, std::vector<std::int64_t> &offset, std::int64_t ceiling, std::int64_t &work, Budget &budget) {

@@ -3,6 +3,7 @@
 
 #include "allocation/neighbours.hpp"
 #include "common/budget.hpp"
+#include "allocation/orders.hpp"
 
 #include <cstdint>
 #include <vector>
@@ -13,6 +14,11 @@ namespace loadmaster::allocation {
 // placed in their turn. A buffer weighs `growth` times as much each time it is placed, and is less likely to be ejected again. Returns whether all are placed; not if the budget or
 // `work`, the number of neighbours to look at, is spent first.
 bool repair(const Neighbours &neighbours, std::vector<std::int64_t> &offset, std::int64_t ceiling, double growth, std::int64_t &work, Budget &budget);
+
+// The same in random order, with places that seem dearer than they are by a random part, and weights that grow by the same amount each time:
+// what circles when the largest is always first finds out of it.
+bool repair_at_random(const Neighbours &neighbours, std::vector<std::int64_t> &offset, std::int64_t ceiling, Random &random, std::int64_t &work,
+                      Budget &budget);
 
 // Places each buffer without an offset below the ceiling if there is a gap for it, or a place from which all buffers in the way can be ejected
 // to gaps elsewhere; else leaves it without an offset.
