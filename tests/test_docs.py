@@ -3,6 +3,9 @@
 import ast
 import re
 import shlex
+from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -56,7 +59,20 @@ def save_target(body: str) -> None:
 RUN = {"sh": run_commands, "python": run_python, "toml": save_target}
 
 
+@pytest.fixture
+def sweeps_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Points of sweeps are planned by a thread of this process; the tests of sweeps have processes."""
+
+    @contextmanager
+    def thread(count: int | None = None) -> Iterator[Executor]:
+        with ThreadPoolExecutor(1) as executor:
+            yield executor
+
+    monkeypatch.setattr("loadmaster.planning.sweep.workers.local_processes", thread)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("little_effort", "sweeps_here")
 @of([page for page in PAGES if examples(page)])
 def test_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
