@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 import loadmaster as lm
 from loadmaster.cli.main import app
 
+pytestmark = pytest.mark.usefixtures("little_effort")
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLE = re.compile(r"^```(sh|python|toml)\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -72,7 +74,7 @@ def sweeps_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("little_effort", "sweeps_here")
+@pytest.mark.usefixtures("sweeps_here")
 @of([page for page in PAGES if examples(page)])
 def test_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
@@ -82,6 +84,7 @@ def test_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("sweeps_here")
 def test_the_demo_shows_what_joint_planning_is_worth_and_ends_with_commands_that_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
