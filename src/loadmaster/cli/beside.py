@@ -1,4 +1,4 @@
-"""Does beside this process what takes long: drawing libraries load while the search runs, large plans are checked and drawn while written."""
+"""Does what takes long beside the rest: drawing libraries load while the search runs, large plans are checked and drawn while written."""
 
 from __future__ import annotations
 
