@@ -182,13 +182,17 @@ def _over_cores(networks: Sequence[Choosable], target: Target, mini_batches: int
 
     Native code looks for them in two threads of its own, while what is found already is judged.
     """
+
+    def unless_late(search: Callable[[], Chosen]) -> Chosen | None:
+        return None if late() else search()
+
     name = "over the cores for an early end"
     choice = CutChoice(networks, target, mini_batches)
     pool = ThreadPoolExecutor(2)
     try:
-        ends = [pool.submit(lambda search=search: None if late() else search()) for search in _searches(choice, target)]
+        ends = [pool.submit(unless_late, search) for search in _searches(choice, target)]
         # In their order: none begins before the searches that it waits for.
-        exploring = pool.submit(lambda: None if late() else choice.explored(_soonest(choice, ends)))
+        exploring = pool.submit(unless_late, lambda: choice.explored(_soonest(choice, ends)))
         for end in ends:
             chosen = end.result()
             if chosen is None or late():
