@@ -3,6 +3,9 @@
 import ast
 import re
 import shlex
+from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,8 @@ from typer.testing import CliRunner
 
 import loadmaster as lm
 from loadmaster.cli.main import app
+
+pytestmark = pytest.mark.usefixtures("little_effort")
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -56,7 +61,20 @@ def save_target(body: str) -> None:
 RUN = {"sh": run_commands, "python": run_python, "toml": save_target}
 
 
+@pytest.fixture
+def sweeps_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Points of sweeps are planned by a thread of this process; the tests of sweeps have processes."""
+
+    @contextmanager
+    def thread(count: int | None = None) -> Iterator[Executor]:
+        with ThreadPoolExecutor(1) as executor:
+            yield executor
+
+    monkeypatch.setattr("loadmaster.planning.sweep.workers.local_processes", thread)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("sweeps_here")
 @of([page for page in PAGES if examples(page)])
 def test_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
@@ -66,6 +84,7 @@ def test_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("sweeps_here")
 def test_the_demo_shows_what_joint_planning_is_worth_and_ends_with_commands_that_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

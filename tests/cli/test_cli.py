@@ -231,7 +231,8 @@ def call(*arguments, **options):
     os.kill(os.getpid(), signal.{sent})
     return original(*arguments, **options)
 module.{name} = call
-sys.argv = ["loadmaster", "plan", "onnx:squeezenet", "--target", "edge-npu", "--rounds", "1", "--out", {str(tmp_path / "out")!r}]
+sys.argv = ["loadmaster", "plan", "onnx:squeezenet", "--target", "edge-npu", "--cut", "none", "--rounds", "1"]
+sys.argv += ["--out", {str(tmp_path / "out")!r}]
 main.main()"""
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 

@@ -42,7 +42,7 @@ def test_plans_mappings_placements_and_sweeps_carry_the_label_of_their_target(
 ) -> None:
     label, npu, server = labelled
     monkeypatch.chdir(tmp_path)
-    plan = ("plan", "onnx:squeezenet", "--target", str(npu), "--precision", "int8", "--rounds", "0")
+    plan = ("plan", "onnx:squeezenet", "--target", str(npu), "--precision", "int8", "--rounds", "0", "--cut", "none")
     assert json.loads(run(*plan, "--json"))["costs"]["label"] == label
     assert f"costs: {label} (" in " ".join(run(*plan).split())
     assert f"costs: {label} (" in (tmp_path / "loadmaster-plan" / "report.html").read_text()

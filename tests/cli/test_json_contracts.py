@@ -57,7 +57,7 @@ QUICK = {
 }
 SLOW = {
     "place": [(*PLACE, "--max-slowdown", "1.1", "--strategy", "lru")],
-    "sweep": [(*PLAN, "--sweep", "scratchpad=256B,1MiB", "--workers", "1", "--fps", "100")],
+    "sweep": [(*PLAN, "--cut", "none", "--sweep", "scratchpad=256B,1MiB", "--workers", "1", "--fps", "100")],
     "size": [
         ("size", *PLAN[1:-1], "--vary", "bandwidth=1GB/s,16GB/s", "--makespan", "400us"),
         ("size", *PLAN[1:-1], "--vary", "bandwidth=1GB/s,2GB/s", "--energy", "1nJ"),

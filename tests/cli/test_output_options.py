@@ -20,7 +20,7 @@ MAP = ("map", "costs.csv", "--bandwidth", "8 GB/s")
 ALLOCATE = ("allocate", "buffers.csv")
 INSPECT = ("inspect", "onnx:squeezenet")
 PLACE = ("place", "onnx:squeezenet", "--target", "optane-server", "--strategy", "all-slow")
-PLAN = ("plan", "onnx:squeezenet", "--target", "edge-npu", "--precision", "int8", "--rounds", "0")
+PLAN = ("plan", "onnx:squeezenet", "--target", "edge-npu", "--precision", "int8", "--rounds", "0", "--cut", "none")
 WRITTEN = {
     MAP: ("mapping.json", "report.html"),
     ALLOCATE: ("packed.csv", "report.html"),

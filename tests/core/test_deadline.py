@@ -54,7 +54,7 @@ def test_for_ever_is_a_deadline_that_never_comes() -> None:
     assert (deadline.left(), deadline.spent(), deadline.passed()) == (math.inf, 0.0, False)
 
 
-def test_time_is_kept_for_what_comes_after_but_no_more_than_half(clock) -> None:
+def test_time_is_kept_for_what_comes_after_but_no_more_than_three_quarters(clock) -> None:
     deadline = Deadline.within(8.0)
-    assert (deadline.before(3.0).left(), deadline.before(100.0).left()) == (5.0, 4.0)
+    assert (deadline.before(3.0).left(), deadline.before(100.0).left()) == (5.0, 2.0)
     assert NO_DEADLINE.before(3.0) is NO_DEADLINE

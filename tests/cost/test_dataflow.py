@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.cut_networks import convolutions
 from tests.support.layers import machine, nests, one_job, operand_bytes
 from tests.support.networks import RATES, residual_chain
 
@@ -240,8 +241,12 @@ def test_equal_cores_are_equal_columns_and_company_changes_nothing() -> None:
 
 def test_a_plan_on_a_machine_with_networks_on_chip_and_flexible_arrays_holds(tmp_path: Path) -> None:
     changes = ["cores.ws.flexible=true", "cores.ws.noc_bandwidth=16 GB/s", "cores.lb.noc_latency=1 us"]
-    plans = [lm.plan([lm.load("onnx:squeezenet", precision="int8")], lm.target("edge-npu", more)) for more in ([], changes)]
+    network, machines = lm.load("onnx:squeezenet", precision="int8"), [lm.target("edge-npu", more) for more in ([], changes)]
+    plans = [lm.plan([network], machine, rounds=1, cut="none") for machine in machines]
     assert lm.verify(plans[1]) == ()
+    cut = lm.plan([convolutions(rows=24, channels=64)], machines[1], rounds=1)
+    assert any(job.ranges for job in cut.jobs)
+    assert lm.verify(cut) == ()
     assert lm.Plan.load(plans[1].save(tmp_path / "plan.json")) == plans[1]
     assert plans[1].metrics.makespan.value > plans[0].metrics.makespan.value
 

@@ -45,7 +45,7 @@ def machine() -> Target:
 @pytest.mark.parametrize("sums", [False, True], ids=["", "sums"])
 def test_pieces_on_any_cores_at_any_prices_take_no_less_than_full_turns_and_a_last_one(sums: bool) -> None:
     generator, target, met, sharper, free = np.random.default_rng(7), machine(), 0, 0, np.array([sums])
-    for _ in range(60):
+    for _ in range(40):
         graph = convolution(generator)
         (group,) = fuse(graph)
         form = divisible(graph, group, sums=sums)
@@ -69,5 +69,5 @@ def test_pieces_on_any_cores_at_any_prices_take_no_less_than_full_turns_and_a_la
                 least = full.min(axis=1).sum() + last.min(axis=1).sum()
                 assert (pieces[np.arange(len(pieces)), core] * prices[core]).sum() >= least * (1 - 1e-9)
                 sharper += bool(least > (seconds * prices).min() * (1 + 1e-9))
-    assert met > 30, "some core takes just so long for many of them"
-    assert sharper > 200, "last turns are often more than what a rate alone says"
+    assert met > 20, "some core takes just so long for many of them"
+    assert sharper > 130, "last turns are often more than what a rate alone says"

@@ -24,6 +24,8 @@ from loadmaster.workloads.lowering.grid import Grid
 from loadmaster.workloads.lowering.instantiate import lower
 from loadmaster.workloads.lowering.pieces import Cuts
 
+pytestmark = pytest.mark.usefixtures("little_effort")
+
 
 @settings(max_examples=6, deadline=None)
 @given(

@@ -9,6 +9,8 @@ from loadmaster.core.errors import CapacityError
 from loadmaster.planning.plan import Plan
 from loadmaster.planning.plan_json import plan_from_text, plan_to_text
 
+pytestmark = pytest.mark.usefixtures("little_effort")
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("group", range(4))

@@ -24,6 +24,8 @@ from loadmaster.targets.load import bundled
 from loadmaster.workloads.graph import Graph, OpClass, TensorKind
 from loadmaster.workloads.lowering.instantiate import lower
 
+pytestmark = pytest.mark.usefixtures("little_effort")
+
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 SHIPPED = ["resnet50", "densenet121", "inception_v1", "inception_v2", "shufflenet", "squeezenet", "vgg19", "bvlc_alexnet", "zfnet512"]
 COMMITTED = ["bert-base", "gpt2", "mobilenetv2", "dlrm"]
@@ -173,7 +175,7 @@ def test_an_interrupt_still_gives_a_plan_that_holds() -> None:
     assert any("stopped early" in note for note in plan.notes)
 
 
-@pytest.mark.parametrize("call", [1, 2, 3, 4, 10, 25, 26, 27, 40, 60, 75])
+@pytest.mark.parametrize("call", [1, 2, 3, 4, 10, 25, 26, 27, 40, 50, 60])
 @pytest.mark.parametrize("how", ["raised", "sent"])
 def test_an_interrupt_at_any_moment_gives_a_plan_that_holds(call: int, how: str) -> None:
     calls = 0

@@ -324,7 +324,8 @@ def command(*arguments: object) -> list[str]:
 def test_the_command_writes_table_page_and_json_and_goes_on_after_ctrl_c(tmp_path: Path) -> None:
     """Ctrl-C goes to the whole process group, as a terminal sends it, once the first point is in the file."""
     out = tmp_path / "out"
-    options = ["--sweep", "scratchpad=1MiB:4MiB", "--sweep", "bandwidth=4GB/s,8GB/s", "--out", out, "--workers", 1, "--rounds", 0, "--json"]
+    options = ["--sweep", "scratchpad=1MiB:4MiB", "--sweep", "bandwidth=4GB/s,8GB/s", "--out", out, "--workers", 1, "--rounds", 0]
+    options += ["--cut", "none", "--json"]
     environment = os.environ | {"COLUMNS": "120"}
     # What runs in the background of a script ignores Ctrl-C, and so would its children.
     heeding = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)

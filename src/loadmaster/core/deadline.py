@@ -43,8 +43,8 @@ class Deadline:
         return 1.0 if self.end <= self.begin else min(1.0, (time.monotonic() - self.begin) / (self.end - self.begin))
 
     def before(self, seconds: float) -> Deadline:
-        """The deadline of work after which something is to be done that takes so many seconds; half of the time left is kept for it."""
-        return self if self.end is None else Deadline(self.begin, self.end - min(seconds, self.left() / 2))
+        """The deadline of work after which something is to be done that takes so many seconds, of the time left at most three quarters."""
+        return self if self.end is None else Deadline(self.begin, self.end - min(seconds, self.left() * 3 / 4))
 
     def part(self, fraction: float) -> Deadline:
         """The deadline, from now on, of work that may take this fraction of the time left."""

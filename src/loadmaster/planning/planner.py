@@ -40,8 +40,9 @@ from loadmaster.workloads.lowering.instantiate import lower
 CUTS = ("auto", "none")
 """How operators may be cut: as the planner finds best, or only where they exceed the fast memory."""
 _MOST_OPERATORS = 1_000_000
-_AFTER_SEARCH = 3.0
-"""Times that lowering and costing jobs takes: what is kept of a time limit for bounds and for writing the plan down."""
+_AFTER_SEARCH = 12.0
+"""Times that lowering and costing jobs takes: what is kept of a time limit for the first orders of the joint search, for addresses, for
+bounds and for writing the plan down, which take about so long for thousands of jobs."""
 _TIME_TO_JUDGE = 0.3
 """Share of a time limit after which no further way to cut is judged."""
 
@@ -197,7 +198,6 @@ class _Planners:
         (table,) = job_tables(workload, machine, [candidate.tiling])
         tilings = np.full(len(workload.jobs), list(EXPECTED).index(candidate.tiling), dtype=np.int64)
         energy = EnergyModel(table, energy_rates(machine))
-        # Bounds and the records of the plan take about as long again, several times.
         search = self.deadline.before(_AFTER_SEARCH * (time.monotonic() - begun))
         budget = (self.seed, self.samples, self.rounds, search)
         return WorkloadPlanner(workload, table, machine, goal, energy, *budget, self.report, self.interrupts, tilings=tilings)

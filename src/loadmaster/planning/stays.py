@@ -49,6 +49,6 @@ def _lifetimes(residences: Sequence[Residence], timeline: Timeline) -> tuple[lis
     over = []
     for residence in residences:
         written = ends[residence.writer] if residence.writer >= 0 else 0
-        last = makespan if residence.to_the_end else max((ends[task] for task in residence.users), default=0)
+        last = makespan if residence.to_the_end else max(map(ends.__getitem__, residence.users), default=0)
         over.append(max(written, last))
     return begin, over

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Protocol
 
@@ -207,19 +207,7 @@ def run_part(session: Session, part: Part, arguments: Sequence[Any], times: Time
                 now, before = time.perf_counter(), now
                 times.waiting += now - before
             launch = program.launches[k]
-            if launch.loose:
-                given, named = _filled(launch, operand)
-            else:
-                given, named = launch.arguments, launch.keywords
-            script = launch.script if launch.first is None or getattr(launch.target, "begun", True) else launch.first
-            if script is None:
-                out = launch.target(*given, **named)
-            else:
-                try:
-                    script.begin(base)  # inside: an interrupt may come between any two calls
-                    out = launch.target(*given, **named)
-                finally:
-                    times.unforeseen += _native.end_script()
+            out = _called(launch, operand, base, times)
             if launch.frees:
                 free_library_buffers()
             for result in launch.results:
@@ -251,6 +239,19 @@ def run_part(session: Session, part: Part, arguments: Sequence[Any], times: Time
         return find(value)
 
     return [given_back(value) for value in part.returned]
+
+
+def _called(launch: Launch, operand: Callable[[Any], Any], base: int, times: Times) -> Any:
+    """What the target of a launch returns; what it allocates meanwhile gets the addresses of its script."""
+    given, named = _filled(launch, operand) if launch.loose else (launch.arguments, launch.keywords)
+    script = launch.script if launch.first is None or getattr(launch.target, "begun", True) else launch.first
+    if script is None:
+        return launch.target(*given, **named)
+    try:
+        script.begin(base)  # inside: an interrupt may come between any two calls
+        return launch.target(*given, **named)
+    finally:
+        times.unforeseen += _native.end_script()
 
 
 def _copy_around(session: Session, k: int, times: Times) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from loadmaster.core.units import format_bytes
@@ -177,37 +178,55 @@ def uncut(graphs: Sequence[Graph]) -> Iterator[str]:
 
 
 def _over_cores(networks: Sequence[Choosable], target: Target, mini_batches: int, late: Callable[[], bool]) -> Iterator[Candidate]:
-    """Pieces for the cores: such with which all networks and mini-batches end early, and such with which one of each network alone does."""
+    """Pieces for the cores: such with which all networks and mini-batches end early, and such with which one of each network alone does.
+
+    Native code looks for them in two threads of its own, while what is found already is judged.
+    """
+
+    def unless_late(search: Callable[[], Chosen]) -> Chosen | None:
+        return None if late() else search()
+
+    name = "over the cores for an early end"
     choice = CutChoice(networks, target, mini_batches)
-    ends: list[Chosen] = []
-    for start in _starts(choice, target):
-        if late():
+    pool = ThreadPoolExecutor(2)
+    try:
+        ends = [pool.submit(unless_late, search) for search in _searches(choice, target)]
+        # In their order: none begins before the searches that it waits for.
+        exploring = pool.submit(unless_late, lambda: choice.explored(_soonest(choice, ends)))
+        for end in ends:
+            chosen = end.result()
+            if chosen is None or late():
+                return
+            yield Candidate.of(name, choice, chosen)
+        explored = exploring.result()
+        if explored is None or late():
             return
-        ends.append(choice.improved(start, 1.0 if not ends else _EFFORT_BESIDE))
-        yield Candidate.of("over the cores for an early end", choice, ends[-1])
-    if late():
-        return
-    best = min(ends, key=choice.seconds)
-    explored = choice.explored(best)
-    finer = refined(choice, explored, target)
-    changed = finer.improved(finer.whole)
-    # A glance at a plan takes less time than either search, and tells more than the model by which they go.
-    for own, found in ((choice, explored), (finer, changed)):
-        if own.seconds(found) < _WORTH_A_LOOK * choice.seconds(best):
-            yield Candidate.of("over the cores for an early end", own, found)
-    if (mini_batches > 1 or len(networks) > 1) and not late():
-        alone = [CutChoice([network], target) for network in networks]
-        chosen = choice.together([own.improved(own.whole, 1 / len(networks)) for own in alone])
-        yield Candidate.of("over the cores for an early end of each network alone", choice, chosen)
+        finer = refined(choice, explored, target)
+        changed = finer.improved(finer.whole)
+        # A glance at a plan takes less time than either search, and tells more than the model by which they go.
+        for own, found in ((choice, explored), (finer, changed)):
+            if own.seconds(found) < _WORTH_A_LOOK * choice.seconds(_soonest(choice, ends)):
+                yield Candidate.of(name, own, found)
+        if (mini_batches > 1 or len(networks) > 1) and not late():
+            alone = [CutChoice([network], target) for network in networks]
+            chosen = choice.together([own.improved(own.whole, 1 / len(networks)) for own in alone])
+            yield Candidate.of(f"{name} of each network alone", choice, chosen)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _starts(choice: CutChoice, target: Target) -> Iterator[Chosen]:
-    """Where the search begins: whole operators, pieces that end first alone, and such as suit a machine with less fast memory."""
-    yield choice.whole
-    yield choice.quickest
+def _searches(choice: CutChoice, target: Target) -> Iterator[Callable[[], Chosen]]:
+    """From whole operators on, from pieces that end first alone, and from such as suit a machine with less fast memory."""
+    yield lambda: choice.improved(choice.whole)
+    yield lambda: choice.improved(choice.quickest, _EFFORT_BESIDE)
     if target.fast is not None:
         smaller = choice.with_memory(int(target.fast.capacity * _SMALLER))
-        yield smaller.improved(smaller.quickest, _EFFORT_BESIDE)
+        yield lambda: choice.improved(smaller.improved(smaller.quickest, _EFFORT_BESIDE), _EFFORT_BESIDE)
+
+
+def _soonest(choice: CutChoice, ends: Sequence[Future[Chosen | None]]) -> Chosen:
+    """Of what was found the one that ends first by the model."""
+    return min((chosen for end in ends if (chosen := end.result()) is not None), key=choice.seconds, default=choice.whole)
 
 
 def _choosable(network: DivisibleNetwork, target: Target) -> Choosable:

@@ -62,10 +62,10 @@ def evict(
             write_fast[stay.tensor], write_main[stay.tensor] = False, True
     residences = []
     for stay in kept:
-        users = tuple(renamed(task) for task in stay.users if task < jobs or task in number)
-        if stay.memory == 0:
-            users = tuple(dict.fromkeys((*users, *streams.pop(stay.tensor, ()))))
-        residences.append(replace(stay, writer=renamed(stay.writer), users=users))
+        users = tuple([renamed(task) for task in stay.users if task < jobs or task in number])
+        if stay.memory == 0 and stay.tensor in streams:
+            users = tuple(dict.fromkeys((*users, *streams.pop(stay.tensor))))
+        residences.append(Residence(stay.tensor, stay.memory, renamed(stay.writer), users, stay.to_the_end))
     residences += [Residence(tensor, 0, tensors[tensor].producer, tuple(dict.fromkeys(users))) for tensor, users in streams.items()]
     tasks = np.array([*range(jobs), *(jobs + old for old in kept_copies)], dtype=np.int64)
     changed = Placement(

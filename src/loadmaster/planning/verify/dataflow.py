@@ -176,12 +176,10 @@ def _job(facts: Facts, job: PlannedJob, part: _Part, instances: _Instances) -> I
     label = f"job {quoted(job.name)}"
     read, strays = _by_storage(facts, job, job.reads, part.needed)
     yield from (f"{label} reads {quoted(name)}, which none of its operators reads" for name in strays)
-    for storage in sorted(part.needed):
+    # What a piece needs is told by its ranges.
+    for storage in sorted(part.needed) if not job.ranges else ():
         key = (job.network, storage, job.mini_batch)
         whole, names = set(instances.of(key)), read.get(storage, set())
-        if job.ranges:
-            # What a piece needs is told by its ranges.
-            continue
         if not names:
             yield f"{label} does not read {quoted(storage)}, which its operators need"
         elif job.tiles == 1 or any(facts.tensors[name].ranges for name in whole):

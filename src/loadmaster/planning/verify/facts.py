@@ -229,30 +229,31 @@ class Facts:
     def accesses(self) -> list[Access]:
         """Every use of a tensor in a shared memory by a job or a copy."""
         return [
-            Access(step, tensor, memory, writes, self.place(tensor, memory, self.steps[step].start, self.steps[step].end))
-            for step, tensor, memory, writes in self._uses()
+            Access(number, tensor, memory, writes, self.place(tensor, memory, start, end))
+            for number, ((_, start, end, _), uses) in enumerate(zip(self.steps, self._uses(), strict=True))
+            for tensor, memory, writes in uses
         ]
 
-    def _uses(self) -> Iterator[tuple[int, str, str, bool]]:
-        for i, job in enumerate(self.plan.jobs):
-            yield from ((i, operand.tensor, operand.memory, False) for operand in job.reads)
-            yield from ((i, operand.tensor, operand.memory, True) for operand in job.writes)
-        for i, copy in enumerate(self.copies, start=len(self.plan.jobs)):
-            yield i, copy.tensor, copy.source, False
-            yield i, copy.tensor, copy.destination, True
+    def _uses(self) -> Iterator[list[tuple[str, str, bool]]]:
+        """For every step, the tensors that it uses, where, and whether it writes them."""
+        for job in self.plan.jobs:
+            reads = [(operand.tensor, operand.memory, False) for operand in job.reads]
+            yield reads + [(operand.tensor, operand.memory, True) for operand in job.writes]
+        for copy in self.copies:
+            yield [(copy.tensor, copy.source, False), (copy.tensor, copy.destination, True)]
 
     @cached_property
     def deliveries(self) -> Mapping[int, list[int]]:
         """For every allocation, the steps that put the tensor's content there: its producer, and copies."""
         deliveries = defaultdict(list)
-        for access in self.accesses:
-            is_copy = access.step >= len(self.plan.jobs)
-            if access.writes and (is_copy or self.plan.jobs[access.step].name == self.tensors[access.tensor].producer):
-                deliveries[access.place].append(access.step)
+        for step, tensor, _, writes, place in self.accesses:
+            if writes and (step >= len(self.plan.jobs) or self.plan.jobs[step].name == self.tensors[tensor].producer):
+                deliveries[place].append(step)
         return deliveries
 
-    def initial(self, place: int) -> bool:
-        """Whether an allocation holds its content from the start: an input or a weight in main memory from time 0."""
-        allocation = self.plan.allocations[place]
-        produced = self.tensors[allocation.tensor].producer
-        return not produced and allocation.memory == self.plan.target.main.name and self.spans[place][0] == 0
+    @cached_property
+    def initial(self) -> frozenset[int]:
+        """Allocations that hold their content from the start: of inputs and weights in main memory from time 0."""
+        main = self.groups.get(self.plan.target.main.name, ())
+        tensor = {i: self.plan.allocations[i].tensor for i in main if self.spans[i][0] == 0}
+        return frozenset(i for i, name in tensor.items() if not self.tensors[name].producer)

@@ -153,7 +153,7 @@ def outputs(facts: Facts) -> Iterator[str]:
         place = facts.place(tensor.name, main, facts.makespan, facts.makespan)
         if place == NOWHERE:
             yield f"output {quoted(tensor.name)} is not in {main} at the end, {when(facts.makespan)}"
-        elif not facts.initial(place) and not facts.deliveries.get(place):
+        elif place not in facts.initial and not facts.deliveries.get(place):
             yield f"output {quoted(tensor.name)} has a place in {main} at the end, but nothing writes it there"
 
 
@@ -171,14 +171,14 @@ def residence(facts: Facts) -> Iterator[str]:
 
 def arrival(facts: Facts) -> Iterator[str]:
     """What a step reads is there before the step starts: from time 0, by the producer, or by a copy into the same allocation."""
-    for access in facts.accesses:
-        if access.writes or access.place == NOWHERE or facts.initial(access.place):
+    first = {place: min(facts.steps[step].end for step in steps) for place, steps in facts.deliveries.items()}
+    for number, tensor, memory, writes, place in facts.accesses:
+        if writes or place == NOWHERE or place in facts.initial:
             continue
-        step = facts.steps[access.step]
-        ends = [facts.steps[delivery].end for delivery in facts.deliveries.get(access.place, ())]
-        if not any(end <= step.start for end in ends):
-            reason = f"it is there only from {when(min(ends))} on" if ends else "nothing puts it there"
-            yield f"{step.label} reads {quoted(access.tensor)} from {access.memory} at {when(step.start)}, but {reason}"
+        step = facts.steps[number]
+        if place not in first or first[place] > step.start:
+            reason = f"it is there only from {when(first[place])} on" if place in first else "nothing puts it there"
+            yield f"{step.label} reads {quoted(tensor)} from {memory} at {when(step.start)}, but {reason}"
 
 
 def in_place(facts: Facts) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from loadmaster.planning.verify.facts import NOWHERE, Facts, quoted, when
 
@@ -36,12 +36,12 @@ def dependencies(facts: Facts) -> Iterator[str]:
     """Of the steps that put a tensor where another reads it, one is before the reader in the order, not just earlier."""
     needs = []
     for access in facts.accesses:
-        if not access.writes and access.place != NOWHERE and not facts.initial(access.place):
-            start = facts.steps[access.step].start
-            sources = [delivery for delivery in facts.deliveries.get(access.place, ()) if facts.steps[delivery].end <= start]
-            needs.append((access, sources))
+        number, _, _, writes, place = access
+        if not writes and place != NOWHERE and place not in facts.initial:
+            start = facts.steps[number].start
+            needs.append((access, [step for step in facts.deliveries.get(place, ()) if facts.steps[step].end <= start]))
     missing = _unordered(facts, ((source, access.step) for access, sources in needs for source in sources))
-    for access, sources in needs:
+    for access, sources in needs if missing else ():
         if sources and all((source, access.step) in missing for source in sources):
             reader, source = facts.steps[access.step].label, facts.steps[sources[0]].label
             yield f"{reader} reads {quoted(access.tensor)}, but nothing makes it wait for {source} that puts it in {access.memory}"
@@ -55,16 +55,18 @@ def races(facts: Facts) -> Iterator[str]:
     """
     users: dict[int, set[int]] = defaultdict(set)
     writers: dict[int, set[int]] = defaultdict(set)
-    for access in facts.accesses:
-        users[access.place].add(access.step)
-        if access.writes:
-            writers[access.place].add(access.step)
+    for step, _, _, writes, place in facts.accesses:
+        users[place].add(step)
+        if writes:
+            writers[place].add(step)
     pairs = []
     for memory in facts.memories:
         used = [i for i in facts.groups.get(memory, ()) if facts.plan.allocations[i].bytes and i in users]
-        pairs += [(one, two, last) for one, two in _reuses(facts, used) for last in _last_users(facts, users[one])]
+        last = {i: _last_users(facts, users[i]) for i in used}
+        pairs += [(one, two, user) for one, two in _reuses(facts, used) for user in last[one]]
     missing = _unordered(facts, ((user, writer) for _, two, user in pairs for writer in writers[two]))
-    for one, two, user in pairs:
+    # Almost always none is: no pair need be looked at again.
+    for one, two, user in pairs if missing else ():
         for writer in sorted(writer for writer in writers[two] if (user, writer) in missing):
             earlier, later = facts.plan.allocations[one], facts.plan.allocations[two]
             yield (
@@ -113,8 +115,10 @@ def _plainly_ordered(facts: Facts, before: int, after: int) -> bool:
     return (core == other and turn < later) or before in facts.direct[after]
 
 
-def _last_users(facts: Facts, users: Iterable[int]) -> list[int]:
+def _last_users(facts: Facts, users: Collection[int]) -> list[int]:
     """The last of the users on each core, and all copies among them."""
+    if len(users) == 1:
+        return list(users)
     return list({facts.turns[user][0]: user for user in sorted(users, key=lambda i: (facts.turns[i][1], i))}.values())
 
 
