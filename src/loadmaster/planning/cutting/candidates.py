@@ -187,18 +187,26 @@ def _over_cores(networks: Sequence[Choosable], target: Target, mini_batches: int
         yield Candidate.of("over the cores for an early end", choice, ends[-1])
     if late():
         return
-    best = min(ends, key=choice.seconds)
-    explored = choice.explored(best)
-    finer = refined(choice, explored, target)
-    changed = finer.improved(finer.whole)
-    # A glance at a plan takes less time than either search, and tells more than the model by which they go.
-    for own, found in ((choice, explored), (finer, changed)):
-        if own.seconds(found) < _WORTH_A_LOOK * choice.seconds(best):
-            yield Candidate.of("over the cores for an early end", own, found)
+    best, giving_way = min(ends, key=choice.seconds), choice.giving_way()
+    yield from _searched(choice, best, target)
+    # Where everything has to be fetched as early as can be, nothing gives way.
+    if not late() and giving_way.seconds(best) != choice.seconds(best):
+        yield from _searched(giving_way, giving_way.improved(best, _EFFORT_BESIDE), target)
     if (mini_batches > 1 or len(networks) > 1) and not late():
         alone = [CutChoice([network], target) for network in networks]
         chosen = choice.together([own.improved(own.whole, 1 / len(networks)) for own in alone])
         yield Candidate.of("over the cores for an early end of each network alone", choice, chosen)
+
+
+def _searched(choice: CutChoice, start: Chosen, target: Target) -> Iterator[Candidate]:
+    """What is found from a start by exploring, and by then refining it, where these promise to be better."""
+    explored = choice.explored(start)
+    finer = refined(choice, explored, target)
+    changed = finer.improved(finer.whole)
+    # A glance at a plan takes less time than either search, and tells more than the model by which they go.
+    for own, found in ((choice, explored), (finer, changed)):
+        if own.seconds(found) < _WORTH_A_LOOK * choice.seconds(start):
+            yield Candidate.of("over the cores for an early end", own, found)
 
 
 def _starts(choice: CutChoice, target: Target) -> Iterator[Chosen]:
