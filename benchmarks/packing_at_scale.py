@@ -52,7 +52,7 @@ def sliding(count: int, seed: int, window: int) -> Plain:
 
 
 def tiling(count: int, seed: int, pinwheels: bool, shrunk: float = 0, most: int = 500) -> Plain:
-    """A full rectangle cut into pieces, whose lifetimes then lose a little at both ends: the optimum is at most its height, and nothing lines up.
+    """A full rectangle cut into pieces, whose lifetimes then lose a little at both ends: nothing lines up; its height is enough for all.
 
     Each cut splits a piece, chosen by area, in two; with ``pinwheels`` every other one splits it in five, which no straight cut undoes.
     Ends lose up to 3 of 10,000 instants, or up to the part ``shrunk`` of the lifetime.

@@ -119,6 +119,8 @@ def test_an_objective_of_energy_needs_energies() -> None:
         ({"link_load_limit": 0.0}, "link_load_limit"),
         ({"core_wait_ratio": float("nan")}, "core_wait_ratio"),
         ({"energy_weight": float("inf")}, "energy_weight"),
+        ({"fetch_lead": -0.1}, "fetch_lead"),
+        ({"fetch_lead": float("nan")}, "fetch_lead"),
         ({"core_prices": (1.0,)}, "core_prices"),
         ({"core_prices": (1.0, 0.0)}, "core_prices"),
         ({"core_prices": (1.0, float("nan"))}, "core_prices"),

@@ -510,14 +510,14 @@ class CutProblem:
     Operators have options, options pieces: those of number ``i`` begin at ``*_first[i]``. ``alone`` is seconds of a piece on every core,
     ``link`` those of the near memory's link. Boxes are rows of a first element and the one after the last for every dimension: what a piece
     has ``made``, and what it has ``needed`` of each ``source`` of its operator. ``fetch`` is seconds of the main link before a piece,
-    ``stream`` while it runs, ``copied`` the near link's seconds for each of ``fetch``, ``given`` the bytes of each operator's weights and
-    inputs, of which ``room`` fit into the fast memory while each operator runs. All run
-    for so many ``mini_batches``.
+    ``stream`` while it runs, ``fetch_lead`` the share of all operators' time by which a fetch is early at least before it gives way to
+    pieces on a link that is full, ``copied`` the near link's seconds for each of ``fetch``, ``given`` the bytes of each operator's weights
+    and inputs, of which ``room`` fit into the fast memory while each operator runs. All run for so many ``mini_batches``.
     """
 
     def __init__(
         self, *, option_first: Ints, piece_first: Ints, need_first: Ints, alone: Table, link: Floats, made: IntTable, needed: IntTable,
-        source_first: Ints, source: Ints, fetch: Floats, stream: Floats, copied: float, given: Ints, room: Ints,
+        source_first: Ints, source: Ints, fetch: Floats, stream: Floats, fetch_lead: float, copied: float, given: Ints, room: Ints,
         mini_batches: int
     ) -> None: ...
     def improve(self, option: Ints, most: int) -> tuple[Ints, float]:
@@ -539,7 +539,7 @@ class JointOptions:
     def __init__(
         self, *, filled_fraction: float, retained_fraction: float, prefetch_fraction: float, release_delay_positions: int,
         streamed_share: float, fast_link_price: float, fast_load_limit: float, occupancy_exponent: float, link_load_limit: float,
-        core_wait_ratio: float, energy_weight: float, fetched_back: bool, urgent_networks_first: bool,
+        core_wait_ratio: float, energy_weight: float, fetch_lead: float, fetched_back: bool, urgent_networks_first: bool,
         core_prices: tuple[float, ...], streamed_tensors: tuple[int, ...]
     ) -> None: ...
 

@@ -166,6 +166,7 @@ def two_operators(needed: list[list[int]], **changed: object) -> _native.CutProb
         "source": np.array([0]),
         "fetch": np.zeros(4),
         "stream": np.zeros(4),
+        "fetch_lead": np.inf,
         "copied": 0.0,
         "given": np.zeros(2, dtype=np.int64),
         "room": np.array([100, 100]),
@@ -205,6 +206,14 @@ def test_what_is_fetched_takes_the_near_link_too() -> None:
         assert idle.makespan(only) == 5.0, "but not where the link was idle before"
 
 
+def test_fetches_give_way_to_pieces_until_they_would_be_late() -> None:
+    only, alone = np.array([0, 0]), np.repeat([[1.0], [1.0], [2.0], [1.0]], 2, axis=1)
+    fetch, stream = np.array([0.0, 0, 0, 0.5]), np.array([1.0, 0, 0, 0])
+    for lead, end in ((0.0, 3.0), (1.0, 3.5), (np.inf, 3.5)):
+        problem = two_operators([[0, 1], [1, 2]], alone=alone, fetch=fetch, stream=stream, fetch_lead=lead)
+        assert problem.makespan(only) == end, "what is fetched for the last piece would slow down the first"
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -221,6 +230,8 @@ def test_what_is_fetched_takes_the_near_link_too() -> None:
         ({"room": np.array([100, -1])}, "room"),
         ({"room": np.array([100])}, "room"),
         ({"copied": np.inf}, "copied"),
+        ({"fetch_lead": -0.1}, "fetch_lead"),
+        ({"fetch_lead": np.nan}, "fetch_lead"),
         ({"mini_batches": 0}, "mini_batches"),
     ],
 )

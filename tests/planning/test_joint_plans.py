@@ -179,10 +179,11 @@ def test_every_order_ends_however_little_room_there_is() -> None:
     st.sampled_from([0.5, 1.0]),
     st.sampled_from([0.0, 0.5, 1.0, math.inf]),
     st.sampled_from([0.0, 1.0, math.inf]),
+    st.sampled_from([0.0, 0.1, math.inf]),
 )
 @pytest.mark.slow
 def test_jobs_that_go_before_their_turn_leave_room_for_those_whose_turn_it_is(
-    random, batches, room, crowd, regret, fill, streamed, limit
+    random, batches, room, crowd, regret, fill, streamed, limit, lead
 ) -> None:
     machine = npu(3, room)
     work = lower([residual_chain(2), replace(residual_chain(3), name="other")], machine, mini_batches=batches)
@@ -192,7 +193,12 @@ def test_jobs_that_go_before_their_turn_leave_room_for_those_whose_turn_it_is(
         keys[job] = max([keys[job], *(keys[before] for before in record.after)])
     order = np.argsort(np.array(keys), kind="stable").astype(np.int64)
     options = JointOptions(
-        link_load_limit=crowd, core_wait_ratio=regret, filled_fraction=fill, streamed_share=streamed, fast_load_limit=limit
+        link_load_limit=crowd,
+        core_wait_ratio=regret,
+        filled_fraction=fill,
+        streamed_share=streamed,
+        fast_load_limit=limit,
+        fetch_lead=lead,
     )
     found = problem.evaluate(order, replace(options, release_delay_positions=random.randrange(6)))
     assert found.run.makespan == found.run.end.max() > 0
@@ -205,6 +211,18 @@ def test_jobs_that_go_before_their_turn_leave_room_for_those_whose_turn_it_is(
         events += [(int(timeline.start[stay.writer]), 1, size), (max(int(timeline.end[task]) for task in tasks), 0, -size)]
     taken = itertools.accumulate(size for _, _, size in sorted(events))
     assert max(taken, default=0) <= room * fill
+
+
+def test_fetches_that_are_not_pressing_give_way_to_jobs_that_stream() -> None:
+    machine = lm.target("edge-npu")
+    work = lower([lm.load("onnx:squeezenet", precision="int8")], machine)
+    problem, order = joint_problem(work, machine), np.arange(len(work.jobs))
+    image = tuple(t for t, tensor in enumerate(work.tensors) if tensor.kind == "input")
+    runs = [problem.evaluate(order, JointOptions(streamed_tensors=image, fetch_lead=lead)).run for lead in (0.0, math.inf)]
+    assert runs[0].end[0] < runs[1].end[0], "the job that reads the image has the main link to itself"
+    begun = [int((run.start[len(work.jobs) :] < run.end[0]).sum()) for run in runs]
+    needed = sum(work.tensors[work.tensor_index[operand.tensor]].kind == "weight" for operand in work.jobs[0].reads)
+    assert begun[0] <= needed + 1 < begun[1], "only what it needs itself is fetched before it has ended, and what comes before it starts"
 
 
 def test_a_core_that_costs_more_is_given_less() -> None:

@@ -1,12 +1,14 @@
 #include "cutting/rehearsal.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace loadmaster::cutting {
 
 namespace {
 
+constexpr double slight = 1e-9;    // what of a link's time is none
 constexpr double rounding = 1e-9;  // share of a step by which what ends at once may seem to end later
 
 }  // namespace
@@ -14,6 +16,7 @@ constexpr double rounding = 1e-9;  // share of a step by which what ends at once
 Rehearsal::Rehearsal(const Network &network)
     : network_(network), uses_(network.operators), reader_(network.source.size()), edge_(network.source.size(), nullptr), edge_key_(network.source.size(), 0) {
     find_gates();
+    find_seconds();
     for (std::size_t op = 0; op < network.operators; ++op)
         for (std::int64_t at = network.source_first[op]; at < network.source_first[op + 1]; ++at) {
             uses_[network.source[at]].push_back(at);
@@ -32,11 +35,22 @@ void Rehearsal::find_gates() {
     }
 }
 
+// What each option takes if all cores share it evenly.
+void Rehearsal::find_seconds() {
+    seconds_.assign(network_.piece_first.size() - 1, 0.0);
+    for (std::size_t option = 0; option < seconds_.size(); ++option)
+        for (std::int64_t piece = network_.piece_first[option]; piece < network_.piece_first[option + 1]; ++piece) {
+            const double *alone = &network_.alone[piece * network_.cores];
+            seconds_[option] += *std::min_element(alone, alone + network_.cores) * static_cast<double>(network_.mini_batches) / static_cast<double>(network_.cores);
+        }
+}
+
 Outcome Rehearsal::run(std::span<const std::int64_t> option) {
     set_up(option);
     while (true) {
-        fetch_next();
+        fetch_next(false);
         dispatch();
+        fetch_next(true);
         if (running_.empty()) return {now_, work_};
         advance();
         for (const std::int64_t piece : ended_) {
@@ -84,6 +98,7 @@ void Rehearsal::set_up(std::span<const std::int64_t> option) {
         option_[op] = network_.option_first[op] + option[op];
         set_up(op);
     }
+    find_latest();
     core_.assign(place_.size(), -1);
     ready_.clear(place_.size());
     for (std::size_t piece = 0; piece < place_.size(); ++piece) enable(piece);
@@ -145,12 +160,36 @@ bool Rehearsal::overlap(std::size_t need, std::size_t made) const {
     return true;
 }
 
-void Rehearsal::fetch_next() {
+void Rehearsal::fetch_next(bool giving_way) {
     if (fetching_ || fetched_ == fetches_.size()) return;
     const Place &place = place_[fetches_[fetched_]];
     if (gate_[place.op] != place.op && left_[gate_[place.op]] > 0) return;
+    while (left_[begun_] == 0) ++begun_;
+    if (elapsed_[begun_] < latest_[fetched_] && (!giving_way || in_the_way())) return;
     fetching_ = true;
     running_.push_back({-1, network_.fetch[place.number], network_.copied, 1.0, 1.0});
+}
+
+// Whether a link would be too full for a fetch and what runs.
+bool Rehearsal::in_the_way() const {
+    double near = 0.0, main = 0.0;
+    for (const Running &run : running_) near += run.near, main += run.main;
+    return (near > 0.0 && near + network_.copied > 1.0 + slight) || main > slight;
+}
+
+// From when on fetches, which follow one another, would be late if they gave way to pieces.
+void Rehearsal::find_latest() {
+    begun_ = 0;
+    latest_.assign(fetches_.size(), -std::numeric_limits<double>::infinity());
+    elapsed_.assign(1, 0.0);
+    for (std::size_t op = 0; op < network_.operators; ++op) elapsed_.push_back(elapsed_.back() + seconds_[option_[op]]);
+    if (!std::isfinite(network_.fetch_lead)) return;
+    double latest = elapsed_.back();
+    for (std::size_t i = fetches_.size(); i-- > 0;) {
+        const Place &place = place_[fetches_[i]];
+        latest = std::min(latest, elapsed_[place.op] - network_.fetch_lead * elapsed_.back()) - network_.fetch[place.number];
+        latest_[i] = latest;
+    }
 }
 
 // The piece that something was fetched for, and those after it that read the same, need not wait for it any more.

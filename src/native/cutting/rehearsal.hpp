@@ -53,7 +53,10 @@ class Rehearsal {
     bool overlap(std::size_t need, std::size_t made) const;
     std::size_t tiles(std::size_t op) const;
     std::size_t piece_of(std::size_t op, std::size_t mini_batch, std::size_t tile) const { return first_[op] + mini_batch * tiles(op) + tile; }
-    void fetch_next();
+    void find_seconds();
+    void find_latest();
+    bool in_the_way() const;
+    void fetch_next(bool giving_way);
     void fetched();
     void dispatch();
     void advance();
@@ -65,6 +68,7 @@ class Rehearsal {
     std::vector<std::size_t> gate_;                  // the operator that must have ended before there is room for what each is given; itself: none
     std::vector<std::vector<std::int64_t>> uses_;    // of each operator's result: indices into `source`
     std::vector<std::size_t> reader_;                // the operator that each such index belongs to
+    std::vector<double> seconds_;                    // of each option
     std::unordered_map<std::uint64_t, Edge> edges_;
     std::vector<const Edge *> edge_;                 // by index into `source`: as in the last run
     std::vector<std::uint64_t> edge_key_;            // of each of these in `edges_`
@@ -80,7 +84,8 @@ class Rehearsal {
     std::vector<char> busy_;
     std::vector<Running> running_;
     std::vector<std::int64_t> ended_;
-    std::size_t fetched_ = 0, idle_ = 0;
+    std::vector<double> elapsed_, latest_;           // seconds before each operator, and before which each fetch gives way to pieces
+    std::size_t fetched_ = 0, idle_ = 0, begun_ = 0; // `begun_`: the first operator that has not ended
     bool fetching_ = false;
     double now_ = 0.0, work_ = 0.0;
 };

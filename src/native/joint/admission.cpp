@@ -47,9 +47,10 @@ class Simulation {
             while (!arrivals_.empty() && arrivals_.back() <= now_) arrivals_.pop_back();
             for (; !later_.empty() && later_.top().first <= now_; later_.pop()) ready_.insert(position_[later_.top().second]);
             admit_in_turn();
-            start_copy();
+            start_copy(false);
             start_jobs();
             if (admit_early()) start_jobs();
+            if (std::isfinite(options_.fetch_lead)) start_copy(true);
             const std::int64_t next = next_arrival();
             if (fluid_.empty()) {
                 if (next == kNever) break;
@@ -230,7 +231,7 @@ class Simulation {
     }
 
     // What goes to main memory first, as it makes room; else the first fetch of what is there.
-    void start_copy() {
+    void start_copy(bool giving_way) {
         if (busy_[work_.cores]) return;
         if (!leaving_.empty()) {
             start_copy(leaving_.front());
@@ -242,10 +243,27 @@ class Simulation {
             // A tensor has one place at a time: its earlier stay must be over.
             if (s > 0 && stays_.stays[s - 1].tensor == t && users_[s - 1] > 0) return;
             if (!in_main(t)) continue;
+            if (stays_.stays[s].pressing > begun() && (!giving_way || in_the_way(*it))) return;
             start_copy(*it);
             pending_.erase(it);
             return;
         }
+    }
+
+    // How many positions' jobs have all begun.
+    std::int64_t begun() {
+        while (begun_ < order_.size() && result_.start[order_[begun_]] >= 0) ++begun_;
+        return static_cast<std::int64_t>(begun_);
+    }
+
+    // Whether a link that a copy needs would be too full for it and the jobs that run.
+    bool in_the_way(std::size_t copy) const {
+        for (std::size_t link = 0; link < kLinks; ++link) {
+            double load = copy_demand_[copy * kLinks + link];
+            for (const Running &run : fluid_.running()) load += run.demand[link];
+            if (load > 1.0 + 1e-9 && load > copy_demand_[copy * kLinks + link]) return true;
+        }
+        return false;
     }
 
     void start_copy(std::size_t copy) {
@@ -368,7 +386,7 @@ class Simulation {
     std::priority_queue<Instant, std::vector<Instant>, std::greater<Instant>> later_;
     std::vector<std::int64_t> position_;
     std::vector<std::int64_t> copies_;                         // stays that are fetched, `fetches_` of them, then those that are copied to main memory
-    std::size_t fetches_ = 0, next_ = 0, next_copy_ = 0;
+    std::size_t fetches_ = 0, next_ = 0, next_copy_ = 0, begun_ = 0;
     std::vector<std::int64_t> arrivals_;                       // times at which something comes that is fetched, the next one last
     std::list<std::size_t> pending_;                           // fetches that have their room, by `copies_`
     std::deque<std::size_t> leaving_;                          // what is made and not yet on its way to main memory

@@ -48,6 +48,7 @@ struct Options {
     double energy_weight;                  // how much energy penalties count beside the time at which a job ends on a core
     bool fetched_back;                     // whether results that left the fast memory may be fetched back
     std::int64_t urgent_positions;         // positions that must all have ended before any later one is admitted; 0 for none
+    double fetch_lead;                     // share of all jobs' time by which a fetch is early at least before it gives way to jobs on a link that is full; may be infinite
     std::span<const double> core_prices;   // what a second of each core counts when a core is chosen for a job; empty: 1
     std::span<const std::int64_t> streamed_tensors;  // that no stay is chosen for, where jobs may use main memory in place
 };
@@ -57,6 +58,7 @@ struct Options {
 struct Stay {
     std::int64_t tensor, first, begin, last;
     bool fetched, leaves = false;
+    std::int64_t pressing = 0;  // a position: from when all jobs before it have begun, a fetch gives way no more
 };
 
 struct Stays {

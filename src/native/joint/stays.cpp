@@ -49,6 +49,7 @@ class Chooser {
         if (machine_.in_place && std::isfinite(options_.streamed_share) && machine_.engine > 0.0) fetch_once();
         result = stays();
         lead(result.stays);
+        press(result.stays);
         count(result);
         result.used = std::move(used_);
         return result;
@@ -378,6 +379,21 @@ class Chooser {
                 --stay.first;
                 used_[stay.first] += room;
             }
+        }
+    }
+
+    // From when on fetches, which follow one another, would be late if they waited any longer.
+    void press(std::vector<Stay> &stays) const {
+        if (!std::isfinite(options_.fetch_lead)) return;
+        std::vector<Stay *> fetched;
+        for (Stay &stay : stays)
+            if (stay.fetched) fetched.push_back(&stay);
+        std::sort(fetched.begin(), fetched.end(), [](const Stay *a, const Stay *b) { return a->begin != b->begin ? a->begin > b->begin : a > b; });
+        const double lead = options_.fetch_lead * elapsed_.back();
+        double latest = elapsed_.back();
+        for (Stay *stay : fetched) {
+            latest = std::min(latest, elapsed_[stay->begin] - lead) - fetch_seconds(static_cast<std::size_t>(stay->tensor));
+            stay->pressing = std::lower_bound(elapsed_.begin(), elapsed_.end(), latest) - elapsed_.begin();
         }
     }
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from loadmaster.core.units import format_bytes
 from loadmaster.cost.analytical.tiling import STREAMED, WEIGHTS_STREAMED
@@ -34,6 +35,8 @@ _FEW_WAYS = 32
 
 _WORTH_A_LOOK = 0.998
 """Of the seconds that the model gives what is known already, the most that it may give another way to cut for the cores."""
+
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True)
@@ -183,7 +186,7 @@ def _over_cores(networks: Sequence[Choosable], target: Target, mini_batches: int
     Native code looks for them in two threads of its own, while what is found already is judged.
     """
 
-    def unless_late(search: Callable[[], Chosen]) -> Chosen | None:
+    def unless_late(search: Callable[[], _Found]) -> _Found | None:
         return None if late() else search()
 
     name = "over the cores for an early end"
@@ -192,27 +195,44 @@ def _over_cores(networks: Sequence[Choosable], target: Target, mini_batches: int
     try:
         ends = [pool.submit(unless_late, search) for search in _searches(choice, target)]
         # In their order: none begins before the searches that it waits for.
-        exploring = pool.submit(unless_late, lambda: choice.explored(_soonest(choice, ends)))
+        further = [
+            pool.submit(unless_late, lambda: _explored(choice, _soonest(choice, ends), target)),
+            pool.submit(unless_late, lambda: _explored_giving_way(choice, _soonest(choice, ends), target)),
+        ]
         for end in ends:
             chosen = end.result()
             if chosen is None or late():
                 return
             yield Candidate.of(name, choice, chosen)
-        explored = exploring.result()
-        if explored is None or late():
-            return
-        finer = refined(choice, explored, target)
-        changed = finer.improved(finer.whole)
-        # A glance at a plan takes less time than either search, and tells more than the model by which they go.
-        for own, found in ((choice, explored), (finer, changed)):
-            if own.seconds(found) < _WORTH_A_LOOK * choice.seconds(_soonest(choice, ends)):
-                yield Candidate.of(name, own, found)
+        for exploring in further:
+            found = exploring.result()
+            if found is None or late():
+                return
+            for own, chosen in found:
+                yield Candidate.of(name, own, chosen)
         if (mini_batches > 1 or len(networks) > 1) and not late():
             alone = [CutChoice([network], target) for network in networks]
-            chosen = choice.together([own.improved(own.whole, 1 / len(networks)) for own in alone])
-            yield Candidate.of(f"{name} of each network alone", choice, chosen)
+            together = choice.together([own.improved(own.whole, 1 / len(networks)) for own in alone])
+            yield Candidate.of(f"{name} of each network alone", choice, together)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _explored(choice: CutChoice, start: Chosen, target: Target) -> list[tuple[CutChoice, Chosen]]:
+    """What is found from a start by exploring, and by then refining it, where these promise to be better."""
+    explored = choice.explored(start)
+    finer = refined(choice, explored, target)
+    # A glance at a plan takes less time than either search, and tells more than the model by which they go.
+    worth = _WORTH_A_LOOK * choice.seconds(start)
+    return [(own, found) for own, found in ((choice, explored), (finer, finer.improved(finer.whole))) if own.seconds(found) < worth]
+
+
+def _explored_giving_way(choice: CutChoice, start: Chosen, target: Target) -> list[tuple[CutChoice, Chosen]]:
+    """The same where fetches that are not pressing give way; nothing where all are pressing."""
+    giving_way = choice.giving_way()
+    if giving_way.seconds(start) == choice.seconds(start):
+        return []
+    return _explored(giving_way, giving_way.improved(start, _EFFORT_BESIDE), target)
 
 
 def _searches(choice: CutChoice, target: Target) -> Iterator[Callable[[], Chosen]]:

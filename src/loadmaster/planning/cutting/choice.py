@@ -35,6 +35,8 @@ _ROOM = 0.9
 """Share of the fast memory that weights before their use and what lies between operators fill together."""
 _LEAST_ROOM = 0.3
 """Share of the fast memory that weights may fill before their use where more lies between operators than fits: it need not all stay."""
+_FETCH_LEAD = 0.1
+"""Share of all operators' time by which fetches are early at least before they give way."""
 _EVERYTHING = (0, 2**31)
 
 Chosen = tuple[int, ...]
@@ -59,17 +61,25 @@ class Choosable:
 class CutChoice:
     """Chooses one option for every operator of some networks by a model of how their pieces run, all networks and mini-batches together."""
 
-    def __init__(self, networks: Sequence[Choosable], target: Target, mini_batches: int = 1) -> None:
-        self.networks, self.mini_batches = networks, min(mini_batches, _MOST_REHEARSED)
+    def __init__(self, networks: Sequence[Choosable], target: Target, mini_batches: int = 1, fetch_lead: float = math.inf) -> None:
+        self.networks, self.mini_batches, self.fetch_lead = networks, min(mini_batches, _MOST_REHEARSED), fetch_lead
         self._order = _side_by_side(networks)
-        self._arguments = _arguments(networks, self._order, target, self.mini_batches)
+        self._arguments = _arguments(networks, self._order, target, self.mini_batches) | {"fetch_lead": fetch_lead}
         self._native = _native.CutProblem(**self._arguments)
 
     def with_memory(self, capacity: int) -> CutChoice:
         """The same choice on a machine with another fast memory."""
+        return self._with(room=_room(self.networks, self._order, capacity, self.mini_batches))
+
+    def giving_way(self) -> CutChoice:
+        """The same choice where fetches that are not pressing give way to pieces on links that are full."""
+        other = self._with(fetch_lead=_FETCH_LEAD)
+        other.fetch_lead = _FETCH_LEAD
+        return other
+
+    def _with(self, **changed: Any) -> CutChoice:
         other = copy(self)
-        room = _room(self.networks, self._order, capacity, self.mini_batches)
-        other._arguments = self._arguments | {"room": room}
+        other._arguments = self._arguments | changed
         other._native = _native.CutProblem(**other._arguments)
         return other
 

@@ -36,7 +36,7 @@ def refined(choice: CutChoice, chosen: Chosen, target: Target) -> CutChoice:
                 options[number].append(option)
         known = [_distinct([*some, *before]) for some, before in zip(options, network.options, strict=True)]
         networks.append(Choosable(network.graph, network.fused, network.forms, known))
-    return CutChoice(networks, target, choice.mini_batches)
+    return CutChoice(networks, target, choice.mini_batches, choice.fetch_lead)
 
 
 def _distinct(options: Sequence[Option]) -> list[Option]:

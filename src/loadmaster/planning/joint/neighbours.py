@@ -23,6 +23,9 @@ STREAMED_SHARES = (0.0, 0.5, 0.8, 1.0, 1.25, math.inf)
 FAST_LOAD_LIMITS = (0.7, 1.0, 1.4, math.inf)
 """Times that the fast link may be busy as long as the main one before nothing more stays."""
 
+FETCH_LEADS = (0.02, 0.1, 0.3, math.inf)
+"""Shares of all jobs' time by which fetches are early at least before they give way."""
+
 SLIGHT_WAIT = 0.25
 """Seconds that a job waits for a core on which it is a second faster: only cores on which it is many times slower are refused."""
 
@@ -116,6 +119,8 @@ class Neighbours:
         yield "release_delay_positions", (0, self._cores // 2, self._cores, 2 * self._cores, 4 * self._cores)
         yield "core_wait_ratio", (0.0, SLIGHT_WAIT, 1.0, 4.0)
         yield "prefetch_fraction", (0.5, 0.75, 1.0)
+        if self._problem.main_may_idle:
+            yield "fetch_lead", FETCH_LEADS
         yield "retained_fraction", (0.8, 0.9, 1.0)
         if self._problem.target.main.in_place and self._problem.target.copy is not None:
             yield "fetched_back", (False, True)
@@ -136,7 +141,7 @@ class Neighbours:
             return replace(choices, core_prices=self._priced(choices, int(kind), float(factor)))
         if goal.pressing and generator.random() < 0.2:
             return replace(choices, urgent_networks_first=not choices.urgent_networks_first)
-        return _other_choices(choices, self._cores, self._problem.near_limits, generator)
+        return _other_choices(choices, self._cores, self._problem, generator)
 
     def _priced(self, choices: JointOptions, kind: int, factor: float) -> tuple[float, ...]:
         """Prices of cores of which those of a kind are changed by a factor."""
@@ -160,8 +165,11 @@ def _with(values: tuple[T, ...], at: int, value: T) -> tuple[T, ...]:
     return (*values[:at], value, *values[at + 1 :])
 
 
-def _other_choices(choices: JointOptions, cores: int, near_limits: bool, generator: np.random.Generator) -> JointOptions:
-    kind = int(generator.integers(9 if near_limits else 8))
+def _other_choices(choices: JointOptions, cores: int, problem: JointProblem, generator: np.random.Generator) -> JointOptions:
+    kinds = [*range(8), *([8] if problem.near_limits else []), *([9] if problem.main_may_idle else [])]
+    kind = kinds[int(generator.integers(len(kinds)))]
+    if kind == 9:
+        return replace(choices, fetch_lead=float(generator.choice(FETCH_LEADS)))
     if kind == 8:
         return replace(choices, fast_load_limit=float(generator.choice(FAST_LOAD_LIMITS)))
     if kind == 7:
@@ -171,7 +179,7 @@ def _other_choices(choices: JointOptions, cores: int, near_limits: bool, generat
     if kind == 1:
         return replace(choices, prefetch_fraction=float(np.clip(choices.prefetch_fraction + generator.normal() * 0.1, 0.1, 1.0)))
     if kind == 2:
-        streamed = float(generator.choice(STREAMED_SHARES)) if near_limits else math.inf if choices.streamed_share == 0.0 else 0.0
+        streamed = float(generator.choice(STREAMED_SHARES)) if problem.near_limits else math.inf if choices.streamed_share == 0.0 else 0.0
         return replace(choices, streamed_share=streamed)
     if kind == 3:
         return replace(choices, fast_link_price=float(generator.choice([0.0, 0.3, 1.0])))

@@ -62,6 +62,8 @@ class JointOptions:
         most by it; 1 for all if empty.
     energy_weight
         How much the energy of a job speaks for a core beside the time at which it ends there; 1: at the rate at which all jobs take both.
+    fetch_lead
+        Share of all jobs' time by which a fetch is early at least before it gives way to jobs on a link that is full; infinity: none does.
     fetched_back
         Whether results that have gone to main memory may be fetched from there, and not only streamed.
     urgent_networks_first
@@ -82,6 +84,7 @@ class JointOptions:
     link_load_limit: float = math.inf
     core_wait_ratio: float = 0.0
     energy_weight: float = 0.0
+    fetch_lead: float = math.inf
     fetched_back: bool = False
     urgent_networks_first: bool = False
     core_prices: tuple[float, ...] = ()
@@ -128,13 +131,25 @@ class JointProblem:
     @cached_property
     def near_limits(self) -> bool:
         """Whether the fast memory's link may be what limits: all operands over it take half as long as arithmetic, or what must come in."""
+        near, arithmetic, inbound = self._least_seconds
+        return bool(near > _LIMITING * max(arithmetic, inbound))
+
+    @cached_property
+    def main_may_idle(self) -> bool:
+        """Whether fetches may wait: what must come in takes less time than arithmetic, or all operands over the fast link."""
+        near, arithmetic, inbound = self._least_seconds
+        return bool(self.target.copy is not None and inbound < max(arithmetic, near))
+
+    @cached_property
+    def _least_seconds(self) -> tuple[float, float, float]:
+        """Seconds of all operands over the fast link, of arithmetic on all cores, and of what must cross the main link."""
         main, fast, table = self.target.main, self.target.fast, self.table
         assert fast is not None
         moved, write = table.moved.min(axis=1), table.operand_write
         near = fast.link_seconds(int(moved[~write].sum()), int(moved[write].sum()))
         arithmetic = float(table.compute.min(axis=1).sum()) / table.compute.shape[1]
         inbound = main.link_seconds(int(self._bytes[self._producer < 0].sum()), int(self._bytes[self._output].sum()))
-        return bool(near > _LIMITING * max(arithmetic, inbound))
+        return near, arithmetic, inbound
 
     def after_sources(self, keys: Floats) -> Floats:
         """Keys raised to those of the jobs that each depends on; of equal keys, jobs of smaller index come first."""

@@ -14,7 +14,7 @@ from loadmaster.core.progress import Progress, no_progress
 from loadmaster.planning.decisions import Score
 from loadmaster.planning.goal import Goal
 from loadmaster.planning.joint.frugal import Frugal
-from loadmaster.planning.joint.neighbours import ENERGY_ONLY, SLIGHT_WAIT, Design, Neighbours
+from loadmaster.planning.joint.neighbours import ENERGY_ONLY, FETCH_LEADS, SLIGHT_WAIT, Design, Neighbours
 from loadmaster.planning.joint.orders import Block, best_blocks, chains, order_of
 from loadmaster.planning.joint.problem import Evaluation, JointOptions, JointProblem
 from loadmaster.planning.joint.single_streams import SingleStreams
@@ -155,6 +155,8 @@ class JointSearch:
             yield JointOptions(release_delay_positions=slack)
         if self._cores > 1:
             yield JointOptions(release_delay_positions=self._cores, core_wait_ratio=SLIGHT_WAIT)
+        for lead in FETCH_LEADS[:-1] if self._problem.main_may_idle else ():
+            yield JointOptions(release_delay_positions=self._cores, core_wait_ratio=SLIGHT_WAIT, fetch_lead=lead)
 
     def _design_choices(self) -> Iterator[JointOptions]:
         """Ways to fill the memory, and to choose cores, that suit the goal."""
