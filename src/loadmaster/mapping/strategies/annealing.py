@@ -19,7 +19,7 @@ _STEPS = 100
 """Temperatures on the way."""
 _WALKS, _WALK = 16, 20_000
 """Walks at most, and samples that each should have."""
-_TOGETHER = 0.5
+_TOGETHER = 0.4
 """Share of the way after which all walks go on from the best of them, in paced order if that is better."""
 _NEAR, _FAR, _FROZEN = 0.3, 0.03, 1e-8
 """There, temperatures begin between these shares of what is left to gain, and end at the last: nothing is left to chance."""
@@ -30,17 +30,20 @@ def run(search: Search) -> None:
     herald.run(search)
     if not search.done:
         ai_mt.run(search)
-        anneal(search, [search.queues] if search.queues is not None else [])
+        anneal(search, [])
 
 
 def anneal(search: Search, starts: Sequence[Queues], *, until: float = 1.0, hot: float = _HOT, warm: float = _WARM) -> None:
     """Cool down several walks until so much of the budget is spent: in turn from each of the starts, the coolest from the best so far.
+
+    Without starts, all begin with the best.
 
     Walks end up in different places, which no single walk leaves once it is cool: the best of several short ones beats a long one.
     """
     if search.queues is None:
         return
     walks = int(np.clip(search.expected // _WALK, 1, _WALKS))
+    starts = starts or [search.queues]
     queues = best = np.concatenate([*(starts[i % len(starts)] for i in range(walks - 1)), search.queues])
     score = least = np.array([search.value(row[None, :]) for row in queues])
     begin, near = (np.geomspace(first, last, walks) for first, last in ((hot, warm), (_NEAR, _FAR)))
@@ -94,8 +97,8 @@ def _best_of(search: Search, walks: Queues, scores: Floats) -> tuple[Queues, flo
 
 
 def default_samples(group: Group) -> int:
-    """900,000 mappings of up to 100 jobs, about a second of one core; fewer of more jobs."""
-    return max(5_000, min(900_000, 90_000_000 // max(1, group.jobs)))
+    """600,000 mappings of up to 100 jobs, about a second of one core; fewer of more jobs."""
+    return max(5_000, min(600_000, 60_000_000 // max(1, group.jobs)))
 
 
 STRATEGY = Strategy(run, default_samples)

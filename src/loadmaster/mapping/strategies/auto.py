@@ -70,17 +70,17 @@ def run(search: Search) -> None:
         return
     annealing.anneal(search, begins, until=_FIRST if group.weights[0] else 1.0)
     if not search.done:
-        _go_on(search)
+        go_on(search)
 
 
-def _go_on(search: Search) -> None:
-    """Anneal from the solution of the last and strongest bound, which knows what every core can hold; without one, from the best mapping."""
+def go_on(search: Search) -> None:
+    """Anneal from the solution of the last bound, which knows what every core can hold; without one, from the best mapping."""
     search.prove(search.deadline.part(_PROOF))
     if search.score > search.bound.score * (1 + _NEAR):
         begins = [paced(search.group, core) for core in search.bound.cores]
         for queues in begins:
             search.offer(queues)
-        annealing.anneal(search, begins or [search.queues], hot=_HOT, warm=_WARM)
+        annealing.anneal(search, begins, hot=_HOT, warm=_WARM)
 
 
 def _whole(search: Search) -> list[Queues]:
@@ -135,8 +135,8 @@ def rounded(search: Search, room: float = _ROOM) -> Ints:
 
 
 def default_samples(group: Group) -> int:
-    """As for annealing."""
-    return annealing.default_samples(group)
+    """As many as annealing takes until :data:`_FIRST`."""
+    return round(annealing.default_samples(group) / _FIRST)
 
 
 STRATEGY = Strategy(run, default_samples)
