@@ -102,7 +102,7 @@ def tightened(group: Group, bound: GroupBound, queues: Queues, deadline: Deadlin
 
 
 def proven(group: Group, bound: GroupBound, queues: Queues, deadline: Deadline, most: int) -> GroupBound:
-    """A better bound for a mapping that the search has ended with: what every core can hold, see ``ranges``."""
+    """A better bound for the mapping that the search has found: what every core can hold, see ``ranges``."""
     found = range_bound(group, queues, bound.makespan, deadline, most)
     bound = replace(bound, cores=found.cores)
     if not (value := found.makespan) > bound.makespan:
